@@ -1,0 +1,46 @@
+//! The machine's own clocks: the one place that reads them.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{Instant, WallTime};
+
+/// `CLOCK_MONOTONIC` stands still while Linux is suspended; a lease must not.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const MONOTONIC: ClockId = ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const MONOTONIC: ClockId = ClockId::Monotonic;
+
+pub(crate) fn now() -> Instant {
+    Instant(read(MONOTONIC))
+}
+
+pub(crate) fn wall() -> WallTime {
+    let since_1970 = read(ClockId::Realtime);
+    WallTime::from_nanos(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn read(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
+    // A calendar before 1970 reads as 1970.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanos)
+}
+
+pub(crate) fn random() -> u64 {
+    getrandom::u64().expect("the operating system must be able to give random numbers")
+}
+
+#[expect(clippy::disallowed_methods, reason = "the home of waiting")]
+pub(crate) async fn sleep_until(deadline: Instant) {
+    // The timer below stands still during a suspend, so the clock decides, not the timer.
+    loop {
+        let left = deadline - now();
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
+}
