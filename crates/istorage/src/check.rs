@@ -1,0 +1,214 @@
+//! The rules for arguments, in one place for all drivers.
+
+use std::collections::{HashMap, HashSet, hash_map::Entry};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{
+    AtomicBatch, BatchLimits, Capabilities, Conditional, Conflict, Error, Key, OrderedPut, Outcome,
+    Put, Result,
+};
+
+/// The longest life that may be asked for; the limit of Cassandra is twenty years.
+pub const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// A write of any kind, as far as limits go.
+struct Size {
+    rows: usize,
+    bytes: usize,
+}
+
+impl Size {
+    const NOTHING: Size = Size { rows: 0, bytes: 0 };
+
+    fn add(&mut self, pkey: &[u8], ccols: &[u8], values: usize) {
+        self.rows += 1;
+        self.bytes += pkey.len() + ccols.len() + values;
+    }
+
+    fn fits(&self, limits: BatchLimits, what: &str) -> Result<()> {
+        if self.rows > limits.rows || self.bytes > limits.bytes {
+            return Err(Error::invalid(format!(
+                "{what} of {} rows and {} bytes is more than this storage takes at once ({} rows, {} bytes)",
+                self.rows, self.bytes, limits.rows, limits.bytes
+            )));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn pkey(capabilities: &Capabilities, pkey: &[u8]) -> Result<()> {
+    if pkey.is_empty() {
+        return Err(Error::invalid("the partition key is empty"));
+    }
+    at_most("partition key", pkey.len(), capabilities.row.pkey)
+}
+
+pub(crate) fn key(capabilities: &Capabilities, key: &Key) -> Result<()> {
+    pkey(capabilities, &key.pkey)?;
+    at_most("clustering key", key.ccols.len(), capabilities.row.ccols)
+}
+
+fn at_most(what: &str, len: usize, limit: usize) -> Result<()> {
+    if len > limit {
+        return Err(Error::invalid(format!(
+            "a {what} of {len} bytes is longer than this storage takes ({limit})"
+        )));
+    }
+    Ok(())
+}
+
+fn row(capabilities: &Capabilities, at: &Key, value: &Bytes) -> Result<()> {
+    key(capabilities, at)?;
+    at_most("value", value.len(), capabilities.row.value)
+}
+
+/// Checks the rows and keeps the last write of each.
+pub(crate) fn puts(capabilities: &Capabilities, rows: Vec<Put>) -> Result<Vec<Put>> {
+    for put in &rows {
+        row(capabilities, &put.key, &put.value)?;
+    }
+    Ok(one_per_row(rows, |put| &put.key, |_, later| later))
+}
+
+/// Checks the rows and keeps the write with the highest order of each.
+pub(crate) fn ordered(
+    capabilities: &Capabilities,
+    rows: Vec<OrderedPut>,
+) -> Result<Vec<OrderedPut>> {
+    for put in &rows {
+        row(capabilities, &put.key, &put.value)?;
+    }
+    Ok(one_per_row(
+        rows,
+        |put| &put.key,
+        |one, other| if other.order > one.order { other } else { one },
+    ))
+}
+
+/// Of several writes of one row the one that `choose` keeps; the rest stays in order.
+fn one_per_row<W>(rows: Vec<W>, key: impl Fn(&W) -> &Key, choose: impl Fn(W, W) -> W) -> Vec<W> {
+    if rows.len() < 2 {
+        return rows;
+    }
+    let mut places: HashMap<Key, usize> = HashMap::with_capacity(rows.len());
+    let mut kept: Vec<Option<W>> = Vec::with_capacity(rows.len());
+    for row in rows {
+        match places.entry(key(&row).clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(kept.len());
+                kept.push(Some(row));
+            }
+            Entry::Occupied(entry) => {
+                let place = &mut kept[*entry.get()];
+                *place = match place.take() {
+                    Some(earlier) => Some(choose(earlier, row)),
+                    None => Some(row),
+                };
+            }
+        }
+    }
+    kept.into_iter().flatten().collect()
+}
+
+fn conditional(capabilities: &Capabilities, partition: &Bytes, op: &Conditional) -> Result<usize> {
+    at_most("clustering key", op.ccols().len(), capabilities.row.ccols)?;
+    pkey(capabilities, partition)?;
+    if let Some(ttl) = op.ttl()
+        && (ttl.is_zero() || ttl > TTL_MAX)
+    {
+        return Err(Error::invalid(format!(
+            "a TTL of {ttl:?} is not above zero and at most ten years"
+        )));
+    }
+    let mut values = 0;
+    for value in [op.expected(), op.written()].into_iter().flatten() {
+        at_most("value", value.len(), capabilities.row.value)?;
+        values += value.len();
+    }
+    Ok(values)
+}
+
+pub(crate) fn write_if(
+    capabilities: &Capabilities,
+    pkey: &Bytes,
+    ops: &[Conditional],
+) -> Result<()> {
+    let mut size = Size::NOTHING;
+    let mut named = HashSet::with_capacity(ops.len());
+    for op in ops {
+        let values = conditional(capabilities, pkey, op)?;
+        size.add(pkey, op.ccols(), values);
+        if !named.insert(op.ccols()) {
+            return Err(Error::invalid(
+                "a row is named twice in one conditional write",
+            ));
+        }
+    }
+    size.fits(capabilities.conditional, "a conditional write")
+}
+
+pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> Result<AtomicBatch> {
+    let Some(limits) = capabilities.atomic else {
+        return Err(Error::invalid(
+            "this storage cannot write atomically across partitions",
+        ));
+    };
+    let batch = AtomicBatch {
+        conditionals: batch.conditionals,
+        ordered: ordered(capabilities, batch.ordered)?,
+        puts: puts(capabilities, batch.puts)?,
+    };
+    let mut size = Size::NOTHING;
+    for (pkey, op) in &batch.conditionals {
+        let values = conditional(capabilities, pkey, op)?;
+        size.add(pkey, op.ccols(), values);
+    }
+    let unconditional = batch.ordered.iter().map(|put| (&put.key, &put.value));
+    for (key, value) in unconditional
+        .clone()
+        .chain(batch.puts.iter().map(|put| (&put.key, &put.value)))
+    {
+        size.add(&key.pkey, &key.ccols, value.len());
+    }
+    size.fits(limits, "an atomic write")?;
+
+    let mut named = HashSet::with_capacity(size.rows);
+    let conditional_rows = batch
+        .conditionals
+        .iter()
+        .map(|(pkey, op)| (pkey, op.ccols()));
+    let other_rows = unconditional
+        .map(|(key, _)| key)
+        .chain(batch.puts.iter().map(|put| &put.key));
+    for row in conditional_rows.chain(other_rows.map(|key| (&key.pkey, &key.ccols))) {
+        if !named.insert(row) {
+            return Err(Error::invalid("a row is named twice in one atomic write"));
+        }
+    }
+    Ok(batch)
+}
+
+/// The outcome of conditional operations against rows that were read together: for drivers that decide themselves.
+/// `there` gives the value of an operation's row, `None` if it does not exist or has expired.
+///
+/// # Errors
+/// The first one of `there`.
+pub fn decide<'a, E>(
+    ops: impl IntoIterator<Item = &'a Conditional>,
+    mut there: impl FnMut(usize, &'a Conditional) -> std::result::Result<Option<Bytes>, E>,
+) -> std::result::Result<Outcome, E> {
+    let mut conflicts = Vec::new();
+    for (op, conditional) in ops.into_iter().enumerate() {
+        let there = there(op, conditional)?;
+        if there.as_ref() != conditional.expected() {
+            conflicts.push(Conflict { op, there });
+        }
+    }
+    Ok(if conflicts.is_empty() {
+        Outcome::Applied
+    } else {
+        Outcome::NotApplied(conflicts)
+    })
+}

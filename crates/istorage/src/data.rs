@@ -1,0 +1,275 @@
+//! What is stored and what is asked: keys, ranges, rows and writes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{Error, Result};
+
+/// The place of a row: the partition it lives in and its place there.
+///
+/// Both parts are any bytes. The partition key is never empty; the clustering columns may be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The partition.
+    pub pkey: Bytes,
+    /// The place in the partition; rows are sorted by it as unsigned bytes.
+    pub ccols: Bytes,
+}
+
+impl Key {
+    /// A key from its two parts.
+    pub fn new(pkey: impl Into<Bytes>, ccols: impl Into<Bytes>) -> Key {
+        Key {
+            pkey: pkey.into(),
+            ccols: ccols.into(),
+        }
+    }
+}
+
+/// A row as read from a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The place in the partition.
+    pub ccols: Bytes,
+    /// The value; may be empty.
+    pub value: Bytes,
+}
+
+/// A row with what is left of its life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpiringRow {
+    /// The place in the partition.
+    pub ccols: Bytes,
+    /// The value; may be empty.
+    pub value: Bytes,
+    /// How long the row will be there if nobody writes it, by the storage's resolution; `None` if it does not expire.
+    pub ttl: Option<Duration>,
+}
+
+/// A half-open range of rows in a partition: the start is included, the end is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first row; empty for the beginning of the partition, as no row sorts before the empty key.
+    pub start: Bytes,
+    /// The first row that is not in the range; `None` for the end of the partition.
+    pub end: Option<Bytes>,
+}
+
+impl Range {
+    /// The whole partition.
+    #[must_use]
+    pub fn all() -> Range {
+        Range {
+            start: Bytes::new(),
+            end: None,
+        }
+    }
+
+    /// From `start` to the end of the partition.
+    pub fn from(start: impl Into<Bytes>) -> Range {
+        Range {
+            start: start.into(),
+            end: None,
+        }
+    }
+
+    /// From `start` up to, but without, `end`.
+    pub fn between(start: impl Into<Bytes>, end: impl Into<Bytes>) -> Range {
+        Range {
+            start: start.into(),
+            end: Some(end.into()),
+        }
+    }
+
+    /// The one row at `ccols`.
+    #[must_use]
+    pub fn only(ccols: &[u8]) -> Range {
+        Range {
+            start: Bytes::copy_from_slice(ccols),
+            end: Some(after(ccols)),
+        }
+    }
+
+    /// No row can be in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
+    }
+
+    /// What is left of the range behind the row at `ccols`.
+    #[must_use]
+    pub fn behind(&self, ccols: &[u8]) -> Range {
+        Range {
+            start: after(ccols),
+            end: self.end.clone(),
+        }
+    }
+}
+
+/// The smallest key that is greater than `ccols`.
+fn after(ccols: &[u8]) -> Bytes {
+    let mut next = Vec::with_capacity(ccols.len() + 1);
+    next.extend_from_slice(ccols);
+    next.push(0);
+    next.into()
+}
+
+/// A plain write: the row is this value afterwards, whatever it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Where.
+    pub key: Key,
+    /// What.
+    pub value: Bytes,
+}
+
+/// Decides between two writes of one row: the higher one stays, in whatever order they arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order(u64);
+
+impl Order {
+    /// The highest order: what a signed 64-bit number holds.
+    pub const MAX: u64 = i64::MAX as u64;
+
+    /// An order from 1 to [`Order::MAX`].
+    ///
+    /// # Errors
+    /// `Invalid` outside of these bounds.
+    pub fn new(order: u64) -> Result<Order> {
+        if order == 0 || order > Order::MAX {
+            return Err(Error::invalid(format!(
+                "an order must be from 1 to {}, not {order}",
+                Order::MAX
+            )));
+        }
+        Ok(Order(order))
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// An ordered write: it stays unless the row was, or will be, written with a higher order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderedPut {
+    /// Where.
+    pub key: Key,
+    /// What.
+    pub value: Bytes,
+    /// With which order; equal orders of one row must come with equal bytes.
+    pub order: Order,
+}
+
+/// A conditional write of one row of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conditional {
+    /// The row must not exist.
+    Insert {
+        /// Where in the partition.
+        ccols: Bytes,
+        /// What to write.
+        value: Bytes,
+        /// For how long; `None` for ever.
+        ttl: Option<Duration>,
+    },
+    /// The row must be equal to what was read.
+    Swap {
+        /// Where in the partition.
+        ccols: Bytes,
+        /// What was read.
+        old: Bytes,
+        /// What to write.
+        new: Bytes,
+        /// For how long from now on; `None` for ever, whatever the row had before.
+        ttl: Option<Duration>,
+    },
+    /// The row must be equal to what was read, and is removed.
+    Delete {
+        /// Where in the partition.
+        ccols: Bytes,
+        /// What was read.
+        old: Bytes,
+    },
+}
+
+impl Conditional {
+    /// Where in the partition.
+    #[must_use]
+    pub fn ccols(&self) -> &Bytes {
+        match self {
+            Conditional::Insert { ccols, .. }
+            | Conditional::Swap { ccols, .. }
+            | Conditional::Delete { ccols, .. } => ccols,
+        }
+    }
+
+    /// What the row must be for the write to happen; `None` if it must not exist.
+    #[must_use]
+    pub fn expected(&self) -> Option<&Bytes> {
+        match self {
+            Conditional::Insert { .. } => None,
+            Conditional::Swap { old, .. } | Conditional::Delete { old, .. } => Some(old),
+        }
+    }
+
+    /// What the row is once the write has happened; `None` if it is gone.
+    #[must_use]
+    pub fn written(&self) -> Option<&Bytes> {
+        match self {
+            Conditional::Insert { value, .. } => Some(value),
+            Conditional::Swap { new, .. } => Some(new),
+            Conditional::Delete { .. } => None,
+        }
+    }
+
+    /// For how long the row is written.
+    #[must_use]
+    pub fn ttl(&self) -> Option<Duration> {
+        match self {
+            Conditional::Insert { ttl, .. } | Conditional::Swap { ttl, .. } => *ttl,
+            Conditional::Delete { .. } => None,
+        }
+    }
+}
+
+/// Writes of any partitions that happen together or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AtomicBatch {
+    /// Conditional writes, each with its partition. If one fails, nothing is written.
+    pub conditionals: Vec<(Bytes, Conditional)>,
+    /// Ordered writes; one that is superseded is skipped and fails nothing.
+    pub ordered: Vec<OrderedPut>,
+    /// Plain writes.
+    pub puts: Vec<Put>,
+}
+
+/// The answer to a conditional or atomic write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a conditional write that was not applied wrote nothing"]
+pub enum Outcome {
+    /// Everything is written.
+    Applied,
+    /// Nothing is written: these conditions failed, at least one, in the order of the operations.
+    NotApplied(Vec<Conflict>),
+}
+
+impl Outcome {
+    /// Everything is written.
+    #[must_use]
+    pub fn is_applied(&self) -> bool {
+        matches!(self, Outcome::Applied)
+    }
+}
+
+/// A condition that failed, and what was there instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The index of the operation among the conditional ones.
+    pub op: usize,
+    /// The row's value; `None` if it does not exist.
+    pub there: Option<Bytes>,
+}

@@ -1,0 +1,73 @@
+//! Where keyspaces come from.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use clock::Instant;
+
+use crate::{Error, Result, SharedStorage};
+
+/// A database that holds keyspaces. One per process and database.
+#[async_trait]
+pub trait StorageDriver: Send + Sync + fmt::Debug {
+    /// The driver's name, for logs and metrics only.
+    fn name(&self) -> &'static str;
+
+    /// Makes sure that the keyspace exists. Any number of nodes may do so at once; the same keyspace is there for all of
+    /// them. A keyspace of that name which this driver did not make is `Corrupt`, and is not touched.
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()>;
+
+    /// A keyspace; `None` if it does not exist.
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>>;
+
+    /// Removes a keyspace with everything in it; it is no error if it does not exist.
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()>;
+
+    /// Ends the use of the database: calls under way get their answers, later ones are `Closed`, and what the driver
+    /// holds (threads, files, connections) is given back when this returns. May be called twice.
+    async fn close(&self);
+}
+
+/// The name of a keyspace, safe for every driver: a lower-case letter, then up to 47 lower-case letters, digits and
+/// underscores.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyspaceName(String);
+
+impl KeyspaceName {
+    /// The longest name; Cassandra's limit.
+    pub const MAX_LEN: usize = 48;
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// `Invalid` if some driver could not use it.
+    pub fn new(name: impl Into<String>) -> Result<KeyspaceName> {
+        let name = name.into();
+        let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase());
+        let safe = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if !starts_well || !name.chars().all(safe) || name.len() > KeyspaceName::MAX_LEN {
+            return Err(Error::invalid(format!(
+                "`{name}` cannot be the name of a keyspace: it must start with a letter a-z and have at most {} \
+                 characters, each of a-z, 0-9 and _",
+                KeyspaceName::MAX_LEN
+            )));
+        }
+        Ok(KeyspaceName(name))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for KeyspaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

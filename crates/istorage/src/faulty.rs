@@ -1,0 +1,341 @@
+//! Faults on purpose, in front of any storage: from a seed, so that a run replays exactly, or from a script.
+
+use std::{
+    fmt,
+    future::{Future, pending},
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture, stream::BoxStream};
+
+use crate::{
+    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream, Key,
+    Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+};
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing unusual.
+    None,
+    /// The write is done, and the answer is lost. A read is `Unavailable`.
+    AppliedButError,
+    /// The write is not done, and it is not known. A read is `Unavailable`.
+    NotAppliedButError,
+    /// The outcome is unknown, and the write lands after this time, when the wrapper is next called or
+    /// [`Faulty::land_late`] is. A read is `Unavailable`.
+    AppliedLate(Duration),
+    /// The call is not done and never answers.
+    Hang,
+    /// The call is done after this time.
+    Slow(Duration),
+    /// The call is done, and its answer comes after the deadline.
+    ReplyAfterDeadline,
+}
+
+/// How often each fault happens, of 1,000 calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultRates {
+    /// [`Fault::AppliedButError`].
+    pub applied_but_error: u32,
+    /// [`Fault::NotAppliedButError`].
+    pub not_applied_but_error: u32,
+    /// [`Fault::AppliedLate`], after up to [`FaultRates::delay`].
+    pub applied_late: u32,
+    /// [`Fault::Hang`].
+    pub hang: u32,
+    /// [`Fault::Slow`], by up to [`FaultRates::delay`].
+    pub slow: u32,
+    /// [`Fault::ReplyAfterDeadline`].
+    pub reply_after_deadline: u32,
+    /// The longest delay.
+    pub delay: Duration,
+}
+
+/// Puts [`Fault`]s in front of a storage. It spawns nothing: writes that land late are kept here and are done when their
+/// time has come, so a schedule is decided by the seed and the clock alone.
+pub struct Faulty {
+    inner: SharedStorage,
+    clock: Clock,
+    plan: Mutex<Plan>,
+    late: Mutex<Vec<(Instant, Write)>>,
+}
+
+type Plan = Box<dyn FnMut(Op) -> Fault + Send>;
+
+/// A write of any kind, so that it can wait.
+enum Write {
+    PutBatch(Vec<Put>),
+    PutOrdered(Vec<OrderedPut>),
+    If(Bytes, Vec<Conditional>),
+    Atomic(AtomicBatch),
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faulty")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Faulty {
+    /// Faults as `script` says, which is asked once for each call (once for a whole stream).
+    pub fn scripted(
+        inner: SharedStorage,
+        clock: Clock,
+        script: impl FnMut(Op) -> Fault + Send + 'static,
+    ) -> Faulty {
+        Faulty {
+            inner,
+            clock,
+            plan: Mutex::new(Box::new(script)),
+            late: Mutex::default(),
+        }
+    }
+
+    /// Faults at random, the same ones for the same seed and the same calls.
+    pub fn seeded(inner: SharedStorage, clock: Clock, seed: u64, rates: FaultRates) -> Faulty {
+        let mut random = fastrand::Rng::with_seed(seed);
+        Faulty::scripted(inner, clock, move |_| rates.draw(&mut random))
+    }
+
+    /// Lets every write land that was delayed, whether its time has come or not, and tells how each went.
+    pub async fn land_late(&self) -> Vec<Result<Outcome>> {
+        self.land(|_| true).await
+    }
+
+    async fn land(&self, due: impl Fn(Instant) -> bool) -> Vec<Result<Outcome>> {
+        let landing: Vec<(Instant, Write)> = {
+            let mut late = lock(&self.late);
+            let (landing, waiting) = mem::take(&mut *late)
+                .into_iter()
+                .partition(|(at, _)| due(*at));
+            *late = waiting;
+            landing
+        };
+        let mut outcomes = Vec::with_capacity(landing.len());
+        for (_, write) in landing {
+            outcomes.push(self.execute(write, Instant::FAR_FUTURE).await);
+        }
+        outcomes
+    }
+
+    /// The fault of a call. What has become due lands first; nobody waits for its answer any more.
+    async fn next_fault(&self, op: Op) -> Fault {
+        let now = self.clock.now();
+        drop(self.land(|at| at <= now).await);
+        (lock(&self.plan))(op)
+    }
+
+    async fn execute(&self, write: Write, deadline: Instant) -> Result<Outcome> {
+        match write {
+            Write::PutBatch(rows) => self
+                .inner
+                .put_batch(rows, deadline)
+                .await
+                .map(|()| Outcome::Applied),
+            Write::PutOrdered(rows) => self
+                .inner
+                .put_ordered(rows, deadline)
+                .await
+                .map(|()| Outcome::Applied),
+            Write::If(pkey, ops) => self.inner.write_if(pkey, ops, deadline).await,
+            Write::Atomic(batch) => self.inner.write_atomic(batch, deadline).await,
+        }
+    }
+
+    async fn write(&self, op: Op, write: Write, deadline: Instant) -> Result<Outcome> {
+        match self.next_fault(op).await {
+            Fault::None => self.execute(write, deadline).await,
+            Fault::AppliedButError => {
+                let _lost = self.execute(write, deadline).await?;
+                Err(Error::outcome_unknown(
+                    "injected: applied, and the answer is lost",
+                ))
+            }
+            Fault::NotAppliedButError => Err(Error::outcome_unknown(
+                "injected: not applied, and not known",
+            )),
+            Fault::AppliedLate(delay) => {
+                lock(&self.late).push((self.clock.now() + delay, write));
+                Err(Error::outcome_unknown("injected: will land late"))
+            }
+            Fault::Hang => pending().await,
+            Fault::Slow(delay) => {
+                self.clock.sleep(delay).await;
+                self.execute(write, deadline).await
+            }
+            Fault::ReplyAfterDeadline => {
+                let answer = self.execute(write, deadline).await;
+                self.clock
+                    .sleep_until(deadline + Duration::from_millis(1))
+                    .await;
+                answer
+            }
+        }
+    }
+
+    async fn reading<T>(
+        &self,
+        op: Op,
+        deadline: Instant,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        match self.next_fault(op).await {
+            Fault::None => call.await,
+            Fault::AppliedButError | Fault::NotAppliedButError | Fault::AppliedLate(_) => {
+                Err(Error::unavailable("injected: a read failed"))
+            }
+            Fault::Hang => pending().await,
+            Fault::Slow(delay) => {
+                self.clock.sleep(delay).await;
+                call.await
+            }
+            Fault::ReplyAfterDeadline => {
+                let answer = call.await;
+                self.clock
+                    .sleep_until(deadline + Duration::from_millis(1))
+                    .await;
+                answer
+            }
+        }
+    }
+
+    /// A fault of a stream happens before its first row.
+    fn streaming<R: Send + 'static>(
+        &self,
+        rows: BoxStream<'static, Result<R>>,
+        page_timeout: Duration,
+    ) -> BoxStream<'static, Result<R>> {
+        let clock = self.clock.clone();
+        let start: BoxFuture<'static, Result<()>> = match (lock(&self.plan))(Op::Read) {
+            Fault::None => return rows,
+            Fault::AppliedButError | Fault::NotAppliedButError | Fault::AppliedLate(_) => {
+                async { Err(Error::unavailable("injected: a read failed")) }.boxed()
+            }
+            Fault::Hang => pending().boxed(),
+            Fault::Slow(delay) => async move { clock.sleep(delay).await }.map(Ok).boxed(),
+            Fault::ReplyAfterDeadline => {
+                async move { clock.sleep(page_timeout + Duration::from_millis(1)).await }
+                    .map(Ok)
+                    .boxed()
+            }
+        };
+        start.map_ok(move |()| rows).try_flatten_stream().boxed()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A script that panics belongs to a test that fails anyway.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FaultRates {
+    fn draw(&self, random: &mut fastrand::Rng) -> Fault {
+        let delay = Duration::from_nanos(
+            random.u64(..=u64::try_from(self.delay.as_nanos()).unwrap_or(u64::MAX)),
+        );
+        let faults = [
+            (self.applied_but_error, Fault::AppliedButError),
+            (self.not_applied_but_error, Fault::NotAppliedButError),
+            (self.applied_late, Fault::AppliedLate(delay)),
+            (self.hang, Fault::Hang),
+            (self.slow, Fault::Slow(delay)),
+            (self.reply_after_deadline, Fault::ReplyAfterDeadline),
+        ];
+        let mut draw = random.u32(..1_000);
+        for (rate, fault) in faults {
+            if draw < rate {
+                return fault;
+            }
+            draw -= rate;
+        }
+        Fault::None
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl AppStorage for Faulty {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Option<Bytes>> {
+        self.reading(
+            Op::of_get(consistency),
+            deadline,
+            self.inner.get(key, consistency, deadline),
+        )
+        .await
+    }
+
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        self.reading(Op::GetBatch, deadline, self.inner.get_batch(keys, deadline))
+            .await
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        self.streaming(
+            self.inner.read(pkey, range, consistency, page_timeout),
+            page_timeout,
+        )
+    }
+
+    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
+        self.streaming(self.inner.ttl_read(pkey, range, page_timeout), page_timeout)
+    }
+
+    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
+        self.write(Op::PutBatch, Write::PutBatch(rows), deadline)
+            .await
+            .map(drop)
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        self.write(Op::PutOrdered, Write::PutOrdered(rows), deadline)
+            .await
+            .map(drop)
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        self.write(Op::WriteIf, Write::If(pkey, ops), deadline)
+            .await
+    }
+
+    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.write(Op::WriteAtomic, Write::Atomic(batch), deadline)
+            .await
+    }
+
+    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
+        self.reading(Op::ServerTime, deadline, self.inner.server_time(deadline))
+            .await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,60 @@
+//! The storage contract of VVM: a wide-column store with plain, ordered and conditional writes.
+//!
+//! [`AppStorage`] is the contract; read it first. [`AppStorageExt`] adds the single-row calls. A [`StorageDriver`] makes and
+//! opens keyspaces. [`mem`] is the driver that keeps everything in memory. [`Guarded`], [`Metered`] and [`Faulty`]
+//! wrap any driver's storage. [`settle`] finishes a conditional write whose outcome is unknown.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use clock::Clock;
+//! use istorage::{AppStorageExt, Consistency, Key, KeyspaceName, Outcome, StorageDriver, mem::MemDriver};
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> istorage::Result<()> {
+//! let clock = Clock::system();
+//! let driver = MemDriver::new(clock.clone());
+//! let name = KeyspaceName::new("demo")?;
+//! let soon = || clock.now() + Duration::from_secs(1);
+//! driver.create(&name, soon()).await?;
+//! let storage = driver.open(&name, soon()).await?.expect("it was just created");
+//!
+//! let key = Key::new("counter", "a");
+//! let first = storage.insert_if_not_exists(key.clone(), Bytes::from("1"), None, soon()).await?;
+//! assert_eq!(first, Outcome::Applied);
+//! let second = storage.insert_if_not_exists(key.clone(), Bytes::from("2"), None, soon()).await?;
+//! assert!(!second.is_applied());
+//! assert_eq!(storage.get(&key, Consistency::Plain, soon()).await?, Some(Bytes::from("1")));
+//! # Ok(())
+//! # }
+//! ```
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod capabilities;
+mod check;
+mod data;
+mod driver;
+mod error;
+mod faulty;
+mod guarded;
+pub mod mem;
+mod metered;
+pub mod settle;
+mod storage;
+
+pub use capabilities::{BatchLimits, Capabilities, Expiry, ExpiryJudge, RowLimits};
+pub use check::{TTL_MAX, decide};
+pub use data::{
+    AtomicBatch, Conditional, Conflict, ExpiringRow, Key, Order, OrderedPut, Outcome, Put, Range,
+    Row,
+};
+pub use driver::{KeyspaceName, StorageDriver};
+pub use error::{Error, ErrorKind, Result};
+pub use faulty::{Fault, FaultRates, Faulty};
+pub use guarded::Guarded;
+pub use metered::Metered;
+pub use storage::{
+    AppStorage, AppStorageExt, Consistency, ExpiringRowStream, Op, RowStream, ServerTime,
+    SharedStorage,
+};

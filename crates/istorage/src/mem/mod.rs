@@ -1,0 +1,91 @@
+//! Everything in memory: for tests, for development, and as the simplest right implementation of the contract.
+//!
+//! The rows of a keyspace live behind one lock; a call takes it once, or once per page, and never across an await. Time
+//! comes from the injected clock, so rows expire when a test says so.
+
+mod keyspace;
+mod rows;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use clock::{Clock, Instant};
+
+use crate::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
+use keyspace::MemStorage;
+use rows::Rows;
+
+/// A database in memory. Clones share it, as the nodes of a cluster share a server.
+#[derive(Clone, Debug)]
+pub struct MemDriver {
+    clock: Clock,
+    keyspaces: Keyspaces,
+}
+
+/// `None` once the driver is closed.
+type Keyspaces = Arc<Mutex<Option<BTreeMap<KeyspaceName, SharedRows>>>>;
+type SharedRows = Arc<Mutex<Rows>>;
+
+impl MemDriver {
+    /// An empty database; rows expire by `clock`.
+    pub fn new(clock: Clock) -> MemDriver {
+        MemDriver {
+            clock,
+            keyspaces: Arc::new(Mutex::new(Some(BTreeMap::new()))),
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<KeyspaceName, SharedRows>) -> T) -> Result<T> {
+        lock(&self.keyspaces)
+            .as_mut()
+            .map(act)
+            .ok_or_else(Error::closed)
+    }
+}
+
+#[async_trait]
+impl StorageDriver for MemDriver {
+    fn name(&self) -> &'static str {
+        "mem"
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, _deadline: Instant) -> Result<()> {
+        self.with(|keyspaces| {
+            keyspaces.entry(keyspace.clone()).or_default();
+        })
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        _deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        let rows = self.with(|keyspaces| keyspaces.get(keyspace).cloned())?;
+        let storage = |rows| Arc::new(MemStorage::new(rows, self.clock.clone()));
+        Ok(rows
+            .map(|rows| Arc::new(Guarded::new(storage(rows), self.clock.clone())) as SharedStorage))
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, _deadline: Instant) -> Result<()> {
+        let dropped = self.with(|keyspaces| keyspaces.remove(keyspace))?;
+        if let Some(rows) = dropped {
+            lock(&rows).dropped();
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        let keyspaces = lock(&self.keyspaces).take();
+        for rows in keyspaces.into_iter().flat_map(BTreeMap::into_values) {
+            lock(&rows).dropped();
+        }
+    }
+}
+
+/// No code panics while it holds one of these locks, so what they guard is whole even if a caller's thread died.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,337 @@
+//! The rows of a keyspace and what can be done to them, without I/O and without a clock of its own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
+};
+
+use bytes::Bytes;
+use clock::Instant;
+
+use crate::{
+    AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Put, Range, Result, decide,
+};
+
+/// How many expired rows a write removes on its way, so that they never pile up and no write pays for many.
+const PURGED_PER_WRITE: usize = 16;
+
+/// The rows of one keyspace.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    partitions: HashMap<Bytes, BTreeMap<Bytes, Stored>>,
+    /// Every row that will expire, soonest first.
+    expiring: BTreeSet<(Instant, Key)>,
+    gone: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) value: Bytes,
+    kind: Kind,
+}
+
+/// A row is of one kind for as long as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Ordered(Order),
+    Conditional { expires: Option<Instant> },
+}
+
+impl Stored {
+    pub(super) fn expires(&self) -> Option<Instant> {
+        match self.kind {
+            Kind::Conditional { expires } => expires,
+            Kind::Plain | Kind::Ordered(_) => None,
+        }
+    }
+
+    fn is_live(&self, now: Instant) -> bool {
+        self.expires().is_none_or(|expires| now < expires)
+    }
+}
+
+impl Rows {
+    /// The keyspace was removed, or its database closed.
+    pub(super) fn dropped(&mut self) {
+        *self = Rows {
+            gone: true,
+            ..Rows::default()
+        };
+    }
+
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.gone {
+            Err(Error::closed())
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn get(&self, pkey: &[u8], ccols: &[u8], now: Instant) -> Option<&Stored> {
+        self.partitions
+            .get(pkey)?
+            .get(ccols)
+            .filter(|stored| stored.is_live(now))
+    }
+
+    /// Up to `limit` rows of a range, and whether there may be more.
+    pub(super) fn page(
+        &self,
+        pkey: &[u8],
+        range: &Range,
+        now: Instant,
+        limit: usize,
+    ) -> Vec<(Bytes, Stored)> {
+        let Some(partition) = self.partitions.get(pkey) else {
+            return Vec::new();
+        };
+        if range.is_empty() {
+            return Vec::new();
+        }
+        let end = range.end.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        partition
+            .range::<Bytes, _>((Bound::Included(&range.start), end))
+            .filter(|(_, stored)| stored.is_live(now))
+            .take(limit)
+            .map(|(ccols, stored)| (ccols.clone(), stored.clone()))
+            .collect()
+    }
+
+    pub(super) fn put_batch(&mut self, rows: Vec<Put>, now: Instant) -> Result<()> {
+        self.check_open()?;
+        rows.iter()
+            .try_for_each(|put| self.check_kind(&put.key, now, |kind| kind == Kind::Plain))?;
+        rows.into_iter()
+            .for_each(|put| self.write(put.key, put.value, Kind::Plain));
+        self.purge(now);
+        Ok(())
+    }
+
+    pub(super) fn put_ordered(&mut self, rows: Vec<OrderedPut>, now: Instant) -> Result<()> {
+        self.check_open()?;
+        rows.iter()
+            .try_for_each(|put| self.check_ordered(put, now))?;
+        rows.into_iter().for_each(|put| self.write_ordered(put));
+        Ok(())
+    }
+
+    pub(super) fn write_atomic(&mut self, batch: AtomicBatch, now: Instant) -> Result<Outcome> {
+        self.check_open()?;
+        for (pkey, op) in &batch.conditionals {
+            let key = Key::new(pkey.clone(), op.ccols().clone());
+            self.check_kind(&key, now, |kind| matches!(kind, Kind::Conditional { .. }))?;
+        }
+        batch
+            .ordered
+            .iter()
+            .try_for_each(|put| self.check_ordered(put, now))?;
+        batch
+            .puts
+            .iter()
+            .try_for_each(|put| self.check_kind(&put.key, now, |kind| kind == Kind::Plain))?;
+
+        let there = |index: usize, op: &Conditional| {
+            let pkey = &batch.conditionals[index].0;
+            Ok::<_, Error>(
+                self.get(pkey, op.ccols(), now)
+                    .map(|stored| stored.value.clone()),
+            )
+        };
+        let outcome = decide(batch.conditionals.iter().map(|(_, op)| op), there)?;
+        if outcome.is_applied() {
+            for (pkey, op) in batch.conditionals {
+                self.apply(Key::new(pkey, op.ccols().clone()), &op, now);
+            }
+            batch
+                .ordered
+                .into_iter()
+                .for_each(|put| self.write_ordered(put));
+            batch
+                .puts
+                .into_iter()
+                .for_each(|put| self.write(put.key, put.value, Kind::Plain));
+            self.purge(now);
+        }
+        Ok(outcome)
+    }
+
+    fn apply(&mut self, key: Key, op: &Conditional, now: Instant) {
+        match op.written() {
+            Some(value) => {
+                let expires = op.ttl().map(|ttl| now + ttl);
+                self.write(key, value.clone(), Kind::Conditional { expires });
+            }
+            None => self.remove(&key),
+        }
+    }
+
+    fn write_ordered(&mut self, put: OrderedPut) {
+        let there = self.stored(&put.key).map(|stored| stored.kind);
+        if !matches!(there, Some(Kind::Ordered(order)) if order >= put.order) {
+            self.write(put.key, put.value, Kind::Ordered(put.order));
+        }
+    }
+
+    fn write(&mut self, key: Key, value: Bytes, kind: Kind) {
+        let stored = Stored { value, kind };
+        let expires = stored.expires();
+        let partition = self.partitions.entry(key.pkey.clone()).or_default();
+        let former = partition
+            .insert(key.ccols.clone(), stored)
+            .and_then(|former| former.expires());
+        if let Some(moment) = former {
+            self.expiring.remove(&(moment, key.clone()));
+        }
+        if let Some(moment) = expires {
+            self.expiring.insert((moment, key));
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(partition) = self.partitions.get_mut(&key.pkey) else {
+            return;
+        };
+        if let Some(moment) = partition
+            .remove(&key.ccols)
+            .and_then(|former| former.expires())
+        {
+            self.expiring.remove(&(moment, key.clone()));
+        }
+        if partition.is_empty() {
+            self.partitions.remove(&key.pkey);
+        }
+    }
+
+    fn purge(&mut self, now: Instant) {
+        for _ in 0..PURGED_PER_WRITE {
+            match self.expiring.first() {
+                Some((moment, key)) if *moment <= now => {
+                    let key = key.clone();
+                    self.remove(&key);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn stored(&self, key: &Key) -> Option<&Stored> {
+        self.partitions.get(&key.pkey)?.get(&key.ccols)
+    }
+
+    fn check_kind(
+        &self,
+        key: &Key,
+        now: Instant,
+        allowed: impl FnOnce(Kind) -> bool,
+    ) -> Result<()> {
+        match self.get(&key.pkey, &key.ccols, now) {
+            Some(stored) if !allowed(stored.kind) => Err(Error::invalid(format!(
+                "a row is always plain, always ordered or always conditional; {key:?} is {:?}",
+                stored.kind
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_ordered(&self, put: &OrderedPut, now: Instant) -> Result<()> {
+        self.check_kind(&put.key, now, |kind| matches!(kind, Kind::Ordered(_)))?;
+        match self.stored(&put.key) {
+            Some(stored)
+                if stored.kind == Kind::Ordered(put.order) && stored.value != put.value =>
+            {
+                Err(Error::invalid(format!(
+                    "{:?} was written with order {} and another value",
+                    put.key,
+                    put.order.get()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clock::ManualClock;
+
+    use super::*;
+
+    fn insert(ccols: &'static str, ttl_seconds: u64) -> AtomicBatch {
+        let op = Conditional::Insert {
+            ccols: ccols.into(),
+            value: "v".into(),
+            ttl: Some(Duration::from_secs(ttl_seconds)),
+        };
+        AtomicBatch {
+            conditionals: vec![("p".into(), op)],
+            ..AtomicBatch::default()
+        }
+    }
+
+    #[test]
+    fn expired_rows_are_removed_by_later_writes() {
+        let manual = ManualClock::new(0);
+        let clock = manual.clock();
+        let mut rows = Rows::default();
+        assert!(
+            rows.write_atomic(insert("a", 1), clock.now())
+                .unwrap()
+                .is_applied()
+        );
+        assert!(
+            rows.write_atomic(insert("b", 5), clock.now())
+                .unwrap()
+                .is_applied()
+        );
+        manual.advance(Duration::from_secs(2));
+        assert!(
+            rows.write_atomic(insert("c", 5), clock.now())
+                .unwrap()
+                .is_applied()
+        );
+        assert_eq!(rows.partitions["p".as_bytes()].len(), 2);
+        assert_eq!(rows.expiring.len(), 2);
+    }
+
+    #[test]
+    fn a_row_cannot_change_its_kind() {
+        let now = ManualClock::new(0).clock().now();
+        let mut rows = Rows::default();
+        rows.put_batch(
+            vec![Put {
+                key: Key::new("p", "a"),
+                value: "v".into(),
+            }],
+            now,
+        )
+        .unwrap();
+        assert!(rows.write_atomic(insert("a", 1), now).is_err());
+        let ordered = OrderedPut {
+            key: Key::new("p", "a"),
+            value: "w".into(),
+            order: Order::new(1).unwrap(),
+        };
+        assert!(rows.put_ordered(vec![ordered], now).is_err());
+        assert_eq!(rows.get(b"p", b"a", now).unwrap().value, "v");
+    }
+
+    #[test]
+    fn equal_orders_with_other_bytes_are_refused_before_anything_is_written() {
+        let now = ManualClock::new(0).clock().now();
+        let mut rows = Rows::default();
+        let put = |ccols: &'static str, value: &'static str| OrderedPut {
+            key: Key::new("p", ccols),
+            value: value.into(),
+            order: Order::new(7).unwrap(),
+        };
+        rows.put_ordered(vec![put("b", "1")], now).unwrap();
+        assert!(
+            rows.put_ordered(vec![put("a", "1"), put("b", "2")], now)
+                .is_err()
+        );
+        assert!(rows.get(b"p", b"a", now).is_none());
+    }
+}

@@ -1,0 +1,323 @@
+//! Deadlines, faults, and settling an unknown outcome.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::fixture::Fixture;
+use bytes::Bytes;
+use clock::Instant;
+use futures::{StreamExt, TryStreamExt};
+use istorage::{
+    AppStorage, AppStorageExt, Conditional, Consistency, ErrorKind, Fault, FaultRates, Faulty,
+    Guarded, Key, Op, Outcome, Put, Range, SharedStorage,
+    settle::{Patience, write_if_settled},
+};
+
+fn key(ccols: &'static str) -> Key {
+    Key::new("p", ccols)
+}
+
+fn insert(ccols: &'static str, value: &'static str) -> Vec<Conditional> {
+    vec![Conditional::Insert {
+        ccols: ccols.into(),
+        value: value.into(),
+        ttl: None,
+    }]
+}
+
+fn scripted(fixture: &Fixture, faults: &[Fault]) -> Arc<Faulty> {
+    let (faults, mut calls) = (faults.to_vec(), 0..);
+    let script = move |_| calls.next().and_then(|call: usize| faults.get(call).copied()).unwrap_or(Fault::None);
+    Arc::new(Faulty::scripted(
+        Arc::clone(&fixture.storage),
+        fixture.clock.clone(),
+        script,
+    ))
+}
+
+fn guarded(fixture: &Fixture, inner: &Arc<Faulty>) -> SharedStorage {
+    Arc::new(Guarded::new(
+        Arc::clone(inner) as SharedStorage,
+        fixture.clock.clone(),
+    ))
+}
+
+#[tokio::test]
+async fn a_write_that_hangs_ends_at_its_deadline_with_an_unknown_outcome() {
+    let fixture = Fixture::new().await;
+    let storage = guarded(&fixture, &scripted(&fixture, &[Fault::Hang]));
+    let write = storage.write_if("p".into(), insert("a", "1"), fixture.soon());
+    let passes = async { fixture.manual.advance(Duration::from_secs(1)) };
+    let (answer, ()) = tokio::join!(write, passes);
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+}
+
+#[tokio::test]
+async fn a_read_that_hangs_is_unavailable_at_its_deadline() {
+    let fixture = Fixture::new().await;
+    let storage = guarded(&fixture, &scripted(&fixture, &[Fault::Hang, Fault::Hang]));
+    let key = key("a");
+    let get = storage.get(&key, Consistency::Plain, fixture.soon());
+    let mut rows = storage.read(
+        "p".into(),
+        Range::all(),
+        Consistency::Plain,
+        Duration::from_secs(1),
+    );
+    let passes = async { fixture.manual.advance(Duration::from_secs(1)) };
+    let (value, row, ()) = tokio::join!(get, rows.next(), passes);
+    assert_eq!(value.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(row.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(rows.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_passed_deadline_sends_nothing() {
+    let fixture = Fixture::new().await;
+    let answer = fixture
+        .storage
+        .put(key("a"), "1".into(), fixture.clock.now())
+        .await;
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(
+        fixture
+            .storage
+            .get(&key("a"), Consistency::Plain, fixture.soon())
+            .await
+            .unwrap(),
+        None
+    );
+}
+
+#[tokio::test]
+async fn an_answer_after_the_deadline_does_not_count() {
+    let fixture = Fixture::new().await;
+    let storage = guarded(&fixture, &scripted(&fixture, &[Fault::ReplyAfterDeadline]));
+    let write = storage.write_if("p".into(), insert("a", "1"), fixture.soon());
+    let passes = async { fixture.manual.advance(Duration::from_secs(1)) };
+    let (answer, ()) = tokio::join!(write, passes);
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    assert_eq!(
+        fixture
+            .storage
+            .get(&key("a"), Consistency::Plain, fixture.soon())
+            .await
+            .unwrap(),
+        Some("1".into())
+    );
+}
+
+#[tokio::test]
+async fn of_several_writes_of_one_row_the_last_counts_and_the_first_keeps_its_place() {
+    let fixture = Fixture::new().await;
+    let put = |ccols, value: &'static str| Put {
+        key: key(ccols),
+        value: Bytes::from(value),
+    };
+    let rows = vec![put("a", "1"), put("b", "1"), put("a", "2"), put("a", "3")];
+    fixture
+        .storage
+        .put_batch(rows, fixture.soon())
+        .await
+        .unwrap();
+    let there = fixture
+        .storage
+        .get_batch(&[key("a"), key("b")], fixture.soon())
+        .await
+        .unwrap();
+    assert_eq!(there, [Some("3".into()), Some("1".into())]);
+}
+
+async fn settle(
+    fixture: &Fixture,
+    storage: &dyn AppStorage,
+    value: &'static str,
+) -> istorage::Result<Outcome> {
+    let patience = Patience {
+        call_timeout: Duration::from_millis(100),
+        until: fixture.clock.now() + Duration::from_secs(1),
+    };
+    let settled = write_if_settled(
+        storage,
+        &fixture.clock,
+        "p".into(),
+        insert("a", value),
+        patience,
+    );
+    let passes = async {
+        for _ in 0..2_000 {
+            fixture.manual.advance(Duration::from_millis(1));
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = settled => outcome,
+        () = passes => panic!("not settled after twice the patience"),
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_is_settled_whichever_way_it_went() {
+    for faults in [
+        vec![Fault::AppliedButError],
+        vec![Fault::NotAppliedButError, Fault::NotAppliedButError],
+        vec![Fault::AppliedLate(Duration::from_millis(1))],
+        // The write lands after a first look that found nothing would have been taken for final.
+        vec![
+            Fault::AppliedLate(Duration::from_millis(30)),
+            Fault::NotAppliedButError,
+        ],
+        vec![Fault::ReplyAfterDeadline],
+        // The read that judges fails as well, and so does the resend.
+        vec![
+            Fault::AppliedButError,
+            Fault::None,
+            Fault::NotAppliedButError,
+            Fault::AppliedButError,
+        ],
+    ] {
+        let fixture = Fixture::new().await;
+        let faulty = scripted(&fixture, &faults);
+        let storage = guarded(&fixture, &faulty);
+        assert_eq!(
+            settle(&fixture, &*storage, "mine").await.unwrap(),
+            Outcome::Applied,
+            "{faults:?}"
+        );
+        for late in faulty.land_late().await {
+            assert!(!late.unwrap().is_applied(), "{faults:?}");
+        }
+        let there = fixture
+            .storage
+            .get(&key("a"), Consistency::Plain, fixture.soon())
+            .await
+            .unwrap();
+        assert_eq!(there, Some("mine".into()), "{faults:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_that_somebody_else_won_is_lost() {
+    let fixture = Fixture::new().await;
+    let theirs = fixture
+        .storage
+        .write_if("p".into(), insert("a", "theirs"), fixture.soon())
+        .await
+        .unwrap();
+    assert!(theirs.is_applied());
+    let storage = scripted(&fixture, &[Fault::NotAppliedButError]);
+    let outcome = settle(&fixture, &*storage, "mine").await.unwrap();
+    assert!(
+        matches!(outcome, Outcome::NotApplied(conflicts) if conflicts[0].there == Some("theirs".into()))
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_settled_in_time_stays_unknown() {
+    let fixture = Fixture::new().await;
+    let storage = scripted(&fixture, &[Fault::NotAppliedButError; 1_000]);
+    assert_eq!(
+        settle(&fixture, &*storage, "mine")
+            .await
+            .unwrap_err()
+            .kind(),
+        ErrorKind::OutcomeUnknown
+    );
+}
+
+#[tokio::test]
+async fn a_refused_attempt_is_not_repeated() {
+    let fixture = Fixture::new().await;
+    fixture.storage.close().await;
+    assert_eq!(
+        settle(&fixture, &*fixture.storage, "mine")
+            .await
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Closed
+    );
+}
+
+#[tokio::test]
+async fn the_same_seed_gives_the_same_faults() {
+    let rates = FaultRates {
+        applied_but_error: 200,
+        not_applied_but_error: 200,
+        applied_late: 200,
+        delay: Duration::from_millis(5),
+        ..FaultRates::default()
+    };
+    let mut runs = Vec::new();
+    for seed in [1, 1, 2] {
+        let fixture = Fixture::new().await;
+        let storage = Faulty::seeded(
+            Arc::clone(&fixture.storage),
+            fixture.clock.clone(),
+            seed,
+            rates,
+        );
+        let mut answers = Vec::new();
+        for n in 0..100_u8 {
+            let key = Key::new("p", vec![n]);
+            let answer = storage
+                .insert_if_not_exists(key, "v".into(), None, fixture.soon())
+                .await;
+            answers.push(answer.map_err(|error| error.to_string()));
+            fixture.manual.advance(Duration::from_millis(1));
+        }
+        storage.land_late().await;
+        let rows = fixture.storage.read(
+            "p".into(),
+            Range::all(),
+            Consistency::Plain,
+            Duration::from_secs(1),
+        );
+        runs.push((answers, rows.try_collect::<Vec<_>>().await.unwrap()));
+    }
+    assert_eq!(runs[0], runs[1]);
+    assert_ne!(runs[0], runs[2]);
+}
+
+#[tokio::test]
+async fn every_operation_has_a_name_of_its_own() {
+    let names: std::collections::HashSet<_> = Op::ALL.iter().map(|op| op.name()).collect();
+    assert_eq!(names.len(), Op::ALL.len());
+    assert!(
+        Op::ALL
+            .iter()
+            .enumerate()
+            .all(|(index, op)| *op as usize == index)
+    );
+}
+
+#[tokio::test]
+async fn use_after_close_is_closed_also_in_the_middle_of_a_stream() {
+    let fixture = Fixture::new().await;
+    let put = |n: u16| Put {
+        key: Key::new("p", n.to_be_bytes().to_vec()),
+        value: "v".into(),
+    };
+    fixture
+        .storage
+        .put_batch((0..1_000).map(put).collect(), fixture.soon())
+        .await
+        .unwrap();
+    let mut rows = fixture.storage.read(
+        "p".into(),
+        Range::all(),
+        Consistency::Plain,
+        Duration::from_secs(1),
+    );
+    assert!(rows.next().await.unwrap().is_ok());
+    fixture.storage.close().await;
+    assert_eq!(
+        rows.next().await.unwrap().unwrap_err().kind(),
+        ErrorKind::Closed
+    );
+    assert!(rows.next().await.is_none());
+    let get = fixture
+        .storage
+        .get(&key("a"), Consistency::Plain, Instant::FAR_FUTURE)
+        .await;
+    assert_eq!(get.unwrap_err().kind(), ErrorKind::Closed);
+}
