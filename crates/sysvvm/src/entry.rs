@@ -1,0 +1,147 @@
+//! What the registry knows of an application, and its bytes.
+
+use std::num::NonZeroU16;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use istorage::KeyspaceName;
+
+use crate::{Error, Result};
+
+/// The number of an application in this storage: it stands for the name in other keys. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AppNumber(pub(crate) u32);
+
+impl AppNumber {
+    /// The number, from 1.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// What the registry knows of an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppEntry {
+    /// Its number in this storage.
+    pub number: AppNumber,
+    /// Its number of partitions, fixed when it was initialized.
+    pub partitions: NonZeroU16,
+    /// The format of its rows.
+    pub format: u32,
+    /// Its keyspace.
+    pub keyspace: KeyspaceName,
+}
+
+/// How far the initialization of an application has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The keyspace may not exist yet.
+    Creating,
+    Ready,
+}
+
+/// An entry as it is stored:
+/// `[u8 version][u8 state][u64 attempt][u32 number][u16 partitions][u32 format][keyspace]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registered {
+    pub(crate) state: State,
+    /// Unique to the attempt that registered it, so that one which got no answer knows its own row.
+    pub(crate) attempt: u64,
+    pub(crate) entry: AppEntry,
+}
+
+const VERSION: u8 = 1;
+const HEADER: usize = 20;
+
+impl Registered {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(HEADER + self.entry.keyspace.as_str().len());
+        bytes.put_u8(VERSION);
+        bytes.put_u8(match self.state {
+            State::Creating => 0,
+            State::Ready => 1,
+        });
+        bytes.put_u64(self.attempt);
+        bytes.put_u32(self.entry.number.0);
+        bytes.put_u16(self.entry.partitions.get());
+        bytes.put_u32(self.entry.format);
+        bytes.put_slice(self.entry.keyspace.as_str().as_bytes());
+        bytes.freeze()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Registered> {
+        Registered::parse(bytes).ok_or_else(|| Error::Foreign {
+            what: format!("an application is registered as {bytes:?}"),
+        })
+    }
+
+    fn parse(mut bytes: &[u8]) -> Option<Registered> {
+        if bytes.len() < HEADER || bytes.get_u8() != VERSION {
+            return None;
+        }
+        let state = match bytes.get_u8() {
+            0 => State::Creating,
+            1 => State::Ready,
+            _ => return None,
+        };
+        let attempt = bytes.get_u64();
+        let entry = AppEntry {
+            number: AppNumber(bytes.get_u32()),
+            partitions: NonZeroU16::new(bytes.get_u16())?,
+            format: bytes.get_u32(),
+            keyspace: KeyspaceName::new(str::from_utf8(bytes).ok()?).ok()?,
+        };
+        Some(Registered {
+            state,
+            attempt,
+            entry,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registered() -> Registered {
+        Registered {
+            state: State::Ready,
+            attempt: 0x0102_0304_0506_0708,
+            entry: AppEntry {
+                number: AppNumber(9),
+                partitions: NonZeroU16::new(10).unwrap(),
+                format: 1,
+                keyspace: KeyspaceName::new("ks").unwrap(),
+            },
+        }
+    }
+
+    #[test]
+    fn every_byte_is_pinned() {
+        let bytes = [
+            1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 10, 0, 0, 0, 1, b'k', b's',
+        ];
+        assert_eq!(registered().encode(), bytes.as_slice());
+        assert_eq!(Registered::decode(&bytes).unwrap(), registered());
+    }
+
+    #[test]
+    fn what_is_no_entry_is_refused() {
+        let whole = registered().encode();
+        let with = |index: usize, byte: u8| {
+            let mut bytes = whole.to_vec();
+            bytes[index] = byte;
+            bytes
+        };
+        for bytes in [
+            vec![],
+            whole[..HEADER].to_vec(),
+            with(0, 2),
+            with(1, 2),
+            with(15, 0),
+            with(20, b'K'),
+        ] {
+            assert!(Registered::decode(&bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

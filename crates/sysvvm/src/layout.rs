@@ -1,0 +1,59 @@
+//! The keys of the system keyspace, big endian. Every partition key starts with a [`Prefix`] of four bytes.
+
+use istorage::Key;
+
+use crate::AppName;
+
+/// What a partition of the system keyspace holds. Numbers are never reused; a new kind of row takes a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Prefix {
+    // 1 leaders, 2 offsets of the partition logs, 3 numbers of sequences, 4 rows with a TTL of applications.
+    /// The registry of applications: one partition.
+    Applications = 5,
+    /// The format of the storage: one row.
+    Format = 6,
+}
+
+impl Prefix {
+    pub(crate) fn pkey(self) -> [u8; 4] {
+        (self as u32).to_be_bytes()
+    }
+}
+
+/// The row that says who wrote this storage and in which format.
+pub(crate) fn format() -> Key {
+    Key::new(Prefix::Format.pkey().to_vec(), "")
+}
+
+/// The row that holds the number of the application registered last. It sorts before all applications.
+pub(crate) fn last_app_number() -> Key {
+    Key::new(Prefix::Applications.pkey().to_vec(), vec![0])
+}
+
+/// The row of an application: 1, then its name.
+pub(crate) fn app(name: &AppName) -> Key {
+    let mut ccols = vec![FIRST_APP];
+    ccols.extend_from_slice(name.to_string().as_bytes());
+    Key::new(Prefix::Applications.pkey().to_vec(), ccols)
+}
+
+/// The clustering columns of applications start with this byte.
+pub(crate) const FIRST_APP: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_every_key_is_pinned() {
+        let bytes = |key: Key| (key.pkey.to_vec(), key.ccols.to_vec());
+        assert_eq!(bytes(format()), (vec![0, 0, 0, 6], vec![]));
+        assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
+        let name = AppName::new("ab", "c").unwrap();
+        assert_eq!(
+            bytes(app(&name)),
+            (vec![0, 0, 0, 5], vec![1, b'a', b'b', b'/', b'c'])
+        );
+    }
+}

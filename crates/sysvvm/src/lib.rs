@@ -1,0 +1,39 @@
+//! The one owner of the system keyspace: its key layout, its format, and the registry of applications.
+//!
+//! A [`System`] is a database with its system keyspace open. It gives an application a keyspace of its own:
+//!
+//! ```
+//! use clock::{Clock, Instant};
+//! use istorage::{KeyspaceName, mem::MemDriver};
+//! use std::{num::NonZeroU16, sync::Arc, time::Duration};
+//! use sysvvm::{AppName, Error, System};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! let clock = Clock::system();
+//! let soon = || clock.now() + Duration::from_secs(5);
+//! let driver = Arc::new(MemDriver::new(clock.clone()));
+//! let system = System::open(driver, KeyspaceName::new("sysvvm")?, clock.clone(), soon()).await?;
+//!
+//! let name = AppName::new("acme", "shop")?;
+//! let partitions = NonZeroU16::new(10).expect("ten is not zero");
+//! let created = system.init_app(&name, partitions, soon()).await?;
+//! let opened = system.open_app(&name, soon()).await?;
+//! assert_eq!(opened.entry, created.entry);
+//! assert!(matches!(system.init_app(&name, partitions, soon()).await, Err(Error::AlreadyExists { .. })));
+//! # Ok(())
+//! # }
+//! ```
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod entry;
+mod error;
+mod layout;
+mod name;
+mod system;
+
+pub use entry::{AppEntry, AppNumber};
+pub use error::{Error, Result};
+pub use name::AppName;
+pub use system::{App, FORMAT_VERSION, System};

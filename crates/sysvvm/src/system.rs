@@ -1,0 +1,378 @@
+//! A database with its system keyspace open.
+
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::TryStreamExt;
+use istorage::{
+    AppStorageExt, Conditional, Key, KeyspaceName, Outcome, Range, SharedStorage, StorageDriver,
+    settle::{Patience, write_if_settled},
+};
+
+use crate::{
+    AppEntry, AppName, AppNumber, Error, Result,
+    entry::{Registered, State},
+    layout,
+};
+
+/// The format that this program writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The row of the format: these bytes, then the version as u32.
+const FORMAT_MAGIC: &[u8; 4] = b"VVM\0";
+
+/// The names of applications' keyspaces start with the system's, and must have room for a number.
+const SYSTEM_NAME_MAX: usize = 32;
+
+/// How long one call may take; the caller's deadline bounds all of them.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A database with its system keyspace open.
+#[derive(Debug)]
+pub struct System {
+    driver: Arc<dyn StorageDriver>,
+    keyspace: KeyspaceName,
+    storage: SharedStorage,
+    clock: Clock,
+}
+
+/// An application with its keyspace open.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// What the registry knows of it.
+    pub entry: AppEntry,
+    /// Its keyspace.
+    pub storage: SharedStorage,
+}
+
+impl System {
+    /// Opens the system keyspace, and makes it if the database is new. Any number of nodes may do so at once.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] and [`Error::NewerFormat`] if the keyspace is not for this program; nothing is changed then.
+    pub async fn open(
+        driver: Arc<dyn StorageDriver>,
+        keyspace: KeyspaceName,
+        clock: Clock,
+        deadline: Instant,
+    ) -> Result<System> {
+        if keyspace.as_str().len() > SYSTEM_NAME_MAX {
+            let message = format!(
+                "the name of the system keyspace, `{keyspace}`, is longer than {SYSTEM_NAME_MAX}"
+            );
+            return Err(istorage::Error::invalid(message).into());
+        }
+        let storage = match driver.open(&keyspace, deadline).await? {
+            Some(storage) => storage,
+            None => {
+                driver.create(&keyspace, deadline).await?;
+                opened(&*driver, &keyspace, deadline).await?
+            }
+        };
+        let system = System {
+            driver,
+            keyspace,
+            storage,
+            clock,
+        };
+        system.check_format(deadline).await?;
+        Ok(system)
+    }
+
+    /// The system keyspace.
+    #[must_use]
+    pub fn storage(&self) -> &SharedStorage {
+        &self.storage
+    }
+
+    /// The database.
+    #[must_use]
+    pub fn driver(&self) -> &Arc<dyn StorageDriver> {
+        &self.driver
+    }
+
+    /// Registers an application and makes its keyspace. An initialization that did not finish is finished.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if it is there already; [`Error::OtherPartitions`] if it is half initialized with another
+    /// number of partitions.
+    pub async fn init_app(
+        &self,
+        name: &AppName,
+        partitions: NonZeroU16,
+        deadline: Instant,
+    ) -> Result<App> {
+        let registered = loop {
+            match self.registered(name, deadline).await? {
+                Some(there) if there.state == State::Ready => {
+                    return Err(Error::AlreadyExists { app: name.clone() });
+                }
+                Some(there) if there.entry.partitions != partitions => {
+                    return Err(Error::OtherPartitions {
+                        app: name.clone(),
+                        there: there.entry.partitions.get(),
+                        wanted: partitions.get(),
+                    });
+                }
+                Some(there) => break there,
+                None => {
+                    if let Some(registered) = self.register(name, partitions, deadline).await? {
+                        break registered;
+                    }
+                }
+            }
+        };
+        self.driver
+            .create(&registered.entry.keyspace, deadline)
+            .await?;
+        let storage = opened(&*self.driver, &registered.entry.keyspace, deadline).await?;
+        self.confirm(name, &registered, deadline).await?;
+        Ok(App {
+            entry: registered.entry,
+            storage,
+        })
+    }
+
+    /// Opens the keyspace of an application.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotExist`] if it was not initialized, or not to the end; [`Error::NewerFormat`] if a newer program
+    /// wrote it.
+    pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<App> {
+        let registered = self
+            .registered(name, deadline)
+            .await?
+            .filter(|there| there.state == State::Ready);
+        let Some(Registered { entry, .. }) = registered else {
+            return Err(Error::DoesNotExist { app: name.clone() });
+        };
+        if entry.format > FORMAT_VERSION {
+            return Err(Error::NewerFormat {
+                found: entry.format,
+                known: FORMAT_VERSION,
+            });
+        }
+        let storage = opened(&*self.driver, &entry.keyspace, deadline).await?;
+        Ok(App { entry, storage })
+    }
+
+    /// All applications that are initialized, by name.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if the registry cannot be read.
+    pub async fn apps(&self, page_timeout: Duration) -> Result<Vec<(AppName, AppEntry)>> {
+        let range = Range::from(vec![layout::FIRST_APP]);
+        let mut rows =
+            self.storage
+                .read_linearizable(layout::last_app_number().pkey, range, page_timeout);
+        let mut apps = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            let name = str::from_utf8(&row.ccols[1..])
+                .ok()
+                .and_then(|name| name.parse().ok());
+            let Some(name) = name else {
+                return Err(Error::Foreign {
+                    what: format!("an application is named {:?}", row.ccols),
+                });
+            };
+            let registered = Registered::decode(&row.value)?;
+            if registered.state == State::Ready {
+                apps.push((name, registered.entry));
+            }
+        }
+        Ok(apps)
+    }
+
+    async fn check_format(&self, deadline: Instant) -> Result<()> {
+        let mut ours = FORMAT_MAGIC.to_vec();
+        ours.extend_from_slice(&FORMAT_VERSION.to_be_bytes());
+        let there = match self.get(&layout::format(), deadline).await? {
+            Some(there) => there,
+            None => {
+                let key = layout::format();
+                let insert = Conditional::Insert {
+                    ccols: key.ccols,
+                    value: ours.into(),
+                    ttl: None,
+                };
+                match self.write(key.pkey, vec![insert], deadline).await? {
+                    Outcome::Applied => return Ok(()),
+                    Outcome::NotApplied(mut conflicts) => conflicts
+                        .pop()
+                        .and_then(|conflict| conflict.there)
+                        .unwrap_or_default(),
+                }
+            }
+        };
+        let version = there
+            .strip_prefix(FORMAT_MAGIC)
+            .and_then(|version| version.try_into().ok());
+        match version.map(u32::from_be_bytes) {
+            None | Some(0) => Err(Error::Foreign {
+                what: format!("its format is {there:?}"),
+            }),
+            Some(found) if found > FORMAT_VERSION => Err(Error::NewerFormat {
+                found,
+                known: FORMAT_VERSION,
+            }),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Takes the next number and writes the entry, in one step. `None` if somebody else was faster with either.
+    async fn register(
+        &self,
+        name: &AppName,
+        partitions: NonZeroU16,
+        deadline: Instant,
+    ) -> Result<Option<Registered>> {
+        let counter = layout::last_app_number();
+        let last = self.get(&counter, deadline).await?;
+        let number = match &last {
+            None => 1,
+            Some(bytes) => decode_number(bytes)?
+                .checked_add(1)
+                .ok_or_else(|| Error::Foreign {
+                    what: "every number of an application is taken".to_owned(),
+                })?,
+        };
+        let keyspace = keyspace_name(&self.keyspace, number, name)?;
+        if self.driver.open(&keyspace, deadline).await?.is_some() {
+            // Whoever made it under this registry has raised the counter first.
+            if self.get(&counter, deadline).await? != last {
+                return Ok(None);
+            }
+            return Err(Error::Foreign {
+                what: format!("the keyspace `{keyspace}` exists, and is not registered"),
+            });
+        }
+        let entry = AppEntry {
+            number: AppNumber(number),
+            partitions,
+            format: FORMAT_VERSION,
+            keyspace,
+        };
+        let registered = Registered {
+            state: State::Creating,
+            attempt: self.clock.random(),
+            entry,
+        };
+        let next = Bytes::copy_from_slice(&number.to_be_bytes());
+        let count = match last {
+            None => Conditional::Insert {
+                ccols: counter.ccols,
+                value: next,
+                ttl: None,
+            },
+            Some(old) => Conditional::Swap {
+                ccols: counter.ccols,
+                old,
+                new: next,
+                ttl: None,
+            },
+        };
+        let insert = Conditional::Insert {
+            ccols: layout::app(name).ccols,
+            value: registered.encode(),
+            ttl: None,
+        };
+        let outcome = self
+            .write(counter.pkey, vec![count, insert], deadline)
+            .await?;
+        Ok(outcome.is_applied().then_some(registered))
+    }
+
+    /// Marks the initialization as finished; whoever finished it at the same time did the same.
+    async fn confirm(
+        &self,
+        name: &AppName,
+        registered: &Registered,
+        deadline: Instant,
+    ) -> Result<()> {
+        let (key, ready) = (
+            layout::app(name),
+            Registered {
+                state: State::Ready,
+                ..registered.clone()
+            },
+        );
+        let swap = Conditional::Swap {
+            ccols: key.ccols.clone(),
+            old: registered.encode(),
+            new: ready.encode(),
+            ttl: None,
+        };
+        match self.write(key.pkey, vec![swap], deadline).await? {
+            Outcome::Applied => Ok(()),
+            Outcome::NotApplied(_) => match self.registered(name, deadline).await? {
+                Some(there) if there == ready => Ok(()),
+                there => Err(Error::Foreign {
+                    what: format!("the entry of `{name}` changed under us to {there:?}"),
+                }),
+            },
+        }
+    }
+
+    async fn registered(&self, name: &AppName, deadline: Instant) -> Result<Option<Registered>> {
+        let value = self.get(&layout::app(name), deadline).await?;
+        value.map(|value| Registered::decode(&value)).transpose()
+    }
+
+    async fn get(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
+        let deadline = deadline.min(self.clock.now() + CALL_TIMEOUT);
+        Ok(self.storage.get_linearizable(key, deadline).await?)
+    }
+
+    async fn write(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        let patience = Patience {
+            call_timeout: CALL_TIMEOUT,
+            until: deadline,
+        };
+        Ok(write_if_settled(&*self.storage, &self.clock, pkey, ops, patience).await?)
+    }
+}
+
+/// A keyspace that must exist.
+async fn opened(
+    driver: &dyn StorageDriver,
+    keyspace: &KeyspaceName,
+    deadline: Instant,
+) -> Result<SharedStorage> {
+    let missing = || {
+        istorage::Error::corrupt(format!(
+            "the keyspace `{keyspace}` is gone, although it is in use"
+        ))
+    };
+    Ok(driver.open(keyspace, deadline).await?.ok_or_else(missing)?)
+}
+
+fn decode_number(bytes: &Bytes) -> Result<u32> {
+    let number = bytes.as_ref().try_into().map(u32::from_be_bytes);
+    number.map_err(|_| Error::Foreign {
+        what: format!("the number of the last application is {bytes:?}"),
+    })
+}
+
+/// `<system>_<number>_<owner>_<name>`, as much of it as fits; the number alone makes it unique.
+fn keyspace_name(system: &KeyspaceName, number: u32, app: &AppName) -> Result<KeyspaceName> {
+    let (system, digits) = (system.as_str(), number.to_string());
+    let room = KeyspaceName::MAX_LEN - digits.len() - 1;
+    let mut name = format!(
+        "{}_{digits}_{}_{}",
+        &system[..system.len().min(room)],
+        app.owner(),
+        app.name()
+    );
+    name.make_ascii_lowercase();
+    name.truncate(KeyspaceName::MAX_LEN);
+    Ok(KeyspaceName::new(name)?)
+}
+
+#[cfg(test)]
+mod tests;
