@@ -59,20 +59,14 @@ impl std::error::Error for Elapsed {}
 impl Clock {
     /// The machine's clocks and its source of randomness.
     pub fn system() -> Clock {
-        Clock {
-            source: Source::System,
-            wall_offset: 0,
-        }
+        Clock { source: Source::System, wall_offset: 0 }
     }
 
     /// The same clock with a calendar that is `offset` ahead (or behind, if negative): a second node whose clock is wrong.
     #[must_use]
     pub fn with_wall_offset(&self, ahead_ms: i64) -> Clock {
         let offset = ahead_ms.saturating_mul(1_000_000);
-        Clock {
-            source: self.source.clone(),
-            wall_offset: self.wall_offset.saturating_add(offset),
-        }
+        Clock { source: self.source.clone(), wall_offset: self.wall_offset.saturating_add(offset) }
     }
 
     /// Monotonic time. It never goes back and counts while the machine sleeps.

@@ -35,24 +35,14 @@ impl ManualClock {
     pub fn new(seed: u64) -> ManualClock {
         // Not at zero: code that subtracts a margin from "now" must not be saved by saturation.
         let now = Instant(Duration::from_secs(1_000_000));
-        let reading = Reading {
-            now,
-            wall: START,
-            random: seed,
-        };
-        ManualClock(Arc::new(State {
-            reading: Mutex::new(reading),
-            moved: watch::Sender::new(()),
-        }))
+        let reading = Reading { now, wall: START, random: seed };
+        ManualClock(Arc::new(State { reading: Mutex::new(reading), moved: watch::Sender::new(()) }))
     }
 
     /// A clock that shows this one's time.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        Clock {
-            source: Source::Manual(Arc::clone(&self.0)),
-            wall_offset: 0,
-        }
+        Clock { source: Source::Manual(Arc::clone(&self.0)), wall_offset: 0 }
     }
 
     /// Lets `duration` pass, on both kinds of time, and wakes whoever waited for it.
@@ -132,13 +122,7 @@ mod tests {
     #[test]
     fn a_second_node_may_have_another_calendar() {
         let clock = ManualClock::new(0).clock();
-        assert_eq!(
-            clock
-                .with_wall_offset(-5_000)
-                .wall()
-                .millis_ahead_of(clock.wall()),
-            -5_000
-        );
+        assert_eq!(clock.with_wall_offset(-5_000).wall().millis_ahead_of(clock.wall()), -5_000);
     }
 
     #[tokio::test]
@@ -158,9 +142,7 @@ mod tests {
         let clock = ManualClock::new(0).clock();
         assert_eq!(clock.timeout_at(clock.now(), async { 5 }).await, Ok(5));
         assert_eq!(
-            clock
-                .timeout_at(clock.now(), std::future::pending::<()>())
-                .await,
+            clock.timeout_at(clock.now(), std::future::pending::<()>()).await,
             Err(crate::Elapsed)
         );
     }

@@ -16,6 +16,9 @@ pub struct Capabilities {
     pub ordered: Option<BatchLimits>,
     /// How rows with a TTL expire.
     pub expiry: Expiry,
+    /// How long after it was sent a write without an answer may still land. An assumption about the storage, not a
+    /// guarantee: a server that stands still for longer may let a write land later.
+    pub late_write: Duration,
 }
 
 /// Sizes in bytes.

@@ -79,6 +79,7 @@ pub(crate) fn ordered(
 ) -> Result<Vec<OrderedPut>> {
     for put in &rows {
         row(capabilities, &put.key, &put.value)?;
+        life(put.ttl)?;
     }
     Ok(one_per_row(
         rows,
@@ -112,16 +113,18 @@ fn one_per_row<W>(rows: Vec<W>, key: impl Fn(&W) -> &Key, choose: impl Fn(W, W) 
     kept.into_iter().flatten().collect()
 }
 
-fn conditional(capabilities: &Capabilities, partition: &Bytes, op: &Conditional) -> Result<usize> {
-    at_most("clustering key", op.ccols().len(), capabilities.row.ccols)?;
-    pkey(capabilities, partition)?;
-    if let Some(ttl) = op.ttl()
-        && (ttl.is_zero() || ttl > TTL_MAX)
-    {
-        return Err(Error::invalid(format!(
-            "a TTL of {ttl:?} is not above zero and at most ten years"
-        )));
+fn life(ttl: Option<Duration>) -> Result<()> {
+    match ttl {
+        Some(ttl) if ttl.is_zero() || ttl > TTL_MAX => {
+            Err(Error::invalid(format!("a TTL of {ttl:?} is not above zero and at most ten years")))
+        }
+        _ => Ok(()),
     }
+}
+
+fn conditional(capabilities: &Capabilities, op: &Conditional) -> Result<usize> {
+    at_most("clustering key", op.ccols().len(), capabilities.row.ccols)?;
+    life(op.ttl())?;
     let mut values = 0;
     for value in [op.expected(), op.written()].into_iter().flatten() {
         at_most("value", value.len(), capabilities.row.value)?;
@@ -132,18 +135,17 @@ fn conditional(capabilities: &Capabilities, partition: &Bytes, op: &Conditional)
 
 pub(crate) fn write_if(
     capabilities: &Capabilities,
-    pkey: &Bytes,
+    partition: &Bytes,
     ops: &[Conditional],
 ) -> Result<()> {
+    pkey(capabilities, partition)?;
     let mut size = Size::NOTHING;
     let mut named = HashSet::with_capacity(ops.len());
     for op in ops {
-        let values = conditional(capabilities, pkey, op)?;
-        size.add(pkey, op.ccols(), values);
+        let values = conditional(capabilities, op)?;
+        size.add(partition, op.ccols(), values);
         if !named.insert(op.ccols()) {
-            return Err(Error::invalid(
-                "a row is named twice in one conditional write",
-            ));
+            return Err(Error::invalid("a row is named twice in one conditional write"));
         }
     }
     size.fits(capabilities.conditional, "a conditional write")
@@ -151,9 +153,7 @@ pub(crate) fn write_if(
 
 pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> Result<AtomicBatch> {
     let Some(limits) = capabilities.atomic else {
-        return Err(Error::invalid(
-            "this storage cannot write atomically across partitions",
-        ));
+        return Err(Error::invalid("this storage cannot write atomically across partitions"));
     };
     let batch = AtomicBatch {
         conditionals: batch.conditionals,
@@ -161,27 +161,22 @@ pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> R
         puts: puts(capabilities, batch.puts)?,
     };
     let mut size = Size::NOTHING;
-    for (pkey, op) in &batch.conditionals {
-        let values = conditional(capabilities, pkey, op)?;
-        size.add(pkey, op.ccols(), values);
+    for (partition, op) in &batch.conditionals {
+        pkey(capabilities, partition)?;
+        let values = conditional(capabilities, op)?;
+        size.add(partition, op.ccols(), values);
     }
     let unconditional = batch.ordered.iter().map(|put| (&put.key, &put.value));
-    for (key, value) in unconditional
-        .clone()
-        .chain(batch.puts.iter().map(|put| (&put.key, &put.value)))
+    for (key, value) in
+        unconditional.clone().chain(batch.puts.iter().map(|put| (&put.key, &put.value)))
     {
         size.add(&key.pkey, &key.ccols, value.len());
     }
     size.fits(limits, "an atomic write")?;
 
     let mut named = HashSet::with_capacity(size.rows);
-    let conditional_rows = batch
-        .conditionals
-        .iter()
-        .map(|(pkey, op)| (pkey, op.ccols()));
-    let other_rows = unconditional
-        .map(|(key, _)| key)
-        .chain(batch.puts.iter().map(|put| &put.key));
+    let conditional_rows = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
+    let other_rows = unconditional.map(|(key, _)| key).chain(batch.puts.iter().map(|put| &put.key));
     for row in conditional_rows.chain(other_rows.map(|key| (&key.pkey, &key.ccols))) {
         if !named.insert(row) {
             return Err(Error::invalid("a row is named twice in one atomic write"));
@@ -206,9 +201,5 @@ pub fn decide<'a, E>(
             conflicts.push(Conflict { op, there });
         }
     }
-    Ok(if conflicts.is_empty() {
-        Outcome::Applied
-    } else {
-        Outcome::NotApplied(conflicts)
-    })
+    Ok(if conflicts.is_empty() { Outcome::Applied } else { Outcome::NotApplied(conflicts) })
 }

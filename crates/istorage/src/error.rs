@@ -34,11 +34,7 @@ struct Inner {
 impl Error {
     /// An error without a cause below it.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner {
-            kind,
-            message: message.into(),
-            source: None,
-        }))
+        Error(Box::new(Inner { kind, message: message.into(), source: None }))
     }
 
     /// [`ErrorKind::Unavailable`].

@@ -78,9 +78,7 @@ enum Write {
 
 impl fmt::Debug for Faulty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Faulty")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+        f.debug_struct("Faulty").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
@@ -91,12 +89,7 @@ impl Faulty {
         clock: Clock,
         script: impl FnMut(Op) -> Fault + Send + 'static,
     ) -> Faulty {
-        Faulty {
-            inner,
-            clock,
-            plan: Mutex::new(Box::new(script)),
-            late: Mutex::default(),
-        }
+        Faulty { inner, clock, plan: Mutex::new(Box::new(script)), late: Mutex::default() }
     }
 
     /// Faults at random, the same ones for the same seed and the same calls.
@@ -113,9 +106,8 @@ impl Faulty {
     async fn land(&self, due: impl Fn(Instant) -> bool) -> Vec<Result<Outcome>> {
         let landing: Vec<(Instant, Write)> = {
             let mut late = lock(&self.late);
-            let (landing, waiting) = mem::take(&mut *late)
-                .into_iter()
-                .partition(|(at, _)| due(*at));
+            let (landing, waiting) =
+                mem::take(&mut *late).into_iter().partition(|(at, _)| due(*at));
             *late = waiting;
             landing
         };
@@ -135,16 +127,12 @@ impl Faulty {
 
     async fn execute(&self, write: Write, deadline: Instant) -> Result<Outcome> {
         match write {
-            Write::PutBatch(rows) => self
-                .inner
-                .put_batch(rows, deadline)
-                .await
-                .map(|()| Outcome::Applied),
-            Write::PutOrdered(rows) => self
-                .inner
-                .put_ordered(rows, deadline)
-                .await
-                .map(|()| Outcome::Applied),
+            Write::PutBatch(rows) => {
+                self.inner.put_batch(rows, deadline).await.map(|()| Outcome::Applied)
+            }
+            Write::PutOrdered(rows) => {
+                self.inner.put_ordered(rows, deadline).await.map(|()| Outcome::Applied)
+            }
             Write::If(pkey, ops) => self.inner.write_if(pkey, ops, deadline).await,
             Write::Atomic(batch) => self.inner.write_atomic(batch, deadline).await,
         }
@@ -155,13 +143,11 @@ impl Faulty {
             Fault::None => self.execute(write, deadline).await,
             Fault::AppliedButError => {
                 let _lost = self.execute(write, deadline).await?;
-                Err(Error::outcome_unknown(
-                    "injected: applied, and the answer is lost",
-                ))
+                Err(Error::outcome_unknown("injected: applied, and the answer is lost"))
             }
-            Fault::NotAppliedButError => Err(Error::outcome_unknown(
-                "injected: not applied, and not known",
-            )),
+            Fault::NotAppliedButError => {
+                Err(Error::outcome_unknown("injected: not applied, and not known"))
+            }
             Fault::AppliedLate(delay) => {
                 lock(&self.late).push((self.clock.now() + delay, write));
                 Err(Error::outcome_unknown("injected: will land late"))
@@ -173,9 +159,7 @@ impl Faulty {
             }
             Fault::ReplyAfterDeadline => {
                 let answer = self.execute(write, deadline).await;
-                self.clock
-                    .sleep_until(deadline + Duration::from_millis(1))
-                    .await;
+                self.clock.sleep_until(deadline + Duration::from_millis(1)).await;
                 answer
             }
         }
@@ -199,9 +183,7 @@ impl Faulty {
             }
             Fault::ReplyAfterDeadline => {
                 let answer = call.await;
-                self.clock
-                    .sleep_until(deadline + Duration::from_millis(1))
-                    .await;
+                self.clock.sleep_until(deadline + Duration::from_millis(1)).await;
                 answer
             }
         }
@@ -273,17 +255,12 @@ impl AppStorage for Faulty {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
-        self.reading(
-            Op::of_get(consistency),
-            deadline,
-            self.inner.get(key, consistency, deadline),
-        )
-        .await
+        self.reading(Op::of_get(consistency), deadline, self.inner.get(key, consistency, deadline))
+            .await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.reading(Op::GetBatch, deadline, self.inner.get_batch(keys, deadline))
-            .await
+        self.reading(Op::GetBatch, deadline, self.inner.get_batch(keys, deadline)).await
     }
 
     fn read(
@@ -293,10 +270,7 @@ impl AppStorage for Faulty {
         consistency: Consistency,
         page_timeout: Duration,
     ) -> RowStream {
-        self.streaming(
-            self.inner.read(pkey, range, consistency, page_timeout),
-            page_timeout,
-        )
+        self.streaming(self.inner.read(pkey, range, consistency, page_timeout), page_timeout)
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
@@ -304,15 +278,11 @@ impl AppStorage for Faulty {
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.write(Op::PutBatch, Write::PutBatch(rows), deadline)
-            .await
-            .map(drop)
+        self.write(Op::PutBatch, Write::PutBatch(rows), deadline).await.map(drop)
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.write(Op::PutOrdered, Write::PutOrdered(rows), deadline)
-            .await
-            .map(drop)
+        self.write(Op::PutOrdered, Write::PutOrdered(rows), deadline).await.map(drop)
     }
 
     async fn write_if(
@@ -321,18 +291,15 @@ impl AppStorage for Faulty {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
-        self.write(Op::WriteIf, Write::If(pkey, ops), deadline)
-            .await
+        self.write(Op::WriteIf, Write::If(pkey, ops), deadline).await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.write(Op::WriteAtomic, Write::Atomic(batch), deadline)
-            .await
+        self.write(Op::WriteAtomic, Write::Atomic(batch), deadline).await
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.reading(Op::ServerTime, deadline, self.inner.server_time(deadline))
-            .await
+        self.reading(Op::ServerTime, deadline, self.inner.server_time(deadline)).await
     }
 
     async fn close(&self) {

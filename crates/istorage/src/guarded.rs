@@ -1,7 +1,8 @@
 //! The rules that hold for every driver: arguments, deadlines, and use after close.
 
 use std::{
-    future::Future,
+    collections::HashMap,
+    future::{Future, ready},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,8 +21,8 @@ use crate::{
 };
 
 /// Wraps a driver's storage and keeps the common rules of [`AppStorage`]: arguments are checked against the
-/// [`Capabilities`], several writes of one row in a batch become one, no call outlives its deadline, and a closed
-/// storage answers `Closed`.
+/// [`Capabilities`], a row that is named several times in a batch is passed on once, a call for nothing is answered here,
+/// no call outlives its deadline, and a closed storage answers `Closed`.
 #[derive(Debug)]
 pub struct Guarded {
     inner: SharedStorage,
@@ -32,11 +33,7 @@ pub struct Guarded {
 impl Guarded {
     /// Guards `inner`; deadlines are judged by `clock`.
     pub fn new(inner: SharedStorage, clock: Clock) -> Guarded {
-        Guarded {
-            inner,
-            clock,
-            closed: Arc::new(AtomicBool::new(false)),
-        }
+        Guarded { inner, clock, closed: Arc::new(AtomicBool::new(false)) }
     }
 
     async fn reading<T>(
@@ -72,17 +69,16 @@ impl Guarded {
                 "the deadline had passed before the call; nothing was sent",
             ));
         }
-        self.clock
-            .timeout_at(deadline, call)
-            .await
-            .unwrap_or_else(|_| Err(late()))
+        self.clock.timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()))
     }
 
-    fn check_range(&self, pkey: &Bytes) -> Result<()> {
+    fn check_range(&self, pkey: &Bytes, range: Range) -> Result<Range> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::closed());
         }
-        check::pkey(&self.inner.capabilities(), pkey)
+        let capabilities = self.inner.capabilities();
+        check::pkey(&capabilities, pkey)?;
+        Ok(range.clipped(capabilities.row.ccols))
     }
 
     /// Bounds the wait for each row that is not there at once, which is the wait for a page.
@@ -102,14 +98,9 @@ impl Guarded {
                 None => {
                     let deadline = clock.now() + page_timeout;
                     let late = |_| {
-                        Some(Err(Error::unavailable(
-                            "the storage did not send a page in time",
-                        )))
+                        Some(Err(Error::unavailable("the storage did not send a page in time")))
                     };
-                    clock
-                        .timeout_at(deadline, rows.next())
-                        .await
-                        .unwrap_or_else(late)
+                    clock.timeout_at(deadline, rows.next()).await.unwrap_or_else(late)
                 }
             };
             let row = next?;
@@ -117,6 +108,38 @@ impl Guarded {
             Some((row, more))
         })
         .boxed()
+    }
+}
+
+/// The different keys among some that repeat.
+struct Repeated {
+    keys: Vec<Key>,
+    /// For each key as it was asked for, its place among the different ones.
+    places: Vec<usize>,
+}
+
+impl Repeated {
+    /// `None` if no key repeats, which is the common case.
+    fn among(keys: &[Key]) -> Option<Repeated> {
+        let mut first: HashMap<&Key, usize> = HashMap::with_capacity(keys.len());
+        let places: Vec<usize> = keys
+            .iter()
+            .map(|key| {
+                let next = first.len();
+                *first.entry(key).or_insert(next)
+            })
+            .collect();
+        if first.len() == keys.len() {
+            return None;
+        }
+        let mut different: Vec<(usize, Key)> =
+            first.into_iter().map(|(key, place)| (place, key.clone())).collect();
+        different.sort_unstable_by_key(|(place, _)| *place);
+        Some(Repeated { keys: different.into_iter().map(|(_, key)| key).collect(), places })
+    }
+
+    fn spread(&self, values: &[Option<Bytes>]) -> Vec<Option<Bytes>> {
+        self.places.iter().map(|place| values.get(*place).cloned().flatten()).collect()
     }
 }
 
@@ -138,16 +161,23 @@ impl AppStorage for Guarded {
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
         check::key(&self.inner.capabilities(), key)?;
-        self.reading(deadline, self.inner.get(key, consistency, deadline))
-            .await
+        self.reading(deadline, self.inner.get(key, consistency, deadline)).await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
         let capabilities = self.inner.capabilities();
-        keys.iter()
-            .try_for_each(|key| check::key(&capabilities, key))?;
-        self.reading(deadline, self.inner.get_batch(keys, deadline))
-            .await
+        keys.iter().try_for_each(|key| check::key(&capabilities, key))?;
+        let call = async {
+            match Repeated::among(keys) {
+                _ if keys.is_empty() => Ok(Vec::new()),
+                None => self.inner.get_batch(keys, deadline).await,
+                Some(repeated) => {
+                    let values = self.inner.get_batch(&repeated.keys, deadline).await?;
+                    Ok(repeated.spread(&values))
+                }
+            }
+        };
+        self.reading(deadline, call).await
     }
 
     fn read(
@@ -157,34 +187,37 @@ impl AppStorage for Guarded {
         consistency: Consistency,
         page_timeout: Duration,
     ) -> RowStream {
-        match self.check_range(&pkey) {
+        match self.check_range(&pkey, range) {
             Err(error) => failed(error),
-            Ok(()) if range.is_empty() => stream::empty().boxed(),
-            Ok(()) => self.paced(
-                self.inner.read(pkey, range, consistency, page_timeout),
-                page_timeout,
-            ),
+            Ok(range) if range.is_empty() => stream::empty().boxed(),
+            Ok(range) => {
+                self.paced(self.inner.read(pkey, range, consistency, page_timeout), page_timeout)
+            }
         }
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        match self.check_range(&pkey) {
+        match self.check_range(&pkey, range) {
             Err(error) => failed(error),
-            Ok(()) if range.is_empty() => stream::empty().boxed(),
-            Ok(()) => self.paced(self.inner.ttl_read(pkey, range, page_timeout), page_timeout),
+            Ok(range) if range.is_empty() => stream::empty().boxed(),
+            Ok(range) => self.paced(self.inner.ttl_read(pkey, range, page_timeout), page_timeout),
         }
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
         let rows = check::puts(&self.inner.capabilities(), rows)?;
-        self.writing(deadline, self.inner.put_batch(rows, deadline))
-            .await
+        if rows.is_empty() {
+            return self.writing(deadline, ready(Ok(()))).await;
+        }
+        self.writing(deadline, self.inner.put_batch(rows, deadline)).await
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
         let rows = check::ordered(&self.inner.capabilities(), rows)?;
-        self.writing(deadline, self.inner.put_ordered(rows, deadline))
-            .await
+        if rows.is_empty() {
+            return self.writing(deadline, ready(Ok(()))).await;
+        }
+        self.writing(deadline, self.inner.put_ordered(rows, deadline)).await
     }
 
     async fn write_if(
@@ -194,19 +227,22 @@ impl AppStorage for Guarded {
         deadline: Instant,
     ) -> Result<Outcome> {
         check::write_if(&self.inner.capabilities(), &pkey, &ops)?;
-        self.writing(deadline, self.inner.write_if(pkey, ops, deadline))
-            .await
+        if ops.is_empty() {
+            return self.writing(deadline, ready(Ok(Outcome::Applied))).await;
+        }
+        self.writing(deadline, self.inner.write_if(pkey, ops, deadline)).await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
         let batch = check::write_atomic(&self.inner.capabilities(), batch)?;
-        self.writing(deadline, self.inner.write_atomic(batch, deadline))
-            .await
+        if batch == AtomicBatch::default() {
+            return self.writing(deadline, ready(Ok(Outcome::Applied))).await;
+        }
+        self.writing(deadline, self.inner.write_atomic(batch, deadline)).await
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.reading(deadline, self.inner.server_time(deadline))
-            .await
+        self.reading(deadline, self.inner.server_time(deadline)).await
     }
 
     async fn close(&self) {

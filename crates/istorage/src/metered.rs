@@ -33,15 +33,8 @@ struct Meter {
     rows: Counter,
 }
 
-const RESULTS: [&str; 7] = [
-    "ok",
-    "not_applied",
-    "unavailable",
-    "outcome_unknown",
-    "invalid",
-    "corrupt",
-    "closed",
-];
+const RESULTS: [&str; 7] =
+    ["ok", "not_applied", "unavailable", "outcome_unknown", "invalid", "corrupt", "closed"];
 const OK: usize = 0;
 const NOT_APPLIED: usize = 1;
 
@@ -71,11 +64,7 @@ impl Metered {
                 rows: metrics::counter!("istorage_rows_total", "driver" => driver, "op" => op.name()),
             }
         };
-        Metered {
-            inner,
-            clock,
-            meters: Arc::new(Op::ALL.into_iter().map(meter).collect()),
-        }
+        Metered { inner, clock, meters: Arc::new(Op::ALL.into_iter().map(meter).collect()) }
     }
 
     fn meter(&self, op: Op) -> &Meter {
@@ -107,12 +96,8 @@ impl Metered {
         &self,
         rows: BoxStream<'static, Result<R>>,
     ) -> BoxStream<'static, Result<R>> {
-        let tally = Tally {
-            meters: Arc::clone(&self.meters),
-            waited: Duration::ZERO,
-            rows: 0,
-            result: OK,
-        };
+        let tally =
+            Tally { meters: Arc::clone(&self.meters), waited: Duration::ZERO, rows: 0, result: OK };
         let clock = self.clock.clone();
         stream::unfold((rows, tally), move |(mut rows, mut tally)| {
             let clock = clock.clone();
@@ -165,23 +150,12 @@ impl AppStorage for Metered {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
-        self.call(
-            Op::of_get(consistency),
-            1,
-            self.inner.get(key, consistency, deadline),
-            always,
-        )
-        .await
+        self.call(Op::of_get(consistency), 1, self.inner.get(key, consistency, deadline), always)
+            .await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.call(
-            Op::GetBatch,
-            keys.len(),
-            self.inner.get_batch(keys, deadline),
-            always,
-        )
-        .await
+        self.call(Op::GetBatch, keys.len(), self.inner.get_batch(keys, deadline), always).await
     }
 
     fn read(
@@ -199,23 +173,11 @@ impl AppStorage for Metered {
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.call(
-            Op::PutBatch,
-            rows.len(),
-            self.inner.put_batch(rows, deadline),
-            always,
-        )
-        .await
+        self.call(Op::PutBatch, rows.len(), self.inner.put_batch(rows, deadline), always).await
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.call(
-            Op::PutOrdered,
-            rows.len(),
-            self.inner.put_ordered(rows, deadline),
-            always,
-        )
-        .await
+        self.call(Op::PutOrdered, rows.len(), self.inner.put_ordered(rows, deadline), always).await
     }
 
     async fn write_if(
@@ -225,13 +187,8 @@ impl AppStorage for Metered {
         deadline: Instant,
     ) -> Result<Outcome> {
         let rows = ops.len();
-        self.call(
-            Op::WriteIf,
-            rows,
-            self.inner.write_if(pkey, ops, deadline),
-            Outcome::is_applied,
-        )
-        .await
+        self.call(Op::WriteIf, rows, self.inner.write_if(pkey, ops, deadline), Outcome::is_applied)
+            .await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
@@ -246,8 +203,7 @@ impl AppStorage for Metered {
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.call(Op::ServerTime, 0, self.inner.server_time(deadline), always)
-            .await
+        self.call(Op::ServerTime, 0, self.inner.server_time(deadline), always).await
     }
 
     async fn close(&self) {

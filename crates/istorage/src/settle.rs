@@ -1,16 +1,24 @@
 //! Conditional writes whose outcome is unknown.
 //!
-//! When a conditional write is answered with [`ErrorKind::OutcomeUnknown`], a linearizable read settles it only if it
-//! finds something: equal to what was written means applied, different means lost. **Absent settles nothing**, and nor
-//! does the old value of a swap: the write may still land. So the same bytes are sent again until there is a definite
-//! answer. Equality proves success only if the value is unique to the attempt, so give it an identity.
+//! When a conditional write is answered with [`ErrorKind::OutcomeUnknown`], it may be there, or may still land. A read that
+//! finds nothing, or the old value of a swap, settles nothing. So the same bytes are sent again until there is a
+//! definite answer, and what stands in the way of a resend tells whether it is an own, earlier attempt.
+//!
+//! Three things are up to the caller:
+//! - **Values are unique to the attempt**: equality is the only proof of success.
+//! - **Nobody else swaps or deletes the rows while they are settled.** If an own attempt was applied and the row was then
+//!   changed by somebody else, the answer is "not applied". Where others may, let the value carry its history.
+//! - **An attempt without an answer may land even after a later attempt was answered**, up to
+//!   [`Capabilities::late_write`](crate::Capabilities::late_write) after it was sent. It can only land if its condition
+//!   holds again: so never delete a row that may be inserted by a late attempt, unless it has a TTL, and never let a
+//!   row return to an earlier value.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
 
-use crate::{AppStorage, AppStorageExt, Conditional, Error, ErrorKind, Key, Outcome, Result};
+use crate::{AppStorage, Conditional, Conflict, Error, ErrorKind, Outcome, Result};
 
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -20,12 +28,12 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 pub struct Patience {
     /// How long each attempt may take.
     pub call_timeout: Duration,
-    /// The end: nothing is sent after it, and no attempt outlives it. For a leader, the end of its lease.
+    /// The end: no attempt is sent that could outlive it. For a leader, the end of its lease.
     pub until: Instant,
 }
 
 /// A [`write_if`](AppStorage::write_if) that sends the same bytes again while the outcome is unknown, and tells whether
-/// they are there.
+/// they were written.
 ///
 /// An attempt that is refused as `Unavailable` before any was left open is not repeated: nothing was written.
 ///
@@ -42,58 +50,57 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
     ops: Vec<Conditional>,
     patience: Patience,
 ) -> Result<Outcome> {
-    let mut may_be_written = false;
+    let mut unknown: Option<Error> = None;
     let mut pause = PAUSE_MIN;
     loop {
-        let deadline = || (clock.now() + patience.call_timeout).min(patience.until);
-        let error = match storage
-            .write_if(pkey.clone(), ops.clone(), deadline())
-            .await
-        {
-            // It may be an own, earlier attempt that stands in the way.
-            Ok(Outcome::NotApplied(conflicts)) if may_be_written => {
-                match is_written(storage, &pkey, &ops, deadline()).await {
-                    Ok(true) => return Ok(Outcome::Applied),
-                    Ok(false) => return Ok(Outcome::NotApplied(conflicts)),
-                    Err(error) => error,
+        let deadline = clock.now() + patience.call_timeout;
+        if deadline > patience.until {
+            return Err(match unknown {
+                Some(error) => {
+                    Error::outcome_unknown("a conditional write was not settled in time")
+                        .because(error)
                 }
+                None => {
+                    Error::unavailable("no time is left for a conditional write; nothing was sent")
+                }
+            });
+        }
+        match storage.write_if(pkey.clone(), ops.clone(), deadline).await {
+            Ok(Outcome::NotApplied(conflicts))
+                if unknown.is_some() && is_ours(&ops, &conflicts) =>
+            {
+                return Ok(Outcome::Applied);
             }
             Ok(outcome) => return Ok(outcome),
-            Err(error) => error,
-        };
-        may_be_written |= error.kind() == ErrorKind::OutcomeUnknown;
-        if !may_be_written {
-            return Err(error);
+            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => unknown = Some(error),
+            Err(error) if unknown.is_none() => return Err(error),
+            // It says nothing about the attempts before it.
+            Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            Err(error) => {
+                return Err(
+                    Error::outcome_unknown("a conditional write was left open").because(error)
+                );
+            }
         }
-        let may_heal = matches!(
-            error.kind(),
-            ErrorKind::OutcomeUnknown | ErrorKind::Unavailable
-        );
-        let next = clock.now() + pause;
-        if !may_heal || next >= patience.until {
-            return Err(
-                Error::outcome_unknown("a conditional write could not be settled in time")
-                    .because(error),
-            );
-        }
-        clock.sleep_until(next).await;
+        clock.sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
-/// Whether every row is as the operations leave it.
-async fn is_written<S: AppStorage + ?Sized>(
-    storage: &S,
-    pkey: &Bytes,
-    ops: &[Conditional],
-    deadline: Instant,
-) -> Result<bool> {
-    for op in ops {
-        let key = Key::new(pkey.clone(), op.ccols().clone());
-        let there = storage.get_linearizable(&key, deadline).await?;
-        if there.as_ref() != op.written() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// Whether what stands in the way is what these operations wrote. They are all or nothing, so one row with a value that
+/// only they write proves it; operations that only delete have nothing to show but that every row is gone.
+fn is_ours(ops: &[Conditional], conflicts: &[Conflict]) -> bool {
+    let shows = |conflict: &Conflict| {
+        let op = &ops[conflict.op];
+        op.written().is_some()
+            && op.written() != op.expected()
+            && conflict.there.as_ref() == op.written()
+    };
+    let all_gone = || {
+        let deletes_only = ops.iter().all(|op| op.written().is_none());
+        deletes_only
+            && conflicts.len() == ops.len()
+            && conflicts.iter().all(|conflict| conflict.there.is_none())
+    };
+    conflicts.iter().any(shows) || all_gone()
 }

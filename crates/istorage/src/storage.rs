@@ -108,7 +108,8 @@ pub struct ServerTime {
 /// # Contract
 ///
 /// **A row is always conditional, or always ordered, or always plain**, from its first write on. A mixture loses
-/// acknowledged writes on stores that order plain writes by clocks. Conditional rows alone can be deleted or expire.
+/// acknowledged writes on stores that order plain writes by clocks. Only conditional rows can be deleted; plain ones do
+/// not expire.
 ///
 /// **Deadlines.** No call outlives its deadline. A call whose deadline has passed sends nothing and is `Unavailable`. Work
 /// that was sent may still be done afterwards; a write is `OutcomeUnknown` then.
@@ -121,8 +122,11 @@ pub struct ServerTime {
 /// # For implementers
 ///
 /// Drivers do not check arguments, deadlines or use after close: they hand out their storage inside a
-/// [`Guarded`](crate::Guarded), which does, so that the rules are in one place. Inside it a call may be dropped at any
-/// await; whatever was not sent by then must not happen later. No method may panic. Prove a driver with `istorage-tck`.
+/// [`Guarded`](crate::Guarded), which does, so that the rules are in one place. Behind it a driver is never asked for
+/// nothing (an empty batch), for a row twice in one call, or for bounds longer than the longest clustering columns. A
+/// call may be dropped at any await; whatever was not sent by then must not happen later. A call that comes after
+/// [`close`](AppStorage::close), or is overtaken by it, is `Closed`. No method may panic. Prove a driver with
+/// `istorage-tck`.
 ///
 /// # Cancel safety
 ///
@@ -217,11 +221,7 @@ pub trait AppStorageExt: AppStorage {
     ) -> Result<Outcome> {
         self.write_if(
             key.pkey,
-            vec![Conditional::Insert {
-                ccols: key.ccols,
-                value,
-                ttl,
-            }],
+            vec![Conditional::Insert { ccols: key.ccols, value, ttl }],
             deadline,
         )
         .await
@@ -238,12 +238,7 @@ pub trait AppStorageExt: AppStorage {
     ) -> Result<Outcome> {
         self.write_if(
             key.pkey,
-            vec![Conditional::Swap {
-                ccols: key.ccols,
-                old,
-                new,
-                ttl,
-            }],
+            vec![Conditional::Swap { ccols: key.ccols, old, new, ttl }],
             deadline,
         )
         .await
@@ -251,22 +246,12 @@ pub trait AppStorageExt: AppStorage {
 
     /// Removes a row if it is equal to `old`.
     async fn compare_and_delete(&self, key: Key, old: Bytes, deadline: Instant) -> Result<Outcome> {
-        self.write_if(
-            key.pkey,
-            vec![Conditional::Delete {
-                ccols: key.ccols,
-                old,
-            }],
-            deadline,
-        )
-        .await
+        self.write_if(key.pkey, vec![Conditional::Delete { ccols: key.ccols, old }], deadline).await
     }
 
     /// A row with what is left of its life; `None` if it does not exist.
     async fn ttl_get(&self, key: &Key, timeout: Duration) -> Result<Option<ExpiringRow>> {
-        self.ttl_read(key.pkey.clone(), Range::only(&key.ccols), timeout)
-            .try_next()
-            .await
+        self.ttl_read(key.pkey.clone(), Range::only(&key.ccols), timeout).try_next().await
     }
 
     /// What is left of a row's life: `None` if the row does not exist, `Some(None)` if it does not expire.

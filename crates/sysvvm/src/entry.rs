@@ -91,11 +91,7 @@ impl Registered {
             format: bytes.get_u32(),
             keyspace: KeyspaceName::new(str::from_utf8(bytes).ok()?).ok()?,
         };
-        Some(Registered {
-            state,
-            attempt,
-            entry,
-        })
+        Some(Registered { state, attempt, entry })
     }
 }
 
@@ -111,16 +107,14 @@ mod tests {
                 number: AppNumber(9),
                 partitions: NonZeroU16::new(10).unwrap(),
                 format: 1,
-                keyspace: KeyspaceName::new("ks").unwrap(),
+                keyspace: KeyspaceName::new("ksp").unwrap(),
             },
         }
     }
 
     #[test]
     fn every_byte_is_pinned() {
-        let bytes = [
-            1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 10, 0, 0, 0, 1, b'k', b's',
-        ];
+        let bytes = [1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 10, 0, 0, 0, 1, b'k', b's'];
         assert_eq!(registered().encode(), bytes.as_slice());
         assert_eq!(Registered::decode(&bytes).unwrap(), registered());
     }
@@ -133,14 +127,9 @@ mod tests {
             bytes[index] = byte;
             bytes
         };
-        for bytes in [
-            vec![],
-            whole[..HEADER].to_vec(),
-            with(0, 2),
-            with(1, 2),
-            with(15, 0),
-            with(20, b'K'),
-        ] {
+        for bytes in
+            [vec![], whole[..HEADER].to_vec(), with(0, 2), with(1, 2), with(15, 0), with(20, b'K')]
+        {
             assert!(Registered::decode(&bytes).is_err(), "{bytes:?}");
         }
     }

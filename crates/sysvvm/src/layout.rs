@@ -51,9 +51,6 @@ mod tests {
         assert_eq!(bytes(format()), (vec![0, 0, 0, 6], vec![]));
         assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
         let name = AppName::new("ab", "c").unwrap();
-        assert_eq!(
-            bytes(app(&name)),
-            (vec![0, 0, 0, 5], vec![1, b'a', b'b', b'/', b'c'])
-        );
+        assert_eq!(bytes(app(&name)), (vec![0, 0, 0, 5], vec![1, b'a', b'b', b'/', b'c']));
     }
 }

@@ -32,10 +32,7 @@ impl AppName {
                 AppName::PART_MAX
             )));
         }
-        Ok(AppName {
-            owner: owner.to_owned(),
-            name: name.to_owned(),
-        })
+        Ok(AppName { owner: owner.to_owned(), name: name.to_owned() })
     }
 
     /// Who owns it.

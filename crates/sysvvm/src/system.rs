@@ -70,12 +70,7 @@ impl System {
                 opened(&*driver, &keyspace, deadline).await?
             }
         };
-        let system = System {
-            driver,
-            keyspace,
-            storage,
-            clock,
-        };
+        let system = System { driver, keyspace, storage, clock };
         system.check_format(deadline).await?;
         Ok(system)
     }
@@ -123,15 +118,10 @@ impl System {
                 }
             }
         };
-        self.driver
-            .create(&registered.entry.keyspace, deadline)
-            .await?;
+        self.driver.create(&registered.entry.keyspace, deadline).await?;
         let storage = opened(&*self.driver, &registered.entry.keyspace, deadline).await?;
         self.confirm(name, &registered, deadline).await?;
-        Ok(App {
-            entry: registered.entry,
-            storage,
-        })
+        Ok(App { entry: registered.entry, storage })
     }
 
     /// Opens the keyspace of an application.
@@ -140,18 +130,13 @@ impl System {
     /// [`Error::DoesNotExist`] if it was not initialized, or not to the end; [`Error::NewerFormat`] if a newer program
     /// wrote it.
     pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<App> {
-        let registered = self
-            .registered(name, deadline)
-            .await?
-            .filter(|there| there.state == State::Ready);
+        let registered =
+            self.registered(name, deadline).await?.filter(|there| there.state == State::Ready);
         let Some(Registered { entry, .. }) = registered else {
             return Err(Error::DoesNotExist { app: name.clone() });
         };
         if entry.format > FORMAT_VERSION {
-            return Err(Error::NewerFormat {
-                found: entry.format,
-                known: FORMAT_VERSION,
-            });
+            return Err(Error::NewerFormat { found: entry.format, known: FORMAT_VERSION });
         }
         let storage = opened(&*self.driver, &entry.keyspace, deadline).await?;
         Ok(App { entry, storage })
@@ -164,13 +149,10 @@ impl System {
     pub async fn apps(&self, page_timeout: Duration) -> Result<Vec<(AppName, AppEntry)>> {
         let range = Range::from(vec![layout::FIRST_APP]);
         let mut rows =
-            self.storage
-                .read_linearizable(layout::last_app_number().pkey, range, page_timeout);
+            self.storage.read_linearizable(layout::last_app_number().pkey, range, page_timeout);
         let mut apps = Vec::new();
         while let Some(row) = rows.try_next().await? {
-            let name = str::from_utf8(&row.ccols[1..])
-                .ok()
-                .and_then(|name| name.parse().ok());
+            let name = str::from_utf8(&row.ccols[1..]).ok().and_then(|name| name.parse().ok());
             let Some(name) = name else {
                 return Err(Error::Foreign {
                     what: format!("an application is named {:?}", row.ccols),
@@ -191,31 +173,22 @@ impl System {
             Some(there) => there,
             None => {
                 let key = layout::format();
-                let insert = Conditional::Insert {
-                    ccols: key.ccols,
-                    value: ours.into(),
-                    ttl: None,
-                };
+                let insert =
+                    Conditional::Insert { ccols: key.ccols, value: ours.into(), ttl: None };
                 match self.write(key.pkey, vec![insert], deadline).await? {
                     Outcome::Applied => return Ok(()),
-                    Outcome::NotApplied(mut conflicts) => conflicts
-                        .pop()
-                        .and_then(|conflict| conflict.there)
-                        .unwrap_or_default(),
+                    Outcome::NotApplied(mut conflicts) => {
+                        conflicts.pop().and_then(|conflict| conflict.there).unwrap_or_default()
+                    }
                 }
             }
         };
-        let version = there
-            .strip_prefix(FORMAT_MAGIC)
-            .and_then(|version| version.try_into().ok());
+        let version = there.strip_prefix(FORMAT_MAGIC).and_then(|version| version.try_into().ok());
         match version.map(u32::from_be_bytes) {
-            None | Some(0) => Err(Error::Foreign {
-                what: format!("its format is {there:?}"),
-            }),
-            Some(found) if found > FORMAT_VERSION => Err(Error::NewerFormat {
-                found,
-                known: FORMAT_VERSION,
-            }),
+            None | Some(0) => Err(Error::Foreign { what: format!("its format is {there:?}") }),
+            Some(found) if found > FORMAT_VERSION => {
+                Err(Error::NewerFormat { found, known: FORMAT_VERSION })
+            }
             Some(_) => Ok(()),
         }
     }
@@ -231,11 +204,9 @@ impl System {
         let last = self.get(&counter, deadline).await?;
         let number = match &last {
             None => 1,
-            Some(bytes) => decode_number(bytes)?
-                .checked_add(1)
-                .ok_or_else(|| Error::Foreign {
-                    what: "every number of an application is taken".to_owned(),
-                })?,
+            Some(bytes) => decode_number(bytes)?.checked_add(1).ok_or_else(|| Error::Foreign {
+                what: "every number of an application is taken".to_owned(),
+            })?,
         };
         let keyspace = keyspace_name(&self.keyspace, number, name)?;
         if self.driver.open(&keyspace, deadline).await?.is_some() {
@@ -247,39 +218,20 @@ impl System {
                 what: format!("the keyspace `{keyspace}` exists, and is not registered"),
             });
         }
-        let entry = AppEntry {
-            number: AppNumber(number),
-            partitions,
-            format: FORMAT_VERSION,
-            keyspace,
-        };
-        let registered = Registered {
-            state: State::Creating,
-            attempt: self.clock.random(),
-            entry,
-        };
+        let entry =
+            AppEntry { number: AppNumber(number), partitions, format: FORMAT_VERSION, keyspace };
+        let registered = Registered { state: State::Creating, attempt: self.clock.random(), entry };
         let next = Bytes::copy_from_slice(&number.to_be_bytes());
         let count = match last {
-            None => Conditional::Insert {
-                ccols: counter.ccols,
-                value: next,
-                ttl: None,
-            },
-            Some(old) => Conditional::Swap {
-                ccols: counter.ccols,
-                old,
-                new: next,
-                ttl: None,
-            },
+            None => Conditional::Insert { ccols: counter.ccols, value: next, ttl: None },
+            Some(old) => Conditional::Swap { ccols: counter.ccols, old, new: next, ttl: None },
         };
         let insert = Conditional::Insert {
             ccols: layout::app(name).ccols,
             value: registered.encode(),
             ttl: None,
         };
-        let outcome = self
-            .write(counter.pkey, vec![count, insert], deadline)
-            .await?;
+        let outcome = self.write(counter.pkey, vec![count, insert], deadline).await?;
         Ok(outcome.is_applied().then_some(registered))
     }
 
@@ -290,13 +242,8 @@ impl System {
         registered: &Registered,
         deadline: Instant,
     ) -> Result<()> {
-        let (key, ready) = (
-            layout::app(name),
-            Registered {
-                state: State::Ready,
-                ..registered.clone()
-            },
-        );
+        let (key, ready) =
+            (layout::app(name), Registered { state: State::Ready, ..registered.clone() });
         let swap = Conditional::Swap {
             ccols: key.ccols.clone(),
             old: registered.encode(),
@@ -330,10 +277,7 @@ impl System {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
-        let patience = Patience {
-            call_timeout: CALL_TIMEOUT,
-            until: deadline,
-        };
+        let patience = Patience { call_timeout: CALL_TIMEOUT, until: deadline };
         Ok(write_if_settled(&*self.storage, &self.clock, pkey, ops, patience).await?)
     }
 }
@@ -363,12 +307,8 @@ fn decode_number(bytes: &Bytes) -> Result<u32> {
 fn keyspace_name(system: &KeyspaceName, number: u32, app: &AppName) -> Result<KeyspaceName> {
     let (system, digits) = (system.as_str(), number.to_string());
     let room = KeyspaceName::MAX_LEN - digits.len() - 1;
-    let mut name = format!(
-        "{}_{digits}_{}_{}",
-        &system[..system.len().min(room)],
-        app.owner(),
-        app.name()
-    );
+    let mut name =
+        format!("{}_{digits}_{}_{}", &system[..system.len().min(room)], app.owner(), app.name());
     name.make_ascii_lowercase();
     name.truncate(KeyspaceName::MAX_LEN);
     Ok(KeyspaceName::new(name)?)

@@ -16,24 +16,15 @@ use crate::{
 
 const PAGE: usize = 256;
 
-const BATCH: BatchLimits = BatchLimits {
-    rows: 100_000,
-    bytes: 256 << 20,
-};
+const BATCH: BatchLimits = BatchLimits { rows: 100_000, bytes: 256 << 20 };
 
 const CAPABILITIES: Capabilities = Capabilities {
-    row: RowLimits {
-        pkey: 65_535,
-        ccols: 65_535,
-        value: 16 << 20,
-    },
+    row: RowLimits { pkey: 65_535, ccols: 65_535, value: 16 << 20 },
     conditional: BATCH,
     atomic: Some(BATCH),
     ordered: Some(BATCH),
-    expiry: Expiry {
-        judge: ExpiryJudge::Storage,
-        resolution: Duration::from_nanos(1),
-    },
+    expiry: Expiry { judge: ExpiryJudge::Storage, resolution: Duration::from_nanos(1) },
+    late_write: Duration::ZERO,
 };
 
 #[derive(Debug)]
@@ -58,8 +49,7 @@ impl MemStorage {
             let page = range.map(|range| {
                 let now = clock.now();
                 let rows = lock(&rows);
-                rows.check_open()
-                    .map(|()| (rows.page(&pkey, &range, now, PAGE), range, now))
+                rows.check_open().map(|()| (rows.page(&pkey, &range, now, PAGE), range, now))
             });
             async move {
                 let Some((page, range, now)) = page.transpose()? else {
@@ -69,9 +59,7 @@ impl MemStorage {
                     Some((last, _)) if page.len() == PAGE => Some(range.behind(last)),
                     _ => None,
                 };
-                let rows = page
-                    .into_iter()
-                    .map(move |(ccols, stored)| Ok((ccols, stored, now)));
+                let rows = page.into_iter().map(move |(ccols, stored)| Ok((ccols, stored, now)));
                 Ok(Some((stream::iter(rows), more)))
             }
         })
@@ -93,18 +81,14 @@ impl AppStorage for MemStorage {
     ) -> Result<Option<Bytes>> {
         let rows = lock(&self.rows);
         rows.check_open()?;
-        Ok(rows
-            .get(&key.pkey, &key.ccols, self.clock.now())
-            .map(|stored| stored.value.clone()))
+        Ok(rows.get(&key.pkey, &key.ccols, self.clock.now()).map(|stored| stored.value.clone()))
     }
 
     async fn get_batch(&self, keys: &[Key], _deadline: Instant) -> Result<Vec<Option<Bytes>>> {
         let (rows, now) = (lock(&self.rows), self.clock.now());
         rows.check_open()?;
-        let value = |key: &Key| {
-            rows.get(&key.pkey, &key.ccols, now)
-                .map(|stored| stored.value.clone())
-        };
+        let value =
+            |key: &Key| rows.get(&key.pkey, &key.ccols, now).map(|stored| stored.value.clone());
         Ok(keys.iter().map(value).collect())
     }
 
@@ -116,10 +100,7 @@ impl AppStorage for MemStorage {
         _page_timeout: Duration,
     ) -> RowStream {
         self.pages(pkey, range)
-            .map_ok(|(ccols, stored, _)| Row {
-                ccols,
-                value: stored.value,
-            })
+            .map_ok(|(ccols, stored, _)| Row { ccols, value: stored.value })
             .boxed()
     }
 
@@ -127,11 +108,7 @@ impl AppStorage for MemStorage {
         self.pages(pkey, range)
             .map_ok(|(ccols, stored, now)| {
                 let ttl = stored.expires().map(|expires| expires - now);
-                ExpiringRow {
-                    ccols,
-                    value: stored.value,
-                    ttl,
-                }
+                ExpiringRow { ccols, value: stored.value, ttl }
             })
             .boxed()
     }
@@ -151,14 +128,7 @@ impl AppStorage for MemStorage {
         deadline: Instant,
     ) -> Result<Outcome> {
         let conditionals = ops.into_iter().map(|op| (pkey.clone(), op)).collect();
-        self.write_atomic(
-            AtomicBatch {
-                conditionals,
-                ..AtomicBatch::default()
-            },
-            deadline,
-        )
-        .await
+        self.write_atomic(AtomicBatch { conditionals, ..AtomicBatch::default() }, deadline).await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, _deadline: Instant) -> Result<Outcome> {

@@ -32,17 +32,11 @@ type SharedRows = Arc<Mutex<Rows>>;
 impl MemDriver {
     /// An empty database; rows expire by `clock`.
     pub fn new(clock: Clock) -> MemDriver {
-        MemDriver {
-            clock,
-            keyspaces: Arc::new(Mutex::new(Some(BTreeMap::new()))),
-        }
+        MemDriver { clock, keyspaces: Arc::new(Mutex::new(Some(BTreeMap::new()))) }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<KeyspaceName, SharedRows>) -> T) -> Result<T> {
-        lock(&self.keyspaces)
-            .as_mut()
-            .map(act)
-            .ok_or_else(Error::closed)
+        lock(&self.keyspaces).as_mut().map(act).ok_or_else(Error::closed)
     }
 }
 

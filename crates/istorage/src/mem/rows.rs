@@ -34,15 +34,15 @@ pub(super) struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
-    Ordered(Order),
+    Ordered { order: Order, expires: Option<Instant> },
     Conditional { expires: Option<Instant> },
 }
 
 impl Stored {
     pub(super) fn expires(&self) -> Option<Instant> {
         match self.kind {
-            Kind::Conditional { expires } => expires,
-            Kind::Plain | Kind::Ordered(_) => None,
+            Kind::Conditional { expires } | Kind::Ordered { expires, .. } => expires,
+            Kind::Plain => None,
         }
     }
 
@@ -54,25 +54,15 @@ impl Stored {
 impl Rows {
     /// The keyspace was removed, or its database closed.
     pub(super) fn dropped(&mut self) {
-        *self = Rows {
-            gone: true,
-            ..Rows::default()
-        };
+        *self = Rows { gone: true, ..Rows::default() };
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
-        if self.gone {
-            Err(Error::closed())
-        } else {
-            Ok(())
-        }
+        if self.gone { Err(Error::closed()) } else { Ok(()) }
     }
 
     pub(super) fn get(&self, pkey: &[u8], ccols: &[u8], now: Instant) -> Option<&Stored> {
-        self.partitions
-            .get(pkey)?
-            .get(ccols)
-            .filter(|stored| stored.is_live(now))
+        self.partitions.get(pkey)?.get(ccols).filter(|stored| stored.is_live(now))
     }
 
     /// Up to `limit` rows of a range, and whether there may be more.
@@ -102,17 +92,16 @@ impl Rows {
         self.check_open()?;
         rows.iter()
             .try_for_each(|put| self.check_kind(&put.key, now, |kind| kind == Kind::Plain))?;
-        rows.into_iter()
-            .for_each(|put| self.write(put.key, put.value, Kind::Plain));
+        rows.into_iter().for_each(|put| self.write(put.key, put.value, Kind::Plain));
         self.purge(now);
         Ok(())
     }
 
     pub(super) fn put_ordered(&mut self, rows: Vec<OrderedPut>, now: Instant) -> Result<()> {
         self.check_open()?;
-        rows.iter()
-            .try_for_each(|put| self.check_ordered(put, now))?;
-        rows.into_iter().for_each(|put| self.write_ordered(put));
+        rows.iter().try_for_each(|put| self.check_ordered(put, now))?;
+        rows.into_iter().for_each(|put| self.write_ordered(put, now));
+        self.purge(now);
         Ok(())
     }
 
@@ -122,10 +111,7 @@ impl Rows {
             let key = Key::new(pkey.clone(), op.ccols().clone());
             self.check_kind(&key, now, |kind| matches!(kind, Kind::Conditional { .. }))?;
         }
-        batch
-            .ordered
-            .iter()
-            .try_for_each(|put| self.check_ordered(put, now))?;
+        batch.ordered.iter().try_for_each(|put| self.check_ordered(put, now))?;
         batch
             .puts
             .iter()
@@ -133,24 +119,15 @@ impl Rows {
 
         let there = |index: usize, op: &Conditional| {
             let pkey = &batch.conditionals[index].0;
-            Ok::<_, Error>(
-                self.get(pkey, op.ccols(), now)
-                    .map(|stored| stored.value.clone()),
-            )
+            Ok::<_, Error>(self.get(pkey, op.ccols(), now).map(|stored| stored.value.clone()))
         };
         let outcome = decide(batch.conditionals.iter().map(|(_, op)| op), there)?;
         if outcome.is_applied() {
             for (pkey, op) in batch.conditionals {
                 self.apply(Key::new(pkey, op.ccols().clone()), &op, now);
             }
-            batch
-                .ordered
-                .into_iter()
-                .for_each(|put| self.write_ordered(put));
-            batch
-                .puts
-                .into_iter()
-                .for_each(|put| self.write(put.key, put.value, Kind::Plain));
+            batch.ordered.into_iter().for_each(|put| self.write_ordered(put, now));
+            batch.puts.into_iter().for_each(|put| self.write(put.key, put.value, Kind::Plain));
             self.purge(now);
         }
         Ok(outcome)
@@ -166,10 +143,11 @@ impl Rows {
         }
     }
 
-    fn write_ordered(&mut self, put: OrderedPut) {
+    fn write_ordered(&mut self, put: OrderedPut, now: Instant) {
         let there = self.stored(&put.key).map(|stored| stored.kind);
-        if !matches!(there, Some(Kind::Ordered(order)) if order >= put.order) {
-            self.write(put.key, put.value, Kind::Ordered(put.order));
+        if !matches!(there, Some(Kind::Ordered { order, .. }) if order > put.order) {
+            let kind = Kind::Ordered { order: put.order, expires: put.ttl.map(|ttl| now + ttl) };
+            self.write(put.key, put.value, kind);
         }
     }
 
@@ -177,9 +155,8 @@ impl Rows {
         let stored = Stored { value, kind };
         let expires = stored.expires();
         let partition = self.partitions.entry(key.pkey.clone()).or_default();
-        let former = partition
-            .insert(key.ccols.clone(), stored)
-            .and_then(|former| former.expires());
+        let former =
+            partition.insert(key.ccols.clone(), stored).and_then(|former| former.expires());
         if let Some(moment) = former {
             self.expiring.remove(&(moment, key.clone()));
         }
@@ -192,10 +169,7 @@ impl Rows {
         let Some(partition) = self.partitions.get_mut(&key.pkey) else {
             return;
         };
-        if let Some(moment) = partition
-            .remove(&key.ccols)
-            .and_then(|former| former.expires())
-        {
+        if let Some(moment) = partition.remove(&key.ccols).and_then(|former| former.expires()) {
             self.expiring.remove(&(moment, key.clone()));
         }
         if partition.is_empty() {
@@ -235,10 +209,10 @@ impl Rows {
     }
 
     fn check_ordered(&self, put: &OrderedPut, now: Instant) -> Result<()> {
-        self.check_kind(&put.key, now, |kind| matches!(kind, Kind::Ordered(_)))?;
+        self.check_kind(&put.key, now, |kind| matches!(kind, Kind::Ordered { .. }))?;
         match self.stored(&put.key) {
-            Some(stored)
-                if stored.kind == Kind::Ordered(put.order) && stored.value != put.value =>
+            Some(Stored { value, kind: Kind::Ordered { order, .. } })
+                if *order == put.order && *value != put.value =>
             {
                 Err(Error::invalid(format!(
                     "{:?} was written with order {} and another value",
@@ -265,10 +239,7 @@ mod tests {
             value: "v".into(),
             ttl: Some(Duration::from_secs(ttl_seconds)),
         };
-        AtomicBatch {
-            conditionals: vec![("p".into(), op)],
-            ..AtomicBatch::default()
-        }
+        AtomicBatch { conditionals: vec![("p".into(), op)], ..AtomicBatch::default() }
     }
 
     #[test]
@@ -276,22 +247,10 @@ mod tests {
         let manual = ManualClock::new(0);
         let clock = manual.clock();
         let mut rows = Rows::default();
-        assert!(
-            rows.write_atomic(insert("a", 1), clock.now())
-                .unwrap()
-                .is_applied()
-        );
-        assert!(
-            rows.write_atomic(insert("b", 5), clock.now())
-                .unwrap()
-                .is_applied()
-        );
+        assert!(rows.write_atomic(insert("a", 1), clock.now()).unwrap().is_applied());
+        assert!(rows.write_atomic(insert("b", 5), clock.now()).unwrap().is_applied());
         manual.advance(Duration::from_secs(2));
-        assert!(
-            rows.write_atomic(insert("c", 5), clock.now())
-                .unwrap()
-                .is_applied()
-        );
+        assert!(rows.write_atomic(insert("c", 5), clock.now()).unwrap().is_applied());
         assert_eq!(rows.partitions["p".as_bytes()].len(), 2);
         assert_eq!(rows.expiring.len(), 2);
     }
@@ -300,19 +259,13 @@ mod tests {
     fn a_row_cannot_change_its_kind() {
         let now = ManualClock::new(0).clock().now();
         let mut rows = Rows::default();
-        rows.put_batch(
-            vec![Put {
-                key: Key::new("p", "a"),
-                value: "v".into(),
-            }],
-            now,
-        )
-        .unwrap();
+        rows.put_batch(vec![Put { key: Key::new("p", "a"), value: "v".into() }], now).unwrap();
         assert!(rows.write_atomic(insert("a", 1), now).is_err());
         let ordered = OrderedPut {
             key: Key::new("p", "a"),
             value: "w".into(),
             order: Order::new(1).unwrap(),
+            ttl: None,
         };
         assert!(rows.put_ordered(vec![ordered], now).is_err());
         assert_eq!(rows.get(b"p", b"a", now).unwrap().value, "v");
@@ -326,12 +279,10 @@ mod tests {
             key: Key::new("p", ccols),
             value: value.into(),
             order: Order::new(7).unwrap(),
+            ttl: None,
         };
         rows.put_ordered(vec![put("b", "1")], now).unwrap();
-        assert!(
-            rows.put_ordered(vec![put("a", "1"), put("b", "2")], now)
-                .is_err()
-        );
+        assert!(rows.put_ordered(vec![put("a", "1"), put("b", "2")], now).is_err());
         assert!(rows.get(b"p", b"a", now).is_none());
     }
 }

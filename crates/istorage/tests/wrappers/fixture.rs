@@ -18,16 +18,8 @@ impl Fixture {
         let driver = MemDriver::new(clock.clone());
         let name = KeyspaceName::new("test").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
-        let storage = driver
-            .open(&name, Instant::FAR_FUTURE)
-            .await
-            .unwrap()
-            .unwrap();
-        Fixture {
-            manual,
-            clock,
-            storage,
-        }
+        let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
+        Fixture { manual, clock, storage }
     }
 
     pub(crate) fn soon(&self) -> Instant {

@@ -10,25 +10,14 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 /// The number of calls, or of rows, under these labels.
 fn read(snapshot: &[(String, Vec<String>, u64)], name: &str, labels: &[&str]) -> u64 {
     let matching = |(there, having, _): &&(String, Vec<String>, u64)| {
-        there == name
-            && labels
-                .iter()
-                .all(|label| having.iter().any(|has| has == label))
+        there == name && labels.iter().all(|label| having.iter().any(|has| has == label))
     };
-    snapshot
-        .iter()
-        .filter(matching)
-        .map(|(_, _, count)| count)
-        .sum()
+    snapshot.iter().filter(matching).map(|(_, _, count)| count).sum()
 }
 
 fn take(snapshotter: &Snapshotter) -> Vec<(String, Vec<String>, u64)> {
     let entry = |(key, _, _, value): (metrics_util::CompositeKey, _, _, DebugValue)| {
-        let labels = key
-            .key()
-            .labels()
-            .map(|label| label.value().to_owned())
-            .collect();
+        let labels = key.key().labels().map(|label| label.value().to_owned()).collect();
         let count = match value {
             DebugValue::Counter(count) => count,
             DebugValue::Histogram(values) => values.len() as u64,
@@ -36,12 +25,7 @@ fn take(snapshotter: &Snapshotter) -> Vec<(String, Vec<String>, u64)> {
         };
         (key.key().name().to_owned(), labels, count)
     };
-    snapshotter
-        .snapshot()
-        .into_vec()
-        .into_iter()
-        .map(entry)
-        .collect()
+    snapshotter.snapshot().into_vec().into_iter().map(entry).collect()
 }
 
 #[tokio::test]
@@ -52,59 +36,22 @@ async fn calls_are_counted_by_operation_and_result() {
 
     let fixture = Fixture::new().await;
     let storage = Metered::new(Arc::clone(&fixture.storage), "mem", fixture.clock.clone());
-    let put = |n: u8| Put {
-        key: Key::new("p", vec![n]),
-        value: "v".into(),
-    };
-    storage
-        .put_batch((0..10).map(put).collect(), fixture.soon())
-        .await
-        .unwrap();
+    let put = |n: u8| Put { key: Key::new("p", vec![n]), value: "v".into() };
+    storage.put_batch((0..10).map(put).collect(), fixture.soon()).await.unwrap();
     for _ in 0..2 {
         let key = Key::new("q", "a");
-        let _ = storage
-            .insert_if_not_exists(key, "v".into(), None, fixture.soon())
-            .await
-            .unwrap();
+        let _ = storage.insert_if_not_exists(key, "v".into(), None, fixture.soon()).await.unwrap();
     }
-    storage
-        .get(
-            &Key::new("", "a"),
-            Consistency::Linearizable,
-            fixture.soon(),
-        )
-        .await
-        .unwrap_err();
-    let rows = storage.read(
-        "p".into(),
-        Range::all(),
-        Consistency::Plain,
-        Duration::from_secs(1),
-    );
+    storage.get(&Key::new("", "a"), Consistency::Linearizable, fixture.soon()).await.unwrap_err();
+    let rows = storage.read("p".into(), Range::all(), Consistency::Plain, Duration::from_secs(1));
     assert_eq!(rows.try_collect::<Vec<_>>().await.unwrap().len(), 10);
 
     let seen = take(&snapshotter);
-    assert_eq!(
-        read(&seen, "istorage_call_seconds", &["mem", "put_batch", "ok"]),
-        1
-    );
-    assert_eq!(
-        read(&seen, "istorage_rows_total", &["mem", "put_batch"]),
-        10
-    );
+    assert_eq!(read(&seen, "istorage_call_seconds", &["mem", "put_batch", "ok"]), 1);
+    assert_eq!(read(&seen, "istorage_rows_total", &["mem", "put_batch"]), 10);
     assert_eq!(read(&seen, "istorage_call_seconds", &["write_if", "ok"]), 1);
-    assert_eq!(
-        read(&seen, "istorage_call_seconds", &["write_if", "not_applied"]),
-        1
-    );
-    assert_eq!(
-        read(
-            &seen,
-            "istorage_call_seconds",
-            &["get_linearizable", "invalid"]
-        ),
-        1
-    );
+    assert_eq!(read(&seen, "istorage_call_seconds", &["write_if", "not_applied"]), 1);
+    assert_eq!(read(&seen, "istorage_call_seconds", &["get_linearizable", "invalid"]), 1);
     assert_eq!(read(&seen, "istorage_call_seconds", &["read", "ok"]), 1);
     assert_eq!(read(&seen, "istorage_rows_total", &["read"]), 10);
 }

@@ -31,13 +31,7 @@ async fn foreign(rows: Vec<Put>) -> Arc<MemDriver> {
     driver.create(&sysvvm(), FAR).await.unwrap();
     let storage = driver.open(&sysvvm(), FAR).await.unwrap().unwrap();
     for Put { key, value } in rows {
-        assert!(
-            storage
-                .insert_if_not_exists(key, value, None, FAR)
-                .await
-                .unwrap()
-                .is_applied()
-        );
+        assert!(storage.insert_if_not_exists(key, value, None, FAR).await.unwrap().is_applied());
     }
     driver
 }
@@ -46,25 +40,14 @@ async fn foreign(rows: Vec<Put>) -> Arc<MemDriver> {
 async fn an_application_is_there_for_every_node_once_it_is_initialized() {
     let driver = driver();
     let (one, other) = (open(&driver).await.unwrap(), open(&driver).await.unwrap());
-    assert!(matches!(
-        other.open_app(&app("shop"), FAR).await,
-        Err(Error::DoesNotExist { .. })
-    ));
+    assert!(matches!(other.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
     let created = one.init_app(&app("shop"), ten(), FAR).await.unwrap();
-    created
-        .storage
-        .put(Key::new("p", "c"), "v".into(), FAR)
-        .await
-        .unwrap();
+    created.storage.put(Key::new("p", "c"), "v".into(), FAR).await.unwrap();
 
     let opened = other.open_app(&app("shop"), FAR).await.unwrap();
     assert_eq!(opened.entry, created.entry);
     assert_eq!(opened.entry.partitions, ten());
-    let there = opened
-        .storage
-        .get(&Key::new("p", "c"), Consistency::Plain, FAR)
-        .await
-        .unwrap();
+    let there = opened.storage.get(&Key::new("p", "c"), Consistency::Plain, FAR).await.unwrap();
     assert_eq!(there, Some("v".into()));
     assert!(matches!(
         other.init_app(&app("shop"), ten(), FAR).await,
@@ -83,48 +66,18 @@ async fn applications_get_numbers_and_keyspaces_of_their_own() {
         .iter()
         .map(|(name, entry)| (name.name(), entry.number.get(), entry.keyspace.as_str()))
         .collect();
-    assert_eq!(
-        seen,
-        [("a", 2, "sysvvm_2_acme_a"), ("b", 1, "sysvvm_1_acme_b")]
-    );
+    assert_eq!(seen, [("a", 2, "sysvvm_2_acme_a"), ("b", 1, "sysvvm_1_acme_b")]);
 }
 
 #[tokio::test]
 async fn an_initialization_that_was_cut_off_is_finished_by_the_next() {
     let system = open(&driver()).await.unwrap();
-    let cut_off = system
-        .register(&app("shop"), ten(), FAR)
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(matches!(
-        system.open_app(&app("shop"), FAR).await,
-        Err(Error::DoesNotExist { .. })
-    ));
-    assert!(
-        system
-            .apps(Duration::from_secs(1))
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    let cut_off = system.register(&app("shop"), ten(), FAR).await.unwrap().unwrap();
+    assert!(matches!(system.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
+    assert!(system.apps(Duration::from_secs(1)).await.unwrap().is_empty());
     let other = system.init_app(&app("shop"), NonZeroU16::MIN, FAR).await;
-    assert!(matches!(
-        other,
-        Err(Error::OtherPartitions {
-            there: 10,
-            wanted: 1,
-            ..
-        })
-    ));
-    assert_eq!(
-        system
-            .init_app(&app("shop"), ten(), FAR)
-            .await
-            .unwrap()
-            .entry,
-        cut_off.entry
-    );
+    assert!(matches!(other, Err(Error::OtherPartitions { there: 10, wanted: 1, .. })));
+    assert_eq!(system.init_app(&app("shop"), ten(), FAR).await.unwrap().entry, cut_off.entry);
 }
 
 #[tokio::test]
@@ -132,18 +85,11 @@ async fn of_many_nodes_that_initialize_side_by_side_none_takes_a_number_twice() 
     let driver = driver();
     let init = async |n: u32| {
         let system = open(&driver).await.unwrap();
-        system
-            .init_app(&app(&format!("a{}", n % 4)), ten(), FAR)
-            .await
+        system.init_app(&app(&format!("a{}", n % 4)), ten(), FAR).await
     };
     let results = futures::future::join_all((0..16).map(init)).await;
     assert!(results.iter().filter(|result| result.is_ok()).count() >= 4);
-    let apps = open(&driver)
-        .await
-        .unwrap()
-        .apps(Duration::from_secs(1))
-        .await
-        .unwrap();
+    let apps = open(&driver).await.unwrap().apps(Duration::from_secs(1)).await.unwrap();
     let mut numbers: Vec<_> = apps.iter().map(|(_, entry)| entry.number.get()).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [1, 2, 3, 4]);
@@ -151,24 +97,17 @@ async fn of_many_nodes_that_initialize_side_by_side_none_takes_a_number_twice() 
 
 #[tokio::test]
 async fn a_foreign_or_newer_storage_is_refused() {
-    let with_format = |value: &'static [u8]| Put {
-        key: layout::format(),
-        value: Bytes::from_static(value),
-    };
+    let with_format =
+        |value: &'static [u8]| Put { key: layout::format(), value: Bytes::from_static(value) };
     for (value, newer) in [
         (&b"VVM\0\0\0\0\x02"[..], true),
         (b"VVM\0\0\0\0\0", false),
         (b"other", false),
         (b"", false),
     ] {
-        let refused = open(&foreign(vec![with_format(value)]).await)
-            .await
-            .unwrap_err();
+        let refused = open(&foreign(vec![with_format(value)]).await).await.unwrap_err();
         match refused {
-            Error::NewerFormat {
-                found: 2,
-                known: FORMAT_VERSION,
-            } => assert!(newer),
+            Error::NewerFormat { found: 2, known: FORMAT_VERSION } => assert!(newer),
             Error::Foreign { .. } => assert!(!newer),
             error => panic!("{error:?}"),
         }
@@ -179,11 +118,7 @@ async fn a_foreign_or_newer_storage_is_refused() {
 async fn a_registered_keyspace_that_is_gone_is_corrupt() {
     let driver = driver();
     let system = open(&driver).await.unwrap();
-    let entry = system
-        .init_app(&app("shop"), ten(), FAR)
-        .await
-        .unwrap()
-        .entry;
+    let entry = system.init_app(&app("shop"), ten(), FAR).await.unwrap().entry;
     driver.drop_keyspace(&entry.keyspace, FAR).await.unwrap();
     match system.open_app(&app("shop"), FAR).await {
         Err(Error::Storage(error)) => assert_eq!(error.kind(), istorage::ErrorKind::Corrupt),
@@ -196,25 +131,15 @@ async fn a_registered_keyspace_that_is_gone_is_corrupt() {
 #[tokio::test]
 async fn a_keyspace_that_is_not_registered_is_not_taken_over() {
     let driver = driver();
-    driver
-        .create(&KeyspaceName::new("sysvvm_1_acme_shop").unwrap(), FAR)
-        .await
-        .unwrap();
+    driver.create(&KeyspaceName::new("sysvvm_1_acme_shop").unwrap(), FAR).await.unwrap();
     let system = open(&driver).await.unwrap();
-    assert!(matches!(
-        system.init_app(&app("shop"), ten(), FAR).await,
-        Err(Error::Foreign { .. })
-    ));
+    assert!(matches!(system.init_app(&app("shop"), ten(), FAR).await, Err(Error::Foreign { .. })));
 }
 
 #[tokio::test]
 async fn a_system_name_without_room_for_numbers_is_refused() {
     let long = KeyspaceName::new("s".repeat(SYSTEM_NAME_MAX + 1)).unwrap();
-    assert!(
-        System::open(driver(), long, Clock::system(), FAR)
-            .await
-            .is_err()
-    );
+    assert!(System::open(driver(), long, Clock::system(), FAR).await.is_err());
 }
 
 #[test]
