@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_byte_is_pinned() {
-        let bytes = [1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 10, 0, 0, 0, 1, b'k', b's'];
+        let bytes = [1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 10, 0, 0, 0, 1, b'k', b's', b'p'];
         assert_eq!(registered().encode(), bytes.as_slice());
         assert_eq!(Registered::decode(&bytes).unwrap(), registered());
     }
