@@ -277,7 +277,9 @@ impl System {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
-        let patience = Patience { call_timeout: CALL_TIMEOUT, until: deadline };
+        // Half of what is left, so that an attempt without an answer can be settled by another.
+        let call_timeout = CALL_TIMEOUT.min((deadline - self.clock.now()) / 2);
+        let patience = Patience { call_timeout, until: deadline };
         Ok(write_if_settled(&*self.storage, &self.clock, pkey, ops, patience).await?)
     }
 }
