@@ -1,0 +1,42 @@
+//! Calls of cargo, in the root of the checkout.
+
+use std::{env, process::Command};
+
+use crate::{
+    error::{Error, Result},
+    places, process,
+};
+
+/// The same cargo that runs this program.
+pub(crate) fn cargo(arguments: &[&str]) -> Result<Command> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(places::root()?);
+    // What cargo told this program about itself would make build scripts run again that ask for it.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
+    Ok(command)
+}
+
+/// Runs it to its end.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    process::run(&mut cargo(arguments)?)
+}
+
+/// The packages of this workspace as cargo describes them.
+pub(crate) fn workspace_packages() -> Result<Vec<serde_json::Value>> {
+    let output = cargo(&["metadata", "--no-deps", "--format-version", "1"])?.output();
+    let output =
+        output.map_err(|error| Error::Failed(format!("cannot run cargo metadata: {error}")))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(Error::Failed(format!("cargo metadata failed: {reason}")));
+    }
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| Error::Failed(format!("cannot read cargo metadata: {error}")))?;
+    let packages = metadata["packages"].as_array().cloned();
+    packages.ok_or_else(|| Error::Failed("cargo metadata lists no packages".to_owned()))
+}

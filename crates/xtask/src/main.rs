@@ -1,0 +1,122 @@
+//! Developer commands: real servers up and down, test, tidy, bench.
+//!
+//! Whatever a command starts it stops, however it ends; only `up` leaves servers running, for `down` to stop.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a developer's tool waits, runs threads and reads the environment itself"
+)]
+
+mod bench;
+mod cargo;
+mod error;
+mod interrupt;
+mod places;
+mod process;
+mod servers;
+mod steps;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::{error::Result, servers::Kind};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about)]
+enum Command {
+    /// Starts real servers, leaves them running, and prints the variables by which tests find them.
+    ///
+    /// Use it as: eval "$(cargo xtask up)". What runs already is used as it is, and so is a server whose
+    /// variable is set.
+    Up {
+        #[arg(value_enum, default_value_t = Which::All)]
+        which: Which,
+    },
+    /// Stops what `up` started and removes its data.
+    ///
+    /// Use it as: eval "$(cargo xtask down)", so that the shell forgets the variables too.
+    Down,
+    /// Checks and tests everything, with servers of its own.
+    ///
+    /// A server whose variable (VVM_TEST_CASSANDRA, VVM_TEST_CASSANDRA_CLUSTER, VVM_TEST_DYNAMODB) is set is
+    /// used instead of an own one.
+    Test {
+        /// Starts no servers; the suites that need one are reported as ignored.
+        #[arg(long)]
+        quick: bool,
+        /// Arguments for the test binaries, for example a part of a test's name.
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Checks format, clippy, documentation and the house rules; changes nothing.
+    Tidy,
+    /// Formats the code and applies what clippy knows how to mend.
+    Fix,
+    /// Measures.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Every storage driver beside the bare client of its database.
+    Storage {
+        /// Arguments for the measuring program; `--help` tells them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Which {
+    /// One Apache Cassandra node.
+    Cassandra,
+    /// Three Apache Cassandra nodes that form a cluster.
+    Cluster,
+    /// DynamoDB Local.
+    Dynamodb,
+    /// All of them.
+    All,
+}
+
+fn main() {
+    let command = Command::parse();
+    if let Err(error) = run(command) {
+        eprintln!("error: {error}");
+        std::process::exit(error.exit_code());
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    interrupt::install()?;
+    match command {
+        Command::Up { which } => up(which),
+        Command::Down => down(),
+        Command::Test { quick, arguments } => test::test(quick, &arguments),
+        Command::Tidy => tidy::tidy(),
+        Command::Fix => tidy::fix(),
+        Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
+    }
+}
+
+fn up(which: Which) -> Result<()> {
+    let kinds = match which {
+        Which::Cassandra => &[Kind::Cassandra][..],
+        Which::Cluster => &[Kind::Cluster],
+        Which::Dynamodb => &[Kind::Dynamodb],
+        Which::All => &Kind::ALL,
+    };
+    for (variable, address) in servers::up(kinds)? {
+        println!("export {variable}={address}");
+    }
+    Ok(())
+}
+
+fn down() -> Result<()> {
+    servers::down()?;
+    for kind in Kind::ALL {
+        println!("unset {}", kind.variable());
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Child processes. Each is the head of a process group of its own, so that the terminal's Ctrl-C reaches only this
+//! process, which then ends the whole group: cargo, the compiler, the test binaries and what they started.
+
+use std::{
+    io::{self, BufRead, BufReader},
+    os::unix::process::CommandExt,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::{
+    error::{Context, Error, Result},
+    interrupt,
+};
+
+/// How long a child that was asked to end may take.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs a command to its end, its output going to this process's standard error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    command.stdout(Stdio::from(io::stderr()));
+    let (mut child, what) = start(command)?;
+    finish(&mut child, what)
+}
+
+/// Runs a command to its end and shows each line of its output to `see` before it is printed.
+pub(crate) fn run_reading(command: &mut Command, see: impl FnMut(&str) + Send) -> Result<()> {
+    command.stdout(Stdio::piped());
+    let (mut child, what) = start(command)?;
+    let stdout = child.stdout.take();
+    thread::scope(|scope| {
+        // The output ends when the last process of the group has ended, which `finish` sees to.
+        scope.spawn(move || stdout.map(|stdout| pass_on(BufReader::new(stdout), see)));
+        finish(&mut child, what)
+    })
+}
+
+fn pass_on(lines: impl BufRead, mut see: impl FnMut(&str)) {
+    for line in lines.split(b'\n').map_while(io::Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        see(&line);
+        println!("{line}");
+    }
+}
+
+fn start(command: &mut Command) -> Result<(Child, String)> {
+    let what = describe(command);
+    let child = command
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .context(format!("cannot run `{what}`"))?;
+    Ok((child, what))
+}
+
+/// The program and its arguments, as a person would type them.
+fn describe(command: &Command) -> String {
+    let program =
+        std::path::Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn finish(child: &mut Child, what: String) -> Result<()> {
+    let status = wait(child);
+    // Whoever outlived the head of its group is ended, so that nothing stays behind.
+    signal_group(child, Signal::KILL);
+    match status? {
+        status if status.success() => Ok(()),
+        status => Err(Error::Child { what: format!("`{what}`"), code: status.code().unwrap_or(1) }),
+    }
+}
+
+fn wait(child: &mut Child) -> Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for a child process")? {
+            return interrupt::check().map(|()| status);
+        }
+        if let Err(interrupted) = interrupt::pause() {
+            end(child);
+            return Err(interrupted);
+        }
+    }
+}
+
+fn end(child: &mut Child) {
+    signal_group(child, Signal::TERM);
+    let deadline = Instant::now() + GRACE;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20));
+    }
+    signal_group(child, Signal::KILL);
+    // Only the exit status is lost if this fails.
+    let _ = child.wait();
+}
+
+fn signal_group(child: &Child, signal: Signal) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // The group that has already ended needs no signal.
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_seen_line_by_line_and_the_exit_code_is_kept() {
+        let mut seen = Vec::new();
+        let result =
+            run_reading(Command::new("sh").args(["-c", "echo one; echo two; exit 7"]), |line| {
+                seen.push(line.to_owned());
+            });
+        assert_eq!(seen, ["one", "two"]);
+        assert_eq!(result.unwrap_err().exit_code(), 7);
+    }
+
+    #[test]
+    fn a_process_left_behind_by_a_child_is_ended_with_it() {
+        let started = Instant::now();
+        // The sleeper holds the pipe open: without an end to it, reading would last as long as it does.
+        run_reading(Command::new("sh").args(["-c", "sleep 60 & exit 0"]), |_| {}).unwrap();
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = run(&mut Command::new("no-such-program")).unwrap_err();
+        assert!(error.to_string().contains("no-such-program"), "{error}");
+    }
+}

@@ -1,0 +1,322 @@
+//! Real servers for tests, without containers, from the files in `tests/servers`.
+//!
+//! All state is in folders below `run` in the cache: `run/up` for [`up`], which outlive the command, and one for each
+//! command that starts servers for itself ([`OwnServers`]). A server's folder holds the folders of its nodes and, once it
+//! is ready, the file `address`. No server outlives its purpose: what a command left behind that was killed is found
+//! by the lock which it no longer holds, and stopped by the next command.
+
+mod cassandra;
+mod dynamodb;
+mod given;
+mod java;
+mod node;
+mod ports;
+mod probe;
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
+
+use crate::{
+    error::{Context, Error, Result, failed},
+    interrupt, places,
+};
+
+/// A kind of server that tests can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One Apache Cassandra node.
+    Cassandra,
+    /// Three Apache Cassandra nodes that form a cluster.
+    Cluster,
+    /// DynamoDB Local.
+    Dynamodb,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 3] = [Kind::Cassandra, Kind::Cluster, Kind::Dynamodb];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Cassandra => "cassandra",
+            Kind::Cluster => "cluster",
+            Kind::Dynamodb => "dynamodb",
+        }
+    }
+
+    /// The environment variable by which tests find the server.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Kind::Cassandra => "VVM_TEST_CASSANDRA",
+            Kind::Cluster => "VVM_TEST_CASSANDRA_CLUSTER",
+            Kind::Dynamodb => "VVM_TEST_DYNAMODB",
+        }
+    }
+
+    /// Starts it with its data in `folder`, which does not exist yet, and gives its address once it is ready.
+    fn start(self, folder: &Path) -> Result<String> {
+        let started = Instant::now();
+        fs::create_dir_all(folder).context(folder.display())?;
+        let address = match self {
+            Kind::Cassandra => cassandra::start_single(folder),
+            Kind::Cluster => cassandra::start_cluster(folder),
+            Kind::Dynamodb => dynamodb::start(folder),
+        }?;
+        fs::write(folder.join("address"), &address).context("cannot note the address")?;
+        eprintln!("[{}] ready at {address} after {} s", self.name(), started.elapsed().as_secs());
+        Ok(address)
+    }
+}
+
+/// The variables that tell tests where the servers are.
+pub(crate) type Variables = Vec<(&'static str, String)>;
+
+/// Starts what does not run yet and leaves it running.
+pub(crate) fn up(kinds: &[Kind]) -> Result<Variables> {
+    let run = run_folder()?;
+    let _lock = lock(&run.join("up.lock"))?;
+    sweep(&run)?;
+    let (mut variables, missing) = given::by_the_environment(kinds)?;
+    let folder = run.join("up");
+    let mut to_start = Vec::new();
+    for kind in missing {
+        match running_address(&folder.join(kind.name())) {
+            Some(address) => variables.push((kind.variable(), address)),
+            None => to_start.push(kind),
+        }
+    }
+    for kind in &to_start {
+        stop_server(&folder.join(kind.name()))?;
+    }
+    match start_all(&to_start, &folder) {
+        Ok(started) => variables.extend(started),
+        Err(error) => {
+            for kind in &to_start {
+                stop_server(&folder.join(kind.name()))?;
+            }
+            return Err(error);
+        }
+    }
+    variables.sort_unstable();
+    Ok(variables)
+}
+
+/// Stops what [`up`] started, and what killed commands left behind.
+pub(crate) fn down() -> Result<()> {
+    let run = run_folder()?;
+    let _lock = lock(&run.join("up.lock"))?;
+    sweep(&run)?;
+    stop_all(&run.join("up"))
+}
+
+/// Servers of one command, stopped and removed when this is dropped.
+pub(crate) struct OwnServers {
+    folder: PathBuf,
+    lock_path: PathBuf,
+    _lock: File,
+}
+
+impl OwnServers {
+    /// A place for servers; none is started yet.
+    pub(crate) fn new() -> Result<OwnServers> {
+        let run = run_folder()?;
+        // While this is held, no other command takes the new lock file for one of a command that was killed.
+        let _sweep_lock = lock(&run.join("sweep.lock"))?;
+        let name = format!("own-{}", std::process::id());
+        let lock_path = run.join(format!("{name}.lock"));
+        let lock = lock(&lock_path)?;
+        Ok(OwnServers { folder: run.join(name), lock_path, _lock: lock })
+    }
+
+    /// Starts these kinds side by side, except those whose address the environment gives.
+    pub(crate) fn start(&self, kinds: &[Kind]) -> Result<Variables> {
+        sweep(&run_folder()?)?;
+        let (mut variables, missing) = given::by_the_environment(kinds)?;
+        variables.extend(start_all(&missing, &self.folder)?);
+        Ok(variables)
+    }
+}
+
+impl Drop for OwnServers {
+    fn drop(&mut self) {
+        if self.folder.exists() {
+            eprintln!("[servers] stopping");
+        }
+        match stop_all(&self.folder) {
+            Ok(()) => drop(fs::remove_file(&self.lock_path)),
+            Err(error) => eprintln!("{error}"),
+        }
+    }
+}
+
+fn run_folder() -> Result<PathBuf> {
+    let folder = places::cache()?.join("run");
+    fs::create_dir_all(&folder).context(folder.display())?;
+    Ok(folder)
+}
+
+/// Waits for the lock and holds it until the file is dropped, at the latest when this process ends.
+fn lock(path: &Path) -> Result<File> {
+    let file = File::create(path).context(path.display())?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => interrupt::pause()?,
+            Err(TryLockError::Error(error)) => return Err(error).context(path.display()),
+        }
+    }
+}
+
+/// Stops the servers of commands that were killed.
+fn sweep(run: &Path) -> Result<()> {
+    let _sweep_lock = lock(&run.join("sweep.lock"))?;
+    for entry in fs::read_dir(run).context(run.display())? {
+        let path = entry.context(run.display())?.path();
+        let is_own =
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("own-"));
+        if !is_own || path.extension().is_none_or(|extension| extension != "lock") {
+            continue;
+        }
+        let file = File::open(&path).context(path.display())?;
+        if file.try_lock().is_ok() {
+            stop_all(&path.with_extension(""))?;
+            fs::remove_file(&path).context(path.display())?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts servers side by side. If one fails, the others give up; the caller stops what was started.
+fn start_all(kinds: &[Kind], folder: &Path) -> Result<Variables> {
+    let results = thread::scope(|scope| {
+        let start = |kind: Kind| {
+            let result = kind.start(&folder.join(kind.name()));
+            if result.is_err() {
+                interrupt::give_up();
+            }
+            result.map(|address| (kind.variable(), address))
+        };
+        let threads =
+            kinds.iter().map(|&kind| scope.spawn(move || start(kind))).collect::<Vec<_>>();
+        let panicked = || failed("a thread that started a server panicked");
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| panicked()))
+            .collect::<Vec<_>>()
+    });
+    // The error that made the others give up comes before theirs.
+    let (started, mut errors): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    errors.sort_by_key(|result| matches!(result, Err(Error::Interrupted)));
+    errors.into_iter().chain(started).collect()
+}
+
+/// The address noted by a server all of whose nodes run.
+fn running_address(server: &Path) -> Option<String> {
+    let address = fs::read_to_string(server.join("address")).ok()?;
+    let nodes = node_folders(server).ok()?;
+    nodes.iter().all(|folder| node::running(folder).is_some()).then_some(address)
+}
+
+fn node_folders(server: &Path) -> Result<Vec<PathBuf>> {
+    Ok(subfolders(server)?.into_iter().filter(|folder| folder.join("pid").exists()).collect())
+}
+
+fn subfolders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).context(folder.display()),
+    };
+    let paths =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>();
+    Ok(paths.context(folder.display())?.into_iter().filter(|path| path.is_dir()).collect())
+}
+
+/// Stops the servers below a folder side by side and removes the folder.
+fn stop_all(folder: &Path) -> Result<()> {
+    let nodes = subfolders(folder)?
+        .iter()
+        .map(|server| node_folders(server))
+        .collect::<Result<Vec<_>>>()?;
+    node::stop(&nodes.concat())?;
+    remove(folder)
+}
+
+fn stop_server(folder: &Path) -> Result<()> {
+    node::stop(&node_folders(folder)?)?;
+    remove(folder)
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).context(folder.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The repository's files about a server, and what is needed to run it.
+struct DataFiles {
+    folder: PathBuf,
+    java: PathBuf,
+    jars: PathBuf,
+}
+
+impl DataFiles {
+    /// Fetches what is missing.
+    fn prepare(name: &str) -> Result<DataFiles> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = places::root()?.join("tests/servers").join(name);
+        let java = java::java()?;
+        let jars = java::jars(&java, name, &folder.join("pom.xml"))?;
+        Ok(DataFiles { folder, java, jars })
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.join(file)
+    }
+
+    fn class_path(&self) -> String {
+        self.jars.join("*").display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_with_a_dead_node_does_not_run() {
+        let server = tempfile::tempdir().unwrap();
+        fs::write(server.path().join("address"), "127.0.0.1:1").unwrap();
+        let node = server.path().join("node1");
+        fs::create_dir(&node).unwrap();
+        fs::write(node.join("pid"), std::process::id().to_string()).unwrap();
+        assert_eq!(running_address(server.path()), None);
+        stop_server(server.path()).unwrap();
+        assert!(!server.path().exists());
+        stop_server(server.path()).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_command_left_behind_is_swept_and_what_a_living_one_uses_is_not() {
+        let run = tempfile::tempdir().unwrap();
+        for name in ["own-1", "own-2"] {
+            fs::create_dir_all(run.path().join(name).join("cassandra/node1")).unwrap();
+            fs::write(run.path().join(format!("{name}.lock")), "").unwrap();
+        }
+        let _living = lock(&run.path().join("own-2.lock")).unwrap();
+        sweep(run.path()).unwrap();
+        assert!(!run.path().join("own-1").exists() && !run.path().join("own-1.lock").exists());
+        assert!(
+            run.path().join("own-2/cassandra").exists() && run.path().join("own-2.lock").exists()
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! Free ports for servers.
+
+use std::net::TcpListener;
+
+use crate::error::{Result, failed};
+
+/// Below the range from which systems draw the ports of outgoing connections, so that none of those takes a port
+/// between this look and the server's start.
+const RANGE: std::ops::Range<u16> = 12_000..30_000;
+
+/// `count` different ports, each free on every one of the addresses.
+pub(crate) fn free(addresses: &[&str], count: usize) -> Result<Vec<u16>> {
+    let mut ports = Vec::new();
+    for port in candidates() {
+        if addresses.iter().all(|address| TcpListener::bind((*address, port)).is_ok()) {
+            ports.push(port);
+        }
+        if ports.len() == count {
+            return Ok(ports);
+        }
+    }
+    failed(format!(
+        "no port of {} to {} is free on {}; on macOS addresses other than 127.0.0.1 must be made first: \
+         `sudo ifconfig lo0 alias 127.0.0.2`, the same for 127.0.0.3",
+        RANGE.start,
+        RANGE.end,
+        addresses.join(", ")
+    ))
+}
+
+/// All ports of the range, from a start that differs from process to process and from call to call, so that two that
+/// look at once do not find the same.
+fn candidates() -> impl Iterator<Item = u16> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let calls = CALLS.fetch_add(1, Ordering::Relaxed);
+    let start = std::process::id().wrapping_mul(7_919).wrapping_add(calls * 101);
+    let length = u32::from(RANGE.end - RANGE.start);
+    (0..length)
+        .filter_map(move |i| u16::try_from(start.wrapping_add(i) % length).ok())
+        .map(|i| RANGE.start + i)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_differ_and_a_taken_one_is_not_given() {
+        let ports = free(&["127.0.0.1"], 3).unwrap();
+        assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2]);
+        assert!(ports.iter().all(|port| RANGE.contains(port)));
+
+        let taken =
+            candidates().filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).take(500);
+        let listeners = taken.collect::<Vec<_>>();
+        let port = free(&["127.0.0.1"], 1).unwrap()[0];
+        assert!(listeners.iter().all(|listener| listener.local_addr().unwrap().port() != port));
+    }
+}

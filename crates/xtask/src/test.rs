@@ -1,0 +1,126 @@
+//! `cargo xtask test`: everything that has to hold, with servers of its own.
+
+use std::thread;
+
+use crate::{
+    cargo::cargo,
+    error::{Error, Result, failed},
+    interrupt, process,
+    servers::{Kind, OwnServers, Variables},
+    steps::Steps,
+    tidy,
+};
+
+const BUILD: [&str; 3] = ["test", "--workspace", "--no-run"];
+/// All suites run, also after one that failed, so that one run shows all failures.
+const TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+
+/// Runs all checks and all tests. With `quick` no server is started, and the suites that need one are ignored.
+pub(crate) fn test(quick: bool, arguments: &[String]) -> Result<()> {
+    let mut steps = Steps::default();
+    let mut totals = Totals::default();
+    let result = run_steps(&mut steps, quick, arguments, &mut totals);
+    eprint!("\n{}", steps.summary());
+    if totals != Totals::default() {
+        // Last, and in a form that other programs read.
+        println!("{} passed, {} failed, {} skipped", totals.passed, totals.failed, totals.skipped);
+    }
+    result
+}
+
+fn run_steps(
+    steps: &mut Steps,
+    quick: bool,
+    arguments: &[String],
+    totals: &mut Totals,
+) -> Result<()> {
+    tidy::run_steps(steps)?;
+    if quick {
+        return run_suites(steps, &Vec::new(), arguments, totals);
+    }
+    let servers = OwnServers::new()?;
+    let variables = build_and_start(steps, &servers)?;
+    run_suites(steps, &variables, arguments, totals)
+}
+
+/// The servers start while the tests are built: the first waits for the clock much, the second for the processor.
+fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables> {
+    thread::scope(|scope| {
+        let starting = scope.spawn(|| servers.start(&Kind::ALL));
+        let built = steps.run("build the tests", || process::run(&mut cargo(&BUILD)?));
+        if built.is_err() {
+            interrupt::give_up();
+        }
+        let started = steps.run("start the servers", || {
+            starting
+                .join()
+                .unwrap_or_else(|_| failed("the thread that starts the servers panicked"))
+        });
+        // One that fails makes the other give up; the one that failed is to be told.
+        match (built, started) {
+            (Ok(()), started) => started,
+            (Err(Error::Interrupted), Err(error)) | (Err(error), _) => Err(error),
+        }
+    })
+}
+
+fn run_suites(
+    steps: &mut Steps,
+    variables: &Variables,
+    arguments: &[String],
+    totals: &mut Totals,
+) -> Result<()> {
+    steps.run("run the tests", || {
+        let mut command = cargo(&TEST)?;
+        command.arg("--").args(arguments);
+        for kind in Kind::ALL {
+            command.env_remove(kind.variable());
+        }
+        command.envs(variables.iter().map(|(name, address)| (name, address)));
+        process::run_reading(&mut command, |line| totals.add(line))
+    })
+}
+
+/// How many tests there were, of all test binaries together.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Totals {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Totals {
+    /// Adds the closing line of a test binary; other lines say nothing.
+    fn add(&mut self, line: &str) {
+        let Some((_, counts)) = line.split_once("test result: ") else {
+            return;
+        };
+        let counts = counts.split_once(". ").map_or(counts, |(_, counts)| counts);
+        for count in counts.split(';') {
+            match count.trim().split_once(' ') {
+                Some((number, "passed")) => self.passed += number.parse().unwrap_or(0),
+                Some((number, "failed")) => self.failed += number.parse().unwrap_or(0),
+                Some((number, "ignored")) => self.skipped += number.parse().unwrap_or(0),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closing_lines_of_test_binaries_are_added_up() {
+        let mut totals = Totals::default();
+        for line in [
+            "test name ... ok",
+            "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.02s",
+            "test result: FAILED. 30 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3s",
+        ] {
+            totals.add(line);
+        }
+        assert_eq!(totals, Totals { passed: 35, failed: 1, skipped: 2 });
+    }
+}

@@ -1,0 +1,117 @@
+//! `cargo xtask tidy`: what has to hold besides the tests. It changes nothing.
+
+mod edges;
+mod homes;
+mod manifests;
+mod names;
+mod sizes;
+mod words;
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    cargo::{self, cargo},
+    error::{Context, Error, Result, failed},
+    places, process,
+    steps::Steps,
+};
+
+/// A text file of the repository; the path is relative to its root.
+struct SourceFile {
+    path: String,
+    text: String,
+}
+
+/// Runs all checks, the fast ones first, and tells about each.
+pub(crate) fn tidy() -> Result<()> {
+    let mut steps = Steps::default();
+    let result = run_steps(&mut steps);
+    eprint!("\n{}", steps.summary());
+    result
+}
+
+/// The checks as the first steps of a longer command.
+pub(crate) fn run_steps(steps: &mut Steps) -> Result<()> {
+    steps.run("check the house rules", check_house_rules)?;
+    steps.run("check the format", || cargo::run(&["fmt", "--all", "--check"]))?;
+    steps.run("check the dependencies", check_dependencies)?;
+    steps.run("clippy", || {
+        cargo::run(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+    })?;
+    steps.run("build the documentation", || {
+        let mut command = cargo(&["doc", "--workspace", "--no-deps"])?;
+        process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
+    })
+}
+
+fn check_house_rules() -> Result<()> {
+    let packages = cargo::workspace_packages()?;
+    let packages = packages.iter().map(edges::Package::read).collect::<Option<Vec<_>>>();
+    let packages = packages.ok_or_else(|| {
+        Error::Failed("cargo metadata has a form that is not known here".to_owned())
+    })?;
+    let files = source_files()?;
+    let mut violations = edges::check(&packages);
+    violations.extend(manifests::check(&files));
+    violations.extend(homes::check(&files));
+    violations.extend(sizes::check(&files));
+    violations.extend(names::check(&files, &packages));
+    violations.extend(words::check(&files));
+    if violations.is_empty() {
+        return Ok(());
+    }
+    failed(format!("the house rules are broken:\n  {}", violations.join("\n  ")))
+}
+
+/// All text files that are or may be committed.
+fn source_files() -> Result<Vec<SourceFile>> {
+    let root = places::root()?;
+    let mut command = Command::new("git");
+    // A checkout that belongs to another user, as in some build machines, is read all the same.
+    command.args(["-c", "safe.directory=*", "ls-files", "-z"]);
+    command.args(["--cached", "--others", "--exclude-standard"]);
+    let output =
+        command.current_dir(&root).stderr(Stdio::inherit()).output().context("cannot run git")?;
+    if !output.status.success() {
+        return failed("git cannot list the files of this repository");
+    }
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut files = Vec::new();
+    for path in listed.split_terminator('\0') {
+        // A file that is deleted but not yet committed is still listed, and a picture is no text.
+        if let Ok(text) = fs::read_to_string(root.join(path)) {
+            files.push(SourceFile { path: path.to_owned(), text });
+        }
+    }
+    Ok(files)
+}
+
+/// Licences, sources and bans of the dependencies, where the tool for it is installed.
+fn check_dependencies() -> Result<()> {
+    let mut installed = Command::new("cargo-deny");
+    installed.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    if !installed.status().is_ok_and(|status| status.success()) {
+        eprintln!(
+            "NOT RUN: cargo-deny is not installed, so licences, sources and bans of the dependencies are \
+             not checked.\nTo have them checked: cargo install --locked cargo-deny"
+        );
+        return Ok(());
+    }
+    cargo::run(&["deny", "check", "bans", "licenses", "sources"])
+}
+
+/// Formats the code and applies what clippy knows how to mend.
+pub(crate) fn fix() -> Result<()> {
+    cargo::run(&[
+        "clippy",
+        "--fix",
+        "--allow-dirty",
+        "--allow-staged",
+        "--workspace",
+        "--all-targets",
+    ])?;
+    cargo::run(&["fmt", "--all"])
+}

@@ -1,0 +1,184 @@
+//! Who may depend on whom. The table is the architecture: an edge that is not in it is an error, and so is a crate.
+
+use serde_json::Value;
+
+/// A crate of this workspace and those of its crates that it may depend on. Any may depend on `clock`.
+const TABLE: &[(&str, &[&str])] = &[
+    ("clock", &[]),
+    ("istorage", &[]),
+    ("istorage-tck", &["istorage"]),
+    ("istorage-redb", &["istorage"]),
+    ("istorage-cassandra", &["istorage"]),
+    ("istorage-dynamodb", &["istorage"]),
+    ("ielections", &[]),
+    ("isequencer", &[]),
+    ("sysvvm", &["ielections", "istorage"]),
+    ("eventlog", &["istorage"]),
+    ("seqstorage", &["isequencer", "sysvvm", "istorage", "eventlog"]),
+    ("processor", &["isequencer", "seqstorage", "eventlog", "docnumbers"]),
+    ("docnumbers", &["istorage", "sysvvm"]),
+    (
+        "vvm",
+        &[
+            "istorage",
+            "ielections",
+            "isequencer",
+            "sysvvm",
+            "eventlog",
+            "seqstorage",
+            "processor",
+            "docnumbers",
+        ],
+    ),
+    ("httpapi", &["vvm", "processor", "docnumbers"]),
+    ("xtask", &[]),
+    ("vvm-cli", EVERYTHING),
+    ("vvm-tests", EVERYTHING),
+];
+
+/// What the binary and the suites across crates may depend on.
+const EVERYTHING: &[&str] = &["*"];
+
+/// A driver's own tests run the contract's trials.
+const DEV_TABLE: &[(&str, &[&str])] = &[
+    ("istorage-redb", &["istorage-tck"]),
+    ("istorage-cassandra", &["istorage-tck"]),
+    ("istorage-dynamodb", &["istorage-tck"]),
+];
+
+/// Crates from outside, by the start of their name, and the only crates that may use them.
+const RESERVED: &[(&str, &[&str])] = &[
+    ("scylla", &["istorage-cassandra", "vvm-tests"]),
+    ("aws-", &["istorage-dynamodb", "vvm-tests"]),
+    ("redb", &["istorage-redb", "vvm-tests"]),
+    ("getrandom", &["clock"]),
+];
+
+/// A crate of the workspace and all that it depends on.
+pub(super) struct Package {
+    pub(super) name: String,
+    dependencies: Vec<Dependency>,
+}
+
+struct Dependency {
+    name: String,
+    is_dev: bool,
+    /// Whether it is a crate of this workspace.
+    is_ours: bool,
+}
+
+impl Package {
+    /// From an entry of cargo's metadata.
+    pub(super) fn read(package: &Value) -> Option<Package> {
+        let dependency = |entry: &Value| {
+            Some(Dependency {
+                name: entry["name"].as_str()?.to_owned(),
+                is_dev: entry["kind"].as_str() == Some("dev"),
+                is_ours: entry["path"].is_string(),
+            })
+        };
+        Some(Package {
+            name: package["name"].as_str()?.to_owned(),
+            dependencies: package["dependencies"]
+                .as_array()?
+                .iter()
+                .map(dependency)
+                .collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// What is wrong with the edges of these crates.
+pub(super) fn check(packages: &[Package]) -> Vec<String> {
+    packages.iter().flat_map(check_package).collect()
+}
+
+fn check_package(package: &Package) -> Vec<String> {
+    let name = package.name.as_str();
+    let Some(allowed) = find(TABLE, name) else {
+        return vec![format!("the crate {name} is not in the table of tidy/edges.rs")];
+    };
+    let allowed_in_tests = find(DEV_TABLE, name).unwrap_or_default();
+    let is_allowed = |dependency: &Dependency| {
+        let to = dependency.name.as_str();
+        if !dependency.is_ours {
+            return RESERVED
+                .iter()
+                .all(|(start, users)| !to.starts_with(start) || users.contains(&name));
+        }
+        to == "clock"
+            || allowed == EVERYTHING
+            || allowed.contains(&to)
+            || dependency.is_dev && allowed_in_tests.contains(&to)
+    };
+    let forbidden = package.dependencies.iter().filter(|dependency| !is_allowed(dependency));
+    forbidden
+        .map(|dependency| format!("{name} must not depend on {} (tidy/edges.rs)", dependency.name))
+        .collect()
+}
+
+fn find<'a>(table: &[(&str, &'a [&'a str])], name: &str) -> Option<&'a [&'a str]> {
+    table.iter().find(|(from, _)| *from == name).map(|(_, to)| *to)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn violations(name: &str, dependencies: Value) -> Vec<String> {
+        check(&[Package::read(&json!({ "name": name, "dependencies": dependencies })).unwrap()])
+    }
+
+    #[test]
+    fn edges_of_the_table_are_allowed() {
+        let ours = |name: &str| json!({ "name": name, "kind": null, "path": "/x" });
+        assert!(violations("istorage", json!([ours("clock")])).is_empty());
+        assert!(violations("sysvvm", json!([ours("istorage"), ours("ielections")])).is_empty());
+        assert!(violations("vvm-cli", json!([ours("istorage-redb"), ours("sysvvm")])).is_empty());
+        assert!(violations("clock", json!([{ "name": "tokio", "kind": null }])).is_empty());
+    }
+
+    #[test]
+    fn other_edges_and_unknown_crates_are_not() {
+        let ours = |name: &str| json!({ "name": name, "kind": null, "path": "/x" });
+        let found = violations("istorage", json!([ours("sysvvm"), ours("clock")]));
+        assert_eq!(found, ["istorage must not depend on sysvvm (tidy/edges.rs)"]);
+        assert_eq!(violations("clock", json!([ours("istorage")])).len(), 1);
+        assert_eq!(violations("utils", json!([])).len(), 1);
+    }
+
+    #[test]
+    fn a_driver_uses_the_trials_in_its_tests_only() {
+        let tck = |kind: Value| json!([{ "name": "istorage-tck", "kind": kind, "path": "/x" }]);
+        assert!(violations("istorage-redb", tck(json!("dev"))).is_empty());
+        assert_eq!(violations("istorage-redb", tck(Value::Null)).len(), 1);
+        assert_eq!(violations("istorage", tck(json!("dev"))).len(), 1);
+    }
+
+    #[test]
+    fn the_client_of_a_database_is_used_by_its_driver_only() {
+        let client = |name: &str| json!([{ "name": name, "kind": null }]);
+        assert!(violations("istorage-dynamodb", client("aws-sdk-dynamodb")).is_empty());
+        assert!(violations("vvm-tests", client("redb")).is_empty());
+        assert_eq!(violations("vvm-cli", client("scylla")).len(), 1);
+        assert_eq!(violations("istorage-cassandra", client("aws-config")).len(), 1);
+        assert_eq!(violations("istorage", client("getrandom")).len(), 1);
+    }
+
+    #[test]
+    fn the_table_names_only_itself_and_has_no_circle() {
+        // Each crate can be removed after those that depend on it: so there is no circle.
+        let mut left = TABLE.iter().filter(|(_, to)| *to != EVERYTHING).collect::<Vec<_>>();
+        for (_, to) in &left {
+            assert!(to.iter().all(|name| find(TABLE, name).is_some()), "{to:?}");
+        }
+        while !left.is_empty() {
+            let needed = left.iter().flat_map(|(_, to)| to.iter()).copied().collect::<Vec<_>>();
+            let before = left.len();
+            left.retain(|(name, _)| needed.contains(name));
+            assert!(left.len() < before, "a circle among {left:?}");
+        }
+    }
+}

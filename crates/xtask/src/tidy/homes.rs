@@ -1,0 +1,95 @@
+//! Where the methods that clippy.toml forbids are at home: only there may the lint be switched off.
+
+use super::SourceFile;
+
+/// Files, and folders with a slash at their end. Each may read time or randomness, spawn, or end the process.
+const HOMES: &[&str] = &[
+    // The only reader of time and randomness.
+    "crates/clock/src/system.rs",
+    // The thread that writes, and those that read.
+    "crates/istorage-redb/src/engine.rs",
+    // Tasks that race for one row.
+    "crates/istorage-tck/src/tasks.rs",
+    "crates/xtask/src/",
+    // The environment and the end of the process.
+    "bin/vvm/src/main.rs",
+    "tests/",
+];
+
+/// Whatever would switch the bans off. Each word is broken so that this file does not contain it.
+const SWITCHES: &[&str] = &[
+    concat!("clippy::", "disallowed_methods"),
+    concat!("clippy::", "disallowed_types"),
+    concat!("allow(clippy::", "all)"),
+    concat!("allow(clippy::", "style)"),
+    concat!("allow(", "warnings)"),
+];
+
+/// The lines outside of the homes that switch a ban off. Tests may: they stand behind `#[cfg(test)]` at a file's end,
+/// in files of their own, or are named by `cfg_attr(test, …)`.
+pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
+    let outside =
+        files.iter().filter(|file| file.path.ends_with(".rs") && !is_home_or_test(&file.path));
+    outside.flat_map(check_file).collect()
+}
+
+fn is_home_or_test(path: &str) -> bool {
+    let is_home = |home: &str| match home.ends_with('/') {
+        true => path.starts_with(home),
+        false => path == home,
+    };
+    HOMES.iter().any(|home| is_home(home))
+        || path.ends_with("/tests.rs")
+        || path.contains("/tests/")
+}
+
+fn check_file(file: &SourceFile) -> Vec<String> {
+    let lines = file.text.lines().enumerate().take_while(|(_, line)| line.trim() != "#[cfg(test)]");
+    lines
+        .filter(|(_, line)| !line.contains("cfg_attr(test,"))
+        .filter(|(_, line)| SWITCHES.iter().any(|switch| line.contains(switch)))
+        .map(|(i, _)| {
+            format!(
+                "{}:{}: a ban is switched off outside of its homes (tidy/homes.rs)",
+                file.path,
+                i + 1
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violations(path: &str, text: &str) -> usize {
+        check(&[SourceFile { path: path.to_owned(), text: text.to_owned() }]).len()
+    }
+
+    #[test]
+    fn a_ban_is_switched_off_only_at_home() {
+        let switch = format!("//!\n#[expect({}, reason = \"\")]\n", SWITCHES[0]);
+        assert_eq!(violations("crates/istorage/src/lib.rs", &switch), 1);
+        assert_eq!(violations("bin/vvm/src/cli.rs", &switch), 1);
+        assert_eq!(violations("bin/vvm/src/main.rs", &switch), 0);
+        assert_eq!(violations("crates/clock/src/system.rs", &switch), 0);
+        assert_eq!(violations("tests/floors/main.rs", &switch), 0);
+        assert_eq!(violations("crates/istorage/src/lib.rs", &format!("#![{}]", SWITCHES[2])), 1);
+    }
+
+    #[test]
+    fn tests_may_do_what_the_code_may_not() {
+        let switch = format!("#[expect({}, reason = \"\")]\n", SWITCHES[0]);
+        assert_eq!(
+            violations("crates/a/src/x.rs", &format!("#[cfg(test)]\nmod tests {{\n{switch}}}")),
+            0
+        );
+        assert_eq!(
+            violations("crates/a/src/x.rs", &format!("{switch}#[cfg(test)]\nmod tests {{}}")),
+            1
+        );
+        assert_eq!(violations("crates/a/src/x/tests.rs", &switch), 0);
+        let attribute = format!("#![cfg_attr(test, allow({}))]", SWITCHES[0]);
+        assert_eq!(violations("crates/a/src/lib.rs", &attribute), 0);
+    }
+}

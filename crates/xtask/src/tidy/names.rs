@@ -1,0 +1,68 @@
+//! ARCHITECTURE.md speaks of what there is.
+
+use super::{SourceFile, edges::Package};
+
+const MAP: &str = "ARCHITECTURE.md";
+
+/// Paths and crates that the map names in backticks and that do not exist.
+pub(super) fn check(files: &[SourceFile], packages: &[Package]) -> Vec<String> {
+    let Some(map) = files.iter().find(|file| file.path == MAP) else {
+        return Vec::new();
+    };
+    let names = packages.iter().map(|package| package.name.as_str()).collect::<Vec<_>>();
+    let paths = files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>();
+    let words = quoted_words(&map.text);
+    let missing = words.filter(|word| !exists(word, &names, &paths));
+    missing.map(|word| format!("{MAP} names `{word}`, which does not exist")).collect()
+}
+
+/// The words in backticks, without blocks of code.
+fn quoted_words(text: &str) -> impl Iterator<Item = &str> {
+    // Every other piece between fences is code, and every other piece between backticks is quoted.
+    text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
+}
+
+/// Only what looks like a path or like one of our crates is looked for: other words may name anything.
+fn exists(word: &str, packages: &[&str], paths: &[&str]) -> bool {
+    if looks_like_a_path(word) {
+        // A path may leave out where it begins, and a folder is there if a file is in it.
+        let part = format!("/{}/", word.trim_end_matches('/'));
+        return paths.iter().any(|path| format!("/{path}/").contains(&part));
+    }
+    let looks_like_a_crate = word.starts_with("istorage") || word.starts_with("vvm-");
+    !looks_like_a_crate || word.contains("::") || packages.contains(&word)
+}
+
+fn looks_like_a_path(word: &str) -> bool {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let ends = [".rs", ".toml", ".md", ".yaml", ".xml"];
+    let starts = ["src/", "crates/", "bin/", "tests/", "docs/", "config/"];
+    word.chars().all(is_path)
+        && (ends.iter().any(|end| word.ends_with(end))
+            || starts.iter().any(|start| word.starts_with(start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_named_and_not_there_is_found() {
+        let package = Package::read(&json!({ "name": "istorage", "dependencies": [] }));
+        let map = "`istorage` (`crates/istorage/src/mem/`, `src/mem`, `driver.rs`, `istorage::Error`) and `cargo xtask`.\n\
+                   ```\nbin/none.rs `x`\n```\n`istorage-none` `crates/none` `src/me` `docs/none.md` `mem.rs`";
+        let file =
+            |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
+        let files = [
+            file(MAP, map),
+            file("crates/istorage/src/mem/rows.rs", ""),
+            file("crates/istorage/src/driver.rs", ""),
+        ];
+        let found = check(&files, &[package.unwrap()]);
+        let names = found.iter().filter_map(|text| text.split('`').nth(1)).collect::<Vec<_>>();
+        assert_eq!(names, ["istorage-none", "crates/none", "src/me", "docs/none.md", "mem.rs"]);
+        assert!(check(&files[1..], &[]).is_empty(), "no map, nothing to check");
+    }
+}

@@ -1,0 +1,64 @@
+//! Files stay small enough to be read. A file that is too long today may only become shorter.
+
+use super::SourceFile;
+
+const LINES_MAX: usize = 700;
+
+/// Files that are longer, and how long they may be: a line goes down or goes away, and none is added.
+const LONGER: &[(&str, usize)] = &[];
+
+/// The source files that are too long, and the exceptions that are no longer needed.
+pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
+    check_with(files, LONGER)
+}
+
+fn check_with(files: &[SourceFile], longer: &[(&str, usize)]) -> Vec<String> {
+    let sources = files.iter().filter(|file| file.path.ends_with(".rs"));
+    sources.filter_map(|file| check_file(file, longer)).collect()
+}
+
+fn check_file(file: &SourceFile, longer: &[(&str, usize)]) -> Option<String> {
+    let lines = file.text.lines().count();
+    let exception = longer.iter().find(|(path, _)| *path == file.path).map(|(_, lines)| *lines);
+    let path = &file.path;
+    match exception {
+        None if lines > LINES_MAX => {
+            Some(format!("{path} has {lines} lines, more than {LINES_MAX}"))
+        }
+        Some(allowed) if lines > allowed => {
+            Some(format!("{path} has grown from {allowed} to {lines} lines"))
+        }
+        Some(_) if lines <= LINES_MAX => {
+            Some(format!("{path} is short enough: take it off the list in tidy/sizes.rs"))
+        }
+        Some(allowed) if lines < allowed => {
+            Some(format!("{path} has shrunk: lower its line in tidy/sizes.rs to {lines}"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violations(lines: usize, longer: &[(&str, usize)]) -> usize {
+        check_with(&[SourceFile { path: "a.rs".to_owned(), text: "x\n".repeat(lines) }], longer)
+            .len()
+    }
+
+    #[test]
+    fn a_long_file_is_found() {
+        assert_eq!(violations(LINES_MAX, &[]), 0);
+        assert_eq!(violations(LINES_MAX + 1, &[]), 1);
+    }
+
+    #[test]
+    fn an_exception_only_shrinks() {
+        let longer = [("a.rs", 900)];
+        assert_eq!(violations(900, &longer), 0);
+        assert_eq!(violations(901, &longer), 1);
+        assert_eq!(violations(899, &longer), 1);
+        assert_eq!(violations(LINES_MAX, &longer), 1);
+    }
+}
