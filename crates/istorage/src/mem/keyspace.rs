@@ -138,6 +138,7 @@ impl AppStorage for MemStorage {
     }
 
     async fn server_time(&self, _deadline: Instant) -> Result<Option<ServerTime>> {
+        lock(&self.rows).check_open()?;
         Ok(None)
     }
 

@@ -1,0 +1,147 @@
+//! What the measurements mean for whoever runs a node on this storage.
+
+use std::time::Duration;
+
+use istorage::{Capabilities, ExpiryJudge};
+
+use crate::{
+    latency::{CONDITIONAL, Latency},
+    skew::Skew,
+};
+
+/// The lease that nodes take by default.
+const DEFAULT_LEASE: Duration = Duration::from_secs(20);
+
+/// Beyond this a clock is worth a person's look, whoever judges by it.
+const SKEW_TOLERATED_MS: i64 = 500;
+
+/// Advice, most important first.
+pub(crate) fn advice(
+    capabilities: &Capabilities,
+    latencies: &[Latency],
+    skew: Option<Skew>,
+) -> Vec<String> {
+    let mut advice = Vec::new();
+    if let Some(conditional) = latencies.iter().find(|latency| latency.operation == CONDITIONAL) {
+        advice.push(lease(capabilities, conditional.p99, skew));
+    }
+    match skew {
+        Some(skew) if skew.server_ahead_ms.abs() - skew.uncertainty_ms > SKEW_TOLERATED_MS => advice.push(format!(
+            "The storage's clock is {} ms {} this machine's (give or take {} ms): synchronize them, for example with NTP.",
+            skew.server_ahead_ms.abs(),
+            if skew.server_ahead_ms > 0 { "ahead of" } else { "behind" },
+            skew.uncertainty_ms
+        )),
+        None if capabilities.expiry.judge == ExpiryJudge::Client => advice.push(
+            "Rows expire by the clocks of the nodes, and the skew is not known: keep the nodes' clocks synchronized."
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    if capabilities.atomic.is_none() {
+        advice.push(
+            "This storage does not write atomically across partitions: each partition of a command is a round of its own."
+                .to_owned(),
+        );
+    }
+    advice
+}
+
+/// A lease is renewed every quarter of it. A renewal must have room to be answered slowly, and to be tried once more;
+/// on top come what the clocks differ and what the storage rounds.
+fn shortest_lease(capabilities: &Capabilities, p99: Duration, skew: Option<Skew>) -> Duration {
+    let renewal = 2 * p99;
+    let skew = skew.map_or(0, |skew| skew.server_ahead_ms.abs() + skew.uncertainty_ms);
+    let skew = Duration::from_millis(skew.unsigned_abs());
+    let whole_seconds =
+        (4 * renewal + 2 * capabilities.expiry.resolution + skew).as_secs_f64().ceil();
+    Duration::from_secs_f64(whole_seconds.max(1.0))
+}
+
+fn lease(capabilities: &Capabilities, p99: Duration, skew: Option<Skew>) -> String {
+    let shortest = shortest_lease(capabilities, p99, skew);
+    let measured =
+        format!("a conditional write takes up to {:.1} ms (p99)", p99.as_secs_f64() * 1_000.0);
+    if shortest > DEFAULT_LEASE {
+        format!(
+            "Leases: {measured}: the default lease of {} s is too short for this storage; take at least {} s, or find out \
+             why it is slow.",
+            DEFAULT_LEASE.as_secs(),
+            shortest.as_secs()
+        )
+    } else {
+        format!(
+            "Leases: {measured}, so leases of {} s and more leave room to renew in time (the default is {} s).",
+            shortest.as_secs(),
+            DEFAULT_LEASE.as_secs()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use istorage::{BatchLimits, Expiry, RowLimits};
+
+    use super::*;
+
+    fn capabilities(judge: ExpiryJudge, resolution: Duration) -> Capabilities {
+        let limits = BatchLimits { rows: 1, bytes: 1 };
+        Capabilities {
+            row: RowLimits { pkey: 1, ccols: 1, value: 1 },
+            conditional: limits,
+            atomic: Some(limits),
+            ordered: None,
+            expiry: Expiry { judge, resolution },
+            late_write: Duration::ZERO,
+        }
+    }
+
+    fn swap(p99_ms: u64) -> Vec<Latency> {
+        let time = Duration::from_millis(p99_ms);
+        vec![Latency { operation: CONDITIONAL, calls: 1, p50: time, p99: time }]
+    }
+
+    #[test]
+    fn a_quick_storage_allows_short_leases() {
+        let advice = advice(&capabilities(ExpiryJudge::Storage, Duration::ZERO), &swap(10), None);
+        assert_eq!(advice.len(), 1);
+        assert!(advice[0].contains("leases of 1 s and more"), "{}", advice[0]);
+    }
+
+    #[test]
+    fn a_lease_has_room_for_two_slow_renewals_a_quarter_rounding_and_skew() {
+        let skew = Some(Skew { server_ahead_ms: -400, uncertainty_ms: 100 });
+        let capabilities = capabilities(ExpiryJudge::Storage, Duration::from_secs(1));
+        // 4 * 2 * 500 ms, twice the resolution, and 500 ms of skew.
+        assert_eq!(
+            shortest_lease(&capabilities, Duration::from_millis(500), skew),
+            Duration::from_secs(7)
+        );
+    }
+
+    #[test]
+    fn a_storage_too_slow_for_the_default_lease_is_called_so() {
+        let advice =
+            advice(&capabilities(ExpiryJudge::Storage, Duration::ZERO), &swap(3_000), None);
+        assert!(
+            advice[0].contains("too short") && advice[0].contains("at least 24 s"),
+            "{}",
+            advice[0]
+        );
+    }
+
+    #[test]
+    fn clocks_that_surely_differ_are_named_and_those_that_may_not_are_not() {
+        let capabilities = capabilities(ExpiryJudge::Storage, Duration::ZERO);
+        let sure = Some(Skew { server_ahead_ms: 5_000, uncertainty_ms: 501 });
+        let unsure = Some(Skew { server_ahead_ms: 900, uncertainty_ms: 501 });
+        assert!(advice(&capabilities, &[], sure)[0].contains("5000 ms ahead of"));
+        assert!(advice(&capabilities, &[], unsure).is_empty());
+    }
+
+    #[test]
+    fn unknown_skew_matters_where_the_nodes_judge() {
+        let advice = advice(&capabilities(ExpiryJudge::Client, Duration::ZERO), &[], None);
+        assert!(advice[0].contains("synchronized"));
+    }
+}

@@ -1,0 +1,58 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::target::Target;
+
+/// A node of an event-sourced application platform.
+#[derive(Debug, Parser)]
+#[command(name = "vvm", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Look after a storage.
+    #[command(subcommand, arg_required_else_help = true)]
+    Storage(StorageCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StorageCommand {
+    /// Prove a storage: run the conformance suite against it, and measure it.
+    ///
+    /// Works in a scratch keyspace of its own that is dropped afterwards, and touches nothing else. Without --storage and
+    /// --config it proves the default storage, redb, in a file of its own that is removed afterwards.
+    #[command(
+        after_long_help = "Exit codes: 0 all trials passed; 1 a trial failed, or the run could not be finished; \
+        2 wrong usage; 3 wrong configuration; 4 the storage cannot be reached or opened."
+    )]
+    Verify(VerifyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The storage: mem, redb:PATH, cassandra:HOST:PORT or dynamodb:ENDPOINT.
+    #[arg(long, value_name = "STORAGE", conflicts_with = "config")]
+    pub(crate) storage: Option<Target>,
+
+    /// The storage that this configuration file names.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Only trials whose name contains this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) filter: String,
+
+    /// How often each operation is called to measure it; 0 for not at all.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) calls: u16,
+
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

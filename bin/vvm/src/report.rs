@@ -1,0 +1,123 @@
+//! What a verification found, as a table or as JSON.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use istorage_tck::{Conclusion, Report};
+use serde_json::{Value, json};
+
+use crate::{latency::Latency, skew::Skew};
+
+/// What a verification found.
+#[derive(Debug)]
+pub(crate) struct Verification {
+    pub(crate) storage: String,
+    pub(crate) report: Report,
+    pub(crate) latencies: Vec<Latency>,
+    pub(crate) skew: Option<Skew>,
+    pub(crate) advice: Vec<String>,
+}
+
+impl Verification {
+    pub(crate) fn failed(&self) -> usize {
+        self.report.failed()
+    }
+
+    /// Prints it to stdout. A reader that has gone (`| head`) is no error.
+    pub(crate) fn print(&self, as_json: bool) -> io::Result<()> {
+        let text = if as_json { format!("{:#}\n", self.json()) } else { self.text() };
+        match io::stdout().write_all(text.as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            printed => printed,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("Storage: {}\n\n{}\n", self.storage, self.trials());
+        if !self.latencies.is_empty() {
+            text.push_str(&format!("\n{}\n", self.times()));
+        }
+        match self.skew {
+            Some(Skew { server_ahead_ms, uncertainty_ms }) => text.push_str(&format!(
+                "\nThe server's clock is {server_ahead_ms} ms ahead of this machine's, give or take {uncertainty_ms} ms.\n"
+            )),
+            None => text.push_str("\nThere is no server's clock to compare with.\n"),
+        }
+        for advice in &self.advice {
+            text.push_str(&format!("\n* {advice}"));
+        }
+        let report = &self.report;
+        text.push_str(&format!(
+            "\n\n{} passed, {} failed, {} ignored, in {:.1} s\n",
+            report.passed(),
+            report.failed(),
+            report.ignored(),
+            report.took.as_secs_f64()
+        ));
+        text
+    }
+
+    fn trials(&self) -> Table {
+        let mut table = table(["trial", "result", "time"]);
+        for trial in &self.report.trials {
+            let result = match &trial.conclusion {
+                Conclusion::Passed => "passed".to_owned(),
+                Conclusion::Ignored(reason) => format!("ignored: {reason}"),
+                Conclusion::Failed(why) => format!("FAILED: {why}"),
+            };
+            table.add_row([
+                trial.name.to_owned(),
+                result,
+                format!("{:.2} s", trial.took.as_secs_f64()),
+            ]);
+        }
+        align_right(&mut table, &[2]);
+        table
+    }
+
+    fn times(&self) -> Table {
+        let mut table = table(["operation", "p50", "p99"]);
+        let millis = |time: std::time::Duration| format!("{:.2} ms", time.as_secs_f64() * 1_000.0);
+        for latency in &self.latencies {
+            table.add_row([latency.operation.to_owned(), millis(latency.p50), millis(latency.p99)]);
+        }
+        align_right(&mut table, &[1, 2]);
+        table
+    }
+
+    fn json(&self) -> Value {
+        let trials = self.report.trials.iter().map(|trial| {
+            let (result, detail) = match &trial.conclusion {
+                Conclusion::Passed => ("passed", None),
+                Conclusion::Ignored(reason) => ("ignored", Some(*reason)),
+                Conclusion::Failed(why) => ("failed", Some(why.as_str())),
+            };
+            json!({"name": trial.name, "result": result, "detail": detail, "seconds": trial.took.as_secs_f64()})
+        });
+        json!({
+            "storage": self.storage,
+            "passed": self.report.passed(),
+            "failed": self.report.failed(),
+            "ignored": self.report.ignored(),
+            "seconds": self.report.took.as_secs_f64(),
+            "trials": trials.collect::<Vec<_>>(),
+            "latencies": self.latencies,
+            "clock_skew": self.skew,
+            "advice": self.advice,
+        })
+    }
+}
+
+fn table(header: [&str; 3]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table
+}
+
+fn align_right(table: &mut Table, columns: &[usize]) {
+    for column in columns {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! How far the storage's clock is from this machine's.
+
+use std::time::Duration;
+
+use clock::Clock;
+use istorage::{AppStorage, Result};
+use serde::Serialize;
+
+/// The difference of two clocks, and how sure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Skew {
+    /// How far the storage's clock is ahead of this machine's; negative if it is behind.
+    pub(crate) server_ahead_ms: i64,
+    /// The true value is at most this far away.
+    pub(crate) uncertainty_ms: i64,
+}
+
+const READINGS: usize = 5;
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The surest of a few readings; `None` if the storage has no clock of its own.
+pub(crate) async fn measure(storage: &dyn AppStorage, clock: &Clock) -> Result<Option<Skew>> {
+    let mut best: Option<Skew> = None;
+    for _ in 0..READINGS {
+        let (start, before) = (clock.now(), clock.wall());
+        let Some(server) = storage.server_time(start + CALL_TIMEOUT).await? else {
+            return Ok(None);
+        };
+        let took = clock.now() - start;
+        // The server read its clock at some moment of the call, and cut the reading off.
+        let (half_call, half_unit) = (took / 2, server.resolution / 2);
+        let skew = Skew {
+            server_ahead_ms: (server.at + half_unit).millis_ahead_of(before + half_call),
+            uncertainty_ms: i64::try_from((half_call + half_unit).as_millis())
+                .unwrap_or(i64::MAX)
+                .saturating_add(1),
+        };
+        if best.is_none_or(|best| skew.uncertainty_ms < best.uncertainty_ms) {
+            best = Some(skew);
+        }
+    }
+    Ok(best)
+}

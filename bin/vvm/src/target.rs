@@ -1,0 +1,130 @@
+//! Which storage, and how to reach it.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use clock::{Clock, Instant};
+use istorage::{Result, StorageDriver, mem::MemDriver};
+use istorage_cassandra::CassandraDriver;
+use istorage_dynamodb::DynamoDbDriver;
+use istorage_redb::RedbDriver;
+
+/// A storage.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Mem,
+    Redb(istorage_redb::Config),
+    Cassandra(Box<istorage_cassandra::Config>),
+    DynamoDb(Box<istorage_dynamodb::Config>),
+}
+
+impl Target {
+    /// Whether its data are in this process, so that a second connection would be the same one.
+    pub(crate) fn is_embedded(&self) -> bool {
+        matches!(self, Target::Mem | Target::Redb(_))
+    }
+
+    /// Connects to it.
+    pub(crate) async fn connect(
+        &self,
+        clock: Clock,
+        deadline: Instant,
+    ) -> Result<Arc<dyn StorageDriver>> {
+        Ok(match self.clone() {
+            Target::Mem => Arc::new(MemDriver::new(clock)),
+            Target::Redb(config) => Arc::new(RedbDriver::open(config, clock).await?),
+            Target::Cassandra(config) => {
+                Arc::new(CassandraDriver::connect(*config, clock, deadline).await?)
+            }
+            Target::DynamoDb(config) => {
+                Arc::new(DynamoDbDriver::connect(*config, clock, deadline).await?)
+            }
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Mem => f.write_str("mem"),
+            Target::Redb(config) => write!(f, "redb:{}", config.path.display()),
+            Target::Cassandra(config) => write!(f, "cassandra:{}", config.contact_points.join(",")),
+            Target::DynamoDb(config) => match &config.endpoint {
+                Some(endpoint) => write!(f, "dynamodb:{endpoint}"),
+                None => f.write_str("dynamodb"),
+            },
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Target, String> {
+        let (driver, address) = text.split_once(':').unwrap_or((text, ""));
+        match (driver, address) {
+            ("mem", "") => Ok(Target::Mem),
+            ("redb", path) if !path.is_empty() => Ok(Target::Redb(istorage_redb::Config::new(path))),
+            ("cassandra", address) if has_port(address) => {
+                Ok(Target::Cassandra(Box::new(istorage_cassandra::Config::new(address.split(',')))))
+            }
+            ("dynamodb", endpoint) if endpoint.starts_with("http://") || endpoint.starts_with("https://") => {
+                Ok(Target::DynamoDb(Box::new(dynamodb(endpoint))))
+            }
+            _ => Err("expected mem, redb:PATH, cassandra:HOST:PORT (several with commas) or dynamodb:ENDPOINT, where \
+                      ENDPOINT starts with http:// or https://"
+                .to_owned()),
+        }
+    }
+}
+
+fn has_port(addresses: &str) -> bool {
+    addresses.split(',').all(|address| match address.rsplit_once(':') {
+        Some((host, port)) => !host.is_empty() && port.parse::<u16>().is_ok(),
+        None => false,
+    })
+}
+
+/// DynamoDB Local on this machine takes any credentials and region; elsewhere the usual AWS ones apply.
+fn dynamodb(endpoint: &str) -> istorage_dynamodb::Config {
+    if ["http://127.0.0.1:", "http://localhost:"].iter().any(|local| endpoint.starts_with(local)) {
+        return istorage_dynamodb::Config::local(endpoint);
+    }
+    istorage_dynamodb::Config { endpoint: Some(endpoint.to_owned()), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storages_are_read_as_they_are_written() {
+        for text in [
+            "mem",
+            "redb:data/vvm.redb",
+            "cassandra:127.0.0.1:9042",
+            "cassandra:a:9042,b:9042",
+            "dynamodb:http://127.0.0.1:8000",
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_storage_is_refused() {
+        for text in [
+            "",
+            "mem:x",
+            "redb",
+            "redb:",
+            "cassandra",
+            "cassandra:host",
+            "cassandra:host:x",
+            "cassandra::1",
+            "dynamodb",
+            "dynamodb:host:1",
+            "mongo:x",
+        ] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}
