@@ -1,0 +1,107 @@
+//! The driver: a session, and the keyspaces of its cluster.
+
+use std::{future::Future, sync::Arc};
+
+use async_trait::async_trait;
+use clock::{Clock, Instant};
+use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
+
+use crate::{
+    Config, Replication, connect,
+    keyspace::{self, Found},
+    layout::Statements,
+    session::Shared,
+    storage::CassandraStorage,
+};
+
+/// A Cassandra cluster. Keyspaces of the contract are keyspaces of the cluster.
+///
+/// A keyspace that holds anything but our table is somebody else's. One without any table is not there yet: `open` says
+/// so, and `create` makes the table in it, so an operator may prepare a keyspace with a replication of his own.
+#[derive(Debug)]
+pub struct CassandraDriver {
+    shared: Shared,
+    clock: Clock,
+    replication: Option<Replication>,
+}
+
+impl CassandraDriver {
+    /// Connects to a cluster. Plain writes get their timestamps from `clock`'s calendar, and deadlines are judged by it.
+    ///
+    /// # Errors
+    /// `Invalid` if the configuration, a file that it names, or the password is wrong; `Unavailable` if no node can be
+    /// reached before `deadline`.
+    pub async fn connect(
+        config: Config,
+        clock: Clock,
+        deadline: Instant,
+    ) -> Result<CassandraDriver> {
+        let session =
+            in_time(&clock, deadline, Box::pin(connect::connect(&config, &clock))).await?;
+        Ok(CassandraDriver { shared: Shared::new(session), clock, replication: config.replication })
+    }
+
+    async fn open_storage(&self, name: &KeyspaceName) -> Result<Option<CassandraStorage>> {
+        let session = self.shared.session().await?;
+        if !matches!(keyspace::find(&session, name).await?, Found::Ours(_)) {
+            return Ok(None);
+        }
+        // Requests must find their replicas, also if another node has just made the keyspace.
+        if session.get_cluster_state().get_keyspace(name.as_str()).is_none() {
+            let refreshed = session.refresh_metadata().await;
+            refreshed.map_err(|error| {
+                Error::unavailable("the Cassandra cluster cannot be described").because(error)
+            })?;
+        }
+        let statements = Statements::prepare(&session, name.as_str()).await?;
+        Ok(Some(CassandraStorage::new(self.shared.clone(), statements)))
+    }
+}
+
+#[async_trait]
+impl StorageDriver for CassandraDriver {
+    fn name(&self) -> &'static str {
+        "cassandra"
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        let call = async {
+            let session = self.shared.session().await?;
+            keyspace::create(&session, &self.clock, keyspace, self.replication.as_ref()).await
+        };
+        in_time(&self.clock, deadline, call).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        let storage = in_time(&self.clock, deadline, self.open_storage(keyspace)).await?;
+        let guarded = |storage| {
+            Arc::new(Guarded::new(Arc::new(storage), self.clock.clone())) as SharedStorage
+        };
+        Ok(storage.map(guarded))
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        let call =
+            async { keyspace::drop(&*self.shared.session().await?, &self.clock, keyspace).await };
+        in_time(&self.clock, deadline, call).await
+    }
+
+    async fn close(&self) {
+        self.shared.close().await;
+    }
+}
+
+/// All that is bounded here may be done again.
+async fn in_time<T>(
+    clock: &Clock,
+    deadline: Instant,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let late =
+        |_| Err(Error::unavailable("the Cassandra cluster did not answer before the deadline"));
+    clock.timeout_at(deadline, call).await.unwrap_or_else(late)
+}

@@ -1,0 +1,29 @@
+//! The storage contract of VVM on [Apache Cassandra](https://cassandra.apache.org), with the
+//! [scylla](https://docs.rs/scylla) client.
+//!
+//! One session serves all keyspaces of a process. A keyspace has one table. Plain writes carry the node's time, ordered
+//! ones their order as timestamp; conditional writes are lightweight transactions, one statement or one batch per call,
+//! and are never repeated. See [`CassandraDriver`].
+//!
+//! ScyllaDB speaks the same protocol, and nothing here is known to differ as long as a keyspace has no tablets; it has
+//! not been tested.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod config;
+mod connect;
+mod driver;
+mod errors;
+mod keyspace;
+mod layout;
+mod limits;
+mod read;
+mod session;
+mod storage;
+mod timestamps;
+mod tls;
+mod ttl;
+mod write;
+
+pub use config::{Config, Consistency, Login, Password, Replication, SerialConsistency, Tls};
+pub use driver::CassandraDriver;

@@ -1,0 +1,27 @@
+//! What a keyspace on Cassandra can do, and how much goes into one request.
+//!
+//! The servers' defaults set the sizes: a request has at most 16 MiB, and so has what it writes into one partition.
+
+use std::time::Duration;
+
+use istorage::{BatchLimits, Capabilities, Expiry, ExpiryJudge, RowLimits};
+
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    row: RowLimits { pkey: 65_535, ccols: 65_535, value: 7 << 20 },
+    conditional: BatchLimits { rows: 1_000, bytes: 15 << 20 },
+    atomic: None,
+    ordered: Some(ORDERED),
+    expiry: Expiry { judge: ExpiryJudge::Storage, resolution: Duration::from_secs(1) },
+    // 10 s until a connection that is cut off is given up with what waits in it, 12 s for which a server keeps a request
+    // waiting, and some for its own timeouts of about 2 s.
+    late_write: Duration::from_secs(30),
+};
+
+/// How much of one partition an ordered write puts into one request.
+pub(crate) const ORDERED: BatchLimits = BatchLimits { rows: 1_000, bytes: 8 << 20 };
+
+/// How much of one partition a plain write puts into one request.
+pub(crate) const PLAIN: BatchLimits = BatchLimits { rows: 100, bytes: 1 << 20 };
+
+/// How many requests of one call are under way at once.
+pub(crate) const SIDE_BY_SIDE: usize = 32;

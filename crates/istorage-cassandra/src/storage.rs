@@ -1,0 +1,110 @@
+//! A keyspace on Cassandra behind the contract.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Instant, WallTime};
+use futures::StreamExt;
+use istorage::{
+    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream, Key,
+    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
+};
+use scylla::value::CqlTimestamp;
+
+use crate::{
+    errors::Request, layout::Statements, limits::CAPABILITIES, read, session::Shared, write,
+};
+
+/// Deadlines, arguments and use after close are the business of the [`Guarded`](istorage::Guarded) around it: a call that
+/// is late is dropped. The client then forgets the request; the server may still do it.
+#[derive(Debug)]
+pub(crate) struct CassandraStorage {
+    shared: Shared,
+    statements: Statements,
+}
+
+impl CassandraStorage {
+    pub(crate) fn new(shared: Shared, statements: Statements) -> CassandraStorage {
+        CassandraStorage { shared, statements }
+    }
+}
+
+#[async_trait]
+impl AppStorage for CassandraStorage {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    async fn get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        _deadline: Instant,
+    ) -> Result<Option<Bytes>> {
+        let statement = match consistency {
+            Consistency::Plain => &self.statements.get,
+            Consistency::Linearizable => &self.statements.get_linearizable,
+        };
+        read::get(&*self.shared.session().await?, statement, key).await
+    }
+
+    async fn get_batch(&self, keys: &[Key], _deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        read::get_batch(&*self.shared.session().await?, &self.statements, keys).await
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        _page_timeout: Duration,
+    ) -> RowStream {
+        let statement = match consistency {
+            Consistency::Plain => &self.statements.read,
+            Consistency::Linearizable => &self.statements.read_linearizable,
+        };
+        read::rows(self.shared.clone(), statement, pkey, range).boxed()
+    }
+
+    fn ttl_read(&self, pkey: Bytes, range: Range, _page_timeout: Duration) -> ExpiringRowStream {
+        read::expiring_rows(self.shared.clone(), &self.statements.ttl_read, pkey, range).boxed()
+    }
+
+    async fn put_batch(&self, rows: Vec<Put>, _deadline: Instant) -> Result<()> {
+        write::put_batch(&*self.shared.session().await?, &self.statements, &rows).await
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, _deadline: Instant) -> Result<()> {
+        write::put_ordered(&*self.shared.session().await?, &self.statements, &rows).await
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        _deadline: Instant,
+    ) -> Result<Outcome> {
+        write::write_if(&*self.shared.session().await?, &self.statements, &pkey, &ops).await
+    }
+
+    async fn write_atomic(&self, _batch: AtomicBatch, _deadline: Instant) -> Result<Outcome> {
+        Err(Error::invalid("Cassandra cannot write atomically across partitions"))
+    }
+
+    async fn server_time(&self, _deadline: Instant) -> Result<Option<ServerTime>> {
+        let session = self.shared.session().await?;
+        let result = session.execute_unpaged(&self.statements.server_time, ()).await;
+        let result = result.map_err(|error| Request::Repeatable.failed(error))?;
+        let rows =
+            result.into_rows_result().map_err(|error| Request::Repeatable.strange_answer(error))?;
+        let row = rows.single_row::<(CqlTimestamp,)>();
+        let (CqlTimestamp(millis),) =
+            row.map_err(|error| Request::Repeatable.strange_answer(error))?;
+        let at = WallTime::from_millis(u64::try_from(millis).unwrap_or(0));
+        Ok(Some(ServerTime { at, resolution: Duration::from_millis(1) }))
+    }
+
+    /// The session is the driver's; there is nothing else to give back.
+    async fn close(&self) {}
+}

@@ -1,0 +1,121 @@
+//! What needs several servers.
+
+use std::collections::BTreeSet;
+
+use futures::{TryStreamExt, future::join_all};
+use istorage::{AppStorageExt, Consistency, ErrorKind, Key, Outcome, Range, StorageDriver};
+use istorage_cassandra::CassandraDriver;
+use scylla::{client::session_builder::SessionBuilder, policies::host_filter::AllowListHostFilter};
+
+use crate::support::{Cluster, PATIENCE, ask, soon, unique_name};
+
+/// Each creates the keyspace, and writes at once when it is told that it is there. Twice, with a drop in between.
+pub(crate) async fn many_nodes_create_one_keyspace(cluster: Cluster) {
+    const NODES: usize = 6;
+    let drivers: Vec<CassandraDriver> = join_all((0..NODES).map(|_| cluster.driver())).await;
+    let name = unique_name();
+    for _ in 0..2 {
+        let create_and_write = async |(i, driver): (usize, &CassandraDriver)| {
+            driver.create(&name, soon()).await.unwrap();
+            let storage = driver.open(&name, soon()).await.unwrap().unwrap();
+            for key in [Key::new("plain", i.to_string()), Key::new(format!("plain {i}"), "")] {
+                storage.put(key, "v".into(), soon()).await.unwrap();
+            }
+            let insert = storage.insert_if_not_exists(
+                Key::new("conditional", i.to_string()),
+                "v".into(),
+                None,
+                soon(),
+            );
+            assert_eq!(insert.await.unwrap(), Outcome::Applied);
+            storage
+        };
+        let storages = join_all(drivers.iter().enumerate().map(create_and_write)).await;
+        for storage in &storages {
+            for pkey in ["plain", "conditional"] {
+                let rows = storage.read(pkey.into(), Range::all(), Consistency::Plain, PATIENCE);
+                assert_eq!(rows.try_collect::<Vec<_>>().await.unwrap().len(), NODES, "{pkey}");
+            }
+            for i in 0..NODES {
+                let value = storage
+                    .get(&Key::new(format!("plain {i}"), ""), Consistency::Plain, soon())
+                    .await;
+                assert!(value.unwrap().is_some());
+            }
+        }
+        assert_eq!(table_ids(&cluster, name.as_str()).await.len(), 1);
+        drivers[0].drop_keyspace(&name, soon()).await.unwrap();
+        assert!(drivers[1].open(&name, soon()).await.unwrap().is_none());
+    }
+}
+
+/// The identities that the servers know for the table of a keyspace.
+async fn table_ids(cluster: &Cluster, keyspace: &str) -> BTreeSet<String> {
+    let mut ids = BTreeSet::new();
+    for node in &cluster.nodes {
+        let only = AllowListHostFilter::new([node]).unwrap();
+        let builder = SessionBuilder::new().known_node(node).host_filter(std::sync::Arc::new(only));
+        let session = builder.build().await.unwrap();
+        let text =
+            format!("SELECT id FROM system_schema.tables WHERE keyspace_name = '{keyspace}'");
+        let (id,) = ask(&session, &text).await.single_row::<(scylla::value::CqlValue,)>().unwrap();
+        ids.insert(format!("{id:?}"));
+    }
+    ids
+}
+
+pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster: Cluster) {
+    let scratch = cluster.scratch().await;
+    let text = format!(
+        "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = '{}'",
+        scratch.name
+    );
+    let rows = ask(&scratch.raw, &text).await;
+    let (replication,) =
+        rows.single_row::<(std::collections::BTreeMap<String, String>,)>().unwrap();
+    assert!(replication["class"].ends_with("NetworkTopologyStrategy"), "{replication:?}");
+    assert_eq!(replication["datacenter1"], "3");
+    scratch.drop().await;
+}
+
+/// Several nodes raise one counter by swaps; whatever the outcomes, it ends where the applied ones bring it.
+pub(crate) async fn tasks_raise_a_counter(cluster: Cluster) {
+    const TASKS: usize = 6;
+    const ROUNDS: u32 = 10;
+    let scratch = cluster.scratch().await;
+    let key = Key::new("p", "counter");
+    let insert = scratch.storage.insert_if_not_exists(key.clone(), "0".into(), None, soon()).await;
+    assert_eq!(insert.unwrap(), Outcome::Applied);
+    let raise = async |_| {
+        let driver = cluster.driver().await;
+        let storage = driver.open(&scratch.name, soon()).await.unwrap().unwrap();
+        let (mut applied, mut unknown) = (0, 0);
+        while applied + unknown < ROUNDS {
+            let old = match storage.get_linearizable(&key, soon()).await {
+                Ok(old) => old.unwrap(),
+                // The servers gave up under contention.
+                Err(error) if error.kind() == ErrorKind::Unavailable => continue,
+                Err(error) => panic!("{error:?}"),
+            };
+            let number: u32 = std::str::from_utf8(&old).unwrap().parse().unwrap();
+            let new = (number + 1).to_string().into();
+            match storage.compare_and_swap(key.clone(), old, new, None, soon()).await {
+                Ok(Outcome::Applied) => applied += 1,
+                Ok(Outcome::NotApplied(_)) => {}
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => unknown += 1,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        (applied, unknown)
+    };
+    let counts = join_all((0..TASKS).map(raise)).await;
+    let applied: u32 = counts.iter().map(|(applied, _)| applied).sum();
+    let unknown: u32 = counts.iter().map(|(_, unknown)| unknown).sum();
+    let last = scratch.storage.get_linearizable(&key, soon()).await.unwrap().unwrap();
+    let last: u32 = std::str::from_utf8(&last).unwrap().parse().unwrap();
+    assert!(
+        (applied..=applied + unknown).contains(&last),
+        "{last} is not {applied} to {applied} + {unknown}"
+    );
+    scratch.drop().await;
+}

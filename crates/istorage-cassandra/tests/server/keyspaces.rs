@@ -1,0 +1,110 @@
+//! What is there before we come, and what is not.
+
+use std::time::Duration;
+
+use clock::Clock;
+use istorage::{AppStorageExt, ErrorKind, Key, KeyspaceName, StorageDriver};
+use istorage_cassandra::{CassandraDriver, Config, Replication};
+
+use crate::support::{Cluster, PATIENCE, ask, run, soon, unique_name};
+
+async fn replication(session: &scylla::client::session::Session, name: &KeyspaceName) -> String {
+    let text =
+        format!("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = '{name}'");
+    let rows = ask(session, &text).await;
+    let (map,) = rows.single_row::<(std::collections::BTreeMap<String, String>,)>().unwrap();
+    format!("{map:?}")
+}
+
+pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: Cluster) {
+    let (driver, raw) = (cluster.driver().await, cluster.raw().await);
+    let ours = "values (p_key blob, c_col blob, value blob, PRIMARY KEY ((p_key), c_col))";
+    for tables in [
+        vec!["people (name text PRIMARY KEY)"],
+        vec!["values (p_key blob, c_col blob, value text, PRIMARY KEY ((p_key), c_col))"],
+        vec![
+            "values (p_key blob, c_col blob, value blob, more blob, PRIMARY KEY ((p_key), c_col))",
+        ],
+        vec![
+            "values (p_key blob, c_col blob, value blob, PRIMARY KEY ((p_key), c_col)) WITH CLUSTERING ORDER BY (c_col DESC)",
+        ],
+        vec![ours, "people (name text PRIMARY KEY)"],
+    ] {
+        let name = unique_name();
+        let one = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+        run(&raw, &format!("CREATE KEYSPACE {name} WITH replication = {one}")).await;
+        for table in &tables {
+            run(&raw, &format!("CREATE TABLE {name}.{table}")).await;
+        }
+        let kinds = [
+            driver.create(&name, soon()).await.unwrap_err().kind(),
+            driver.open(&name, soon()).await.unwrap_err().kind(),
+            driver.drop_keyspace(&name, soon()).await.unwrap_err().kind(),
+        ];
+        assert_eq!(kinds, [ErrorKind::Corrupt; 3], "{tables:?}");
+        let text =
+            format!("SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{name}'");
+        assert_eq!(ask(&raw, &text).await.rows_num(), tables.len());
+        run(&raw, &format!("DROP KEYSPACE {name}")).await;
+    }
+}
+
+pub(crate) async fn an_empty_keyspace_is_taken_with_its_replication(cluster: Cluster) {
+    let (driver, raw, name) = (cluster.driver().await, cluster.raw().await, unique_name());
+    let one = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    run(&raw, &format!("CREATE KEYSPACE {name} WITH replication = {one}")).await;
+    let before = replication(&raw, &name).await;
+    assert!(driver.open(&name, soon()).await.unwrap().is_none());
+    driver.create(&name, soon()).await.unwrap();
+    assert!(driver.open(&name, soon()).await.unwrap().is_some());
+    assert_eq!(replication(&raw, &name).await, before);
+    driver.drop_keyspace(&name, soon()).await.unwrap();
+    assert!(driver.open(&name, soon()).await.unwrap().is_none());
+}
+
+pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
+    let config = Config { datacenter: Some("nowhere".to_owned()), ..cluster.config() };
+    let error = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(
+        error.to_string().contains("`nowhere`") && error.to_string().contains("datacenter1"),
+        "{error}"
+    );
+
+    let wrong = Replication::Datacenters([("nowhere".to_owned(), 1)].into());
+    let config = Config { replication: Some(wrong), ..cluster.config() };
+    let driver = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap();
+    let error = driver.create(&unique_name(), soon()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+}
+
+pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Cluster) {
+    // Port 1 refuses; an address of the range for documentation swallows what is sent there.
+    for nowhere in ["127.0.0.1:1", "192.0.2.1:9042"] {
+        let clock = Clock::system();
+        let start = clock.now();
+        let connected = CassandraDriver::connect(
+            Config::new([nowhere]),
+            clock.clone(),
+            start + Duration::from_secs(2),
+        );
+        assert_eq!(connected.await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(clock.now() - start < Duration::from_secs(4));
+    }
+}
+
+pub(crate) async fn a_closed_driver_answers_so(cluster: Cluster) {
+    let scratch = cluster.scratch().await;
+    scratch.driver.close().await;
+    scratch.driver.close().await;
+    let name = &scratch.name;
+    let kinds = [
+        scratch.driver.create(name, soon()).await.unwrap_err().kind(),
+        scratch.driver.open(name, soon()).await.unwrap_err().kind(),
+        scratch.driver.drop_keyspace(name, soon()).await.unwrap_err().kind(),
+        scratch.storage.put(Key::new("p", "c"), "v".into(), soon()).await.unwrap_err().kind(),
+        scratch.storage.ttl_get(&Key::new("p", "c"), PATIENCE).await.unwrap_err().kind(),
+    ];
+    assert_eq!(kinds, [ErrorKind::Closed; 5]);
+    cluster.driver().await.drop_keyspace(name, soon()).await.unwrap();
+}

@@ -1,0 +1,83 @@
+//! What is Cassandra's own, on a real server. The contract itself is proved by the suite that all drivers share.
+//!
+//! `VVM_TEST_CASSANDRA` names a server, `VVM_TEST_CASSANDRA_CLUSTER` the nodes of a cluster of three, separated by commas.
+//! Without its variable a trial is ignored by name; with it, a server that is missing fails it.
+
+#![expect(clippy::unwrap_used, reason = "a trial fails by panicking")]
+
+mod cluster;
+mod expiry;
+mod keyspaces;
+mod limits;
+mod support;
+mod writes;
+
+use std::{future::Future, pin::Pin, process::ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use support::Cluster;
+
+type Run = fn(Cluster) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// A trial's name and what it does.
+macro_rules! trials {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        vec![$((concat!(stringify!($module), "::", stringify!($name)), (|cluster| Box::pin($module::$name(cluster))) as Run)),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let one_server = trials![
+        expiry::a_marker_without_a_value_is_no_row,
+        expiry::a_batch_inserts_over_a_marker,
+        expiry::what_is_left_is_not_more_than_was_asked,
+        keyspaces::a_foreign_keyspace_is_left_alone,
+        keyspaces::an_empty_keyspace_is_taken_with_its_replication,
+        keyspaces::a_wrong_datacenter_is_named,
+        keyspaces::a_server_that_is_not_there_is_unavailable,
+        keyspaces::a_closed_driver_answers_so,
+        limits::the_largest_row_in_every_call,
+        limits::the_largest_conditional_write,
+        limits::the_largest_ordered_write,
+        limits::large_rows_behind_small_ones,
+        writes::every_failed_condition_is_reported_and_no_other,
+        writes::a_calendar_that_is_behind_does_not_matter_to_ordered_rows,
+        writes::a_later_put_stays_when_the_calendar_steps_back,
+    ];
+    let three_servers = trials![
+        cluster::many_nodes_create_one_keyspace,
+        cluster::a_keyspace_has_three_replicas_unless_told_otherwise,
+        cluster::tasks_raise_a_counter,
+    ];
+    let mut all = named("cassandra", "VVM_TEST_CASSANDRA", one_server);
+    all.extend(named("cassandra_cluster", "VVM_TEST_CASSANDRA_CLUSTER", three_servers));
+    libtest_mimic::run(&Arguments::from_args(), all).exit_code()
+}
+
+fn named(target: &str, variable: &str, trials: Vec<(&str, Run)>) -> Vec<Trial> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test learns from the environment which servers there are"
+    )]
+    let nodes = std::env::var(variable).ok();
+    let trial = |(name, run): (&str, Run)| {
+        let nodes = nodes.clone();
+        let ignored = nodes.is_none();
+        let test = move || match &nodes {
+            Some(nodes) => run_trial(nodes, run),
+            None => Err(Failed::from("no server was asked for")),
+        };
+        Trial::test(format!("{target}::{name}"), test).with_ignored_flag(ignored)
+    };
+    trials.into_iter().map(trial).collect()
+}
+
+fn run_trial(nodes: &str, run: Run) -> Result<(), Failed> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let nodes = nodes.split(',').map(str::to_owned).collect();
+    // A trial fails by panicking, which the harness reports.
+    runtime.block_on(run(Cluster { nodes }));
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! What the trials share.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use istorage::{KeyspaceName, SharedStorage, StorageDriver};
+use istorage_cassandra::{CassandraDriver, Config};
+use scylla::{
+    client::{session::Session, session_builder::SessionBuilder},
+    response::query_result::QueryRowsResult,
+};
+
+/// The servers that were asked for.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<String>,
+}
+
+impl Cluster {
+    pub(crate) fn config(&self) -> Config {
+        Config::new(self.nodes.clone())
+    }
+
+    pub(crate) async fn driver(&self) -> CassandraDriver {
+        self.driver_with(Clock::system()).await
+    }
+
+    pub(crate) async fn driver_with(&self, clock: Clock) -> CassandraDriver {
+        CassandraDriver::connect(self.config(), clock, soon()).await.unwrap()
+    }
+
+    /// A client of its own, to do what the driver does not.
+    pub(crate) async fn raw(&self) -> Session {
+        SessionBuilder::new().known_nodes(&self.nodes).build().await.unwrap()
+    }
+
+    /// A new keyspace, which is dropped when its trial passes.
+    pub(crate) async fn scratch(&self) -> Scratch {
+        let driver = self.driver().await;
+        let name = unique_name();
+        driver.create(&name, soon()).await.unwrap();
+        let storage = driver.open(&name, soon()).await.unwrap().unwrap();
+        Scratch { driver, name, storage, raw: self.raw().await }
+    }
+}
+
+pub(crate) struct Scratch {
+    pub(crate) driver: CassandraDriver,
+    pub(crate) name: KeyspaceName,
+    pub(crate) storage: SharedStorage,
+    pub(crate) raw: Session,
+}
+
+impl Scratch {
+    /// Runs a statement in which `{table}` stands for the keyspace's table.
+    pub(crate) async fn run(&self, statement: &str) {
+        let table = format!("{}.values", self.name);
+        run(&self.raw, &statement.replace("{table}", &table)).await;
+    }
+
+    pub(crate) async fn drop(self) {
+        self.driver.drop_keyspace(&self.name, soon()).await.unwrap();
+    }
+}
+
+pub(crate) async fn run(session: &Session, statement: &str) {
+    session.query_unpaged(statement, ()).await.unwrap();
+}
+
+pub(crate) async fn ask(session: &Session, statement: &str) -> QueryRowsResult {
+    session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap()
+}
+
+pub(crate) fn unique_name() -> KeyspaceName {
+    KeyspaceName::new(format!("vvm_test_{:016x}", Clock::system().random())).unwrap()
+}
+
+/// A moment by which everything must be done.
+pub(crate) fn soon() -> Instant {
+    Clock::system().now() + PATIENCE
+}
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `done` says so.
+pub(crate) async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F) {
+    let (clock, deadline) = (Clock::system(), soon());
+    while !done().await {
+        assert!(clock.now() < deadline, "it did not happen in {PATIENCE:?}");
+        clock.sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Bytes that no compression makes small.
+pub(crate) fn noise(len: usize) -> Bytes {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[0]
+    };
+    (0..len).map(|_| next()).collect()
+}

@@ -1,0 +1,106 @@
+//! Which write stays, and what is said of one that was refused.
+
+use bytes::Bytes;
+use clock::{Clock, Instant, ManualClock};
+use istorage::{
+    AppStorageExt, Conditional, Conflict, Consistency, Key, Order, OrderedPut, Outcome,
+    StorageDriver,
+};
+use istorage_cassandra::CassandraDriver;
+
+use crate::support::{Cluster, soon};
+
+pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: Cluster) {
+    let scratch = cluster.scratch().await;
+    let storage = &scratch.storage;
+    for (ccols, value) in [("a", "1"), ("b", "2"), ("empty", "")] {
+        let insert =
+            storage.insert_if_not_exists(Key::new("p", ccols), value.into(), None, soon()).await;
+        assert_eq!(insert.unwrap(), Outcome::Applied);
+    }
+    let insert = |ccols: &'static str| Conditional::Insert {
+        ccols: ccols.into(),
+        value: "x".into(),
+        ttl: None,
+    };
+    let swap = |ccols: &'static str, old: &'static str| Conditional::Swap {
+        ccols: ccols.into(),
+        old: old.into(),
+        new: "x".into(),
+        ttl: None,
+    };
+    let delete = |ccols: &'static str, old: &'static str| Conditional::Delete {
+        ccols: ccols.into(),
+        old: old.into(),
+    };
+    let there = |op, value: Option<&'static str>| Conflict { op, there: value.map(Bytes::from) };
+
+    // Fails, would pass, fails, would pass, fails, fails.
+    let ops = vec![
+        insert("b"),
+        swap("a", "1"),
+        swap("none", "1"),
+        insert("free"),
+        delete("gone", ""),
+        insert("empty"),
+    ];
+    let conflicts = vec![there(0, Some("2")), there(2, None), there(4, None), there(5, Some(""))];
+    let outcome = storage.write_if("p".into(), ops, soon()).await.unwrap();
+    assert_eq!(outcome, Outcome::NotApplied(conflicts));
+
+    // A lone operation is answered in another form.
+    for (op, value) in [
+        (insert("a"), Some("1")),
+        (swap("a", "2"), Some("1")),
+        (swap("none", "2"), None),
+        (delete("a", "2"), Some("1")),
+        (delete("none", ""), None),
+        (swap("empty", "2"), Some("")),
+    ] {
+        let outcome = storage.write_if("p".into(), vec![op], soon()).await.unwrap();
+        assert_eq!(outcome, Outcome::NotApplied(vec![there(0, value)]));
+    }
+    assert_eq!(
+        storage.get(&Key::new("p", "free"), Consistency::Plain, soon()).await.unwrap(),
+        None
+    );
+    scratch.drop().await;
+}
+
+pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(cluster: Cluster) {
+    const AN_HOUR_MS: i64 = 3_600_000;
+    let scratch = cluster.scratch().await;
+    let behind = cluster.driver_with(Clock::system().with_wall_offset(-AN_HOUR_MS)).await;
+    let behind = behind.open(&scratch.name, soon()).await.unwrap().unwrap();
+    let put = |ccols: &'static str, order: u64, value: &'static str| {
+        let (key, order) = (Key::new("p", ccols), Order::new(order).unwrap());
+        vec![OrderedPut { key, value: value.into(), order, ttl: None }]
+    };
+    scratch.storage.put_ordered(put("a", 1, "first"), soon()).await.unwrap();
+    behind.put_ordered(put("a", 2, "second"), soon()).await.unwrap();
+    behind.put_ordered(put("b", 2, "second"), soon()).await.unwrap();
+    scratch.storage.put_ordered(put("b", 1, "first"), soon()).await.unwrap();
+    for ccols in ["a", "b"] {
+        let value = behind.get(&Key::new("p", ccols), Consistency::Plain, soon()).await.unwrap();
+        assert_eq!(value, Some("second".into()), "{ccols}");
+    }
+    scratch.drop().await;
+}
+
+pub(crate) async fn a_later_put_stays_when_the_calendar_steps_back(cluster: Cluster) {
+    let scratch = cluster.scratch().await;
+    let manual = ManualClock::new(0);
+    let config = cluster.config();
+    let driver =
+        CassandraDriver::connect(config, manual.clock(), Instant::FAR_FUTURE).await.unwrap();
+    // Its time does not pass by itself, and began elsewhere.
+    let never = Instant::FAR_FUTURE;
+    let storage = driver.open(&scratch.name, never).await.unwrap().unwrap();
+    let key = Key::new("p", "c");
+    for value in ["1", "2", "3"] {
+        storage.put(key.clone(), value.into(), never).await.unwrap();
+        manual.step_wall(-10_000);
+    }
+    assert_eq!(storage.get(&key, Consistency::Plain, never).await.unwrap(), Some("3".into()));
+    scratch.drop().await;
+}
