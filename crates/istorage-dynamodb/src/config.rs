@@ -1,0 +1,157 @@
+//! What an operator decides.
+
+use std::fmt;
+
+use istorage::{Error, KeyspaceName, Result};
+use serde::Deserialize;
+
+/// Where DynamoDB is, who we are there, and how tables are named and paid for. Everything has a default: the service
+/// of Amazon with the region and credentials that the usual AWS chain finds (environment, profile, container, instance).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The URL of another endpoint than the region's own, with `http://` or `https://`.
+    pub endpoint: Option<String>,
+    /// The region; from the AWS chain if it is not given.
+    pub region: Option<String>,
+    /// The id of an access key; it needs `secret_access_key`. From the AWS chain if it is not given.
+    pub access_key_id: Option<String>,
+    /// The secret of the access key.
+    pub secret_access_key: Option<Secret>,
+    /// What the names of all tables start with.
+    pub table_prefix: String,
+    /// How new tables are paid for. Tables that exist stay as they are.
+    pub billing: Billing,
+}
+
+/// How a table is paid for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Billing {
+    /// By request.
+    #[default]
+    OnDemand,
+    /// By capacity, used or not.
+    Provisioned {
+        /// Consistent reads of up to 4 KiB per second.
+        read_units: u32,
+        /// Writes of up to 1 KiB per second.
+        write_units: u32,
+    },
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Config {
+    /// DynamoDB Local at `endpoint`, to which any credentials are good.
+    pub fn local(endpoint: impl Into<String>) -> Config {
+        Config {
+            endpoint: Some(endpoint.into()),
+            region: Some("local".to_owned()),
+            access_key_id: Some("local".to_owned()),
+            secret_access_key: Some(Secret::new("local")),
+            ..Config::default()
+        }
+    }
+
+    /// The table of a keyspace.
+    pub(crate) fn table_name(&self, keyspace: &KeyspaceName) -> String {
+        format!("{}{keyspace}", self.table_prefix)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        const TABLE_NAME_MAX: usize = 255;
+        let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if !self.table_prefix.chars().all(safe)
+            || self.table_prefix.len() > TABLE_NAME_MAX - KeyspaceName::MAX_LEN
+        {
+            return Err(Error::invalid(format!(
+                "`{}` cannot start the names of DynamoDB tables: at most {} characters, each of a-z, A-Z, 0-9, `_`, \
+                 `-` and `.`",
+                self.table_prefix,
+                TABLE_NAME_MAX - KeyspaceName::MAX_LEN
+            )));
+        }
+        if self.access_key_id.is_some() != self.secret_access_key.is_some() {
+            return Err(Error::invalid(
+                "`access_key_id` and `secret_access_key` of DynamoDB are given together or not at all",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            endpoint: None,
+            region: None,
+            access_key_id: None,
+            secret_access_key: None,
+            table_prefix: "vvm.".to_owned(),
+            billing: Billing::OnDemand,
+        }
+    }
+}
+
+impl Secret {
+    /// Hides a text.
+    pub fn new(secret: impl Into<String>) -> Secret {
+        Secret(secret.into())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_enough_and_a_typo_is_refused() {
+        assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
+        let typo = toml::from_str::<Config>("table_prefx = \"x\"");
+        assert!(typo.unwrap_err().to_string().contains("table_prefx"));
+    }
+
+    #[test]
+    fn capacity_is_given_in_units() {
+        let billing = |text: &str| toml::from_str::<Config>(text).map(|config| config.billing);
+        assert_eq!(billing("billing = 'on_demand'").unwrap(), Billing::OnDemand);
+        let provisioned = billing("[billing.provisioned]\nread_units = 5\nwrite_units = 7");
+        let expected = Billing::Provisioned { read_units: 5, write_units: 7 };
+        assert_eq!(provisioned.unwrap(), expected);
+    }
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        let config = toml::from_str::<Config>("secret_access_key = 'hush'").unwrap();
+        assert!(!format!("{config:?}").contains("hush"));
+    }
+
+    #[test]
+    fn a_prefix_that_no_table_can_have_is_refused() {
+        let check = |prefix: &str| {
+            Config { table_prefix: prefix.to_owned(), ..Config::default() }.check().is_ok()
+        };
+        assert!(check("") && check("Prod-1_a."));
+        assert!(!check("a/") && !check("\u{e4}") && !check(&"a".repeat(208)));
+    }
+
+    #[test]
+    fn half_a_key_is_refused() {
+        let config = Config { access_key_id: Some("id".to_owned()), ..Config::default() };
+        assert!(config.check().is_err());
+    }
+}

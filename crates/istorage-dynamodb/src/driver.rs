@@ -1,0 +1,148 @@
+//! The driver: keyspaces as tables of one account and region.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use aws_config::{
+    BehaviorVersion, Region, retry::RetryConfig,
+    stalled_stream_protection::StalledStreamProtectionConfig, timeout::TimeoutConfig,
+};
+use aws_credential_types::Credentials;
+use aws_sdk_dynamodb::{Client, config};
+use clock::{Clock, Instant};
+use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
+
+use crate::{Config, connection::Connection, storage::DynamoDbStorage, table::Table};
+
+/// How long a connection may take to come about. All else is bounded by the deadlines of the calls.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Keyspaces as tables of Amazon DynamoDB.
+///
+/// # Consistency
+/// Every read is consistent, plain ones too. A condition is judged by the service in the request that it guards; several rows are
+/// one transaction. Nothing is sent twice unless the service has said that it did nothing (busy, or another transaction
+/// at the same row); that is tried again, with growing pauses, until the deadline. Not for global tables: an
+/// acknowledged write of another region may not be seen.
+///
+/// # Expiry
+/// Judged by the calendars of the nodes, which have to be synchronized. Expired items are absent at once; DynamoDB
+/// removes them a day later, or some days.
+///
+/// # Dropping
+/// A call that is dropped sends nothing more. One whose request was under way closes its connection, and the write may
+/// still happen.
+#[derive(Debug)]
+pub struct DynamoDbDriver {
+    connection: Arc<Connection>,
+    config: Config,
+    clock: Clock,
+}
+
+impl DynamoDbDriver {
+    /// Finds region and credentials. No request is sent to DynamoDB yet.
+    ///
+    /// # Errors
+    /// `Invalid` if the configuration cannot work or there is no region; `Unavailable` if the deadline passes first.
+    pub async fn connect(
+        config: Config,
+        clock: Clock,
+        deadline: Instant,
+    ) -> Result<DynamoDbDriver> {
+        config.check()?;
+        let late = |_| Error::unavailable("region and credentials of AWS were not found in time");
+        let sdk = Box::pin(sdk_config(&config));
+        let sdk = clock.timeout_at(deadline, sdk).await.map_err(late)?;
+        if sdk.region().is_none() {
+            return Err(Error::invalid(
+                "there is no region for DynamoDB: set `region`, or AWS_REGION, or one in the AWS profile",
+            ));
+        }
+        Ok(DynamoDbDriver::with_sdk((&sdk).into(), config, clock))
+    }
+
+    /// Over a client that a test gives.
+    pub(crate) fn with_sdk(sdk: config::Builder, config: Config, clock: Clock) -> DynamoDbDriver {
+        let sdk = sdk
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).build())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let connection = Connection::new(Client::from_conf(sdk.build()), clock.clone());
+        let connection = Arc::new(connection);
+        DynamoDbDriver { connection, config, clock }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
+    }
+
+    fn table(&self, keyspace: &KeyspaceName) -> Table {
+        Table::new(Arc::clone(&self.connection), self.config.table_name(keyspace))
+    }
+
+    async fn within<T>(
+        &self,
+        deadline: Instant,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let late = || Error::unavailable("DynamoDB did not answer before the deadline");
+        if self.clock.now() >= deadline {
+            return Err(late());
+        }
+        self.clock.timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// What the configuration leaves open comes from the usual AWS chain.
+async fn sdk_config(config: &Config) -> aws_config::SdkConfig {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest());
+    if let Some(endpoint) = &config.endpoint {
+        loader = loader.endpoint_url(endpoint);
+    }
+    if let Some(region) = &config.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    if let (Some(id), Some(secret)) = (&config.access_key_id, &config.secret_access_key) {
+        let credentials = Credentials::new(id, secret.reveal(), None, None, "configuration");
+        loader = loader.credentials_provider(credentials);
+    }
+    loader.load().await
+}
+
+#[async_trait]
+impl StorageDriver for DynamoDbDriver {
+    fn name(&self) -> &'static str {
+        "dynamodb"
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        let table = self.table(keyspace);
+        self.within(deadline, table.create(&self.config.billing, deadline)).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        let table = self.table(keyspace);
+        if !self.within(deadline, table.is_there(deadline)).await? {
+            return Ok(None);
+        }
+        let storage = Arc::new(DynamoDbStorage(table));
+        Ok(Some(Arc::new(Guarded::new(storage, self.clock.clone()))))
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        let table = self.table(keyspace);
+        self.within(deadline, table.remove(deadline)).await
+    }
+
+    async fn close(&self) {
+        self.connection.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

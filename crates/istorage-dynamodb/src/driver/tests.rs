@@ -1,0 +1,138 @@
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+
+use aws_credential_types::provider::{
+    ProvideCredentials, error::CredentialsError, future::ProvideCredentials as Provided,
+};
+use aws_sdk_dynamodb::config::Builder;
+use clock::{Clock, Instant};
+use istorage::{AppStorageExt, Consistency, ErrorKind, Key, KeyspaceName, StorageDriver};
+use tokio::{io::AsyncReadExt, net::TcpListener};
+
+use crate::{
+    Config, DynamoDbDriver,
+    testing::{Reply, Service, done, storage_of},
+};
+
+fn key() -> Key {
+    Key::new("p", "c")
+}
+
+fn soon() -> Instant {
+    Clock::system().now() + Duration::from_secs(10)
+}
+
+async fn local(address: std::net::SocketAddr) -> istorage::SharedStorage {
+    let config = Config::local(format!("http://{address}"));
+    let driver = DynamoDbDriver::connect(config, Clock::system(), soon()).await.unwrap();
+    storage_of(&driver, Clock::system())
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable_to_writes_too() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let storage = local(address).await;
+    let error = storage.put(key(), "v".into(), soon()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    let error = storage.get(&key(), Consistency::Plain, soon()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_leaves_the_outcome_unknown() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = local(listener.local_addr().unwrap()).await;
+    let hang_up = async {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert!(connection.read(&mut request).await.unwrap() > 0);
+    };
+    let (written, ()) = tokio::join!(storage.put(key(), "v".into(), soon()), hang_up);
+    let error = written.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error:?}");
+}
+
+#[derive(Debug)]
+struct NoCredentials;
+
+impl ProvideCredentials for NoCredentials {
+    fn provide_credentials<'a>(&'a self) -> Provided<'a>
+    where
+        Self: 'a,
+    {
+        Provided::ready(Err(CredentialsError::not_loaded("there are none")))
+    }
+}
+
+#[tokio::test]
+async fn without_credentials_nothing_is_sent() {
+    let service = Service::new([]);
+    let without = |sdk: Builder| sdk.credentials_provider(NoCredentials);
+    let driver = service.driver_over(without);
+    let storage = storage_of(&driver, service.time.clock());
+    let error = storage.put(key(), "v".into(), service.soon()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_closed_driver_sends_nothing() {
+    let service = Service::new([]);
+    let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
+    let storage = storage_of(&driver, service.time.clock());
+    driver.close().await;
+    driver.close().await;
+    let soon = service.soon();
+    let kinds = [
+        driver.create(&keyspace, soon).await.unwrap_err().kind(),
+        driver.open(&keyspace, soon).await.unwrap_err().kind(),
+        driver.drop_keyspace(&keyspace, soon).await.unwrap_err().kind(),
+        storage.put(key(), "v".into(), soon).await.unwrap_err().kind(),
+        storage.get(&key(), Consistency::Plain, soon).await.unwrap_err().kind(),
+        storage.server_time(soon).await.unwrap_err().kind(),
+    ];
+    assert_eq!(kinds, [ErrorKind::Closed; 6]);
+}
+
+#[tokio::test]
+async fn closing_waits_for_what_is_under_way() {
+    let service = Service::new([Reply::Never, done()]);
+    let driver = service.driver();
+    let storage = storage_of(&driver, service.time.clock());
+    let mut call = pin!(storage.put(key(), "v".into(), service.soon()));
+    let mut close = pin!(driver.close());
+    poll_fn(|context| {
+        assert!(call.as_mut().poll(context).is_pending());
+        assert!(close.as_mut().poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    let error = service.patiently(call).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+    close.await;
+    let error = storage.put(key(), "v".into(), service.soon()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_deadline_that_has_passed_sends_nothing() {
+    let service = Service::new([]);
+    let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
+    let error = driver.create(&keyspace, service.time.clock().now()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_driver_that_is_not_answered_keeps_its_deadline() {
+    let service = Service::new([Reply::Never]);
+    let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
+    let opened = service.patiently(driver.open(&keyspace, service.soon())).await;
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_work_is_invalid() {
+    let half = Config { secret_access_key: None, ..Config::local("http://127.0.0.1:1") };
+    let error = DynamoDbDriver::connect(half, Clock::system(), soon()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}

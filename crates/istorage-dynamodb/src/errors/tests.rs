@@ -1,0 +1,63 @@
+use istorage::{
+    AppStorageExt, Consistency, Error,
+    ErrorKind::{self, Corrupt, Invalid, OutcomeUnknown, Unavailable},
+    Key,
+};
+
+use crate::testing::{Reply, Service, refused};
+
+/// The kinds of error of a read and of a write that are answered like this to the end.
+async fn kinds(reply: Reply) -> (ErrorKind, ErrorKind) {
+    let service = Service::new(vec![reply; 100]);
+    let (storage, key) = (service.storage(), Key::new("p", "c"));
+    let read = storage.get(&key, Consistency::Plain, service.soon());
+    let read = service.patiently(read).await.unwrap_err();
+    let write = storage.insert_if_not_exists(key.clone(), "v".into(), None, service.soon());
+    let write = service.patiently(write).await.unwrap_err();
+    (read.kind(), write.kind())
+}
+
+#[tokio::test]
+async fn errors_are_judged_by_their_code() {
+    for (code, read, write) in [
+        ("ProvisionedThroughputExceededException", Unavailable, Unavailable),
+        ("ThrottlingException", Unavailable, Unavailable),
+        ("TransactionConflictException", Unavailable, Unavailable),
+        ("AccessDeniedException", Unavailable, Unavailable),
+        ("ExpiredTokenException", Unavailable, Unavailable),
+        ("UnrecognizedClientException", Unavailable, Unavailable),
+        ("ValidationException", Invalid, Invalid),
+        ("ItemCollectionSizeLimitExceededException", Invalid, Invalid),
+        ("ResourceNotFoundException", Corrupt, Corrupt),
+        ("TransactionInProgressException", Unavailable, OutcomeUnknown),
+    ] {
+        assert_eq!(kinds(refused(code)).await, (read, write), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_definite_answer_leaves_the_outcome_unknown() {
+    let raw = |status, body: &str| Reply::Raw(status, body.to_owned());
+    for reply in [
+        raw(500, r#"{"__type":"InternalServerError"}"#),
+        raw(503, r#"{"__type":"SomethingNew"}"#),
+        raw(502, "<html>bad gateway</html>"),
+        raw(400, "no code"),
+        raw(400, "{}"),
+        raw(200, "{"),
+        Reply::Lost,
+        Reply::Never,
+    ] {
+        assert_eq!(kinds(reply.clone()).await, (Unavailable, OutcomeUnknown), "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_cause_is_kept() {
+    let service = Service::new([refused("AccessDeniedException")]);
+    let error =
+        service.storage().get(&Key::new("p", "c"), Consistency::Plain, service.soon()).await;
+    let error: Error = error.unwrap_err();
+    assert!(error.to_string().contains("AccessDeniedException"), "{error}");
+    assert!(std::error::Error::source(&error).is_some());
+}

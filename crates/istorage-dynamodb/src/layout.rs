@@ -1,0 +1,322 @@
+//! How keys and rows are laid out in a table, and the expressions over them. Changing anything here changes the format.
+//!
+//! | attribute | type | what |
+//! |---|---|---|
+//! | `p` | binary, hash key | the partition key |
+//! | `c` | binary, range key | [`FIRST`], then the clustering columns: a key of DynamoDB is never empty |
+//! | `v` | binary | the value |
+//! | `x` | number, if the row expires | the first millisecond since 1970 at which it is gone, by the clocks of the nodes |
+//! | `t` | number, if the row expires | the second from which DynamoDB's own expiry may remove the item |
+//! | `o` | number, if the row is ordered | the order |
+//!
+//! Invariant: `t` is so far behind `x` that an item is never removed while some node's clock may still see its row.
+
+use std::{collections::HashMap, time::Duration};
+
+use aws_sdk_dynamodb::{
+    error::BuildError,
+    primitives::Blob,
+    types::{
+        AttributeDefinition, AttributeValue, KeySchemaElement, KeyType, ScalarAttributeType,
+        TableDescription,
+    },
+};
+use bytes::Bytes;
+use clock::WallTime;
+use istorage::{Conditional, Error, Order, OrderedPut, Range, Result};
+
+/// The attributes of an item by their names.
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+pub(crate) const PARTITION: &str = "p";
+pub(crate) const COLUMNS: &str = "c";
+const VALUE: &str = "v";
+const EXPIRES: &str = "x";
+pub(crate) const PURGED: &str = "t";
+const ORDER: &str = "o";
+
+/// Every range key starts with it.
+const FIRST: u8 = 0;
+
+/// What DynamoDB takes, less what we put around it.
+pub(crate) const PKEY_MAX: usize = 2048;
+pub(crate) const CCOLS_MAX: usize = 1024 - 1;
+/// An item may have 409,600 bytes, its keys and the names included.
+pub(crate) const VALUE_MAX: usize = 400_000;
+
+/// How much later than its row an item may be removed: more than clocks of nodes ever differ.
+const PURGE_DELAY_SECONDS: u64 = 24 * 3600;
+
+/// What a read needs to know of a row whose key is known, and of one whose key is not.
+pub(crate) const ROW: &str = "v, x";
+pub(crate) const ROW_IN_PARTITION: &str = "c, v, x";
+pub(crate) const ROW_ANYWHERE: &str = "p, c, v, x";
+
+fn binary(bytes: impl Into<Vec<u8>>) -> AttributeValue {
+    AttributeValue::B(Blob::new(bytes))
+}
+
+fn number(number: u64) -> AttributeValue {
+    AttributeValue::N(number.to_string())
+}
+
+fn columns(ccols: &[u8]) -> AttributeValue {
+    let mut bytes = Vec::with_capacity(1 + ccols.len());
+    bytes.push(FIRST);
+    bytes.extend_from_slice(ccols);
+    binary(bytes)
+}
+
+/// The key of an item.
+pub(crate) fn key(pkey: &Bytes, ccols: &[u8]) -> Item {
+    Item::from([(PARTITION.to_owned(), binary(pkey.clone())), (COLUMNS.to_owned(), columns(ccols))])
+}
+
+/// The item of a row that has no order and does not expire.
+pub(crate) fn item(pkey: &Bytes, ccols: &[u8], value: &Bytes) -> Item {
+    let mut item = key(pkey, ccols);
+    item.insert(VALUE.to_owned(), binary(value.clone()));
+    item
+}
+
+/// The item of an ordered row.
+pub(crate) fn ordered_item(put: &OrderedPut, now: WallTime) -> Item {
+    let mut item = item(&put.key.pkey, &put.key.ccols, &put.value);
+    item.insert(ORDER.to_owned(), number(put.order.get()));
+    expire(&mut item, put.ttl, now);
+    item
+}
+
+/// The item that a conditional write leaves; `None` if it leaves none.
+pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, now: WallTime) -> Option<Item> {
+    let mut item = item(pkey, op.ccols(), op.written()?);
+    expire(&mut item, op.ttl(), now);
+    Some(item)
+}
+
+fn expire(item: &mut Item, ttl: Option<Duration>, now: WallTime) {
+    let Some(ttl) = ttl else { return };
+    // Rounded up, as a row is never gone before its time.
+    let expires = (now + ttl).as_nanos().div_ceil(1_000_000);
+    item.insert(EXPIRES.to_owned(), number(expires));
+    item.insert(PURGED.to_owned(), number(expires / 1_000 + 1 + PURGE_DELAY_SECONDS));
+}
+
+/// An expression with the values that it names.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    pub(crate) text: &'static str,
+    pub(crate) values: Item,
+}
+
+impl Expression {
+    fn new<const N: usize>(text: &'static str, values: [(&str, AttributeValue); N]) -> Expression {
+        let values = values.map(|(name, value)| (name.to_owned(), value));
+        Expression { text, values: Item::from(values) }
+    }
+}
+
+/// What must be so for a conditional write to happen.
+pub(crate) fn condition(op: &Conditional, now: WallTime) -> Expression {
+    let now = number(now.as_millis());
+    match op.expected() {
+        None => Expression::new("attribute_not_exists(p) OR x <= :now", [(":now", now)]),
+        Some(old) => Expression::new(
+            "v = :old AND (attribute_not_exists(x) OR x > :now)",
+            [(":old", binary(old.clone())), (":now", now)],
+        ),
+    }
+}
+
+/// What must be so for an ordered write to stay.
+pub(crate) fn order_condition(order: Order) -> Expression {
+    Expression::new("attribute_not_exists(p) OR o < :order", [(":order", number(order.get()))])
+}
+
+/// The rows of a range, and the row at its end: DynamoDB knows no range that is open at the end.
+pub(crate) fn range(pkey: &Bytes, range: &Range) -> Expression {
+    let (partition, start) = (binary(pkey.clone()), columns(&range.start));
+    match &range.end {
+        None => Expression::new("p = :p AND c >= :start", [(":p", partition), (":start", start)]),
+        Some(end) => Expression::new(
+            "p = :p AND c BETWEEN :start AND :end",
+            [(":p", partition), (":start", start), (":end", columns(end))],
+        ),
+    }
+}
+
+/// What an item says about its row.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) value: Bytes,
+    expires: Option<u64>,
+    pub(crate) order: Option<u64>,
+}
+
+impl Stored {
+    /// # Errors
+    /// `Corrupt` if this driver did not write the item.
+    pub(crate) fn read(item: &mut Item) -> Result<Stored> {
+        Ok(Stored {
+            value: take_binary(item, VALUE)?,
+            expires: take_number(item, EXPIRES)?,
+            order: take_number(item, ORDER)?,
+        })
+    }
+
+    pub(crate) fn is_live(&self, now: WallTime) -> bool {
+        self.expires.is_none_or(|expires| now.as_millis() < expires)
+    }
+
+    /// What is left of its life; `None` if it does not expire.
+    pub(crate) fn ttl(&self, now: WallTime) -> Option<Duration> {
+        let expires = WallTime::from_millis(self.expires?);
+        Some(Duration::from_nanos(expires.as_nanos().saturating_sub(now.as_nanos())))
+    }
+}
+
+/// The value of the row whose item stood in the way of a write; `None` if there is no row, or it has expired.
+pub(crate) fn live_value(item: Option<Item>, now: WallTime) -> Result<Option<Bytes>> {
+    let stored = item.map(|mut item| Stored::read(&mut item)).transpose()?;
+    Ok(stored.filter(|stored| stored.is_live(now)).map(|stored| stored.value))
+}
+
+/// The partition key of an item.
+pub(crate) fn take_pkey(item: &mut Item) -> Result<Bytes> {
+    take_binary(item, PARTITION)
+}
+
+/// The clustering columns of an item.
+pub(crate) fn take_ccols(item: &mut Item) -> Result<Bytes> {
+    let key = take_binary(item, COLUMNS)?;
+    match key.first() {
+        Some(&FIRST) => Ok(key.slice(1..)),
+        _ => Err(foreign_item(COLUMNS)),
+    }
+}
+
+fn take_binary(item: &mut Item, name: &str) -> Result<Bytes> {
+    match item.remove(name) {
+        Some(AttributeValue::B(blob)) => Ok(blob.into_inner().into()),
+        _ => Err(foreign_item(name)),
+    }
+}
+
+fn take_number(item: &mut Item, name: &str) -> Result<Option<u64>> {
+    match item.remove(name) {
+        None => Ok(None),
+        Some(AttributeValue::N(text)) => {
+            text.parse().map(Some).map_err(|error| foreign_item(name).because(error))
+        }
+        Some(_) => Err(foreign_item(name)),
+    }
+}
+
+fn foreign_item(name: &str) -> Error {
+    Error::corrupt(format!(
+        "the attribute `{name}` of a DynamoDB item is not as this driver writes it"
+    ))
+}
+
+const KEYS: [(&str, KeyType); 2] = [(PARTITION, KeyType::Hash), (COLUMNS, KeyType::Range)];
+
+/// The key of a table and the types of its attributes.
+pub(crate) fn table_keys()
+-> std::result::Result<(Vec<KeySchemaElement>, Vec<AttributeDefinition>), BuildError> {
+    let element =
+        |(name, kind)| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
+    let definition = |(name, _)| {
+        AttributeDefinition::builder()
+            .attribute_name(name)
+            .attribute_type(ScalarAttributeType::B)
+            .build()
+    };
+    let elements = KEYS.into_iter().map(element).collect::<std::result::Result<_, _>>()?;
+    let definitions = KEYS.into_iter().map(definition).collect::<std::result::Result<_, _>>()?;
+    Ok((elements, definitions))
+}
+
+/// Whether a table has our keys.
+pub(crate) fn is_ours(table: &TableDescription) -> bool {
+    let schema = table.key_schema();
+    let has_key = |(name, kind): &(&str, KeyType)| {
+        let is_key = schema
+            .iter()
+            .any(|element| element.attribute_name() == *name && element.key_type() == kind);
+        let is_binary = table.attribute_definitions().iter().any(|definition| {
+            definition.attribute_name() == *name
+                && definition.attribute_type() == &ScalarAttributeType::B
+        });
+        is_key && is_binary
+    };
+    schema.len() == KEYS.len() && KEYS.iter().all(has_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(ttl: Option<Duration>) -> Conditional {
+        Conditional::Insert { ccols: "c".into(), value: "v".into(), ttl }
+    }
+
+    fn number_of(item: &Item, name: &str) -> Option<u64> {
+        item.get(name).map(|value| value.as_n().unwrap().parse().unwrap())
+    }
+
+    #[test]
+    fn a_row_lives_at_least_as_long_as_asked() {
+        let now = WallTime::from_nanos(1_000_000_000_700_000);
+        let ttl = Duration::from_millis(10);
+        let mut item = written_item(&"p".into(), &insert(Some(ttl)), now).unwrap();
+        let stored = Stored::read(&mut item).unwrap();
+        assert!(stored.is_live(now + Duration::from_nanos(9_999_999)));
+        assert!(!stored.is_live(now + Duration::from_nanos(11_000_000)));
+        assert_eq!(stored.ttl(now), Some(Duration::from_nanos(10_300_000)));
+    }
+
+    #[test]
+    fn an_item_is_removed_a_day_after_its_row_and_not_before() {
+        let now = WallTime::from_millis(1_000_999);
+        let ttl = Some(Duration::from_millis(1_000));
+        let item = written_item(&"p".into(), &insert(ttl), now).unwrap();
+        let expires = number_of(&item, EXPIRES).unwrap();
+        let purged = number_of(&item, PURGED).unwrap();
+        assert_eq!(expires, 1_001_999);
+        assert!(purged * 1_000 > expires + 24 * 3600 * 1_000);
+        assert!(purged * 1_000 <= expires + 24 * 3600 * 1_000 + 1_000);
+    }
+
+    #[test]
+    fn a_row_without_a_ttl_is_never_removed() {
+        let now = WallTime::from_millis(1_000);
+        let mut item = written_item(&"p".into(), &insert(None), now).unwrap();
+        assert_eq!((number_of(&item, EXPIRES), number_of(&item, PURGED)), (None, None));
+        assert!(Stored::read(&mut item).unwrap().is_live(WallTime::from_nanos(u64::MAX)));
+    }
+
+    #[test]
+    fn empty_columns_make_a_key_that_sorts_first() {
+        let bytes = |ccols: &[u8]| columns(ccols).as_b().unwrap().clone().into_inner();
+        assert!(!bytes(b"").is_empty());
+        assert!(bytes(b"") < bytes(b"\0") && bytes(b"\x7f") < bytes(b"\x80"));
+        assert_eq!(take_ccols(&mut key(&"p".into(), b"")).unwrap(), "");
+        assert_eq!(take_ccols(&mut key(&"p".into(), b"\0a")).unwrap(), "\0a");
+    }
+
+    #[test]
+    fn what_we_did_not_write_is_corrupt() {
+        let foreign = [
+            Item::new(),
+            Item::from([(VALUE.to_owned(), AttributeValue::S("text".to_owned()))]),
+            Item::from([
+                (VALUE.to_owned(), binary("v")),
+                (EXPIRES.to_owned(), AttributeValue::N("1.5".to_owned())),
+            ]),
+        ];
+        for mut item in foreign {
+            let error = Stored::read(&mut item).unwrap_err();
+            assert_eq!(error.kind(), istorage::ErrorKind::Corrupt);
+        }
+    }
+}

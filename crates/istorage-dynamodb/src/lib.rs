@@ -1,0 +1,23 @@
+//! The storage contract of VVM on Amazon DynamoDB.
+//!
+//! A keyspace is a table. Every condition travels in the request that it guards, with the expiry inside it, so that no
+//! other node can come between; every read is consistent; nothing but a request that the service has definitely
+//! refused is sent again. See [`DynamoDbDriver`].
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod config;
+mod connection;
+mod driver;
+mod errors;
+mod layout;
+mod read;
+mod storage;
+mod table;
+#[cfg(test)]
+mod testing;
+mod transact;
+mod write;
+
+pub use config::{Billing, Config, Secret};
+pub use driver::DynamoDbDriver;

@@ -1,0 +1,230 @@
+//! The table of a keyspace: made, found and removed. Any number of nodes may do so at once.
+//!
+//! Every step looks first and then acts on what is there, until what is there is what was wanted: so it matters neither
+//! who else acts, nor whether the answer to an earlier step was lost.
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::types::{
+    BillingMode, ProvisionedThroughput, TableDescription, TableStatus, TimeToLiveSpecification,
+    TimeToLiveStatus,
+};
+use clock::Instant;
+use istorage::Error;
+
+use crate::{
+    Billing,
+    connection::{Backoff, Connection},
+    errors::Failure,
+    layout,
+};
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A keyspace's table.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) name: Arc<str>,
+}
+
+/// What state a table of ours is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    BeingMade,
+    Usable,
+    BeingRemoved,
+}
+
+impl Table {
+    pub(crate) fn new(connection: Arc<Connection>, name: String) -> Table {
+        Table { connection, name: name.into() }
+    }
+
+    /// Makes the table if it is not there, and waits until it can be used.
+    pub(crate) async fn create(&self, billing: &Billing, deadline: Instant) -> Result<()> {
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let hindrance = match self.describe(deadline).await? {
+                None => hindrance(self.ask_to_create(billing).await)?,
+                Some(table) => match self.state(&table)? {
+                    State::Usable => break,
+                    State::BeingMade | State::BeingRemoved => None,
+                },
+            };
+            self.wait(&mut backoff, hindrance).await?;
+        }
+        self.have_expired_items_removed(deadline).await
+    }
+
+    /// Whether the table can be used; waits for one that is being made.
+    pub(crate) async fn is_there(&self, deadline: Instant) -> Result<bool> {
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let Some(table) = self.describe(deadline).await? else { return Ok(false) };
+            match self.state(&table)? {
+                State::Usable => return Ok(true),
+                State::BeingRemoved => return Ok(false),
+                State::BeingMade => self.wait(&mut backoff, None).await?,
+            }
+        }
+    }
+
+    /// Removes the table, and waits until it is gone.
+    pub(crate) async fn remove(&self, deadline: Instant) -> Result<()> {
+        let mut backoff = self.connection.backoff(deadline);
+        let mut removed = None;
+        loop {
+            let Some(table) = self.describe(deadline).await? else { return Ok(()) };
+            if removed.is_some() && removed.as_deref() != table.table_id() {
+                // Ours is gone, and somebody has made another.
+                return Ok(());
+            }
+            let mut hindered = None;
+            if self.state(&table)? == State::Usable && removed.is_none() {
+                hindered = hindrance(self.ask_to_remove().await)?;
+                if hindered.is_none() {
+                    removed = table.table_id().map(str::to_owned);
+                }
+            }
+            self.wait(&mut backoff, hindered).await?;
+        }
+    }
+
+    async fn wait(&self, backoff: &mut Backoff<'_>, hindrance: Option<Failure>) -> Result<()> {
+        if backoff.wait().await {
+            return Ok(());
+        }
+        let late = Error::unavailable(format!(
+            "DynamoDB has not made or removed the table `{}` before the deadline",
+            self.name
+        ));
+        Err(match hindrance {
+            Some(failure) => late.because(failure.of_write()),
+            None => late,
+        })
+    }
+
+    async fn describe(&self, deadline: Instant) -> Result<Option<TableDescription>> {
+        let request = self
+            .connection
+            .ask(deadline, |client| client.describe_table().table_name(&*self.name).send());
+        match request.await {
+            Ok(answer) => Ok(answer.table),
+            Err(failure) if failure.is_no_table() => Ok(None),
+            Err(failure) => Err(failure.of_read()),
+        }
+    }
+
+    fn state(&self, table: &TableDescription) -> Result<State> {
+        let status = table.table_status();
+        if status == Some(&TableStatus::Deleting) {
+            return Ok(State::BeingRemoved);
+        }
+        if !layout::is_ours(table) {
+            return Err(self.foreign());
+        }
+        match status {
+            Some(TableStatus::Creating) => Ok(State::BeingMade),
+            Some(TableStatus::Active | TableStatus::Updating) => Ok(State::Usable),
+            status => Err(Error::unavailable(format!(
+                "the DynamoDB table `{}` cannot be used: it is {}",
+                self.name,
+                status.map_or("in an unknown state", TableStatus::as_str)
+            ))),
+        }
+    }
+
+    fn foreign(&self) -> Error {
+        Error::corrupt(format!(
+            "the DynamoDB table `{}` was not made by this driver; it was not touched",
+            self.name
+        ))
+    }
+
+    async fn have_expired_items_removed(&self, deadline: Instant) -> Result<()> {
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let answer = self.connection.ask(deadline, |client| {
+                client.describe_time_to_live().table_name(&*self.name).send()
+            });
+            let answer = answer.await.map_err(Failure::of_read)?;
+            let there = answer.time_to_live_description;
+            let attribute = there.as_ref().and_then(|there| there.attribute_name());
+            let hindrance = match there.as_ref().and_then(|there| there.time_to_live_status()) {
+                Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling) => {
+                    let is_ours = attribute == Some(layout::PURGED);
+                    return if is_ours { Ok(()) } else { Err(self.foreign()) };
+                }
+                Some(TimeToLiveStatus::Disabling) => None,
+                _ => match self.ask_for_removal_of_expired_items().await {
+                    Ok(()) => return Ok(()),
+                    // It is the answer too if another node has asked for it in the meantime.
+                    Err(failure) if failure.is_invalid() => Some(failure),
+                    Err(failure) => hindrance(Err(failure))?,
+                },
+            };
+            self.wait(&mut backoff, hindrance).await?;
+        }
+    }
+
+    async fn ask_to_create(&self, billing: &Billing) -> Result<(), Failure> {
+        let request = self.connection.send(|client| {
+            let request = client.create_table().table_name(&*self.name);
+            async {
+                let (keys, attributes) = layout::table_keys()?;
+                let request =
+                    request.set_key_schema(Some(keys)).set_attribute_definitions(Some(attributes));
+                let request = match billing {
+                    Billing::OnDemand => request.billing_mode(BillingMode::PayPerRequest),
+                    Billing::Provisioned { read_units, write_units } => {
+                        let capacity = ProvisionedThroughput::builder()
+                            .read_capacity_units(i64::from(*read_units))
+                            .write_capacity_units(i64::from(*write_units))
+                            .build()?;
+                        request
+                            .billing_mode(BillingMode::Provisioned)
+                            .provisioned_throughput(capacity)
+                    }
+                };
+                request.send().await
+            }
+        });
+        request.await.map(drop).map_err(Failure::of)
+    }
+
+    async fn ask_to_remove(&self) -> Result<(), Failure> {
+        let request =
+            self.connection.send(|client| client.delete_table().table_name(&*self.name).send());
+        match request.await.map_err(Failure::of) {
+            Err(failure) if failure.is_no_table() => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    async fn ask_for_removal_of_expired_items(&self) -> Result<(), Failure> {
+        let request = self.connection.send(|client| {
+            let request = client.update_time_to_live().table_name(&*self.name);
+            async {
+                let setting = TimeToLiveSpecification::builder()
+                    .enabled(true)
+                    .attribute_name(layout::PURGED)
+                    .build()?;
+                request.time_to_live_specification(setting).send().await
+            }
+        });
+        request.await.map(drop).map_err(Failure::of)
+    }
+}
+
+/// What kept a step from being done, if a look at what is there can tell how to go on.
+fn hindrance(step: Result<(), Failure>) -> Result<Option<Failure>> {
+    match step {
+        Ok(()) => Ok(None),
+        Err(failure) if failure.may_be_asked_again() => Ok(Some(failure)),
+        Err(failure) => Err(failure.of_write()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

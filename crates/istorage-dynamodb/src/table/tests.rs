@@ -1,0 +1,263 @@
+use istorage::{ErrorKind, KeyspaceName, StorageDriver};
+use serde_json::{Value, json};
+
+use crate::{
+    Billing, Config,
+    testing::{Reply, Service, broken, done, refused},
+};
+
+fn keyspace() -> KeyspaceName {
+    KeyspaceName::new("test").unwrap()
+}
+
+/// A description of our table, with this status and identity.
+fn table(status: &str, id: &str) -> Value {
+    json!({
+        "TableStatus": status,
+        "TableId": id,
+        "KeySchema": [
+            { "AttributeName": "p", "KeyType": "HASH" },
+            { "AttributeName": "c", "KeyType": "RANGE" }
+        ],
+        "AttributeDefinitions": [
+            { "AttributeName": "c", "AttributeType": "B" },
+            { "AttributeName": "p", "AttributeType": "B" }
+        ]
+    })
+}
+
+fn described(status: &str) -> Reply {
+    Reply::Answer(json!({ "Table": table(status, "1") }))
+}
+
+fn described_as(status: &str, id: &str) -> Reply {
+    Reply::Answer(json!({ "Table": table(status, id) }))
+}
+
+fn no_table() -> Reply {
+    refused("ResourceNotFoundException")
+}
+
+fn ttl(status: &str, attribute: &str) -> Reply {
+    let description = json!({ "TimeToLiveStatus": status, "AttributeName": attribute });
+    Reply::Answer(json!({ "TimeToLiveDescription": description }))
+}
+
+fn no_ttl() -> Reply {
+    Reply::Answer(json!({ "TimeToLiveDescription": { "TimeToLiveStatus": "DISABLED" } }))
+}
+
+async fn create(service: &Service) -> istorage::Result<()> {
+    let driver = service.driver();
+    service.patiently(driver.create(&keyspace(), service.soon())).await
+}
+
+async fn is_there(service: &Service) -> istorage::Result<bool> {
+    let driver = service.driver();
+    let opened = service.patiently(driver.open(&keyspace(), service.soon())).await?;
+    Ok(opened.is_some())
+}
+
+async fn remove(service: &Service) -> istorage::Result<()> {
+    let driver = service.driver();
+    service.patiently(driver.drop_keyspace(&keyspace(), service.soon())).await
+}
+
+#[tokio::test]
+async fn a_table_is_made_and_waited_for() {
+    let service = Service::new([
+        no_table(),
+        done(),
+        // What is described may be outdated.
+        no_table(),
+        refused("ResourceInUseException"),
+        described("CREATING"),
+        described("ACTIVE"),
+        no_ttl(),
+        done(),
+    ]);
+    create(&service).await.unwrap();
+    let sent = service.sent();
+    assert_eq!(sent[1].operation, "CreateTable");
+    assert_eq!(
+        sent[1].body,
+        json!({
+            "TableName": "pre.test",
+            "KeySchema": table("", "")["KeySchema"],
+            "AttributeDefinitions": [
+                { "AttributeName": "p", "AttributeType": "B" },
+                { "AttributeName": "c", "AttributeType": "B" }
+            ],
+            "BillingMode": "PAY_PER_REQUEST"
+        })
+    );
+    assert_eq!(sent[7].operation, "UpdateTimeToLive");
+    let setting = json!({ "Enabled": true, "AttributeName": "t" });
+    assert_eq!(sent[7].body["TimeToLiveSpecification"], setting);
+}
+
+#[tokio::test]
+async fn a_table_can_be_paid_for_by_capacity() {
+    let service = Service::new([no_table(), done(), described("ACTIVE"), ttl("ENABLED", "t")]);
+    let billing = Billing::Provisioned { read_units: 3, write_units: 4 };
+    let driver = service.driver_with(Config { billing, ..Config::default() });
+    service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
+    let body = service.sent()[1].body.clone();
+    assert_eq!(body["TableName"], "vvm.test");
+    assert_eq!(body["BillingMode"], "PROVISIONED");
+    let capacity = json!({ "ReadCapacityUnits": 3, "WriteCapacityUnits": 4 });
+    assert_eq!(body["ProvisionedThroughput"], capacity);
+}
+
+#[tokio::test]
+async fn a_table_that_is_there_is_left_alone() {
+    let service = Service::new([described("ACTIVE"), ttl("ENABLING", "t")]);
+    create(&service).await.unwrap();
+    assert_eq!(service.operations(), ["DescribeTable", "DescribeTimeToLive"]);
+}
+
+#[tokio::test]
+async fn a_table_that_is_being_removed_is_made_anew() {
+    let service = Service::new([
+        described("DELETING"),
+        no_table(),
+        done(),
+        described("ACTIVE"),
+        ttl("ENABLED", "t"),
+    ]);
+    create(&service).await.unwrap();
+    assert_eq!(service.operations()[2], "CreateTable");
+}
+
+#[tokio::test]
+async fn a_lost_answer_does_not_keep_a_table_from_being_made() {
+    for trouble in [broken(), Reply::Lost, refused("LimitExceededException")] {
+        let service = Service::new([
+            no_table(),
+            trouble,
+            described("ACTIVE"),
+            no_ttl(),
+            Reply::Lost,
+            ttl("ENABLING", "t"),
+        ]);
+        create(&service).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn another_node_may_turn_the_expiry_on_first() {
+    let service = Service::new([
+        described("ACTIVE"),
+        no_ttl(),
+        refused("ValidationException"),
+        ttl("ENABLING", "t"),
+    ]);
+    create(&service).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_refused_to_the_end_is_told() {
+    let service = Service::new([no_table(), refused("AccessDeniedException")]);
+    let error = create(&service).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(format!("{error:?}").contains("AccessDenied"), "{error:?}");
+    let limited = [no_table(), refused("LimitExceededException")];
+    let service = Service::new((0..100).flat_map(|_| limited.clone()));
+    let error = create(&service).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(format!("{error:?}").contains("LimitExceeded"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_foreign_table_is_not_touched() {
+    let foreign = |change: fn(&mut Value)| {
+        let mut table = table("ACTIVE", "1");
+        change(&mut table);
+        Reply::Answer(json!({ "Table": table }))
+    };
+    let changes: [fn(&mut Value); 4] = [
+        |table| table["KeySchema"][0]["AttributeName"] = json!("id"),
+        |table| drop(table["KeySchema"].as_array_mut().unwrap().pop()),
+        |table| table["AttributeDefinitions"][0]["AttributeType"] = json!("S"),
+        |table| {
+            table["KeySchema"][0]["KeyType"] = json!("RANGE");
+            table["KeySchema"][1]["KeyType"] = json!("HASH");
+        },
+    ];
+    for change in changes {
+        let service = Service::new(vec![foreign(change); 3]);
+        let kinds = [
+            create(&service).await.unwrap_err().kind(),
+            is_there(&service).await.unwrap_err().kind(),
+            remove(&service).await.unwrap_err().kind(),
+        ];
+        assert_eq!(kinds, [ErrorKind::Corrupt; 3]);
+        assert_eq!(service.operations(), ["DescribeTable"; 3]);
+    }
+}
+
+#[tokio::test]
+async fn a_table_whose_items_somebody_else_removes_is_foreign() {
+    let service = Service::new([described("ACTIVE"), ttl("ENABLED", "expires")]);
+    assert_eq!(create(&service).await.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[tokio::test]
+async fn open_waits_for_a_table_that_is_being_made() {
+    let service =
+        Service::new([described("CREATING"), described("CREATING"), described("UPDATING")]);
+    assert!(is_there(&service).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_table_that_is_missing_or_being_removed_is_not_there() {
+    let service = Service::new([no_table(), described("DELETING")]);
+    assert!(!is_there(&service).await.unwrap());
+    assert!(!is_there(&service).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_table_that_cannot_be_used_is_unavailable() {
+    let service = Service::new([described("INACCESSIBLE_ENCRYPTION_CREDENTIALS")]);
+    assert_eq!(is_there(&service).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let service = Service::new(vec![described("CREATING"); 100]);
+    assert_eq!(is_there(&service).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn removing_waits_until_the_table_is_gone() {
+    let service = Service::new([
+        described("CREATING"),
+        described("ACTIVE"),
+        refused("ResourceInUseException"),
+        described("ACTIVE"),
+        done(),
+        // What is described may be outdated.
+        described("ACTIVE"),
+        described("DELETING"),
+        no_table(),
+    ]);
+    remove(&service).await.unwrap();
+    let deletes = service.operations().iter().filter(|name| *name == "DeleteTable").count();
+    assert_eq!(deletes, 2);
+    assert!(service.sent().iter().all(|sent| sent.body["TableName"] == "pre.test"));
+}
+
+#[tokio::test]
+async fn a_table_that_is_made_meanwhile_stays() {
+    let service = Service::new([
+        described_as("ACTIVE", "1"),
+        done(),
+        described_as("DELETING", "1"),
+        described_as("ACTIVE", "2"),
+    ]);
+    remove(&service).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_not_there_needs_no_removal() {
+    let service = Service::new([no_table(), described("ACTIVE"), no_table(), no_table()]);
+    remove(&service).await.unwrap();
+    // Somebody else was quicker.
+    remove(&service).await.unwrap();
+}

@@ -1,0 +1,198 @@
+//! A service that answers by a script, for what DynamoDB Local never shows.
+
+use std::{
+    collections::VecDeque,
+    future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use aws_credential_types::Credentials;
+use aws_sdk_dynamodb::config::{self, BehaviorVersion, Region, SharedHttpClient};
+use aws_smithy_runtime_api::client::{
+    http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn},
+    orchestrator::{HttpRequest, HttpResponse},
+    result::ConnectorError,
+};
+use aws_smithy_types::{base64, body::SdkBody};
+use clock::{Clock, Instant, ManualClock};
+use istorage::{Guarded, SharedStorage, StorageDriver};
+use serde_json::{Value, json};
+
+use crate::{Config, DynamoDbDriver, storage::DynamoDbStorage, table::Table};
+
+/// What the service does with a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    /// Answers it.
+    Answer(Value),
+    /// Answers with a status and a text that need not be of DynamoDB.
+    Raw(u16, String),
+    /// The connection breaks before an answer comes.
+    Lost,
+    /// No answer ever comes.
+    Never,
+}
+
+/// An error of the service with this code.
+pub(crate) fn refused(code: &str) -> Reply {
+    let body = json!({ "__type": format!("com.amazonaws.dynamodb.v20120810#{code}") });
+    Reply::Raw(400, body.to_string())
+}
+
+/// A failure inside the service.
+pub(crate) fn broken() -> Reply {
+    Reply::Raw(500, json!({ "__type": "InternalServerError" }).to_string())
+}
+
+/// A condition that did not hold, with what was there.
+pub(crate) fn condition_failed(item: Option<Value>) -> Reply {
+    let body = json!({ "__type": "ConditionalCheckFailedException", "Item": item });
+    Reply::Raw(400, body.to_string())
+}
+
+/// An answer that says nothing but success.
+pub(crate) fn done() -> Reply {
+    Reply::Answer(json!({}))
+}
+
+/// A binary attribute.
+pub(crate) fn binary(bytes: &[u8]) -> Value {
+    json!({ "B": base64::encode(bytes) })
+}
+
+/// A range key.
+pub(crate) fn columns(ccols: &str) -> Value {
+    binary(&[b"\0", ccols.as_bytes()].concat())
+}
+
+/// A request as the service got it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) operation: String,
+    pub(crate) body: Value,
+}
+
+/// The service: its answers to come, and what it got.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    state: Arc<Mutex<State>>,
+    pub(crate) time: ManualClock,
+}
+
+#[derive(Debug)]
+struct State {
+    replies: VecDeque<Reply>,
+    sent: Vec<Sent>,
+}
+
+impl Service {
+    pub(crate) fn new(replies: impl IntoIterator<Item = Reply>) -> Service {
+        let state = State { replies: replies.into_iter().collect(), sent: Vec::new() };
+        Service { state: Arc::new(Mutex::new(state)), time: ManualClock::new(7) }
+    }
+
+    pub(crate) fn driver(&self) -> DynamoDbDriver {
+        self.driver_with(Config { table_prefix: "pre.".to_owned(), ..Config::default() })
+    }
+
+    pub(crate) fn driver_with(&self, config: Config) -> DynamoDbDriver {
+        DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock())
+    }
+
+    /// Over a client that is changed.
+    pub(crate) fn driver_over(
+        &self,
+        change: impl FnOnce(config::Builder) -> config::Builder,
+    ) -> DynamoDbDriver {
+        let sdk = change(sdk(self.http_client()));
+        DynamoDbDriver::with_sdk(sdk, Config::default(), self.time.clock())
+    }
+
+    /// The keyspace `test`, without a look at whether its table is there.
+    pub(crate) fn storage(&self) -> SharedStorage {
+        storage_of(&self.driver(), self.time.clock())
+    }
+
+    fn http_client(&self) -> SharedHttpClient {
+        let connector = SharedHttpConnector::new(self.clone());
+        http_client_fn(move |_, _| connector.clone())
+    }
+
+    /// One more answer.
+    pub(crate) fn will(&self, reply: Reply) {
+        self.state.lock().unwrap().replies.push_back(reply);
+    }
+
+    /// All requests so far.
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        self.state.lock().unwrap().sent.clone()
+    }
+
+    pub(crate) fn operations(&self) -> Vec<String> {
+        self.sent().into_iter().map(|sent| sent.operation).collect()
+    }
+
+    /// Its one request.
+    pub(crate) fn only_request(&self) -> Sent {
+        let sent = self.sent();
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        sent.into_iter().next().unwrap()
+    }
+
+    pub(crate) fn soon(&self) -> Instant {
+        self.time.clock().now() + Duration::from_secs(10)
+    }
+
+    /// Lets time pass while a call waits.
+    pub(crate) async fn patiently<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut call = std::pin::pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut call => return output,
+                () = tokio::task::yield_now() => self.time.advance(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+impl HttpConnector for Service {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let target = request.headers().get("x-amz-target").unwrap();
+        let operation = target.rsplit('.').next().unwrap().to_owned();
+        let body = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();
+        let mut state = self.state.lock().unwrap();
+        state.sent.push(Sent { operation, body });
+        let reply = state.replies.pop_front();
+        let respond = |status: u16, body: String| {
+            let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
+            response.headers_mut().insert("date", "Tue, 15 Nov 1994 08:12:31 GMT");
+            HttpConnectorFuture::ready(Ok(response))
+        };
+        match reply.unwrap_or_else(|| panic!("a request too many: {:?}", state.sent.last())) {
+            Reply::Answer(body) => respond(200, body.to_string()),
+            Reply::Raw(status, body) => respond(status, body),
+            Reply::Lost => {
+                HttpConnectorFuture::ready(Err(ConnectorError::io("the connection broke".into())))
+            }
+            Reply::Never => HttpConnectorFuture::new(future::pending()),
+        }
+    }
+}
+
+/// A client of DynamoDB for tests, over any HTTP client.
+pub(crate) fn sdk(http: SharedHttpClient) -> config::Builder {
+    config::Builder::new()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("test"))
+        .credentials_provider(Credentials::new("id", "secret", None, None, "test"))
+        .http_client(http)
+}
+
+/// The keyspace `test` of a driver, without a look at whether its table is there.
+pub(crate) fn storage_of(driver: &DynamoDbDriver, clock: Clock) -> SharedStorage {
+    assert_eq!(driver.name(), "dynamodb");
+    let table = Table::new(driver.connection(), "pre.test".to_owned());
+    Arc::new(Guarded::new(Arc::new(DynamoDbStorage(table)), clock))
+}

@@ -1,0 +1,182 @@
+//! Writes of several rows, all or nothing.
+//!
+//! Invariant: every attempt has a token of its own, so that no two are ever taken for one, and a new attempt is made only
+//! after a definite answer that the one before did nothing.
+
+use aws_sdk_dynamodb::{
+    error::{BuildError, SdkError},
+    operation::transact_write_items::TransactWriteItemsError,
+    types::{
+        CancellationReason, Delete, Put, ReturnValuesOnConditionCheckFailure::AllOld,
+        TransactWriteItem,
+    },
+};
+use clock::{Clock, Instant, WallTime};
+use istorage::{AtomicBatch, Conflict, Error, Outcome};
+
+use crate::{
+    errors::Failure,
+    layout::{self, Expression, Item},
+    table::Table,
+    write::check_superseded,
+};
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The reasons that rows have for their transaction to be cancelled.
+const NONE: &str = "None";
+const CONDITION_FAILED: &str = "ConditionalCheckFailed";
+
+/// Why a transaction was cancelled.
+enum Verdict {
+    /// Conditions did not hold.
+    Lost(Vec<Conflict>),
+    /// Only these ordered rows, by index, stood in the way: they are superseded.
+    Superseded(Vec<usize>),
+    Failure(Failure),
+}
+
+impl Table {
+    /// Superseded ordered rows are left out of a second attempt, and so on: each has fewer rows than the one before.
+    pub(crate) async fn write_atomic(
+        &self,
+        mut batch: AtomicBatch,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        let mut backoff = self.connection.backoff(deadline);
+        while batch != AtomicBatch::default() {
+            let now = self.connection.clock().wall();
+            let Err(error) = self.transact(&batch, now).await else { break };
+            let verdict = match reasons(&error) {
+                Some(reasons) => judge(&batch, reasons, now)?,
+                None => Verdict::Failure(Failure::of(error)),
+            };
+            match verdict {
+                Verdict::Lost(conflicts) => return Ok(Outcome::NotApplied(conflicts)),
+                Verdict::Superseded(superseded) => leave_out(&mut batch, &superseded),
+                Verdict::Failure(failure) => backoff.again(failure).await?,
+            }
+        }
+        Ok(Outcome::Applied)
+    }
+
+    async fn transact(
+        &self,
+        batch: &AtomicBatch,
+        now: WallTime,
+    ) -> Result<(), SdkError<TransactWriteItemsError>> {
+        let request = self.connection.send(|client| {
+            let request = client.transact_write_items();
+            async {
+                let writes = writes(&self.name, batch, now)?;
+                let token = token(self.connection.clock());
+                request.set_transact_items(Some(writes)).client_request_token(token).send().await
+            }
+        });
+        request.await.map(drop)
+    }
+}
+
+/// Different for every attempt of every node.
+fn token(clock: &Clock) -> String {
+    format!("{:016x}{:016x}", clock.random(), clock.random())
+}
+
+/// The conditional rows, then the ordered ones, then the plain ones.
+fn writes(
+    table: &str,
+    batch: &AtomicBatch,
+    now: WallTime,
+) -> Result<Vec<TransactWriteItem>, BuildError> {
+    let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
+        let condition = layout::condition(op, now);
+        match layout::written_item(pkey, op, now) {
+            Some(item) => put(table, item, Some(condition)),
+            None => delete(table, layout::key(pkey, op.ccols()), condition),
+        }
+    });
+    let ordered = batch.ordered.iter().map(|ordered| {
+        let condition = layout::order_condition(ordered.order);
+        put(table, layout::ordered_item(ordered, now), Some(condition))
+    });
+    let puts = batch.puts.iter().map(|plain| {
+        put(table, layout::item(&plain.key.pkey, &plain.key.ccols, &plain.value), None)
+    });
+    conditionals.chain(ordered).chain(puts).collect()
+}
+
+fn put(
+    table: &str,
+    item: Item,
+    condition: Option<Expression>,
+) -> Result<TransactWriteItem, BuildError> {
+    let mut put = Put::builder().table_name(table).set_item(Some(item));
+    if let Some(condition) = condition {
+        put = put
+            .condition_expression(condition.text)
+            .set_expression_attribute_values(Some(condition.values))
+            .return_values_on_condition_check_failure(AllOld);
+    }
+    Ok(TransactWriteItem::builder().put(put.build()?).build())
+}
+
+fn delete(table: &str, key: Item, condition: Expression) -> Result<TransactWriteItem, BuildError> {
+    let delete = Delete::builder()
+        .table_name(table)
+        .set_key(Some(key))
+        .condition_expression(condition.text)
+        .set_expression_attribute_values(Some(condition.values))
+        .return_values_on_condition_check_failure(AllOld);
+    Ok(TransactWriteItem::builder().delete(delete.build()?).build())
+}
+
+/// One for each row, if the transaction was cancelled.
+fn reasons(error: &SdkError<TransactWriteItemsError>) -> Option<&[CancellationReason]> {
+    match error.as_service_error()? {
+        TransactWriteItemsError::TransactionCanceledException(cancelled) => {
+            Some(cancelled.cancellation_reasons())
+        }
+        _ => None,
+    }
+}
+
+fn judge(batch: &AtomicBatch, reasons: &[CancellationReason], now: WallTime) -> Result<Verdict> {
+    let failed = |reason: &CancellationReason| reason.code() == Some(CONDITION_FAILED);
+    let conditionals = batch.conditionals.len();
+    let mut conflicts = Vec::new();
+    for (op, reason) in reasons.iter().take(conditionals).enumerate().filter(|(_, r)| failed(r)) {
+        let there = layout::live_value(reason.item.clone(), now)?;
+        conflicts.push(Conflict { op, there });
+    }
+    if !conflicts.is_empty() {
+        return Ok(Verdict::Lost(conflicts));
+    }
+    let others = reasons.iter().filter(|reason| !failed(reason));
+    if let Some(other) = others.filter_map(CancellationReason::code).find(|code| *code != NONE) {
+        return Ok(Verdict::Failure(Failure::cancelled(other)));
+    }
+    let mut superseded = Vec::new();
+    for (index, put) in batch.ordered.iter().enumerate() {
+        if let Some(reason) = reasons.get(conditionals + index).filter(|reason| failed(reason)) {
+            check_superseded(put, reason.item.clone())?;
+            superseded.push(index);
+        }
+    }
+    Ok(if superseded.is_empty() {
+        Verdict::Failure(Failure::cancelled("without a reason"))
+    } else {
+        Verdict::Superseded(superseded)
+    })
+}
+
+fn leave_out(batch: &mut AtomicBatch, superseded: &[usize]) {
+    let mut index = 0;
+    batch.ordered.retain(|_| {
+        let stays = !superseded.contains(&index);
+        index += 1;
+        stays
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+use istorage::{
+    AtomicBatch, Conditional, Conflict, ErrorKind, Key, Order, OrderedPut, Outcome, Put,
+};
+use serde_json::{Value, json};
+
+use crate::testing::{Reply, Sent, Service, binary, broken, columns, refused};
+
+fn insert(ccols: &'static str) -> Conditional {
+    Conditional::Insert { ccols: ccols.into(), value: "v".into(), ttl: None }
+}
+
+fn delete(ccols: &'static str) -> Conditional {
+    Conditional::Delete { ccols: ccols.into(), old: "old".into() }
+}
+
+fn ordered(ccols: &'static str) -> OrderedPut {
+    let order = Order::new(5).unwrap();
+    OrderedPut { key: Key::new("o", ccols), value: "v".into(), order, ttl: None }
+}
+
+fn put(ccols: &'static str) -> Put {
+    Put { key: Key::new("p", ccols), value: "v".into() }
+}
+
+/// Two conditional rows, two ordered ones and a plain one.
+fn batch() -> AtomicBatch {
+    AtomicBatch {
+        conditionals: vec![("a".into(), insert("0")), ("b".into(), delete("1"))],
+        ordered: vec![ordered("2"), ordered("3")],
+        puts: vec![put("4")],
+    }
+}
+
+fn because(code: &str) -> Value {
+    json!({ "Code": code })
+}
+
+fn condition_failed(value: &str, order: Option<&str>) -> Value {
+    let mut item = json!({ "v": binary(value.as_bytes()) });
+    if let Some(order) = order {
+        item["o"] = json!({ "N": order });
+    }
+    json!({ "Code": "ConditionalCheckFailed", "Item": item })
+}
+
+fn cancelled(reasons: impl Into<Vec<Value>>) -> Reply {
+    let body = json!({
+        "__type": "TransactionCanceledException",
+        "CancellationReasons": reasons.into()
+    });
+    Reply::Raw(400, body.to_string())
+}
+
+fn token(sent: &Sent) -> &str {
+    sent.body["ClientRequestToken"].as_str().unwrap()
+}
+
+/// The range keys of a transaction's rows.
+fn rows(sent: &Sent) -> Vec<Value> {
+    let columns = |write: &Value| match (&write["Put"], &write["Delete"]) {
+        (Value::Null, delete) => delete["Key"]["c"].clone(),
+        (put, _) => put["Item"]["c"].clone(),
+    };
+    sent.body["TransactItems"].as_array().unwrap().iter().map(columns).collect()
+}
+
+async fn write(service: &Service, batch: AtomicBatch) -> istorage::Result<Outcome> {
+    let storage = service.storage();
+    service.patiently(storage.write_atomic(batch, service.soon())).await
+}
+
+#[tokio::test]
+async fn all_rows_go_in_one_request_each_with_its_condition() {
+    let service = Service::new([Reply::Answer(json!({}))]);
+    assert_eq!(write(&service, batch()).await.unwrap(), Outcome::Applied);
+    let sent = service.only_request();
+    assert_eq!(sent.operation, "TransactWriteItems");
+    assert_eq!(rows(&sent), ["0", "1", "2", "3", "4"].map(columns));
+    let condition = |n: usize, kind| sent.body["TransactItems"][n][kind].clone();
+    let insert = condition(0, "Put");
+    assert_eq!(insert["ConditionExpression"], "attribute_not_exists(p) OR x <= :now");
+    assert_eq!(insert["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
+    let delete = condition(1, "Delete");
+    assert_eq!(delete["ConditionExpression"], "v = :old AND (attribute_not_exists(x) OR x > :now)");
+    assert_eq!(delete["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
+    let ordered = condition(2, "Put");
+    assert_eq!(ordered["ConditionExpression"], "attribute_not_exists(p) OR o < :order");
+    assert_eq!(ordered["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
+    assert_eq!(condition(4, "Put")["ConditionExpression"], Value::Null);
+    assert_eq!(token(&sent).len(), 32);
+}
+
+#[tokio::test]
+async fn several_operations_of_a_partition_are_a_transaction() {
+    let service = Service::new([Reply::Answer(json!({}))]);
+    let ops = vec![insert("0"), insert("1")];
+    let outcome = service.storage().write_if("p".into(), ops, service.soon()).await;
+    assert_eq!(outcome.unwrap(), Outcome::Applied);
+    assert_eq!(service.operations(), ["TransactWriteItems"]);
+}
+
+#[tokio::test]
+async fn failed_conditions_are_told_in_order() {
+    let reasons = [
+        condition_failed("there", None),
+        condition_failed("other", None),
+        // A superseded row or a busy one changes nothing about it.
+        condition_failed("newer", Some("9")),
+        because("TransactionConflict"),
+        because("None"),
+    ];
+    let service = Service::new([cancelled(reasons)]);
+    let conflicts = vec![
+        Conflict { op: 0, there: Some("there".into()) },
+        Conflict { op: 1, there: Some("other".into()) },
+    ];
+    assert_eq!(write(&service, batch()).await.unwrap(), Outcome::NotApplied(conflicts));
+}
+
+#[tokio::test]
+async fn an_expired_row_in_the_way_is_told_as_absent() {
+    let service = Service::new([]);
+    let now = service.time.clock().wall().as_millis();
+    let mut expired = condition_failed("old", None);
+    expired["Item"]["x"] = json!({ "N": now.to_string() });
+    let none = || because("None");
+    service.will(cancelled([none(), expired, none(), none(), none()]));
+    let conflicts = vec![Conflict { op: 1, there: None }];
+    assert_eq!(write(&service, batch()).await.unwrap(), Outcome::NotApplied(conflicts));
+}
+
+#[tokio::test]
+async fn superseded_rows_are_left_out_of_the_next_attempt() {
+    let none = || because("None");
+    let newer = || condition_failed("newer", Some("9"));
+    let service = Service::new([
+        cancelled([none(), none(), none(), newer(), none()]),
+        cancelled([none(), none(), newer(), none()]),
+        Reply::Answer(json!({})),
+    ]);
+    let start = service.time.clock().now();
+    assert_eq!(write(&service, batch()).await.unwrap(), Outcome::Applied);
+    assert_eq!(service.time.clock().now(), start, "there is nothing to wait for");
+    let sent = service.sent();
+    assert_eq!(rows(&sent[0]), ["0", "1", "2", "3", "4"].map(columns));
+    assert_eq!(rows(&sent[1]), ["0", "1", "2", "4"].map(columns));
+    assert_eq!(rows(&sent[2]), ["0", "1", "4"].map(columns));
+    assert!(token(&sent[0]) != token(&sent[1]) && token(&sent[1]) != token(&sent[2]));
+}
+
+#[tokio::test]
+async fn when_every_row_is_superseded_nothing_is_left_to_send() {
+    let newer = condition_failed("newer", Some("9"));
+    let service = Service::new([cancelled([newer.clone(), newer])]);
+    let batch = AtomicBatch { ordered: vec![ordered("0"), ordered("1")], ..AtomicBatch::default() };
+    assert_eq!(write(&service, batch).await.unwrap(), Outcome::Applied);
+    assert_eq!(service.sent().len(), 1);
+}
+
+#[tokio::test]
+async fn an_equal_order_with_another_value_is_invalid() {
+    let none = || because("None");
+    let equal = condition_failed("another", Some("5"));
+    let service = Service::new([cancelled([none(), none(), equal, none(), none()])]);
+    assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_transaction_in_the_way_of_another_is_tried_again_with_a_new_token() {
+    for code in ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"] {
+        let none = || because("None");
+        let service = Service::new([
+            cancelled([
+                none(),
+                because(code),
+                condition_failed("newer", Some("9")),
+                none(),
+                none(),
+            ]),
+            Reply::Answer(json!({})),
+        ]);
+        let start = service.time.clock().now();
+        assert_eq!(write(&service, batch()).await.unwrap(), Outcome::Applied, "{code}");
+        assert!(service.time.clock().now() > start, "it did not wait");
+        let sent = service.sent();
+        assert_eq!(rows(&sent[0]), rows(&sent[1]));
+        assert_ne!(token(&sent[0]), token(&sent[1]));
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_that_lasts_is_unavailable() {
+    let reasons = [because("TransactionConflict"), because("None")];
+    let service = Service::new(vec![cancelled(reasons); 100]);
+    let batch = AtomicBatch { puts: vec![put("0"), put("1")], ..AtomicBatch::default() };
+    assert_eq!(write(&service, batch).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_row_that_can_never_be_written_is_invalid() {
+    let none = || because("None");
+    let reasons = [none(), none(), none(), none(), because("ValidationError")];
+    let service = Service::new([cancelled(reasons)]);
+    assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_cancellation_without_reasons_is_definite() {
+    let service = Service::new([cancelled([])]);
+    assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_transaction_without_a_definite_answer_is_never_sent_again() {
+    let twice = refused("TransactionInProgressException");
+    for reply in [broken(), Reply::Lost, Reply::Never, twice] {
+        let service = Service::new([reply.clone()]);
+        let error = write(&service, batch()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{reply:?}");
+        assert_eq!(service.sent().len(), 1);
+    }
+}

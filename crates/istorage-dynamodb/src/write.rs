@@ -1,0 +1,199 @@
+//! Plain and ordered writes, and conditional writes of one row.
+//!
+//! Invariant: a write is sent again only after a definite answer that it did nothing.
+
+use std::error::Error as StdError;
+
+use aws_sdk_dynamodb::{
+    error::{ProvideErrorMetadata, SdkError},
+    operation::{delete_item::DeleteItemError, put_item::PutItemError},
+    types::{PutRequest, ReturnValuesOnConditionCheckFailure, WriteRequest},
+};
+use bytes::Bytes;
+use clock::Instant;
+use futures::{TryStreamExt, stream};
+use istorage::{Conditional, Conflict, Error, OrderedPut, Outcome, Put};
+
+use crate::{
+    errors::Failure,
+    layout::{self, Expression, Item, Stored},
+    read::SIDE_BY_SIDE,
+    table::Table,
+};
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The most rows that DynamoDB takes in one batch. With the largest items they stay below its 16 MB.
+const ROWS_MAX: usize = 25;
+
+/// Why a request with a condition did nothing, or may have.
+enum Refusal {
+    /// The condition did not hold. With the item that was there.
+    Condition(Option<Item>),
+    Failure(Failure),
+}
+
+impl Table {
+    pub(crate) async fn put_batch(&self, rows: &[Put], deadline: Instant) -> Result<()> {
+        if let [put] = rows {
+            return self.put_one(put, deadline).await;
+        }
+        stream::iter(rows.chunks(ROWS_MAX).map(Ok))
+            .try_for_each_concurrent(SIDE_BY_SIDE, |rows| self.put_chunk(rows, deadline))
+            .await
+    }
+
+    async fn put_one(&self, put: &Put, deadline: Instant) -> Result<()> {
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let item = layout::item(&put.key.pkey, &put.key.ccols, &put.value);
+            let request = self.connection.send(|client| {
+                client.put_item().table_name(&*self.name).set_item(Some(item)).send()
+            });
+            let Err(error) = request.await else { return Ok(()) };
+            backoff.again(Failure::of(error)).await?;
+        }
+    }
+
+    async fn put_chunk(&self, rows: &[Put], deadline: Instant) -> Result<()> {
+        let mut left = rows.iter().map(put_request).collect::<Result<Vec<_>>>()?;
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let request = self.connection.send(|client| {
+                client.batch_write_item().request_items(&*self.name, left.clone()).send()
+            });
+            let failure = match request.await {
+                Ok(answer) => {
+                    let unprocessed = answer.unprocessed_items.into_iter().flatten();
+                    left = unprocessed.flat_map(|(_, rows)| rows).collect();
+                    if left.is_empty() {
+                        return Ok(());
+                    }
+                    Failure::unfinished("not all rows were written")
+                }
+                Err(error) => Failure::of(error),
+            };
+            backoff.again(failure).await?;
+        }
+    }
+
+    /// Each row goes by itself.
+    pub(crate) async fn put_ordered(&self, rows: &[OrderedPut], deadline: Instant) -> Result<()> {
+        stream::iter(rows.iter().map(Ok))
+            .try_for_each_concurrent(SIDE_BY_SIDE, |put| self.put_one_ordered(put, deadline))
+            .await
+    }
+
+    async fn put_one_ordered(&self, put: &OrderedPut, deadline: Instant) -> Result<()> {
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let item = layout::ordered_item(put, self.connection.clock().wall());
+            match self.put_if(item, layout::order_condition(put.order)).await {
+                Ok(()) => return Ok(()),
+                Err(Refusal::Condition(there)) => return check_superseded(put, there),
+                Err(Refusal::Failure(failure)) => backoff.again(failure).await?,
+            }
+        }
+    }
+
+    /// A conditional write of one row.
+    pub(crate) async fn write_one_if(
+        &self,
+        pkey: &Bytes,
+        op: &Conditional,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let now = self.connection.clock().wall();
+            let condition = layout::condition(op, now);
+            let answer = match layout::written_item(pkey, op, now) {
+                Some(item) => self.put_if(item, condition).await,
+                None => self.delete_if(layout::key(pkey, op.ccols()), condition).await,
+            };
+            match answer {
+                Ok(()) => return Ok(Outcome::Applied),
+                Err(Refusal::Condition(item)) => {
+                    let there = layout::live_value(item, now)?;
+                    return Ok(Outcome::NotApplied(vec![Conflict { op: 0, there }]));
+                }
+                Err(Refusal::Failure(failure)) => backoff.again(failure).await?,
+            }
+        }
+    }
+
+    async fn put_if(&self, item: Item, condition: Expression) -> Result<(), Refusal> {
+        let request = self.connection.send(|client| {
+            client
+                .put_item()
+                .table_name(&*self.name)
+                .set_item(Some(item))
+                .condition_expression(condition.text)
+                .set_expression_attribute_values(Some(condition.values))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld,
+                )
+                .send()
+        });
+        let item_there = |error: &PutItemError| match error {
+            PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
+            _ => None,
+        };
+        request.await.map(drop).map_err(|error| refusal(error, item_there))
+    }
+
+    async fn delete_if(&self, key: Item, condition: Expression) -> Result<(), Refusal> {
+        let request = self.connection.send(|client| {
+            client
+                .delete_item()
+                .table_name(&*self.name)
+                .set_key(Some(key))
+                .condition_expression(condition.text)
+                .set_expression_attribute_values(Some(condition.values))
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld,
+                )
+                .send()
+        });
+        let item_there = |error: &DeleteItemError| match error {
+            DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
+            _ => None,
+        };
+        request.await.map(drop).map_err(|error| refusal(error, item_there))
+    }
+}
+
+/// What an error means for a request with a condition; `item_there` gives the item of a condition that did not hold.
+fn refusal<E>(error: SdkError<E>, item_there: impl FnOnce(&E) -> Option<Option<Item>>) -> Refusal
+where
+    E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
+{
+    match error.as_service_error().and_then(item_there) {
+        Some(item) => Refusal::Condition(item),
+        None => Refusal::Failure(Failure::of(error)),
+    }
+}
+
+/// An ordered write did nothing because of what was there, which is a success if that has a higher order.
+pub(crate) fn check_superseded(put: &OrderedPut, there: Option<Item>) -> Result<()> {
+    let Some(mut item) = there else { return Ok(()) };
+    let there = Stored::read(&mut item)?;
+    match there.order {
+        None => Err(Error::invalid(format!("{:?} was not written with an order", put.key))),
+        Some(order) if order == put.order.get() && there.value != put.value => Err(Error::invalid(
+            format!("{:?} was written with order {order} and another value", put.key),
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+fn put_request(put: &Put) -> Result<WriteRequest> {
+    let item = layout::item(&put.key.pkey, &put.key.ccols, &put.value);
+    let request = PutRequest::builder().set_item(Some(item)).build();
+    let request =
+        request.map_err(|error| Error::invalid("a write is incomplete").because(error))?;
+    Ok(WriteRequest::builder().put_request(request).build())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+use std::time::Duration;
+
+use istorage::{AppStorageExt, Conflict, ErrorKind, Key, Order, OrderedPut, Outcome, Put};
+use serde_json::{Value, json};
+
+use crate::testing::{Reply, Service, binary, broken, columns, condition_failed, done, refused};
+
+fn key() -> Key {
+    Key::new("p", "c")
+}
+
+fn puts(count: usize) -> Vec<Put> {
+    let put = |n| Put { key: Key::new("p", format!("{n:03}")), value: "v".into() };
+    (0..count).map(put).collect()
+}
+
+fn ordered(order: u64, value: &'static str) -> OrderedPut {
+    let order = Order::new(order).unwrap();
+    OrderedPut { key: key(), value: value.into(), order, ttl: None }
+}
+
+/// An item as the service shows it.
+fn item(value: &str, more: Value) -> Value {
+    let mut item = json!({ "p": binary(b"p"), "c": columns("c"), "v": binary(value.as_bytes()) });
+    item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    item
+}
+
+fn now_millis(service: &Service) -> u64 {
+    service.time.clock().wall().as_millis()
+}
+
+#[tokio::test]
+async fn a_put_has_no_condition() {
+    let service = Service::new([done()]);
+    service.storage().put(key(), "v".into(), service.soon()).await.unwrap();
+    let sent = service.only_request();
+    assert_eq!(sent.operation, "PutItem");
+    assert_eq!(sent.body, json!({ "TableName": "pre.test", "Item": item("v", json!({})) }));
+}
+
+#[tokio::test]
+async fn a_batch_is_split() {
+    let service = Service::new([done(), done(), done()]);
+    service.storage().put_batch(puts(60), service.soon()).await.unwrap();
+    let rows = |sent: &Value| sent["RequestItems"]["pre.test"].as_array().unwrap().len();
+    let sizes: Vec<_> = service.sent().iter().map(|sent| rows(&sent.body)).collect();
+    assert_eq!(sizes, [25, 25, 10]);
+    assert_eq!(service.operations(), ["BatchWriteItem"; 3]);
+}
+
+#[tokio::test]
+async fn unprocessed_rows_are_sent_again_after_a_pause() {
+    let unprocessed = |service: &Service, from: usize| {
+        let sent = &service.sent()[0].body["RequestItems"]["pre.test"];
+        Reply::Answer(json!({
+            "UnprocessedItems": { "pre.test": sent.as_array().unwrap()[from..].to_vec() }
+        }))
+    };
+    // What is unprocessed is taken from the request of a first run.
+    let model = Service::new([done()]);
+    model.storage().put_batch(puts(10), model.soon()).await.unwrap();
+    let service = Service::new([
+        unprocessed(&model, 4),
+        refused("ProvisionedThroughputExceededException"),
+        unprocessed(&model, 9),
+        done(),
+    ]);
+    let start = service.time.clock().now();
+    let storage = service.storage();
+    service.patiently(storage.put_batch(puts(10), service.soon())).await.unwrap();
+    let rows = |n: usize| service.sent()[n].body["RequestItems"]["pre.test"].clone();
+    let all = model.sent()[0].body["RequestItems"]["pre.test"].as_array().unwrap().clone();
+    assert_eq!(rows(1), json!(all[4..]));
+    assert_eq!(rows(2), json!(all[4..]));
+    assert_eq!(rows(3), json!(all[9..]));
+    let waited = service.time.clock().now() - start;
+    assert!((70..150).contains(&waited.as_millis()), "{waited:?}");
+}
+
+#[tokio::test]
+async fn unprocessed_rows_are_given_up_at_the_deadline() {
+    let left = json!([{ "PutRequest": { "Item": item("v", json!({})) } }]);
+    let reply = Reply::Answer(json!({ "UnprocessedItems": { "pre.test": left } }));
+    let service = Service::new(vec![reply; 100]);
+    let (storage, deadline) = (service.storage(), service.soon());
+    let error = service.patiently(storage.put_batch(puts(2), deadline)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(service.time.clock().now() < deadline, "it waited for nothing");
+    assert!((10..30).contains(&service.sent().len()), "{}", service.sent().len());
+}
+
+#[tokio::test]
+async fn an_insert_carries_its_condition_and_its_expiry() {
+    let service = Service::new([done()]);
+    let ttl = Some(Duration::from_secs(5));
+    let outcome =
+        service.storage().insert_if_not_exists(key(), "v".into(), ttl, service.soon()).await;
+    assert_eq!(outcome.unwrap(), Outcome::Applied);
+    let (now, sent) = (now_millis(&service), service.only_request());
+    assert_eq!(sent.operation, "PutItem");
+    let expiry = json!({
+        "x": { "N": (now + 5_000).to_string() },
+        "t": { "N": ((now + 5_000) / 1_000 + 1 + 24 * 3600).to_string() }
+    });
+    assert_eq!(
+        sent.body,
+        json!({
+            "TableName": "pre.test",
+            "Item": item("v", expiry),
+            "ConditionExpression": "attribute_not_exists(p) OR x <= :now",
+            "ExpressionAttributeValues": { ":now": { "N": now.to_string() } },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD"
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_swap_and_a_delete_compare_the_living_row() {
+    let service = Service::new([done(), done()]);
+    let (storage, soon) = (service.storage(), service.soon());
+    let swap = storage.compare_and_swap(key(), "old".into(), "new".into(), None, soon).await;
+    assert_eq!(swap.unwrap(), Outcome::Applied);
+    let delete = storage.compare_and_delete(key(), "old".into(), soon).await;
+    assert_eq!(delete.unwrap(), Outcome::Applied);
+    assert_eq!(service.operations(), ["PutItem", "DeleteItem"]);
+    let [swap, delete] = [&service.sent()[0].body, &service.sent()[1].body];
+    assert_eq!(swap["Item"], item("new", json!({})));
+    assert_eq!(delete["Key"], json!({ "p": binary(b"p"), "c": columns("c") }));
+    for body in [swap, delete] {
+        let condition = "v = :old AND (attribute_not_exists(x) OR x > :now)";
+        assert_eq!(body["ConditionExpression"], condition);
+        assert_eq!(body["ExpressionAttributeValues"][":old"], binary(b"old"));
+        assert_eq!(body["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_shows_the_living_row() {
+    let service = Service::new([]);
+    let (now, storage) = (now_millis(&service), service.storage());
+    let lives_until = |moment: u64| json!({ "x": { "N": moment.to_string() } });
+    for (there, expected) in [
+        (Some(item("other", json!({}))), Some("other".into())),
+        (Some(item("other", lives_until(now + 1))), Some("other".into())),
+        (Some(item("old", lives_until(now))), None),
+        (None, None),
+    ] {
+        service.will(condition_failed(there));
+        let soon = service.soon();
+        let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
+        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, there: expected }]));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_condition_is_tried_again_with_a_new_reading_of_the_time() {
+    for code in ["ThrottlingException", "TransactionConflictException", "RequestLimitExceeded"] {
+        let service = Service::new([refused(code), refused(code), done()]);
+        let storage = service.storage();
+        let insert = storage.insert_if_not_exists(key(), "v".into(), None, service.soon());
+        assert_eq!(service.patiently(insert).await.unwrap(), Outcome::Applied);
+        let now = |n: usize| {
+            let body = &service.sent()[n].body;
+            body["ExpressionAttributeValues"][":now"]["N"].as_str().unwrap().to_owned()
+        };
+        assert!(now(0) < now(1) && now(1) < now(2));
+    }
+}
+
+#[tokio::test]
+async fn a_write_without_a_definite_answer_is_never_sent_again() {
+    for reply in [broken(), Reply::Lost, Reply::Raw(200, "{\"Attr".to_owned()), Reply::Never] {
+        for write in 0..4 {
+            let service = Service::new([reply.clone()]);
+            let (storage, soon) = (service.storage(), service.soon());
+            let call = async {
+                match write {
+                    0 => storage.put(key(), "v".into(), soon).await,
+                    1 => storage.put_batch(puts(2), soon).await,
+                    2 => {
+                        storage.insert_if_not_exists(key(), "v".into(), None, soon).await.map(drop)
+                    }
+                    _ => storage.put_ordered(vec![ordered(1, "v")], soon).await,
+                }
+            };
+            let error = service.patiently(call).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{reply:?} {write}");
+            assert_eq!(service.sent().len(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_ordered_put_carries_its_order() {
+    let service = Service::new([done()]);
+    service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await.unwrap();
+    let sent = service.only_request();
+    assert_eq!(sent.operation, "PutItem");
+    assert_eq!(sent.body["Item"], item("v", json!({ "o": { "N": "7" } })));
+    assert_eq!(sent.body["ConditionExpression"], "attribute_not_exists(p) OR o < :order");
+    assert_eq!(sent.body["ExpressionAttributeValues"], json!({ ":order": { "N": "7" } }));
+    assert_eq!(sent.body["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
+}
+
+#[tokio::test]
+async fn a_superseded_put_is_a_success() {
+    let there = |value, order: &str| Some(item(value, json!({ "o": { "N": order } })));
+    for (there, expected) in [
+        (there("other", "8"), Ok(())),
+        (there("v", "7"), Ok(())),
+        (there("other", "7"), Err(ErrorKind::Invalid)),
+        (Some(item("plain", json!({}))), Err(ErrorKind::Invalid)),
+    ] {
+        let service = Service::new([condition_failed(there)]);
+        let answer = service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await;
+        assert_eq!(answer.map_err(|error| error.kind()), expected);
+    }
+}
