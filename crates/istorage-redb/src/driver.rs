@@ -1,0 +1,110 @@
+//! The driver: keyspaces in one file.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use clock::{Clock, Instant};
+use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
+
+use crate::{
+    Config, engine::Engine, file::OpenDatabase, layout::Keyspace, read::ReadJob,
+    storage::RedbStorage, write::WriteJob,
+};
+
+/// Keyspaces in one redb file, for one node.
+///
+/// # Durability
+/// Every acknowledged write is on the disk. A process that is killed loses nothing acknowledged, and the file opens at
+/// once afterwards, whatever its size. A commit that fails is an unknown outcome for all writes in it; the file is then
+/// closed and opened again, and until that succeeds every call is `Unavailable`.
+///
+/// # Atomicity
+/// Every call is one transaction: also a batch of puts is written whole or not at all. All other writes wait for it, so
+/// write a million rows in batches of some thousands.
+///
+/// # Expiry
+/// Judged by a time that never goes back: the calendar's when the file is opened, or the highest that the file has seen
+/// if that is later, and from then on the monotonic clock's. While a calendar that was set back is behind that time, a
+/// closed file counts no time. Expired rows are absent at once, and are removed from the file by later writes.
+///
+/// # Dropping
+/// When the driver and all its storages are dropped without [`close`](StorageDriver::close), what was sent is still
+/// written, and then the threads end and the file is given back, all in the background.
+#[derive(Debug)]
+pub struct RedbDriver {
+    engine: Arc<Engine>,
+}
+
+impl RedbDriver {
+    /// Opens the file, and makes it if it does not exist.
+    ///
+    /// # Errors
+    /// `Unavailable` if another process has the file open, or the disk fails. `Invalid` if the path cannot be used.
+    /// `Corrupt` if the file is not a redb file, not one of this driver's, or of a format that this version does not
+    /// know; it is not changed then. (Only a foreign redb file that crashed is repaired by redb before it is recognised.)
+    pub async fn open(config: Config, clock: Clock) -> Result<RedbDriver> {
+        RedbDriver::open_with(config, clock, Arc::new(|builder, file| builder.create_file(file)))
+            .await
+    }
+
+    /// Opens the file through a disk that a test gives.
+    pub(crate) async fn open_with(
+        config: Config,
+        clock: Clock,
+        open: OpenDatabase,
+    ) -> Result<RedbDriver> {
+        let engine = Arc::new(Engine::start(config, clock, open).await?);
+        Ok(RedbDriver { engine })
+    }
+
+    async fn within<T>(
+        &self,
+        deadline: Instant,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let clock = self.engine.clock();
+        let late = || Error::unavailable("the storage did not answer before the deadline");
+        if clock.now() >= deadline {
+            return Err(late());
+        }
+        clock.timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+#[async_trait]
+impl StorageDriver for RedbDriver {
+    fn name(&self) -> &'static str {
+        "redb"
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
+        let created = self.engine.ask_writer(|reply| WriteJob::Create { keyspace, reply });
+        self.within(deadline, created).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
+        let asked = Arc::clone(&keyspace);
+        let exists = self.engine.ask_reader(|reply| ReadJob::Exists { keyspace: asked, reply });
+        if !self.within(deadline, exists).await? {
+            return Ok(None);
+        }
+        let storage = Arc::new(RedbStorage::new(Arc::clone(&self.engine), keyspace));
+        Ok(Some(Arc::new(Guarded::new(storage, self.engine.clock().clone()))))
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
+        let dropped = self.engine.ask_writer(|reply| WriteJob::Drop { keyspace, reply });
+        self.within(deadline, dropped).await
+    }
+
+    async fn close(&self) {
+        self.engine.close().await;
+    }
+}

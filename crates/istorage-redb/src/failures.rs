@@ -1,0 +1,478 @@
+//! Tests on a disk that fails, fills up or stands still when they say so.
+
+use std::{
+    fs::File,
+    io,
+    ops::Bound,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::{Clock, Instant, ManualClock};
+use futures::{FutureExt, StreamExt, future::join_all};
+use istorage::{
+    AppStorageExt, AtomicBatch, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order,
+    OrderedPut, Outcome, Put, Result, SharedStorage, StorageDriver,
+};
+use redb::{BackendError, StorageBackend, backends::FileBackend};
+
+use crate::{Config, RedbDriver};
+
+/// What the disk does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Disk {
+    #[default]
+    Works,
+    /// What is written is not synced.
+    FailsToSync,
+    Full,
+    /// Nothing works, opening included.
+    Gone,
+    /// A sync waits until the disk does something else.
+    StandsStill,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    disk: Disk,
+    syncs: usize,
+    waiting: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Switch(Arc<(Mutex<State>, Condvar)>);
+
+impl Switch {
+    fn set(&self, disk: Disk) {
+        self.0.0.lock().unwrap().disk = disk;
+        self.0.1.notify_all();
+    }
+
+    fn fail_if(&self, bad: &[(Disk, io::ErrorKind)]) -> io::Result<()> {
+        let disk = self.0.0.lock().unwrap().disk;
+        match bad.iter().find(|(when, _)| *when == disk) {
+            Some((_, kind)) => Err((*kind).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn before_sync(&self) {
+        let mut state = self.0.0.lock().unwrap();
+        state.syncs += 1;
+        state.waiting += 1;
+        self.0.1.notify_all();
+        let mut state =
+            self.0.1.wait_while(state, |state| state.disk == Disk::StandsStill).unwrap();
+        state.waiting -= 1;
+    }
+
+    /// Waits until a commit stands still.
+    fn wait_for_sync(&self) {
+        let state = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_while(state, |state| state.waiting == 0).unwrap());
+    }
+
+    fn syncs(&self) -> usize {
+        self.0.0.lock().unwrap().syncs
+    }
+}
+
+#[derive(Debug)]
+struct FailingDisk {
+    file: FileBackend,
+    switch: Switch,
+}
+
+const GONE: (Disk, io::ErrorKind) = (Disk::Gone, io::ErrorKind::NotConnected);
+
+impl StorageBackend for FailingDisk {
+    fn len(&self) -> io::Result<u64> {
+        self.switch.fail_if(&[GONE])?;
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.switch.fail_if(&[GONE])?;
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.switch.fail_if(&[GONE, (Disk::Full, io::ErrorKind::StorageFull)])?;
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.switch.before_sync();
+        self.switch.fail_if(&[GONE, (Disk::FailsToSync, io::ErrorKind::Other)])?;
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        // A full disk still takes what overwrites the first page.
+        if offset > 0 {
+            self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
+        }
+        self.switch.fail_if(&[GONE])?;
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+
+    fn try_lock_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> std::result::Result<bool, BackendError> {
+        self.file.try_lock_range(start, end)
+    }
+
+    fn unlock_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> std::result::Result<(), BackendError> {
+        self.file.unlock_range(start, end)
+    }
+}
+
+struct Node {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    switch: Switch,
+    clock: ManualClock,
+    driver: RedbDriver,
+    storage: SharedStorage,
+}
+
+impl Node {
+    async fn start() -> Node {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.redb");
+        let (switch, clock) = (Switch::default(), ManualClock::new(0));
+        let behind = switch.clone();
+        let open = Arc::new(move |builder: &redb::Builder, file: File| {
+            let file = FileBackend::new(file)?;
+            builder.create_with_backend(FailingDisk { file, switch: behind.clone() })
+        });
+        let driver = RedbDriver::open_with(Config::new(&path), clock.clock(), open).await.unwrap();
+        let name = KeyspaceName::new("tests").unwrap();
+        driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+        let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
+        Node { _folder: folder, path, switch, clock, driver, storage }
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.clock().now()
+    }
+
+    async fn put(&self, row: &'static str, value: &'static str) -> Result<()> {
+        self.storage.put(key(row), Bytes::from(value), Instant::FAR_FUTURE).await
+    }
+
+    async fn get(&self, row: &'static str) -> Result<Option<Bytes>> {
+        self.storage.get(&key(row), Consistency::Plain, Instant::FAR_FUTURE).await
+    }
+
+    async fn insert(&self, row: &'static str, value: &'static str) -> Result<Outcome> {
+        self.storage
+            .insert_if_not_exists(key(row), Bytes::from(value), None, Instant::FAR_FUTURE)
+            .await
+    }
+
+    /// Runs `calls` so that they wait together while a commit stands still, and then go on as one group.
+    async fn as_one_group<T>(&self, calls: Vec<impl Future<Output = T>>) -> Vec<T> {
+        self.switch.set(Disk::StandsStill);
+        let mut first = Box::pin(self.put("the commit that stands still", ""));
+        assert!((&mut first).now_or_never().is_none());
+        self.switch.wait_for_sync();
+        let mut calls: Vec<_> = calls.into_iter().map(Box::pin).collect();
+        for call in &mut calls {
+            // The first poll sends the request.
+            assert!(call.now_or_never().is_none());
+        }
+        self.switch.set(Disk::Works);
+        first.await.unwrap();
+        join_all(calls).await
+    }
+}
+
+fn key(row: &'static str) -> Key {
+    Key::new("p", row)
+}
+
+#[tokio::test]
+async fn what_waits_shares_one_commit() {
+    let node = Node::start().await;
+    let before = node.switch.syncs();
+    node.put("alone", "1").await.unwrap();
+    let one_commit = node.switch.syncs() - before;
+    let rows = ["a", "b", "c", "d", "e", "f"];
+    let before = node.switch.syncs();
+    let answers = node.as_one_group(rows.iter().map(|row| node.put(row, "1")).collect()).await;
+    assert!(answers.into_iter().all(|answer| answer.is_ok()));
+    assert_eq!(
+        node.switch.syncs() - before,
+        2 * one_commit,
+        "one that stood still, one for the six"
+    );
+}
+
+#[tokio::test]
+async fn a_failed_condition_harms_nobody_else_in_the_group() {
+    let node = Node::start().await;
+    assert!(node.insert("taken", "1").await.unwrap().is_applied());
+    let insert = |rows: &[&'static str]| {
+        let insert = |row: &&'static str| Conditional::Insert {
+            ccols: Bytes::from(*row),
+            value: Bytes::from("2"),
+            ttl: None,
+        };
+        node.storage.write_if(
+            Bytes::from("p"),
+            rows.iter().map(insert).collect(),
+            Instant::FAR_FUTURE,
+        )
+    };
+    let calls = vec![insert(&["a"]), insert(&["b", "taken"]), insert(&["c"]), insert(&["a", "d"])];
+    let outcomes = node.as_one_group(calls).await;
+    let applied: Vec<bool> =
+        outcomes.iter().map(|outcome| outcome.as_ref().unwrap().is_applied()).collect();
+    assert_eq!(
+        applied,
+        [true, false, true, false],
+        "the last one must see what the first one wrote"
+    );
+    for (row, there) in [("a", true), ("b", false), ("c", true), ("d", false)] {
+        assert_eq!(node.get(row).await.unwrap().is_some(), there, "row {row}");
+    }
+}
+
+#[tokio::test]
+async fn a_mixture_harms_nobody_else_in_the_group() {
+    let node = Node::start().await;
+    assert!(node.insert("conditional", "1").await.unwrap().is_applied());
+    let put = |rows: &[&'static str]| {
+        let put = |row: &&'static str| Put { key: key(row), value: Bytes::from("2") };
+        node.storage.put_batch(rows.iter().map(put).collect(), Instant::FAR_FUTURE)
+    };
+    let answers =
+        node.as_one_group(vec![put(&["a"]), put(&["b", "conditional", "c"]), put(&["d"])]).await;
+    assert!(answers[0].is_ok() && answers[2].is_ok());
+    assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::Invalid);
+    for (row, value) in
+        [("a", Some("2")), ("b", None), ("conditional", Some("1")), ("c", None), ("d", Some("2"))]
+    {
+        assert_eq!(node.get(row).await.unwrap(), value.map(Bytes::from), "row {row}");
+    }
+}
+
+#[tokio::test]
+async fn every_mixture_of_kinds_is_refused_and_writes_nothing() {
+    let node = Node::start().await;
+    let ordered = |row, order, value: &'static str| OrderedPut {
+        key: key(row),
+        value: Bytes::from(value),
+        order: Order::new(order).unwrap(),
+        ttl: None,
+    };
+    node.put("plain", "1").await.unwrap();
+    assert!(node.insert("conditional", "1").await.unwrap().is_applied());
+    node.storage.put_ordered(vec![ordered("ordered", 5, "1")], Instant::FAR_FUTURE).await.unwrap();
+
+    let orders = |row, order, value| {
+        let rows = vec![ordered("fresh", 1, "x"), ordered(row, order, value)];
+        node.storage
+            .put_ordered(rows, Instant::FAR_FUTURE)
+            .map(|answer| answer.map(|()| Outcome::Applied))
+    };
+    let atomic = |row| {
+        let batch = AtomicBatch {
+            puts: vec![Put { key: key("fresh"), value: Bytes::from("x") }],
+            conditionals: vec![(
+                Bytes::from("p"),
+                Conditional::Insert { ccols: Bytes::from(row), value: Bytes::new(), ttl: None },
+            )],
+            ordered: vec![],
+        };
+        node.storage.write_atomic(batch, Instant::FAR_FUTURE)
+    };
+    let refused = vec![
+        node.put("conditional", "2").await.map(|()| Outcome::Applied),
+        node.put("ordered", "2").await.map(|()| Outcome::Applied),
+        node.insert("plain", "2").await,
+        node.insert("ordered", "2").await,
+        orders("plain", 9, "2").await,
+        orders("conditional", 9, "2").await,
+        orders("ordered", 5, "equal order, other bytes").await,
+        atomic("plain").await,
+        atomic("ordered").await,
+    ];
+    for (at, answer) in refused.into_iter().enumerate() {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Invalid, "call {at}");
+    }
+    for row in ["plain", "conditional", "ordered"] {
+        assert_eq!(node.get(row).await.unwrap(), Some(Bytes::from("1")));
+    }
+    assert_eq!(node.get("fresh").await.unwrap(), None);
+    // The same bytes with the same order are a success: the caller sent them again.
+    node.storage.put_ordered(vec![ordered("ordered", 5, "1")], Instant::FAR_FUTURE).await.unwrap();
+}
+
+#[tokio::test]
+async fn reads_do_not_wait_for_a_commit_and_do_not_see_it_early() {
+    let node = Node::start().await;
+    node.put("a", "old").await.unwrap();
+    node.switch.set(Disk::StandsStill);
+    let mut put = Box::pin(node.put("a", "new"));
+    assert!((&mut put).now_or_never().is_none());
+    node.switch.wait_for_sync();
+    assert_eq!(node.get("a").await.unwrap(), Some(Bytes::from("old")));
+    let rows = node.storage.read(
+        Bytes::from("p"),
+        istorage::Range::all(),
+        Consistency::Plain,
+        Duration::MAX,
+    );
+    assert_eq!(rows.count().await, 1);
+    node.switch.set(Disk::Works);
+    put.await.unwrap();
+    assert_eq!(node.get("a").await.unwrap(), Some(Bytes::from("new")));
+}
+
+#[tokio::test]
+async fn a_failed_commit_is_unknown_for_the_whole_group_and_the_file_works_again() {
+    let node = Node::start().await;
+    node.put("acknowledged", "1").await.unwrap();
+    for round in 0..5 {
+        node.switch.set(Disk::FailsToSync);
+        let (one, two) = tokio::join!(node.insert("a", "1"), node.put("b", "1"));
+        for answer in [one.map(drop), two] {
+            let error = answer.unwrap_err();
+            let unknown = error.kind() == ErrorKind::OutcomeUnknown;
+            // The second one may have come when the file was being opened, which failed too.
+            assert!(unknown || error.kind() == ErrorKind::Unavailable, "round {round}: {error:?}");
+        }
+        node.switch.set(Disk::Works);
+        node.put("c", "1").await.unwrap();
+        assert_eq!(node.get("acknowledged").await.unwrap(), Some(Bytes::from("1")));
+    }
+    // What was unknown is settled by sending it again.
+    let there = node.get("a").await.unwrap().is_some();
+    assert_eq!(node.insert("a", "2").await.unwrap().is_applied(), !there);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named_and_is_no_harm_when_there_is_space_again() {
+    let node = Node::start().await;
+    node.put("before", "1").await.unwrap();
+    node.switch.set(Disk::Full);
+    for _ in 0..3 {
+        let error = node.put("during", "1").await.unwrap_err();
+        assert!(error.to_string().contains("the disk is full"), "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+        assert_eq!(
+            node.get("before").await.unwrap(),
+            Some(Bytes::from("1")),
+            "a full disk can be read"
+        );
+    }
+    node.switch.set(Disk::Works);
+    node.put("after", "1").await.unwrap();
+    assert_eq!(node.get("before").await.unwrap(), Some(Bytes::from("1")));
+    assert_eq!(node.get("after").await.unwrap(), Some(Bytes::from("1")));
+}
+
+#[tokio::test]
+async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
+    let node = Node::start().await;
+    node.put("a", "1").await.unwrap();
+    node.switch.set(Disk::Gone);
+    assert_eq!(node.put("a", "2").await.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    for _ in 0..3 {
+        assert_eq!(node.put("a", "2").await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(node.get("a").await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    node.switch.set(Disk::Works);
+    // Nobody writes: it is a read that lets the writer try again.
+    let mut answer = node.get("a").await;
+    for _ in 0..1_000 {
+        if answer.is_ok() {
+            break;
+        }
+        Clock::system().sleep(Duration::from_millis(5)).await;
+        answer = node.get("a").await;
+    }
+    assert_eq!(answer.unwrap(), Some(Bytes::from("1")));
+    node.put("a", "3").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_dropped_or_late_before_its_transaction_never_happens() {
+    let node = Node::start().await;
+    node.switch.set(Disk::StandsStill);
+    let mut first = Box::pin(node.put("first", "1"));
+    assert!((&mut first).now_or_never().is_none());
+    node.switch.wait_for_sync();
+
+    let mut dropped = Box::pin(node.put("dropped", "1"));
+    assert!((&mut dropped).now_or_never().is_none());
+    let deadline = node.now() + Duration::from_secs(5);
+    let mut late = Box::pin(node.storage.put(key("late"), Bytes::new(), deadline));
+    assert!((&mut late).now_or_never().is_none());
+    drop(dropped);
+    node.clock.advance(Duration::from_secs(5));
+    node.switch.set(Disk::Works);
+
+    first.await.unwrap();
+    let error = late.await.unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Unavailable),
+        "{error:?}"
+    );
+    node.put("last", "1").await.unwrap();
+    assert_eq!(node.get("dropped").await.unwrap(), None);
+    assert_eq!(node.get("late").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn closing_answers_what_waits_and_gives_the_file_back() {
+    let node = Node::start().await;
+    node.switch.set(Disk::StandsStill);
+    let mut calls: Vec<_> =
+        ["a", "b", "c", "d"].iter().map(|row| Box::pin(node.put(row, "1"))).collect();
+    for call in &mut calls {
+        assert!(call.now_or_never().is_none());
+    }
+    node.switch.wait_for_sync();
+    let mut close = Box::pin(node.driver.close());
+    assert!((&mut close).now_or_never().is_none(), "it waits for the writes");
+    assert_eq!(node.put("too late", "1").await.unwrap_err().kind(), ErrorKind::Closed);
+    node.switch.set(Disk::Works);
+    close.await;
+    for answer in join_all(calls).await {
+        answer.unwrap();
+    }
+    node.driver.close().await;
+    let name = KeyspaceName::new("tests").unwrap();
+    let closed = [
+        node.get("a").await.map(drop),
+        node.driver.create(&name, Instant::FAR_FUTURE).await,
+        node.driver.drop_keyspace(&name, Instant::FAR_FUTURE).await,
+        node.driver.open(&name, Instant::FAR_FUTURE).await.map(drop),
+    ];
+    for answer in closed {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Closed);
+    }
+
+    let again = RedbDriver::open(Config::new(&node.path), node.clock.clock()).await.unwrap();
+    let storage = again.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
+    for row in ["a", "b", "c", "d"] {
+        let there = storage.get(&key(row), Consistency::Plain, Instant::FAR_FUTURE).await.unwrap();
+        assert_eq!(there, Some(Bytes::from("1")));
+    }
+    again.close().await;
+}

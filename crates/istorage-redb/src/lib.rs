@@ -1,0 +1,24 @@
+//! The storage contract of VVM on [redb](https://docs.rs/redb): embedded, durable, for one node.
+//!
+//! One file holds all keyspaces. One thread owns all writes: it takes whatever waits, runs it in one transaction and
+//! answers when that is on the disk. A few threads read, each from a snapshot, so that a write never blocks a read.
+//! After a crash the file opens at once, however large it is. See [`RedbDriver`].
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod config;
+mod driver;
+mod engine;
+mod errors;
+#[cfg(test)]
+mod failures;
+mod file;
+mod group;
+mod layout;
+mod read;
+mod storage;
+mod time;
+mod write;
+
+pub use config::Config;
+pub use driver::RedbDriver;

@@ -1,0 +1,143 @@
+//! A keyspace behind the contract.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Instant;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use istorage::{
+    AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
+    ExpiringRow, ExpiringRowStream, Expiry, ExpiryJudge, Key, OrderedPut, Outcome, Put, Range,
+    Result, Row, RowLimits, RowStream, ServerTime,
+};
+
+use crate::{
+    engine::Engine,
+    layout::{Keyspace, row_key},
+    read::ReadJob,
+};
+
+const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
+
+const CAPABILITIES: Capabilities = Capabilities {
+    row: RowLimits { pkey: 65_535, ccols: 65_535, value: 16 << 20 },
+    conditional: BATCH,
+    atomic: Some(BATCH),
+    ordered: Some(BATCH),
+    expiry: Expiry { judge: ExpiryJudge::Storage, resolution: Duration::from_millis(1) },
+    // What its caller gave up before its transaction began never lands: only a slow commit is late.
+    late_write: Duration::from_secs(5),
+};
+
+/// How many rows a reader looks up before others have their turn.
+const LOOKUPS: usize = 1_000;
+
+/// A keyspace of the file.
+#[derive(Debug)]
+pub(crate) struct RedbStorage {
+    engine: Arc<Engine>,
+    keyspace: Arc<Keyspace>,
+}
+
+impl RedbStorage {
+    pub(crate) fn new(engine: Arc<Engine>, keyspace: Arc<Keyspace>) -> RedbStorage {
+        RedbStorage { engine, keyspace }
+    }
+
+    async fn rows(&self, keys: &[Key]) -> Result<Vec<Option<Bytes>>> {
+        let now = self.engine.now();
+        let mut values = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(LOOKUPS) {
+            let keys = keys.iter().map(|key| row_key(&key.pkey, &key.ccols)).collect();
+            let keyspace = Arc::clone(&self.keyspace);
+            let found =
+                self.engine.ask_reader(|reply| ReadJob::Rows { keyspace, keys, now, reply });
+            values.extend(found.await?);
+        }
+        Ok(values)
+    }
+
+    /// The rows of a range, a page at a time.
+    fn pages(
+        &self,
+        pkey: Bytes,
+        range: Range,
+    ) -> impl Stream<Item = Result<ExpiringRow>> + Send + 'static {
+        let (engine, keyspace) = (Arc::clone(&self.engine), Arc::clone(&self.keyspace));
+        stream::try_unfold(Some(range), move |range| {
+            let (engine, keyspace, pkey) =
+                (Arc::clone(&engine), Arc::clone(&keyspace), pkey.clone());
+            async move {
+                let Some(range) = range else { return Ok(None) };
+                let now = engine.now();
+                let page =
+                    engine.ask_reader(|reply| ReadJob::Page { keyspace, pkey, range, now, reply });
+                let page = page.await?;
+                Ok::<_, Error>(Some((stream::iter(page.rows.into_iter().map(Ok)), page.rest)))
+            }
+        })
+        .try_flatten()
+    }
+
+    async fn write(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.engine.write(&self.keyspace, batch, deadline).await
+    }
+}
+
+#[async_trait]
+impl AppStorage for RedbStorage {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    async fn get(&self, key: &Key, _: Consistency, _: Instant) -> Result<Option<Bytes>> {
+        let mut values = self.rows(std::slice::from_ref(key)).await?;
+        Ok(values.pop().flatten())
+    }
+
+    async fn get_batch(&self, keys: &[Key], _: Instant) -> Result<Vec<Option<Bytes>>> {
+        self.rows(keys).await
+    }
+
+    fn read(&self, pkey: Bytes, range: Range, _: Consistency, _: Duration) -> RowStream {
+        let rows = self.pages(pkey, range);
+        rows.map_ok(|row| Row { ccols: row.ccols, value: row.value }).boxed()
+    }
+
+    fn ttl_read(&self, pkey: Bytes, range: Range, _: Duration) -> ExpiringRowStream {
+        self.pages(pkey, range).boxed()
+    }
+
+    async fn put_batch(&self, puts: Vec<Put>, deadline: Instant) -> Result<()> {
+        let batch = AtomicBatch { puts, ..AtomicBatch::default() };
+        self.write(batch, deadline).await.map(drop)
+    }
+
+    async fn put_ordered(&self, ordered: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        let batch = AtomicBatch { ordered, ..AtomicBatch::default() };
+        self.write(batch, deadline).await.map(drop)
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        let conditionals = ops.into_iter().map(|op| (pkey.clone(), op)).collect();
+        let batch = AtomicBatch { conditionals, ..AtomicBatch::default() };
+        self.write(batch, deadline).await
+    }
+
+    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.write(batch, deadline).await
+    }
+
+    async fn server_time(&self, _: Instant) -> Result<Option<ServerTime>> {
+        Ok(None)
+    }
+
+    /// The file belongs to the driver, and the guard around this storage refuses later calls.
+    async fn close(&self) {}
+}

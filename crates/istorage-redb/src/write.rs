@@ -1,0 +1,396 @@
+//! The one thread that writes.
+//!
+//! It takes all requests that wait, runs them in one transaction, and answers them when the commit is on the disk.
+//! Invariant: no request is answered with success before its commit is durable, and none runs twice.
+
+use std::{collections::HashMap, sync::Arc, thread};
+
+use async_channel::Receiver;
+use clock::Clock;
+use istorage::{Error, KeyspaceName, Outcome, Result};
+use redb::{TableError, WriteTransaction};
+use tokio::sync::oneshot;
+
+use crate::{
+    errors::{self, Failure},
+    file::{Contents, StorageFile},
+    group::{self, Fault, Group, Request, Step},
+    layout::Keyspace,
+    time::{Moment, SteadyTime},
+};
+
+/// A transaction takes no further request when it has one of these.
+const GROUP_REQUESTS: usize = 1_024;
+const GROUP_BYTES: usize = 16 << 20;
+/// How often the writer lets others run while it waits for the group to become as large as the last one was. Those who
+/// were just answered come back at once: without this it would start with the first of them, and the rest would wait
+/// for a second commit. It never waits for a group of one.
+const GATHER_YIELDS: usize = 100;
+/// How many expired rows a transaction removes at most.
+const PURGE: usize = 256;
+
+/// Something to do for the writer.
+#[derive(Debug)]
+pub(crate) enum WriteJob {
+    Write(Request),
+    Create {
+        keyspace: Arc<Keyspace>,
+        reply: oneshot::Sender<Result<()>>,
+    },
+    Drop {
+        keyspace: Arc<Keyspace>,
+        reply: oneshot::Sender<Result<()>>,
+    },
+    /// A read failed: see whether the file must be opened again.
+    Recover,
+}
+
+/// Why a transaction was given up.
+enum Abort {
+    /// For this request, and nothing of it may be written.
+    Spoiled(usize, Error),
+    /// The file failed.
+    Failed(Failure),
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    file: Arc<StorageFile>,
+    jobs: Receiver<WriteJob>,
+    readers: Receiver<()>,
+    clock: Clock,
+    time: Arc<SteadyTime>,
+    /// How many requests the last group had.
+    last_group: usize,
+    /// Every keyspace, with the moment at which its first row expires.
+    keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
+}
+
+impl Writer {
+    /// `readers` ends when the last reader has ended.
+    pub(crate) fn new(
+        file: Arc<StorageFile>,
+        jobs: Receiver<WriteJob>,
+        readers: Receiver<()>,
+        clock: Clock,
+        time: Arc<SteadyTime>,
+    ) -> Writer {
+        let keyspaces = HashMap::new();
+        Writer { file, jobs, readers, clock, time, last_group: 0, keyspaces }
+    }
+
+    /// Opens the file, and makes it if it does not exist.
+    pub(crate) fn open(&mut self) -> Result<()> {
+        let contents = self.file.open()?;
+        self.adopt(contents);
+        Ok(())
+    }
+
+    /// Writes until the queue is closed and empty, then gives the file back.
+    pub(crate) fn run(mut self) {
+        let mut next = None;
+        while let Some(job) = next.take().or_else(|| self.jobs.recv_blocking().ok()) {
+            match job {
+                WriteJob::Write(first) => {
+                    let (group, left) = self.gather(first);
+                    next = left;
+                    self.write(group);
+                }
+                WriteJob::Create { keyspace, reply } => drop(reply.send(self.create(keyspace))),
+                WriteJob::Drop { keyspace, reply } => {
+                    drop(reply.send(self.drop_keyspace(&keyspace)))
+                }
+                WriteJob::Recover => self.check(),
+            }
+            // What has expired goes in small portions while nobody waits.
+            while next.is_none() && self.jobs.is_empty() && self.purge_alone() {}
+        }
+        self.remember_time();
+        // It ends with an error when the last reader has gone: no reader ever sends.
+        let _ = self.readers.recv_blocking();
+    }
+
+    /// Takes all requests that wait, up to the first job of another kind, which it returns too.
+    fn gather(&mut self, first: Request) -> (Vec<Request>, Option<WriteJob>) {
+        for _ in 0..GATHER_YIELDS {
+            if self.jobs.len() + 1 >= self.last_group {
+                break;
+            }
+            thread::yield_now();
+        }
+        let (group, next) = self.take(first);
+        self.last_group = group.len();
+        (group, next)
+    }
+
+    fn take(&self, first: Request) -> (Vec<Request>, Option<WriteJob>) {
+        let mut bytes = first.bytes();
+        let mut group = vec![first];
+        while group.len() < GROUP_REQUESTS && bytes < GROUP_BYTES {
+            match self.jobs.try_recv() {
+                Ok(WriteJob::Write(request)) => {
+                    bytes += request.bytes();
+                    group.push(request);
+                }
+                Ok(job) => return (group, Some(job)),
+                Err(_) => break,
+            }
+        }
+        (group, None)
+    }
+
+    fn write(&mut self, group: Vec<Request>) {
+        let now = self.clock.now();
+        // A request that nobody waits for any more must not happen.
+        let waiting = group.into_iter().filter(|request| !request.reply.is_closed());
+        let (mut group, late): (Vec<_>, Vec<_>) =
+            waiting.partition(|request| now < request.deadline);
+        for request in late {
+            request.answer(Err(Error::unavailable(
+                "the deadline passed in the queue; nothing was written",
+            )));
+        }
+        if !self.file.is_open() {
+            self.reopen();
+        }
+        while !group.is_empty() {
+            match self.attempt(&group) {
+                Ok(answers) => {
+                    group
+                        .drain(..)
+                        .zip(answers)
+                        .for_each(|(request, answer)| request.answer(answer));
+                }
+                Err(Abort::Spoiled(at, error)) => group.remove(at).answer(Err(error)),
+                Err(Abort::Failed(failure)) => {
+                    self.recover(&failure);
+                    group.drain(..).for_each(|request| request.answer(Err(failure.clone().into())));
+                }
+            }
+        }
+    }
+
+    /// Runs the requests in one transaction and commits it. Every answer is final when this returns them.
+    fn attempt(
+        &mut self,
+        requests: &[Request],
+    ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
+        let txn = self.file.begin_write()?;
+        let mut group = Group::new(&txn);
+        let ran = self.run_group(&mut group, requests).and_then(|answers| {
+            if !group.wrote() && !requests.is_empty() {
+                return Ok((answers, None));
+            }
+            Ok((answers, Some(self.finish(&mut group)?)))
+        });
+        drop(group);
+        match ran {
+            Ok((answers, Some(expiries))) => {
+                txn.commit().map_err(|error| Failure::outcome_unknown(error.into()))?;
+                self.note_expiries(expiries);
+                Ok(answers)
+            }
+            // Every condition failed: there is nothing to commit.
+            Ok((answers, None)) => {
+                txn.abort().map_err(Failure::from)?;
+                Ok(answers)
+            }
+            Err(abort) => {
+                txn.abort().map_err(Failure::from)?;
+                Err(abort)
+            }
+        }
+    }
+
+    fn run_group(
+        &self,
+        group: &mut Group<'_>,
+        requests: &[Request],
+    ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
+        let mut answers = Vec::with_capacity(requests.len());
+        for (at, request) in requests.iter().enumerate() {
+            let name = &request.keyspace.name;
+            let ran = match self.keyspaces.get(name) {
+                Some((keyspace, _)) => group
+                    .open(keyspace)
+                    .and_then(|open| open.apply(&request.batch, self.time.now())),
+                None => Err(Fault::Refused(errors::no_keyspace(name))),
+            };
+            answers.push(match ran {
+                Ok(outcome) => Ok(outcome),
+                Err(Fault::Refused(error)) => Err(error),
+                Err(Fault::Spoiled(error)) => return Err(Abort::Spoiled(at, error)),
+                Err(Fault::Failed(failure)) => return Err(failure.into()),
+            });
+        }
+        Ok(answers)
+    }
+
+    /// Removes a portion of what has expired and remembers the time, if the transaction writes at all.
+    fn finish(&self, group: &mut Group<'_>) -> Step<Vec<(KeyspaceName, Option<Moment>)>> {
+        let now = self.time.now();
+        let mut portion = PURGE;
+        for keyspace in self.due(now) {
+            portion -= group.open(keyspace)?.purge(now, portion)?;
+        }
+        let expiries = group.next_expiries()?;
+        if !expiries.is_empty() {
+            group.remember(now)?;
+        }
+        Ok(expiries)
+    }
+
+    /// The keyspaces with rows that have expired.
+    fn due(&self, now: Moment) -> impl Iterator<Item = &Arc<Keyspace>> {
+        let keyspaces = self.keyspaces.values();
+        keyspaces
+            .filter(move |(_, next)| next.is_some_and(|at| at <= now))
+            .map(|(keyspace, _)| keyspace)
+    }
+
+    /// Removes a portion of what has expired; `false` if there was nothing.
+    fn purge_alone(&mut self) -> bool {
+        if self.due(self.time.now()).next().is_none() || !self.file.is_open() {
+            return false;
+        }
+        match self.attempt(&[]) {
+            Ok(_) => true,
+            Err(Abort::Failed(failure)) => {
+                self.recover(&failure);
+                false
+            }
+            Err(Abort::Spoiled(..)) => false,
+        }
+    }
+
+    fn note_expiries(&mut self, expiries: Vec<(KeyspaceName, Option<Moment>)>) {
+        for (name, next) in expiries {
+            if let Some((_, first)) = self.keyspaces.get_mut(&name) {
+                *first = next;
+            }
+        }
+    }
+
+    fn create(&mut self, keyspace: Arc<Keyspace>) -> Result<()> {
+        if self.keyspaces.contains_key(&keyspace.name) {
+            return Ok(());
+        }
+        self.alone(|txn| {
+            txn.open_table(keyspace.rows())?;
+            txn.open_table(keyspace.expiry())?;
+            Ok(())
+        })?;
+        self.keyspaces.insert(keyspace.name.clone(), (keyspace, None));
+        Ok(())
+    }
+
+    fn drop_keyspace(&mut self, keyspace: &Keyspace) -> Result<()> {
+        if !self.keyspaces.contains_key(&keyspace.name) {
+            return Ok(());
+        }
+        self.alone(|txn| {
+            txn.delete_table(keyspace.rows())?;
+            txn.delete_table(keyspace.expiry())?;
+            Ok(())
+        })?;
+        self.keyspaces.remove(&keyspace.name);
+        Ok(())
+    }
+
+    /// One change in a transaction of its own.
+    fn alone(
+        &mut self,
+        change: impl FnOnce(&WriteTransaction) -> std::result::Result<(), TableError>,
+    ) -> Result<()> {
+        if !self.file.is_open() {
+            self.reopen();
+        }
+        let done = self.file.begin_write().and_then(|txn| {
+            change(&txn)?;
+            txn.commit().map_err(|error| Failure::outcome_unknown(error.into()))
+        });
+        done.map_err(|failure| {
+            self.recover(&failure);
+            failure.into()
+        })
+    }
+
+    /// The rows that are still there must not live longer because the calendar steps back while the file is closed.
+    fn remember_time(&mut self) {
+        let now = self.time.now();
+        if self.keyspaces.values().all(|(_, next)| next.is_none()) {
+            return;
+        }
+        if let Err(error) = self.alone(|txn| group::remember(txn, now)) {
+            tracing::warn!(file = %self.file.path().display(), %error, "the time of closing was not written");
+        }
+    }
+
+    /// Opens the file again if it has failed.
+    fn check(&mut self) {
+        if let Err(failure) = self.file.begin_write().and_then(|txn| Ok(txn.abort()?)) {
+            self.recover(&failure);
+        }
+    }
+
+    fn recover(&mut self, failure: &Failure) {
+        // It says so once, not for every attempt.
+        if self.file.is_open() {
+            let file = self.file.path().display();
+            tracing::error!(%file, cause = %failure, "the storage file failed; opening it again");
+        }
+        self.reopen();
+    }
+
+    fn reopen(&mut self) {
+        let was_open = self.file.is_open();
+        let file = self.file.path().display().to_string();
+        match self.file.reopen() {
+            Ok(contents) => {
+                self.adopt(contents);
+                tracing::warn!(file, "the storage file works again");
+            }
+            Err(error) if was_open => {
+                tracing::error!(
+                    file,
+                    ?error,
+                    "the storage file cannot be opened again; every call tries"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Starts from what the file holds.
+    fn adopt(&mut self, contents: Contents) {
+        if let Some(seen) = contents.time {
+            self.time.raise(seen);
+        }
+        let known =
+            |(name, next): (KeyspaceName, _)| (name.clone(), (Arc::new(Keyspace::new(name)), next));
+        self.keyspaces = contents.keyspaces.into_iter().map(known).collect();
+    }
+}
+
+impl Drop for Writer {
+    /// Also after a panic: the file is given back when the writer ends.
+    fn drop(&mut self) {
+        self.file.close();
+    }
+}
+
+impl From<Failure> for Abort {
+    fn from(failure: Failure) -> Abort {
+        Abort::Failed(failure)
+    }
+}
+
+impl From<Fault> for Abort {
+    fn from(fault: Fault) -> Abort {
+        Abort::Failed(match fault {
+            Fault::Failed(failure) => failure,
+            Fault::Refused(error) | Fault::Spoiled(error) => Failure::damaged(&error),
+        })
+    }
+}

@@ -1,0 +1,301 @@
+//! Other processes: some are killed while they write, one holds the file.
+//!
+//! The test binary starts itself again as the other process; the environment says what to do and on which file.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{StreamExt, TryStreamExt};
+use istorage::{
+    AppStorage, AppStorageExt, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order,
+    OrderedPut, Outcome, Put, Range, SharedStorage, StorageDriver,
+};
+use istorage_redb::{Config, RedbDriver};
+
+const FILE: &str = "ISTORAGE_REDB_TEST_FILE";
+const TASKS: usize = 12;
+const GROUP: u64 = 5;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+async fn open(path: &Path) -> (RedbDriver, SharedStorage) {
+    let driver = RedbDriver::open(Config::new(path), Clock::system()).await.unwrap();
+    let name = KeyspaceName::new("crash").unwrap();
+    driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+    let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
+    (driver, storage)
+}
+
+fn number(n: u64) -> Bytes {
+    Bytes::copy_from_slice(&n.to_be_bytes())
+}
+
+fn of(bytes: &Bytes) -> u64 {
+    u64::from_be_bytes(bytes[..].try_into().unwrap())
+}
+
+fn pkey(kind: &str, task: usize) -> Bytes {
+    Bytes::from(format!("{kind} {task}"))
+}
+
+/// A write that the other process was told is done: its kind, its task, and the last number that it wrote.
+type Acknowledged = HashMap<(String, usize), u64>;
+
+#[test]
+#[ignore = "the other process; the tests below start it"]
+fn child() {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the tests tell the process they start what to do"
+    )]
+    let path = std::env::var(FILE).unwrap();
+    runtime().block_on(async {
+        let (_driver, storage) = open(Path::new(&path)).await;
+        println!("open");
+        let tasks = (0..TASKS).map(|task| {
+            let storage = Arc::clone(&storage);
+            #[expect(clippy::disallowed_methods, reason = "they write until the process is killed")]
+            tokio::spawn(async move {
+                match task % 4 {
+                    0 => put_rows(&*storage, task).await,
+                    1 => insert_groups(&*storage, task).await,
+                    2 => raise_a_counter(&*storage, task).await,
+                    _ => put_ordered(&*storage, task).await,
+                }
+            })
+        });
+        futures::future::join_all(tasks).await;
+    });
+}
+
+/// The first number that this task has not written yet.
+async fn next(storage: &dyn AppStorage, pkey: &Bytes, rows_each: u64) -> u64 {
+    let rows = storage.read(pkey.clone(), Range::all(), Consistency::Plain, Duration::MAX);
+    rows.count().await as u64 / rows_each
+}
+
+async fn put_rows(storage: &dyn AppStorage, task: usize) {
+    let pkey = pkey("put", task);
+    for n in next(storage, &pkey, 1).await.. {
+        let key = Key::new(pkey.clone(), number(n));
+        storage.put(key, number(n), Instant::FAR_FUTURE).await.unwrap();
+        println!("put {task} {n}");
+    }
+}
+
+async fn insert_groups(storage: &dyn AppStorage, task: usize) {
+    let pkey = pkey("group", task);
+    for n in next(storage, &pkey, GROUP).await.. {
+        let insert = |row| Conditional::Insert {
+            ccols: number(n * GROUP + row),
+            value: number(n),
+            ttl: None,
+        };
+        let group = (0..GROUP).map(insert).collect();
+        let outcome = storage.write_if(pkey.clone(), group, Instant::FAR_FUTURE).await.unwrap();
+        assert_eq!(outcome, Outcome::Applied);
+        println!("group {task} {n}");
+    }
+}
+
+async fn raise_a_counter(storage: &dyn AppStorage, task: usize) {
+    let key = Key::new(pkey("counter", task), Bytes::new());
+    let first = storage.insert_if_not_exists(key.clone(), number(0), None, Instant::FAR_FUTURE);
+    let mut n = match first.await.unwrap() {
+        Outcome::Applied => 0,
+        Outcome::NotApplied(conflicts) => of(conflicts[0].there.as_ref().unwrap()),
+    };
+    loop {
+        let swap = storage.compare_and_swap(
+            key.clone(),
+            number(n),
+            number(n + 1),
+            None,
+            Instant::FAR_FUTURE,
+        );
+        assert_eq!(swap.await.unwrap(), Outcome::Applied);
+        n += 1;
+        println!("counter {task} {n}");
+    }
+}
+
+async fn put_ordered(storage: &dyn AppStorage, task: usize) {
+    let key = Key::new(pkey("ordered", task), Bytes::new());
+    let there = storage.get(&key, Consistency::Plain, Instant::FAR_FUTURE).await.unwrap();
+    for n in there.map_or(1, |bytes| of(&bytes) + 1).. {
+        let order = Order::new(n).unwrap();
+        let put = OrderedPut { key: key.clone(), value: number(n), order, ttl: None };
+        storage.put_ordered(vec![put], Instant::FAR_FUTURE).await.unwrap();
+        println!("ordered {task} {n}");
+    }
+}
+
+/// The other process.
+struct Other {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    _stdin: Option<ChildStdin>,
+}
+
+impl Other {
+    /// Starts it and waits until it has opened the file.
+    fn start(path: &Path) -> Other {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["child", "--exact", "--ignored", "--nocapture"]);
+        command.env(FILE, path).stdout(Stdio::piped()).stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut other = Other { _stdin: child.stdin.take(), child, lines };
+        let mut line = String::new();
+        while !line.ends_with("open\n") {
+            line.clear();
+            assert_ne!(other.lines.read_line(&mut line).unwrap(), 0, "it must open the file");
+        }
+        other
+    }
+
+    /// Kills it when it has said `lines` lines; returns all that it was told is done.
+    fn kill_after(mut self, lines: usize) -> Acknowledged {
+        let mut acknowledged = Acknowledged::new();
+        let mut line = String::new();
+        for at in 0.. {
+            if at == lines {
+                self.child.kill().unwrap();
+            }
+            line.clear();
+            self.lines.read_line(&mut line).unwrap();
+            // The last line may be cut off, as the process was.
+            let Some(whole) = line.strip_suffix('\n') else { break };
+            let mut words = whole.split(' ');
+            let kind = words.next().unwrap().to_owned();
+            let task = words.next().unwrap().parse().unwrap();
+            let n: u64 = words.next().unwrap().parse().unwrap();
+            let last = acknowledged.entry((kind, task)).or_default();
+            *last = n.max(*last);
+        }
+        self.child.wait().unwrap();
+        acknowledged
+    }
+}
+
+/// Everything acknowledged is there, and what was not is there whole or not at all.
+async fn check(storage: &dyn AppStorage, acknowledged: &Acknowledged) {
+    for task in 0..TASKS {
+        let last = |kind: &str| acknowledged.get(&(kind.to_owned(), task)).copied();
+        let rows = |kind: &str| {
+            let rows =
+                storage.read(pkey(kind, task), Range::all(), Consistency::Plain, Duration::MAX);
+            rows.map_ok(|row| (row.ccols, of(&row.value))).try_collect::<Vec<_>>()
+        };
+
+        let puts = rows("put").await.unwrap();
+        for (n, (ccols, value)) in (0..).zip(&puts) {
+            assert!(of(ccols) == n && *value == n, "task {task}: row {n} is wrong");
+        }
+        assert!(puts.len() as u64 >= last("put").map_or(0, |n| n + 1), "task {task}: lost puts");
+
+        let groups = rows("group").await.unwrap();
+        assert_eq!(groups.len() as u64 % GROUP, 0, "task {task}: half of a group");
+        for (row, (ccols, value)) in (0..).zip(&groups) {
+            assert!(of(ccols) == row && *value == row / GROUP, "task {task}: row {row} is wrong");
+        }
+        assert!(
+            groups.len() as u64 / GROUP >= last("group").map_or(0, |n| n + 1),
+            "task {task}: lost groups"
+        );
+
+        for kind in ["counter", "ordered"] {
+            let there = rows(kind).await.unwrap().first().map(|(_, value)| *value);
+            assert!(
+                there >= last(kind),
+                "task {task}: {kind} fell back from {:?} to {there:?}",
+                last(kind)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let mut acknowledged = Acknowledged::new();
+    for round in 0..8 {
+        let lines = 1 + Clock::system().random() as usize % 4_000;
+        acknowledged.extend(Other::start(&path).kill_after(lines));
+        runtime().block_on(async {
+            let (driver, storage) = open(&path).await;
+            check(&*storage, &acknowledged).await;
+            println!("round {round}: killed after {lines} answers");
+            driver.close().await;
+        });
+    }
+}
+
+#[test]
+fn a_million_rows_open_within_a_second_after_a_kill() {
+    const ROWS: u64 = 1_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let clock = Clock::system();
+    runtime().block_on(async {
+        let (driver, storage) = open(&path).await;
+        for start in (0..ROWS).step_by(50_000) {
+            let row = |n: u64| Put {
+                key: Key::new(Bytes::from(format!("partition {}", n % 1_000)), number(n)),
+                value: Bytes::from(vec![b'v'; 100]),
+            };
+            let rows = (start..start + 50_000).map(row).collect();
+            storage.put_batch(rows, Instant::FAR_FUTURE).await.unwrap();
+        }
+        driver.close().await;
+    });
+    for _ in 0..3 {
+        let acknowledged = Other::start(&path).kill_after(1_000);
+        runtime().block_on(async {
+            let start = clock.now();
+            let (driver, storage) = open(&path).await;
+            let key = Key::new("partition 7", number(7));
+            assert!(
+                storage.get(&key, Consistency::Plain, Instant::FAR_FUTURE).await.unwrap().is_some()
+            );
+            let took = clock.now() - start;
+            let megabytes = std::fs::metadata(&path).unwrap().len() >> 20;
+            println!("{ROWS} rows in {megabytes} MB opened {took:?} after a kill");
+            assert!(took <= Duration::from_secs(1), "it took {took:?}");
+            check(&*storage, &acknowledged).await;
+            driver.close().await;
+        });
+    }
+}
+
+#[test]
+fn a_file_that_another_process_holds_is_refused_with_the_alternatives() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let other = Other::start(&path);
+    let refused =
+        runtime().block_on(RedbDriver::open(Config::new(&path), Clock::system())).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    let message = refused.to_string();
+    for word in [path.to_str().unwrap(), "another process", "cassandra", "dynamodb"] {
+        assert!(message.contains(word), "`{word}` is not in: {message}");
+    }
+    other.kill_after(0);
+    runtime().block_on(async {
+        let (driver, _) = open(&path).await;
+        driver.close().await;
+    });
+}

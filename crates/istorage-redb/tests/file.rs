@@ -1,0 +1,203 @@
+//! The file: which one is taken, which one is refused, and the sizes of what is in it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{TryStreamExt, future::join_all};
+use istorage::{
+    AppStorageExt, Consistency, Error, ErrorKind, Key, KeyspaceName, Put, Range, SharedStorage,
+    StorageDriver,
+};
+use istorage_redb::{Config, RedbDriver};
+use redb::TableDefinition;
+
+async fn open(path: &Path) -> Result<RedbDriver, Error> {
+    RedbDriver::open(Config::new(path), Clock::system()).await
+}
+
+async fn keyspace(driver: &RedbDriver, name: &str) -> SharedStorage {
+    let name = KeyspaceName::new(name).unwrap();
+    driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+    driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap()
+}
+
+/// The file is refused, and is the same afterwards.
+async fn refused(path: &Path, kind: ErrorKind, word: &str) {
+    let before = fs::read(path).unwrap();
+    let error = open(path).await.unwrap_err();
+    assert_eq!(error.kind(), kind, "{error:?}");
+    assert!(error.to_string().contains(word), "`{word}` is not in: {error:?}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error:?}");
+    assert!(before == fs::read(path).unwrap(), "the file was changed");
+}
+
+#[tokio::test]
+async fn the_folders_above_the_file_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a/b/node.redb");
+    let driver = open(&path).await.unwrap();
+    keyspace(&driver, "tests").await;
+    driver.close().await;
+    assert!(path.is_file());
+}
+
+#[tokio::test]
+async fn an_empty_file_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    fs::write(&path, b"").unwrap();
+    open(&path).await.unwrap().close().await;
+    open(&path).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn a_path_that_cannot_be_used_is_the_callers_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, b"").unwrap();
+    for path in [folder.path().to_owned(), file.join("node.redb")] {
+        let error = open(&path).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+        assert!(error.to_string().contains(file.parent().unwrap().to_str().unwrap()), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_a_redb_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    for content in [&b"x"[..], b"a letter to grandmother", &[0; 100_000]] {
+        fs::write(&path, content).unwrap();
+        refused(&path, ErrorKind::Corrupt, "is not a redb file").await;
+    }
+}
+
+#[tokio::test]
+async fn a_redb_file_of_somebody_else_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let table: TableDefinition<u64, u64> = TableDefinition::new("meta");
+    let database = redb::Database::create(&path).unwrap();
+    let txn = database.begin_write().unwrap();
+    txn.open_table(table).unwrap().insert(1, 2).unwrap();
+    txn.commit().unwrap();
+    drop(database);
+    refused(&path, ErrorKind::Corrupt, "not a storage of this driver").await;
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_format_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    open(&path).await.unwrap().close().await;
+    let meta: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+    let database = redb::Database::open(&path).unwrap();
+    let txn = database.begin_write().unwrap();
+    txn.open_table(meta).unwrap().insert("format", &2_u32.to_be_bytes()[..]).unwrap();
+    txn.commit().unwrap();
+    drop(database);
+    refused(&path, ErrorKind::Corrupt, "format 2").await;
+}
+
+#[tokio::test]
+async fn a_second_driver_in_this_process_is_refused_and_close_lets_it_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let first = open(&path).await.unwrap();
+    assert_eq!(open(&path).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    keyspace(&first, "tests").await;
+    first.close().await;
+    open(&path).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn keyspaces_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let driver = Arc::new(open(&path).await.unwrap());
+    let name = KeyspaceName::new("tests").unwrap();
+    assert!(driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_none());
+    let created = join_all((0..20).map(|_| driver.create(&name, Instant::FAR_FUTURE))).await;
+    assert!(created.iter().all(Result::is_ok));
+    let (one, other) = (keyspace(&driver, "tests").await, keyspace(&driver, "other").await);
+    let key = Key::new("p", "c");
+    one.put(key.clone(), Bytes::from("1"), Instant::FAR_FUTURE).await.unwrap();
+    assert_eq!(other.get(&key, Consistency::Plain, Instant::FAR_FUTURE).await.unwrap(), None);
+
+    driver.drop_keyspace(&name, Instant::FAR_FUTURE).await.unwrap();
+    driver.drop_keyspace(&name, Instant::FAR_FUTURE).await.unwrap();
+    assert!(driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_none());
+    let errors = [
+        one.put(key.clone(), Bytes::new(), Instant::FAR_FUTURE).await.unwrap_err(),
+        one.get(&key, Consistency::Plain, Instant::FAR_FUTURE).await.unwrap_err(),
+    ];
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Invalid), "{errors:?}");
+    assert!(
+        driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_none(),
+        "the put did not make it again"
+    );
+    driver.close().await;
+
+    let driver = open(&path).await.unwrap();
+    assert!(driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_none());
+    let name = KeyspaceName::new("other").unwrap();
+    assert!(driver.open(&name, Instant::FAR_FUTURE).await.unwrap().is_some());
+    driver.close().await;
+}
+
+#[tokio::test]
+async fn the_largest_row_is_stored_and_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let driver = open(&folder.path().join("node.redb")).await.unwrap();
+    let storage = keyspace(&driver, "tests").await;
+    let limits = storage.capabilities().row;
+    let key = Key::new(vec![0xff; limits.pkey], vec![0xff; limits.ccols]);
+    let value = Bytes::from(vec![7; limits.value]);
+    storage.put(key.clone(), value.clone(), Instant::FAR_FUTURE).await.unwrap();
+    let got = storage.get(&key, Consistency::Plain, Instant::FAR_FUTURE).await.unwrap();
+    assert!(got.is_some_and(|got| got == value));
+    for (range, there) in
+        [(Range::only(&key.ccols), true), (Range::all().behind(&key.ccols), false)]
+    {
+        let rows = storage.read(key.pkey.clone(), range, Consistency::Plain, Duration::MAX);
+        let rows: Vec<_> = rows.try_collect().await.unwrap();
+        assert_eq!(rows.len() == 1, there);
+    }
+    driver.close().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_polled_holds_nothing_and_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let driver = open(&path).await.unwrap();
+    let storage = keyspace(&driver, "tests").await;
+    let row = |n: u32| Put {
+        key: Key::new("p", n.to_be_bytes().to_vec()),
+        value: Bytes::from(vec![1; 100]),
+    };
+    storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
+
+    let mut rows =
+        storage.read(Bytes::from("p"), Range::all(), Consistency::Plain, Duration::from_secs(10));
+    for n in 0..1_500_u32 {
+        assert_eq!(rows.try_next().await.unwrap().unwrap().ccols, n.to_be_bytes()[..]);
+    }
+    // The same rows again and again: the file grows only if the stream keeps the old ones alive.
+    for _ in 0..3 {
+        storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
+    }
+    let size = fs::metadata(&path).unwrap().len();
+    for _ in 0..10 {
+        storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
+    }
+    assert_eq!(fs::metadata(&path).unwrap().len(), size);
+    for n in 1_500..10_000_u32 {
+        assert_eq!(rows.try_next().await.unwrap().unwrap().ccols, n.to_be_bytes()[..]);
+    }
+    assert!(rows.try_next().await.unwrap().is_none());
+    driver.close().await;
+}
