@@ -1,0 +1,188 @@
+//! What a trial works with.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::future::{Either, select};
+use istorage::{BatchLimits, Capabilities, Key, KeyspaceName, Result, StorageDriver};
+use tokio::sync::OnceCell;
+
+use crate::{
+    Subject,
+    client::Client,
+    failure::{Stop, Verdict},
+    tasks::yield_now,
+};
+
+/// How far the calendar of the other node is ahead.
+const OTHER_AHEAD_MS: i64 = 5_000;
+
+/// How long making, opening and dropping a keyspace may take.
+const SETUP: Duration = Duration::from_secs(60);
+
+pub(crate) fn within_setup(clock: &Clock) -> Instant {
+    clock.now() + SETUP
+}
+
+/// What all trials of a run share.
+pub(crate) struct Shared {
+    pub(crate) subject: Arc<dyn Subject>,
+    pub(crate) driver: Arc<dyn StorageDriver>,
+    pub(crate) keyspace: KeyspaceName,
+    pub(crate) db: Client,
+    pub(crate) other: OnceCell<Client>,
+    /// The partition with very many rows, once a trial needed it.
+    pub(crate) large: OnceCell<Bytes>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Context {
+    /// The scratch keyspace through the first node.
+    pub(crate) db: Client,
+    shared: Arc<Shared>,
+    /// Begins every partition key of this trial.
+    prefix: [u8; 4],
+    /// The keyspaces that this trial made besides.
+    keyspaces: Arc<Mutex<Vec<KeyspaceName>>>,
+}
+
+impl Context {
+    pub(crate) fn new(shared: Arc<Shared>, run: u32) -> Context {
+        let (db, prefix) = (shared.db.clone(), run.to_be_bytes());
+        Context { db, shared, prefix, keyspaces: Arc::default() }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.db.storage.capabilities()
+    }
+
+    /// The limits of `write_atomic`; where it is not offered the trial ends here.
+    pub(crate) fn atomic(&self) -> Verdict<BatchLimits> {
+        let limits = self.capabilities().atomic;
+        limits.ok_or(Stop::NotOffered("this storage does not offer write_atomic"))
+    }
+
+    /// How many rounds a race has.
+    pub(crate) fn rounds(&self) -> usize {
+        self.shared.subject.scale().rounds()
+    }
+
+    /// A partition key that no other trial uses.
+    pub(crate) fn pkey(&self, name: impl AsRef<[u8]>) -> Bytes {
+        [&self.prefix[..], name.as_ref()].concat().into()
+    }
+
+    /// A row in a partition that no other trial uses.
+    pub(crate) fn key(&self, pkey: impl AsRef<[u8]>, ccols: impl Into<Bytes>) -> Key {
+        Key { pkey: self.pkey(pkey), ccols: ccols.into() }
+    }
+
+    /// The same keyspace through another node, whose calendar is 5 s ahead.
+    pub(crate) async fn other(&self) -> Verdict<Client> {
+        let connect = || async {
+            let node = self.shared.subject.node(OTHER_AHEAD_MS).await?;
+            self.open(&*node, &self.shared.keyspace).await
+        };
+        self.shared.other.get_or_try_init(connect).await.cloned()
+    }
+
+    /// A further node with a connection of its own.
+    pub(crate) async fn node(&self) -> Result<Arc<dyn StorageDriver>> {
+        self.shared.subject.node(0).await
+    }
+
+    /// A driver that may be closed.
+    pub(crate) async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
+        self.shared.subject.spare().await
+    }
+
+    pub(crate) fn driver(&self) -> &dyn StorageDriver {
+        &*self.shared.driver
+    }
+
+    pub(crate) fn within_setup(&self) -> Instant {
+        within_setup(&self.db.clock)
+    }
+
+    /// A name for a keyspace, which is dropped when the trial is over.
+    pub(crate) fn new_keyspace(&self) -> Result<KeyspaceName> {
+        self.new_keyspace_of(0)
+    }
+
+    /// As [`new_keyspace`](Context::new_keyspace), filled up to this length.
+    pub(crate) fn new_keyspace_of(&self, len: usize) -> Result<KeyspaceName> {
+        let mut keyspaces = self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let run = u32::from_be_bytes(self.prefix);
+        let name = format!("{}_{run}_{}", self.shared.keyspace, keyspaces.len());
+        let name = KeyspaceName::new(format!("{name:_<len$}"))?;
+        keyspaces.push(name.clone());
+        Ok(name)
+    }
+
+    pub(crate) async fn drop_keyspaces(&self) -> Result<()> {
+        let keyspaces: Vec<_> = {
+            let mut keyspaces = self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner);
+            keyspaces.drain(..).collect()
+        };
+        for keyspace in keyspaces {
+            self.driver().drop_keyspace(&keyspace, self.within_setup()).await?;
+        }
+        Ok(())
+    }
+
+    /// A keyspace that must exist.
+    pub(crate) async fn open(
+        &self,
+        driver: &dyn StorageDriver,
+        keyspace: &KeyspaceName,
+    ) -> Verdict<Client> {
+        let storage = driver.open(keyspace, self.within_setup()).await?;
+        let storage = storage
+            .ok_or_else(|| Stop::failed("a keyspace that was created could not be opened"))?;
+        Ok(Client { storage, clock: self.db.clock.clone() })
+    }
+
+    /// The scratch keyspace through a storage of its own, which the trial may close.
+    pub(crate) async fn open_again(&self) -> Verdict<Client> {
+        self.open(self.driver(), &self.shared.keyspace).await
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn pass(&self, duration: Duration) {
+        self.shared.subject.pass(duration).await;
+    }
+
+    /// Lets time pass until `moment`.
+    pub(crate) async fn pass_until(&self, moment: Instant) {
+        // A real clock may wake its sleepers a little early or late; only the clock says what time it is.
+        loop {
+            let left = moment - self.db.clock.now();
+            if left.is_zero() {
+                return;
+            }
+            self.pass(left).await;
+        }
+    }
+
+    /// Lets time pass while `future` runs, which waits for it: a clock that is moved by hand does not go by itself.
+    pub(crate) async fn while_time_passes<T>(&self, future: impl Future<Output = T>) -> T {
+        let passing = async {
+            loop {
+                self.pass(Duration::from_millis(1)).await;
+                yield_now().await;
+            }
+        };
+        match select(std::pin::pin!(future), std::pin::pin!(passing)).await {
+            Either::Left((output, _)) => output,
+            Either::Right((never, _)) => never,
+        }
+    }
+}

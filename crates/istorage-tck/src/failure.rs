@@ -1,0 +1,180 @@
+//! Why a trial did not pass.
+
+use std::{
+    fmt::{self, Debug, Write},
+    panic::Location,
+};
+
+use istorage::{Conflict, Error, ErrorKind, Outcome};
+
+/// What a trial found that the contract does not allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    message: String,
+    at: &'static Location<'static>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.at.file().rsplit(['/', '\\']).next().unwrap_or_default();
+        write!(f, "{} ({file}:{})", self.message, self.at.line())
+    }
+}
+
+/// The end of a trial before its end.
+#[derive(Clone, Debug)]
+pub(crate) enum Stop {
+    /// The storage broke the contract.
+    Failed(Failure),
+    /// The contract leaves it to the storage whether it can do this, and it cannot.
+    NotOffered(&'static str),
+}
+
+pub(crate) type Verdict<T = ()> = Result<T, Stop>;
+
+impl Stop {
+    #[track_caller]
+    pub(crate) fn failed(message: impl Into<String>) -> Stop {
+        Stop::Failed(Failure { message: message.into(), at: Location::caller() })
+    }
+}
+
+/// A call failed where it must not.
+impl From<Error> for Stop {
+    #[track_caller]
+    fn from(error: Error) -> Stop {
+        Stop::failed(format!("a call failed: {error:?}"))
+    }
+}
+
+/// Ends the trial unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($what:tt)+) => {
+        if !$condition {
+            return Err($crate::failure::Stop::failed(format!($($what)+)));
+        }
+    };
+}
+
+/// Ends the trial unless what was found is equal to what was expected.
+macro_rules! ensure_eq {
+    ($found:expr, $expected:expr, $($what:tt)+) => {
+        $crate::failure::equal(&$found, &$expected, || format!($($what)+))?
+    };
+}
+
+pub(crate) use {ensure, ensure_eq};
+
+#[track_caller]
+pub(crate) fn equal<F, X>(found: &F, expected: &X, what: impl FnOnce() -> String) -> Verdict
+where
+    F: Debug + PartialEq<X> + ?Sized,
+    X: Debug + ?Sized,
+{
+    if found == expected {
+        return Ok(());
+    }
+    let message = format!("{}: expected {}, found {}", what(), Short(expected), Short(found));
+    Err(Stop::failed(message))
+}
+
+/// The call must fail, and with this kind of error.
+#[track_caller]
+pub(crate) fn refused<T: Debug>(
+    answer: istorage::Result<T>,
+    kind: ErrorKind,
+    what: &str,
+) -> Verdict {
+    match answer {
+        Err(error) if error.kind() == kind => Ok(()),
+        Err(error) => {
+            Err(Stop::failed(format!("{what}: expected the error {kind:?}, found {error:?}")))
+        }
+        Ok(answer) => Err(Stop::failed(format!(
+            "{what}: expected the error {kind:?}, found the answer {}",
+            Short(&answer)
+        ))),
+    }
+}
+
+#[track_caller]
+pub(crate) fn applied(outcome: &Outcome, what: &str) -> Verdict {
+    equal(outcome, &Outcome::Applied, || what.to_owned())
+}
+
+/// The write must not be applied, because of exactly these conflicts.
+#[track_caller]
+pub(crate) fn conflicts<B>(outcome: &Outcome, there: &[(usize, Option<B>)], what: &str) -> Verdict
+where
+    B: AsRef<[u8]>,
+{
+    let conflict = |(op, there): &(usize, Option<B>)| {
+        let there = there.as_ref().map(|value| bytes::Bytes::copy_from_slice(value.as_ref()));
+        Conflict { op: *op, there }
+    };
+    let expected = Outcome::NotApplied(there.iter().map(conflict).collect());
+    equal(outcome, &expected, || what.to_owned())
+}
+
+/// A value as a person can still read it: rows may be of megabytes.
+struct Short<'a, T: ?Sized>(&'a T);
+
+const SHOWN_MAX: usize = 400;
+
+impl<T: Debug + ?Sized> fmt::Display for Short<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Limited(String::new());
+        let whole = write!(text, "{:?}", self.0).is_ok();
+        f.write_str(&text.0)?;
+        if whole { Ok(()) } else { f.write_str("…") }
+    }
+}
+
+/// Takes text until it is full.
+struct Limited(String);
+
+impl Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > SHOWN_MAX {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(verdict: Verdict) -> String {
+        match verdict.unwrap_err() {
+            Stop::Failed(failure) => failure.to_string(),
+            Stop::NotOffered(reason) => reason.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_failure_says_what_was_expected_what_was_found_and_where() {
+        let line = line!() + 1;
+        let failed = (|| Ok(ensure_eq!(2, 3, "rows of {}", "p")))();
+        let expected = format!("rows of p: expected 3, found 2 (failure.rs:{line})");
+        assert_eq!(message(failed), expected);
+    }
+
+    #[test]
+    fn an_error_of_a_call_names_the_line_of_the_call() {
+        let line = line!() + 2;
+        let call = || -> Verdict {
+            Err(Error::unavailable("gone"))?;
+            Ok(())
+        };
+        assert_eq!(message(call()), format!("a call failed: Unavailable: gone (failure.rs:{line})"));
+    }
+
+    #[test]
+    fn large_values_are_cut_off() {
+        let failed = equal(&vec![7_u8; 1 << 20], &Vec::<u8>::new(), || "value".to_owned());
+        assert!(message(failed).len() < SHOWN_MAX + 100);
+    }
+}

@@ -1,0 +1,72 @@
+//! The storage contract of VVM as named trials that any driver can run.
+//!
+//! A [`Subject`] says how a database is reached. A [`Scratch`] is a keyspace of it that is made for the run and removed
+//! at the end. Each of the [`trials`] proves one case of the contract of [`AppStorage`](istorage::AppStorage) or
+//! [`StorageDriver`](istorage::StorageDriver) in partitions of its own, so that many run side by side. What a storage may
+//! or may not offer is decided by its [`Capabilities`](istorage::Capabilities), never by its name: a trial of what is not
+//! offered is [ignored](Conclusion::Ignored), with the reason, and never counts as passed. A storage that hangs or
+//! panics fails the trial in which it does.
+//!
+//! The trials are proved in their turn: [`wrong`] has deliberately wrong storages, and each trial fails on one of them.
+//!
+//! # A harness
+//!
+//! This makes every trial a test of `cargo test`, with `libtest-mimic` and `harness = false`:
+//!
+//! ```no_run
+//! use clock::Clock;
+//! use istorage::{Result, StorageDriver, mem::MemDriver};
+//! use istorage_tck::{Conclusion, Scale, Scratch, Subject, trials};
+//! use libtest_mimic::{Arguments, Completion, Trial};
+//! use std::sync::Arc;
+//!
+//! struct Mine(MemDriver);
+//!
+//! #[async_trait::async_trait]
+//! impl Subject for Mine {
+//!     fn clock(&self) -> Clock { Clock::system() }
+//!     fn scale(&self) -> Scale { Scale::Embedded }
+//!     async fn node(&self, _wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> { Ok(Arc::new(self.0.clone())) }
+//!     async fn spare(&self) -> Result<Arc<dyn StorageDriver>> { Ok(Arc::new(MemDriver::new(self.clock()))) }
+//! }
+//!
+//! fn main() {
+//!     let runtime = tokio::runtime::Runtime::new().unwrap();
+//!     let subject = Mine(MemDriver::new(Clock::system()));
+//!     let scratch = Arc::new(runtime.block_on(Scratch::create(Arc::new(subject))).unwrap());
+//!     let trials = trials().map(|trial| {
+//!         let (handle, scratch) = (runtime.handle().clone(), Arc::clone(&scratch));
+//!         Trial::ignorable_test(trial.name(), move || match handle.block_on(scratch.run(trial)).conclusion {
+//!             Conclusion::Passed => Ok(Completion::Completed),
+//!             Conclusion::Ignored(reason) => Ok(Completion::ignored_with(reason)),
+//!             Conclusion::Failed(why) => Err(why.into()),
+//!         })
+//!     });
+//!     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials.collect());
+//!     runtime.block_on(Arc::into_inner(scratch).unwrap().remove()).unwrap();
+//!     conclusion.exit();
+//! }
+//! ```
+//!
+//! [`Scratch::run_all`] runs them without a harness and gives a [`Report`].
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod client;
+mod context;
+mod failure;
+mod report;
+mod scratch;
+mod subject;
+mod tasks;
+mod trial;
+mod trials;
+mod wrapped;
+pub mod wrong;
+
+pub use report::{Conclusion, Progress, Report, TrialReport};
+pub use scratch::Scratch;
+pub use subject::{Scale, Subject};
+pub use trial::Trial;
+pub use trials::trials;
+pub use wrapped::Wrapped;

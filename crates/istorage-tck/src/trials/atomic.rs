@@ -1,0 +1,258 @@
+//! `write_atomic`: rows of any partitions and kinds, all or nothing, where it is offered.
+
+use bytes::Bytes;
+use istorage::{AtomicBatch, Conditional, ErrorKind, Key, Range};
+
+use super::rows::{delete, insert, ordered, place, put, row, swap, value};
+use crate::{
+    context::Context,
+    failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq, refused},
+    tasks,
+    trial::trials,
+};
+
+trials!(atomic:
+    where_it_is_not_offered_it_is_invalid,
+    of_nothing_is_applied,
+    several_partitions_and_kinds_together,
+    a_failed_condition_stops_all_partitions,
+    conflicts_of_several_partitions,
+    a_superseded_row_fails_nothing,
+    rows_named_twice,
+    up_to_the_limit_of_rows,
+    beyond_the_limit_of_rows,
+    beyond_the_limit_of_bytes,
+    batches_that_cross_exclude_each_other,
+    batches_at_once_are_each_whole,
+);
+
+async fn where_it_is_not_offered_it_is_invalid(ctx: Context) -> Verdict {
+    if ctx.capabilities().atomic.is_some() {
+        return Err(Stop::NotOffered("this storage offers write_atomic"));
+    }
+    let key = ctx.key("p", "a");
+    let batch = AtomicBatch { puts: vec![put(key.clone(), "v")], ..AtomicBatch::default() };
+    refused(ctx.db.write_atomic(batch).await, ErrorKind::Invalid, "the write")?;
+    ensure_eq!(ctx.db.get(&key).await?, None, "the row");
+    Ok(())
+}
+
+async fn of_nothing_is_applied(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    applied(&ctx.db.write_atomic(AtomicBatch::default()).await?, "a write of nothing")
+}
+
+fn conditionals(ops: impl IntoIterator<Item = (Bytes, Conditional)>) -> AtomicBatch {
+    AtomicBatch { conditionals: ops.into_iter().collect(), ..AtomicBatch::default() }
+}
+
+/// Every kind of write, over partitions a to e; row `("d", "x")` may hold an ordered write back.
+fn every_kind(ctx: &Context) -> Verdict<AtomicBatch> {
+    Ok(AtomicBatch {
+        conditionals: vec![
+            (ctx.pkey("a"), insert("x", "inserted")),
+            (ctx.pkey("b"), swap("x", "old", "swapped")),
+            (ctx.pkey("c"), delete("x", "old")),
+        ],
+        ordered: vec![
+            ordered(ctx.key("d", "x"), "ordered", 50)?,
+            ordered(ctx.key("d", "y"), "ordered", 50)?,
+        ],
+        puts: vec![put(ctx.key("e", "x"), "put"), put(ctx.key("a", "y"), "put")],
+    })
+}
+
+fn rows_of_every_kind(ctx: &Context) -> Vec<Key> {
+    let rows = [("a", "x"), ("b", "x"), ("c", "x"), ("d", "x"), ("d", "y"), ("e", "x"), ("a", "y")];
+    rows.map(|(pkey, ccols)| ctx.key(pkey, ccols)).into()
+}
+
+async fn fill(ctx: &Context) -> Verdict {
+    for pkey in ["b", "c"] {
+        applied(&ctx.db.insert(&ctx.key(pkey, "x"), "old").await?, "an insert before")?;
+    }
+    Ok(())
+}
+
+async fn several_partitions_and_kinds_together(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    fill(&ctx).await?;
+    applied(&ctx.db.write_atomic(every_kind(&ctx)?).await?, "the write")?;
+    let found = ctx.db.get_batch(&rows_of_every_kind(&ctx)).await?;
+    let expected = ["inserted", "swapped", "", "ordered", "ordered", "put", "put"];
+    let expected = expected.map(|value| (!value.is_empty()).then(|| Bytes::from(value)));
+    ensure_eq!(found, expected, "the rows");
+    Ok(())
+}
+
+async fn a_failed_condition_stops_all_partitions(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    fill(&ctx).await?;
+    let old = Some(Bytes::from("old"));
+    let before = [None, old.clone(), old, None, None, None, None];
+    for (spoiled, op) in [
+        (0, (ctx.pkey("b"), insert("x", "new"))),
+        (1, (ctx.pkey("b"), swap("x", "expected", "new"))),
+        (2, (ctx.pkey("c"), delete("x", "expected"))),
+    ] {
+        let mut batch = every_kind(&ctx)?;
+        if spoiled == 0 {
+            // The row of the swap is named once only.
+            batch.conditionals.remove(1);
+        }
+        batch.conditionals[spoiled] = op;
+        let outcome = ctx.db.write_atomic(batch).await?;
+        conflicts(&outcome, &[(spoiled, Some("old"))], "the write")?;
+        let found = ctx.db.get_batch(&rows_of_every_kind(&ctx)).await?;
+        ensure_eq!(found, before, "the rows after condition {spoiled} failed");
+    }
+    Ok(())
+}
+
+async fn conflicts_of_several_partitions(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    fill(&ctx).await?;
+    let batch = conditionals([
+        (ctx.pkey("c"), insert("x", "new")),
+        (ctx.pkey("a"), insert("x", "new")),
+        (ctx.pkey("b"), swap("x", "expected", "new")),
+        (ctx.pkey("d"), delete("x", "expected")),
+    ]);
+    let expected = [(0, Some("old")), (2, Some("old")), (3, None)];
+    conflicts(&ctx.db.write_atomic(batch).await?, &expected, "the write")?;
+    ensure_eq!(ctx.db.get(&ctx.key("a", "x")).await?, None, "the row without a conflict");
+    Ok(())
+}
+
+async fn a_superseded_row_fails_nothing(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    fill(&ctx).await?;
+    ctx.db.put_ordered(vec![ordered(ctx.key("d", "x"), "high", 51)?]).await?;
+    applied(&ctx.db.write_atomic(every_kind(&ctx)?).await?, "the write")?;
+    let found = ctx.db.get_batch(&rows_of_every_kind(&ctx)).await?;
+    let expected = ["inserted", "swapped", "", "high", "ordered", "put", "put"];
+    let expected = expected.map(|value| (!value.is_empty()).then(|| Bytes::from(value)));
+    ensure_eq!(found, expected, "the rows");
+    Ok(())
+}
+
+async fn rows_named_twice(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    let (key, pkey) = (ctx.key("p", "a"), ctx.pkey("p"));
+    let mixed = AtomicBatch {
+        conditionals: vec![(pkey.clone(), insert("a", "1"))],
+        puts: vec![put(key.clone(), "2")],
+        ..AtomicBatch::default()
+    };
+    refused(ctx.db.write_atomic(mixed).await, ErrorKind::Invalid, "a row of two kinds")?;
+    let twice = conditionals([(pkey.clone(), insert("a", "1")), (pkey, delete("a", "1"))]);
+    refused(ctx.db.write_atomic(twice).await, ErrorKind::Invalid, "a row with two conditions")?;
+    ensure_eq!(ctx.db.get(&key).await?, None, "the row");
+
+    let (plain, high) = (ctx.key("q", "a"), ctx.key("r", "a"));
+    let batch = AtomicBatch {
+        ordered: [(5, "5"), (9, "9"), (7, "7")]
+            .map(|(order, value)| ordered(high.clone(), value, order))
+            .into_iter()
+            .collect::<Verdict<_>>()?,
+        puts: ["first", "second", "last"].map(|value| put(plain.clone(), value)).into(),
+        ..AtomicBatch::default()
+    };
+    applied(&ctx.db.write_atomic(batch).await?, "plain and ordered rows named several times")?;
+    let found = ctx.db.get_batch(&[plain, high]).await?;
+    ensure_eq!(found, [Some("last".into()), Some("9".into())], "the rows");
+    Ok(())
+}
+
+fn inserts(ctx: &Context, rows: usize) -> AtomicBatch {
+    conditionals((0..rows).map(|n| (ctx.pkey(place(n % 10)), insert(place(n), value(n)))))
+}
+
+async fn up_to_the_limit_of_rows(ctx: Context) -> Verdict {
+    let limit = ctx.atomic()?.rows;
+    applied(&ctx.db.write_atomic(inserts(&ctx, limit)).await?, "as many rows as allowed")?;
+    for pkey in 0..10 {
+        let expected: Vec<_> =
+            (pkey..limit).step_by(10).map(|n| row(place(n), value(n))).collect();
+        let found = ctx.db.read_linearizable(&ctx.pkey(place(pkey)), Range::all()).await?;
+        ensure_eq!(found, expected, "partition {pkey}");
+    }
+    Ok(())
+}
+
+async fn beyond_the_limit_of_rows(ctx: Context) -> Verdict {
+    let limit = ctx.atomic()?.rows;
+    let answer = ctx.db.write_atomic(inserts(&ctx, limit + 1)).await;
+    refused(answer, ErrorKind::Invalid, "one row more than allowed")?;
+    ensure_eq!(ctx.db.read(&ctx.pkey(place(0)), Range::all()).await?, [], "the first partition");
+    Ok(())
+}
+
+async fn beyond_the_limit_of_bytes(ctx: Context) -> Verdict {
+    let limits = ctx.atomic()?;
+    let size = ctx.capabilities().row.value.min(limits.bytes);
+    let large = Bytes::from(vec![7; size]);
+    let rows = limits.bytes / size + 1;
+    let batch = conditionals((0..rows).map(|n| (ctx.pkey("p"), insert(place(n), large.clone()))));
+    refused(ctx.db.write_atomic(batch).await, ErrorKind::Invalid, "more bytes than allowed")?;
+    ensure_eq!(ctx.db.read(&ctx.pkey("p"), Range::all()).await?, [], "the partition");
+    Ok(())
+}
+
+/// Batches over two partitions each, so that any two of them share a row: exactly one is applied.
+async fn batches_that_cross_exclude_each_other(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    let partitions = [["a", "b"], ["b", "c"], ["c", "a"]];
+    for round in 0..ctx.rounds() / 5 {
+        let write = |task: usize| {
+            let ctx = ctx.clone();
+            async move {
+                let insert = |pkey| (ctx.pkey(pkey), insert(place(round), value(task)));
+                let batch = conditionals(partitions[task].map(insert));
+                Ok(ctx.db.patient_atomic(batch).await?.is_applied())
+            }
+        };
+        let applied = tasks::all((0..3).map(write)).await?;
+        let winners: Vec<usize> = (0..3).filter(|task| applied[*task]).collect();
+        ensure_eq!(winners.len(), 1, "the number of winners in round {round}");
+        let winner = winners[0];
+        for pkey in ["a", "b", "c"] {
+            let expected = partitions[winner].contains(&pkey).then(|| value(winner));
+            let found = ctx.db.get_linearizable(&ctx.key(pkey, place(round))).await?;
+            ensure_eq!(found, expected, "the row in {pkey} that task {winner} won");
+        }
+    }
+    Ok(())
+}
+
+/// Many batches at once, of which every other has a condition that fails: a driver may merge them into one transaction,
+/// and still each is whole or not at all.
+async fn batches_at_once_are_each_whole(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    const BATCHES: usize = 64;
+    applied(&ctx.db.insert(&ctx.key("standing", "x"), "there").await?, "the insert before")?;
+    let write = |n: usize| {
+        let ctx = ctx.clone();
+        async move {
+            let pkeys = ["a", "b", "c"].map(|pkey| ctx.pkey(pkey));
+            let mut ops = pkeys.map(|pkey| (pkey, insert(place(n), value(n)))).to_vec();
+            if n % 2 == 1 {
+                ops.push((ctx.pkey("standing"), insert("x", "new")));
+            }
+            Ok(ctx.db.patient_atomic(conditionals(ops)).await?)
+        }
+    };
+    let outcomes = tasks::all((0..BATCHES).map(write)).await?;
+    for (n, outcome) in outcomes.iter().enumerate() {
+        match n % 2 {
+            0 => applied(outcome, "a batch without a conflict")?,
+            _ => conflicts(outcome, &[(3, Some("there"))], "a batch with a conflict")?,
+        }
+    }
+    for pkey in ["a", "b", "c"] {
+        let found = ctx.db.read_linearizable(&ctx.pkey(pkey), Range::all()).await?;
+        let expected = (0..BATCHES).step_by(2).map(|n| row(place(n), value(n)));
+        ensure!(found.into_iter().eq(expected), "partition {pkey} is not as its batches left it");
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Deadlines, and what the answers at a deadline mean.
+
+use std::time::Duration;
+
+use istorage::{
+    AppStorageExt, AtomicBatch, Conditional, Consistency, ErrorKind, Key, Outcome, Range,
+};
+
+use super::rows::{insert, ordered, place, put, value};
+use crate::{
+    context::Context,
+    failure::{Stop, Verdict, ensure, ensure_eq, refused},
+    trial::trials,
+};
+
+trials!(deadlines:
+    a_passed_deadline_sends_nothing,
+    answers_at_a_tight_deadline_are_true,
+);
+
+async fn a_passed_deadline_sends_nothing(ctx: Context) -> Verdict {
+    let (key, pkey, storage) = (ctx.key("p", "a"), ctx.pkey("p"), &ctx.db.storage);
+    let now = ctx.db.clock.now();
+    for deadline in [now, now - Duration::from_secs(1)] {
+        let unavailable = ErrorKind::Unavailable;
+        refused(storage.get(&key, Consistency::Plain, deadline).await, unavailable, "get")?;
+        refused(storage.get_linearizable(&key, deadline).await, unavailable, "get, linearizable")?;
+        let keys = std::slice::from_ref(&key);
+        refused(storage.get_batch(keys, deadline).await, unavailable, "get_batch")?;
+        let rows = vec![put(key.clone(), "v")];
+        refused(storage.put_batch(rows, deadline).await, unavailable, "put_batch")?;
+        let rows = vec![ordered(ctx.key("p", "b"), "v", 1)?];
+        refused(storage.put_ordered(rows, deadline).await, unavailable, "put_ordered")?;
+        let ops = vec![insert("c", "v")];
+        refused(storage.write_if(pkey.clone(), ops, deadline).await, unavailable, "write_if")?;
+        refused(storage.server_time(deadline).await, unavailable, "server_time")?;
+        if ctx.capabilities().atomic.is_some() {
+            let puts = vec![put(ctx.key("p", "d"), "v")];
+            let batch = AtomicBatch { puts, ..AtomicBatch::default() };
+            let answer = storage.write_atomic(batch, deadline).await;
+            refused(answer, unavailable, "write_atomic")?;
+        }
+    }
+    ctx.pass(Duration::from_millis(50)).await;
+    ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, [], "the partition");
+    Ok(())
+}
+
+/// Applied is applied, and refused is not, however close the deadline was; only what is unknown may be either.
+async fn answers_at_a_tight_deadline_are_true(ctx: Context) -> Verdict {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut written = Vec::new();
+    for n in 0..ctx.rounds() {
+        let deadline = ctx.db.clock.now() + Duration::from_micros(random.u64(0..5_000));
+        let key = ctx.key("p", place(n));
+        let op = Conditional::Insert { ccols: key.ccols.clone(), value: value(n), ttl: None };
+        let answer = ctx.db.storage.write_if(key.pkey.clone(), vec![op], deadline).await;
+        match answer {
+            Ok(Outcome::Applied) => written.push((key, Some(value(n)))),
+            Ok(Outcome::NotApplied(conflicts)) => {
+                return Err(Stop::failed(format!("an insert without a rival found {conflicts:?}")));
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => written.push((key, None)),
+            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}
+            Err(error) => Err(error)?,
+        }
+    }
+    let (keys, expected): (Vec<Key>, Vec<_>) = written.into_iter().unzip();
+    ctx.pass(Duration::from_millis(500)).await;
+    let found = ctx.db.get_batch(&keys).await?;
+    for (key, (found, expected)) in keys.iter().zip(found.into_iter().zip(expected)) {
+        ensure!(found == expected, "{key:?} holds {found:?}, but the answer said {expected:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Calls that are dropped: what they were to write is there in whole or not at all, and the storage works on.
+
+use std::{future::Future, time::Duration};
+
+use clock::Clock;
+use futures::{
+    FutureExt, StreamExt,
+    future::{Either, select},
+    stream,
+};
+use istorage::{Consistency, Key, Range};
+
+use super::rows::{insert, ordered, place, put, row, value};
+use crate::{
+    client::CALL,
+    context::Context,
+    failure::{Verdict, applied, ensure, ensure_eq},
+    tasks,
+    trial::trials,
+};
+
+trials!(dropped:
+    a_conditional_write_is_all_or_nothing,
+    an_atomic_write_is_all_or_nothing,
+    ordered_rows_of_a_partition_are_all_or_nothing,
+    the_storage_works_after_many_dropped_calls,
+);
+
+const ROWS: usize = 8;
+
+/// How long a write that was sent may take to land.
+const LANDING: Duration = Duration::from_secs(20);
+
+/// Lets the future run for a moment, another one each time, and drops it.
+async fn run_a_little<F: Future>(future: F, random: &mut fastrand::Rng) {
+    let mut future = std::pin::pin!(future);
+    if random.bool() {
+        for _ in 0..random.usize(0..4) {
+            if future.as_mut().now_or_never().is_some() {
+                return;
+            }
+            tasks::yield_now().await;
+        }
+    } else {
+        // Real time, as it is the storage's threads and servers that are to be caught in the middle.
+        let moment = Clock::system();
+        let moment = moment.sleep(Duration::from_micros(random.u64(0..4_000)));
+        match select(future, std::pin::pin!(moment)).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+}
+
+/// Of each of these groups of rows all are there, or none, once everything has landed.
+async fn all_or_nothing(ctx: &Context, groups: &[Vec<Key>]) -> Verdict {
+    // A read is no snapshot, and what was sent may land in the middle of it; but that ends.
+    let until = ctx.db.clock.now() + LANDING;
+    for (n, group) in groups.iter().enumerate() {
+        loop {
+            let there = ctx.db.get_batch(group).await?.into_iter().flatten().count();
+            if there == 0 || there == group.len() {
+                break;
+            }
+            let late = ctx.db.clock.now() >= until;
+            ensure!(!late, "of write {n} {there} of {} rows are there", group.len());
+            ctx.pass(Duration::from_millis(50)).await;
+        }
+    }
+    Ok(())
+}
+
+async fn a_conditional_write_is_all_or_nothing(ctx: Context) -> Verdict {
+    let (mut random, mut groups) = (fastrand::Rng::with_seed(1), Vec::new());
+    for n in 0..ctx.rounds() / 2 {
+        let pkey = ctx.pkey(place(n));
+        let ops = (0..ROWS).map(|n| insert(place(n), value(n))).collect();
+        run_a_little(ctx.db.write_if(&pkey, ops), &mut random).await;
+        groups.push((0..ROWS).map(|n| Key::new(pkey.clone(), place(n))).collect());
+    }
+    all_or_nothing(&ctx, &groups).await
+}
+
+async fn an_atomic_write_is_all_or_nothing(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    let (mut random, mut groups) = (fastrand::Rng::with_seed(2), Vec::new());
+    for n in 0..ctx.rounds() / 2 {
+        let key = |row: usize| ctx.key(place(row), place(n));
+        let mut batch = istorage::AtomicBatch::default();
+        for row in 0..ROWS / 2 {
+            let key = key(row);
+            batch.conditionals.push((key.pkey, insert(key.ccols, value(n))));
+        }
+        batch.puts.extend((ROWS / 2..ROWS - 1).map(|row| put(key(row), value(n))));
+        batch.ordered.push(ordered(key(ROWS - 1), value(n), 1)?);
+        run_a_little(ctx.db.write_atomic(batch), &mut random).await;
+        groups.push((0..ROWS).map(key).collect());
+    }
+    all_or_nothing(&ctx, &groups).await
+}
+
+async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: Context) -> Verdict {
+    let Some(limits) = ctx.capabilities().ordered else {
+        return Err(crate::failure::Stop::NotOffered(
+            "this storage writes each ordered row by itself",
+        ));
+    };
+    let rows = ROWS.min(limits.rows);
+    let (mut random, mut groups) = (fastrand::Rng::with_seed(3), Vec::new());
+    for n in 0..ctx.rounds() / 2 {
+        let keys: Vec<Key> = (0..rows).map(|row| ctx.key(place(n), place(row))).collect();
+        let puts = keys.iter().map(|key| ordered(key.clone(), value(n), 1));
+        let puts = puts.collect::<Verdict<Vec<_>>>()?;
+        run_a_little(ctx.db.put_ordered(puts), &mut random).await;
+        groups.push(keys);
+    }
+    all_or_nothing(&ctx, &groups).await
+}
+
+/// Nothing that a call holds is lost with it: places in a queue, connections, locks.
+async fn the_storage_works_after_many_dropped_calls(ctx: Context) -> Verdict {
+    let calls = stream::iter(0..ctx.rounds()).for_each_concurrent(32, |n| {
+        let ctx = &ctx;
+        async move {
+            let mut random = fastrand::Rng::with_seed(n as u64);
+            let (key, db) = (ctx.key("dropped", place(n % 50)), &ctx.db);
+            let puts = || (0..20).map(|n| put(ctx.key("puts", place(n)), "v")).collect();
+            match n % 6 {
+                0 => run_a_little(db.get(&key), &mut random).await,
+                1 => run_a_little(db.get_linearizable(&key), &mut random).await,
+                2 => run_a_little(db.insert(&key, "v"), &mut random).await,
+                3 => run_a_little(db.put_batch(puts()), &mut random).await,
+                4 => run_a_little(db.swap(&key, "v", "w"), &mut random).await,
+                _ => {
+                    let pkey = key.pkey.clone();
+                    let mut rows =
+                        db.storage.read(pkey, Range::all(), Consistency::Linearizable, CALL);
+                    run_a_little(rows.next(), &mut random).await;
+                }
+            }
+        }
+    });
+    calls.await;
+    let rows = (0..100).map(|n| put(ctx.key("after", place(n)), value(n)));
+    ctx.db.put_batch(rows.collect()).await?;
+    let expected: Vec<_> = (0..100).map(|n| row(place(n), value(n))).collect();
+    ensure_eq!(ctx.db.read(&ctx.pkey("after"), Range::all()).await?, expected, "the rows");
+    for n in 0..20 {
+        let key = ctx.key("inserted after", place(n));
+        applied(&ctx.db.insert(&key, value(n)).await?, "an insert")?;
+        ensure_eq!(ctx.db.get_linearizable(&key).await?, Some(value(n)), "the row");
+    }
+    Ok(())
+}

@@ -1,0 +1,480 @@
+//! When rows with a TTL go: never early, in time, for every call at once.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clock::Instant;
+use istorage::{AtomicBatch, Conflict, ExpiryJudge, Key, OrderedPut, Outcome, Range, Row};
+
+use super::rows::{delete, insert, insert_for, ordered, place, row, swap, swap_for, value};
+use crate::{
+    client::Client,
+    context::Context,
+    failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq},
+    tasks,
+    trial::trials,
+};
+
+trials!(expiry:
+    a_row_is_never_gone_early,
+    a_row_is_gone_in_time,
+    short_lives,
+    all_calls_agree_on_the_moment,
+    an_expired_row_can_be_inserted_again,
+    swap_and_delete_see_an_expired_row_as_absent,
+    a_row_once_written_without_ttl_expires,
+    a_swap_without_ttl_ends_it,
+    a_renewed_row_lives_on,
+    a_delete_ends_it,
+    operations_of_one_write_have_ttls_of_their_own,
+    conflicts_show_expired_rows_as_absent,
+    expired_rows_among_many,
+    a_higher_order_ends_it,
+    an_expired_ordered_row_can_be_written_again,
+    of_an_atomic_write,
+    nodes_with_different_clocks_agree,
+    one_of_many_takes_an_expired_row_over,
+);
+
+const TTL: Duration = Duration::from_secs(3);
+
+/// Clocks of different machines do not tick equally.
+const SLACK: Duration = Duration::from_millis(10);
+
+/// When a row must be there, and when it must be gone.
+#[derive(Clone, Copy)]
+struct Life {
+    there_until: Instant,
+    gone_from: Instant,
+}
+
+impl Life {
+    /// Writes a row with a TTL and notes the time around it.
+    async fn of<T>(
+        ctx: &Context,
+        ttl: Duration,
+        write: impl Future<Output = istorage::Result<T>>,
+    ) -> Verdict<(Life, T)> {
+        let before = ctx.db.clock.now();
+        let answer = write.await?;
+        let resolution = ctx.capabilities().expiry.resolution;
+        let gone_from = ctx.db.clock.now() + ttl + 2 * resolution + SLACK;
+        Ok((Life { there_until: before + ttl - SLACK, gone_from }, answer))
+    }
+}
+
+/// Writes a row with this TTL.
+async fn insert_row(ctx: &Context, key: &Key, ttl: Duration) -> Verdict<Life> {
+    let (life, outcome) = Life::of(ctx, ttl, ctx.db.insert_for(key, "v", ttl)).await?;
+    applied(&outcome, "the insert with a TTL")?;
+    Ok(life)
+}
+
+/// What each call that can see a row sees.
+async fn sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
+    let only = || Range::only(&key.ccols);
+    let first = |rows: Vec<Row>| rows.into_iter().next().map(|row| row.value);
+    let mut seen = vec![
+        ("get", db.get(key).await?),
+        ("get, linearizable", db.get_linearizable(key).await?),
+        ("get_batch", db.get_batch(std::slice::from_ref(key)).await?.pop().flatten()),
+        ("read", first(db.read(&key.pkey, only()).await?)),
+        ("read, linearizable", first(db.read_linearizable(&key.pkey, only()).await?)),
+    ];
+    let rows = db.ttl_read(&key.pkey, only()).await?;
+    seen.push(("ttl_read", rows.into_iter().next().map(|row| row.value)));
+    Ok(seen)
+}
+
+/// As [`sight`], with the calls of conditional rows. It writes nothing.
+async fn conditional_sight(
+    db: &Client,
+    key: &Key,
+) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
+    let mut seen = sight(db, key).await?;
+    let lost = |outcome: Outcome| match outcome {
+        Outcome::NotApplied(conflicts) => {
+            Ok(conflicts.into_iter().next().and_then(|Conflict { there, .. }| there))
+        }
+        Outcome::Applied => Err(Stop::failed("a write whose condition cannot hold was applied")),
+    };
+    seen.push(("a lost swap", lost(db.swap(key, "something else", "v").await?)?));
+    seen.push(("a lost delete", lost(db.delete(key, "something else").await?)?));
+    Ok(seen)
+}
+
+async fn all_see_nothing(db: &Client, key: &Key) -> Verdict {
+    for (call, seen) in sight(db, key).await? {
+        ensure_eq!(seen, None, "what {call} sees of an expired row");
+    }
+    Ok(())
+}
+
+async fn all_see(db: &Client, key: &Key, value: &'static str) -> Verdict {
+    for (call, seen) in sight(db, key).await? {
+        ensure_eq!(seen, Some(value.into()), "what {call} sees of a row that has not expired");
+    }
+    Ok(())
+}
+
+/// A row for each way in which a row gets a TTL.
+async fn rows_of_all_ways(ctx: &Context, ttl: Duration) -> Verdict<Vec<(Key, Life)>> {
+    let key = |ccols| ctx.key("p", ccols);
+    let mut rows = vec![(key("insert"), insert_row(ctx, &key("insert"), ttl).await?)];
+
+    let swapped = key("swap");
+    applied(&ctx.db.insert(&swapped, "w").await?, "an insert without TTL")?;
+    let swap = ctx.db.swap_for(&swapped, "w", "v", ttl);
+    let (life, outcome) = Life::of(ctx, ttl, swap).await?;
+    applied(&outcome, "a swap with a TTL")?;
+    rows.push((swapped, life));
+
+    let several = [key("several 1"), key("several 2")];
+    let ops = several.iter().map(|key| insert_for(key.ccols.clone(), "v", ttl)).collect();
+    let (life, outcome) = Life::of(ctx, ttl, ctx.db.write_if(&ctx.pkey("p"), ops)).await?;
+    applied(&outcome, "several inserts with a TTL")?;
+    rows.extend(several.map(|key| (key, life)));
+
+    let put = OrderedPut { ttl: Some(ttl), ..ordered(key("ordered"), "v", 1)? };
+    let (life, ()) = Life::of(ctx, ttl, ctx.db.put_ordered(vec![put])).await?;
+    rows.push((key("ordered"), life));
+    Ok(rows)
+}
+
+async fn a_row_is_never_gone_early(ctx: Context) -> Verdict {
+    let rows = rows_of_all_ways(&ctx, TTL).await?;
+    loop {
+        for (key, life) in &rows {
+            let seen = sight(&ctx.db, key).await?;
+            if ctx.db.clock.now() >= life.there_until {
+                return Ok(());
+            }
+            for (call, seen) in seen {
+                ensure_eq!(seen, Some("v".into()), "what {call} sees of {key:?} before its end");
+            }
+        }
+        ctx.pass(TTL / 60).await;
+    }
+}
+
+async fn a_row_is_gone_in_time(ctx: Context) -> Verdict {
+    let rows = rows_of_all_ways(&ctx, TTL).await?;
+    for (key, life) in rows {
+        ctx.pass_until(life.gone_from).await;
+        all_see_nothing(&ctx.db, &key).await?;
+    }
+    ensure_eq!(ctx.db.read(&ctx.pkey("p"), Range::all()).await?, [], "the partition");
+    Ok(())
+}
+
+/// TTLs that no storage's resolution divides.
+async fn short_lives(ctx: Context) -> Verdict {
+    let ttls = [1, 300_000, 999_999, 1_000_001, 1_700_000].map(Duration::from_micros);
+    let mut rows = Vec::new();
+    for (n, ttl) in ttls.into_iter().enumerate() {
+        let key = ctx.key("p", place(n));
+        let life = insert_row(&ctx, &key, ttl).await?;
+        rows.push((key, ttl, life));
+    }
+    for (key, ttl, life) in rows {
+        loop {
+            let start = ctx.db.clock.now();
+            let seen = ctx.db.get(&key).await?;
+            if seen.is_none() {
+                let end = ctx.db.clock.now();
+                ensure!(end >= life.there_until, "a row with a TTL of {ttl:?} is gone early");
+                break;
+            }
+            ensure!(start < life.gone_from, "a row with a TTL of {ttl:?} is there too late");
+            ctx.pass(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Once one call has seen that the row is gone, none sees it any more.
+async fn all_calls_agree_on_the_moment(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    let life = insert_row(&ctx, &key, TTL).await?;
+    let mut gone: Option<&'static str> = None;
+    let mut rounds_after = 0;
+    while rounds_after < 3 {
+        let start = ctx.db.clock.now();
+        for (call, seen) in conditional_sight(&ctx.db, &key).await? {
+            match (&seen, gone) {
+                (Some(_), Some(first)) => {
+                    ensure!(false, "{call} sees a row that {first} before it did not see");
+                }
+                (None, None) => gone = Some(call),
+                _ => {}
+            }
+        }
+        rounds_after += usize::from(gone.is_some());
+        ensure!(gone.is_some() || start < life.gone_from, "the row is there too late");
+        ctx.pass(Duration::from_millis(7)).await;
+    }
+    Ok(())
+}
+
+async fn an_expired_row_can_be_inserted_again(ctx: Context) -> Verdict {
+    let (again, forever) = (ctx.key("p", "again"), ctx.key("p", "forever"));
+    insert_row(&ctx, &forever, TTL).await?;
+    let life = insert_row(&ctx, &again, TTL).await?;
+    ctx.pass_until(life.gone_from).await;
+    applied(&ctx.db.insert(&forever, "new").await?, "an insert without TTL")?;
+    let second = insert_row(&ctx, &again, TTL).await?;
+    all_see(&ctx.db, &forever, "new").await?;
+    ctx.pass_until(second.gone_from).await;
+    all_see(&ctx.db, &forever, "new").await?;
+    all_see_nothing(&ctx.db, &again).await?;
+    applied(&ctx.db.insert(&again, "third").await?, "a third insert")?;
+    all_see(&ctx.db, &again, "third").await
+}
+
+async fn swap_and_delete_see_an_expired_row_as_absent(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    let life = insert_row(&ctx, &key, TTL).await?;
+    ctx.pass_until(life.gone_from).await;
+    let absent: [(usize, Option<&str>); 1] = [(0, None)];
+    conflicts(&ctx.db.swap(&key, "v", "new").await?, &absent, "a swap of an expired row")?;
+    let renewal = ctx.db.swap_for(&key, "v", "v", TTL).await?;
+    conflicts(&renewal, &absent, "a renewal of an expired row")?;
+    conflicts(&ctx.db.delete(&key, "v").await?, &absent, "a delete of an expired row")?;
+    all_see_nothing(&ctx.db, &key).await
+}
+
+/// A row that was inserted for ever has more to it than its value on some storages.
+async fn a_row_once_written_without_ttl_expires(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    applied(&ctx.db.insert(&key, "w").await?, "an insert without TTL")?;
+    let (life, outcome) = Life::of(&ctx, TTL, ctx.db.swap_for(&key, "w", "v", TTL)).await?;
+    applied(&outcome, "a swap with a TTL")?;
+    all_see(&ctx.db, &key, "v").await?;
+    ctx.pass_until(life.gone_from).await;
+    all_see_nothing(&ctx.db, &key).await?;
+    let absent: [(usize, Option<&str>); 1] = [(0, None)];
+    conflicts(&ctx.db.swap(&key, "v", "new").await?, &absent, "a swap of the expired row")?;
+    conflicts(&ctx.db.delete(&key, "v").await?, &absent, "a delete of the expired row")?;
+    applied(&ctx.db.insert(&key, "again").await?, "an insert of the expired row")?;
+    all_see(&ctx.db, &key, "again").await?;
+    applied(&ctx.db.delete(&key, "again").await?, "the delete")?;
+    applied(&ctx.db.insert(&key, "last").await?, "an insert after the delete")
+}
+
+async fn a_swap_without_ttl_ends_it(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    let life = insert_row(&ctx, &key, TTL).await?;
+    applied(&ctx.db.swap(&key, "v", "stays").await?, "a swap without TTL")?;
+    ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "its TTL");
+    ctx.pass_until(life.gone_from).await;
+    all_see(&ctx.db, &key, "stays").await?;
+    applied(&ctx.db.swap(&key, "stays", "on").await?, "a swap after the former end")
+}
+
+/// A lease: renewed with the same bytes and with others.
+async fn a_renewed_row_lives_on(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    let mut life = insert_row(&ctx, &key, TTL).await?;
+    for n in 0..5 {
+        ctx.pass(TTL / 3).await;
+        let swap = ctx.db.swap_for(&key, "v", "v", TTL);
+        let (renewed, outcome) = Life::of(&ctx, TTL, swap).await?;
+        applied(&outcome, &format!("renewal {n}"))?;
+        life = renewed;
+    }
+    ensure_eq!(ctx.db.get(&key).await?, Some("v".into()), "the row after all renewals");
+    ctx.pass_until(life.gone_from).await;
+    all_see_nothing(&ctx.db, &key).await
+}
+
+/// What comes after a delete has nothing from before it.
+async fn a_delete_ends_it(ctx: Context) -> Verdict {
+    let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
+    insert_row(&ctx, &stays, TTL).await?;
+    applied(&ctx.db.delete(&stays, "v").await?, "a delete")?;
+    applied(&ctx.db.insert(&stays, "new").await?, "an insert without TTL")?;
+    applied(&ctx.db.insert(&goes, "v").await?, "an insert without TTL")?;
+    applied(&ctx.db.delete(&goes, "v").await?, "a delete")?;
+    let life = insert_row(&ctx, &goes, TTL).await?;
+    ctx.pass_until(life.gone_from).await;
+    all_see(&ctx.db, &stays, "new").await?;
+    all_see_nothing(&ctx.db, &goes).await
+}
+
+async fn operations_of_one_write_have_ttls_of_their_own(ctx: Context) -> Verdict {
+    let pkey = ctx.pkey("p");
+    let ops = vec![insert("c", "w"), insert("d", "w"), insert("e", "w")];
+    applied(&ctx.db.write_if(&pkey, ops).await?, "the inserts before")?;
+    let ops = vec![
+        insert_for("a", "v", TTL),
+        insert("b", "v"),
+        swap_for("c", "w", "v", TTL),
+        swap("d", "w", "v"),
+        delete("e", "w"),
+        insert_for("f", "v", 100 * TTL),
+    ];
+    let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+    applied(&outcome, "the write")?;
+    let rows = |places: &[&'static str]| -> Vec<Row> {
+        places.iter().map(|place| row(*place, "v")).collect()
+    };
+    let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
+    ensure_eq!(found, rows(&["a", "b", "c", "d", "f"]), "the partition before the end");
+    ctx.pass_until(life.gone_from).await;
+    let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
+    ensure_eq!(found, rows(&["b", "d", "f"]), "the partition after the end");
+    ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, rows(&["b", "d", "f"]), "read plainly");
+    Ok(())
+}
+
+async fn conflicts_show_expired_rows_as_absent(ctx: Context) -> Verdict {
+    let pkey = ctx.pkey("p");
+    let ops = vec![insert_for("a", "v", TTL), insert("b", "there"), insert_for("c", "v", TTL)];
+    let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+    applied(&outcome, "the inserts")?;
+    ctx.pass_until(life.gone_from).await;
+    let ops = || vec![swap("a", "v", "new"), insert("b", "new"), insert("c", "new")];
+    let outcome = ctx.db.write_if(&pkey, ops()).await?;
+    conflicts(&outcome, &[(0, None), (1, Some("there"))], "the write")?;
+    let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
+    ensure_eq!(found, [row("b", "there")], "the partition");
+    let ops = vec![insert("a", "new"), swap("b", "there", "new"), insert("c", "new")];
+    applied(&ctx.db.write_if(&pkey, ops).await?, "a write that takes them for absent")
+}
+
+/// Pages of nothing but expired rows end no stream.
+async fn expired_rows_among_many(ctx: Context) -> Verdict {
+    const ROWS: usize = 600;
+    let (pkey, at_once) = (ctx.pkey("p"), ctx.capabilities().conditional.rows.min(100));
+    let mut last = None;
+    for start in (0..ROWS).step_by(at_once) {
+        let places = start..(start + at_once).min(ROWS);
+        let ops = places.map(|n| insert_for(place(n), value(n), TTL)).collect();
+        let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+        applied(&outcome, "the inserts with a TTL")?;
+        last = Some(life);
+    }
+    let standing = [ROWS, ROWS + 1, ROWS + 2];
+    let ops = standing.map(|n| insert(place(n), value(n))).to_vec();
+    applied(&ctx.db.write_if(&pkey, ops).await?, "the inserts without TTL")?;
+    if let Some(life) = last {
+        ctx.pass_until(life.gone_from).await;
+    }
+    let expected = standing.map(|n| row(place(n), value(n)));
+    ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, expected, "the partition");
+    let found = ctx.db.read_linearizable(&pkey, Range::between(place(10), place(ROWS + 2))).await?;
+    ensure_eq!(found, expected[..2], "a range, read linearizably");
+    ensure_eq!(ctx.db.ttl_read(&pkey, Range::all()).await?.len(), 3, "rows with their TTL");
+    Ok(())
+}
+
+async fn a_higher_order_ends_it(ctx: Context) -> Verdict {
+    let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
+    let with_ttl = |key: &Key, value: &'static str, order| {
+        Ok::<_, Stop>(OrderedPut { ttl: Some(TTL), ..ordered(key.clone(), value, order)? })
+    };
+    let first = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
+    ctx.db.put_ordered(first).await?;
+    let second = vec![ordered(stays.clone(), "new", 2)?, with_ttl(&goes, "v", 2)?];
+    let (life, ()) = Life::of(&ctx, TTL, ctx.db.put_ordered(second)).await?;
+    // A write that is superseded brings no TTL of its own, and ends none.
+    let third = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
+    ctx.db.put_ordered(third).await?;
+    all_see(&ctx.db, &stays, "new").await?;
+    all_see(&ctx.db, &goes, "v").await?;
+    ctx.pass_until(life.gone_from).await;
+    all_see(&ctx.db, &stays, "new").await?;
+    all_see_nothing(&ctx.db, &goes).await
+}
+
+async fn an_expired_ordered_row_can_be_written_again(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    let first = OrderedPut { ttl: Some(TTL), ..ordered(key.clone(), "first", 5)? };
+    let (life, ()) = Life::of(&ctx, TTL, ctx.db.put_ordered(vec![first])).await?;
+    ctx.pass_until(life.gone_from).await;
+    all_see_nothing(&ctx.db, &key).await?;
+    ctx.db.put_ordered(vec![ordered(key.clone(), "second", 6)?]).await?;
+    all_see(&ctx.db, &key, "second").await
+}
+
+async fn of_an_atomic_write(ctx: Context) -> Verdict {
+    ctx.atomic()?;
+    let (goes, stays) = (ctx.key("p", "goes"), ctx.key("q", "stays"));
+    let batch = || AtomicBatch {
+        conditionals: vec![
+            (goes.pkey.clone(), insert_for("goes", "v", TTL)),
+            (stays.pkey.clone(), insert("stays", "v")),
+        ],
+        ..AtomicBatch::default()
+    };
+    let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_atomic(batch())).await?;
+    applied(&outcome, "the write")?;
+    let standing = [(0, Some("v")), (1, Some("v"))];
+    conflicts(&ctx.db.write_atomic(batch()).await?, &standing, "the write before the end")?;
+    ctx.pass_until(life.gone_from).await;
+    all_see_nothing(&ctx.db, &goes).await?;
+    conflicts(&ctx.db.write_atomic(batch()).await?, &standing[1..], "the write after the end")?;
+    let mut batch = batch();
+    batch.conditionals[1].1 = swap("stays", "v", "w");
+    applied(&ctx.db.write_atomic(batch).await?, "a write that takes the expired row for absent")
+}
+
+async fn nodes_with_different_clocks_agree(ctx: Context) -> Verdict {
+    if ctx.capabilities().expiry.judge == ExpiryJudge::Client {
+        return Err(Stop::NotOffered("expiry is judged by the nodes' clocks"));
+    }
+    let (other, keys) = (ctx.other().await?, ["a", "b"].map(|ccols| ctx.key("p", ccols)));
+    let mut rows = Vec::new();
+    for (by, reader, key) in [(&ctx.db, &other, &keys[0]), (&other, &ctx.db, &keys[1])] {
+        let (life, outcome) = Life::of(&ctx, TTL, by.insert_for(key, "v", TTL)).await?;
+        applied(&outcome, "the insert")?;
+        all_see(reader, key, "v").await?;
+        rows.push((reader, key, life));
+    }
+    for (reader, key, life) in &rows {
+        let lost = reader.insert(key, "new").await?;
+        if ctx.db.clock.now() < life.there_until {
+            conflicts(&lost, &[(0, Some("v"))], "an insert by the other node before the end")?;
+        }
+    }
+    for (reader, key, life) in rows {
+        ctx.pass_until(life.gone_from).await;
+        all_see_nothing(reader, key).await?;
+        applied(&reader.insert(key, "new").await?, "an insert by the other node after the end")?;
+    }
+    Ok(())
+}
+
+/// Several candidates for a lease that ran out.
+async fn one_of_many_takes_an_expired_row_over(ctx: Context) -> Verdict {
+    const TASKS: usize = 3;
+    let (other, rows) = (ctx.other().await?, ctx.rounds());
+    let at_once = ctx.capabilities().conditional.rows.min(50);
+    let mut last = None;
+    let pkey = ctx.pkey("p");
+    for start in (0..rows).step_by(at_once) {
+        let places = start..(start + at_once).min(rows);
+        let ops = places.map(|n| insert_for(place(n), "expires", TTL)).collect();
+        let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+        applied(&outcome, "the inserts with a TTL")?;
+        last = Some(life);
+    }
+    if let Some(life) = last {
+        ctx.pass_until(life.gone_from).await;
+    }
+    for n in 0..rows {
+        let take = |task: usize| {
+            let (db, pkey) = (if task == 0 { &other } else { &ctx.db }.clone(), pkey.clone());
+            async move {
+                let ops = vec![insert_for(place(n), value(task), 100 * TTL)];
+                Ok(db.settled(&pkey, ops).await?.is_applied())
+            }
+        };
+        let taken = tasks::all((0..TASKS).map(take)).await?;
+        let winners: Vec<usize> = (0..TASKS).filter(|task| taken[*task]).collect();
+        ensure_eq!(winners.len(), 1, "the number of tasks that took row {n} over");
+        let found = ctx.db.get_linearizable(&Key::new(pkey.clone(), place(n))).await?;
+        ensure_eq!(found, Some(value(winners[0])), "row {n}");
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Linearizable reads see every conditional write that was answered, while others are in flight.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use bytes::Bytes;
+use istorage::{Outcome, Range};
+
+use super::rows::{insert, place, swap};
+use crate::{
+    client::Client,
+    context::Context,
+    failure::{Stop, Verdict, applied, ensure, ensure_eq},
+    tasks,
+    trial::trials,
+};
+
+trials!(linearizable:
+    get_sees_every_answered_swap,
+    read_sees_every_answered_insert,
+    reads_never_go_back,
+    its_own_writes_are_seen_at_once,
+);
+
+const WRITERS: usize = 3;
+const READERS: usize = 2;
+
+fn register(count: usize, writer: usize) -> Bytes {
+    format!("{count}:{writer}").into()
+}
+
+fn count_of(value: Option<&Bytes>) -> Verdict<usize> {
+    let count = value.and_then(|value| {
+        let text = std::str::from_utf8(value).ok()?;
+        text.split(':').next()?.parse().ok()
+    });
+    count.ok_or_else(|| Stop::failed(format!("the register holds {value:?}")))
+}
+
+/// What the writers and the readers of a race share.
+#[derive(Default)]
+struct Race {
+    /// For each writer, or for all together, how much was answered.
+    answered: [AtomicUsize; WRITERS],
+    over: AtomicBool,
+}
+
+/// Whoever ends first, also by failing, ends the others.
+struct Ending(Arc<Race>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Release);
+    }
+}
+
+fn writes_of(ctx: &Context) -> usize {
+    ctx.rounds() / WRITERS
+}
+
+/// Each writer raises one register by swaps; what was answered is never above what a reader then sees.
+async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
+    let (key, other) = (ctx.key("p", "register"), ctx.other().await?);
+    applied(&ctx.db.insert(&key, register(0, 0)).await?, "the insert")?;
+    let race = Arc::new(Race::default());
+    let write = |writer: usize| {
+        let (ctx, key, race) = (ctx.clone(), key.clone(), Arc::clone(&race));
+        async move {
+            let _ending = Ending(Arc::clone(&race));
+            let mut there = register(0, 0);
+            let mut won = 0;
+            while won < writes_of(&ctx) && !race.over.load(Ordering::Acquire) {
+                let count = count_of(Some(&there))? + 1;
+                let new = register(count, writer);
+                let ops = vec![swap(key.ccols.clone(), there.clone(), new.clone())];
+                match ctx.db.settled(&key.pkey, ops).await? {
+                    Outcome::Applied => {
+                        race.answered[0].fetch_max(count, Ordering::AcqRel);
+                        won += 1;
+                        there = new;
+                    }
+                    Outcome::NotApplied(conflicts) => {
+                        let found = conflicts.into_iter().next().and_then(|found| found.there);
+                        there = found.ok_or_else(|| Stop::failed("the register is gone"))?;
+                    }
+                }
+            }
+            Ok(())
+        }
+    };
+    let read = |reader: usize| {
+        let (db, key, race) =
+            (if reader == 0 { &other } else { &ctx.db }.clone(), key.clone(), Arc::clone(&race));
+        async move {
+            let mut seen = 0;
+            while !race.over.load(Ordering::Acquire) {
+                let answered = race.answered[0].load(Ordering::Acquire);
+                let count = count_of(db.get_linearizable(&key).await?.as_ref())?;
+                ensure!(count >= answered, "{answered} was answered, and then {count} was read");
+                ensure!(count >= seen, "{seen} was read, and then {count}");
+                seen = count;
+                tasks::yield_now().await;
+            }
+            Ok(())
+        }
+    };
+    let writing = tasks::all((0..WRITERS).map(write));
+    let reading = tasks::all((0..READERS).map(read));
+    futures::future::try_join(writing, reading).await.map(drop)
+}
+
+/// Each writer inserts rows of its own; a reader that starts afterwards sees all that was answered.
+async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
+    let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
+    let race = Arc::new(Race::default());
+    let place_of = |writer: usize, n: usize| place(1_000_000 * writer + n);
+    let write = |writer: usize| {
+        let (ctx, pkey, race) = (ctx.clone(), pkey.clone(), Arc::clone(&race));
+        async move {
+            let _ending = Ending(Arc::clone(&race));
+            // Few rows: each reading reads all of them.
+            for n in 0..writes_of(&ctx).min(100) {
+                let ops = vec![insert(place_of(writer, n), "v")];
+                applied(&ctx.db.settled(&pkey, ops).await?, "an insert without a rival")?;
+                race.answered[writer].store(n + 1, Ordering::Release);
+            }
+            Ok(())
+        }
+    };
+    let read = |reader: usize| {
+        let (db, pkey, race) =
+            (if reader == 0 { &other } else { &ctx.db }.clone(), pkey.clone(), Arc::clone(&race));
+        async move {
+            while !race.over.load(Ordering::Acquire) {
+                let answered =
+                    race.answered.each_ref().map(|count| count.load(Ordering::Acquire));
+                let rows = db.read_linearizable(&pkey, Range::all()).await?;
+                for (writer, answered) in answered.into_iter().enumerate() {
+                    let range = place_of(writer, 0)..place_of(writer + 1, 0);
+                    let seen = rows.iter().filter(|row| range.contains(&row.ccols)).count();
+                    ensure!(seen >= answered, "{answered} were answered, and then {seen} read");
+                }
+                tasks::yield_now().await;
+            }
+            Ok(())
+        }
+    };
+    let writing = tasks::all((0..WRITERS).map(write));
+    let reading = tasks::all((0..READERS).map(read));
+    futures::future::try_join(writing, reading).await.map(drop)
+}
+
+/// What one node has read, another that reads later reads too, also of a write that is not answered yet.
+async fn reads_never_go_back(ctx: Context) -> Verdict {
+    let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
+    for round in 0..ctx.rounds() / 5 {
+        let write = {
+            let (db, pkey) = (ctx.db.clone(), pkey.clone());
+            async move { Ok(db.settled(&pkey, vec![insert(place(round), "v")]).await?) }
+        };
+        let mut writing = tasks::spawn(write);
+        let key = ctx.key("p", place(round));
+        let look = |db: &Client| {
+            let (db, key) = (db.clone(), key.clone());
+            async move { Ok::<_, Stop>(db.get_linearizable(&key).await?.is_some()) }
+        };
+        let mut seen = false;
+        for db in [&ctx.db, &other, &ctx.db, &other] {
+            let now = look(db).await?;
+            ensure!(now || !seen, "a row that was read is gone in round {round}");
+            seen = now;
+        }
+        applied(&(&mut writing).await?, "the insert")?;
+        ensure!(look(&other).await?, "the row that was answered is not there in round {round}");
+    }
+    Ok(())
+}
+
+async fn its_own_writes_are_seen_at_once(ctx: Context) -> Verdict {
+    let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
+    for n in 0..30 {
+        let key = ctx.key("p", place(n));
+        for (step, db) in [&other, &ctx.db].into_iter().enumerate() {
+            match step {
+                0 => applied(&ctx.db.insert(&key, "1").await?, "the insert")?,
+                _ => applied(&other.swap(&key, "1", "2").await?, "the swap")?,
+            }
+            let expected = Some(Bytes::from(["1", "2"][step]));
+            ensure_eq!(db.get_linearizable(&key).await?, expected, "the row");
+            let rows = db.read_linearizable(&pkey, Range::from(place(n))).await?;
+            let found = rows.into_iter().next().map(|row| row.value);
+            ensure_eq!(found, expected, "the first row of the range");
+        }
+    }
+    Ok(())
+}

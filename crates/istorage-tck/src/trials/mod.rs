@@ -1,0 +1,48 @@
+//! The trials, a module for each operation and for each thing that several have in common.
+
+mod atomic;
+mod capabilities;
+mod conditional;
+mod deadlines;
+mod dropped;
+mod expiry;
+mod get;
+mod large;
+mod lifecycle;
+mod limits;
+mod linearizable;
+mod ordered;
+mod put_batch;
+mod races;
+mod read;
+mod rows;
+mod ttl;
+mod unknown;
+mod write_if;
+
+use crate::Trial;
+
+/// All trials, those of a module together. The long ones come first, so that none of them begins last.
+pub fn trials() -> impl Iterator<Item = &'static Trial> {
+    const MODULES: &[&[Trial]] = &[
+        large::TRIALS,
+        ttl::TRIALS,
+        expiry::TRIALS,
+        get::TRIALS,
+        read::TRIALS,
+        put_batch::TRIALS,
+        ordered::TRIALS,
+        conditional::TRIALS,
+        write_if::TRIALS,
+        atomic::TRIALS,
+        limits::TRIALS,
+        linearizable::TRIALS,
+        unknown::TRIALS,
+        races::TRIALS,
+        dropped::TRIALS,
+        deadlines::TRIALS,
+        lifecycle::TRIALS,
+        capabilities::TRIALS,
+    ];
+    MODULES.iter().copied().flatten()
+}

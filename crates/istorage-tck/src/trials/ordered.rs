@@ -1,0 +1,191 @@
+//! `put_ordered`: the higher order stays, in whatever order the writes arrive.
+
+use istorage::{Key, Order, OrderedPut, Range};
+
+use super::rows::{ordered, place, row, value};
+use crate::{
+    client::Client,
+    context::Context,
+    failure::{Verdict, applied, ensure_eq},
+    tasks,
+    trial::trials,
+};
+
+trials!(ordered:
+    a_row_is_written,
+    every_order_of_arrival,
+    from_two_nodes_with_clocks_5_s_apart,
+    far_orders,
+    an_equal_order_with_equal_bytes,
+    one_key_twice_in_a_batch_the_highest_counts,
+    a_superseded_row_holds_nothing_else_back,
+    of_nothing,
+    of_thousands_of_rows,
+    racing_writers_leave_the_highest,
+    linearizable_reads_see_it,
+);
+
+async fn a_row_is_written(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    ctx.db.put_ordered(vec![ordered(key.clone(), "v", 7)?]).await?;
+    ensure_eq!(ctx.db.get(&key).await?, Some("v".into()), "the row");
+    let found = ctx.db.read(&key.pkey, Range::all()).await?;
+    ensure_eq!(found, [row("a", "v")], "the partition");
+    ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "its TTL");
+    Ok(())
+}
+
+/// All orders in which four writes can arrive.
+fn permutations() -> Vec<[u64; 4]> {
+    let mut all = Vec::new();
+    for a in 1..=4 {
+        for b in (1..=4).filter(|b| *b != a) {
+            for c in (1..=4).filter(|c| ![a, b].contains(c)) {
+                all.push([a, b, c, 10 - a - b - c]);
+            }
+        }
+    }
+    all
+}
+
+/// Writes each permutation to a row of its own, step by step, and looks after every step.
+async fn permute(ctx: &Context, nodes: [&Client; 2], order_of: impl Fn(u64) -> u64) -> Verdict {
+    let permutations = permutations();
+    let keys: Vec<Key> =
+        (0..permutations.len()).map(|n| ctx.key(format!("p{}", n % 5), place(n))).collect();
+    for step in 0..4 {
+        let mut rows = Vec::new();
+        for (key, permutation) in keys.iter().zip(&permutations) {
+            let order = order_of(permutation[step]);
+            rows.push(ordered(key.clone(), format!("order {order}"), order)?);
+        }
+        let (by, reader) = (nodes[step % 2], nodes[(step + 1) % 2]);
+        by.put_ordered(rows).await?;
+        let found = reader.get_batch(&keys).await?;
+        for (permutation, found) in permutations.iter().zip(found) {
+            let highest = permutation[..=step].iter().copied().max().unwrap_or_default();
+            let expected = format!("order {}", order_of(highest));
+            ensure_eq!(found, Some(expected.into()), "after {:?}", &permutation[..=step]);
+        }
+    }
+    Ok(())
+}
+
+async fn every_order_of_arrival(ctx: Context) -> Verdict {
+    permute(&ctx, [&ctx.db, &ctx.db], |order| order).await
+}
+
+async fn from_two_nodes_with_clocks_5_s_apart(ctx: Context) -> Verdict {
+    let other = ctx.other().await?;
+    permute(&ctx, [&ctx.db, &other], |order| order).await?;
+    permute(&ctx, [&other, &ctx.db], |order| order + 4).await
+}
+
+/// Small orders, orders like a clock's, and the highest there is.
+async fn far_orders(ctx: Context) -> Verdict {
+    let orders = [1, 2, 1 << 32, (1 << 62) + 1, Order::MAX];
+    let order_of = |n: u64| orders[n as usize];
+    permute(&ctx, [&ctx.db, &ctx.db], order_of).await?;
+    let key = ctx.key("first", "a");
+    for order in [1, 2, 2_000_000_000_000_000] {
+        ctx.db.put_ordered(vec![ordered(key.clone(), value(order as usize), order)?]).await?;
+        let found = ctx.db.get(&key).await?;
+        ensure_eq!(found, Some(value(order as usize)), "after order {order}");
+    }
+    Ok(())
+}
+
+async fn an_equal_order_with_equal_bytes(ctx: Context) -> Verdict {
+    let (other, key) = (ctx.other().await?, ctx.key("p", "a"));
+    for db in [&ctx.db, &other, &ctx.db] {
+        db.put_ordered(vec![ordered(key.clone(), "same", 5)?]).await?;
+        ensure_eq!(db.get(&key).await?, Some("same".into()), "the row");
+    }
+    ctx.db.put_ordered(vec![ordered(key.clone(), "lower", 4)?]).await?;
+    ensure_eq!(ctx.db.get(&key).await?, Some("same".into()), "after a lower order");
+    Ok(())
+}
+
+async fn one_key_twice_in_a_batch_the_highest_counts(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "twice");
+    let rows = [(3, "3"), (9, "9"), (5, "5")];
+    let rows = rows.map(|(order, value)| ordered(key.clone(), value, order));
+    ctx.db.put_ordered(rows.into_iter().collect::<Verdict<_>>()?).await?;
+    ensure_eq!(ctx.db.get(&key).await?, Some("9".into()), "the row");
+    Ok(())
+}
+
+async fn a_superseded_row_holds_nothing_else_back(ctx: Context) -> Verdict {
+    let keys = [("p", "a"), ("p", "b"), ("p", "c"), ("q", "a")].map(|(p, c)| ctx.key(p, c));
+    ctx.db.put_ordered(vec![ordered(keys[1].clone(), "high", 100)?]).await?;
+    let rows = keys.iter().map(|key| ordered(key.clone(), "low", 10));
+    ctx.db.put_ordered(rows.collect::<Verdict<_>>()?).await?;
+    let expected = ["low", "high", "low", "low"].map(|value| Some(value.into()));
+    ensure_eq!(ctx.db.get_batch(&keys).await?, expected, "the rows");
+    Ok(())
+}
+
+async fn of_nothing(ctx: Context) -> Verdict {
+    ctx.db.put_ordered(Vec::new()).await?;
+    Ok(())
+}
+
+/// More rows than fit into a request, in one partition and in many; then half of them again with other orders.
+async fn of_thousands_of_rows(ctx: Context) -> Verdict {
+    const ROWS: usize = 3_000;
+    let key = |n: usize| match n % 2 {
+        0 => ctx.key("one", place(n)),
+        _ => ctx.key(place(n % 100), place(n)),
+    };
+    let rows = (0..ROWS).map(|n| ordered(key(n), value(n), 1_000));
+    ctx.db.put_ordered(rows.collect::<Verdict<_>>()?).await?;
+    let again = |n: usize| {
+        let order = if n.is_multiple_of(3) { 1_001 } else { 999 };
+        ordered(key(n), format!("again {n}"), order)
+    };
+    ctx.db.put_ordered((0..ROWS / 2).map(again).collect::<Verdict<_>>()?).await?;
+    let keys: Vec<Key> = (0..ROWS).map(key).collect();
+    for (n, found) in ctx.db.get_batch(&keys).await?.into_iter().enumerate() {
+        let newer = n < ROWS / 2 && n.is_multiple_of(3);
+        let expected = if newer { format!("again {n}").into() } else { value(n) };
+        ensure_eq!(found, Some(expected), "row {n}");
+    }
+    Ok(())
+}
+
+async fn racing_writers_leave_the_highest(ctx: Context) -> Verdict {
+    const WRITERS: u64 = 4;
+    const ROWS: usize = 5;
+    let (other, writes) = (ctx.other().await?, (ctx.rounds() as u64 / 10).max(10));
+    let write = |writer: u64| {
+        let (ctx, other) = (ctx.clone(), other.clone());
+        async move {
+            let db = if writer.is_multiple_of(2) { &ctx.db } else { &other };
+            for n in 1..=writes {
+                let order = n * WRITERS + writer;
+                let row = |row| ordered(ctx.key("p", place(row)), value(order as usize), order);
+                let rows = (0..ROWS).map(row).collect::<Verdict<Vec<OrderedPut>>>()?;
+                db.put_ordered(rows).await?;
+            }
+            Ok(())
+        }
+    };
+    tasks::all((0..WRITERS).map(write)).await?;
+    let highest = value((writes * WRITERS + WRITERS - 1) as usize);
+    let expected: Vec<_> = (0..ROWS).map(|n| row(place(n), highest.clone())).collect();
+    ensure_eq!(ctx.db.read(&ctx.pkey("p"), Range::all()).await?, expected, "the rows");
+    ensure_eq!(other.read(&ctx.pkey("p"), Range::all()).await?, expected, "on another node");
+    Ok(())
+}
+
+/// Rows of different kinds may live in one partition.
+async fn linearizable_reads_see_it(ctx: Context) -> Verdict {
+    let (one, conditional) = (ctx.key("p", "a"), ctx.key("p", "b"));
+    ctx.db.put_ordered(vec![ordered(one.clone(), "ordered", 3)?]).await?;
+    applied(&ctx.db.insert(&conditional, "conditional").await?, "the insert")?;
+    ctx.db.put_ordered(vec![ordered(one.clone(), "late", 2)?]).await?;
+    ensure_eq!(ctx.db.get_linearizable(&one).await?, Some("ordered".into()), "the ordered row");
+    let found = ctx.db.read_linearizable(&one.pkey, Range::all()).await?;
+    ensure_eq!(found, [row("a", "ordered"), row("b", "conditional")], "the partition");
+    Ok(())
+}

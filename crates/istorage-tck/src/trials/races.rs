@@ -1,0 +1,216 @@
+//! Tasks that race for one row, on several threads and through two nodes.
+
+use bytes::Bytes;
+use istorage::{Conditional, Conflict, Key, Outcome};
+
+use super::rows::{delete, insert, place, swap, value};
+use crate::{
+    client::Client,
+    context::Context,
+    failure::{Stop, Verdict, applied, ensure, ensure_eq},
+    tasks,
+    trial::trials,
+};
+
+trials!(races:
+    of_inserts_one_wins,
+    of_swaps_one_wins,
+    of_deletes_one_wins,
+    of_a_swap_and_a_delete_one_wins,
+    a_counter_raised_by_swaps_ends_exact,
+    writes_that_share_a_row_exclude_each_other,
+    rows_of_one_partition_do_not_disturb_each_other,
+);
+
+const TASKS: usize = 4;
+
+/// Two nodes in turn.
+#[derive(Clone)]
+struct Nodes([Client; 2]);
+
+impl Nodes {
+    async fn of(ctx: &Context) -> Verdict<Nodes> {
+        Ok(Nodes([ctx.db.clone(), ctx.other().await?]))
+    }
+
+    fn of_task(&self, task: usize) -> Client {
+        self.0[task % 2].clone()
+    }
+}
+
+/// All tasks write at once. Gives the one that won, and what the others found instead.
+async fn race(
+    nodes: &Nodes,
+    pkey: &Bytes,
+    op: impl Fn(usize) -> Conditional,
+) -> Verdict<(usize, Vec<Option<Bytes>>)> {
+    let write = |task: usize| {
+        let (db, pkey, op) = (nodes.of_task(task), pkey.clone(), op(task));
+        async move { Ok(db.settled(&pkey, vec![op]).await?) }
+    };
+    let outcomes = tasks::all((0..TASKS).map(write)).await?;
+    let mut winners = Vec::new();
+    let mut found = Vec::new();
+    for (task, outcome) in outcomes.into_iter().enumerate() {
+        match outcome {
+            Outcome::Applied => winners.push(task),
+            Outcome::NotApplied(conflicts) => {
+                found.extend(conflicts.into_iter().map(|Conflict { there, .. }| there));
+            }
+        }
+    }
+    ensure_eq!(winners.len(), 1, "the number of tasks that won");
+    ensure_eq!(found.len(), TASKS - 1, "the number of conflicts of those that lost");
+    Ok((winners[0], found))
+}
+
+async fn of_inserts_one_wins(ctx: Context) -> Verdict {
+    let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
+    for round in 0..ctx.rounds() {
+        let op = |task| insert(place(round), value(task));
+        let (winner, found) = race(&nodes, &pkey, op).await?;
+        let there = ctx.db.get_linearizable(&Key::new(pkey.clone(), place(round))).await?;
+        ensure_eq!(there, Some(value(winner)), "the row that task {winner} won");
+        for found in found {
+            ensure_eq!(found, there, "what a task that lost in round {round} was told");
+        }
+    }
+    Ok(())
+}
+
+async fn of_swaps_one_wins(ctx: Context) -> Verdict {
+    let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "a"));
+    let mut there = Bytes::from("start");
+    applied(&ctx.db.insert(&key, there.clone()).await?, "the insert")?;
+    for round in 0..ctx.rounds() {
+        let new = |task| Bytes::from(format!("{round}:{task}"));
+        let op = |task| swap("a", there.clone(), new(task));
+        let (winner, found) = race(&nodes, &key.pkey, op).await?;
+        there = new(winner);
+        let row = ctx.db.get_linearizable(&key).await?;
+        ensure_eq!(row, Some(there.clone()), "the row that task {winner} won");
+        for found in found {
+            ensure_eq!(found, row, "what a task that lost in round {round} was told");
+        }
+    }
+    Ok(())
+}
+
+/// All of them delete the same bytes, so a task whose answer is lost could not tell; each round has a row of its own.
+async fn of_deletes_one_wins(ctx: Context) -> Verdict {
+    let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
+    for round in 0..ctx.rounds() / 5 {
+        let key = Key::new(pkey.clone(), place(round));
+        applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
+        let (_, found) = race(&nodes, &pkey, |_| delete(place(round), "v")).await?;
+        ensure!(found.iter().all(Option::is_none), "a delete that lost found {found:?}");
+        ensure_eq!(ctx.db.get_linearizable(&key).await?, None, "the row");
+    }
+    Ok(())
+}
+
+async fn of_a_swap_and_a_delete_one_wins(ctx: Context) -> Verdict {
+    let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
+    for round in 0..ctx.rounds() / 5 {
+        let key = Key::new(pkey.clone(), place(round));
+        applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
+        let op = |task: usize| match task {
+            0 => delete(place(round), "v"),
+            _ => swap(place(round), "v", value(task)),
+        };
+        let (winner, found) = race(&nodes, &pkey, op).await?;
+        let there = (winner > 0).then(|| value(winner));
+        ensure_eq!(ctx.db.get_linearizable(&key).await?, there, "the row that {winner} won");
+        ensure!(found.iter().all(|found| *found == there), "those that lost found {found:?}");
+    }
+    Ok(())
+}
+
+/// The count, and who raised it: a value is unique to its attempt.
+fn count(n: usize, task: usize) -> Bytes {
+    format!("{n}:{task}").into()
+}
+
+fn count_of(value: &Bytes) -> Verdict<usize> {
+    let text = std::str::from_utf8(value).ok();
+    let count = text.and_then(|text| text.split(':').next()?.parse().ok());
+    count.ok_or_else(|| Stop::failed(format!("the counter holds {value:?}")))
+}
+
+async fn a_counter_raised_by_swaps_ends_exact(ctx: Context) -> Verdict {
+    let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "counter"));
+    let raises = ctx.rounds() / TASKS;
+    applied(&ctx.db.insert(&key, count(0, 0)).await?, "the insert")?;
+    let raise = |task: usize| {
+        let (db, key) = (nodes.of_task(task), key.clone());
+        async move {
+            let mut there = count(0, 0);
+            let mut raised = 0;
+            while raised < raises {
+                let next = count(count_of(&there)? + 1, task);
+                let ops = vec![swap(key.ccols.clone(), there.clone(), next.clone())];
+                match db.settled(&key.pkey, ops).await? {
+                    Outcome::Applied => {
+                        raised += 1;
+                        there = next;
+                    }
+                    Outcome::NotApplied(conflicts) => {
+                        let found = conflicts.into_iter().next().and_then(|found| found.there);
+                        there = found.ok_or_else(|| Stop::failed("the counter is gone"))?;
+                    }
+                }
+            }
+            Ok(())
+        }
+    };
+    tasks::all((0..TASKS).map(raise)).await?;
+    let there = ctx.db.get_linearizable(&key).await?.unwrap_or_default();
+    ensure_eq!(count_of(&there)?, TASKS * raises, "the counter that each task raised {raises} times");
+    Ok(())
+}
+
+/// Each task writes two neighbours of a ring of rows, so that no two tasks beside each other can both win.
+async fn writes_that_share_a_row_exclude_each_other(ctx: Context) -> Verdict {
+    let nodes = Nodes::of(&ctx).await?;
+    for round in 0..ctx.rounds() / 5 {
+        let pkey = ctx.pkey(place(round));
+        let rows = |task: usize| [place(task), place((task + 1) % TASKS)];
+        let write = |task: usize| {
+            let (db, pkey) = (nodes.of_task(task), pkey.clone());
+            let ops = rows(task).map(|place| insert(place, value(task))).to_vec();
+            async move { Ok(db.settled(&pkey, ops).await?.is_applied()) }
+        };
+        let won = tasks::all((0..TASKS).map(write)).await?;
+        let mut expected: Vec<Option<Bytes>> = vec![None; TASKS];
+        for task in (0..TASKS).filter(|task| won[*task]) {
+            for row in [task, (task + 1) % TASKS] {
+                let taken = expected[row].replace(value(task));
+                ensure!(taken.is_none(), "two writes won the same row in round {round}");
+            }
+        }
+        ensure!(won.contains(&true), "nobody won in round {round}");
+        let keys: Vec<Key> = (0..TASKS).map(|n| Key::new(pkey.clone(), place(n))).collect();
+        ensure_eq!(ctx.db.get_batch(&keys).await?, expected, "the rows of round {round}");
+    }
+    Ok(())
+}
+
+/// Rows of their own, in one partition: all are applied.
+async fn rows_of_one_partition_do_not_disturb_each_other(ctx: Context) -> Verdict {
+    let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
+    let writes = ctx.rounds() / 5;
+    let write = |task: usize| {
+        let (db, pkey) = (nodes.of_task(task), pkey.clone());
+        async move {
+            for n in 0..writes {
+                let ops = vec![insert(place(1_000_000 * task + n), value(n))];
+                applied(&db.settled(&pkey, ops).await?, "an insert without a rival")?;
+            }
+            Ok(())
+        }
+    };
+    tasks::all((0..TASKS).map(write)).await?;
+    let rows = ctx.db.read_linearizable(&pkey, istorage::Range::all()).await?;
+    ensure_eq!(rows.len(), TASKS * writes, "the number of rows");
+    Ok(())
+}

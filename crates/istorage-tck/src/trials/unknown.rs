@@ -1,0 +1,196 @@
+//! Writes whose outcome is unknown: sent again until there is a definite answer, they are applied once.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use istorage::{
+    Conditional, ErrorKind, Fault, Faulty, Guarded, Key, Op, Outcome, SharedStorage,
+    settle::{Patience, write_if_settled},
+};
+
+use super::rows::{delete, insert, put, swap};
+use crate::{
+    client::Client,
+    context::Context,
+    failure::{Verdict, applied, conflicts, ensure, ensure_eq, refused},
+    trial::trials,
+};
+
+trials!(unknown:
+    applied_and_the_answer_lost,
+    not_applied_and_the_answer_lost,
+    landing_before_the_first_resend,
+    landing_after_a_first_read_found_nothing,
+    several_attempts_open_at_once,
+    the_answer_comes_after_the_deadline,
+    several_operations_at_once,
+    lost_to_somebody_else,
+    a_resend_is_not_answered_by_the_first_write,
+    plain_writes_can_be_repeated,
+);
+
+const CALL: Duration = Duration::from_secs(2);
+const AT_LEAST: Duration = Duration::from_millis(1);
+/// Later than any trial looks.
+const LATE: Duration = Duration::from_secs(1_000_000);
+
+/// The storage with a script of faults in front, one for each write.
+struct Faults {
+    faulty: Arc<Faulty>,
+    client: Client,
+}
+
+impl Faults {
+    fn new(ctx: &Context, faults: &[Fault]) -> Faults {
+        let (clock, mut faults) = (ctx.db.clock.clone(), VecDeque::from(faults.to_vec()));
+        let script = move |op| match op {
+            Op::WriteIf | Op::PutBatch => faults.pop_front().unwrap_or(Fault::None),
+            _ => Fault::None,
+        };
+        let faulty =
+            Arc::new(Faulty::scripted(Arc::clone(&ctx.db.storage), clock.clone(), script));
+        let inner = Arc::clone(&faulty) as SharedStorage;
+        let storage = Arc::new(Guarded::new(inner, clock.clone()));
+        Faults { faulty, client: Client { storage, clock } }
+    }
+
+    async fn settle(
+        &self,
+        ctx: &Context,
+        pkey: &Bytes,
+        ops: Vec<Conditional>,
+    ) -> istorage::Result<Outcome> {
+        let Client { storage, clock } = &self.client;
+        let patience = Patience { call_timeout: CALL, until: clock.now() + 20 * CALL };
+        let settling = write_if_settled(&**storage, clock, pkey.clone(), ops, patience);
+        ctx.while_time_passes(settling).await
+    }
+
+    /// What was delayed lands now, and finds that it comes too late.
+    async fn nothing_lands(&self) -> Verdict {
+        for outcome in self.faulty.land_late().await {
+            ensure!(!outcome?.is_applied(), "a late write was applied beside its resend");
+        }
+        Ok(())
+    }
+}
+
+/// An insert, a swap and a delete, each settled through these faults, end as if there had been none.
+async fn settles(ctx: &Context, faults: &[Fault]) -> Verdict {
+    let cases = [
+        (insert("insert", "mine"), None, Some("mine")),
+        (swap("swap", "old", "mine"), Some("old"), Some("mine")),
+        (delete("delete", "old"), Some("old"), None),
+    ];
+    for (op, before, after) in cases {
+        let (key, what) = (ctx.key("p", op.ccols().clone()), format!("{op:?}"));
+        if let Some(before) = before {
+            applied(&ctx.db.insert(&key, before).await?, "the insert before")?;
+        }
+        let storage = Faults::new(ctx, faults);
+        applied(&storage.settle(ctx, &key.pkey, vec![op]).await?, &what)?;
+        let after = after.map(Bytes::from);
+        ensure_eq!(ctx.db.get_linearizable(&key).await?, after, "the row after {what}");
+        storage.nothing_lands().await?;
+        ensure_eq!(ctx.db.get_linearizable(&key).await?, after, "the row after all has landed");
+    }
+    Ok(())
+}
+
+async fn applied_and_the_answer_lost(ctx: Context) -> Verdict {
+    settles(&ctx, &[Fault::AppliedButError]).await
+}
+
+async fn not_applied_and_the_answer_lost(ctx: Context) -> Verdict {
+    settles(&ctx, &[Fault::NotAppliedButError; 3]).await
+}
+
+async fn landing_before_the_first_resend(ctx: Context) -> Verdict {
+    settles(&ctx, &[Fault::AppliedLate(AT_LEAST)]).await
+}
+
+/// Who takes "absent" for final is wrong here.
+async fn landing_after_a_first_read_found_nothing(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "read");
+    let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
+    let answer = storage.client.insert(&key, "mine").await;
+    refused(answer, ErrorKind::OutcomeUnknown, "the first attempt")?;
+    ensure_eq!(ctx.db.get_linearizable(&key).await?, None, "the row before it lands");
+    let landed = storage.faulty.land_late().await;
+    ensure_eq!(landed.len(), 1, "the number of writes that landed late");
+    let again = storage.client.insert(&key, "mine").await?;
+    conflicts(&again, &[(0, Some("mine"))], "a resend after it has landed")?;
+
+    // The same in the middle of settling: the first resends find nothing.
+    let mut faults = vec![Fault::AppliedLate(Duration::from_millis(50))];
+    faults.extend([Fault::NotAppliedButError; 5]);
+    settles(&ctx, &faults).await
+}
+
+async fn several_attempts_open_at_once(ctx: Context) -> Verdict {
+    let late = Fault::AppliedLate(LATE);
+    settles(&ctx, &[late, late, Fault::NotAppliedButError]).await
+}
+
+async fn the_answer_comes_after_the_deadline(ctx: Context) -> Verdict {
+    settles(&ctx, &[Fault::ReplyAfterDeadline]).await
+}
+
+async fn several_operations_at_once(ctx: Context) -> Verdict {
+    for (n, fault) in
+        [Fault::AppliedButError, Fault::NotAppliedButError, Fault::AppliedLate(LATE)]
+            .into_iter()
+            .enumerate()
+    {
+        let pkey = ctx.pkey(format!("p{n}"));
+        let key = |ccols| Key::new(pkey.clone(), ccols);
+        applied(&ctx.db.insert(&key("swap"), "old").await?, "an insert before")?;
+        applied(&ctx.db.insert(&key("delete"), "old").await?, "an insert before")?;
+        let ops = vec![insert("insert", "mine"), swap("swap", "old", "mine"), delete("delete", "old")];
+        let storage = Faults::new(&ctx, &[fault]);
+        applied(&storage.settle(&ctx, &pkey, ops).await?, "the write")?;
+        storage.nothing_lands().await?;
+        let found = ctx.db.get_batch(&["insert", "swap", "delete"].map(key)).await?;
+        let mine = Some(Bytes::from("mine"));
+        ensure_eq!(found, [mine.clone(), mine, None], "the rows after {fault:?}");
+    }
+    Ok(())
+}
+
+async fn lost_to_somebody_else(ctx: Context) -> Verdict {
+    let (key, other) = (ctx.key("p", "a"), ctx.other().await?);
+    let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
+    let answer = storage.client.insert(&key, "mine").await;
+    refused(answer, ErrorKind::OutcomeUnknown, "the attempt")?;
+    applied(&other.insert(&key, "theirs").await?, "the insert of somebody else")?;
+    let outcome = storage.settle(&ctx, &key.pkey, vec![insert("a", "mine")]).await?;
+    conflicts(&outcome, &[(0, Some("theirs"))], "the resend")?;
+    storage.nothing_lands().await?;
+    ensure_eq!(ctx.db.get_linearizable(&key).await?, Some("theirs".into()), "the row");
+    Ok(())
+}
+
+/// An attempt that lands between two answers of others changes none of them.
+async fn a_resend_is_not_answered_by_the_first_write(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    applied(&ctx.db.insert(&key, "0").await?, "the insert")?;
+    let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
+    let outcome = storage.settle(&ctx, &key.pkey, vec![swap("a", "0", "1")]).await?;
+    applied(&outcome, "the swap")?;
+    applied(&ctx.db.swap(&key, "1", "2").await?, "the next swap")?;
+    storage.nothing_lands().await?;
+    ensure_eq!(ctx.db.get_linearizable(&key).await?, Some("2".into()), "the row");
+    Ok(())
+}
+
+async fn plain_writes_can_be_repeated(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    let storage = Faults::new(&ctx, &[Fault::AppliedButError, Fault::NotAppliedButError]);
+    for _ in 0..2 {
+        let answer = storage.client.put_batch(vec![put(key.clone(), "v")]).await;
+        refused(answer, ErrorKind::OutcomeUnknown, "a put whose answer is lost")?;
+    }
+    storage.client.put(&key, "v").await?;
+    ensure_eq!(ctx.db.get(&key).await?, Some("v".into()), "the row");
+    Ok(())
+}

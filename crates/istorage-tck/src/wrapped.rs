@@ -1,0 +1,105 @@
+//! Drivers with something around their storages: a wrapper that is to be proved, or a defect.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use clock::{Clock, Instant};
+use istorage::{KeyspaceName, Result, SharedStorage, StorageDriver};
+
+use crate::{Scale, Subject};
+
+type Wrap = Arc<dyn Fn(SharedStorage, Clock) -> SharedStorage + Send + Sync>;
+
+/// A [`Subject`] whose every storage is wrapped.
+pub struct Wrapped<S> {
+    inner: S,
+    wrap: Wrap,
+}
+
+impl<S: Subject> Wrapped<S> {
+    /// Wraps the storages of `inner`; `wrap` is also given the clock of the node that opens one.
+    pub fn new(
+        inner: S,
+        wrap: impl Fn(SharedStorage, Clock) -> SharedStorage + Send + Sync + 'static,
+    ) -> Wrapped<S> {
+        Wrapped { inner, wrap: Arc::new(wrap) }
+    }
+
+    fn driver(&self, inner: Arc<dyn StorageDriver>, wall_ahead_ms: i64) -> Arc<dyn StorageDriver> {
+        let clock = self.inner.clock().with_wall_offset(wall_ahead_ms);
+        Arc::new(WrappedDriver { inner, clock, wrap: Arc::clone(&self.wrap) })
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Wrapped<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wrapped").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<S: Subject> Subject for Wrapped<S> {
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+
+    fn scale(&self) -> Scale {
+        self.inner.scale()
+    }
+
+    async fn node(&self, wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> {
+        Ok(self.driver(self.inner.node(wall_ahead_ms).await?, wall_ahead_ms))
+    }
+
+    async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
+        Ok(self.driver(self.inner.spare().await?, 0))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.inner.pass(duration).await;
+    }
+
+    fn side_by_side(&self) -> usize {
+        self.inner.side_by_side()
+    }
+}
+
+struct WrappedDriver {
+    inner: Arc<dyn StorageDriver>,
+    clock: Clock,
+    wrap: Wrap,
+}
+
+impl fmt::Debug for WrappedDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WrappedDriver").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl StorageDriver for WrappedDriver {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.inner.create(keyspace, deadline).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        let storage = self.inner.open(keyspace, deadline).await?;
+        Ok(storage.map(|storage| (self.wrap)(storage, self.clock.clone())))
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.inner.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

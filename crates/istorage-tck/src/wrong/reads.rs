@@ -1,0 +1,225 @@
+//! What is wrong with reads.
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use bytes::Bytes;
+use clock::Instant;
+use futures::{
+    StreamExt, TryFutureExt, TryStreamExt,
+    future::{pending, ready},
+    stream,
+};
+use istorage::{
+    AppStorageExt, Consistency, Error, ExpiringRow, ExpiringRowStream, Key, Range,
+    Result, Row, RowStream,
+};
+
+use super::{Defect, storage::WrongStorage};
+
+const PAGE: usize = 256;
+
+impl WrongStorage {
+    pub(super) async fn wrong_get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Option<Bytes>> {
+        let key = &self.cut(key.clone());
+        let there = match self.joined(&key.pkey, &key.ccols) {
+            Some(joined) => self.right.get(&joined, consistency, deadline).await?,
+            None => self.right.get(key, consistency, deadline).await?,
+        };
+        match self.defect {
+            Defect::Panics => panic!("a defect on purpose"),
+            Defect::Hangs => pending().await,
+            Defect::EmptyIsAbsent => Ok(there.filter(|value| !value.is_empty())),
+            Defect::AbsentIsEmpty => Ok(Some(there.unwrap_or_default())),
+            Defect::GetSeesExpired if there.is_none() => {
+                Ok(self.memory().values.get(key).cloned().flatten())
+            }
+            Defect::ExpiryByNode if there.is_some() => {
+                let gone = self.is_gone_here(key, deadline).await?;
+                Ok(there.filter(|_| !gone))
+            }
+            _ if self.is_stale(consistency) => Ok(self.former_value(key, there)),
+            _ => Ok(there),
+        }
+    }
+
+    fn is_stale(&self, consistency: Consistency) -> bool {
+        match consistency {
+            Consistency::Plain => self.has(Defect::StaleReads),
+            Consistency::Linearizable => self.has(Defect::StaleLinearizableReads),
+        }
+    }
+
+    /// What was there at the last look; what is there now is for the next one.
+    fn former_value(&self, key: &Key, there: Option<Bytes>) -> Option<Bytes> {
+        self.memory().values.insert(key.clone(), there.clone()).unwrap_or(there)
+    }
+
+    /// The row will have expired by the time that this node's calendar shows.
+    async fn is_gone_here(&self, key: &Key, deadline: Instant) -> Result<bool> {
+        let ahead = Duration::from_millis(self.wall_ahead_ms.unsigned_abs());
+        let left = self.right.query_ttl(key, deadline - self.clock.now()).await?;
+        Ok(left.flatten().is_some_and(|left| left <= ahead))
+    }
+
+    pub(super) async fn wrong_get_batch(
+        &self,
+        keys: &[Key],
+        deadline: Instant,
+    ) -> Result<Vec<Option<Bytes>>> {
+        match self.defect {
+            Defect::EmptyBatchRefused if keys.is_empty() => {
+                return Err(Error::invalid("an empty batch"));
+            }
+            Defect::SortedBatch => {
+                let mut sorted = keys.to_vec();
+                sorted.sort_unstable();
+                return self.right.get_batch(&sorted, deadline).await;
+            }
+            _ => {}
+        }
+        let keys: Vec<Key> = keys.iter().map(|key| self.cut(key.clone())).collect();
+        let joined: Vec<Key> = keys
+            .iter()
+            .map(|key| self.joined(&key.pkey, &key.ccols).unwrap_or_else(|| key.clone()))
+            .collect();
+        let mut values = self.right.get_batch(&joined, deadline).await?;
+        for (n, (key, value)) in keys.iter().zip(&mut values).enumerate() {
+            let lost = match self.defect {
+                Defect::UnreadKeysDropped => n >= 100,
+                Defect::EmptyIsAbsent => value.as_ref().is_some_and(Bytes::is_empty),
+                _ => false,
+            };
+            if lost {
+                *value = None;
+            }
+            if self.has(Defect::StaleReads) {
+                *value = self.former_value(key, value.take());
+            }
+        }
+        Ok(values)
+    }
+
+    pub(super) fn wrong_read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        let pkey = self.cut(Key::new(pkey, "")).pkey;
+        let asked = (pkey.clone(), range.start.clone(), range.end.clone());
+        let range = self.wrong_range(range);
+        let head = self.joined(&pkey, b"");
+        let rows = match &head {
+            Some(Key { pkey, ccols }) => {
+                let range = joined_range(ccols, range);
+                self.right.read(pkey.clone(), range, consistency, page_timeout)
+            }
+            None => self.right.read(pkey, range, consistency, page_timeout),
+        };
+        match (self.defect, head) {
+            (Defect::KeysJoined, Some(head)) => rows
+                .map_ok(move |row| Row { ccols: row.ccols.slice(head.ccols.len()..), ..row })
+                .boxed(),
+            (Defect::OnePageOnly, _) => rows.take(PAGE).boxed(),
+            (Defect::OneStreamAtATime, _) => self.until_the_next(rows),
+            (Defect::EagerRead, _) => all_first(rows, |_| {}),
+            (Defect::SignedBytes, _) => all_first(rows, |rows| {
+                rows.sort_by_key(|row| row.ccols.iter().map(|byte| *byte as i8).collect::<Vec<_>>());
+            }),
+            (Defect::EmptyIsAbsent, _) => {
+                rows.try_filter(|row| ready(!row.value.is_empty())).boxed()
+            }
+            (Defect::AbsentIsEmpty, _) => all_first(rows, |rows| {
+                if rows.is_empty() {
+                    rows.push(Row { ccols: Bytes::new(), value: Bytes::new() });
+                }
+            }),
+            _ if self.is_stale(consistency) => {
+                let memory = Arc::clone(&self.memory);
+                all_first(rows, move |rows| {
+                    let mut memory = match memory.lock() {
+                        Ok(memory) => memory,
+                        Err(poisoned) => poisoned.into_inner(),
+                    };
+                    if let Some(former) = memory.ranges.insert(asked, rows.clone()) {
+                        *rows = former;
+                    }
+                })
+            }
+            _ => rows,
+        }
+    }
+
+    fn wrong_range(&self, range: Range) -> Range {
+        match (self.defect, range.end) {
+            (Defect::EndIncluded, Some(end)) => {
+                Range { start: range.start, end: Range::only(&end).end }
+            }
+            (_, end) => Range { start: range.start, end },
+        }
+    }
+
+    fn until_the_next(&self, rows: RowStream) -> RowStream {
+        let (own, count) = (self.next_count() + 1, Arc::clone(&self.count));
+        rows.take_while(move |_| ready(count.load(Ordering::Relaxed) == own)).boxed()
+    }
+
+    pub(super) fn wrong_ttl_read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        page_timeout: Duration,
+    ) -> ExpiringRowStream {
+        let pkey = self.cut(Key::new(pkey, "")).pkey;
+        let rows = self.right.ttl_read(pkey, self.wrong_range(range), page_timeout);
+        match self.defect {
+            Defect::OnePageOnly => rows.take(PAGE).boxed(),
+            Defect::AbsentIsEmpty => rows
+                .chain(stream::once(async {
+                    let (ccols, value) = (Bytes::new(), Bytes::new());
+                    Ok(ExpiringRow { ccols, value, ttl: None })
+                }))
+                .boxed(),
+            Defect::TtlNotTold => rows.map_ok(|row| ExpiringRow { ttl: None, ..row }).boxed(),
+            Defect::TtlStandsStill => rows
+                .map_ok(|row| {
+                    // Rounded up to what it was when it was asked for in the trial.
+                    let ttl = row.ttl.map(|left| Duration::from_secs(left.as_secs().div_ceil(500) * 500));
+                    ExpiringRow { ttl, ..row }
+                })
+                .boxed(),
+            _ => rows,
+        }
+    }
+
+    /// For [`Defect::KeysJoined`]: the first five bytes, and all the rest.
+    pub(super) fn joined(&self, pkey: &[u8], ccols: &[u8]) -> Option<Key> {
+        if !self.has(Defect::KeysJoined) {
+            return None;
+        }
+        let (head, rest) = pkey.split_at(pkey.len().min(5));
+        Some(Key::new(head.to_vec(), [rest, ccols].concat()))
+    }
+}
+
+/// The range of the rows that have these bytes joined in front.
+fn joined_range(rest: &Bytes, range: Range) -> Range {
+    let joined = |bound: Bytes| Bytes::from([&rest[..], &bound[..]].concat());
+    // The end of the partition cannot be told from those beside it: that is the defect.
+    Range { start: joined(range.start), end: range.end.map(joined) }
+}
+
+/// All rows are read, and then the first is given.
+fn all_first(rows: RowStream, change: impl FnOnce(&mut Vec<Row>) + Send + 'static) -> RowStream {
+    let all = rows.try_collect::<Vec<Row>>().map_ok(|mut rows| {
+        change(&mut rows);
+        stream::iter(rows.into_iter().map(Ok))
+    });
+    all.try_flatten_stream().boxed()
+}
