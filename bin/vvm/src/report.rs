@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use istorage_tck::{Conclusion, Report};
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ impl Verification {
 
 fn table(header: [&str; 3]) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_style(UTF8_BORDERS_ONLY).set_header(header);
     table
 }
 

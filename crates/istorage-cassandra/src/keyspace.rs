@@ -46,6 +46,8 @@ pub(crate) enum Found {
     /// A keyspace without tables, and when it was created: one of ours whose making did not come further yet, or one that an
     /// operator prepared with a replication of his own.
     Empty(i64),
+    /// Our table, of which the server does not know all columns yet.
+    Unfinished,
     /// A keyspace of ours, with its table's identity.
     Ours(CqlValue),
 }
@@ -79,7 +81,7 @@ pub(crate) async fn create(
                 }
             }
             Some(Found::Ours(_)) if is_usable_everywhere(session, name).await => return Ok(()),
-            Some(Found::Ours(_)) | None => {}
+            Some(Found::Unfinished | Found::Ours(_)) | None => {}
         }
         clock.sleep(PAUSE).await;
     }
@@ -139,12 +141,18 @@ async fn look(session: &Session, node: Option<&Arc<Node>>, name: &KeyspaceName) 
         "SELECT column_name, kind, type, clustering_order FROM system_schema.columns WHERE keyspace_name = '{name}' AND \
          table_name = '{TABLE}'"
     );
-    let mut columns = rows::<(String, String, String, String)>(session, node, text).await?;
-    columns.sort();
-    if !columns.iter().map(|(name, kind, r#type, order)| [name, kind, r#type, order]).eq(COLUMNS) {
+    let columns = rows::<(String, String, String, String)>(session, node, text).await?;
+    if !columns.iter().all(|column| COLUMNS.contains(&strs(column))) {
         return Err(foreign(name, &format!("its table `{TABLE}` has other columns")));
     }
+    if columns.len() < COLUMNS.len() {
+        return Ok(Found::Unfinished);
+    }
     Ok(Found::Ours(id))
+}
+
+fn strs((name, kind, r#type, order): &(String, String, String, String)) -> [&str; 4] {
+    [name, kind, r#type, order]
 }
 
 fn foreign(name: &KeyspaceName, why: &str) -> Error {

@@ -12,13 +12,16 @@
 //! answer to a batch has every row that any of its conditions is about and that exists in any form, whether that
 //! condition failed or not.
 
+use std::sync::Arc;
+
 use istorage::Result;
 use scylla::{
     client::session::Session,
+    policies::load_balancing::LoadBalancingPolicy,
     statement::{Consistency, SerialConsistency, prepared::PreparedStatement},
 };
 
-use crate::errors;
+use crate::{errors, routing::FirstReplica};
 
 /// The table of every keyspace.
 pub(crate) const TABLE: &str = "values";
@@ -108,6 +111,10 @@ impl Statements {
             prepare(format!("DELETE FROM {table} {row} IF value = ?")),
             prepare("SELECT toTimestamp(now()) FROM system.local".to_owned()),
         )?;
+        let first_replica: Arc<dyn LoadBalancingPolicy> = Arc::new(FirstReplica::new());
+        let (mut write_if, mut delete_if) = (write_if, delete_if);
+        write_if.set_load_balancing_policy(Some(Arc::clone(&first_replica)));
+        delete_if.set_load_balancing_policy(Some(first_replica));
         let serial = serial(session);
         Ok(Statements {
             get_linearizable: at(serial, &get),

@@ -18,6 +18,7 @@ mod keyspace;
 mod layout;
 mod limits;
 mod read;
+mod routing;
 mod session;
 mod storage;
 mod timestamps;

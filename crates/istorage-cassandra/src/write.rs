@@ -155,7 +155,11 @@ pub(crate) async fn write_if(
         [op] => session.execute_unpaged(statement(op), ConditionalWrite { pkey, op }).await,
         _ => {
             let values: Vec<_> = ops.iter().map(|op| ConditionalWrite { pkey, op }).collect();
-            session.batch(&batch(ops.iter().map(statement)), values).await
+            let mut batch = batch(ops.iter().map(statement));
+            batch.set_load_balancing_policy(
+                statements.write_if.get_load_balancing_policy().cloned(),
+            );
+            session.batch(&batch, values).await
         }
     };
     outcome(result.map_err(|error| Request::Conditional.failed(error))?, ops)

@@ -102,6 +102,11 @@ impl Engine {
         self.time.now()
     }
 
+    /// `Closed` once it is being closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closing.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
+    }
+
     /// Writes the batch, all of it or nothing.
     pub(crate) async fn write(
         &self,
@@ -136,7 +141,7 @@ impl Engine {
     }
 
     fn ended(&self) -> Error {
-        if self.closing.load(Ordering::Acquire) { Error::closed() } else { stopped() }
+        self.check_open().err().unwrap_or_else(stopped)
     }
 
     /// Lets the threads answer what they have, and waits until they have ended and the file is given back.

@@ -31,9 +31,8 @@ pub(crate) fn file_system(what: &str, path: impl fmt::Display, error: io::Error)
     use io::ErrorKind::*;
     let message = format!("cannot {what} {path}: {error}");
     let error_of = match error.kind() {
-        PermissionDenied | ReadOnlyFilesystem | NotADirectory | IsADirectory | InvalidFilename => {
-            Error::invalid
-        }
+        AlreadyExists | PermissionDenied | ReadOnlyFilesystem | NotADirectory | IsADirectory
+        | InvalidFilename => Error::invalid,
         _ => Error::unavailable,
     };
     error_of(message).because(error)

@@ -135,7 +135,7 @@ impl AppStorage for RedbStorage {
     }
 
     async fn server_time(&self, _: Instant) -> Result<Option<ServerTime>> {
-        Ok(None)
+        self.engine.check_open().map(|()| None)
     }
 
     /// The file belongs to the driver, and the guard around this storage refuses later calls.

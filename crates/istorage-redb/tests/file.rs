@@ -191,7 +191,7 @@ async fn a_stream_that_is_not_polled_holds_nothing_and_goes_on_where_it_was() {
         storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
     }
     let size = fs::metadata(&path).unwrap().len();
-    for _ in 0..10 {
+    for _ in 0..5 {
         storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
     }
     assert_eq!(fs::metadata(&path).unwrap().len(), size);

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::TryStreamExt;
 use istorage::{
-    AppStorageExt, AtomicBatch, Conditional, Consistency, Error, ErrorKind, ExpiringRow, Key, OrderedPut,
-    Outcome, Put, Range, Result, Row, SharedStorage,
+    AppStorageExt, AtomicBatch, Conditional, Consistency, Error, ErrorKind, ExpiringRow, Key,
+    OrderedPut, Outcome, Put, Range, Result, Row, SharedStorage,
     settle::{Patience, write_if_settled},
 };
 

@@ -1,7 +1,10 @@
 //! What a trial works with.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,43 @@ pub(crate) struct Shared {
     pub(crate) other: OnceCell<Client>,
     /// The partition with very many rows, once a trial needed it.
     pub(crate) large: OnceCell<Bytes>,
+    /// The keyspaces that trials made besides, each with the run that made it.
+    keyspaces: Mutex<Vec<(u32, KeyspaceName)>>,
+    keyspaces_made: AtomicU32,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        subject: Arc<dyn Subject>,
+        driver: Arc<dyn StorageDriver>,
+        keyspace: KeyspaceName,
+        db: Client,
+    ) -> Shared {
+        Shared {
+            subject,
+            driver,
+            keyspace,
+            db,
+            other: OnceCell::new(),
+            large: OnceCell::new(),
+            keyspaces: Mutex::default(),
+            keyspaces_made: AtomicU32::new(0),
+        }
+    }
+
+    fn keyspaces(&self) -> MutexGuard<'_, Vec<(u32, KeyspaceName)>> {
+        self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the keyspaces that a run made besides; without a run, those of all.
+    pub(crate) async fn drop_keyspaces(&self, run: Option<u32>) -> Result<()> {
+        let of_it = |keyspace: &mut (u32, KeyspaceName)| run.is_none_or(|run| keyspace.0 == run);
+        let keyspaces: Vec<_> = self.keyspaces().extract_if(.., of_it).collect();
+        for (_, keyspace) in keyspaces {
+            self.driver.drop_keyspace(&keyspace, within_setup(&self.db.clock)).await?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone)]
@@ -45,15 +85,12 @@ pub(crate) struct Context {
     pub(crate) db: Client,
     shared: Arc<Shared>,
     /// Begins every partition key of this trial.
-    prefix: [u8; 4],
-    /// The keyspaces that this trial made besides.
-    keyspaces: Arc<Mutex<Vec<KeyspaceName>>>,
+    run: u32,
 }
 
 impl Context {
     pub(crate) fn new(shared: Arc<Shared>, run: u32) -> Context {
-        let (db, prefix) = (shared.db.clone(), run.to_be_bytes());
-        Context { db, shared, prefix, keyspaces: Arc::default() }
+        Context { db: shared.db.clone(), shared, run }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -75,9 +112,14 @@ impl Context {
         self.shared.subject.scale().rounds()
     }
 
+    /// How many rounds a race has that costs more, or proves less, than others.
+    pub(crate) fn few_rounds(&self) -> usize {
+        self.rounds() / 5 + 10
+    }
+
     /// A partition key that no other trial uses.
     pub(crate) fn pkey(&self, name: impl AsRef<[u8]>) -> Bytes {
-        [&self.prefix[..], name.as_ref()].concat().into()
+        [&self.run.to_be_bytes()[..], name.as_ref()].concat().into()
     }
 
     /// A row in a partition that no other trial uses.
@@ -119,23 +161,11 @@ impl Context {
 
     /// As [`new_keyspace`](Context::new_keyspace), filled up to this length.
     pub(crate) fn new_keyspace_of(&self, len: usize) -> Result<KeyspaceName> {
-        let mut keyspaces = self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let run = u32::from_be_bytes(self.prefix);
-        let name = format!("{}_{run}_{}", self.shared.keyspace, keyspaces.len());
+        let number = self.shared.keyspaces_made.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}_{number}", self.shared.keyspace);
         let name = KeyspaceName::new(format!("{name:_<len$}"))?;
-        keyspaces.push(name.clone());
+        self.shared.keyspaces().push((self.run, name.clone()));
         Ok(name)
-    }
-
-    pub(crate) async fn drop_keyspaces(&self) -> Result<()> {
-        let keyspaces: Vec<_> = {
-            let mut keyspaces = self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner);
-            keyspaces.drain(..).collect()
-        };
-        for keyspace in keyspaces {
-            self.driver().drop_keyspace(&keyspace, self.within_setup()).await?;
-        }
-        Ok(())
     }
 
     /// A keyspace that must exist.

@@ -169,7 +169,10 @@ mod tests {
             Err(Error::unavailable("gone"))?;
             Ok(())
         };
-        assert_eq!(message(call()), format!("a call failed: Unavailable: gone (failure.rs:{line})"));
+        assert_eq!(
+            message(call()),
+            format!("a call failed: Unavailable: gone (failure.rs:{line})")
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 use clock::Clock;
 use futures::{StreamExt, stream};
 use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::{
     Conclusion, Progress, Report, Subject, Trial, TrialReport,
@@ -59,14 +59,7 @@ impl Scratch {
             }
         };
         let places = Semaphore::new(subject.side_by_side());
-        let shared = Shared {
-            db: Client { storage, clock },
-            subject,
-            driver,
-            keyspace,
-            other: OnceCell::new(),
-            large: OnceCell::new(),
-        };
+        let shared = Shared::new(subject, driver, keyspace, Client { storage, clock });
         let (runs, limit) = (AtomicU32::new(0), Duration::MAX);
         Ok(Scratch { shared: Arc::new(shared), places, runs, limit })
     }
@@ -94,7 +87,7 @@ impl Scratch {
     /// Runs one trial, as soon as there is a place for it. Never panics, also if the storage does.
     ///
     /// # Cancel safety
-    /// The trial ends when the future is dropped, but the keyspaces that it made of its own may be left behind.
+    /// The trial ends when the future is dropped; keyspaces of its own are left to [`remove`](Scratch::remove).
     pub async fn run(&self, trial: &Trial) -> TrialReport {
         // Nobody closes the semaphore, so there is always a place in the end.
         let _place = self.places.acquire().await;
@@ -103,7 +96,7 @@ impl Scratch {
         let start = clock.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         let context = Context::new(Arc::clone(&self.shared), run);
-        let task = tasks::spawn(trial.run(context.clone()));
+        let task = tasks::spawn(trial.run(context));
         let limit = trial.limit().min(self.limit);
         let conclusion = match clock.timeout_at(start + limit, task).await {
             Ok(Ok(())) => Conclusion::Passed,
@@ -111,7 +104,7 @@ impl Scratch {
             Ok(Err(Stop::NotOffered(reason))) => Conclusion::Ignored(reason),
             Err(_) => Conclusion::Failed(format!("not over after {limit:?}")),
         };
-        let conclusion = match (context.drop_keyspaces().await, conclusion) {
+        let conclusion = match (self.shared.drop_keyspaces(Some(run)).await, conclusion) {
             (Err(error), Conclusion::Passed) => {
                 Conclusion::Failed(format!("a keyspace could not be dropped: {error:?}"))
             }
@@ -144,11 +137,12 @@ impl Scratch {
         Report { trials, took: clock.now() - start }
     }
 
-    /// Drops the keyspace.
+    /// Drops the keyspace, and those that trials made and could not drop.
     ///
     /// # Errors
-    /// Those of dropping it; it may be left behind then.
+    /// Those of dropping them; some may be left behind then.
     pub async fn remove(self) -> Result<()> {
+        self.shared.drop_keyspaces(None).await?;
         let Shared { driver, keyspace, db, .. } = &*self.shared;
         driver.drop_keyspace(keyspace, within_setup(&db.clock)).await
     }

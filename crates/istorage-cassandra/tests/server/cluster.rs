@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use clock::Clock;
 use futures::{TryStreamExt, future::join_all};
 use istorage::{AppStorageExt, Consistency, ErrorKind, Key, Outcome, Range, StorageDriver};
 use istorage_cassandra::CassandraDriver;
@@ -81,7 +82,7 @@ pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster:
 /// Several nodes raise one counter by swaps; whatever the outcomes, it ends where the applied ones bring it.
 pub(crate) async fn tasks_raise_a_counter(cluster: Cluster) {
     const TASKS: usize = 6;
-    const ROUNDS: u32 = 10;
+    const ROUNDS: u32 = 40;
     let scratch = cluster.scratch().await;
     let key = Key::new("p", "counter");
     let insert = scratch.storage.insert_if_not_exists(key.clone(), "0".into(), None, soon()).await;
@@ -108,11 +109,13 @@ pub(crate) async fn tasks_raise_a_counter(cluster: Cluster) {
         }
         (applied, unknown)
     };
+    let start = Clock::system().now();
     let counts = join_all((0..TASKS).map(raise)).await;
     let applied: u32 = counts.iter().map(|(applied, _)| applied).sum();
     let unknown: u32 = counts.iter().map(|(_, unknown)| unknown).sum();
     let last = scratch.storage.get_linearizable(&key, soon()).await.unwrap().unwrap();
     let last: u32 = std::str::from_utf8(&last).unwrap().parse().unwrap();
+    println!("COUNTER applied {applied} unknown {unknown} {:?}", Clock::system().now() - start);
     assert!(
         (applied..=applied + unknown).contains(&last),
         "{last} is not {applied} to {applied} + {unknown}"

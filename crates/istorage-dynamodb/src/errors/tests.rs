@@ -55,8 +55,9 @@ async fn what_is_no_definite_answer_leaves_the_outcome_unknown() {
 #[tokio::test]
 async fn the_cause_is_kept() {
     let service = Service::new([refused("AccessDeniedException")]);
-    let error =
-        service.storage().get(&Key::new("p", "c"), Consistency::Plain, service.soon()).await;
+    let (storage, key) = (service.storage(), Key::new("p", "c"));
+    let read = storage.get(&key, Consistency::Plain, service.soon());
+    let error = service.patiently(read).await;
     let error: Error = error.unwrap_err();
     assert!(error.to_string().contains("AccessDeniedException"), "{error}");
     assert!(std::error::Error::source(&error).is_some());

@@ -150,6 +150,7 @@ async fn pages_are_followed_to_the_end() {
     assert_eq!(sent[0].body["ExclusiveStartKey"], Value::Null);
     assert_eq!(sent[3].body["ExclusiveStartKey"]["c"], columns("c"));
     assert!(sent.iter().all(|sent| sent.body["ConsistentRead"] == true));
+    assert!(sent.iter().all(|sent| sent.body["Limit"] == 1_000));
 }
 
 #[tokio::test]

@@ -172,8 +172,7 @@ async fn up_to_the_limit_of_rows(ctx: Context) -> Verdict {
     let limit = ctx.atomic()?.rows;
     applied(&ctx.db.write_atomic(inserts(&ctx, limit)).await?, "as many rows as allowed")?;
     for pkey in 0..10 {
-        let expected: Vec<_> =
-            (pkey..limit).step_by(10).map(|n| row(place(n), value(n))).collect();
+        let expected: Vec<_> = (pkey..limit).step_by(10).map(|n| row(place(n), value(n))).collect();
         let found = ctx.db.read_linearizable(&ctx.pkey(place(pkey)), Range::all()).await?;
         ensure_eq!(found, expected, "partition {pkey}");
     }
@@ -203,7 +202,7 @@ async fn beyond_the_limit_of_bytes(ctx: Context) -> Verdict {
 async fn batches_that_cross_exclude_each_other(ctx: Context) -> Verdict {
     ctx.atomic()?;
     let partitions = [["a", "b"], ["b", "c"], ["c", "a"]];
-    for round in 0..ctx.rounds() / 5 {
+    for round in 0..ctx.few_rounds() {
         let write = |task: usize| {
             let ctx = ctx.clone();
             async move {

@@ -87,10 +87,7 @@ async fn sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, Option<Byte
 }
 
 /// As [`sight`], with the calls of conditional rows. It writes nothing.
-async fn conditional_sight(
-    db: &Client,
-    key: &Key,
-) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
+async fn conditional_sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
     let mut seen = sight(db, key).await?;
     let lost = |outcome: Outcome| match outcome {
         Outcome::NotApplied(conflicts) => {
@@ -448,7 +445,7 @@ async fn nodes_with_different_clocks_agree(ctx: Context) -> Verdict {
 /// Several candidates for a lease that ran out.
 async fn one_of_many_takes_an_expired_row_over(ctx: Context) -> Verdict {
     const TASKS: usize = 3;
-    let (other, rows) = (ctx.other().await?, ctx.rounds());
+    let (other, rows) = (ctx.other().await?, ctx.few_rounds());
     let at_once = ctx.capabilities().conditional.rows.min(50);
     let mut last = None;
     let pkey = ctx.pkey("p");

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use istorage::{
-    AppStorageExt, AtomicBatch, Consistency, ErrorKind, KeyspaceName, Range,
-    StorageDriver,
+    AppStorageExt, AtomicBatch, Consistency, ErrorKind, KeyspaceName, Range, StorageDriver,
 };
 
 use super::rows::{insert, ordered, place, put, value};

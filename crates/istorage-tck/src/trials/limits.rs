@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use istorage::{
-    AtomicBatch, ErrorKind, Key, Order, OrderedPut, Range, RowLimits, TTL_MAX,
-};
+use istorage::{AtomicBatch, ErrorKind, Key, Order, OrderedPut, Range, RowLimits, TTL_MAX};
 
 use super::rows::{insert, insert_for, ordered, put, row, swap, value_of};
 use crate::{

@@ -7,6 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use istorage::{Outcome, Range};
+use tokio::sync::Barrier;
 
 use super::rows::{insert, place, swap};
 use crate::{
@@ -40,11 +41,23 @@ fn count_of(value: Option<&Bytes>) -> Verdict<usize> {
 }
 
 /// What the writers and the readers of a race share.
-#[derive(Default)]
 struct Race {
+    /// Nobody begins before all are there.
+    start: Barrier,
     /// For each writer, or for all together, how much was answered.
     answered: [AtomicUsize; WRITERS],
     over: AtomicBool,
+}
+
+impl Race {
+    fn new() -> Arc<Race> {
+        let (start, answered) = (Barrier::new(WRITERS + READERS), Default::default());
+        Arc::new(Race { start, answered, over: AtomicBool::new(false) })
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
 }
 
 /// Whoever ends first, also by failing, ends the others.
@@ -57,21 +70,23 @@ impl Drop for Ending {
 }
 
 fn writes_of(ctx: &Context) -> usize {
-    ctx.rounds() / WRITERS
+    ctx.few_rounds() / WRITERS
 }
 
 /// Each writer raises one register by swaps; what was answered is never above what a reader then sees.
 async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
     let (key, other) = (ctx.key("p", "register"), ctx.other().await?);
-    applied(&ctx.db.insert(&key, register(0, 0)).await?, "the insert")?;
-    let race = Arc::new(Race::default());
+    let ops = vec![insert("register", register(0, 0))];
+    applied(&ctx.db.settled(&key.pkey, ops).await?, "the insert")?;
+    let race = Race::new();
     let write = |writer: usize| {
         let (ctx, key, race) = (ctx.clone(), key.clone(), Arc::clone(&race));
         async move {
             let _ending = Ending(Arc::clone(&race));
+            race.start.wait().await;
             let mut there = register(0, 0);
             let mut won = 0;
-            while won < writes_of(&ctx) && !race.over.load(Ordering::Acquire) {
+            while won < writes_of(&ctx) && !race.is_over() {
                 let count = count_of(Some(&there))? + 1;
                 let new = register(count, writer);
                 let ops = vec![swap(key.ccols.clone(), there.clone(), new.clone())];
@@ -80,6 +95,7 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
                         race.answered[0].fetch_max(count, Ordering::AcqRel);
                         won += 1;
                         there = new;
+                        tasks::yield_now().await;
                     }
                     Outcome::NotApplied(conflicts) => {
                         let found = conflicts.into_iter().next().and_then(|found| found.there);
@@ -95,7 +111,8 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
             (if reader == 0 { &other } else { &ctx.db }.clone(), key.clone(), Arc::clone(&race));
         async move {
             let mut seen = 0;
-            while !race.over.load(Ordering::Acquire) {
+            race.start.wait().await;
+            while !race.is_over() {
                 let answered = race.answered[0].load(Ordering::Acquire);
                 let count = count_of(db.get_linearizable(&key).await?.as_ref())?;
                 ensure!(count >= answered, "{answered} was answered, and then {count} was read");
@@ -114,17 +131,18 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
 /// Each writer inserts rows of its own; a reader that starts afterwards sees all that was answered.
 async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
-    let race = Arc::new(Race::default());
+    let race = Race::new();
     let place_of = |writer: usize, n: usize| place(1_000_000 * writer + n);
     let write = |writer: usize| {
         let (ctx, pkey, race) = (ctx.clone(), pkey.clone(), Arc::clone(&race));
         async move {
             let _ending = Ending(Arc::clone(&race));
-            // Few rows: each reading reads all of them.
-            for n in 0..writes_of(&ctx).min(100) {
+            race.start.wait().await;
+            for n in 0..writes_of(&ctx) {
                 let ops = vec![insert(place_of(writer, n), "v")];
                 applied(&ctx.db.settled(&pkey, ops).await?, "an insert without a rival")?;
                 race.answered[writer].store(n + 1, Ordering::Release);
+                tasks::yield_now().await;
             }
             Ok(())
         }
@@ -133,9 +151,9 @@ async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
         let (db, pkey, race) =
             (if reader == 0 { &other } else { &ctx.db }.clone(), pkey.clone(), Arc::clone(&race));
         async move {
-            while !race.over.load(Ordering::Acquire) {
-                let answered =
-                    race.answered.each_ref().map(|count| count.load(Ordering::Acquire));
+            race.start.wait().await;
+            while !race.is_over() {
+                let answered = race.answered.each_ref().map(|count| count.load(Ordering::Acquire));
                 let rows = db.read_linearizable(&pkey, Range::all()).await?;
                 for (writer, answered) in answered.into_iter().enumerate() {
                     let range = place_of(writer, 0)..place_of(writer + 1, 0);
@@ -155,7 +173,7 @@ async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
 /// What one node has read, another that reads later reads too, also of a write that is not answered yet.
 async fn reads_never_go_back(ctx: Context) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
-    for round in 0..ctx.rounds() / 5 {
+    for round in 0..ctx.few_rounds() {
         let write = {
             let (db, pkey) = (ctx.db.clone(), pkey.clone());
             async move { Ok(db.settled(&pkey, vec![insert(place(round), "v")]).await?) }
@@ -182,6 +200,9 @@ async fn its_own_writes_are_seen_at_once(ctx: Context) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     for n in 0..30 {
         let key = ctx.key("p", place(n));
+        for db in [&ctx.db, &other] {
+            ensure_eq!(db.get_linearizable(&key).await?, None, "the row before it is written");
+        }
         for (step, db) in [&other, &ctx.db].into_iter().enumerate() {
             match step {
                 0 => applied(&ctx.db.insert(&key, "1").await?, "the insert")?,

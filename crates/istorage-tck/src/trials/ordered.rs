@@ -156,7 +156,7 @@ async fn of_thousands_of_rows(ctx: Context) -> Verdict {
 async fn racing_writers_leave_the_highest(ctx: Context) -> Verdict {
     const WRITERS: u64 = 4;
     const ROWS: usize = 5;
-    let (other, writes) = (ctx.other().await?, (ctx.rounds() as u64 / 10).max(10));
+    let (other, writes) = (ctx.other().await?, ctx.few_rounds() as u64 / 2);
     let write = |writer: u64| {
         let (ctx, other) = (ctx.clone(), other.clone());
         async move {

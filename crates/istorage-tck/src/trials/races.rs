@@ -1,13 +1,13 @@
 //! Tasks that race for one row, on several threads and through two nodes.
 
 use bytes::Bytes;
-use istorage::{Conditional, Conflict, Key, Outcome};
+use istorage::{Conditional, Conflict, ErrorKind, Key, Outcome};
 
 use super::rows::{delete, insert, place, swap, value};
 use crate::{
     client::Client,
     context::Context,
-    failure::{Stop, Verdict, applied, ensure, ensure_eq},
+    failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq},
     tasks,
     trial::trials,
 };
@@ -44,11 +44,11 @@ async fn race(
     pkey: &Bytes,
     op: impl Fn(usize) -> Conditional,
 ) -> Verdict<(usize, Vec<Option<Bytes>>)> {
-    let write = |task: usize| {
+    let write_one = |task: usize| {
         let (db, pkey, op) = (nodes.of_task(task), pkey.clone(), op(task));
         async move { Ok(db.settled(&pkey, vec![op]).await?) }
     };
-    let outcomes = tasks::all((0..TASKS).map(write)).await?;
+    let outcomes = tasks::all((0..TASKS).map(write_one)).await?;
     let mut winners = Vec::new();
     let mut found = Vec::new();
     for (task, outcome) in outcomes.into_iter().enumerate() {
@@ -62,6 +62,11 @@ async fn race(
     ensure_eq!(winners.len(), 1, "the number of tasks that won");
     ensure_eq!(found.len(), TASKS - 1, "the number of conflicts of those that lost");
     Ok((winners[0], found))
+}
+
+/// A write without a rival.
+async fn write(db: &Client, pkey: &Bytes, op: Conditional) -> Verdict {
+    applied(&db.settled(pkey, vec![op]).await?, "a write without a rival")
 }
 
 async fn of_inserts_one_wins(ctx: Context) -> Verdict {
@@ -81,7 +86,7 @@ async fn of_inserts_one_wins(ctx: Context) -> Verdict {
 async fn of_swaps_one_wins(ctx: Context) -> Verdict {
     let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "a"));
     let mut there = Bytes::from("start");
-    applied(&ctx.db.insert(&key, there.clone()).await?, "the insert")?;
+    write(&ctx.db, &key.pkey, insert("a", there.clone())).await?;
     for round in 0..ctx.rounds() {
         let new = |task| Bytes::from(format!("{round}:{task}"));
         let op = |task| swap("a", there.clone(), new(task));
@@ -96,24 +101,40 @@ async fn of_swaps_one_wins(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// All of them delete the same bytes, so a task whose answer is lost could not tell; each round has a row of its own.
+/// All of them delete the same bytes, so a delete whose answer is lost cannot be told from another's: it is not settled,
+/// and may have won.
 async fn of_deletes_one_wins(ctx: Context) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
-    for round in 0..ctx.rounds() / 5 {
+    for round in 0..ctx.few_rounds() {
         let key = Key::new(pkey.clone(), place(round));
-        applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
-        let (_, found) = race(&nodes, &pkey, |_| delete(place(round), "v")).await?;
-        ensure!(found.iter().all(Option::is_none), "a delete that lost found {found:?}");
-        ensure_eq!(ctx.db.get_linearizable(&key).await?, None, "the row");
+        write(&ctx.db, &pkey, insert(place(round), "v")).await?;
+        let delete = |task: usize| {
+            let (db, key) = (nodes.of_task(task), key.clone());
+            async move { Ok(db.delete(&key, "v").await) }
+        };
+        let (mut won, mut open) = (0, 0);
+        for answer in tasks::all((0..TASKS).map(delete)).await? {
+            match answer {
+                Ok(Outcome::Applied) => won += 1,
+                Ok(lost) => conflicts(&lost, &[(0, None::<&str>)], "a delete that lost")?,
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => open += 1,
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                Err(error) => Err(error)?,
+            }
+        }
+        ensure!(won <= 1, "{won} deletes won in round {round}");
+        ensure!(won + open > 0, "no delete won in round {round}");
+        let there = ctx.db.get_linearizable(&key).await?;
+        ensure!(there.is_none() || won == 0, "the row that was deleted in round {round} is there");
     }
     Ok(())
 }
 
 async fn of_a_swap_and_a_delete_one_wins(ctx: Context) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
-    for round in 0..ctx.rounds() / 5 {
+    for round in 0..ctx.few_rounds() {
         let key = Key::new(pkey.clone(), place(round));
-        applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
+        write(&ctx.db, &pkey, insert(place(round), "v")).await?;
         let op = |task: usize| match task {
             0 => delete(place(round), "v"),
             _ => swap(place(round), "v", value(task)),
@@ -126,61 +147,71 @@ async fn of_a_swap_and_a_delete_one_wins(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// The count, and who raised it: a value is unique to its attempt.
-fn count(n: usize, task: usize) -> Bytes {
-    format!("{n}:{task}").into()
+/// How often each task has raised it: a task whose answer is lost sees in it whether it did.
+type Counts = [usize; TASKS];
+
+fn counter(counts: Counts) -> Bytes {
+    counts.map(|count| count.to_string()).join(" ").into()
 }
 
-fn count_of(value: &Bytes) -> Verdict<usize> {
-    let text = std::str::from_utf8(value).ok();
-    let count = text.and_then(|text| text.split(':').next()?.parse().ok());
-    count.ok_or_else(|| Stop::failed(format!("the counter holds {value:?}")))
+fn counts_of(value: Option<&Bytes>) -> Verdict<Counts> {
+    let parse = |value: &Bytes| {
+        let counts = std::str::from_utf8(value).ok()?.split(' ').map(str::parse);
+        Counts::try_from(counts.collect::<Result<Vec<_>, _>>().ok()?).ok()
+    };
+    value.and_then(parse).ok_or_else(|| Stop::failed(format!("the counter holds {value:?}")))
 }
 
 async fn a_counter_raised_by_swaps_ends_exact(ctx: Context) -> Verdict {
     let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "counter"));
-    let raises = ctx.rounds() / TASKS;
-    applied(&ctx.db.insert(&key, count(0, 0)).await?, "the insert")?;
+    let raises = ctx.rounds().div_ceil(TASKS);
+    write(&ctx.db, &key.pkey, insert("counter", counter([0; TASKS]))).await?;
     let raise = |task: usize| {
         let (db, key) = (nodes.of_task(task), key.clone());
         async move {
-            let mut there = count(0, 0);
+            let mut there = [0; TASKS];
             let mut raised = 0;
             while raised < raises {
-                let next = count(count_of(&there)? + 1, task);
-                let ops = vec![swap(key.ccols.clone(), there.clone(), next.clone())];
-                match db.settled(&key.pkey, ops).await? {
-                    Outcome::Applied => {
-                        raised += 1;
-                        there = next;
-                    }
+                let mut next = there;
+                next[task] = raised + 1;
+                let ops = vec![swap(key.ccols.clone(), counter(there), counter(next))];
+                there = match db.settled(&key.pkey, ops).await? {
+                    Outcome::Applied => next,
                     Outcome::NotApplied(conflicts) => {
-                        let found = conflicts.into_iter().next().and_then(|found| found.there);
-                        there = found.ok_or_else(|| Stop::failed("the counter is gone"))?;
+                        let found = conflicts.first().and_then(|found| found.there.as_ref());
+                        let found = counts_of(found)?;
+                        ensure!(found != next, "a swap that was not applied wrote {next:?}");
+                        found
                     }
-                }
+                };
+                let counted = there[task];
+                ensure!(
+                    counted == raised || counted == raised + 1,
+                    "task {task} has raised it {raised} times, and is said to have {counted} times"
+                );
+                raised = counted;
             }
             Ok(())
         }
     };
     tasks::all((0..TASKS).map(raise)).await?;
-    let there = ctx.db.get_linearizable(&key).await?.unwrap_or_default();
-    ensure_eq!(count_of(&there)?, TASKS * raises, "the counter that each task raised {raises} times");
+    let there = counts_of(ctx.db.get_linearizable(&key).await?.as_ref())?;
+    ensure_eq!(there, [raises; TASKS], "the counter");
     Ok(())
 }
 
 /// Each task writes two neighbours of a ring of rows, so that no two tasks beside each other can both win.
 async fn writes_that_share_a_row_exclude_each_other(ctx: Context) -> Verdict {
     let nodes = Nodes::of(&ctx).await?;
-    for round in 0..ctx.rounds() / 5 {
+    for round in 0..ctx.few_rounds() {
         let pkey = ctx.pkey(place(round));
         let rows = |task: usize| [place(task), place((task + 1) % TASKS)];
-        let write = |task: usize| {
+        let write_two = |task: usize| {
             let (db, pkey) = (nodes.of_task(task), pkey.clone());
             let ops = rows(task).map(|place| insert(place, value(task))).to_vec();
             async move { Ok(db.settled(&pkey, ops).await?.is_applied()) }
         };
-        let won = tasks::all((0..TASKS).map(write)).await?;
+        let won = tasks::all((0..TASKS).map(write_two)).await?;
         let mut expected: Vec<Option<Bytes>> = vec![None; TASKS];
         for task in (0..TASKS).filter(|task| won[*task]) {
             for row in [task, (task + 1) % TASKS] {
@@ -198,18 +229,17 @@ async fn writes_that_share_a_row_exclude_each_other(ctx: Context) -> Verdict {
 /// Rows of their own, in one partition: all are applied.
 async fn rows_of_one_partition_do_not_disturb_each_other(ctx: Context) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
-    let writes = ctx.rounds() / 5;
-    let write = |task: usize| {
+    let writes = ctx.few_rounds();
+    let write_all = |task: usize| {
         let (db, pkey) = (nodes.of_task(task), pkey.clone());
         async move {
             for n in 0..writes {
-                let ops = vec![insert(place(1_000_000 * task + n), value(n))];
-                applied(&db.settled(&pkey, ops).await?, "an insert without a rival")?;
+                write(&db, &pkey, insert(place(1_000_000 * task + n), value(n))).await?;
             }
             Ok(())
         }
     };
-    tasks::all((0..TASKS).map(write)).await?;
+    tasks::all((0..TASKS).map(write_all)).await?;
     let rows = ctx.db.read_linearizable(&pkey, istorage::Range::all()).await?;
     ensure_eq!(rows.len(), TASKS * writes, "the number of rows");
     Ok(())

@@ -42,7 +42,8 @@ async fn an_empty_partition_has_no_rows(ctx: Context) -> Verdict {
 async fn fill(ctx: &Context, pkey: &str, ccols: &[Bytes]) -> Verdict<Vec<Row>> {
     let rows = ccols.iter().enumerate().map(|(n, ccols)| row(ccols.clone(), value(n)));
     let rows: Vec<Row> = rows.collect();
-    let puts = rows.iter().rev().map(|row| put(ctx.key(pkey, row.ccols.clone()), row.value.clone()));
+    let puts =
+        rows.iter().rev().map(|row| put(ctx.key(pkey, row.ccols.clone()), row.value.clone()));
     ctx.db.put_batch(puts.collect()).await?;
     Ok(rows)
 }

@@ -35,8 +35,7 @@ async fn left_of(
     start: clock::Instant,
 ) -> Verdict<Duration> {
     let found = ctx.db.query_ttl(key).await?;
-    let (passed, resolution) =
-        (ctx.db.clock.now() - start, ctx.capabilities().expiry.resolution);
+    let (passed, resolution) = (ctx.db.clock.now() - start, ctx.capabilities().expiry.resolution);
     let Some(Some(left)) = found else {
         ensure!(false, "a row with a TTL of {ttl:?} has {found:?}");
         return Ok(ttl);
@@ -155,9 +154,8 @@ async fn ttl_read_of_rows_that_stay_and_rows_that_expire(ctx: Context) -> Verdic
 async fn ttl_read_keeps_to_its_range(ctx: Context) -> Verdict {
     let rows = (0..10).map(|n| put(ctx.key("p", place(n)), value(n)));
     ctx.db.put_batch(rows.collect()).await?;
-    let expected: Vec<_> = (3..7)
-        .map(|n| ExpiringRow { ccols: place(n), value: value(n), ttl: None })
-        .collect();
+    let expected: Vec<_> =
+        (3..7).map(|n| ExpiringRow { ccols: place(n), value: value(n), ttl: None }).collect();
     let range = Range::between(place(3), place(7));
     ensure_eq!(ctx.db.ttl_read(&ctx.pkey("p"), range).await?, expected, "rows 3 to 7");
     let empty = ctx.db.ttl_read(&ctx.pkey("p"), Range::between(place(7), place(3))).await?;

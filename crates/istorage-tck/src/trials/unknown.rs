@@ -29,7 +29,7 @@ trials!(unknown:
     plain_writes_can_be_repeated,
 );
 
-const CALL: Duration = Duration::from_secs(2);
+const CALL: Duration = Duration::from_secs(1);
 const AT_LEAST: Duration = Duration::from_millis(1);
 /// Later than any trial looks.
 const LATE: Duration = Duration::from_secs(1_000_000);
@@ -47,8 +47,7 @@ impl Faults {
             Op::WriteIf | Op::PutBatch => faults.pop_front().unwrap_or(Fault::None),
             _ => Fault::None,
         };
-        let faulty =
-            Arc::new(Faulty::scripted(Arc::clone(&ctx.db.storage), clock.clone(), script));
+        let faulty = Arc::new(Faulty::scripted(Arc::clone(&ctx.db.storage), clock.clone(), script));
         let inner = Arc::clone(&faulty) as SharedStorage;
         let storage = Arc::new(Guarded::new(inner, clock.clone()));
         Faults { faulty, client: Client { storage, clock } }
@@ -61,7 +60,7 @@ impl Faults {
         ops: Vec<Conditional>,
     ) -> istorage::Result<Outcome> {
         let Client { storage, clock } = &self.client;
-        let patience = Patience { call_timeout: CALL, until: clock.now() + 20 * CALL };
+        let patience = Patience { call_timeout: CALL, until: clock.now() + 40 * CALL };
         let settling = write_if_settled(&**storage, clock, pkey.clone(), ops, patience);
         ctx.while_time_passes(settling).await
     }
@@ -137,16 +136,16 @@ async fn the_answer_comes_after_the_deadline(ctx: Context) -> Verdict {
 }
 
 async fn several_operations_at_once(ctx: Context) -> Verdict {
-    for (n, fault) in
-        [Fault::AppliedButError, Fault::NotAppliedButError, Fault::AppliedLate(LATE)]
-            .into_iter()
-            .enumerate()
+    for (n, fault) in [Fault::AppliedButError, Fault::NotAppliedButError, Fault::AppliedLate(LATE)]
+        .into_iter()
+        .enumerate()
     {
         let pkey = ctx.pkey(format!("p{n}"));
         let key = |ccols| Key::new(pkey.clone(), ccols);
         applied(&ctx.db.insert(&key("swap"), "old").await?, "an insert before")?;
         applied(&ctx.db.insert(&key("delete"), "old").await?, "an insert before")?;
-        let ops = vec![insert("insert", "mine"), swap("swap", "old", "mine"), delete("delete", "old")];
+        let ops =
+            vec![insert("insert", "mine"), swap("swap", "old", "mine"), delete("delete", "old")];
         let storage = Faults::new(&ctx, &[fault]);
         applied(&storage.settle(&ctx, &pkey, ops).await?, "the write")?;
         storage.nothing_lands().await?;

@@ -82,7 +82,10 @@ async fn fails(ctx: &Context, n: usize) -> Verdict {
     let mut ops = ops();
     if n % 3 == 2 {
         let standing = ctx.key("p", place(n));
-        applied(&ctx.db.insert(&standing, value(n)).await?, "an insert that will stand in the way")?;
+        applied(
+            &ctx.db.insert(&standing, value(n)).await?,
+            "an insert that will stand in the way",
+        )?;
         rows.push(row(place(n), value(n)));
         rows.sort_unstable_by(|a, b| a.ccols.cmp(&b.ccols));
     }

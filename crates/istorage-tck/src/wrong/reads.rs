@@ -10,8 +10,8 @@ use futures::{
     stream,
 };
 use istorage::{
-    AppStorageExt, Consistency, Error, ExpiringRow, ExpiringRowStream, Key, Range,
-    Result, Row, RowStream,
+    AppStorageExt, Consistency, Error, ExpiringRow, ExpiringRowStream, Key, Range, Result, Row,
+    RowStream,
 };
 
 use super::{Defect, storage::WrongStorage};
@@ -130,7 +130,9 @@ impl WrongStorage {
             (Defect::OneStreamAtATime, _) => self.until_the_next(rows),
             (Defect::EagerRead, _) => all_first(rows, |_| {}),
             (Defect::SignedBytes, _) => all_first(rows, |rows| {
-                rows.sort_by_key(|row| row.ccols.iter().map(|byte| *byte as i8).collect::<Vec<_>>());
+                rows.sort_by_key(|row| {
+                    row.ccols.iter().map(|byte| *byte as i8).collect::<Vec<_>>()
+                });
             }),
             (Defect::EmptyIsAbsent, _) => {
                 rows.try_filter(|row| ready(!row.value.is_empty())).boxed()
@@ -190,7 +192,8 @@ impl WrongStorage {
             Defect::TtlStandsStill => rows
                 .map_ok(|row| {
                     // Rounded up to what it was when it was asked for in the trial.
-                    let ttl = row.ttl.map(|left| Duration::from_secs(left.as_secs().div_ceil(500) * 500));
+                    let ttl =
+                        row.ttl.map(|left| Duration::from_secs(left.as_secs().div_ceil(500) * 500));
                     ExpiringRow { ttl, ..row }
                 })
                 .boxed(),

@@ -5,8 +5,8 @@ use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 use bytes::Bytes;
 use clock::Instant;
 use istorage::{
-    AppStorageExt, AtomicBatch, Conditional, Conflict, Error, ErrorKind, Key, Order,
-    OrderedPut, Outcome, Put, Result, TTL_MAX,
+    AppStorageExt, AtomicBatch, Conditional, Conflict, Error, ErrorKind, Key, Order, OrderedPut,
+    Outcome, Put, Result, TTL_MAX,
 };
 
 use super::{Defect, storage::WrongStorage};
@@ -16,7 +16,11 @@ use crate::tasks::yield_now;
 const PLACES: u64 = 40;
 
 impl WrongStorage {
-    pub(super) async fn wrong_put_batch(&self, mut rows: Vec<Put>, deadline: Instant) -> Result<()> {
+    pub(super) async fn wrong_put_batch(
+        &self,
+        mut rows: Vec<Put>,
+        deadline: Instant,
+    ) -> Result<()> {
         match self.defect {
             Defect::WritesLost => return Ok(()),
             Defect::EmptyBatchRefused if rows.is_empty() => {
@@ -87,12 +91,14 @@ impl WrongStorage {
             Defect::GetThenPut => self.get_then_put(pkey, ops, deadline).await,
             Defect::PartialWriteIf => self.one_by_one(pkey, ops, deadline).await,
             Defect::LimitsIgnored => self.in_parts(pkey, ops, deadline).await,
-            Defect::BlindRetry => match self.right.write_if(pkey.clone(), ops.clone(), deadline).await {
-                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    self.right.write_if(pkey, ops, deadline).await
+            Defect::BlindRetry => {
+                match self.right.write_if(pkey.clone(), ops.clone(), deadline).await {
+                    Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                        self.right.write_if(pkey, ops, deadline).await
+                    }
+                    answer => answer,
                 }
-                answer => answer,
-            },
+            }
             Defect::LateAnswerRefused => {
                 let late = deadline - self.clock.now() < Duration::from_millis(3);
                 let answer = self.right.write_if(pkey, ops, deadline).await;
@@ -145,9 +151,8 @@ impl WrongStorage {
         ttl.map(|ttl| match self.defect {
             Defect::EarlyExpiry => ttl.saturating_sub(Duration::from_secs(1)).max(ttl / 2),
             Defect::LateExpiry => ttl + Duration::from_secs(5),
-            Defect::TtlWraps => {
-                Duration::from_millis(u64::from(ttl.as_millis() as u32)).max(Duration::from_millis(1))
-            }
+            Defect::TtlWraps => Duration::from_millis(u64::from(ttl.as_millis() as u32))
+                .max(Duration::from_millis(1)),
             Defect::LimitsIgnored => ttl.clamp(Duration::from_nanos(1), TTL_MAX),
             _ => ttl,
         })
@@ -227,9 +232,9 @@ impl WrongStorage {
                 taken.map_or(Outcome::Applied, refused)
             }
             (Defect::GetSeesExpired, Outcome::Applied) => {
-                let rows = ops.iter().map(|op| {
-                    (Key::new(pkey.clone(), op.ccols().clone()), op.written().cloned())
-                });
+                let rows = ops
+                    .iter()
+                    .map(|op| (Key::new(pkey.clone(), op.ccols().clone()), op.written().cloned()));
                 self.memory().values.extend(rows);
                 Outcome::Applied
             }
@@ -360,7 +365,9 @@ impl WrongStorage {
             Defect::LimitsIgnored => {
                 let limits = self.right.capabilities();
                 let most = limits.atomic.map_or(0, |atomic| atomic.rows);
-                batch.conditionals.truncate(most.min(limits.conditional.bytes / limits.row.value / 2));
+                batch
+                    .conditionals
+                    .truncate(most.min(limits.conditional.bytes / limits.row.value / 2));
             }
             Defect::SupersededFails => {
                 for put in &batch.ordered {

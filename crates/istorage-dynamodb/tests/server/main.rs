@@ -1,0 +1,71 @@
+//! What is DynamoDB's own, on DynamoDB Local. The contract itself is proved by the suite that all drivers share.
+//!
+//! `VVM_TEST_DYNAMODB` is its URL. Without it each trial is ignored by name; with it, a server that is missing fails them.
+
+#![expect(clippy::unwrap_used, reason = "a trial fails by panicking")]
+
+mod expiry;
+mod limits;
+mod pages;
+mod support;
+mod tables;
+
+use std::{future::Future, pin::Pin, process::ExitCode};
+
+use libtest_mimic::{Arguments, Trial};
+
+use support::Server;
+
+type Run = fn(Server) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// A trial's name and what it does.
+macro_rules! trials {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        [$((
+            concat!("dynamodb::", stringify!($module), "::", stringify!($name)),
+            (|server| Box::pin($module::$name(server))) as Run,
+        )),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let trials = trials![
+        expiry::an_expired_item_is_still_there_and_no_row,
+        expiry::an_expired_item_is_replaced_by_a_transaction,
+        expiry::nodes_with_other_calendars_judge_by_their_own,
+        expiry::a_calendar_that_is_behind_does_not_matter_to_ordered_rows,
+        limits::the_largest_items_of_every_kind,
+        limits::a_batch_of_the_largest_items,
+        limits::the_largest_transactions,
+        limits::a_row_too_many_is_invalid,
+        limits::empty_keys,
+        pages::of_large_rows,
+        pages::of_many_small_rows,
+        pages::a_batch_of_more_than_a_page,
+        pages::the_server_tells_the_time,
+        tables::many_nodes_make_one_table,
+        tables::a_table_has_the_capacity_that_was_asked_for,
+        tables::a_foreign_table_is_left_alone,
+        tables::a_table_that_is_removed_under_a_storage_is_corrupt,
+        tables::a_server_that_is_not_there_is_unavailable,
+    ];
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test learns from the environment which servers there are"
+    )]
+    let endpoint = std::env::var("VVM_TEST_DYNAMODB").ok();
+    let trials = trials.map(|(name, run)| {
+        let endpoint = endpoint.clone();
+        let ignored = endpoint.is_none();
+        let test = move || match &endpoint {
+            Some(endpoint) => {
+                let runtime = tokio::runtime::Runtime::new()?;
+                runtime.block_on(run(Server::at(endpoint)));
+                Ok(())
+            }
+            None => Err("VVM_TEST_DYNAMODB is not set".into()),
+        };
+        Trial::test(name, test).with_ignored_flag(ignored)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+}

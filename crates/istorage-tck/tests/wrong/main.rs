@@ -1,0 +1,225 @@
+//! The trials prove themselves: a right storage passes all of them, and each of them fails on a storage with a defect.
+
+mod table;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use clock::{Clock, ManualClock};
+use istorage::{Fault, Faulty, Op, Result, StorageDriver, mem::MemDriver};
+use istorage_tck::{
+    Conclusion, Progress, Report, Scale, Scratch, Subject, Wrapped, trials,
+    wrong::{Defect, Wrong},
+};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tokio::runtime::Handle;
+
+use table::TABLE;
+
+/// What a storage that sometimes loses answers must pass all the same.
+const UNDER_LOST_ANSWERS: &[&str] = &["races::", "linearizable::get_", "linearizable::read"];
+
+/// A right storage in memory; its clock is moved by hand, or is the machine's.
+struct Mem {
+    manual: Option<ManualClock>,
+    driver: MemDriver,
+}
+
+impl Mem {
+    fn on_a_clock_of_its_own() -> Mem {
+        let manual = ManualClock::new(1);
+        Mem { driver: MemDriver::new(manual.clock()), manual: Some(manual) }
+    }
+
+    fn on_the_machines_clock() -> Mem {
+        Mem { driver: MemDriver::new(Clock::system()), manual: None }
+    }
+}
+
+#[async_trait::async_trait]
+impl Subject for Mem {
+    fn clock(&self) -> Clock {
+        self.manual.as_ref().map_or_else(Clock::system, ManualClock::clock)
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::Embedded
+    }
+
+    async fn node(&self, _wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> {
+        Ok(Arc::new(self.driver.clone()))
+    }
+
+    async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
+        Ok(Arc::new(MemDriver::new(self.clock())))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        match &self.manual {
+            Some(manual) => manual.advance(duration),
+            None => self.clock().sleep(duration).await,
+        }
+    }
+
+    fn side_by_side(&self) -> usize {
+        if self.manual.is_some() { 1 } else { 4 }
+    }
+}
+
+async fn conclusion(subject: impl Subject + 'static, trial: &str) -> Conclusion {
+    let wanted = trials().find(|wanted| wanted.name() == trial).expect("a trial of that name");
+    let scratch = Scratch::create(Arc::new(subject)).await.expect("a keyspace");
+    scratch.run(wanted).await.conclusion
+}
+
+/// Every trial on the right storage, through the same wrapper that the defects are in.
+fn right(handle: &Handle) -> impl Iterator<Item = Trial> {
+    trials().map(|trial| {
+        let handle = handle.clone();
+        Trial::ignorable_test(format!("right::{}", trial.name()), move || {
+            let right = Wrong::new(Mem::on_a_clock_of_its_own(), Defect::None);
+            match handle.block_on(conclusion(right, trial.name())) {
+                Conclusion::Passed => Ok(Completion::Completed),
+                Conclusion::Ignored(reason) => Ok(Completion::ignored_with(reason)),
+                Conclusion::Failed(why) => Err(why.into()),
+            }
+        })
+    })
+}
+
+/// A storage that loses answers breaks nothing: trials under contention settle what they do not know.
+fn losing_answers(handle: &Handle) -> impl Iterator<Item = Trial> {
+    let wanted = |name: &str| UNDER_LOST_ANSWERS.iter().any(|start| name.starts_with(start));
+    trials().filter(move |trial| wanted(trial.name())).map(move |trial| {
+        let handle = handle.clone();
+        Trial::test(format!("losing_answers::{}", trial.name()), move || {
+            let mem = Mem::on_the_machines_clock();
+            let subject = Wrapped::new(mem, move |inner, clock| {
+                Arc::new(Faulty::scripted(inner, clock, losing_answers_of_writes()))
+            });
+            passed(handle.block_on(conclusion(subject, trial.name())))
+        })
+    })
+}
+
+/// Of every ten conditional writes one is done and one is not, and neither is answered.
+fn losing_answers_of_writes() -> impl FnMut(Op) -> Fault + Send {
+    let mut writes = 0_u32;
+    move |op| {
+        writes += u32::from(op == Op::WriteIf);
+        match (op, writes % 10) {
+            (Op::WriteIf, 3) => Fault::AppliedButError,
+            (Op::WriteIf, 7) => Fault::NotAppliedButError,
+            _ => Fault::None,
+        }
+    }
+}
+
+fn passed(conclusion: Conclusion) -> std::result::Result<(), Failed> {
+    match conclusion {
+        Conclusion::Passed => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+fn wrong(handle: &Handle) -> impl Iterator<Item = Trial> {
+    let pairs = TABLE.iter().flat_map(|(defect, names)| names.iter().map(|name| (*defect, *name)));
+    pairs.map(|(defect, name)| {
+        let handle = handle.clone();
+        Trial::test(format!("{defect:?}::{name}"), move || {
+            let wrong = Wrong::new(Mem::on_a_clock_of_its_own(), defect);
+            match handle.block_on(conclusion(wrong, name)) {
+                Conclusion::Failed(_) => Ok(()),
+                other => Err(format!("it should fail, and it is {other:?}").into()),
+            }
+        })
+    })
+}
+
+fn every_trial_fails_on_some_defect() -> std::result::Result<(), Failed> {
+    let named: BTreeSet<&str> = TABLE.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let all: BTreeSet<&str> = trials().map(istorage_tck::Trial::name).collect();
+    let missing: Vec<_> = all.symmetric_difference(&named).collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}").into()) }
+}
+
+fn names_are_unique() -> std::result::Result<(), Failed> {
+    let names: BTreeSet<&str> = trials().map(istorage_tck::Trial::name).collect();
+    if names.len() == trials().count() { Ok(()) } else { Err("a name is there twice".into()) }
+}
+
+/// Runs some trials on a storage whose `get` does not answer as it should.
+async fn report(defect: Defect) -> Report {
+    let wrong = Wrong::new(Mem::on_a_clock_of_its_own(), defect);
+    let scratch = Scratch::create(Arc::new(wrong)).await.expect("a keyspace");
+    let scratch = scratch.bounded(Duration::from_millis(200));
+    let names = ["get::an_empty_clustering_key", "get::a_batch_of_nothing", "ttl::of_ordered_rows"];
+    let wanted = trials().filter(|trial| names.contains(&trial.name()));
+    let finished = std::sync::Mutex::new(0);
+    let progress = |progress: Progress<'_>| {
+        if let Progress::Finished(_) = progress {
+            *finished.lock().expect("nobody panics here") += 1;
+        }
+    };
+    let report = scratch.run_all(wanted, progress).await;
+    scratch.remove().await.expect("a keyspace that can be dropped");
+    assert_eq!(*finished.lock().expect("nobody panics here"), 3);
+    report
+}
+
+fn fails_by_name(handle: &Handle, defect: Defect, why: &str) -> std::result::Result<(), Failed> {
+    let report = handle.block_on(report(defect));
+    let failed = |conclusion: &Conclusion| match conclusion {
+        Conclusion::Failed(message) => message.contains(why),
+        _ => false,
+    };
+    let verdicts: Vec<_> =
+        report.trials.iter().map(|trial| (trial.name, failed(&trial.conclusion))).collect();
+    let expected = [
+        ("ttl::of_ordered_rows", false),
+        ("get::an_empty_clustering_key", true),
+        ("get::a_batch_of_nothing", false),
+    ];
+    if verdicts == expected && report.passed() == 2 && report.failed() == 1 {
+        Ok(())
+    } else {
+        Err(format!("{report:?}").into())
+    }
+}
+
+/// What is left in the database when the trials are over: nothing, also when they failed.
+async fn leaves_nothing_behind() -> std::result::Result<(), Failed> {
+    let driver = MemDriver::new(Clock::system());
+    let mem = Mem { manual: None, driver: driver.clone() };
+    let subject = Wrong::new(mem, Defect::LongNamesRefused);
+    let scratch = Scratch::create(Arc::new(subject)).await?;
+    let wanted = trials().filter(|trial| trial.name().starts_with("lifecycle::"));
+    let report = scratch.run_all(wanted, |_| {}).await;
+    scratch.remove().await?;
+    let left = format!("{driver:?}");
+    if report.failed() > 0 && !left.contains("tck_") { Ok(()) } else { Err(left.into()) }
+}
+
+fn main() -> std::process::ExitCode {
+    // A defect panics on purpose, and what it says is told by the report.
+    std::panic::set_hook(Box::new(|_| {}));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime needs some threads");
+    let handle = runtime.handle().clone();
+    let mut tests: Vec<Trial> = Vec::new();
+    tests.extend(right(&handle));
+    tests.extend(losing_answers(&handle));
+    tests.extend(wrong(&handle));
+    tests.push(Trial::test("every_trial_fails_on_some_defect", every_trial_fails_on_some_defect));
+    tests.push(Trial::test("names_are_unique", names_are_unique));
+    let own = handle.clone();
+    tests.push(Trial::test("a_panic_fails_the_trial_by_name", move || {
+        fails_by_name(&own, Defect::Panics, "a defect on purpose")
+    }));
+    let own = handle.clone();
+    tests.push(Trial::test("a_storage_that_hangs_fails_the_trial_by_name", move || {
+        fails_by_name(&own, Defect::Hangs, "not over after 200ms")
+    }));
+    tests.push(Trial::test("nothing_is_left_behind", move || {
+        handle.block_on(leaves_nothing_behind())
+    }));
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}

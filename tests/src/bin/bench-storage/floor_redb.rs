@@ -1,0 +1,112 @@
+//! The floor of redb: its own transactions, durable, grouped the same way, and nothing around them.
+//!
+//! Writes: one thread takes every request that waits, writes all of them in one durable transaction and answers them.
+//! Reads: a transaction for each, on a thread that may block.
+
+use std::{collections::VecDeque, path::Path, sync::Arc};
+
+use async_trait::async_trait;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::work::{Failure, Op, Side, ccols, pkey, value};
+
+const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
+const GROUP_MAX: usize = 4_096;
+
+pub(crate) struct RedbFloor {
+    database: Arc<Database>,
+    writer: mpsc::Sender<Request>,
+}
+
+struct Request {
+    keys: Vec<Vec<u8>>,
+    /// The rows must not exist.
+    insert: bool,
+    answer: oneshot::Sender<Result<(), String>>,
+}
+
+impl RedbFloor {
+    pub(crate) fn open(file: &Path, quick_repair: bool) -> Result<RedbFloor, Failure> {
+        let database = Arc::new(Database::create(file)?);
+        let transaction = database.begin_write()?;
+        transaction.open_table(ROWS)?;
+        transaction.commit()?;
+        let (writer, requests) = mpsc::channel(GROUP_MAX);
+        let writing = Arc::clone(&database);
+        std::thread::spawn(move || write_all(&writing, requests, quick_repair));
+        Ok(RedbFloor { database, writer })
+    }
+}
+
+fn write_all(database: &Database, mut requests: mpsc::Receiver<Request>, quick_repair: bool) {
+    let mut group = VecDeque::new();
+    while let Some(first) = requests.blocking_recv() {
+        group.push_back(first);
+        while group.len() < GROUP_MAX
+            && let Ok(next) = requests.try_recv()
+        {
+            group.push_back(next);
+        }
+        let done = write_group(database, &group, quick_repair).map_err(|error| error.to_string());
+        for request in group.drain(..) {
+            // A caller that has gone wants no answer.
+            let _gone = request.answer.send(done.clone());
+        }
+    }
+}
+
+fn write_group(
+    database: &Database,
+    group: &VecDeque<Request>,
+    quick_repair: bool,
+) -> Result<(), Failure> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(quick_repair);
+    {
+        let mut table = transaction.open_table(ROWS)?;
+        for request in group {
+            for key in &request.keys {
+                if request.insert && table.get(key.as_slice())?.is_some() {
+                    return Err("a fresh row was there already".into());
+                }
+                table.insert(key.as_slice(), &value()[..])?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn key(op: Op, n: u64, row: u16) -> Vec<u8> {
+    [&pkey(op, n)[..], &ccols(row)[..]].concat()
+}
+
+#[async_trait]
+impl Side for RedbFloor {
+    async fn run(&self, op: Op, n: u64) -> Result<(), Failure> {
+        let rows = match op {
+            Op::Get => {
+                let (database, key) = (Arc::clone(&self.database), key(op, n, 0));
+                let there = tokio::task::spawn_blocking(move || {
+                    let table = database.begin_read()?.open_table(ROWS)?;
+                    let there = table.get(key.as_slice())?.map(|value| value.value().to_vec());
+                    Ok::<_, Failure>(there)
+                });
+                there.await??.ok_or("a row that was written is not there")?;
+                return Ok(());
+            }
+            Op::Put | Op::Insert => 1,
+            Op::PutBatch10 => 10,
+            Op::WriteIf32 => 32,
+        };
+        let keys = (0..rows).map(|row| key(op, n, row)).collect();
+        let (answer, answered) = oneshot::channel();
+        let insert = matches!(op, Op::Insert | Op::WriteIf32);
+        self.writer
+            .send(Request { keys, insert, answer })
+            .await
+            .map_err(|_| "the writer is gone")?;
+        Ok(answered.await??)
+    }
+}

@@ -1,0 +1,157 @@
+//! Every driver beside its floor: the bare client, or the bare database, doing the same work in the same run.
+//!
+//! `cargo xtask bench storage` starts the servers and runs this. Tables go to stdout as Markdown, progress to stderr.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench spawns its callers and reads which servers it was given"
+)]
+
+mod floor_cassandra;
+mod floor_dynamodb;
+mod floor_redb;
+mod measure;
+mod report;
+mod work;
+
+use std::{sync::Arc, time::Duration};
+
+use clap::Parser;
+use clock::{Clock, Instant};
+use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
+use istorage_cassandra::CassandraDriver;
+use istorage_dynamodb::DynamoDbDriver;
+use istorage_redb::RedbDriver;
+
+use measure::Meter;
+use work::{Driver, Failure, Op, Side, prefill};
+
+/// Measures every driver beside its floor.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Only these drivers.
+    #[arg(long, value_delimiter = ',', default_value = "mem,redb,cassandra,dynamodb")]
+    drivers: Vec<String>,
+    /// How many tasks call at once.
+    #[arg(long, value_delimiter = ',', default_value = "1,16,64")]
+    tasks: Vec<usize>,
+    /// Rounds of each comparison; the median counts.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How long each side of a round runs, in milliseconds.
+    #[arg(long, default_value_t = 2_000)]
+    span_ms: u64,
+    /// Only operations whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let args = Args::parse();
+    let clock = Clock::system();
+    let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
+    for driver in &args.drivers {
+        match driver.as_str() {
+            "mem" => mem(&args, &clock, &name).await?,
+            "redb" => redb(&args, &clock, &name).await?,
+            "cassandra" => cassandra(&args, &clock, &name).await?,
+            "dynamodb" => dynamodb(&args, &clock, &name).await?,
+            other => return Err(format!("there is no driver `{other}`").into()),
+        }
+    }
+    Ok(())
+}
+
+/// What one driver is measured against, and in which words.
+struct Floor {
+    side: Arc<dyn Side>,
+    what: &'static str,
+}
+
+async fn run(
+    args: &Args,
+    clock: &Clock,
+    driver: &dyn StorageDriver,
+    name: &KeyspaceName,
+    floor: Option<Floor>,
+) -> Result<(), Failure> {
+    let deadline = Instant::FAR_FUTURE;
+    driver.create(name, deadline).await?;
+    let storage = driver.open(name, deadline).await?.ok_or("the keyspace was just created")?;
+    let side: Arc<dyn Side> = Arc::new(Driver { storage, clock: clock.clone() });
+    let (what, floor) = floor.map(|floor| (floor.what, floor.side)).unzip();
+    prefill(&side).await?;
+    if let Some(floor) = &floor {
+        prefill(floor).await?;
+    }
+    let span = Duration::from_millis(args.span_ms);
+    let meter = Meter { clock: clock.clone(), rounds: args.rounds, span, next: Arc::default() };
+    let mut rows = Vec::new();
+    for op in Op::ALL.into_iter().filter(|op| op.to_string().contains(&args.only)) {
+        for &tasks in &args.tasks {
+            let row = meter.compare(op, tasks, &side, floor.as_ref()).await?;
+            let ratio =
+                row.ratio.map_or(String::new(), |ratio| format!(", {ratio:.2} of the floor"));
+            eprintln!(
+                "{} {op}, {tasks} tasks: {:.0}/s{ratio}",
+                driver.name(),
+                row.driver.per_second
+            );
+            rows.push(row);
+        }
+    }
+    println!("{}", report::table(driver.name(), what, &rows));
+    driver.drop_keyspace(name, deadline).await?;
+    driver.close().await;
+    Ok(())
+}
+
+async fn mem(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
+    run(args, clock, &MemDriver::new(clock.clone()), name, None).await
+}
+
+async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
+    let folder = tempfile::tempdir_in(scratch()?)?;
+    let config = istorage_redb::Config::new(folder.path().join("driver.redb"));
+    let driver = RedbDriver::open(config, clock.clone()).await?;
+    let side = Arc::new(floor_redb::RedbFloor::open(&folder.path().join("floor.redb"), true)?);
+    let what = "bare redb, durable transactions that recover as quickly, each with all writes that wait; reads on blocking threads";
+    run(args, clock, &driver, name, Some(Floor { side, what })).await
+}
+
+async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
+    let address = address("VVM_TEST_CASSANDRA")?;
+    let config = istorage_cassandra::Config::new([address.clone()]);
+    let driver = CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
+    let floor =
+        floor_cassandra::CassandraFloor::connect(&address, &format!("floor_{name}")).await?;
+    let what = "the bare `scylla` crate with its defaults, prepared statements and batches";
+    let side = Arc::clone(&floor) as Arc<dyn Side>;
+    run(args, clock, &driver, name, Some(Floor { side, what })).await?;
+    floor.drop_keyspace().await
+}
+
+async fn dynamodb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
+    let endpoint = address("VVM_TEST_DYNAMODB")?;
+    let config = istorage_dynamodb::Config::local(&endpoint);
+    let driver = DynamoDbDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
+    let floor = floor_dynamodb::DynamoDbFloor::connect(&endpoint, &format!("floor_{name}")).await?;
+    let what = "the bare AWS crate with its defaults";
+    let side = Arc::clone(&floor) as Arc<dyn Side>;
+    run(args, clock, &driver, name, Some(Floor { side, what })).await?;
+    floor.drop_table().await
+}
+
+fn address(variable: &str) -> Result<String, Failure> {
+    std::env::var(variable)
+        .map_err(|_| format!("{variable} is not set: run `cargo xtask bench storage`").into())
+}
+
+/// A folder on a real disk: `/tmp` may be memory.
+fn scratch() -> Result<std::path::PathBuf, Failure> {
+    let folder =
+        std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}

@@ -1,0 +1,131 @@
+//! Two sides in turn, so that a machine whose speed drifts is the same for both.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::Clock;
+
+use crate::work::{Failure, Op, PREFILLED, Side};
+
+/// One measurement of one side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    pub(crate) per_second: f64,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+}
+
+/// What came out for an operation with a number of tasks: medians of the rounds.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) op: Op,
+    pub(crate) tasks: usize,
+    pub(crate) driver: Sample,
+    pub(crate) floor: Option<Sample>,
+    /// The median of the rounds' ratios, driver to floor.
+    pub(crate) ratio: Option<f64>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Meter {
+    pub(crate) clock: Clock,
+    pub(crate) rounds: usize,
+    pub(crate) span: Duration,
+    /// New rows are numbered through, over all rounds.
+    pub(crate) next: Arc<AtomicU64>,
+}
+
+impl Meter {
+    pub(crate) async fn compare(
+        &self,
+        op: Op,
+        tasks: usize,
+        driver: &Arc<dyn Side>,
+        floor: Option<&Arc<dyn Side>>,
+    ) -> Result<Row, Failure> {
+        let (mut drivers, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..=self.rounds {
+            // The first round warms up, and which side goes first alternates.
+            let warm_up = round == 0;
+            let span = if warm_up { self.span / 4 } else { self.span };
+            let (mut one, mut other) = (None, None);
+            for turn in [round, round + 1] {
+                if turn % 2 == 0 {
+                    one = Some(self.sample(op, tasks, span, driver).await?);
+                } else if let Some(floor) = floor {
+                    other = Some(self.sample(op, tasks, span, floor).await?);
+                }
+            }
+            if warm_up {
+                continue;
+            }
+            drivers.extend(one);
+            floors.extend(other);
+            if let (Some(one), Some(other)) = (one, other) {
+                ratios.push(one.per_second / other.per_second);
+            }
+        }
+        Ok(Row {
+            op,
+            tasks,
+            driver: median_sample(&drivers).ok_or("no round was measured")?,
+            floor: median_sample(&floors),
+            ratio: median(ratios),
+        })
+    }
+
+    async fn sample(
+        &self,
+        op: Op,
+        tasks: usize,
+        span: Duration,
+        side: &Arc<dyn Side>,
+    ) -> Result<Sample, Failure> {
+        let start = self.clock.now();
+        let end = start + span;
+        let mut running = tokio::task::JoinSet::new();
+        for _ in 0..tasks {
+            let (side, clock, next) =
+                (Arc::clone(side), self.clock.clone(), Arc::clone(&self.next));
+            running.spawn(async move {
+                let mut times = Vec::new();
+                let mut now = clock.now();
+                while now < end {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    let n = if op == Op::Get { n % PREFILLED } else { PREFILLED + n };
+                    side.run(op, n).await?;
+                    let done = clock.now();
+                    times.push(done - now);
+                    now = done;
+                }
+                Ok::<_, Failure>(times)
+            });
+        }
+        let mut times = Vec::new();
+        while let Some(task) = running.join_next().await {
+            times.extend(task??);
+        }
+        let elapsed = (self.clock.now() - start).as_secs_f64();
+        times.sort_unstable();
+        let at = |per_mille: usize| times.get(times.len() * per_mille / 1_000).copied();
+        let (p50, p99) = at(500).zip(at(990)).ok_or("no call was finished in time")?;
+        Ok(Sample { per_second: times.len() as f64 / elapsed, p50, p99 })
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// The sample in the middle by throughput.
+fn median_sample(samples: &[Sample]) -> Option<Sample> {
+    let mut samples = samples.to_vec();
+    samples.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
+    samples.get(samples.len() / 2).copied()
+}

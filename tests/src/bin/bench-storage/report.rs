@@ -1,0 +1,40 @@
+//! The table, for a person and for `docs/benchmarks.md`.
+
+use std::fmt::Write as _;
+
+use crate::measure::{Row, Sample};
+
+/// One driver's rows as a Markdown table.
+pub(crate) fn table(driver: &str, floor: Option<&str>, rows: &[Row]) -> String {
+    let mut text = format!("### {driver}\n\n");
+    if let Some(floor) = floor {
+        let _infallible = writeln!(text, "Floor: {floor}.\n");
+    }
+    text.push_str(
+        "| operation | tasks | driver, calls/s | p50 | p99 | floor, calls/s | p50 | ratio |\n",
+    );
+    text.push_str("|---|---:|---:|---:|---:|---:|---:|---:|\n");
+    for row in rows {
+        let (floor, floor_p50) = match &row.floor {
+            Some(floor) => (rate(floor), millis(floor.p50)),
+            None => Default::default(),
+        };
+        let ratio = row.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
+        let Row { op, tasks, driver, .. } = row;
+        let (p50, p99) = (millis(driver.p50), millis(driver.p99));
+        let _infallible = writeln!(
+            text,
+            "| {op} | {tasks} | {} | {p50} | {p99} | {floor} | {floor_p50} | {ratio} |",
+            rate(driver)
+        );
+    }
+    text
+}
+
+fn rate(sample: &Sample) -> String {
+    format!("{:.0}", sample.per_second)
+}
+
+fn millis(duration: std::time::Duration) -> String {
+    format!("{:.2} ms", duration.as_secs_f64() * 1_000.0)
+}

@@ -1,0 +1,36 @@
+//! Which servers the suites were given, by environment variables.
+//!
+//! A variable that is set asks for its server: what needs it fails if the server is missing. Without the variable it is
+//! ignored, by name.
+
+/// A kind of server, and the variable that says where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The environment variable.
+    pub variable: &'static str,
+    /// Why a suite is ignored without it.
+    pub not_asked_for: &'static str,
+}
+
+/// One node of Cassandra: `host:port`.
+pub const CASSANDRA: Server =
+    Server { variable: "VVM_TEST_CASSANDRA", not_asked_for: "VVM_TEST_CASSANDRA is not set" };
+
+/// Three nodes of one Cassandra cluster: `host:port,host:port,host:port`.
+pub const CASSANDRA_CLUSTER: Server = Server {
+    variable: "VVM_TEST_CASSANDRA_CLUSTER",
+    not_asked_for: "VVM_TEST_CASSANDRA_CLUSTER is not set",
+};
+
+/// DynamoDB Local: `http://host:port`.
+pub const DYNAMODB: Server =
+    Server { variable: "VVM_TEST_DYNAMODB", not_asked_for: "VVM_TEST_DYNAMODB is not set" };
+
+impl Server {
+    /// Where it is; `None` if it was not asked for.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "suites are told of their servers this way")]
+    pub fn address(self) -> Option<String> {
+        std::env::var(self.variable).ok()
+    }
+}
