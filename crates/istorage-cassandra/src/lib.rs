@@ -10,6 +10,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod conditional;
 mod config;
 mod connect;
 mod driver;

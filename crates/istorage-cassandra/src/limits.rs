@@ -28,3 +28,15 @@ pub(crate) const PLAIN: BatchLimits = BatchLimits { rows: 100, bytes: 1 << 20 };
 
 /// How many requests of one call are under way at once.
 pub(crate) const SIDE_BY_SIDE: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_of_the_largest_values_with_the_longest_keys_fits() {
+        let RowLimits { pkey, ccols, value } = CAPABILITIES.row;
+        assert!(pkey + ccols + 2 * value <= CAPABILITIES.conditional.bytes);
+        assert!(pkey + ccols + value <= ORDERED.bytes);
+    }
+}

@@ -13,7 +13,8 @@ use istorage::{
 use scylla::value::CqlTimestamp;
 
 use crate::{
-    errors::Request, layout::Statements, limits::CAPABILITIES, read, session::Shared, write,
+    conditional, errors::Request, layout::Statements, limits::CAPABILITIES, read, session::Shared,
+    write,
 };
 
 /// Deadlines, arguments and use after close are the business of the [`Guarded`](istorage::Guarded) around it: a call that
@@ -85,7 +86,7 @@ impl AppStorage for CassandraStorage {
         ops: Vec<Conditional>,
         _deadline: Instant,
     ) -> Result<Outcome> {
-        write::write_if(&*self.shared.session().await?, &self.statements, &pkey, &ops).await
+        conditional::write_if(&*self.shared.session().await?, &self.statements, &pkey, &ops).await
     }
 
     async fn write_atomic(&self, _batch: AtomicBatch, _deadline: Instant) -> Result<Outcome> {

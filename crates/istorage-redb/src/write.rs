@@ -5,7 +5,7 @@
 
 mod upkeep;
 
-use std::{collections::HashMap, sync::Arc, thread};
+use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 
 use async_channel::Receiver;
 use clock::Clock;
@@ -23,10 +23,11 @@ use crate::{
 /// A transaction takes no further request when it has one of these.
 const GROUP_REQUESTS: usize = 1_024;
 const GROUP_BYTES: usize = 16 << 20;
-/// How often the writer lets others run while it waits for the group to become as large as the last one was. Those who
+/// How often, and for how long, the writer lets others run until the group is as large as the last one was. Those who
 /// were just answered come back at once: without this it would start with the first of them, and the rest would wait
 /// for a second commit. It never waits for a group of one.
 const GATHER_YIELDS: usize = 100;
+const GATHER_TIME: Duration = Duration::from_micros(300);
 
 /// Something to do for the writer.
 #[derive(Debug)]
@@ -112,8 +113,9 @@ impl Writer {
 
     /// Takes all requests that wait, up to the first job of another kind, which it returns too.
     fn gather(&mut self, first: Request) -> (Vec<Request>, Option<WriteJob>) {
+        let end = self.clock.now() + GATHER_TIME;
         for _ in 0..GATHER_YIELDS {
-            if self.jobs.len() + 1 >= self.last_group {
+            if self.jobs.len() + 1 >= self.last_group || self.clock.now() >= end {
                 break;
             }
             thread::yield_now();

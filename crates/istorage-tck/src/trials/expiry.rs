@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use clock::Instant;
-use istorage::{AtomicBatch, Conflict, ExpiryJudge, Key, OrderedPut, Outcome, Range, Row};
+use istorage::{AtomicBatch, ExpiryJudge, Key, OrderedPut, Range, Row};
 
-use super::rows::{delete, insert, insert_for, ordered, place, row, swap, swap_for, value};
+use super::{
+    life::{
+        Life, TTL, all_see, all_see_nothing, conditional_sight, insert_row, rows_of_all_ways, sight,
+    },
+    rows::{delete, insert, insert_for, ordered, place, row, swap, swap_for, value},
+};
 use crate::{
-    client::Client,
     context::Context,
     failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq},
     tasks,
@@ -35,108 +37,6 @@ trials!(expiry:
     nodes_with_different_clocks_agree,
     one_of_many_takes_an_expired_row_over,
 );
-
-const TTL: Duration = Duration::from_secs(3);
-
-/// Clocks of different machines do not tick equally.
-const SLACK: Duration = Duration::from_millis(10);
-
-/// When a row must be there, and when it must be gone.
-#[derive(Clone, Copy)]
-struct Life {
-    there_until: Instant,
-    gone_from: Instant,
-}
-
-impl Life {
-    /// Writes a row with a TTL and notes the time around it.
-    async fn of<T>(
-        ctx: &Context,
-        ttl: Duration,
-        write: impl Future<Output = istorage::Result<T>>,
-    ) -> Verdict<(Life, T)> {
-        let before = ctx.db.clock.now();
-        let answer = write.await?;
-        let resolution = ctx.capabilities().expiry.resolution;
-        let gone_from = ctx.db.clock.now() + ttl + 2 * resolution + SLACK;
-        Ok((Life { there_until: before + ttl - SLACK, gone_from }, answer))
-    }
-}
-
-/// Writes a row with this TTL.
-async fn insert_row(ctx: &Context, key: &Key, ttl: Duration) -> Verdict<Life> {
-    let (life, outcome) = Life::of(ctx, ttl, ctx.db.insert_for(key, "v", ttl)).await?;
-    applied(&outcome, "the insert with a TTL")?;
-    Ok(life)
-}
-
-/// What each call that can see a row sees.
-async fn sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
-    let only = || Range::only(&key.ccols);
-    let first = |rows: Vec<Row>| rows.into_iter().next().map(|row| row.value);
-    let mut seen = vec![
-        ("get", db.get(key).await?),
-        ("get, linearizable", db.get_linearizable(key).await?),
-        ("get_batch", db.get_batch(std::slice::from_ref(key)).await?.pop().flatten()),
-        ("read", first(db.read(&key.pkey, only()).await?)),
-        ("read, linearizable", first(db.read_linearizable(&key.pkey, only()).await?)),
-    ];
-    let rows = db.ttl_read(&key.pkey, only()).await?;
-    seen.push(("ttl_read", rows.into_iter().next().map(|row| row.value)));
-    Ok(seen)
-}
-
-/// As [`sight`], with the calls of conditional rows. It writes nothing.
-async fn conditional_sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
-    let mut seen = sight(db, key).await?;
-    let lost = |outcome: Outcome| match outcome {
-        Outcome::NotApplied(conflicts) => {
-            Ok(conflicts.into_iter().next().and_then(|Conflict { there, .. }| there))
-        }
-        Outcome::Applied => Err(Stop::failed("a write whose condition cannot hold was applied")),
-    };
-    seen.push(("a lost swap", lost(db.swap(key, "something else", "v").await?)?));
-    seen.push(("a lost delete", lost(db.delete(key, "something else").await?)?));
-    Ok(seen)
-}
-
-async fn all_see_nothing(db: &Client, key: &Key) -> Verdict {
-    for (call, seen) in sight(db, key).await? {
-        ensure_eq!(seen, None, "what {call} sees of an expired row");
-    }
-    Ok(())
-}
-
-async fn all_see(db: &Client, key: &Key, value: &'static str) -> Verdict {
-    for (call, seen) in sight(db, key).await? {
-        ensure_eq!(seen, Some(value.into()), "what {call} sees of a row that has not expired");
-    }
-    Ok(())
-}
-
-/// A row for each way in which a row gets a TTL.
-async fn rows_of_all_ways(ctx: &Context, ttl: Duration) -> Verdict<Vec<(Key, Life)>> {
-    let key = |ccols| ctx.key("p", ccols);
-    let mut rows = vec![(key("insert"), insert_row(ctx, &key("insert"), ttl).await?)];
-
-    let swapped = key("swap");
-    applied(&ctx.db.insert(&swapped, "w").await?, "an insert without TTL")?;
-    let swap = ctx.db.swap_for(&swapped, "w", "v", ttl);
-    let (life, outcome) = Life::of(ctx, ttl, swap).await?;
-    applied(&outcome, "a swap with a TTL")?;
-    rows.push((swapped, life));
-
-    let several = [key("several 1"), key("several 2")];
-    let ops = several.iter().map(|key| insert_for(key.ccols.clone(), "v", ttl)).collect();
-    let (life, outcome) = Life::of(ctx, ttl, ctx.db.write_if(&ctx.pkey("p"), ops)).await?;
-    applied(&outcome, "several inserts with a TTL")?;
-    rows.extend(several.map(|key| (key, life)));
-
-    let put = OrderedPut { ttl: Some(ttl), ..ordered(key("ordered"), "v", 1)? };
-    let (life, ()) = Life::of(ctx, ttl, ctx.db.put_ordered(vec![put])).await?;
-    rows.push((key("ordered"), life));
-    Ok(rows)
-}
 
 async fn a_row_is_never_gone_early(ctx: Context) -> Verdict {
     let rows = rows_of_all_ways(&ctx, TTL).await?;

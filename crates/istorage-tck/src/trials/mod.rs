@@ -8,6 +8,7 @@ mod dropped;
 mod expiry;
 mod get;
 mod large;
+mod life;
 mod lifecycle;
 mod limits;
 mod linearizable;

@@ -2,6 +2,7 @@
 //!
 //! Each [`Defect`] is one that storages have had, or are likely to have. [`Wrong`] puts it into a right storage.
 
+mod conditional;
 mod driver;
 mod reads;
 mod storage;

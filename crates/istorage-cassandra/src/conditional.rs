@@ -1,0 +1,106 @@
+//! Conditional writes: one statement, or one batch in which the server checks everything before it writes anything. Sent
+//! once, whatever happens.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use istorage::{Conditional, Error, Outcome, Result, decide};
+use scylla::{
+    client::session::Session,
+    response::query_result::QueryResult,
+    serialize::{
+        SerializationError,
+        row::{RowSerializationContext, SerializeRow},
+        writers::RowWriter,
+    },
+};
+
+use crate::{errors::Request, layout::Statements, ttl, write::batch};
+
+pub(crate) async fn write_if(
+    session: &Session,
+    statements: &Statements,
+    pkey: &Bytes,
+    ops: &[Conditional],
+) -> Result<Outcome> {
+    let statement = |op: &Conditional| match op {
+        Conditional::Insert { .. } | Conditional::Swap { .. } => &statements.write_if,
+        Conditional::Delete { .. } => &statements.delete_if,
+    };
+    let result = match ops {
+        [op] => session.execute_unpaged(statement(op), ConditionalWrite { pkey, op }).await,
+        _ => {
+            let values: Vec<_> = ops.iter().map(|op| ConditionalWrite { pkey, op }).collect();
+            let mut batch = batch(ops.iter().map(statement));
+            batch.set_load_balancing_policy(
+                statements.write_if.get_load_balancing_policy().cloned(),
+            );
+            session.batch(&batch, values).await
+        }
+    };
+    outcome(result.map_err(|error| Request::Conditional.failed(error))?, ops)
+}
+
+/// A conditional write of one row.
+struct ConditionalWrite<'a> {
+    pkey: &'a Bytes,
+    op: &'a Conditional,
+}
+
+impl SerializeRow for ConditionalWrite<'_> {
+    fn serialize(
+        &self,
+        ctx: &RowSerializationContext<'_>,
+        writer: &mut RowWriter<'_>,
+    ) -> std::result::Result<(), SerializationError> {
+        let (pkey, ccols) = (&self.pkey[..], &self.op.ccols()[..]);
+        let expected = self.op.expected().map(|value| &value[..]);
+        match self.op.written() {
+            None => (pkey, ccols, expected).serialize(ctx, writer),
+            Some(value) => (ttl::seconds(self.op.ttl()), &value[..], pkey, ccols, expected)
+                .serialize(ctx, writer),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// What the answer to a conditional write says. See [`layout`](crate::layout) for what it has in it.
+fn outcome(result: QueryResult, ops: &[Conditional]) -> Result<Outcome> {
+    let strange = |error| Request::Conditional.strange_answer(error);
+    let rows =
+        result.into_rows_result().map_err(|error| Request::Conditional.strange_answer(error))?;
+    let mut there: HashMap<Bytes, Option<Bytes>> = HashMap::new();
+    let applied = match rows.column_specs().len() {
+        1 => rows.first_row::<(bool,)>().map_err(strange)?.0,
+        2 => {
+            let (applied, value) = rows.first_row::<(bool, Option<Bytes>)>().map_err(strange)?;
+            there.extend(ops.iter().map(|op| (op.ccols().clone(), value.clone())));
+            applied
+        }
+        _ => {
+            type Row = (bool, Option<Bytes>, Option<Bytes>, Option<Bytes>);
+            let mut applied = false;
+            let rows =
+                rows.rows::<Row>().map_err(|error| Request::Conditional.strange_answer(error))?;
+            for row in rows {
+                let (row_applied, _pkey, ccols, value) =
+                    row.map_err(|error| Request::Conditional.strange_answer(error))?;
+                applied = row_applied;
+                there.extend(ccols.map(|ccols| (ccols, value)));
+            }
+            applied
+        }
+    };
+    if applied {
+        return Ok(Outcome::Applied);
+    }
+    match decide(ops, |_, op| Ok::<_, Error>(there.get(op.ccols()).cloned().flatten()))? {
+        Outcome::Applied => Err(Error::corrupt(
+            "Cassandra did not apply a conditional write although by its own answer every condition holds",
+        )),
+        refused @ Outcome::NotApplied(_) => Ok(refused),
+    }
+}
