@@ -266,6 +266,8 @@ async fn expired_rows_among_many(ctx: Context) -> Verdict {
 }
 
 async fn a_higher_order_ends_it(ctx: Context) -> Verdict {
+    // Long enough for all the calls below, also where each of them waits for others.
+    const TTL: Duration = Duration::from_secs(15);
     let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
     let with_ttl = |key: &Key, value: &'static str, order| {
         Ok::<_, Stop>(OrderedPut { ttl: Some(TTL), ..ordered(key.clone(), value, order)? })
