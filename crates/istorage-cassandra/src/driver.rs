@@ -102,6 +102,6 @@ async fn in_time<T>(
     call: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let late =
-        |_| Err(Error::unavailable("the Cassandra cluster did not answer before the deadline"));
+        |_| Err(Error::unavailable("the Cassandra cluster was not ready before the deadline"));
     clock.timeout_at(deadline, call).await.unwrap_or_else(late)
 }

@@ -10,7 +10,8 @@ use scylla::{
 
 /// The first replica of the partition, for all nodes the same one.
 ///
-/// Conditional writes of one partition that go through several servers outbid each other until they time out. The client
+/// Conditional writes of one partition that go through several servers outbid each other until they time out: of 240 swaps
+/// by six nodes on three servers more than 20 ended with an unknown outcome, and none when they all went through one. The client
 /// does the same by itself for linearizable reads, and for conditional writes on ScyllaDB, which tells it which those are.
 #[derive(Debug)]
 pub(crate) struct FirstReplica {

@@ -7,29 +7,31 @@ use redb::{DatabaseError, StorageError, TableError, TransactionError};
 
 /// Why the file could not be opened.
 pub(crate) fn opening(path: &Path, error: DatabaseError) -> Error {
-    let path = path.display();
+    let shown = path.display();
     match error {
         DatabaseError::DatabaseAlreadyOpen => Error::unavailable(format!(
-            "the storage file {path} is open in another process, or elsewhere in this one: a redb file serves one \
+            "the storage file {shown} is open in another process, or elsewhere in this one: a redb file serves one \
              node at a time; several nodes share a storage with the driver cassandra or dynamodb"
         )),
         DatabaseError::Storage(StorageError::Io(error))
             if error.kind() == io::ErrorKind::InvalidData =>
         {
-            Error::corrupt(format!("{path} is not a redb file; it was not touched")).because(error)
+            Error::corrupt(format!("{shown} is not a redb file; it was not touched")).because(error)
         }
         DatabaseError::Storage(StorageError::Io(error)) => file_system("open", path, error),
         DatabaseError::UpgradeRequired(version) => Error::corrupt(format!(
-            "{path} is a redb file of the format {version}, which this version does not read"
+            "{shown} is a redb file of the format {version}, which this version does not read"
         )),
-        error => Error::corrupt(format!("the storage file {path} cannot be opened")).because(error),
+        error => {
+            Error::corrupt(format!("the storage file {shown} cannot be opened")).because(error)
+        }
     }
 }
 
 /// What the file system did not let us do with a path.
-pub(crate) fn file_system(what: &str, path: impl fmt::Display, error: io::Error) -> Error {
+pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
     use io::ErrorKind::*;
-    let message = format!("cannot {what} {path}: {error}");
+    let message = format!("cannot {what} {}: {error}", path.display());
     let error_of = match error.kind() {
         AlreadyExists | PermissionDenied | ReadOnlyFilesystem | NotADirectory | IsADirectory
         | InvalidFilename => Error::invalid,

@@ -3,25 +3,24 @@
 //! Invariant: whoever gets a transaction gets it from a file that is ours. Transactions keep no hold on the file: when it
 //! is closed or reopened, the reads under way fail.
 
+mod contents;
+
 use std::{
-    collections::HashMap,
     fmt,
     fs::{self, File, OpenOptions},
+    io,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use istorage::{Error, ErrorKind, KeyspaceName, Result};
-use redb::{
-    Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, TableError,
-    TableHandle, WriteTransaction,
-};
+use istorage::{ErrorKind, Result};
+use redb::{Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, WriteTransaction};
 
+pub(crate) use self::contents::Contents;
+use self::contents::initialise;
 use crate::{
     Config,
     errors::{self, Failure},
-    layout::{self, FORMAT, Keyspace, MAGIC, META, META_FORMAT, META_MAGIC, META_TIME},
-    time::Moment,
 };
 
 /// Makes a database of an open file. Tests put failing disks in between.
@@ -32,24 +31,8 @@ pub(crate) type OpenDatabase =
 pub(crate) struct StorageFile {
     config: Config,
     open_database: OpenDatabase,
-    state: RwLock<State>,
-}
-
-enum State {
-    Open(Database),
-    /// It failed and could not be opened again yet.
-    Failed,
-    /// It is not opened yet, or closed for good.
-    Closed,
-}
-
-/// What the writer must know about the file when it starts.
-#[derive(Debug, Default)]
-pub(crate) struct Contents {
-    /// Every keyspace, with the moment at which its first row expires.
-    pub(crate) keyspaces: HashMap<KeyspaceName, Option<Moment>>,
-    /// The highest time seen.
-    pub(crate) time: Option<Moment>,
+    /// `None` before it is opened, and while a failed file cannot be opened again.
+    database: RwLock<Option<Database>>,
 }
 
 impl fmt::Debug for StorageFile {
@@ -60,54 +43,68 @@ impl fmt::Debug for StorageFile {
 
 impl StorageFile {
     pub(crate) fn new(config: Config, open_database: OpenDatabase) -> StorageFile {
-        let state = RwLock::new(State::Closed);
-        StorageFile { config, open_database, state }
+        let database = RwLock::new(None);
+        StorageFile { config, open_database, database }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.config.path
     }
 
-    /// Opens the file, and makes it if it does not exist.
-    pub(crate) fn open(&self) -> Result<Contents> {
+    /// Opens the file, and makes it if it does not exist. `unique` is a number that nobody else uses.
+    pub(crate) fn open(&self, unique: u64) -> Result<Contents> {
         let folder = make_folder(self.path())?;
-        if fs::metadata(self.path()).is_ok_and(|metadata| metadata.len() > 0) {
-            self.refuse_foreign()?;
+        if !self.path().exists() {
+            self.create(unique)?;
         }
-        let database = self.open_writable(true)?;
         sync_folder(&folder)?;
-        if read(&database, |txn| Ok(txn.list_tables()?.next().is_none()))? {
-            initialise(&database).map_err(Failure::unavailable)?;
-        }
-        let contents = self.contents(&database)?;
-        *self.state_mut() = State::Open(database);
+        self.refuse_foreign()?;
+        let database = self.open_writable(self.path(), false)?;
+        let contents = Contents::read(&database, self.path())?;
+        *self.database_mut() = Some(database);
         Ok(contents)
+    }
+
+    /// Makes the file under another name first, so that a process that is killed leaves a whole file or none.
+    fn create(&self, unique: u64) -> Result<()> {
+        let mut name = self.path().as_os_str().to_owned();
+        name.push(format!(".new-{unique:016x}"));
+        let new = Path::new(&name);
+        let make = |path| -> Result<()> {
+            let database = self.open_writable(path, true)?;
+            Ok(initialise(&database).map_err(Failure::unavailable)?)
+        };
+        make(new)?;
+        let linked = fs::hard_link(new, self.path());
+        fs::remove_file(new).map_err(|error| errors::file_system("remove", new, error))?;
+        match linked {
+            Ok(()) => Ok(()),
+            // Another process was quicker; its file is as good.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            // This file system has no links. A rename could replace the file of a process that was quicker.
+            Err(_) => make(self.path()),
+        }
     }
 
     /// Closes the file and opens it again, which repairs whatever a failure left. It is never made anew.
     pub(crate) fn reopen(&self) -> Result<Contents> {
-        let mut state = self.state_mut();
+        let mut open = self.database_mut();
         // The file must be given back before it can be opened.
-        *state = State::Failed;
-        let database = self.open_writable(false)?;
-        let contents = self.contents(&database)?;
-        *state = State::Open(database);
+        *open = None;
+        let database = self.open_writable(self.path(), false)?;
+        let contents = Contents::read(&database, self.path())?;
+        *open = Some(database);
         Ok(contents)
     }
 
-    /// Gives the file back.
-    pub(crate) fn close(&self) {
-        *self.state_mut() = State::Closed;
-    }
-
     pub(crate) fn is_open(&self) -> bool {
-        matches!(*self.state(), State::Open(_))
+        self.database().is_some()
     }
 
     /// A snapshot of everything that is on the disk.
     pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, Failure> {
-        let state = self.state();
-        Ok(self.database(&state)?.begin_read()?)
+        let database = self.database();
+        Ok(database.as_ref().ok_or_else(|| self.not_open())?.begin_read()?)
     }
 
     /// A transaction for the one writer. Its commit is durable, and a file that crashes after it opens at once.
@@ -116,33 +113,26 @@ impl StorageFile {
     /// second sync for each commit, and a map of the free pages: 64 KiB for each GiB of the file. One commit without it
     /// would be enough to lose the promise, so every commit has it.
     pub(crate) fn begin_write(&self) -> std::result::Result<WriteTransaction, Failure> {
-        let state = self.state();
-        let mut txn = self.database(&state)?.begin_write()?;
+        let database = self.database();
+        let mut txn = database.as_ref().ok_or_else(|| self.not_open())?.begin_write()?;
         txn.set_quick_repair(true);
         Ok(txn)
     }
 
-    fn database<'a>(&self, state: &'a State) -> std::result::Result<&'a Database, Failure> {
+    fn not_open(&self) -> Failure {
         let path = self.path().display();
-        match state {
-            State::Open(database) => Ok(database),
-            State::Failed => Err(Failure::new(
-                ErrorKind::Unavailable,
-                format!("the storage file {path} failed and could not be opened again yet"),
-            )),
-            State::Closed => {
-                Err(Failure::new(ErrorKind::Closed, format!("the storage file {path} is closed")))
-            }
-        }
+        let message =
+            format!("the storage file {path} failed, and opening it again did not succeed yet");
+        Failure::new(ErrorKind::Unavailable, message)
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, State> {
-        // The state is whole at every moment.
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn database(&self) -> RwLockReadGuard<'_, Option<Database>> {
+        // It is whole at every moment.
+        self.database.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn database_mut(&self) -> RwLockWriteGuard<'_, Option<Database>> {
+        self.database.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks into an existing file without writing to it. A file that redb must repair first cannot be looked into; that
@@ -153,19 +143,15 @@ impl StorageFile {
             Err(DatabaseError::RepairAborted) => return Ok(()),
             Err(error) => return Err(errors::opening(self.path(), error)),
         };
-        if read(&database, |txn| Ok(txn.list_tables()?.next().is_none()))? {
-            return Ok(());
-        }
-        self.contents(&database).map(drop)
+        Contents::read(&database, self.path()).map(drop)
     }
 
-    fn open_writable(&self, create: bool) -> Result<Database> {
-        let path = self.path();
+    fn open_writable(&self, path: &Path, create_new: bool) -> Result<Database> {
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(create);
+        let options = options.read(true).write(true).create_new(create_new);
         let file = options
             .open(path)
-            .map_err(|error| errors::file_system("open the storage file", path.display(), error))?;
+            .map_err(|error| errors::file_system("open the storage file", path, error))?;
         let mut builder = Builder::new();
         builder.set_cache_size(self.config.cache_bytes);
         let shown = path.display().to_string();
@@ -178,35 +164,6 @@ impl StorageFile {
         });
         (self.open_database)(&builder, file).map_err(|error| errors::opening(path, error))
     }
-
-    /// Recognises the file and reads what the writer must know.
-    fn contents(&self, database: &impl ReadableDatabase) -> Result<Contents> {
-        let (magic, format, time) = read(database, |txn| {
-            let meta = match txn.open_table(META) {
-                Ok(meta) => meta,
-                Err(TableError::Storage(error)) => return Err(error.into()),
-                Err(_) => return Ok((false, None, None)),
-            };
-            let number =
-                |name| Ok::<_, redb::Error>(meta.get(name)?.map(|bytes| bytes.value().to_vec()));
-            let magic = meta.get(META_MAGIC)?.is_some_and(|magic| magic.value() == MAGIC);
-            Ok((magic, number(META_FORMAT)?, number(META_TIME)?))
-        })?;
-        if !magic {
-            return Err(errors::foreign(self.path()));
-        }
-        let format = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-        if format != Some(FORMAT) {
-            return Err(Error::corrupt(format!(
-                "the storage file {} has the format {}, but this version reads the format {FORMAT} only",
-                self.path().display(),
-                format.map_or("?".to_owned(), |format| format.to_string())
-            )));
-        }
-        let time = time.and_then(|bytes| bytes.try_into().ok());
-        let time = time.map(|bytes| Moment(u64::from_be_bytes(bytes)));
-        Ok(Contents { keyspaces: keyspaces(database)?, time })
-    }
 }
 
 /// Makes the folders above the file, so that a power failure does not undo it; returns the file's own.
@@ -217,7 +174,7 @@ fn make_folder(path: &Path) -> Result<PathBuf> {
     let missing: Vec<&Path> =
         folder.ancestors().filter(named).take_while(|folder| !folder.exists()).collect();
     fs::create_dir_all(folder)
-        .map_err(|error| errors::file_system("create the folder", folder.display(), error))?;
+        .map_err(|error| errors::file_system("create the folder", folder, error))?;
     for made in missing {
         sync_folder(made.parent().filter(named).unwrap_or(Path::new(".")))?;
     }
@@ -229,43 +186,7 @@ fn sync_folder(folder: &Path) -> Result<()> {
     // Elsewhere a folder cannot be opened as a file.
     if cfg!(unix) {
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| errors::file_system("sync the folder", folder.display(), error))?;
+        synced.map_err(|error| errors::file_system("sync the folder", folder, error))?;
     }
     Ok(())
-}
-
-fn initialise(database: &Database) -> std::result::Result<(), redb::Error> {
-    let mut txn = database.begin_write()?;
-    txn.set_quick_repair(true);
-    {
-        let mut meta = txn.open_table(META)?;
-        meta.insert(META_MAGIC, MAGIC)?;
-        meta.insert(META_FORMAT, &FORMAT.to_be_bytes()[..])?;
-    }
-    Ok(txn.commit()?)
-}
-
-fn keyspaces(database: &impl ReadableDatabase) -> Result<HashMap<KeyspaceName, Option<Moment>>> {
-    let tables: Vec<String> = read(database, |txn| {
-        Ok(txn.list_tables()?.map(|table| table.name().to_owned()).collect())
-    })?;
-    let mut keyspaces = HashMap::new();
-    for keyspace in tables.iter().filter_map(|table| Keyspace::of_table(table)) {
-        let keyspace = keyspace?;
-        let first = read(database, |txn| {
-            let expiry = txn.open_table(keyspace.expiry())?;
-            Ok(expiry.first()?.map(|(key, _)| key.value().to_vec()))
-        })?;
-        let first = first.map(|key| layout::parse_expiry_key(&key).map(|(at, _)| at));
-        keyspaces.insert(keyspace.name, first.transpose()?);
-    }
-    Ok(keyspaces)
-}
-
-fn read<T>(
-    database: &impl ReadableDatabase,
-    read: impl FnOnce(&ReadTransaction) -> std::result::Result<T, redb::Error>,
-) -> Result<T> {
-    let txn = database.begin_read().map_err(Failure::from)?;
-    Ok(read(&txn).map_err(Failure::unavailable)?)
 }

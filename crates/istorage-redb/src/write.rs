@@ -82,7 +82,7 @@ impl Writer {
 
     /// Opens the file, and makes it if it does not exist.
     pub(crate) fn open(&mut self) -> Result<()> {
-        let contents = self.file.open()?;
+        let contents = self.file.open(self.clock.random())?;
         self.adopt(contents);
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Writer {
             while next.is_none() && self.jobs.is_empty() && self.purge_alone() {}
         }
         self.remember_time();
-        // It ends with an error when the last reader has gone: no reader ever sends.
+        // It ends with an error when the last reader has gone: no reader ever sends. The file goes with its last owner.
         let _ = self.readers.recv_blocking();
     }
 
@@ -226,13 +226,6 @@ impl Writer {
             });
         }
         Ok(answers)
-    }
-}
-
-impl Drop for Writer {
-    /// Also after a panic: the file is given back when the writer ends.
-    fn drop(&mut self) {
-        self.file.close();
     }
 }
 

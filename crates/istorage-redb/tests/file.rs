@@ -45,11 +45,22 @@ async fn the_folders_above_the_file_are_made() {
 }
 
 #[tokio::test]
-async fn an_empty_file_is_taken() {
+async fn of_several_that_make_the_file_at_once_one_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
-    fs::write(&path, b"").unwrap();
-    open(&path).await.unwrap().close().await;
+    let mut opened = 0;
+    for driver in join_all((0..8).map(|_| open(&path))).await {
+        match driver {
+            Ok(driver) => {
+                keyspace(&driver, "tests").await;
+                driver.close().await;
+                opened += 1;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
+        }
+    }
+    assert_eq!(opened, 1);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     open(&path).await.unwrap().close().await;
 }
 
@@ -69,7 +80,7 @@ async fn a_path_that_cannot_be_used_is_the_callers_error() {
 async fn what_is_not_a_redb_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
-    for content in [&b"x"[..], b"a letter to grandmother", &[0; 100_000]] {
+    for content in [&b""[..], b"x", b"a letter to grandmother", &[0; 100_000]] {
         fs::write(&path, content).unwrap();
         refused(&path, ErrorKind::Corrupt, "is not a redb file").await;
     }
@@ -199,5 +210,18 @@ async fn a_stream_that_is_not_polled_holds_nothing_and_goes_on_where_it_was() {
         assert_eq!(rows.try_next().await.unwrap().unwrap().ccols, n.to_be_bytes()[..]);
     }
     assert!(rows.try_next().await.unwrap().is_none());
+    driver.close().await;
+}
+
+#[tokio::test]
+async fn no_row_is_lost_between_pages_when_each_key_continues_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let driver = open(&folder.path().join("node.redb")).await.unwrap();
+    let storage = keyspace(&driver, "tests").await;
+    let row = |n| Put { key: Key::new("p", vec![0; n]), value: Bytes::new() };
+    storage.put_batch((0..2_500).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
+    let rows = storage.read(Bytes::from("p"), Range::all(), Consistency::Plain, Duration::MAX);
+    let lengths: Vec<usize> = rows.map_ok(|row| row.ccols.len()).try_collect().await.unwrap();
+    assert!(lengths.into_iter().eq(0..2_500));
     driver.close().await;
 }

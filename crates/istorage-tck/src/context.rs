@@ -86,11 +86,18 @@ pub(crate) struct Context {
     shared: Arc<Shared>,
     /// Begins every partition key of this trial.
     run: u32,
+    /// Comes next: a trial that has to begin anew has partitions of its own again.
+    attempt: u8,
 }
 
 impl Context {
     pub(crate) fn new(shared: Arc<Shared>, run: u32) -> Context {
-        Context { db: shared.db.clone(), shared, run }
+        Context { db: shared.db.clone(), shared, run, attempt: 0 }
+    }
+
+    /// The same for another attempt.
+    pub(crate) fn attempt(&self, attempt: u8) -> Context {
+        Context { attempt, ..self.clone() }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -119,7 +126,8 @@ impl Context {
 
     /// A partition key that no other trial uses.
     pub(crate) fn pkey(&self, name: impl AsRef<[u8]>) -> Bytes {
-        [&self.run.to_be_bytes()[..], name.as_ref()].concat().into()
+        let [a, b, c, d] = self.run.to_be_bytes();
+        [&[a, b, c, d, self.attempt], name.as_ref()].concat().into()
     }
 
     /// A row in a partition that no other trial uses.

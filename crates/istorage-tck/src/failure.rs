@@ -28,6 +28,8 @@ pub(crate) enum Stop {
     Failed(Failure),
     /// The contract leaves it to the storage whether it can do this, and it cannot.
     NotOffered(&'static str),
+    /// What was to be seen in time was not seen in time, by the fault of nobody.
+    TooSlow,
 }
 
 pub(crate) type Verdict<T = ()> = Result<T, Stop>;
@@ -150,7 +152,7 @@ mod tests {
     fn message(verdict: Verdict) -> String {
         match verdict.unwrap_err() {
             Stop::Failed(failure) => failure.to_string(),
-            Stop::NotOffered(reason) => reason.to_owned(),
+            other => format!("{other:?}"),
         }
     }
 

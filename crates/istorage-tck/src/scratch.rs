@@ -102,6 +102,9 @@ impl Scratch {
             Ok(Ok(())) => Conclusion::Passed,
             Ok(Err(Stop::Failed(failure))) => Conclusion::Failed(failure.to_string()),
             Ok(Err(Stop::NotOffered(reason))) => Conclusion::Ignored(reason),
+            Ok(Err(Stop::TooSlow)) => {
+                Conclusion::Failed("calls take so long that expiry cannot be judged".to_owned())
+            }
             Err(_) => Conclusion::Failed(format!("not over after {limit:?}")),
         };
         let conclusion = match (self.shared.drop_keyspaces(Some(run)).await, conclusion) {

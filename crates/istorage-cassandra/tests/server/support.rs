@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use istorage::{KeyspaceName, SharedStorage, StorageDriver};
+use istorage::{ErrorKind, KeyspaceName, Result, SharedStorage, StorageDriver};
 use istorage_cassandra::{CassandraDriver, Config};
 use scylla::{
     client::{session::Session, session_builder::SessionBuilder},
@@ -88,6 +88,22 @@ pub(crate) async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F)
     while !done().await {
         assert!(clock.now() < deadline, "it did not happen in {PATIENCE:?}");
         clock.sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Repeats a call that may be repeated while the servers, which share a small machine, are too slow for it.
+pub(crate) async fn insist<T, F: Future<Output = Result<T>>>(call: impl Fn() -> F) -> T {
+    let deadline = soon();
+    loop {
+        match call().await {
+            Ok(done) => return done,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown) =>
+            {
+                assert!(Clock::system().now() < deadline, "{error:?}");
+            }
+            Err(error) => panic!("{error:?}"),
+        }
     }
 }
 

@@ -76,13 +76,14 @@ pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(cl
         let (key, order) = (Key::new("p", ccols), Order::new(order).unwrap());
         vec![OrderedPut { key, value: value.into(), order, ttl: None }]
     };
-    scratch.storage.put_ordered(put("a", 1, "first"), soon()).await.unwrap();
-    behind.put_ordered(put("a", 2, "second"), soon()).await.unwrap();
-    behind.put_ordered(put("b", 2, "second"), soon()).await.unwrap();
-    scratch.storage.put_ordered(put("b", 1, "first"), soon()).await.unwrap();
+    // Of equal timestamps the greater value would win.
+    scratch.storage.put_ordered(put("a", 1, "zzz"), soon()).await.unwrap();
+    behind.put_ordered(put("a", 2, "higher order"), soon()).await.unwrap();
+    behind.put_ordered(put("b", 2, "higher order"), soon()).await.unwrap();
+    scratch.storage.put_ordered(put("b", 1, "zzz"), soon()).await.unwrap();
     for ccols in ["a", "b"] {
         let value = behind.get(&Key::new("p", ccols), Consistency::Plain, soon()).await.unwrap();
-        assert_eq!(value, Some("second".into()), "{ccols}");
+        assert_eq!(value, Some("higher order".into()), "{ccols}");
     }
     scratch.drop().await;
 }

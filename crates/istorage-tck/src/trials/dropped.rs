@@ -8,13 +8,13 @@ use futures::{
     future::{Either, select},
     stream,
 };
-use istorage::{Consistency, Key, Range};
+use istorage::{AtomicBatch, Consistency, Key, Range};
 
 use super::rows::{insert, ordered, place, put, row, value};
 use crate::{
     client::CALL,
     context::Context,
-    failure::{Verdict, applied, ensure, ensure_eq},
+    failure::{Stop, Verdict, applied, ensure, ensure_eq},
     tasks,
     trial::trials,
 };
@@ -69,51 +69,63 @@ async fn all_or_nothing(ctx: &Context, groups: &[Vec<Key>]) -> Verdict {
     Ok(())
 }
 
+/// Writes a group of rows for each round, several at once, and drops most of the writes in their middle.
+async fn drop_writes<'a, F>(ctx: &Context, write: impl Fn(usize) -> F)
+where
+    F: Future + Send + 'a,
+{
+    let writes = stream::iter((0..ctx.rounds() / 2).map(|n| (n, write(n))));
+    let dropping = writes.for_each_concurrent(4, |(n, write)| async move {
+        run_a_little(write, &mut fastrand::Rng::with_seed(n as u64)).await;
+    });
+    dropping.await;
+}
+
+fn groups(ctx: &Context, key: impl Fn(usize, usize) -> Key) -> Vec<Vec<Key>> {
+    (0..ctx.rounds() / 2).map(|n| (0..ROWS).map(|row| key(n, row)).collect()).collect()
+}
+
 async fn a_conditional_write_is_all_or_nothing(ctx: Context) -> Verdict {
-    let (mut random, mut groups) = (fastrand::Rng::with_seed(1), Vec::new());
-    for n in 0..ctx.rounds() / 2 {
-        let pkey = ctx.pkey(place(n));
-        let ops = (0..ROWS).map(|n| insert(place(n), value(n))).collect();
-        run_a_little(ctx.db.write_if(&pkey, ops), &mut random).await;
-        groups.push((0..ROWS).map(|n| Key::new(pkey.clone(), place(n))).collect());
-    }
-    all_or_nothing(&ctx, &groups).await
+    let key = |n, row| ctx.key(place(n), place(row));
+    drop_writes(&ctx, |n| {
+        let (db, pkey) = (ctx.db.clone(), ctx.pkey(place(n)));
+        let ops = (0..ROWS).map(|row| insert(place(row), value(row))).collect();
+        async move { db.write_if(&pkey, ops).await }
+    })
+    .await;
+    all_or_nothing(&ctx, &groups(&ctx, key)).await
 }
 
 async fn an_atomic_write_is_all_or_nothing(ctx: Context) -> Verdict {
     ctx.atomic()?;
-    let (mut random, mut groups) = (fastrand::Rng::with_seed(2), Vec::new());
-    for n in 0..ctx.rounds() / 2 {
-        let key = |row: usize| ctx.key(place(row), place(n));
-        let mut batch = istorage::AtomicBatch::default();
+    let key = |n, row| ctx.key(place(row), place(n));
+    drop_writes(&ctx, |n| {
+        let mut batch = AtomicBatch::default();
         for row in 0..ROWS / 2 {
-            let key = key(row);
+            let key = key(n, row);
             batch.conditionals.push((key.pkey, insert(key.ccols, value(n))));
         }
-        batch.puts.extend((ROWS / 2..ROWS - 1).map(|row| put(key(row), value(n))));
-        batch.ordered.push(ordered(key(ROWS - 1), value(n), 1)?);
-        run_a_little(ctx.db.write_atomic(batch), &mut random).await;
-        groups.push((0..ROWS).map(key).collect());
-    }
-    all_or_nothing(&ctx, &groups).await
+        batch.puts.extend((ROWS / 2..ROWS - 1).map(|row| put(key(n, row), value(n))));
+        batch.ordered.extend(ordered(key(n, ROWS - 1), value(n), 1));
+        let db = ctx.db.clone();
+        async move { db.write_atomic(batch).await }
+    })
+    .await;
+    all_or_nothing(&ctx, &groups(&ctx, key)).await
 }
 
 async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: Context) -> Verdict {
-    let Some(limits) = ctx.capabilities().ordered else {
-        return Err(crate::failure::Stop::NotOffered(
-            "this storage writes each ordered row by itself",
-        ));
-    };
-    let rows = ROWS.min(limits.rows);
-    let (mut random, mut groups) = (fastrand::Rng::with_seed(3), Vec::new());
-    for n in 0..ctx.rounds() / 2 {
-        let keys: Vec<Key> = (0..rows).map(|row| ctx.key(place(n), place(row))).collect();
-        let puts = keys.iter().map(|key| ordered(key.clone(), value(n), 1));
-        let puts = puts.collect::<Verdict<Vec<_>>>()?;
-        run_a_little(ctx.db.put_ordered(puts), &mut random).await;
-        groups.push(keys);
+    if ctx.capabilities().ordered.is_none() {
+        return Err(Stop::NotOffered("this storage writes each ordered row by itself"));
     }
-    all_or_nothing(&ctx, &groups).await
+    let key = |n, row| ctx.key(place(n), place(row));
+    drop_writes(&ctx, |n| {
+        let rows = (0..ROWS).flat_map(|row| ordered(key(n, row), value(n), 1)).collect();
+        let db = ctx.db.clone();
+        async move { db.put_ordered(rows).await }
+    })
+    .await;
+    all_or_nothing(&ctx, &groups(&ctx, key)).await
 }
 
 /// Nothing that a call holds is lost with it: places in a queue, connections, locks.

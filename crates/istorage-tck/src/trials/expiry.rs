@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use istorage::{AtomicBatch, ExpiryJudge, Key, OrderedPut, Range, Row};
 
 use super::{
     life::{
-        Life, TTL, all_see, all_see_nothing, conditional_sight, insert_row, rows_of_all_ways, sight,
+        Life, TTL, all_see, all_see_nothing, conditional_sight, insert_row, patiently,
+        rows_of_all_ways, sight,
     },
     rows::{delete, insert, insert_for, ordered, place, row, swap, swap_for, value},
 };
 use crate::{
     context::Context,
-    failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq},
+    failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq, equal},
     tasks,
     trial::trials,
 };
@@ -142,86 +144,125 @@ async fn swap_and_delete_see_an_expired_row_as_absent(ctx: Context) -> Verdict {
 
 /// A row that was inserted for ever has more to it than its value on some storages.
 async fn a_row_once_written_without_ttl_expires(ctx: Context) -> Verdict {
-    let key = ctx.key("p", "a");
-    applied(&ctx.db.insert(&key, "w").await?, "an insert without TTL")?;
-    let (life, outcome) = Life::of(&ctx, TTL, ctx.db.swap_for(&key, "w", "v", TTL)).await?;
-    applied(&outcome, "a swap with a TTL")?;
-    all_see(&ctx.db, &key, "v").await?;
-    ctx.pass_until(life.gone_from).await;
-    all_see_nothing(&ctx.db, &key).await?;
-    let absent: [(usize, Option<&str>); 1] = [(0, None)];
-    conflicts(&ctx.db.swap(&key, "v", "new").await?, &absent, "a swap of the expired row")?;
-    conflicts(&ctx.db.delete(&key, "v").await?, &absent, "a delete of the expired row")?;
-    applied(&ctx.db.insert(&key, "again").await?, "an insert of the expired row")?;
-    all_see(&ctx.db, &key, "again").await?;
-    applied(&ctx.db.delete(&key, "again").await?, "the delete")?;
-    applied(&ctx.db.insert(&key, "last").await?, "an insert after the delete")
+    patiently(ctx, |ctx, ttl| {
+        async move {
+            let key = ctx.key("p", "a");
+            applied(&ctx.db.insert(&key, "w").await?, "an insert without ttl")?;
+            let (life, outcome) = Life::of(&ctx, ttl, ctx.db.swap_for(&key, "w", "v", ttl)).await?;
+            applied(&outcome, "a swap with a ttl")?;
+            life.judge(&ctx, all_see(&ctx.db, &key, "v").await)?;
+            ctx.pass_until(life.gone_from).await;
+            all_see_nothing(&ctx.db, &key).await?;
+            let absent: [(usize, Option<&str>); 1] = [(0, None)];
+            conflicts(&ctx.db.swap(&key, "v", "new").await?, &absent, "a swap of the expired row")?;
+            conflicts(&ctx.db.delete(&key, "v").await?, &absent, "a delete of the expired row")?;
+            applied(&ctx.db.insert(&key, "again").await?, "an insert of the expired row")?;
+            all_see(&ctx.db, &key, "again").await?;
+            applied(&ctx.db.delete(&key, "again").await?, "the delete")?;
+            applied(&ctx.db.insert(&key, "last").await?, "an insert after the delete")
+        }
+        .boxed()
+    })
+    .await
 }
 
 async fn a_swap_without_ttl_ends_it(ctx: Context) -> Verdict {
-    let key = ctx.key("p", "a");
-    let life = insert_row(&ctx, &key, TTL).await?;
-    applied(&ctx.db.swap(&key, "v", "stays").await?, "a swap without TTL")?;
-    ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "its TTL");
-    ctx.pass_until(life.gone_from).await;
-    all_see(&ctx.db, &key, "stays").await?;
-    applied(&ctx.db.swap(&key, "stays", "on").await?, "a swap after the former end")
+    patiently(ctx, |ctx, ttl| {
+        async move {
+            let key = ctx.key("p", "a");
+            let life = insert_row(&ctx, &key, ttl).await?;
+            let swap = ctx.db.swap(&key, "v", "stays").await?;
+            life.judge(&ctx, applied(&swap, "a swap without ttl"))?;
+            ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "its ttl");
+            ctx.pass_until(life.gone_from).await;
+            all_see(&ctx.db, &key, "stays").await?;
+            applied(&ctx.db.swap(&key, "stays", "on").await?, "a swap after the former end")
+        }
+        .boxed()
+    })
+    .await
 }
 
 /// A lease: renewed with the same bytes and with others.
 async fn a_renewed_row_lives_on(ctx: Context) -> Verdict {
-    let key = ctx.key("p", "a");
-    let mut life = insert_row(&ctx, &key, TTL).await?;
-    for n in 0..5 {
-        ctx.pass(TTL / 3).await;
-        let swap = ctx.db.swap_for(&key, "v", "v", TTL);
-        let (renewed, outcome) = Life::of(&ctx, TTL, swap).await?;
-        applied(&outcome, &format!("renewal {n}"))?;
-        life = renewed;
-    }
-    ensure_eq!(ctx.db.get(&key).await?, Some("v".into()), "the row after all renewals");
-    ctx.pass_until(life.gone_from).await;
-    all_see_nothing(&ctx.db, &key).await
+    patiently(ctx, |ctx, ttl| {
+        async move {
+            let key = ctx.key("p", "a");
+            let mut life = insert_row(&ctx, &key, ttl).await?;
+            for n in 0..5 {
+                ctx.pass(ttl / 3).await;
+                let swap = ctx.db.swap_for(&key, "v", "v", ttl);
+                let (renewed, outcome) = Life::of(&ctx, ttl, swap).await?;
+                life.judge(&ctx, applied(&outcome, &format!("renewal {n}")))?;
+                life = renewed;
+            }
+            life.judge(&ctx, all_see(&ctx.db, &key, "v").await)?;
+            ctx.pass_until(life.gone_from).await;
+            all_see_nothing(&ctx.db, &key).await
+        }
+        .boxed()
+    })
+    .await
 }
 
 /// What comes after a delete has nothing from before it.
 async fn a_delete_ends_it(ctx: Context) -> Verdict {
-    let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
-    insert_row(&ctx, &stays, TTL).await?;
-    applied(&ctx.db.delete(&stays, "v").await?, "a delete")?;
-    applied(&ctx.db.insert(&stays, "new").await?, "an insert without TTL")?;
-    applied(&ctx.db.insert(&goes, "v").await?, "an insert without TTL")?;
-    applied(&ctx.db.delete(&goes, "v").await?, "a delete")?;
-    let life = insert_row(&ctx, &goes, TTL).await?;
-    ctx.pass_until(life.gone_from).await;
-    all_see(&ctx.db, &stays, "new").await?;
-    all_see_nothing(&ctx.db, &goes).await
+    patiently(ctx, |ctx, ttl| {
+        async move {
+            let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
+            let ended = insert_row(&ctx, &stays, ttl).await?;
+            ended.judge(&ctx, applied(&ctx.db.delete(&stays, "v").await?, "a delete"))?;
+            applied(&ctx.db.insert(&stays, "new").await?, "an insert without ttl")?;
+            applied(&ctx.db.insert(&goes, "v").await?, "an insert without ttl")?;
+            applied(&ctx.db.delete(&goes, "v").await?, "a delete")?;
+            let life = insert_row(&ctx, &goes, ttl).await?;
+            ctx.pass_until(life.gone_from).await;
+            all_see(&ctx.db, &stays, "new").await?;
+            all_see_nothing(&ctx.db, &goes).await
+        }
+        .boxed()
+    })
+    .await
 }
 
 async fn operations_of_one_write_have_ttls_of_their_own(ctx: Context) -> Verdict {
-    let pkey = ctx.pkey("p");
-    let ops = vec![insert("c", "w"), insert("d", "w"), insert("e", "w")];
-    applied(&ctx.db.write_if(&pkey, ops).await?, "the inserts before")?;
-    let ops = vec![
-        insert_for("a", "v", TTL),
-        insert("b", "v"),
-        swap_for("c", "w", "v", TTL),
-        swap("d", "w", "v"),
-        delete("e", "w"),
-        insert_for("f", "v", 100 * TTL),
-    ];
-    let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
-    applied(&outcome, "the write")?;
-    let rows = |places: &[&'static str]| -> Vec<Row> {
-        places.iter().map(|place| row(*place, "v")).collect()
-    };
-    let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
-    ensure_eq!(found, rows(&["a", "b", "c", "d", "f"]), "the partition before the end");
-    ctx.pass_until(life.gone_from).await;
-    let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
-    ensure_eq!(found, rows(&["b", "d", "f"]), "the partition after the end");
-    ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, rows(&["b", "d", "f"]), "read plainly");
-    Ok(())
+    patiently(ctx, |ctx, ttl| {
+        async move {
+            let pkey = ctx.pkey("p");
+            let ops = vec![insert("c", "w"), insert("d", "w"), insert("e", "w")];
+            applied(&ctx.db.write_if(&pkey, ops).await?, "the inserts before")?;
+            let ops = vec![
+                insert_for("a", "v", ttl),
+                insert("b", "v"),
+                swap_for("c", "w", "v", ttl),
+                swap("d", "w", "v"),
+                delete("e", "w"),
+                insert_for("f", "v", 100 * ttl),
+            ];
+            let (life, outcome) = Life::of(&ctx, ttl, ctx.db.write_if(&pkey, ops)).await?;
+            applied(&outcome, "the write")?;
+            let rows = |places: &[&'static str]| -> Vec<Row> {
+                places.iter().map(|place| row(*place, "v")).collect()
+            };
+            let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
+            let expected = rows(&["a", "b", "c", "d", "f"]);
+            life.judge(
+                &ctx,
+                equal(&found, &expected, || "the partition before the end".to_owned()),
+            )?;
+            ctx.pass_until(life.gone_from).await;
+            let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
+            ensure_eq!(found, rows(&["b", "d", "f"]), "the partition after the end");
+            ensure_eq!(
+                ctx.db.read(&pkey, Range::all()).await?,
+                rows(&["b", "d", "f"]),
+                "read plainly"
+            );
+            Ok(())
+        }
+        .boxed()
+    })
+    .await
 }
 
 async fn conflicts_show_expired_rows_as_absent(ctx: Context) -> Verdict {
@@ -266,24 +307,28 @@ async fn expired_rows_among_many(ctx: Context) -> Verdict {
 }
 
 async fn a_higher_order_ends_it(ctx: Context) -> Verdict {
-    // Long enough for all the calls below, also where each of them waits for others.
-    const TTL: Duration = Duration::from_secs(15);
-    let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
-    let with_ttl = |key: &Key, value: &'static str, order| {
-        Ok::<_, Stop>(OrderedPut { ttl: Some(TTL), ..ordered(key.clone(), value, order)? })
-    };
-    let first = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
-    ctx.db.put_ordered(first).await?;
-    let second = vec![ordered(stays.clone(), "new", 2)?, with_ttl(&goes, "v", 2)?];
-    let (life, ()) = Life::of(&ctx, TTL, ctx.db.put_ordered(second)).await?;
-    // A write that is superseded brings no TTL of its own, and ends none.
-    let third = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
-    ctx.db.put_ordered(third).await?;
-    all_see(&ctx.db, &stays, "new").await?;
-    all_see(&ctx.db, &goes, "v").await?;
-    ctx.pass_until(life.gone_from).await;
-    all_see(&ctx.db, &stays, "new").await?;
-    all_see_nothing(&ctx.db, &goes).await
+    patiently(ctx, |ctx, ttl| {
+        async move {
+            let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
+            let with_ttl = |key: &Key, value: &'static str, order| {
+                Ok::<_, Stop>(OrderedPut { ttl: Some(ttl), ..ordered(key.clone(), value, order)? })
+            };
+            let first = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
+            ctx.db.put_ordered(first).await?;
+            let second = vec![ordered(stays.clone(), "new", 2)?, with_ttl(&goes, "v", 2)?];
+            let (life, ()) = Life::of(&ctx, ttl, ctx.db.put_ordered(second)).await?;
+            // A write that is superseded brings no ttl of its own, and ends none.
+            let third = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
+            ctx.db.put_ordered(third).await?;
+            all_see(&ctx.db, &stays, "new").await?;
+            life.judge(&ctx, all_see(&ctx.db, &goes, "v").await)?;
+            ctx.pass_until(life.gone_from).await;
+            all_see(&ctx.db, &stays, "new").await?;
+            all_see_nothing(&ctx.db, &goes).await
+        }
+        .boxed()
+    })
+    .await
 }
 
 async fn an_expired_ordered_row_can_be_written_again(ctx: Context) -> Verdict {
@@ -297,51 +342,75 @@ async fn an_expired_ordered_row_can_be_written_again(ctx: Context) -> Verdict {
 }
 
 async fn of_an_atomic_write(ctx: Context) -> Verdict {
-    ctx.atomic()?;
-    let (goes, stays) = (ctx.key("p", "goes"), ctx.key("q", "stays"));
-    let batch = || AtomicBatch {
-        conditionals: vec![
-            (goes.pkey.clone(), insert_for("goes", "v", TTL)),
-            (stays.pkey.clone(), insert("stays", "v")),
-        ],
-        ..AtomicBatch::default()
-    };
-    let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_atomic(batch())).await?;
-    applied(&outcome, "the write")?;
-    let standing = [(0, Some("v")), (1, Some("v"))];
-    conflicts(&ctx.db.write_atomic(batch()).await?, &standing, "the write before the end")?;
-    ctx.pass_until(life.gone_from).await;
-    all_see_nothing(&ctx.db, &goes).await?;
-    conflicts(&ctx.db.write_atomic(batch()).await?, &standing[1..], "the write after the end")?;
-    let mut batch = batch();
-    batch.conditionals[1].1 = swap("stays", "v", "w");
-    applied(&ctx.db.write_atomic(batch).await?, "a write that takes the expired row for absent")
+    patiently(ctx, |ctx, ttl| {
+        async move {
+            ctx.atomic()?;
+            let (goes, stays) = (ctx.key("p", "goes"), ctx.key("q", "stays"));
+            let batch = || AtomicBatch {
+                conditionals: vec![
+                    (goes.pkey.clone(), insert_for("goes", "v", ttl)),
+                    (stays.pkey.clone(), insert("stays", "v")),
+                ],
+                ..AtomicBatch::default()
+            };
+            let (life, outcome) = Life::of(&ctx, ttl, ctx.db.write_atomic(batch())).await?;
+            applied(&outcome, "the write")?;
+            let standing = [(0, Some("v")), (1, Some("v"))];
+            let outcome = ctx.db.write_atomic(batch()).await?;
+            life.judge(&ctx, conflicts(&outcome, &standing, "the write before the end"))?;
+            ctx.pass_until(life.gone_from).await;
+            all_see_nothing(&ctx.db, &goes).await?;
+            conflicts(
+                &ctx.db.write_atomic(batch()).await?,
+                &standing[1..],
+                "the write after the end",
+            )?;
+            let mut batch = batch();
+            batch.conditionals[1].1 = swap("stays", "v", "w");
+            applied(
+                &ctx.db.write_atomic(batch).await?,
+                "a write that takes the expired row for absent",
+            )
+        }
+        .boxed()
+    })
+    .await
 }
 
 async fn nodes_with_different_clocks_agree(ctx: Context) -> Verdict {
-    if ctx.capabilities().expiry.judge == ExpiryJudge::Client {
-        return Err(Stop::NotOffered("expiry is judged by the nodes' clocks"));
-    }
-    let (other, keys) = (ctx.other().await?, ["a", "b"].map(|ccols| ctx.key("p", ccols)));
-    let mut rows = Vec::new();
-    for (by, reader, key) in [(&ctx.db, &other, &keys[0]), (&other, &ctx.db, &keys[1])] {
-        let (life, outcome) = Life::of(&ctx, TTL, by.insert_for(key, "v", TTL)).await?;
-        applied(&outcome, "the insert")?;
-        all_see(reader, key, "v").await?;
-        rows.push((reader, key, life));
-    }
-    for (reader, key, life) in &rows {
-        let lost = reader.insert(key, "new").await?;
-        if ctx.db.clock.now() < life.there_until {
-            conflicts(&lost, &[(0, Some("v"))], "an insert by the other node before the end")?;
+    patiently(ctx, |ctx, ttl| {
+        async move {
+            if ctx.capabilities().expiry.judge == ExpiryJudge::Client {
+                return Err(Stop::NotOffered("expiry is judged by the nodes' clocks"));
+            }
+            let (other, keys) = (ctx.other().await?, ["a", "b"].map(|ccols| ctx.key("p", ccols)));
+            let mut rows = Vec::new();
+            for (by, reader, key) in [(&ctx.db, &other, &keys[0]), (&other, &ctx.db, &keys[1])] {
+                let (life, outcome) = Life::of(&ctx, ttl, by.insert_for(key, "v", ttl)).await?;
+                applied(&outcome, "the insert")?;
+                life.judge(&ctx, all_see(reader, key, "v").await)?;
+                rows.push((reader, key, life));
+            }
+            for (reader, key, life) in &rows {
+                let lost = reader.insert(key, "new").await?;
+                let standing = [(0, Some("v"))];
+                let verdict =
+                    conflicts(&lost, &standing, "an insert by the other node before the end");
+                life.judge(&ctx, verdict)?;
+            }
+            for (reader, key, life) in rows {
+                ctx.pass_until(life.gone_from).await;
+                all_see_nothing(reader, key).await?;
+                applied(
+                    &reader.insert(key, "new").await?,
+                    "an insert by the other node after the end",
+                )?;
+            }
+            Ok(())
         }
-    }
-    for (reader, key, life) in rows {
-        ctx.pass_until(life.gone_from).await;
-        all_see_nothing(reader, key).await?;
-        applied(&reader.insert(key, "new").await?, "an insert by the other node after the end")?;
-    }
-    Ok(())
+        .boxed()
+    })
+    .await
 }
 
 /// Several candidates for a lease that ran out.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clock::Instant;
+use futures::future::BoxFuture;
 use istorage::{Conflict, Key, OrderedPut, Outcome, Range, Row};
 
 use super::rows::{insert_for, ordered};
@@ -38,6 +39,29 @@ impl Life {
         let gone_from = ctx.db.clock.now() + ttl + 2 * resolution + SLACK;
         Ok((Life { there_until: before + ttl - SLACK, gone_from }, answer))
     }
+
+    /// What was expected of the row while it was there; too late, it says nothing.
+    pub(super) fn judge(&self, ctx: &Context, verdict: Verdict) -> Verdict {
+        match verdict {
+            Err(_) if ctx.db.clock.now() >= self.there_until => Err(Stop::TooSlow),
+            verdict => verdict,
+        }
+    }
+}
+
+/// Runs a trial that needs a row to be there for some calls, with longer and longer TTLs if they do not get done in it:
+/// on a busy machine some seconds are soon over.
+pub(super) async fn patiently(
+    ctx: Context,
+    trial: fn(Context, Duration) -> BoxFuture<'static, Verdict>,
+) -> Verdict {
+    for (attempt, ttl) in [(1, TTL), (2, 4 * TTL)] {
+        match trial(ctx.attempt(attempt), ttl).await {
+            Err(Stop::TooSlow) => {}
+            verdict => return verdict,
+        }
+    }
+    trial(ctx.attempt(3), 10 * TTL).await
 }
 
 /// Writes a row with this TTL.

@@ -212,6 +212,17 @@ async fn up_to_the_limit_of_rows(ctx: Context) -> Verdict {
     conflicts(&ctx.db.write_if(&pkey, ops).await?, &standing, "swaps, and an insert that fails")?;
     let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
     ensure_eq!(found, expected, "the partition after a write that failed");
+
+    // Every other row is swapped, and new ones are inserted.
+    let op = |n: usize| match n % 2 {
+        0 => swap(place(n), value(n), "new"),
+        _ => insert(place(limit + n), "new"),
+    };
+    applied(&ctx.db.write_if(&pkey, (0..limit).map(op).collect()).await?, "swaps and inserts")?;
+    let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
+    ensure_eq!(found.len(), limit + limit / 2, "the number of rows after swaps and inserts");
+    let new = found.iter().filter(|row| row.value == "new").count();
+    ensure_eq!(new, limit, "the number of rows that swaps and inserts wrote");
     Ok(())
 }
 

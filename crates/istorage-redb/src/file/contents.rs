@@ -1,0 +1,89 @@
+//! What is in a file: whether it is ours, and what the writer must know of it.
+
+use std::{collections::HashMap, path::Path};
+
+use istorage::{Error, KeyspaceName, Result};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError, TableHandle};
+
+use crate::{
+    errors::{self, Failure},
+    layout::{self, FORMAT, Keyspace, MAGIC, META, META_FORMAT, META_MAGIC, META_TIME},
+    time::Moment,
+};
+
+/// What the writer must know of the file when it starts.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// Every keyspace, with the moment at which its first row expires.
+    pub(crate) keyspaces: HashMap<KeyspaceName, Option<Moment>>,
+    /// The highest time seen.
+    pub(crate) time: Option<Moment>,
+}
+
+impl Contents {
+    /// Reads them, if the file is ours.
+    pub(super) fn read(database: &impl ReadableDatabase, path: &Path) -> Result<Contents> {
+        let (magic, format, time) = read(database, |txn| {
+            let meta = match txn.open_table(META) {
+                Ok(meta) => meta,
+                Err(TableError::Storage(error)) => return Err(error.into()),
+                Err(_) => return Ok((false, None, None)),
+            };
+            let bytes =
+                |name| Ok::<_, redb::Error>(meta.get(name)?.map(|bytes| bytes.value().to_vec()));
+            let magic = meta.get(META_MAGIC)?.is_some_and(|magic| magic.value() == MAGIC);
+            Ok((magic, bytes(META_FORMAT)?, bytes(META_TIME)?))
+        })?;
+        if !magic {
+            return Err(errors::foreign(path));
+        }
+        let format = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
+        if format != Some(FORMAT) {
+            return Err(Error::corrupt(format!(
+                "the storage file {} has the format {}, but this version reads the format {FORMAT} only",
+                path.display(),
+                format.map_or("?".to_owned(), |format| format.to_string())
+            )));
+        }
+        let time = time.and_then(|bytes| bytes.try_into().ok());
+        let time = time.map(|bytes| Moment(u64::from_be_bytes(bytes)));
+        Ok(Contents { keyspaces: keyspaces(database)?, time })
+    }
+}
+
+/// Makes an empty database ours.
+pub(super) fn initialise(database: &Database) -> std::result::Result<(), redb::Error> {
+    let mut txn = database.begin_write()?;
+    txn.set_quick_repair(true);
+    {
+        let mut meta = txn.open_table(META)?;
+        meta.insert(META_MAGIC, MAGIC)?;
+        meta.insert(META_FORMAT, &FORMAT.to_be_bytes()[..])?;
+    }
+    Ok(txn.commit()?)
+}
+
+fn keyspaces(database: &impl ReadableDatabase) -> Result<HashMap<KeyspaceName, Option<Moment>>> {
+    let tables: Vec<String> = read(database, |txn| {
+        Ok(txn.list_tables()?.map(|table| table.name().to_owned()).collect())
+    })?;
+    let mut keyspaces = HashMap::new();
+    for keyspace in tables.iter().filter_map(|table| Keyspace::of_table(table)) {
+        let keyspace = keyspace?;
+        let first = read(database, |txn| {
+            let expiry = txn.open_table(keyspace.expiry())?;
+            Ok(expiry.first()?.map(|(key, _)| key.value().to_vec()))
+        })?;
+        let first = first.map(|key| layout::parse_expiry_key(&key).map(|(at, _)| at));
+        keyspaces.insert(keyspace.name, first.transpose()?);
+    }
+    Ok(keyspaces)
+}
+
+fn read<T>(
+    database: &impl ReadableDatabase,
+    read: impl FnOnce(&ReadTransaction) -> std::result::Result<T, redb::Error>,
+) -> Result<T> {
+    let txn = database.begin_read().map_err(Failure::from)?;
+    Ok(read(&txn).map_err(Failure::unavailable)?)
+}
