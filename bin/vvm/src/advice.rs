@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use istorage::{Capabilities, ExpiryJudge};
+use istorage::Capabilities;
 
 use crate::{
     latency::{CONDITIONAL, Latency},
@@ -12,7 +12,7 @@ use crate::{
 /// The lease that nodes take by default.
 const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 
-/// Beyond this a clock is worth a person's look, whoever judges by it.
+/// Beyond this a clock is worth a person's look.
 const SKEW_TOLERATED_MS: i64 = 500;
 
 /// Advice, most important first.
@@ -23,7 +23,7 @@ pub(crate) fn advice(
 ) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(conditional) = latencies.iter().find(|latency| latency.operation == CONDITIONAL) {
-        advice.push(lease(capabilities, conditional.p99, skew));
+        advice.push(lease(capabilities, conditional.p99));
     }
     match skew {
         Some(skew) if skew.server_ahead_ms.abs() - skew.uncertainty_ms > SKEW_TOLERATED_MS => advice.push(format!(
@@ -32,10 +32,6 @@ pub(crate) fn advice(
             if skew.server_ahead_ms > 0 { "ahead of" } else { "behind" },
             skew.uncertainty_ms
         )),
-        None if capabilities.expiry.judge == ExpiryJudge::Client => advice.push(
-            "Rows expire by the clocks of the nodes, and the skew is not known: keep the nodes' clocks synchronized."
-                .to_owned(),
-        ),
         _ => {}
     }
     if capabilities.atomic.is_none() {
@@ -48,18 +44,15 @@ pub(crate) fn advice(
 }
 
 /// A lease is renewed every quarter of it. A renewal must have room to be answered slowly, and to be tried once more;
-/// on top come what the clocks differ and what the storage rounds.
-fn shortest_lease(capabilities: &Capabilities, p99: Duration, skew: Option<Skew>) -> Duration {
+/// on top comes what the storage rounds.
+fn shortest_lease(capabilities: &Capabilities, p99: Duration) -> Duration {
     let renewal = 2 * p99;
-    let skew = skew.map_or(0, |skew| skew.server_ahead_ms.abs() + skew.uncertainty_ms);
-    let skew = Duration::from_millis(skew.unsigned_abs());
-    let whole_seconds =
-        (4 * renewal + 2 * capabilities.expiry.resolution + skew).as_secs_f64().ceil();
+    let whole_seconds = (4 * renewal + 2 * capabilities.expiry_resolution).as_secs_f64().ceil();
     Duration::from_secs_f64(whole_seconds.max(1.0))
 }
 
-fn lease(capabilities: &Capabilities, p99: Duration, skew: Option<Skew>) -> String {
-    let shortest = shortest_lease(capabilities, p99, skew);
+fn lease(capabilities: &Capabilities, p99: Duration) -> String {
+    let shortest = shortest_lease(capabilities, p99);
     let measured =
         format!("a conditional write takes up to {:.1} ms (p99)", p99.as_secs_f64() * 1_000.0);
     if shortest > DEFAULT_LEASE {
@@ -80,18 +73,18 @@ fn lease(capabilities: &Capabilities, p99: Duration, skew: Option<Skew>) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use istorage::{BatchLimits, Expiry, RowLimits};
+    use istorage::{BatchLimits, RowLimits};
 
     use super::*;
 
-    fn capabilities(judge: ExpiryJudge, resolution: Duration) -> Capabilities {
+    fn capabilities(expiry_resolution: Duration) -> Capabilities {
         let limits = BatchLimits { rows: 1, bytes: 1 };
         Capabilities {
             row: RowLimits { pkey: 1, ccols: 1, value: 1 },
             conditional: limits,
             atomic: Some(limits),
             ordered: None,
-            expiry: Expiry { judge, resolution },
+            expiry_resolution,
             late_write: Duration::ZERO,
         }
     }
@@ -103,26 +96,22 @@ mod tests {
 
     #[test]
     fn a_quick_storage_allows_short_leases() {
-        let advice = advice(&capabilities(ExpiryJudge::Storage, Duration::ZERO), &swap(10), None);
+        let advice = advice(&capabilities(Duration::ZERO), &swap(10), None);
         assert_eq!(advice.len(), 1);
         assert!(advice[0].contains("leases of 1 s and more"), "{}", advice[0]);
     }
 
     #[test]
-    fn a_lease_has_room_for_two_slow_renewals_a_quarter_rounding_and_skew() {
-        let skew = Some(Skew { server_ahead_ms: -400, uncertainty_ms: 100 });
-        let capabilities = capabilities(ExpiryJudge::Storage, Duration::from_secs(1));
-        // 4 * 2 * 500 ms, twice the resolution, and 500 ms of skew.
-        assert_eq!(
-            shortest_lease(&capabilities, Duration::from_millis(500), skew),
-            Duration::from_secs(7)
-        );
+    fn a_lease_has_room_for_two_slow_renewals_a_quarter_and_for_rounding() {
+        let capabilities = capabilities(Duration::from_secs(1));
+        // 4 * 2 * 500 ms, and twice the resolution.
+        let shortest = shortest_lease(&capabilities, Duration::from_millis(500));
+        assert_eq!(shortest, Duration::from_secs(6));
     }
 
     #[test]
     fn a_storage_too_slow_for_the_default_lease_is_called_so() {
-        let advice =
-            advice(&capabilities(ExpiryJudge::Storage, Duration::ZERO), &swap(3_000), None);
+        let advice = advice(&capabilities(Duration::ZERO), &swap(3_000), None);
         assert!(
             advice[0].contains("too short") && advice[0].contains("at least 24 s"),
             "{}",
@@ -132,16 +121,10 @@ mod tests {
 
     #[test]
     fn clocks_that_surely_differ_are_named_and_those_that_may_not_are_not() {
-        let capabilities = capabilities(ExpiryJudge::Storage, Duration::ZERO);
+        let capabilities = capabilities(Duration::ZERO);
         let sure = Some(Skew { server_ahead_ms: 5_000, uncertainty_ms: 501 });
         let unsure = Some(Skew { server_ahead_ms: 900, uncertainty_ms: 501 });
         assert!(advice(&capabilities, &[], sure)[0].contains("5000 ms ahead of"));
         assert!(advice(&capabilities, &[], unsure).is_empty());
-    }
-
-    #[test]
-    fn unknown_skew_matters_where_the_nodes_judge() {
-        let advice = advice(&capabilities(ExpiryJudge::Client, Duration::ZERO), &[], None);
-        assert!(advice[0].contains("synchronized"));
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use istorage::{BatchLimits, Capabilities, Expiry, ExpiryJudge, RowLimits};
+use istorage::{BatchLimits, Capabilities, RowLimits};
 
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: 65_535, ccols: 65_535, value: 4 << 20 },
@@ -14,7 +14,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     conditional: BatchLimits { rows: 2_000, bytes: 9 << 20 },
     atomic: None,
     ordered: Some(ORDERED),
-    expiry: Expiry { judge: ExpiryJudge::Storage, resolution: Duration::from_secs(1) },
+    expiry_resolution: Duration::from_secs(1),
     // 10 s until a connection that is cut off is given up with what waits in it, 12 s for which a server keeps a request
     // waiting, and some for its own timeouts of about 2 s.
     late_write: Duration::from_secs(30),

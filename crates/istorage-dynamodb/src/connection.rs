@@ -13,7 +13,10 @@ use clock::{Clock, Instant};
 use istorage::Error;
 use tokio::sync::RwLock;
 
-use crate::errors::Failure;
+use crate::{
+    errors::Failure,
+    time::{ServiceClock, ServiceTime},
+};
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -24,15 +27,31 @@ pub(crate) struct Connection {
     /// Each request holds the lock while it is under way, so that closing waits for it.
     client: RwLock<Option<Client>>,
     clock: Clock,
+    service_clock: ServiceClock,
 }
 
 impl Connection {
-    pub(crate) fn new(client: Client, clock: Clock) -> Connection {
-        Connection { client: RwLock::new(Some(client)), clock }
+    /// `service_clock` follows the answers of the client.
+    pub(crate) fn new(client: Client, clock: Clock, service_clock: ServiceClock) -> Connection {
+        Connection { client: RwLock::new(Some(client)), clock, service_clock }
     }
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    pub(crate) fn service_clock(&self) -> &ServiceClock {
+        &self.service_clock
+    }
+
+    /// The service's time, when a request was answered.
+    pub(crate) fn service_time(&self) -> Result<ServiceTime, Error> {
+        self.service_clock.now().ok_or_else(|| {
+            Error::invalid(
+                "the answers of the DynamoDB endpoint carry no `Date`, by which rows expire: whatever is between it and \
+                 this node must pass that header on",
+            )
+        })
     }
 
     /// Sends a request once, or not at all if the connection is closed.

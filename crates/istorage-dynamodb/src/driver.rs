@@ -12,7 +12,9 @@ use aws_sdk_dynamodb::{Client, config};
 use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
-use crate::{Config, connection::Connection, storage::DynamoDbStorage, table::Table};
+use crate::{
+    Config, connection::Connection, storage::DynamoDbStorage, table::Table, time::ServiceClock,
+};
 
 /// How long a connection may take to come about. All else is bounded by the deadlines of the calls.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -26,8 +28,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// acknowledged write of another region may not be seen.
 ///
 /// # Expiry
-/// Judged by the calendars of the nodes, which have to be synchronized. Expired items are absent at once; DynamoDB
-/// removes them a day later, or some days.
+/// Judged by the service's time, which is known from the `Date` of its answers and the node's monotonic clock; the calendars of
+/// the nodes do not matter. Expired items are absent at once; DynamoDB removes them a day later, or some days.
 ///
 /// # Dropping
 /// A call that is dropped sends nothing more. One whose request was under way closes its connection, and the write may
@@ -63,11 +65,14 @@ impl DynamoDbDriver {
 
     /// Over a client that a test gives.
     pub(crate) fn with_sdk(sdk: config::Builder, config: Config, clock: Clock) -> DynamoDbDriver {
+        let service_clock = ServiceClock::new(clock.clone());
         let sdk = sdk
+            .interceptor(service_clock.clone())
             .retry_config(RetryConfig::disabled())
             .timeout_config(TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).build())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-        let connection = Connection::new(Client::from_conf(sdk.build()), clock.clone());
+        let connection =
+            Connection::new(Client::from_conf(sdk.build()), clock.clone(), service_clock);
         let connection = Arc::new(connection);
         DynamoDbDriver { connection, config, clock }
     }

@@ -5,11 +5,11 @@
 //! | `p` | binary, hash key | the partition key |
 //! | `c` | binary, range key | [`FIRST`], then the clustering columns: a key of DynamoDB is never empty |
 //! | `v` | binary | the value |
-//! | `x` | number, if the row expires | the first millisecond since 1970 at which it is gone, by the clocks of the nodes |
+//! | `x` | number, if the row expires | the first millisecond since 1970 at which it is gone, by the service's time |
 //! | `t` | number, if the row expires | the second from which DynamoDB's own expiry may remove the item |
 //! | `o` | number, if the row is ordered | the order |
 //!
-//! Invariant: `t` is so far behind `x` that an item is never removed while some node's clock may still see its row.
+//! Invariant: `t` is so far behind `x` that an item is never removed while its row may still be seen.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -24,6 +24,8 @@ use aws_sdk_dynamodb::{
 use bytes::Bytes;
 use clock::WallTime;
 use istorage::{Conditional, Error, Order, OrderedPut, Range, Result};
+
+use crate::time::ServiceTime;
 
 /// The attributes of an item by their names.
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -44,7 +46,7 @@ pub(crate) const CCOLS_MAX: usize = 1024 - 1;
 /// An item may have 409,600 bytes, its keys and the names included.
 pub(crate) const VALUE_MAX: usize = 400_000;
 
-/// How much later than its row an item may be removed: more than clocks of nodes ever differ.
+/// How much later than its row an item may be removed: more than anybody can be wrong about the time.
 const PURGE_DELAY_SECONDS: u64 = 24 * 3600;
 
 /// What a read needs to know of a row whose key is known, and of one whose key is not.
@@ -80,7 +82,7 @@ pub(crate) fn item(pkey: &Bytes, ccols: &[u8], value: &Bytes) -> Item {
 }
 
 /// The item of an ordered row.
-pub(crate) fn ordered_item(put: &OrderedPut, now: WallTime) -> Item {
+pub(crate) fn ordered_item(put: &OrderedPut, now: ServiceTime) -> Item {
     let mut item = item(&put.key.pkey, &put.key.ccols, &put.value);
     item.insert(ORDER.to_owned(), number(put.order.get()));
     expire(&mut item, put.ttl, now);
@@ -88,16 +90,16 @@ pub(crate) fn ordered_item(put: &OrderedPut, now: WallTime) -> Item {
 }
 
 /// The item that a conditional write leaves; `None` if it leaves none.
-pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, now: WallTime) -> Option<Item> {
+pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, now: ServiceTime) -> Option<Item> {
     let mut item = item(pkey, op.ccols(), op.written()?);
     expire(&mut item, op.ttl(), now);
     Some(item)
 }
 
-fn expire(item: &mut Item, ttl: Option<Duration>, now: WallTime) {
+fn expire(item: &mut Item, ttl: Option<Duration>, now: ServiceTime) {
     let Some(ttl) = ttl else { return };
-    // Rounded up, as a row is never gone before its time.
-    let expires = (now + ttl).as_nanos().div_ceil(1_000_000);
+    // As late as it may be, and rounded up: a row is never gone before its time.
+    let expires = (now.latest + ttl).as_nanos().div_ceil(1_000_000);
     item.insert(EXPIRES.to_owned(), number(expires));
     item.insert(PURGED.to_owned(), number(expires / 1_000 + 1 + PURGE_DELAY_SECONDS));
 }
@@ -117,8 +119,8 @@ impl Expression {
 }
 
 /// What must be so for a conditional write to happen.
-pub(crate) fn condition(op: &Conditional, now: WallTime) -> Expression {
-    let now = number(now.as_millis());
+pub(crate) fn condition(op: &Conditional, now: ServiceTime) -> Expression {
+    let now = number(now.earliest.as_millis());
     match op.expected() {
         None => Expression::new("attribute_not_exists(p) OR x <= :now", [(":now", now)]),
         Some(old) => Expression::new(
@@ -164,19 +166,19 @@ impl Stored {
         })
     }
 
-    pub(crate) fn is_live(&self, now: WallTime) -> bool {
-        self.expires.is_none_or(|expires| now.as_millis() < expires)
+    pub(crate) fn is_live(&self, now: ServiceTime) -> bool {
+        self.expires.is_none_or(|expires| now.earliest.as_millis() < expires)
     }
 
     /// What is left of its life; `None` if it does not expire.
-    pub(crate) fn ttl(&self, now: WallTime) -> Option<Duration> {
+    pub(crate) fn ttl(&self, now: ServiceTime) -> Option<Duration> {
         let expires = WallTime::from_millis(self.expires?);
-        Some(Duration::from_nanos(expires.as_nanos().saturating_sub(now.as_nanos())))
+        Some(Duration::from_nanos(expires.as_nanos().saturating_sub(now.earliest.as_nanos())))
     }
 }
 
 /// The value of the row whose item stood in the way of a write; `None` if there is no row, or it has expired.
-pub(crate) fn live_value(item: Option<Item>, now: WallTime) -> Result<Option<Bytes>> {
+pub(crate) fn live_value(item: Option<Item>, now: ServiceTime) -> Result<Option<Bytes>> {
     let stored = item.map(|mut item| Stored::read(&mut item)).transpose()?;
     Ok(stored.filter(|stored| stored.is_live(now)).map(|stored| stored.value))
 }
@@ -264,35 +266,45 @@ mod tests {
         item.get(name).map(|value| value.as_n().unwrap().parse().unwrap())
     }
 
+    /// Known to a second.
+    fn time(nanos: u64) -> ServiceTime {
+        let earliest = WallTime::from_nanos(nanos);
+        ServiceTime { earliest, latest: earliest + Duration::from_secs(1) }
+    }
+
     #[test]
-    fn a_row_lives_at_least_as_long_as_asked() {
-        let now = WallTime::from_nanos(1_000_000_000_700_000);
+    fn a_row_lives_at_least_as_long_as_asked_whoever_is_wrong_about_the_time() {
         let ttl = Duration::from_millis(10);
-        let mut item = written_item(&"p".into(), &insert(Some(ttl)), now).unwrap();
+        // The writer takes it for the latest that it may be, which it was.
+        let written_at = time(1_000_000_000_700_000);
+        let mut item = written_item(&"p".into(), &insert(Some(ttl)), written_at).unwrap();
         let stored = Stored::read(&mut item).unwrap();
-        assert!(stored.is_live(now + Duration::from_nanos(9_999_999)));
-        assert!(!stored.is_live(now + Duration::from_nanos(11_000_000)));
-        assert_eq!(stored.ttl(now), Some(Duration::from_nanos(10_300_000)));
+        let truth = written_at.latest.as_nanos();
+        assert!(stored.is_live(time(truth + 9_999_999)));
+        assert!(!stored.is_live(time(truth + 11_000_000)));
+        assert_eq!(stored.ttl(time(truth)), Some(Duration::from_nanos(10_300_000)));
+        // A reader that knows no better than the writer takes it for the earliest.
+        assert!(stored.is_live(time(truth + 9_999_999 - 1_000_000_000)));
     }
 
     #[test]
     fn an_item_is_removed_a_day_after_its_row_and_not_before() {
-        let now = WallTime::from_millis(1_000_999);
         let ttl = Some(Duration::from_millis(1_000));
-        let item = written_item(&"p".into(), &insert(ttl), now).unwrap();
+        let item = written_item(&"p".into(), &insert(ttl), time(1_000_999_000_000)).unwrap();
         let expires = number_of(&item, EXPIRES).unwrap();
         let purged = number_of(&item, PURGED).unwrap();
-        assert_eq!(expires, 1_001_999);
+        assert_eq!(expires, 1_002_999);
         assert!(purged * 1_000 > expires + 24 * 3600 * 1_000);
         assert!(purged * 1_000 <= expires + 24 * 3600 * 1_000 + 1_000);
     }
 
     #[test]
     fn a_row_without_a_ttl_is_never_removed() {
-        let now = WallTime::from_millis(1_000);
-        let mut item = written_item(&"p".into(), &insert(None), now).unwrap();
+        let mut item = written_item(&"p".into(), &insert(None), time(1_000_000_000)).unwrap();
         assert_eq!((number_of(&item, EXPIRES), number_of(&item, PURGED)), (None, None));
-        assert!(Stored::read(&mut item).unwrap().is_live(WallTime::from_nanos(u64::MAX)));
+        let never = WallTime::from_nanos(u64::MAX);
+        let never = ServiceTime { earliest: never, latest: never };
+        assert!(Stored::read(&mut item).unwrap().is_live(never));
     }
 
     #[test]

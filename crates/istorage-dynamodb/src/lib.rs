@@ -1,7 +1,7 @@
 //! The storage contract of VVM on Amazon DynamoDB.
 //!
 //! A keyspace is a table. Every condition travels in the request that it guards, with the expiry inside it, so that no
-//! other node can come between; every read is consistent; nothing but a request that the service has definitely
+//! other node can come between; expiry follows the service's time, not the node's; every read is consistent; nothing but a request that the service has definitely
 //! refused is sent again. See [`DynamoDbDriver`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -16,6 +16,7 @@ mod storage;
 mod table;
 #[cfg(test)]
 mod testing;
+mod time;
 mod transact;
 mod write;
 

@@ -1,30 +1,19 @@
-//! Reads. All are consistent, and each judges expiry by one reading of the time, taken when the answer is there.
+//! Reads. All are consistent, and each judges expiry by one reading of the service's time, taken when the answer is there.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
-use aws_sdk_dynamodb::{
-    config::{
-        ConfigBag, Intercept, RuntimeComponents,
-        interceptors::BeforeDeserializationInterceptorContextRef,
-    },
-    error::BoxError,
-    operation::query::QueryOutput,
-    primitives::{DateTime, DateTimeFormat},
-    types::KeysAndAttributes,
-};
+use aws_sdk_dynamodb::{operation::query::QueryOutput, types::KeysAndAttributes};
 use bytes::Bytes;
-use clock::{Instant, WallTime};
+use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{ExpiringRow, Key, Range, Result, ServerTime};
 
 use crate::{
     errors::Failure,
     layout::{self, Item, Stored},
+    storage::EXPIRY_RESOLUTION,
     table::Table,
+    time::ServiceTime,
 };
 
 /// The most keys that DynamoDB takes in one batch.
@@ -48,7 +37,7 @@ impl Table {
                 .send()
         });
         let answer = request.await.map_err(Failure::of_read)?;
-        layout::live_value(answer.item, self.connection.clock().wall())
+        layout::live_value(answer.item, self.connection.service_time()?)
     }
 
     pub(crate) async fn get_batch(
@@ -82,7 +71,7 @@ impl Table {
                 }
             });
             let answer = request.await.map_err(Failure::of_read)?;
-            let now = self.connection.clock().wall();
+            let now = self.connection.service_time()?;
             for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
                 let (key, value) = keyed_value(item, now)?;
                 if let Some(place) = places.get(&key) {
@@ -114,7 +103,7 @@ impl Table {
             async move {
                 let Some(behind) = page else { return Ok(None) };
                 let answer = table.page(&pkey, &range, behind, page_timeout).await?;
-                let now = table.connection.clock().wall();
+                let now = table.connection.service_time()?;
                 // A last key may come although nothing follows, and a page may be empty although something does.
                 let next = answer.last_evaluated_key.map(Some);
                 let rows = answer.items.unwrap_or_default().into_iter();
@@ -149,25 +138,36 @@ impl Table {
         request.await.map_err(Failure::of_read)
     }
 
-    /// The time by which the service dates its answers; `None` if it does not.
-    pub(crate) async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        let date = Date::default();
-        let request = self.connection.ask(deadline, |client| {
-            let request = client.describe_table().table_name(&*self.name);
-            request.customize().interceptor(date.clone()).send()
-        });
+    /// The service's time, surely enough to write by it. It is asked for if nobody has heard of it for long.
+    pub(crate) async fn time(&self, deadline: Instant) -> Result<ServiceTime> {
+        match self.connection.service_clock().now() {
+            Some(time) if time.width() <= EXPIRY_RESOLUTION => Ok(time),
+            _ => self.ask_for_time(deadline).await,
+        }
+    }
+
+    async fn ask_for_time(&self, deadline: Instant) -> Result<ServiceTime> {
+        let request = self
+            .connection
+            .ask(deadline, |client| client.describe_table().table_name(&*self.name).send());
         request.await.map_err(Failure::of_read)?;
-        Ok(date.read())
+        self.connection.service_time()
+    }
+
+    /// The service's time, as far as an answer tells.
+    pub(crate) async fn server_time(&self, deadline: Instant) -> Result<ServerTime> {
+        let time = self.ask_for_time(deadline).await?;
+        Ok(ServerTime { at: time.earliest, resolution: time.width() })
     }
 }
 
-fn keyed_value(mut item: Item, now: WallTime) -> Result<(Key, Option<Bytes>)> {
+fn keyed_value(mut item: Item, now: ServiceTime) -> Result<(Key, Option<Bytes>)> {
     let key = Key { pkey: layout::take_pkey(&mut item)?, ccols: layout::take_ccols(&mut item)? };
     Ok((key, layout::live_value(Some(item), now)?))
 }
 
 /// The row of an item; `None` if it has expired or is the one at the end of the range.
-fn live_row(mut item: Item, range: &Range, now: WallTime) -> Result<Option<ExpiringRow>> {
+fn live_row(mut item: Item, range: &Range, now: ServiceTime) -> Result<Option<ExpiringRow>> {
     let ccols = layout::take_ccols(&mut item)?;
     let stored = Stored::read(&mut item)?;
     if range.end.as_ref() == Some(&ccols) || !stored.is_live(now) {
@@ -175,37 +175,6 @@ fn live_row(mut item: Item, range: &Range, now: WallTime) -> Result<Option<Expir
     }
     let ttl = stored.ttl(now);
     Ok(Some(ExpiringRow { ccols, value: stored.value, ttl }))
-}
-
-/// Takes the date of an answer on its way in.
-#[derive(Clone, Debug, Default)]
-struct Date(Arc<OnceLock<String>>);
-
-impl Date {
-    fn read(&self) -> Option<ServerTime> {
-        let date = DateTime::from_str(self.0.get()?, DateTimeFormat::HttpDate).ok()?;
-        let millis = u64::try_from(date.to_millis().ok()?).ok()?;
-        Some(ServerTime { at: WallTime::from_millis(millis), resolution: Duration::from_secs(1) })
-    }
-}
-
-impl Intercept for Date {
-    fn name(&self) -> &'static str {
-        "date"
-    }
-
-    fn read_before_deserialization(
-        &self,
-        context: &BeforeDeserializationInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> std::result::Result<(), BoxError> {
-        if let Some(date) = context.response().headers().get("date") {
-            // Only the first answer of several attempts counts; its time is within the call too.
-            let _ = self.0.set(date.to_owned());
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

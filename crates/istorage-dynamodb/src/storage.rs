@@ -8,8 +8,8 @@ use clock::Instant;
 use futures::{StreamExt, TryStreamExt};
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency,
-    ExpiringRowStream, Expiry, ExpiryJudge, Key, OrderedPut, Outcome, Put, Range, Result, Row,
-    RowLimits, RowStream, ServerTime,
+    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits, RowStream,
+    ServerTime,
 };
 
 use crate::{layout, table::Table};
@@ -17,12 +17,15 @@ use crate::{layout, table::Table};
 /// What DynamoDB takes in a transaction, with room in its 4 MB for names, expiries and orders.
 const TRANSACTION: BatchLimits = BatchLimits { rows: 100, bytes: 3_900_000 };
 
+/// What the service's time is known to, even after a single answer that took a second.
+pub(crate) const EXPIRY_RESOLUTION: Duration = Duration::from_secs(2);
+
 const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: layout::PKEY_MAX, ccols: layout::CCOLS_MAX, value: layout::VALUE_MAX },
     conditional: TRANSACTION,
     atomic: Some(TRANSACTION),
     ordered: None,
-    expiry: Expiry { judge: ExpiryJudge::Client, resolution: Duration::from_millis(1) },
+    expiry_resolution: EXPIRY_RESOLUTION,
     // The kernel goes on sending what a given-up connection had not sent yet, for less than two minutes by default.
     late_write: Duration::from_secs(120),
 };
@@ -81,7 +84,7 @@ impl AppStorage for DynamoDbStorage {
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.0.server_time(deadline).await
+        self.0.server_time(deadline).await.map(Some)
     }
 
     /// The connection belongs to the driver, and the guard around this storage refuses later calls.

@@ -8,14 +8,17 @@ use std::{
 };
 
 use aws_credential_types::Credentials;
-use aws_sdk_dynamodb::config::{self, BehaviorVersion, Region, SharedHttpClient};
+use aws_sdk_dynamodb::{
+    config::{self, BehaviorVersion, Region, SharedHttpClient},
+    primitives::{DateTime, DateTimeFormat},
+};
 use aws_smithy_runtime_api::client::{
     http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn},
     orchestrator::{HttpRequest, HttpResponse},
     result::ConnectorError,
 };
 use aws_smithy_types::{base64, body::SdkBody};
-use clock::{Clock, Instant, ManualClock};
+use clock::{Clock, Instant, ManualClock, WallTime};
 use istorage::{Guarded, SharedStorage, StorageDriver};
 use serde_json::{Value, json};
 
@@ -97,7 +100,7 @@ impl Service {
     }
 
     pub(crate) fn driver_with(&self, config: Config) -> DynamoDbDriver {
-        DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock())
+        self.known(DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock()))
     }
 
     /// Over a client that is changed.
@@ -106,7 +109,24 @@ impl Service {
         change: impl FnOnce(config::Builder) -> config::Builder,
     ) -> DynamoDbDriver {
         let sdk = change(sdk(self.http_client()));
-        DynamoDbDriver::with_sdk(sdk, Config::default(), self.time.clock())
+        self.known(DynamoDbDriver::with_sdk(sdk, Config::default(), self.time.clock()))
+    }
+
+    /// The driver has had an answer of this service just now.
+    fn known(&self, driver: DynamoDbDriver) -> DynamoDbDriver {
+        driver.connection().service_clock().learn(self.time.clock().now(), self.date());
+        driver
+    }
+
+    /// The time by the service, an hour ahead of the node's calendar.
+    fn date(&self) -> WallTime {
+        let millis = self.time.clock().wall().as_millis() + 3_600_000;
+        WallTime::from_millis(millis / 1_000 * 1_000)
+    }
+
+    /// The earliest and the latest millisecond that it may be by the service, when a new driver has been told.
+    pub(crate) fn bounds(&self) -> (u64, u64) {
+        (self.date().as_millis(), self.date().as_millis() + 1_000)
     }
 
     /// The keyspace `test`, without a look at whether its table is there.
@@ -165,9 +185,11 @@ impl HttpConnector for Service {
         let mut state = self.state.lock().unwrap();
         state.sent.push(Sent { operation, body });
         let reply = state.replies.pop_front();
+        let date = DateTime::from_millis(self.date().as_millis() as i64);
+        let date = date.fmt(DateTimeFormat::HttpDate).unwrap();
         let respond = |status: u16, body: String| {
             let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
-            response.headers_mut().insert("date", "Tue, 15 Nov 1994 08:12:31 GMT");
+            response.headers_mut().insert("date", date.clone());
             HttpConnectorFuture::ready(Ok(response))
         };
         match reply.unwrap_or_else(|| panic!("a request too many: {:?}", state.sent.last())) {

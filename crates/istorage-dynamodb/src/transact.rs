@@ -11,13 +11,14 @@ use aws_sdk_dynamodb::{
         TransactWriteItem,
     },
 };
-use clock::{Clock, Instant, WallTime};
+use clock::{Clock, Instant};
 use istorage::{AtomicBatch, Conflict, Error, Outcome};
 
 use crate::{
     errors::Failure,
     layout::{self, Expression, Item},
     table::Table,
+    time::ServiceTime,
     write::check_superseded,
 };
 
@@ -45,7 +46,7 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         while batch != AtomicBatch::default() {
-            let now = self.connection.clock().wall();
+            let now = self.time(deadline).await?;
             let Err(error) = self.transact(&batch, now).await else { break };
             let verdict = match reasons(&error) {
                 Some(reasons) => judge(&batch, reasons, now)?,
@@ -63,7 +64,7 @@ impl Table {
     async fn transact(
         &self,
         batch: &AtomicBatch,
-        now: WallTime,
+        now: ServiceTime,
     ) -> Result<(), SdkError<TransactWriteItemsError>> {
         let request = self.connection.send(|client| {
             let request = client.transact_write_items();
@@ -86,7 +87,7 @@ fn token(clock: &Clock) -> String {
 fn writes(
     table: &str,
     batch: &AtomicBatch,
-    now: WallTime,
+    now: ServiceTime,
 ) -> Result<Vec<TransactWriteItem>, BuildError> {
     let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
         let condition = layout::condition(op, now);
@@ -140,7 +141,7 @@ fn reasons(error: &SdkError<TransactWriteItemsError>) -> Option<&[CancellationRe
     }
 }
 
-fn judge(batch: &AtomicBatch, reasons: &[CancellationReason], now: WallTime) -> Result<Verdict> {
+fn judge(batch: &AtomicBatch, reasons: &[CancellationReason], now: ServiceTime) -> Result<Verdict> {
     let failed = |reason: &CancellationReason| reason.code() == Some(CONDITION_FAILED);
     let conditionals = batch.conditionals.len();
     let mut conflicts = Vec::new();

@@ -87,7 +87,7 @@ impl Table {
     async fn put_one_ordered(&self, put: &OrderedPut, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let item = layout::ordered_item(put, self.connection.clock().wall());
+            let item = layout::ordered_item(put, self.time(deadline).await?);
             match self.put_if(item, layout::order_condition(put.order)).await {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Condition(there)) => return check_superseded(put, there),
@@ -105,7 +105,7 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let now = self.connection.clock().wall();
+            let now = self.time(deadline).await?;
             let condition = layout::condition(op, now);
             let answer = match layout::written_item(pkey, op, now) {
                 Some(item) => self.put_if(item, condition).await,

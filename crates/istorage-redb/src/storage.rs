@@ -8,8 +8,8 @@ use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
-    ExpiringRow, ExpiringRowStream, Expiry, ExpiryJudge, Key, OrderedPut, Outcome, Put, Range,
-    Result, Row, RowLimits, RowStream, ServerTime,
+    ExpiringRow, ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits,
+    RowStream, ServerTime,
 };
 
 use crate::{
@@ -25,7 +25,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     conditional: BATCH,
     atomic: Some(BATCH),
     ordered: Some(BATCH),
-    expiry: Expiry { judge: ExpiryJudge::Storage, resolution: Duration::from_millis(1) },
+    expiry_resolution: Duration::from_millis(1),
     // What its caller gave up before its transaction began never lands: only a slow commit is late.
     late_write: Duration::from_secs(5),
 };

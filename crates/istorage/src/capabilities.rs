@@ -14,8 +14,9 @@ pub struct Capabilities {
     /// How much of one partition a [`put_ordered`](crate::AppStorage::put_ordered) writes atomically; `None` if each
     /// row goes by itself.
     pub ordered: Option<BatchLimits>,
-    /// How rows with a TTL expire.
-    pub expiry: Expiry,
+    /// A row with a TTL is gone at the latest twice this long after the moment asked for, and never before it. A clock that
+    /// all nodes share judges both, never a node's own calendar.
+    pub expiry_resolution: Duration,
     /// How long after it was sent a write without an answer may still land. An assumption about the storage, not a
     /// guarantee: a server that stands still for longer may let a write land later.
     pub late_write: Duration,
@@ -39,23 +40,4 @@ pub struct BatchLimits {
     pub rows: usize,
     /// Bytes: the keys of all rows, the values written, and the values expected.
     pub bytes: usize,
-}
-
-/// How rows with a TTL expire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expiry {
-    /// Whose clock decides that a row has expired.
-    pub judge: ExpiryJudge,
-    /// A row is gone at the latest twice this long after the moment asked for, by the judge's clock. It is never gone
-    /// before that moment.
-    pub resolution: Duration,
-}
-
-/// Whose clock decides that a row has expired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExpiryJudge {
-    /// The storage's own; nodes need not agree on the time.
-    Storage,
-    /// The calendar of the node that calls; nodes whose clocks differ disagree by as much.
-    Client,
 }

@@ -43,7 +43,7 @@ mod metered;
 pub mod settle;
 mod storage;
 
-pub use capabilities::{BatchLimits, Capabilities, Expiry, ExpiryJudge, RowLimits};
+pub use capabilities::{BatchLimits, Capabilities, RowLimits};
 pub use check::{TTL_MAX, decide};
 pub use data::{
     AtomicBatch, Conditional, Conflict, ExpiringRow, Key, Order, OrderedPut, Outcome, Put, Range,

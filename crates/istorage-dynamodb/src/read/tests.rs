@@ -32,8 +32,9 @@ fn row(ccols: &'static str) -> Row {
     Row { ccols: ccols.into(), value: ccols.into() }
 }
 
+/// The service's time, at the earliest.
 fn millis(service: &Service) -> u64 {
-    service.time.clock().wall().as_millis()
+    service.bounds().0
 }
 
 async fn read(storage: &dyn AppStorage, range: Range) -> istorage::Result<Vec<Row>> {
@@ -207,7 +208,7 @@ async fn a_foreign_item_is_corrupt() {
 async fn the_time_of_the_server_is_the_date_of_an_answer() {
     let service = Service::new([Reply::Answer(json!({}))]);
     let time = service.storage().server_time(service.soon()).await.unwrap();
-    let at = WallTime::from_millis(784_887_151_000);
+    let at = WallTime::from_millis(millis(&service));
     assert_eq!(time, Some(ServerTime { at, resolution: Duration::from_secs(1) }));
 }
 

@@ -120,7 +120,7 @@ async fn failed_conditions_are_told_in_order() {
 #[tokio::test]
 async fn an_expired_row_in_the_way_is_told_as_absent() {
     let service = Service::new([]);
-    let now = service.time.clock().wall().as_millis();
+    let now = service.bounds().0;
     let mut expired = condition_failed("old", None);
     expired["Item"]["x"] = json!({ "N": now.to_string() });
     let none = || because("None");

@@ -26,10 +26,6 @@ fn item(value: &str, more: Value) -> Value {
     item
 }
 
-fn now_millis(service: &Service) -> u64 {
-    service.time.clock().wall().as_millis()
-}
-
 #[tokio::test]
 async fn a_put_has_no_condition() {
     let service = Service::new([done()]);
@@ -97,11 +93,11 @@ async fn an_insert_carries_its_condition_and_its_expiry() {
     let outcome =
         service.storage().insert_if_not_exists(key(), "v".into(), ttl, service.soon()).await;
     assert_eq!(outcome.unwrap(), Outcome::Applied);
-    let (now, sent) = (now_millis(&service), service.only_request());
+    let ((earliest, latest), sent) = (service.bounds(), service.only_request());
     assert_eq!(sent.operation, "PutItem");
     let expiry = json!({
-        "x": { "N": (now + 5_000).to_string() },
-        "t": { "N": ((now + 5_000) / 1_000 + 1 + 24 * 3600).to_string() }
+        "x": { "N": (latest + 5_000).to_string() },
+        "t": { "N": ((latest + 5_000) / 1_000 + 1 + 24 * 3600).to_string() }
     });
     assert_eq!(
         sent.body,
@@ -109,7 +105,7 @@ async fn an_insert_carries_its_condition_and_its_expiry() {
             "TableName": "pre.test",
             "Item": item("v", expiry),
             "ConditionExpression": "attribute_not_exists(p) OR x <= :now",
-            "ExpressionAttributeValues": { ":now": { "N": now.to_string() } },
+            "ExpressionAttributeValues": { ":now": { "N": earliest.to_string() } },
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD"
         })
     );
@@ -138,7 +134,7 @@ async fn a_swap_and_a_delete_compare_the_living_row() {
 #[tokio::test]
 async fn a_conflict_shows_the_living_row() {
     let service = Service::new([]);
-    let (now, storage) = (now_millis(&service), service.storage());
+    let ((now, _), storage) = (service.bounds(), service.storage());
     let lives_until = |moment: u64| json!({ "x": { "N": moment.to_string() } });
     for (there, expected) in [
         (Some(item("other", json!({}))), Some("other".into())),
@@ -151,6 +147,20 @@ async fn a_conflict_shows_the_living_row() {
         let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
         assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, there: expected }]));
     }
+}
+
+#[tokio::test]
+async fn a_node_that_was_idle_for_long_asks_for_the_time_before_it_writes_by_it() {
+    let service = Service::new([done(), done(), done()]);
+    let storage = service.storage();
+    service.time.advance(Duration::from_secs(3_600));
+    for _ in 0..2 {
+        let insert = storage.insert_if_not_exists(key(), "v".into(), None, service.soon());
+        assert_eq!(insert.await.unwrap(), Outcome::Applied);
+    }
+    assert_eq!(service.operations(), ["DescribeTable", "PutItem", "PutItem"]);
+    let now = &service.sent()[1].body["ExpressionAttributeValues"][":now"]["N"];
+    assert_eq!(now, &service.bounds().0.to_string());
 }
 
 #[tokio::test]

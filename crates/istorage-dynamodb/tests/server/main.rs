@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let trials = trials![
         expiry::an_expired_item_is_still_there_and_no_row,
         expiry::an_expired_item_is_replaced_by_a_transaction,
-        expiry::nodes_with_other_calendars_judge_by_their_own,
+        expiry::the_calendars_of_the_nodes_do_not_matter,
         expiry::a_calendar_that_is_behind_does_not_matter_to_ordered_rows,
         limits::the_largest_items_of_every_kind,
         limits::a_batch_of_the_largest_items,

@@ -28,7 +28,7 @@ async fn they_suffice_for_a_node(ctx: Context) -> Verdict {
         let largest = found.row.pkey + found.row.ccols + found.row.value;
         ensure!(bytes >= largest, "{bytes} bytes at once do not hold the largest row");
     }
-    let resolution = found.expiry.resolution;
+    let resolution = found.expiry_resolution;
     let plausible = Duration::from_nanos(1)..=Duration::from_secs(2);
     ensure!(plausible.contains(&resolution), "rows that expire by {resolution:?} serve no lease");
     Ok(())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use istorage::{AtomicBatch, ExpiryJudge, Key, OrderedPut, Range, Row};
+use istorage::{AtomicBatch, Key, OrderedPut, Range, Row};
 
 use super::{
     life::{
@@ -380,9 +380,6 @@ async fn of_an_atomic_write(ctx: Context) -> Verdict {
 async fn nodes_with_different_clocks_agree(ctx: Context) -> Verdict {
     patiently(ctx, |ctx, ttl| {
         async move {
-            if ctx.capabilities().expiry.judge == ExpiryJudge::Client {
-                return Err(Stop::NotOffered("expiry is judged by the nodes' clocks"));
-            }
             let (other, keys) = (ctx.other().await?, ["a", "b"].map(|ccols| ctx.key("p", ccols)));
             let mut rows = Vec::new();
             for (by, reader, key) in [(&ctx.db, &other, &keys[0]), (&other, &ctx.db, &keys[1])] {

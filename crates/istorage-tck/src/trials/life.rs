@@ -35,7 +35,7 @@ impl Life {
     ) -> Verdict<(Life, T)> {
         let before = ctx.db.clock.now();
         let answer = write.await?;
-        let resolution = ctx.capabilities().expiry.resolution;
+        let resolution = ctx.capabilities().expiry_resolution;
         let gone_from = ctx.db.clock.now() + ttl + 2 * resolution + SLACK;
         Ok((Life { there_until: before + ttl - SLACK, gone_from }, answer))
     }

@@ -35,7 +35,7 @@ async fn left_of(
     start: clock::Instant,
 ) -> Verdict<Duration> {
     let found = ctx.db.query_ttl(key).await?;
-    let (passed, resolution) = (ctx.db.clock.now() - start, ctx.capabilities().expiry.resolution);
+    let (passed, resolution) = (ctx.db.clock.now() - start, ctx.capabilities().expiry_resolution);
     let Some(Some(left)) = found else {
         ensure!(false, "a row with a TTL of {ttl:?} has {found:?}");
         return Ok(ttl);
@@ -78,7 +78,7 @@ async fn it_counts_down(ctx: Context) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     applied(&ctx.db.insert_for(&key, "v", LONG).await?, "the insert")?;
     let first = left_of(&ctx, &key, LONG, start).await?;
-    let (pause, resolution) = (Duration::from_secs(3), ctx.capabilities().expiry.resolution);
+    let (pause, resolution) = (Duration::from_secs(3), ctx.capabilities().expiry_resolution);
     ctx.pass(pause).await;
     let second = left_of(&ctx, &key, LONG, start).await?;
     ensure!(

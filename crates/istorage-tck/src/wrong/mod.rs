@@ -109,7 +109,7 @@ pub enum Defect {
     TtlStandsStill,
     /// Lives are kept in 32 bits of milliseconds.
     TtlWraps,
-    /// Each node judges expiry by its own calendar, though the storage is said to.
+    /// Each node judges expiry by its own calendar.
     ExpiryByNode,
 
     /// Less fits than is promised.

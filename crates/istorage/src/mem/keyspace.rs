@@ -10,8 +10,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::{SharedRows, lock, rows::Stored};
 use crate::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, ExpiringRow,
-    ExpiringRowStream, Expiry, ExpiryJudge, Key, OrderedPut, Outcome, Put, Range, Result, Row,
-    RowLimits, RowStream, ServerTime,
+    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits, RowStream,
+    ServerTime,
 };
 
 const PAGE: usize = 256;
@@ -23,7 +23,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     conditional: BATCH,
     atomic: Some(BATCH),
     ordered: Some(BATCH),
-    expiry: Expiry { judge: ExpiryJudge::Storage, resolution: Duration::from_nanos(1) },
+    expiry_resolution: Duration::from_nanos(1),
     late_write: Duration::ZERO,
 };
 
