@@ -1,5 +1,7 @@
 //! The keys of the system keyspace, big endian. Every partition key starts with a [`Prefix`] of four bytes.
 
+use bytes::Bytes;
+use ielections::Row;
 use istorage::Key;
 
 use crate::AppName;
@@ -8,16 +10,35 @@ use crate::AppName;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Prefix {
-    // 1 leaders, 2 offsets of the partition logs, 3 numbers of sequences, 4 rows with a TTL of applications.
+    /// The leases of all slots: one partition.
+    Leases = 1,
+    // 2 offsets of the partition logs, 3 numbers of sequences, 4 rows with a TTL of applications.
     /// The registry of applications: one partition.
     Applications = 5,
     /// The format of the storage: one row.
     Format = 6,
+    /// The epoch of a slot: a partition for each.
+    Epochs = 7,
 }
 
 impl Prefix {
     pub(crate) fn pkey(self) -> [u8; 4] {
         (self as u32).to_be_bytes()
+    }
+}
+
+/// The partition of all leases. Their clustering columns are the slot.
+pub(crate) fn leases() -> Bytes {
+    Bytes::copy_from_slice(&Prefix::Leases.pkey())
+}
+
+/// A row of an election.
+pub(crate) fn election(row: Row) -> Key {
+    match row {
+        Row::Lease(slot) => Key::new(leases(), slot.get().to_be_bytes().to_vec()),
+        Row::Epoch(slot) => {
+            Key::new([Prefix::Epochs.pkey(), slot.get().to_be_bytes()].concat(), "")
+        }
     }
 }
 
@@ -48,6 +69,12 @@ mod tests {
     #[test]
     fn every_byte_of_every_key_is_pinned() {
         let bytes = |key: Key| (key.pkey.to_vec(), key.ccols.to_vec());
+        let slot = ielections::Slot::new(0x0102).unwrap();
+        let lease = bytes(election(Row::Lease(slot)));
+        assert_eq!(lease, (vec![0, 0, 0, 1], vec![0, 0, 1, 2]));
+        assert_eq!(leases(), lease.0);
+        let epoch = bytes(election(Row::Epoch(slot)));
+        assert_eq!(epoch, (vec![0, 0, 0, 7, 0, 0, 1, 2], vec![]));
         assert_eq!(bytes(format()), (vec![0, 0, 0, 6], vec![]));
         assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
         let name = AppName::new("ab", "c").unwrap();

@@ -27,12 +27,14 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod elections;
 mod entry;
 mod error;
 mod layout;
 mod name;
 mod system;
 
+pub use elections::ElectionRows;
 pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
 pub use name::AppName;

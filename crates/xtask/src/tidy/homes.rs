@@ -6,6 +6,9 @@ use super::SourceFile;
 const HOMES: &[&str] = &[
     // The only reader of time and randomness.
     "crates/clock/src/system.rs",
+    // The task that renews a lease, and the thread that ends the process.
+    "crates/ielections/src/runtime.rs",
+    "crates/ielections/src/killer.rs",
     // The thread that writes, and those that read.
     "crates/istorage-redb/src/engine.rs",
     // Tasks that race for one row.

@@ -1,0 +1,251 @@
+//! The time of a lease, and what it is spent on.
+//!
+//! Every span is counted from *before* the last good write of the lease was sent, on the leader's own clock. The store began
+//! to count later, so it ends later:
+//!
+//! ```text
+//!  sent        renewal             valid_until         kill_at                    expiry
+//!   |-----------|-------------------|-------------------|--------------------------|
+//!    renew_every      retry_for          stop_grace       late writes, skew, drift
+//! ```
+//!
+//! Up to `valid_until` the leader works. From then on it stops what runs, and at `kill_at` whatever still runs is killed: early
+//! enough that every write it sent has landed or never will when the store gives the lease away.
+
+use std::{fmt, time::Duration};
+
+use clock::Instant;
+
+/// How much faster or slower than another one a clock may run: ten times what is usual for a quartz, and twice what a
+/// time server may slew it by.
+const DRIFT_PER_MILLION: u32 = 1_000;
+
+/// How long leases last, and what their time is for. What an operator decides; [`Budget::new`] says whether it fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long a lease lasts after it was written.
+    pub duration: Duration,
+    /// How long after it was written it is renewed.
+    pub renew_every: Duration,
+    /// How long a renewal that fails is tried again before the lead is lost.
+    pub retry_for: Duration,
+    /// How long each call to the store may take.
+    pub call_timeout: Duration,
+    /// How long the work may take to stop when the lead is lost, before it is killed.
+    pub stop_grace: Duration,
+    /// How long a write of the work may land after it was sent: the store's own write time-out. 0 if such writes do no
+    /// harm, because each has a condition that fails when another leader has written.
+    pub late_writes: Duration,
+    /// How far the clocks of the store's servers may be apart.
+    pub clock_skew: Duration,
+}
+
+impl Timing {
+    /// The usual split of a duration: renewed every quarter, lost after half, killed after three quarters.
+    pub fn of(duration: Duration) -> Timing {
+        let quarter = duration / 4;
+        Timing {
+            duration,
+            renew_every: quarter,
+            retry_for: quarter,
+            call_timeout: duration / 20,
+            stop_grace: quarter,
+            late_writes: duration / 10,
+            clock_skew: duration / 40,
+        }
+    }
+}
+
+/// Leases of 20 s.
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing::of(Duration::from_secs(20))
+    }
+}
+
+/// A [`Timing`] that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    timing: Timing,
+    expiry_delay: Duration,
+}
+
+/// A [`Timing`] that does not fit, with the sum written out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DoesNotFit(String);
+
+impl Budget {
+    /// For a store where a row may be seen up to `expiry_delay` after its time.
+    ///
+    /// # Errors
+    /// If the parts of the lease are longer than the lease, or a renewal could not be tried a second time.
+    pub fn new(timing: Timing, expiry_delay: Duration) -> Result<Budget, DoesNotFit> {
+        let budget = Budget { timing, expiry_delay };
+        let Timing { duration, renew_every, retry_for, call_timeout, .. } = timing;
+        if call_timeout.is_zero() || renew_every.is_zero() {
+            return Err(DoesNotFit(
+                "a lease must have time for calls, and between renewals: `call_timeout` and `renew_every` are more than 0"
+                    .to_owned(),
+            ));
+        }
+        let sum = budget.killed_after() + budget.margin();
+        if sum > duration {
+            return Err(DoesNotFit(format!(
+                "a lease of {duration:?} is too short for what has to fit into it: {}; take a lease of {} s or shorten its parts",
+                budget.sum(),
+                sum.as_secs_f64().ceil()
+            )));
+        }
+        let twice = 2 * call_timeout + budget.retry_pause();
+        if retry_for < twice {
+            return Err(DoesNotFit(format!(
+                "a renewal that times out could not be tried again: `retry_for` is {retry_for:?}, and two calls of \
+                 `call_timeout` {call_timeout:?} with a pause take {twice:?}"
+            )));
+        }
+        Ok(budget)
+    }
+
+    /// What it was made of.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// Until when a leader may work whose lease was written last by a request sent at `sent`.
+    pub fn valid_until(&self, sent: Instant) -> Instant {
+        sent + self.timing.renew_every + self.timing.retry_for
+    }
+
+    /// When whatever still works is killed.
+    pub fn kill_at(&self, valid_until: Instant) -> Instant {
+        valid_until + self.timing.stop_grace
+    }
+
+    /// The pause before a call that failed is made again.
+    pub(crate) fn retry_pause(&self) -> Duration {
+        self.timing.call_timeout / 4
+    }
+
+    /// What lies between the end of all work and the expiry of the lease.
+    fn margin(&self) -> Duration {
+        self.timing.late_writes + self.timing.clock_skew + self.drift()
+    }
+
+    fn drift(&self) -> Duration {
+        self.timing.duration * DRIFT_PER_MILLION / 1_000_000
+    }
+
+    fn killed_after(&self) -> Duration {
+        self.timing.renew_every + self.timing.retry_for + self.timing.stop_grace
+    }
+
+    /// The sum of all parts, as text.
+    fn sum(&self) -> String {
+        let Timing { renew_every, retry_for, stop_grace, late_writes, clock_skew, .. } =
+            self.timing;
+        format!(
+            "renew_every {renew_every:?} + retry_for {retry_for:?} + stop_grace {stop_grace:?} + late_writes {late_writes:?} + \
+             clock_skew {clock_skew:?} + drift {:?} = {:?}",
+            self.drift(),
+            self.killed_after() + self.margin()
+        )
+    }
+
+    /// The longest time from the death of a leader to the next leadership, if a candidate is waiting and each of its
+    /// calls takes up to its time-out.
+    pub fn failover_bound(&self) -> Duration {
+        let attempt = 3 * self.timing.call_timeout;
+        self.timing.duration
+            + self.drift()
+            + self.expiry_delay
+            + LOOK_EVERY_MAX
+            + self.timing.call_timeout
+            + attempt
+    }
+
+    /// The longest time from the moment that nothing is heard of the store any more to the end of all work.
+    pub fn stop_bound(&self) -> Duration {
+        self.killed_after()
+    }
+}
+
+/// A waiting node looks at the leases after a time between these two.
+pub(crate) const LOOK_EVERY_MIN: Duration = Duration::from_millis(200);
+pub(crate) const LOOK_EVERY_MAX: Duration = Duration::from_millis(240);
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "leases of {:?}: {}; the work ends at most {:?} after the store was last heard, and a waiting node leads at most {:?} \
+             after a leader died",
+            self.timing.duration,
+            self.sum(),
+            self.stop_bound(),
+            self.failover_bound()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn refused(timing: Timing) -> String {
+        Budget::new(timing, Duration::ZERO).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_default_fits_and_so_does_its_split_of_any_duration() {
+        Budget::new(Timing::default(), 4 * SECOND).unwrap();
+        for millis in [1, 100, 4_000, 3_600_000] {
+            Budget::new(Timing::of(Duration::from_millis(millis)), Duration::ZERO).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_part_counts_and_the_sum_is_written_out() {
+        let timing = Timing {
+            duration: 20 * SECOND,
+            renew_every: 5 * SECOND,
+            retry_for: 5 * SECOND,
+            call_timeout: SECOND,
+            stop_grace: 5 * SECOND,
+            late_writes: 4 * SECOND,
+            clock_skew: Duration::from_millis(980),
+        };
+        assert!(Budget::new(timing, Duration::ZERO).is_ok());
+        let one_more = Duration::from_millis(1);
+        for longer in [
+            Timing { renew_every: timing.renew_every + one_more, ..timing },
+            Timing { retry_for: timing.retry_for + one_more, ..timing },
+            Timing { stop_grace: timing.stop_grace + one_more, ..timing },
+            Timing { late_writes: timing.late_writes + one_more, ..timing },
+            Timing { clock_skew: timing.clock_skew + one_more, ..timing },
+        ] {
+            let why = refused(longer);
+            assert!(why.contains("drift 20ms = 20.001s"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_renewal_can_be_tried_again() {
+        let timing = Timing { call_timeout: 3 * SECOND, ..Timing::default() };
+        assert!(refused(timing).contains("two calls"));
+    }
+
+    #[test]
+    fn times_of_nothing_are_refused() {
+        assert!(refused(Timing::of(Duration::ZERO)).contains("more than 0"));
+    }
+
+    #[test]
+    fn the_bounds_are_told() {
+        let text = Budget::new(Timing::default(), SECOND).unwrap().to_string();
+        assert!(text.contains("the work ends at most 15s"), "{text}");
+        assert!(text.contains("a waiting node leads at most 25.26s"), "{text}");
+    }
+}

@@ -1,0 +1,143 @@
+//! From a slot that looks free to the lead.
+
+use clock::Instant;
+
+use super::{Answer, Engine, GaveUp, Input, Notice, Op, State, Step, lead::Lead, next_epoch};
+use crate::{EpochRow, Incarnation, Lease, Slot, Written};
+
+/// An attempt to lead.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    slot: Slot,
+    /// One's own lease of a former life, which is replaced.
+    over: Option<Lease>,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    ReadingEpoch,
+    Taking(Claim),
+    Raising(Claim),
+}
+
+/// What is claimed.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    /// When the lease was sent for the first time; it counts from then, whichever sending was the one that wrote it.
+    sent: Instant,
+    lease: Lease,
+    /// The epoch row as it was read.
+    from: Option<EpochRow>,
+    /// A sending of this phase was left without an answer.
+    open: bool,
+}
+
+impl Claim {
+    fn raised(&self) -> EpochRow {
+        EpochRow { epoch: self.lease.epoch, incarnation: self.lease.incarnation }
+    }
+}
+
+impl Engine {
+    pub(super) fn begin(&mut self, slot: Slot, over: Option<Lease>, now: Instant) -> Step {
+        self.attempt(Attempt { slot, over, phase: Phase::ReadingEpoch }, now, Input::Woke)
+    }
+
+    pub(super) fn attempt(&mut self, attempt: Attempt, now: Instant, input: Input) -> Step {
+        let answer = match input {
+            Input::Answer(answer) => Some(answer),
+            _ => None,
+        };
+        match (attempt.phase.clone(), answer) {
+            (_, Some(Answer::Broken)) => self.give_up(GaveUp::Broken),
+            (Phase::ReadingEpoch, None) => {
+                let deadline = now + self.budget.timing().call_timeout;
+                let op = Op::ReadEpoch(attempt.slot);
+                self.call(State::Attempting(attempt), op, deadline)
+            }
+            (Phase::ReadingEpoch, Some(Answer::Row(row))) => {
+                let row = row.map(|bytes| EpochRow::from_bytes(&bytes).ok_or(()));
+                let Ok(from) = row.transpose() else { return self.give_up(GaveUp::Broken) };
+                let Some(epoch) = next_epoch(from) else { return self.give_up(GaveUp::Broken) };
+                let random = u128::from((self.random)()) << 64 | u128::from((self.random)());
+                let incarnation = Incarnation(random);
+                let lease = Lease { owner: self.candidacy.owner, incarnation, epoch };
+                let claim = Claim { sent: now, lease, from, open: false };
+                self.send(Attempt { phase: Phase::Taking(claim), ..attempt }, claim, now)
+            }
+            (Phase::ReadingEpoch, Some(_)) => self.rest(now),
+            (Phase::Taking(claim) | Phase::Raising(claim), None) => self.send(attempt, claim, now),
+            (Phase::Taking(claim), Some(answer)) => self.taken(attempt, claim, now, answer),
+            (Phase::Raising(claim), Some(answer)) => self.raised(attempt, claim, now, answer),
+        }
+    }
+
+    /// Sends the lease or the epoch, for the first time or again, while there is time to be the leader.
+    fn send(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Step {
+        let Attempt { slot, over, .. } = attempt;
+        let until = self.budget.valid_until(claim.sent);
+        if now >= until {
+            return self.begin_to_withdraw(slot, claim, now);
+        }
+        let deadline = until.min(now + self.budget.timing().call_timeout);
+        let op = match attempt.phase {
+            Phase::Raising(_) => Op::RaiseEpoch { slot, from: claim.from, to: claim.raised() },
+            _ => Op::Take { slot, lease: claim.lease, over, ttl: self.budget.timing().duration },
+        };
+        self.call(State::Attempting(attempt), op, deadline)
+    }
+
+    fn taken(&mut self, attempt: Attempt, claim: Claim, now: Instant, answer: Answer) -> Step {
+        let is_own = |there: &Option<bytes::Bytes>| *there == Some(claim.lease.to_bytes());
+        match answer {
+            Answer::Written(Written::Done) => self.go_on_to_raise(attempt, claim, now),
+            // An earlier sending was done.
+            Answer::Written(Written::Refused(there)) if is_own(&there) => {
+                self.go_on_to_raise(attempt, claim, now)
+            }
+            Answer::Unknown => {
+                self.send_again(attempt, Phase::Taking(Claim { open: true, ..claim }), now)
+            }
+            Answer::Unavailable if claim.open => {
+                self.send_again(attempt, Phase::Taking(claim), now)
+            }
+            // Somebody else was quicker, or nothing was done.
+            _ => self.rest(now),
+        }
+    }
+
+    fn go_on_to_raise(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Step {
+        let claim = Claim { open: false, ..claim };
+        self.send(Attempt { phase: Phase::Raising(claim), ..attempt }, claim, now)
+    }
+
+    fn raised(&mut self, attempt: Attempt, claim: Claim, now: Instant, answer: Answer) -> Step {
+        let is_own = |there: &Option<bytes::Bytes>| *there == Some(claim.raised().to_bytes());
+        let is_raised = match &answer {
+            Answer::Written(Written::Done) => true,
+            Answer::Written(Written::Refused(there)) => is_own(there),
+            _ => return self.send_again(attempt, Phase::Raising(claim), now),
+        };
+        let valid_until = self.budget.valid_until(claim.sent);
+        if !is_raised || now >= valid_until {
+            return self.begin_to_withdraw(attempt.slot, claim, now);
+        }
+        let (slot, lease) = (attempt.slot, claim.lease);
+        let work_from = match attempt.over {
+            None => now,
+            Some(_) => now + self.budget.timing().late_writes,
+        };
+        let next = self.start_to_lead(Lead::new(slot, lease, claim.sent, valid_until));
+        Step { notice: Some(Notice::Leads { slot, lease, work_from, valid_until }), next }
+    }
+
+    fn send_again(&mut self, attempt: Attempt, phase: Phase, now: Instant) -> Step {
+        let again = now + self.budget.retry_pause();
+        self.wait(State::Attempting(Attempt { phase, ..attempt }), again)
+    }
+
+    fn begin_to_withdraw(&mut self, slot: Slot, claim: Claim, now: Instant) -> Step {
+        self.withdraw(slot, claim.lease, now, Input::Woke)
+    }
+}

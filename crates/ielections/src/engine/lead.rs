@@ -1,0 +1,116 @@
+//! From the lead to its end.
+
+use clock::Instant;
+
+use super::{Answer, Engine, Input, Next, Notice, Op, State, Step};
+use crate::{Lease, Lost, Slot, Written};
+
+/// A leadership, or what is left of one.
+#[derive(Clone, Debug)]
+pub(super) struct Lead {
+    slot: Slot,
+    lease: Lease,
+    /// When the last good write of the lease was sent.
+    written: Instant,
+    valid_until: Instant,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Working {
+        renewal: Option<Instant>,
+    },
+    /// It is lost; what works has been told to stop. The lease may still be ours.
+    Lost {
+        is_ours: bool,
+    },
+    Releasing,
+}
+
+impl Lead {
+    pub(super) fn new(slot: Slot, lease: Lease, written: Instant, valid_until: Instant) -> Lead {
+        Lead { slot, lease, written, valid_until, phase: Phase::Working { renewal: None } }
+    }
+}
+
+impl Engine {
+    /// Waits for the first renewal.
+    pub(super) fn start_to_lead(&mut self, lead: Lead) -> Next {
+        let renewal = lead.written + self.budget.timing().renew_every;
+        self.state = State::Leading(lead);
+        Next::Wait(renewal)
+    }
+
+    pub(super) fn lead(&mut self, lead: Lead, now: Instant, input: Input) -> Step {
+        match (&lead.phase, input) {
+            (Phase::Working { .. }, Input::Stopped) => {
+                let released = self.release(lead, now);
+                Step { notice: Some(Notice::Lost(Lost::Released)), ..released }
+            }
+            // By the clock, whatever has happened: an answer that comes now is too late.
+            (Phase::Working { .. }, _) if now >= lead.valid_until => self.lose(lead, Lost::Expired),
+            (Phase::Working { .. }, Input::Unhealthy) => self.lose(lead, Lost::Unhealthy),
+            (Phase::Working { .. }, Input::Woke) => self.renew(lead, now),
+            (Phase::Working { renewal: Some(sent) }, Input::Answer(answer)) => {
+                let sent = *sent;
+                self.renewed(lead, sent, now, answer)
+            }
+            (Phase::Lost { is_ours: true }, Input::Stopped) => self.release(lead, now),
+            (Phase::Releasing, Input::Woke) => self.release(lead, now),
+            (Phase::Releasing, Input::Answer(Answer::Unknown | Answer::Unavailable)) => {
+                let again = now + self.budget.retry_pause();
+                self.wait(State::Leading(lead), again)
+            }
+            // Released; or nothing is left to be given away; or the time to stop is over and the lease expires.
+            _ => Step { notice: None, next: Next::End },
+        }
+    }
+
+    fn renew(&mut self, lead: Lead, now: Instant) -> Step {
+        let timing = self.budget.timing();
+        let op = Op::Renew { slot: lead.slot, lease: lead.lease, ttl: timing.duration };
+        let deadline = lead.valid_until.min(now + timing.call_timeout);
+        let phase = Phase::Working { renewal: Some(now) };
+        self.call(State::Leading(Lead { phase, ..lead }), op, deadline)
+    }
+
+    fn renewed(&mut self, lead: Lead, sent: Instant, now: Instant, answer: Answer) -> Step {
+        match answer {
+            Answer::Written(Written::Done) => {
+                let valid_until = self.budget.valid_until(sent);
+                let next = self.start_to_lead(Lead::new(lead.slot, lead.lease, sent, valid_until));
+                Step { notice: Some(Notice::Extended { valid_until }), next }
+            }
+            Answer::Written(Written::Refused(None)) => self.lose(lead, Lost::Gone),
+            Answer::Written(Written::Refused(Some(there))) => {
+                self.lose(lead, Lost::Taken(Lease::from_bytes(&there)))
+            }
+            Answer::Broken => self.lose(lead, Lost::Broken),
+            _ => {
+                let again = lead.valid_until.min(now + self.budget.retry_pause());
+                self.wait(State::Leading(lead), again)
+            }
+        }
+    }
+
+    /// The lease stays until all has stopped; what has not at `kill_at` is killed, and the lease expires.
+    fn lose(&mut self, lead: Lead, why: Lost) -> Step {
+        let is_ours = !matches!(why, Lost::Gone | Lost::Taken(_));
+        let end = self.budget.kill_at(lead.valid_until);
+        let waiting =
+            self.wait(State::Leading(Lead { phase: Phase::Lost { is_ours }, ..lead }), end);
+        Step { notice: Some(Notice::Lost(why)), ..waiting }
+    }
+
+    /// Tries until the leader would have been killed.
+    fn release(&mut self, lead: Lead, now: Instant) -> Step {
+        let end = self.budget.kill_at(lead.valid_until);
+        if now >= end {
+            return Step { notice: None, next: Next::End };
+        }
+        let op = Op::Release { slot: lead.slot, lease: lead.lease };
+        let deadline = end.min(now + self.budget.timing().call_timeout);
+        self.call(State::Leading(Lead { phase: Phase::Releasing, ..lead }), op, deadline)
+    }
+}

@@ -1,0 +1,50 @@
+//! The last resort: a thread that ends the process when work goes on after the end of a leadership.
+//!
+//! It depends on nothing that may hang: neither on the runtime nor on the store. It is armed from the first moment of a
+//! leadership, not from its loss.
+
+use std::{
+    io,
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
+
+use crate::term::Term;
+
+/// Ends the process. It is called once, on a thread of its own.
+pub type Kill = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How often the thread looks at the clock: a machine that was suspended wakes no timer.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Watches a term until nobody has it any more.
+///
+/// # Errors
+/// If no thread can be had.
+pub(crate) fn watch(term: &Arc<Term>, kill: Kill) -> io::Result<()> {
+    let (term, slot) = (Arc::downgrade(term), term.slot);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the thread ends with the leadership that it watches"
+    )]
+    let thread = thread::Builder::new()
+        .name(format!("killer of slot {slot}"))
+        .spawn(move || run(&term, &*kill))?;
+    drop(thread);
+    Ok(())
+}
+
+fn run(term: &Weak<Term>, kill: &(dyn Fn(&str) + Send + Sync)) {
+    while let Some(term) = term.upgrade() {
+        if term.kill_at().is_some_and(|kill_at| term.clock.now() >= kill_at) {
+            let slot = term.slot;
+            kill(&format!(
+                "the lead of slot {slot} is over, its work went on past the time to stop, and its lease is about to expire"
+            ));
+            return;
+        }
+        drop(term);
+        thread::park_timeout(LOOK_EVERY);
+    }
+}

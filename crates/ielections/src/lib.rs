@@ -1,0 +1,28 @@
+//! Leader election over any store with conditional writes and a TTL.
+//!
+//! Nodes compete for *slots*. The leader of a slot holds a lease, a row that expires unless it is renewed, and an *epoch*: a
+//! number that no two leaderships of a slot share, and that grows. See [`Engine`] for the decisions and
+//! [`Budget`] for how the time of a lease is spent.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod budget;
+mod engine;
+mod killer;
+mod leadership;
+mod lease;
+mod lost;
+mod mem;
+mod runtime;
+mod store;
+mod term;
+
+pub use budget::{Budget, DoesNotFit, Timing};
+pub use engine::{Answer, Candidacy, Engine, GaveUp, Input, Next, Notice, Op, Random, Step};
+pub use killer::Kill;
+pub use leadership::{Leadership, Stopped, Unproved, Work};
+pub use lease::{Epoch, EpochRow, Incarnation, Lease, Slot};
+pub use lost::Lost;
+pub use mem::MemStore;
+pub use runtime::{Elections, Health, NotAcquired};
+pub use store::{Cause, Row, Seen, StoreError, TtlStore, Written};

@@ -1,0 +1,113 @@
+//! A store in memory, for tests and for a node without others.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+
+use crate::{Row, Seen, StoreError, TtlStore, Written};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// Rows in memory; they expire by a clock that is given.
+#[derive(Debug)]
+pub struct MemStore {
+    rows: Mutex<HashMap<Row, Stored>>,
+    clock: Clock,
+}
+
+#[derive(Debug)]
+struct Stored {
+    value: Bytes,
+    expires: Option<Instant>,
+}
+
+impl MemStore {
+    /// An empty one.
+    pub fn new(clock: Clock) -> MemStore {
+        MemStore { rows: Mutex::default(), clock }
+    }
+
+    /// Compares what is there and, if it is as expected, replaces it, all at one moment.
+    fn swap(
+        &self,
+        row: Row,
+        expected: Option<&Bytes>,
+        value: Option<Bytes>,
+        ttl: Option<Duration>,
+    ) -> Written {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let there = rows.get(&row).filter(|stored| stored.is_live(now)).map(|stored| &stored.value);
+        if there != expected {
+            return Written::Refused(there.cloned());
+        }
+        match value {
+            Some(value) => rows.insert(row, Stored { value, expires: ttl.map(|ttl| now + ttl) }),
+            None => rows.remove(&row),
+        };
+        Written::Done
+    }
+}
+
+impl Stored {
+    fn is_live(&self, now: Instant) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+#[async_trait]
+impl TtlStore for MemStore {
+    fn expiry_delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn leases(&self, _: Instant) -> Result<Vec<Seen>> {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let seen = |(row, stored): (&Row, &Stored)| match (row, stored.expires) {
+            (Row::Lease(slot), Some(expires)) if now < expires => {
+                Some(Seen { slot: *slot, value: stored.value.clone(), left: expires - now })
+            }
+            _ => None,
+        };
+        Ok(rows.iter().filter_map(seen).collect())
+    }
+
+    async fn get(&self, row: Row, _: Instant) -> Result<Option<Bytes>> {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let live = rows.get(&row).filter(|stored| stored.is_live(now));
+        Ok(live.map(|stored| stored.value.clone()))
+    }
+
+    async fn insert_if_not_exist(
+        &self,
+        row: Row,
+        value: Bytes,
+        ttl: Option<Duration>,
+        _: Instant,
+    ) -> Result<Written> {
+        Ok(self.swap(row, None, Some(value), ttl))
+    }
+
+    async fn compare_and_swap(
+        &self,
+        row: Row,
+        old: Bytes,
+        new: Bytes,
+        ttl: Option<Duration>,
+        _: Instant,
+    ) -> Result<Written> {
+        Ok(self.swap(row, Some(&old), Some(new), ttl))
+    }
+
+    async fn compare_and_delete(&self, row: Row, old: Bytes, _: Instant) -> Result<Written> {
+        Ok(self.swap(row, Some(&old), None, None))
+    }
+}

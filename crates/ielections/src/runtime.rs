@@ -1,0 +1,271 @@
+//! Does what the engine decides: calls the store, waits, and keeps the term up to date.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use clock::{Clock, Instant};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, info, warn};
+
+use crate::{
+    Answer, Budget, Candidacy, DoesNotFit, Engine, GaveUp, Input, Kill, Leadership, Lease, Next,
+    Notice, Op, Row, Slot, StoreError, Timing, TtlStore, killer, term::Term,
+};
+
+/// Whether what is led is well. Asked before each renewal, on the runtime: it must not block.
+pub type Health = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// A node that can lead.
+pub struct Elections {
+    store: Arc<dyn TtlStore>,
+    clock: Clock,
+    budget: Budget,
+    owner: SocketAddr,
+    kill: Option<Kill>,
+    health: Option<Health>,
+}
+
+impl std::fmt::Debug for Elections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Elections")
+            .field("store", &self.store)
+            .field("budget", &self.budget)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a node does not lead.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAcquired {
+    /// It waited, or the store does not work.
+    #[error(transparent)]
+    GaveUp(#[from] GaveUp),
+    /// The thread that ends the process when it must could not be started.
+    #[error("the thread that watches over the lead could not be started")]
+    NoKiller(#[source] std::io::Error),
+}
+
+impl Elections {
+    /// For the node at `owner`.
+    ///
+    /// # Errors
+    /// If the parts of a lease do not fit into it; the sum is written out.
+    pub fn new(
+        store: Arc<dyn TtlStore>,
+        clock: Clock,
+        owner: SocketAddr,
+        timing: Timing,
+    ) -> Result<Elections, DoesNotFit> {
+        let budget = Budget::new(timing, store.expiry_delay())?;
+        Ok(Elections { store, clock, budget, owner, kill: None, health: None })
+    }
+
+    /// What ends the process when work goes on after the end of a leadership. Without it such work goes on.
+    #[must_use]
+    pub fn with_killer(self, kill: Kill) -> Elections {
+        Elections { kill: Some(kill), ..self }
+    }
+
+    /// Leadership is given up when what is led is not well.
+    #[must_use]
+    pub fn with_health(self, health: Health) -> Elections {
+        Elections { health: Some(health), ..self }
+    }
+
+    /// How the time of a lease is spent.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Waits for the lead of one of the slots from 1 to `slots`. An attempt that is under way at `until` is finished.
+    ///
+    /// # Errors
+    /// If others held all slots until then, or the store does not work.
+    ///
+    /// # Cancel safety
+    /// A dropped call may leave a lease that expires.
+    pub async fn acquire(&self, slots: Slot, until: Instant) -> Result<Leadership, NotAcquired> {
+        let candidacy = Candidacy { owner: self.owner, slots, until, former: None };
+        let random = self.clock.clone();
+        let engine = Engine::new(candidacy, self.budget, Box::new(move || random.random()));
+        let mut runner = Runner {
+            engine,
+            store: Arc::clone(&self.store),
+            clock: self.clock.clone(),
+            budget: self.budget,
+            health: self.health.clone(),
+        };
+        let mut input = Input::Woke;
+        loop {
+            let step = runner.engine.next(runner.clock.now(), input);
+            match step.notice {
+                Some(Notice::Leads { slot, lease, work_from, valid_until }) => {
+                    let ends = (valid_until, self.budget.kill_at(valid_until));
+                    let term =
+                        Arc::new(Term::new(slot, lease, work_from, ends, self.clock.clone()));
+                    return self.lead(runner, term, step.next);
+                }
+                Some(Notice::GaveUp(why)) => return Err(why.into()),
+                Some(Notice::Extended { .. } | Notice::Lost(_)) | None => {}
+            }
+            input = runner.perform(step.next).await;
+        }
+    }
+
+    fn lead(&self, runner: Runner, term: Arc<Term>, next: Next) -> Result<Leadership, NotAcquired> {
+        if let Some(kill) = &self.kill {
+            killer::watch(&term, Arc::clone(kill)).map_err(NotAcquired::NoKiller)?;
+        }
+        let Lease { epoch, .. } = term.lease;
+        info!(slot = %term.slot, %epoch, "leads");
+        let renewals = Renewals::start(runner, Arc::clone(&term), next);
+        Ok(Leadership::new(term, renewals))
+    }
+}
+
+/// The task that renews a lease. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    stopped: mpsc::Sender<oneshot::Sender<()>>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Renewals {
+    fn start(runner: Runner, term: Arc<Term>, next: Next) -> Renewals {
+        let (stopped, release) = mpsc::channel(1);
+        #[expect(clippy::disallowed_methods, reason = "the leadership owns the task and ends it")]
+        let task = tokio::spawn(renew(runner, term, next, release)).abort_handle();
+        Renewals { stopped, task }
+    }
+
+    /// Ends the renewals and gives the lease away. `done` is dropped or sent to when that has happened.
+    pub(crate) async fn release(&self, done: oneshot::Sender<()>) {
+        // If the task has ended, `done` is dropped, which tells as much.
+        let _ = self.stopped.send(done).await;
+    }
+}
+
+impl Drop for Renewals {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn renew(
+    mut runner: Runner,
+    term: Arc<Term>,
+    mut next: Next,
+    mut release: mpsc::Receiver<oneshot::Sender<()>>,
+) {
+    let mut done = None;
+    while next != Next::End {
+        let input = tokio::select! {
+            biased;
+            Some(sender) = release.recv(), if done.is_none() => {
+                done = Some(sender);
+                Input::Stopped
+            }
+            input = runner.perform(next) => input,
+        };
+        let input = match (input, &runner.health) {
+            (Input::Woke, Some(health)) if !health() => Input::Unhealthy,
+            (input, _) => input,
+        };
+        let step = runner.engine.next(runner.clock.now(), input);
+        match step.notice {
+            Some(Notice::Extended { valid_until }) => {
+                term.extend(valid_until, runner.budget.kill_at(valid_until));
+            }
+            Some(Notice::Lost(why)) => {
+                term.lose(why);
+                info!(slot = %term.slot, epoch = %term.lease.epoch, %why, "leads no more");
+            }
+            _ => {}
+        }
+        next = step.next;
+    }
+    if let Some(done) = done {
+        // Nobody may be waiting any more.
+        let _ = done.send(());
+    }
+}
+
+/// An engine with what it acts on.
+struct Runner {
+    engine: Engine,
+    store: Arc<dyn TtlStore>,
+    clock: Clock,
+    budget: Budget,
+    health: Option<Health>,
+}
+
+impl Runner {
+    async fn perform(&self, next: Next) -> Input {
+        match next {
+            Next::Wait(until) => {
+                self.clock.sleep_until(until).await;
+                Input::Woke
+            }
+            Next::Call(op, deadline) => Input::Answer(self.call(op, deadline).await),
+            Next::End => std::future::pending().await,
+        }
+    }
+
+    /// The answer, or what is known of the call at its deadline: a store that hangs holds up nothing.
+    async fn call(&self, op: Op, deadline: Instant) -> Answer {
+        let reads = matches!(op, Op::Look | Op::ReadEpoch(_));
+        let called = self.clock.timeout_at(deadline, call(&*self.store, &op, deadline)).await;
+        match called {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                warn!(
+                    ?op,
+                    error = &error as &dyn std::error::Error,
+                    "a call of the election failed"
+                );
+                match error {
+                    StoreError::Unavailable(_) => Answer::Unavailable,
+                    StoreError::Unknown(_) => Answer::Unknown,
+                    StoreError::Broken(_) => Answer::Broken,
+                }
+            }
+            Err(_) if reads => Answer::Unavailable,
+            Err(_) => {
+                debug!(?op, "a call of the election was not answered in time");
+                Answer::Unknown
+            }
+        }
+    }
+}
+
+async fn call(store: &dyn TtlStore, op: &Op, deadline: Instant) -> Result<Answer, StoreError> {
+    let written = match *op {
+        Op::Look => return store.leases(deadline).await.map(Answer::Leases),
+        Op::ReadEpoch(slot) => return store.get(Row::Epoch(slot), deadline).await.map(Answer::Row),
+        Op::Take { slot, lease, over: None, ttl } => {
+            let row = Row::Lease(slot);
+            store.insert_if_not_exist(row, lease.to_bytes(), Some(ttl), deadline).await
+        }
+        Op::Take { slot, lease, over: Some(over), ttl } => {
+            let (old, new) = (over.to_bytes(), lease.to_bytes());
+            store.compare_and_swap(Row::Lease(slot), old, new, Some(ttl), deadline).await
+        }
+        Op::RaiseEpoch { slot, from: None, to } => {
+            store.insert_if_not_exist(Row::Epoch(slot), to.to_bytes(), None, deadline).await
+        }
+        Op::RaiseEpoch { slot, from: Some(from), to } => {
+            let (old, new) = (from.to_bytes(), to.to_bytes());
+            store.compare_and_swap(Row::Epoch(slot), old, new, None, deadline).await
+        }
+        Op::Renew { slot, lease, ttl } => {
+            let bytes = lease.to_bytes();
+            store
+                .compare_and_swap(Row::Lease(slot), bytes.clone(), bytes, Some(ttl), deadline)
+                .await
+        }
+        Op::Release { slot, lease } => {
+            store.compare_and_delete(Row::Lease(slot), lease.to_bytes(), deadline).await
+        }
+    };
+    written.map(Answer::Written)
+}

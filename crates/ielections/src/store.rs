@@ -1,0 +1,99 @@
+//! The port: what an election needs of a store.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Instant;
+
+use crate::Slot;
+
+/// A row of an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Row {
+    /// The lease of a slot: it expires.
+    Lease(Slot),
+    /// The epoch of a slot: it never expires.
+    Epoch(Slot),
+}
+
+/// A lease as a plain read shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Of this slot.
+    pub slot: Slot,
+    /// Its bytes.
+    pub value: Bytes,
+    /// When it expires unless it is renewed, about.
+    pub left: Duration,
+}
+
+/// What became of a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It was done.
+    Done,
+    /// It was not done, and never will be, because this stands there (`None`: nothing).
+    Refused(Option<Bytes>),
+}
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was done. Try later.
+    #[error("the store is out of reach, and nothing was done")]
+    Unavailable(#[source] Cause),
+    /// It may be done, or may still be.
+    #[error("whether it was done is not known")]
+    Unknown(#[source] Cause),
+    /// Nothing was done, and trying again will not help: the store is closed, or not what it should be.
+    #[error("the store refuses to work")]
+    Broken(#[source] Cause),
+}
+
+/// What the store itself said.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// A store with conditional writes, in which rows can expire.
+///
+/// Every call is answered before its deadline or ends with [`StoreError::Unknown`] at it, or `Unavailable` if it only
+/// reads. Conditional writes are linearizable. Nothing is ever sent twice. An expired row is absent to every call, and is
+/// never gone before its time.
+#[async_trait]
+pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
+    /// A row is gone at the latest this long after its time.
+    fn expiry_delay(&self) -> Duration;
+
+    /// The leases of all slots that have one, in any order. It may be somewhat outdated.
+    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError>;
+
+    /// A row. It sees every conditional write that was answered before.
+    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError>;
+
+    /// Writes a row that is not there.
+    async fn insert_if_not_exist(
+        &self,
+        row: Row,
+        value: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError>;
+
+    /// Writes a row that is as expected. A row with a TTL lives for all of it again, even if its value is the same.
+    async fn compare_and_swap(
+        &self,
+        row: Row,
+        old: Bytes,
+        new: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError>;
+
+    /// Removes a row that is as expected.
+    async fn compare_and_delete(
+        &self,
+        row: Row,
+        old: Bytes,
+        deadline: Instant,
+    ) -> Result<Written, StoreError>;
+}

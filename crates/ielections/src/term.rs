@@ -1,0 +1,113 @@
+//! What all parts of a leadership share: until when it is valid, whether it is lost, and what works under it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use clock::{Clock, Instant};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Lease, Lost, Slot};
+
+/// A leadership from its first moment to the last.
+#[derive(Debug)]
+pub(crate) struct Term {
+    pub(crate) slot: Slot,
+    pub(crate) lease: Lease,
+    pub(crate) work_from: Instant,
+    pub(crate) clock: Clock,
+    /// Cancelled when it is lost.
+    pub(crate) over: CancellationToken,
+    state: Mutex<State>,
+    /// Woken when the last work ended.
+    idle: Notify,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    valid_until: Instant,
+    kill_at: Instant,
+    lost: Option<Lost>,
+    /// How many works there are.
+    works: usize,
+    /// A work ended without saying that all it wrote was answered.
+    is_unproved: bool,
+}
+
+impl Term {
+    pub(crate) fn new(
+        slot: Slot,
+        lease: Lease,
+        work_from: Instant,
+        (valid_until, kill_at): (Instant, Instant),
+        clock: Clock,
+    ) -> Term {
+        let state = State { valid_until, kill_at, lost: None, works: 0, is_unproved: false };
+        Term {
+            slot,
+            lease,
+            work_from,
+            clock,
+            over: CancellationToken::new(),
+            state: Mutex::new(state),
+            idle: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // It is whole at every moment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn extend(&self, valid_until: Instant, kill_at: Instant) {
+        let mut state = self.state();
+        (state.valid_until, state.kill_at) = (valid_until, kill_at);
+    }
+
+    /// The first reason counts.
+    pub(crate) fn lose(&self, why: Lost) {
+        self.state().lost.get_or_insert(why);
+        self.over.cancel();
+    }
+
+    pub(crate) fn valid_until(&self) -> Instant {
+        self.state().valid_until
+    }
+
+    /// Why it is over, if it is: by the clock, whatever else has noticed it.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        let State { lost, valid_until, .. } = *self.state();
+        lost.or_else(|| (self.clock.now() >= valid_until).then_some(Lost::Expired))
+    }
+
+    /// When what still works must be dead; `None` if nothing works.
+    pub(crate) fn kill_at(&self) -> Option<Instant> {
+        let State { works, kill_at, .. } = *self.state();
+        (works > 0).then_some(kill_at)
+    }
+
+    pub(crate) fn begin_work(&self) {
+        self.state().works += 1;
+    }
+
+    pub(crate) fn end_work(&self, is_proved: bool) {
+        let mut state = self.state();
+        state.works -= 1;
+        state.is_unproved |= !is_proved;
+        if state.works == 0 {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Waits until nothing works any more; whether all that was written is answered.
+    pub(crate) async fn idle(&self) -> bool {
+        loop {
+            let mut woken = std::pin::pin!(self.idle.notified());
+            woken.as_mut().enable();
+            let State { works, is_unproved, .. } = *self.state();
+            if works == 0 {
+                return !is_unproved;
+            }
+            woken.await;
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A leadership from its beginning to its end, over a store in memory and a clock that the tests move.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::{Clock, Instant, ManualClock};
+use ielections::{
+    Elections, Epoch, GaveUp, Leadership, Lease, Lost, MemStore, NotAcquired, Row, Slot, Timing,
+    TtlStore, Unproved, Written,
+};
+
+const LEASE: Duration = Duration::from_secs(4);
+const SECOND: Duration = Duration::from_secs(1);
+
+struct World {
+    time: ManualClock,
+    clock: Clock,
+    store: Arc<MemStore>,
+}
+
+impl World {
+    fn new() -> World {
+        let time = ManualClock::new(3);
+        let clock = time.clock();
+        let store = Arc::new(MemStore::new(clock.clone()));
+        World { time, clock, store }
+    }
+
+    fn node(&self, port: u16) -> Elections {
+        let store: Arc<dyn TtlStore> = Arc::clone(&self.store) as _;
+        let owner = SocketAddr::from(([10, 0, 0, 1], port));
+        Elections::new(store, self.clock.clone(), owner, Timing::of(LEASE)).unwrap()
+    }
+
+    async fn lead(&self, node: &Elections) -> Leadership {
+        self.passing(node.acquire(slot(1), self.clock.now() + 100 * SECOND)).await.unwrap()
+    }
+
+    /// Lets time pass while a call waits.
+    async fn passing<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut call = std::pin::pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut call => return output,
+                () = tokio::task::yield_now() => self.time.advance(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.passing(self.clock.sleep(time)).await;
+    }
+
+    async fn lease(&self) -> Option<Bytes> {
+        self.store.get(Row::Lease(slot(1)), Instant::FAR_FUTURE).await.unwrap()
+    }
+
+    async fn replace_lease(&self, by: Option<&'static str>) {
+        let (row, old) = (Row::Lease(slot(1)), self.lease().await.unwrap());
+        let written = match by {
+            Some(by) => {
+                let ttl = Some(100 * SECOND);
+                self.store.compare_and_swap(row, old, by.into(), ttl, Instant::FAR_FUTURE).await
+            }
+            None => self.store.compare_and_delete(row, old, Instant::FAR_FUTURE).await,
+        };
+        assert_eq!(written.unwrap(), Written::Done);
+    }
+}
+
+fn slot(number: u32) -> Slot {
+    Slot::new(number).unwrap()
+}
+
+#[tokio::test]
+async fn a_lead_is_kept_as_long_as_it_is_renewed() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    assert_eq!((leadership.slot(), leadership.epoch()), (slot(1), Epoch(1)));
+    world.pass(100 * LEASE).await;
+    assert_eq!(leadership.lost(), None);
+    let lease = Lease::from_bytes(&world.lease().await.unwrap()).unwrap();
+    assert_eq!((lease.owner.port(), lease.epoch), (1, Epoch(1)));
+}
+
+#[tokio::test]
+async fn the_second_waits_and_gives_up_in_time() {
+    let world = World::new();
+    let _leadership = world.lead(&world.node(1)).await;
+    let start = world.clock.now();
+    let second = world.node(2);
+    let refused = world.passing(second.acquire(slot(1), start + 10 * SECOND)).await.unwrap_err();
+    assert!(matches!(refused, NotAcquired::GaveUp(GaveUp::Waited)), "{refused}");
+    let waited = world.clock.now() - start;
+    assert!(waited >= 10 * SECOND && waited <= 11 * SECOND, "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
+    let world = World::new();
+    let (first, second) = (world.node(1), world.node(2));
+    let leadership = world.lead(&first).await;
+    let token = leadership.token();
+    let work = leadership.work();
+    work.finish();
+    let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
+    world.passing(stopped.release()).await;
+    assert!(token.is_cancelled());
+    assert_eq!(world.lease().await, None);
+    let start = world.clock.now();
+    let next = world.lead(&second).await;
+    assert!(world.clock.now() - start < SECOND);
+    assert_eq!(next.epoch(), Epoch(2));
+}
+
+#[tokio::test]
+async fn work_that_is_not_finished_leaves_the_lease_to_expire() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    drop(leadership.work());
+    assert_eq!(leadership.stopped(Instant::FAR_FUTURE).await.unwrap_err(), Unproved);
+    assert!(world.lease().await.is_some());
+    let start = world.clock.now();
+    let next = world.lead(&world.node(2)).await;
+    let waited = world.clock.now() - start;
+    assert!(waited > LEASE / 2 && waited <= LEASE + SECOND, "{waited:?}");
+    assert_eq!(next.epoch(), Epoch(2));
+}
+
+#[tokio::test]
+async fn work_that_does_not_end_is_waited_for_no_longer_than_said() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    let _work = leadership.work();
+    let deadline = world.clock.now() + SECOND;
+    assert_eq!(world.passing(leadership.stopped(deadline)).await.unwrap_err(), Unproved);
+}
+
+#[tokio::test]
+async fn a_lease_that_another_takes_ends_the_lead_by_the_next_renewal() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    let work = leadership.work();
+    work.may_send(LEASE / 20).unwrap();
+    world.replace_lease(Some("somebody")).await;
+    world.pass(LEASE / 4 + LEASE / 20).await;
+    assert_eq!(leadership.lost(), Some(Lost::Taken(None)));
+    assert_eq!(leadership.over().await, Lost::Taken(None));
+    assert!(leadership.token().is_cancelled());
+    assert_eq!(work.may_send(Duration::ZERO), Err(Lost::Taken(None)));
+}
+
+#[tokio::test]
+async fn a_lease_that_is_removed_ends_the_lead() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    world.replace_lease(None).await;
+    world.pass(LEASE / 4 + LEASE / 20).await;
+    assert_eq!(leadership.lost(), Some(Lost::Gone));
+}
+
+#[tokio::test]
+async fn a_process_that_stood_still_knows_at_once_that_it_is_over() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    let work = leadership.work();
+    // No task runs in between.
+    world.time.advance(LEASE);
+    assert_eq!(work.may_send(Duration::ZERO), Err(Lost::Expired));
+    assert_eq!(leadership.lost(), Some(Lost::Expired));
+}
+
+#[tokio::test]
+async fn a_write_is_not_sent_that_could_outlive_the_lead() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    let work = leadership.work();
+    let left = leadership.valid_until() - world.clock.now();
+    assert_eq!(work.may_send(left), Err(Lost::Expired));
+    assert_eq!(work.may_send(left - Duration::from_nanos(1)), Ok(()));
+}
+
+#[tokio::test]
+async fn what_is_not_well_leads_no_longer_than_to_its_next_renewal() {
+    let world = World::new();
+    let is_well = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&is_well);
+    let node = world.node(1).with_health(Arc::new(move || asked.load(Ordering::Relaxed)));
+    let leadership = world.lead(&node).await;
+    world.pass(3 * LEASE).await;
+    assert_eq!(leadership.lost(), None);
+    is_well.store(false, Ordering::Relaxed);
+    world.pass(LEASE / 4 + LEASE / 20).await;
+    assert_eq!(leadership.lost(), Some(Lost::Unhealthy));
+}
+
+#[tokio::test]
+async fn a_dropped_leadership_is_renewed_no_more() {
+    let world = World::new();
+    drop(world.lead(&world.node(1)).await);
+    world.pass(LEASE).await;
+    assert_eq!(world.lease().await, None);
+}
+
+#[tokio::test]
+async fn each_slot_has_a_leader_and_none_has_two() {
+    let world = World::new();
+    let mut led = Vec::new();
+    for port in 1..=3 {
+        let node = world.node(port);
+        let until = world.clock.now() + SECOND;
+        led.push(world.passing(node.acquire(slot(3), until)).await.unwrap());
+    }
+    let mut slots: Vec<u32> = led.iter().map(|leadership| leadership.slot().get()).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, [1, 2, 3]);
+    let node = world.node(4);
+    let until = world.clock.now() + SECOND;
+    assert!(world.passing(node.acquire(slot(3), until)).await.is_err());
+}
+
+#[tokio::test]
+async fn work_that_goes_on_too_long_is_killed_although_no_task_runs() {
+    let world = World::new();
+    let (killed, was_killed) = std::sync::mpsc::sync_channel(1);
+    let node = world.node(1).with_killer(Arc::new(move |why| {
+        let _ = killed.send(why.to_owned());
+    }));
+    let leadership = world.lead(&node).await;
+    let _work = leadership.work();
+    let kill_at = node.budget().kill_at(leadership.valid_until());
+    world.time.advance(kill_at - world.clock.now() - Duration::from_millis(1));
+    assert!(was_killed.recv_timeout(SECOND / 4).is_err(), "too early");
+    // The runtime is blocked by this very test.
+    world.time.advance(Duration::from_millis(1));
+    let why = was_killed.recv_timeout(10 * SECOND).unwrap();
+    assert!(why.contains("slot 1"), "{why}");
+}

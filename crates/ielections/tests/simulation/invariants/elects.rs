@@ -1,0 +1,44 @@
+//! When nothing fails, every slot that somebody wants has a leader within the bound that is printed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use ielections::Slot;
+
+use super::{Fact, Invariant};
+
+#[derive(Default)]
+pub(crate) struct Elects {
+    leaders: HashMap<usize, Slot>,
+    expected: usize,
+}
+
+impl Invariant for Elects {
+    fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
+        match *fact {
+            Fact::Leads { process, slot, .. } => {
+                self.leaders.insert(process, slot);
+            }
+            Fact::Lost { process } | Fact::Died { process } => {
+                self.leaders.remove(&process);
+            }
+            Fact::Calm { slots, waiting } => {
+                self.expected = (slots as usize).min(waiting);
+            }
+            Fact::CalmEnds => {
+                let led: HashSet<Slot> = self.leaders.values().copied().collect();
+                if led.len() < self.expected {
+                    return Err(format!(
+                        "{} slots are led where {} should be, though nothing failed for the bound of a failover",
+                        led.len(),
+                        self.expected
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! What must be true in every run, whatever happens.
+
+mod elects;
+mod epochs;
+mod exclusive;
+mod order;
+mod told;
+
+use std::time::Duration;
+
+use ielections::{Epoch, Slot};
+
+/// What an invariant is told, in the order in which it happens, by a clock that no node has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fact {
+    /// A process was told that it leads.
+    Leads { process: usize, slot: Slot, epoch: Epoch },
+    /// The work of a leadership sent a write.
+    WriteSent { slot: Slot, epoch: Epoch },
+    /// That write was done.
+    WriteLanded { slot: Slot, epoch: Epoch },
+    /// A process asked for its lease to be removed, with so many writes without an answer, and its work stopped or not.
+    Releases { process: usize, is_working: bool, unanswered: usize },
+    /// A process was told that its lead is over.
+    Lost { process: usize },
+    /// A process that does not stand still went on so long after the end of its lead without having been told.
+    NotTold { process: usize, late: Duration },
+    /// A process ended.
+    Died { process: usize },
+    /// From now on nothing fails, for as long as the bound of a failover. `waiting` processes want to lead.
+    Calm { slots: u32, waiting: usize },
+    /// So it was until now.
+    CalmEnds,
+}
+
+pub(crate) trait Invariant {
+    /// # Errors
+    /// What is not as it must be.
+    fn on(&mut self, at: Duration, fact: &Fact) -> Result<(), String>;
+}
+
+pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::<exclusive::Exclusive>::default(),
+        Box::<epochs::Epochs>::default(),
+        Box::<order::Order>::default(),
+        Box::<told::Told>::default(),
+        Box::<elects::Elects>::default(),
+    ]
+}

@@ -1,0 +1,19 @@
+//! A process that does not stand still knows at the end of its lead that it is over.
+
+use std::time::Duration;
+
+use super::{Fact, Invariant};
+
+#[derive(Default)]
+pub(crate) struct Told;
+
+impl Invariant for Told {
+    fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
+        match *fact {
+            Fact::NotTold { process, late } => Err(format!(
+                "process {process} was not told {late:?} after the end of its lead that it is over"
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Many histories of nodes, a store, and everything that goes wrong between them.
+//!
+//! Each history follows from its seed alone. A seed that fails is printed, and replays exactly:
+//! `IELECTIONS_SEED=4711 cargo test -p ielections --test simulation`. `IELECTIONS_SCHEDULES` says how many are run.
+
+mod defect;
+mod invariants;
+mod store;
+mod world;
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use defect::Defect;
+use world::World;
+
+/// How many histories of the right code are run unless the environment says so.
+const SCHEDULES: u64 = 100_000;
+
+/// Each mistake is found within so many.
+const SCHEDULES_FOR_A_DEFECT: u64 = 20_000;
+
+#[expect(clippy::disallowed_methods, reason = "a run is told its seed and its length")]
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} must be a number, and is `{text}`")))
+}
+
+/// How many leaderships there were.
+fn run(seeds: std::ops::Range<u64>) -> u64 {
+    let (next, terms) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
+    let threads = thread::available_parallelism().map_or(1, |n| n.get());
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    match World::new(seed, None).run() {
+                        Ok(led) => terms.fetch_add(led, Ordering::Relaxed),
+                        Err(violation) => panic!("seed {seed}: {violation}"),
+                    };
+                }
+            });
+        }
+    });
+    terms.into_inner()
+}
+
+#[test]
+fn whatever_goes_wrong_nobody_leads_beside_another() {
+    let seeds = match variable("IELECTIONS_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("IELECTIONS_SCHEDULES").unwrap_or(SCHEDULES),
+    };
+    let schedules = seeds.end - seeds.start;
+    let terms = run(seeds);
+    println!("{schedules} schedules, {terms} leaderships, no violation");
+    assert!(terms >= schedules, "hardly anybody ever led: {terms} times");
+}
+
+#[test]
+fn each_mistake_is_found() {
+    for defect in Defect::ALL {
+        let found = (0..SCHEDULES_FOR_A_DEFECT)
+            .find_map(|seed| World::new(seed, Some(defect)).run().err().map(|why| (seed, why)));
+        match found {
+            Some((seed, why)) => println!("{defect:?}: seed {seed}: {why}"),
+            None => panic!("{defect:?} is not found in {SCHEDULES_FOR_A_DEFECT} schedules"),
+        }
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in 0..20 {
+        let run = || World::new(seed, Some(Defect::GetThenPut)).run();
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}

@@ -1,0 +1,710 @@
+//! A world of nodes, a store and what goes wrong between them. One seed, one history.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    time::Duration,
+};
+
+use clock::{Instant, ManualClock};
+use fastrand::Rng;
+use ielections::{Answer, Budget, Candidacy, Engine, Input, Lease, Next, Notice, Op, Slot, Timing};
+
+use crate::{
+    defect::Defect,
+    invariants::{self, Fact, Invariant},
+    store::Store,
+};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// How long leases last. Everything else is a part of it.
+const LEASE: Duration = Duration::from_secs(4);
+
+/// Things go wrong for so long.
+const STORM: Duration = Duration::from_secs(40);
+
+/// How much later than asked a row may be gone.
+const EXPIRY_DELAY: Duration = Duration::from_millis(500);
+
+/// How long a write of the work may take before its sender gives it up.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How often the work writes.
+const WORK_EVERY: Duration = Duration::from_millis(60);
+
+/// How far apart in the rate of their clocks nodes are from the truth, in a million.
+const DRIFT: i32 = 450;
+
+#[derive(Debug)]
+enum Event {
+    /// The time that an engine waits for.
+    Wake {
+        process: usize,
+        step: u64,
+    },
+    Arrives {
+        process: usize,
+        step: u64,
+        op: Op,
+    },
+    /// The second half of a write to a store that reads first.
+    Forced {
+        process: usize,
+        step: u64,
+        op: Op,
+    },
+    Reply {
+        process: usize,
+        step: u64,
+        answer: Answer,
+    },
+    Deadline {
+        process: usize,
+        step: u64,
+        writes: bool,
+    },
+    Work {
+        process: usize,
+        term: u64,
+    },
+    WriteLands {
+        process: usize,
+        term: u64,
+        slot: Slot,
+        lease: Lease,
+        is_answered: bool,
+    },
+    WorkStops {
+        process: usize,
+        term: u64,
+    },
+    Kill {
+        process: usize,
+        term: u64,
+    },
+    Fault,
+    Restart {
+        node: usize,
+    },
+    Candidacy {
+        process: usize,
+    },
+    Calm,
+    CalmEnds,
+}
+
+/// A node's clock: how it differs from the truth.
+#[derive(Clone, Copy, Debug)]
+struct LocalClock {
+    base: Instant,
+    ahead: Duration,
+    per_million: i32,
+}
+
+impl LocalClock {
+    fn at(&self, truth: Duration) -> Instant {
+        let drift = truth.as_nanos() as i128 * i128::from(self.per_million) / 1_000_000;
+        let nanos = truth.as_nanos() as i128 + drift;
+        self.base + self.ahead + Duration::from_nanos(nanos as u64)
+    }
+
+    /// When the clock will show `local`, or a little later.
+    fn truth(&self, local: Instant) -> Duration {
+        let passed = local.saturating_since(self.base + self.ahead).as_nanos() as i128;
+        let truth = passed * 1_000_000 / (1_000_000 + i128::from(self.per_million));
+        Duration::from_nanos(truth as u64 + 1)
+    }
+}
+
+struct Node {
+    address: std::net::SocketAddr,
+    clock: LocalClock,
+    /// What a client that judges expiry by its calendar is wrong by.
+    wall_ahead: Duration,
+    cut_off_until: Duration,
+    /// The process that runs there; the one before may still stand still.
+    process: Option<usize>,
+}
+
+struct Process {
+    node: usize,
+    engine: Engine,
+    is_alive: bool,
+    stands_still_until: Duration,
+    resumed: Duration,
+    /// What the engine waits for; answers to anything else come too late.
+    step: u64,
+    term: u64,
+    lead: Option<Lead>,
+    /// It ends when its lead does.
+    is_leaving: bool,
+    /// How much an engine that counts from the reply is behind.
+    behind: Duration,
+    sent: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Lead {
+    slot: Slot,
+    lease: Lease,
+    work_from: Instant,
+    valid_until: Instant,
+    is_lost: bool,
+    is_working: bool,
+    unanswered: usize,
+}
+
+/// How often what goes wrong, in a thousand.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    lost: u32,
+    slow: u32,
+    late: u32,
+}
+
+pub(crate) struct World {
+    rng: Rng,
+    defect: Option<Defect>,
+    budget: Budget,
+    slots: Slot,
+    weather: Weather,
+    now: Duration,
+    count: u64,
+    queue: BinaryHeap<Reverse<(Duration, u64)>>,
+    events: HashMap<u64, Event>,
+    store: Store,
+    nodes: Vec<Node>,
+    processes: Vec<Process>,
+    invariants: Vec<Box<dyn Invariant>>,
+    violation: Option<String>,
+    pub(crate) terms: u64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, defect: Option<Defect>) -> World {
+        let mut rng = Rng::with_seed(seed);
+        let timing = Timing { clock_skew: 200 * MILLI, ..Timing::of(LEASE) };
+        #[expect(clippy::unwrap_used, reason = "it is the same for every run")]
+        let (budget, slots) =
+            (Budget::new(timing, EXPIRY_DELAY).unwrap(), Slot::new(rng.u32(1..=2)).unwrap());
+        let often = |rng: &mut Rng| [0, 10, 50, 200][rng.usize(0..4)];
+        let weather =
+            Weather { lost: often(&mut rng), slow: often(&mut rng), late: often(&mut rng) };
+        let base = ManualClock::new(0).clock().now();
+        let node = |n: usize, rng: &mut Rng| Node {
+            address: std::net::SocketAddr::from(([10, 0, 0, n as u8 + 1], 80)),
+            clock: LocalClock {
+                base,
+                ahead: Duration::from_millis(rng.u64(0..1_000_000)),
+                per_million: rng.i32(-DRIFT..=DRIFT),
+            },
+            wall_ahead: Duration::from_millis(rng.u64(0..8_000)),
+            cut_off_until: Duration::ZERO,
+            process: None,
+        };
+        let nodes = (0..rng.usize(2..=4)).map(|n| node(n, &mut rng)).collect();
+        let mut world = World {
+            rng,
+            defect,
+            budget,
+            slots,
+            weather,
+            now: Duration::ZERO,
+            count: 0,
+            queue: BinaryHeap::new(),
+            events: HashMap::new(),
+            store: Store::default(),
+            nodes,
+            processes: Vec::new(),
+            invariants: invariants::all(),
+            violation: None,
+            terms: 0,
+        };
+        for node in 0..world.nodes.len() {
+            let soon = world.between(Duration::ZERO, LEASE);
+            world.at(soon, Event::Restart { node });
+        }
+        world.at(STORM / 20, Event::Fault);
+        world.at(STORM, Event::Calm);
+        world
+    }
+
+    /// # Errors
+    /// The first thing that is not as it must be.
+    pub(crate) fn run(mut self) -> Result<u64, String> {
+        while let Some(Reverse((at, number))) = self.queue.pop() {
+            let Some(event) = self.events.remove(&number) else { continue };
+            self.now = at;
+            if matches!(event, Event::CalmEnds) {
+                self.tell(Fact::CalmEnds);
+                break;
+            }
+            self.happens(event);
+            if self.violation.is_some() {
+                break;
+            }
+        }
+        match self.violation {
+            Some(violation) => Err(format!("after {:?}: {violation}", self.now)),
+            None => Ok(self.terms),
+        }
+    }
+
+    fn has(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    fn is_calm(&self) -> bool {
+        self.now >= STORM
+    }
+
+    fn at(&mut self, at: Duration, event: Event) {
+        self.count += 1;
+        self.queue.push(Reverse((at.max(self.now), self.count)));
+        self.events.insert(self.count, event);
+    }
+
+    fn between(&mut self, low: Duration, high: Duration) -> Duration {
+        low + Duration::from_nanos(self.rng.u64(0..=(high - low).as_nanos() as u64))
+    }
+
+    fn perhaps(&mut self, per_mille: u32) -> bool {
+        !self.is_calm() && self.rng.u32(0..1_000) < per_mille
+    }
+
+    fn tell(&mut self, fact: Fact) {
+        let now = self.now;
+        for invariant in &mut self.invariants {
+            if let Err(violation) = invariant.on(now, &fact) {
+                self.violation.get_or_insert(violation);
+            }
+        }
+    }
+
+    fn local(&self, process: usize) -> Instant {
+        self.nodes[self.processes[process].node].clock.at(self.now)
+    }
+
+    /// What concerns a process, which sees nothing while it stands still.
+    fn process_of(event: &Event) -> Option<usize> {
+        match event {
+            Event::Wake { process, .. }
+            | Event::Reply { process, .. }
+            | Event::Deadline { process, .. }
+            | Event::Work { process, .. }
+            | Event::WorkStops { process, .. }
+            | Event::Kill { process, .. }
+            | Event::Candidacy { process } => Some(*process),
+            _ => None,
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        if let Some(process) = World::process_of(&event) {
+            let Process { is_alive, stands_still_until, .. } = self.processes[process];
+            if !is_alive {
+                return;
+            }
+            if stands_still_until > self.now {
+                self.at(stands_still_until, event);
+                return;
+            }
+        }
+        match event {
+            Event::Wake { process, step } => {
+                if self.processes[process].step == step {
+                    let is_unhealthy = self.processes[process].lead.is_some() && self.perhaps(5);
+                    let input = if is_unhealthy { Input::Unhealthy } else { Input::Woke };
+                    self.step(process, input);
+                }
+            }
+            Event::Reply { process, step, answer } => {
+                if self.processes[process].step == step {
+                    if self.has(Defect::DeadlineFromReply) {
+                        let took = self.local(process) - self.processes[process].sent;
+                        self.processes[process].behind += took;
+                    }
+                    self.step(process, Input::Answer(answer));
+                }
+            }
+            Event::Deadline { process, step, writes } => {
+                if self.processes[process].step == step {
+                    let answer = if writes { Answer::Unknown } else { Answer::Unavailable };
+                    self.step(process, Input::Answer(answer));
+                }
+            }
+            Event::Arrives { process, step, op } => self.arrives(process, step, op),
+            Event::Forced { process, step, op } => {
+                let answer = self.store.force(&op, self.now);
+                self.reply(process, step, answer);
+            }
+            Event::Work { process, term } => self.work(process, term),
+            Event::WriteLands { process, term, slot, lease, is_answered } => {
+                self.tell(Fact::WriteLanded { slot, epoch: lease.epoch });
+                let Process { is_alive, term: current, .. } = self.processes[process];
+                if is_alive && current == term && is_answered {
+                    if let Some(lead) = &mut self.processes[process].lead {
+                        lead.unanswered -= 1;
+                    }
+                    self.stopped_perhaps(process);
+                }
+            }
+            Event::WorkStops { process, term } => {
+                if self.processes[process].term == term {
+                    if let Some(lead) = &mut self.processes[process].lead {
+                        lead.is_working = false;
+                    }
+                    self.stopped_perhaps(process);
+                }
+            }
+            Event::Kill { process, term } => self.kill(process, term),
+            Event::Candidacy { process } => self.candidacy(process),
+            Event::Restart { node } => self.restart(node),
+            Event::Fault => self.fault(),
+            Event::Calm => self.calm(),
+            Event::CalmEnds => {}
+        }
+    }
+
+    // Nodes and their processes.
+
+    fn restart(&mut self, node: usize) {
+        let former = self.nodes[node].process.map(|process| &self.processes[process]);
+        if former.is_some_and(|former| former.is_alive && former.stands_still_until <= self.now) {
+            return;
+        }
+        let lease = former.and_then(|former| former.lead.as_ref()).map(|lead| lead.lease);
+        let is_gone = former.is_none_or(|former| !former.is_alive);
+        // The lock file of a process that only stands still is still locked.
+        let comeback = lease.filter(|_| is_gone || self.has(Defect::ComebackByAddress));
+        let process = self.processes.len();
+        let engine = self.engine(node, comeback);
+        let resumed = self.now;
+        self.processes.push(Process {
+            node,
+            engine,
+            is_alive: true,
+            stands_still_until: Duration::ZERO,
+            resumed,
+            step: 0,
+            term: 0,
+            lead: None,
+            is_leaving: false,
+            behind: Duration::ZERO,
+            sent: self.nodes[node].clock.at(self.now),
+        });
+        self.nodes[node].process = Some(process);
+        self.step(process, Input::Woke);
+    }
+
+    fn engine(&mut self, node: usize, former: Option<Lease>) -> Engine {
+        let candidacy = Candidacy {
+            owner: self.nodes[node].address,
+            slots: self.slots,
+            until: Instant::FAR_FUTURE,
+            former,
+        };
+        let mut rng = self.rng.fork();
+        Engine::new(candidacy, self.budget, Box::new(move || rng.u64(..)))
+    }
+
+    /// A process that led tries again.
+    fn candidacy(&mut self, process: usize) {
+        let node = self.processes[process].node;
+        self.processes[process].engine = self.engine(node, None);
+        self.processes[process].behind = Duration::ZERO;
+        self.step(process, Input::Woke);
+    }
+
+    fn dies(&mut self, process: usize, restarts_after: Duration) {
+        self.processes[process].is_alive = false;
+        self.tell(Fact::Died { process });
+        let node = self.processes[process].node;
+        if self.nodes[node].process == Some(process) {
+            self.at(self.now + restarts_after, Event::Restart { node });
+        }
+    }
+
+    // What an engine wants.
+
+    fn step(&mut self, process: usize, input: Input) {
+        let now = self.local(process);
+        let engine_time = self.engine_time(process, now);
+        let step = self.processes[process].engine.next(engine_time, input);
+        self.processes[process].step += 1;
+        if let Some(notice) = step.notice {
+            self.notice(process, notice);
+        }
+        let Process { step: number, node, behind, .. } = self.processes[process];
+        match step.next {
+            Next::Wait(until) => {
+                let at = self.nodes[node].clock.truth(until + behind);
+                self.at(at, Event::Wake { process, step: number });
+            }
+            Next::Call(op, deadline) => self.call(process, number, op, deadline + behind),
+            Next::End => self.ended(process),
+        }
+    }
+
+    fn engine_time(&self, process: usize, now: Instant) -> Instant {
+        let base = self.nodes[self.processes[process].node].clock.base;
+        base + now.saturating_since(base + self.processes[process].behind)
+    }
+
+    fn ended(&mut self, process: usize) {
+        if self.processes[process].is_leaving {
+            self.dies(process, LEASE / 8);
+        } else if self.processes[process].lead.as_ref().is_none_or(|lead| !lead.is_working) {
+            self.processes[process].lead = None;
+            let soon = self.now + self.between(MILLI, 100 * MILLI);
+            self.at(soon, Event::Candidacy { process });
+        }
+    }
+
+    fn notice(&mut self, process: usize, notice: Notice) {
+        let behind = self.processes[process].behind;
+        match notice {
+            Notice::Leads { slot, lease, work_from, valid_until } => {
+                self.leads(process, slot, lease, work_from + behind, valid_until + behind);
+            }
+            Notice::Extended { valid_until } => {
+                if let Some(lead) = &mut self.processes[process].lead {
+                    lead.valid_until = valid_until + behind;
+                }
+            }
+            Notice::Lost(_) => self.lost(process),
+            Notice::GaveUp(why) => {
+                self.violation.get_or_insert(format!("process {process} gave up: {why}"));
+            }
+        }
+    }
+
+    fn leads(
+        &mut self,
+        process: usize,
+        slot: Slot,
+        lease: Lease,
+        work_from: Instant,
+        valid_until: Instant,
+    ) {
+        if self.has(Defect::EpochAfterLead) && self.processes[process].lead.is_some() {
+            return;
+        }
+        self.terms += 1;
+        self.tell(Fact::Leads { process, slot, epoch: lease.epoch });
+        let lead = Lead {
+            slot,
+            lease,
+            work_from,
+            valid_until,
+            is_lost: false,
+            is_working: true,
+            unanswered: 0,
+        };
+        self.processes[process].term += 1;
+        self.processes[process].lead = Some(lead);
+        let term = self.processes[process].term;
+        self.at(self.now, Event::Work { process, term });
+        self.at(self.now, Event::Kill { process, term });
+    }
+
+    fn lost(&mut self, process: usize) {
+        self.tell(Fact::Lost { process });
+        let term = self.processes[process].term;
+        let Some(lead) = &mut self.processes[process].lead else { return };
+        lead.is_lost = true;
+        let grace = self.budget.timing().stop_grace;
+        // Some are too slow, and are killed.
+        let stops = self.now + self.between(MILLI, grace + grace / 4);
+        self.at(stops, Event::WorkStops { process, term });
+        if self.has(Defect::ReleaseBeforeStop)
+            && self.processes[process].lead.as_ref().is_some_and(|lead| lead.is_working)
+        {
+            let number = self.processes[process].step;
+            if let Some(Lead { slot, lease, .. }) = self.processes[process].lead.clone() {
+                let deadline = self.local(process) + self.budget.timing().call_timeout;
+                self.call(process, number, Op::Release { slot, lease }, deadline);
+            }
+        }
+    }
+
+    /// All work has stopped, and all that it sent is answered.
+    fn stopped_perhaps(&mut self, process: usize) {
+        let Process { stands_still_until, .. } = self.processes[process];
+        let Some(lead) = &self.processes[process].lead else { return };
+        if !lead.is_working && lead.unanswered == 0 && stands_still_until <= self.now {
+            self.step(process, Input::Stopped);
+        }
+    }
+
+    // Work.
+
+    fn work(&mut self, process: usize, term: u64) {
+        let now = self.local(process);
+        let Process { term: current, resumed, .. } = self.processes[process];
+        let Some(lead) = self.processes[process].lead.clone().filter(|_| current == term) else {
+            return;
+        };
+        if !lead.is_working || lead.is_lost {
+            return;
+        }
+        let late = now.saturating_since(lead.valid_until);
+        if late > 2 * WORK_EVERY && self.now - resumed > 4 * WORK_EVERY {
+            self.tell(Fact::NotTold { process, late });
+        }
+        if now >= lead.work_from && now + WRITE_TIMEOUT < lead.valid_until {
+            let Lead { slot, lease, .. } = lead;
+            self.tell(Fact::WriteSent { slot, epoch: lease.epoch });
+            let is_answered = !self.perhaps(self.weather.lost / 10);
+            let slowest =
+                if self.perhaps(100) { self.budget.timing().late_writes } else { 20 * MILLI };
+            let lands = self.now + self.between(MILLI, slowest);
+            if let Some(lead) = &mut self.processes[process].lead {
+                lead.unanswered += 1;
+            }
+            self.at(lands, Event::WriteLands { process, term, slot, lease, is_answered });
+        }
+        self.at(self.now + WORK_EVERY, Event::Work { process, term });
+    }
+
+    fn kill(&mut self, process: usize, term: u64) {
+        let Process { term: current, node, .. } = self.processes[process];
+        let Some(lead) = self.processes[process].lead.as_ref().filter(|_| current == term) else {
+            return;
+        };
+        if !lead.is_working {
+            return;
+        }
+        let kill_at = self.budget.kill_at(lead.valid_until);
+        if self.local(process) >= kill_at {
+            self.dies(process, LEASE / 2);
+        } else {
+            let at = self.nodes[node].clock.truth(kill_at);
+            self.at(at, Event::Kill { process, term });
+        }
+    }
+
+    // The store and the way to it.
+
+    fn call(&mut self, process: usize, step: u64, op: Op, deadline: Instant) {
+        let now = self.local(process);
+        self.processes[process].sent = now;
+        let writes = !matches!(op, Op::Look | Op::ReadEpoch(_));
+        if let (Op::Release { .. }, Some(lead)) = (&op, &self.processes[process].lead) {
+            let Lead { is_working, unanswered, .. } = *lead;
+            self.tell(Fact::Releases { process, is_working, unanswered });
+        }
+        if let Op::RaiseEpoch { slot, to, .. } = &op
+            && self.has(Defect::EpochAfterLead)
+            && self.processes[process].lead.is_none()
+        {
+            let owner = self.nodes[self.processes[process].node].address;
+            let lease = Lease { owner, incarnation: to.incarnation, epoch: to.epoch };
+            self.leads(process, *slot, lease, now, self.budget.valid_until(now));
+        }
+        let node = self.processes[process].node;
+        if !self.has(Defect::NoCallTimeout) {
+            let at = self.nodes[node].clock.truth(deadline);
+            self.at(at, Event::Deadline { process, step, writes });
+        }
+        if self.nodes[node].cut_off_until > self.now || self.perhaps(self.weather.lost) {
+            return;
+        }
+        let slowest = match () {
+            () if self.perhaps(self.weather.late) => 2 * LEASE,
+            () if self.perhaps(self.weather.slow) => 2 * self.budget.timing().call_timeout,
+            () => 15 * MILLI,
+        };
+        let arrives = self.now + self.between(MILLI, slowest);
+        self.at(arrives, Event::Arrives { process, step, op });
+    }
+
+    fn arrives(&mut self, process: usize, step: u64, op: Op) {
+        let node = self.processes[process].node;
+        if self.has(Defect::GetThenPut) && !matches!(op, Op::Look | Op::ReadEpoch(_)) {
+            match self.store.would_refuse(&op, self.now) {
+                Some(answer) => self.reply(process, step, answer),
+                None => {
+                    let puts = self.now + self.between(MILLI, 20 * MILLI);
+                    self.at(puts, Event::Forced { process, step, op });
+                }
+            }
+            return;
+        }
+        let judge = if self.has(Defect::ClientClocks) {
+            self.now + self.nodes[node].wall_ahead
+        } else {
+            self.now + self.between(Duration::ZERO, self.budget.timing().clock_skew)
+        };
+        let rounding = self.between(Duration::ZERO, EXPIRY_DELAY - self.budget.timing().clock_skew);
+        let answer = self.store.apply(&op, judge, rounding);
+        self.reply(process, step, answer);
+    }
+
+    fn reply(&mut self, process: usize, step: u64, answer: Answer) {
+        let node = self.processes[process].node;
+        if self.nodes[node].cut_off_until > self.now || self.perhaps(self.weather.lost) {
+            return;
+        }
+        let comes = self.now + self.between(MILLI, 15 * MILLI);
+        self.at(comes, Event::Reply { process, step, answer });
+    }
+
+    // What goes wrong.
+
+    fn fault(&mut self) {
+        if self.is_calm() {
+            return;
+        }
+        let next = self.now + self.between(50 * MILLI, LEASE);
+        self.at(next, Event::Fault);
+        let node = self.rng.usize(0..self.nodes.len());
+        let Some(process) =
+            self.nodes[node].process.filter(|process| self.processes[*process].is_alive)
+        else {
+            return;
+        };
+        let long = self.between(10 * MILLI, 2 * LEASE).min(STORM - self.now);
+        match self.rng.u32(0..6) {
+            0 => self.dies(process, long),
+            1 | 2 => self.nodes[node].cut_off_until = self.now + long,
+            3 => self.stand_still(process, long),
+            4 => {
+                // Somebody starts a second process beside one that stands still.
+                self.stand_still(process, long);
+                let starts = self.now + self.between(MILLI, long);
+                self.at(starts, Event::Restart { node });
+            }
+            _ => {
+                let term = self.processes[process].term;
+                if self.processes[process].lead.as_ref().is_some_and(|lead| lead.is_working) {
+                    self.processes[process].is_leaving = true;
+                    let stops = self.now + self.between(MILLI, 100 * MILLI);
+                    self.at(stops, Event::WorkStops { process, term });
+                }
+            }
+        }
+    }
+
+    fn stand_still(&mut self, process: usize, long: Duration) {
+        let process = &mut self.processes[process];
+        process.stands_still_until = process.stands_still_until.max(self.now + long);
+        process.resumed = process.stands_still_until;
+    }
+
+    fn calm(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.nodes[node].cut_off_until = Duration::ZERO;
+            let process = self.nodes[node].process;
+            if process.is_none_or(|process| !self.processes[process].is_alive) {
+                self.restart(node);
+            }
+        }
+        let waiting = self.nodes.len();
+        self.tell(Fact::Calm { slots: self.slots.get(), waiting });
+        // What was under way may end, what was late may land, and then somebody leads.
+        let ends = self.now + 2 * LEASE + self.budget.stop_bound() + self.budget.failover_bound();
+        self.at(ends, Event::CalmEnds);
+    }
+}

@@ -1,0 +1,164 @@
+//! The rows of elections in the system keyspace.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::TryStreamExt;
+use ielections::{Row, Seen, Slot, StoreError, TtlStore, Written};
+use istorage::{AppStorageExt, Error, ErrorKind, ExpiringRow, Outcome, Range, SharedStorage};
+
+use crate::layout;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// Elections over the system keyspace of any driver. All leases are in one partition, so that one read shows all slots; each
+/// epoch has its own.
+#[derive(Debug)]
+pub struct ElectionRows {
+    storage: SharedStorage,
+    clock: Clock,
+}
+
+impl ElectionRows {
+    /// In the system keyspace [`System::storage`](crate::System::storage).
+    pub fn new(storage: SharedStorage, clock: Clock) -> ElectionRows {
+        ElectionRows { storage, clock }
+    }
+}
+
+#[async_trait]
+impl TtlStore for ElectionRows {
+    fn expiry_delay(&self) -> Duration {
+        2 * self.storage.capabilities().expiry_resolution
+    }
+
+    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>> {
+        let timeout = deadline.saturating_since(self.clock.now());
+        let rows = self.storage.ttl_read(layout::leases(), Range::all(), timeout);
+        let rows: Vec<ExpiringRow> = rows.try_collect().await.map_err(failed)?;
+        let seen = |row: ExpiringRow| {
+            let slot = Slot::new(u32::from_be_bytes(row.ccols[..].try_into().ok()?))?;
+            // One that does not expire is nobody's lease, and keeps the slot for ever.
+            Some(Seen { slot, value: row.value, left: row.ttl.unwrap_or(Duration::MAX) })
+        };
+        Ok(rows.into_iter().filter_map(seen).collect())
+    }
+
+    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>> {
+        self.storage.get_linearizable(&layout::election(row), deadline).await.map_err(failed)
+    }
+
+    async fn insert_if_not_exist(
+        &self,
+        row: Row,
+        value: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written> {
+        let key = layout::election(row);
+        written(self.storage.insert_if_not_exists(key, value, ttl, deadline).await)
+    }
+
+    async fn compare_and_swap(
+        &self,
+        row: Row,
+        old: Bytes,
+        new: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written> {
+        let key = layout::election(row);
+        written(self.storage.compare_and_swap(key, old, new, ttl, deadline).await)
+    }
+
+    async fn compare_and_delete(&self, row: Row, old: Bytes, deadline: Instant) -> Result<Written> {
+        written(self.storage.compare_and_delete(layout::election(row), old, deadline).await)
+    }
+}
+
+fn written(outcome: istorage::Result<Outcome>) -> Result<Written> {
+    match outcome.map_err(failed)? {
+        Outcome::Applied => Ok(Written::Done),
+        Outcome::NotApplied(conflicts) => {
+            let there = conflicts.into_iter().next().and_then(|conflict| conflict.there);
+            Ok(Written::Refused(there))
+        }
+    }
+}
+
+fn failed(error: Error) -> StoreError {
+    match error.kind() {
+        ErrorKind::Unavailable => StoreError::Unavailable(error.into()),
+        ErrorKind::OutcomeUnknown => StoreError::Unknown(error.into()),
+        ErrorKind::Invalid | ErrorKind::Corrupt | ErrorKind::Closed => {
+            StoreError::Broken(error.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
+
+    use super::*;
+
+    async fn rows() -> (ElectionRows, SharedStorage) {
+        let driver: Arc<dyn StorageDriver> = Arc::new(MemDriver::new(Clock::system()));
+        let name = KeyspaceName::new("sys_test").unwrap();
+        driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+        let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
+        (ElectionRows::new(Arc::clone(&storage), Clock::system()), storage)
+    }
+
+    fn slot(number: u32) -> Slot {
+        Slot::new(number).unwrap()
+    }
+
+    #[tokio::test]
+    async fn every_call_does_what_the_port_says() {
+        let (rows, _) = rows().await;
+        let (row, soon) = (Row::Lease(slot(2)), Instant::FAR_FUTURE);
+        let (a, b) = (Bytes::from("a"), Bytes::from("b"));
+        let ttl = Some(Duration::from_secs(1_000));
+        let refused = |there: &Bytes| Written::Refused(Some(there.clone()));
+
+        let insert = async |value: &Bytes| {
+            rows.insert_if_not_exist(row, value.clone(), ttl, soon).await.unwrap()
+        };
+        assert_eq!(insert(&a).await, Written::Done);
+        assert_eq!(insert(&b).await, refused(&a));
+        assert_eq!(rows.get(row, soon).await.unwrap(), Some(a.clone()));
+        assert_eq!(rows.get(Row::Epoch(slot(2)), soon).await.unwrap(), None);
+        let seen = rows.leases(soon).await.unwrap();
+        assert!(seen.len() == 1 && seen[0].slot == slot(2) && seen[0].value == a, "{seen:?}");
+        assert!(seen[0].left > Duration::from_secs(900), "{seen:?}");
+
+        let swap = async |old: &Bytes, new: &Bytes| {
+            rows.compare_and_swap(row, old.clone(), new.clone(), ttl, soon).await.unwrap()
+        };
+        assert_eq!(swap(&b, &b).await, refused(&a));
+        assert_eq!(swap(&a, &b).await, Written::Done);
+        let delete =
+            async |old: &Bytes| rows.compare_and_delete(row, old.clone(), soon).await.unwrap();
+        assert_eq!(delete(&a).await, refused(&b));
+        assert_eq!(delete(&b).await, Written::Done);
+        assert_eq!(delete(&b).await, Written::Refused(None));
+        assert_eq!(rows.leases(soon).await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn errors_say_what_is_known() {
+        let (rows, storage) = rows().await;
+        storage.close().await;
+        let closed = rows.get(Row::Epoch(slot(1)), Instant::FAR_FUTURE).await.unwrap_err();
+        assert!(matches!(closed, StoreError::Broken(_)), "{closed:?}");
+        let of = |kind| failed(Error::new(kind, "test"));
+        assert!(matches!(of(ErrorKind::Unavailable), StoreError::Unavailable(_)));
+        assert!(matches!(of(ErrorKind::OutcomeUnknown), StoreError::Unknown(_)));
+        assert!(matches!(of(ErrorKind::Corrupt), StoreError::Broken(_)));
+    }
+}
