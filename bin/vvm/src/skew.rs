@@ -28,7 +28,7 @@ pub(crate) async fn measure(storage: &dyn AppStorage, clock: &Clock) -> Result<O
         };
         let took = clock.now() - start;
         // The server read its clock at some moment of the call, and cut the reading off.
-        let (half_call, half_unit) = (took / 2, server.resolution / 2);
+        let (half_call, half_unit) = (took / 2, server.uncertainty / 2);
         let skew = Skew {
             server_ahead_ms: (server.at + half_unit).millis_ahead_of(before + half_call),
             uncertainty_ms: i64::try_from((half_call + half_unit).as_millis())

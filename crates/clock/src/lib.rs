@@ -62,7 +62,7 @@ impl Clock {
         Clock { source: Source::System, wall_offset: 0 }
     }
 
-    /// The same clock with a calendar that is `offset` ahead (or behind, if negative): a second node whose clock is wrong.
+    /// The same clock with a calendar that is `ahead_ms` ahead (or behind, if negative): a second node whose clock is wrong.
     #[must_use]
     pub fn with_wall_offset(&self, ahead_ms: i64) -> Clock {
         let offset = ahead_ms.saturating_mul(1_000_000);

@@ -101,9 +101,12 @@ pub(crate) async fn drop(session: &Session, clock: &Clock, name: &KeyspaceName) 
 
 /// What all servers that can be reached have; `None` while they differ.
 async fn everywhere(session: &Session, name: &KeyspaceName) -> Result<Option<Found>> {
-    let found =
-        try_join_all(nodes(session).iter().map(|node| look(session, Some(node), name))).await?;
-    Ok(found.iter().all(|other| *other == found[0]).then(|| found[0].clone()))
+    let nodes = nodes(session);
+    let mut found =
+        try_join_all(nodes.iter().map(|node| look(session, Some(node), name))).await?.into_iter();
+    let first =
+        found.next().ok_or_else(|| Error::unavailable("no Cassandra server is connected"))?;
+    Ok(found.all(|other| other == first).then_some(first))
 }
 
 /// Whether every server answers a query; one that shows the table may not have opened it yet.

@@ -103,7 +103,7 @@ impl AppStorage for CassandraStorage {
         let (CqlTimestamp(millis),) =
             row.map_err(|error| Request::Repeatable.strange_answer(error))?;
         let at = WallTime::from_millis(u64::try_from(millis).unwrap_or(0));
-        Ok(Some(ServerTime { at, resolution: Duration::from_millis(1) }))
+        Ok(Some(ServerTime { at, uncertainty: Duration::from_millis(1) }))
     }
 
     /// The session is the driver's; there is nothing else to give back.

@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 ///
 /// # Consistency
 /// Every read is consistent, plain ones too. A condition is judged by the service in the request that it guards; several rows are
-/// one transaction. Nothing is sent twice unless the service has said that it did nothing (busy, or another transaction
+/// one transaction. No write is sent twice unless the service has said that it did nothing (busy, or another transaction
 /// at the same row); that is tried again, with growing pauses, until the deadline. Not for global tables: an
 /// acknowledged write of another region may not be seen.
 ///

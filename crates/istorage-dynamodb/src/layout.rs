@@ -23,7 +23,7 @@ use aws_sdk_dynamodb::{
 };
 use bytes::Bytes;
 use clock::WallTime;
-use istorage::{Conditional, Error, Order, OrderedPut, Range, Result};
+use istorage::{Conditional, Error, OrderedPut, Range, Result};
 
 use crate::time::ServiceTime;
 
@@ -130,9 +130,16 @@ pub(crate) fn condition(op: &Conditional, now: ServiceTime) -> Expression {
     }
 }
 
-/// What must be so for an ordered write to stay.
-pub(crate) fn order_condition(order: Order) -> Expression {
-    Expression::new("attribute_not_exists(p) OR o < :order", [(":order", number(order.get()))])
+/// What must be so for an ordered write to stay. One that is sent again lives as long as the last of its kind.
+pub(crate) fn order_condition(put: &OrderedPut, item: &Item) -> Expression {
+    let order = (":order", number(put.order.get()));
+    match item.get(EXPIRES) {
+        None => Expression::new("attribute_not_exists(p) OR o < :order", [order]),
+        Some(expires) => Expression::new(
+            "attribute_not_exists(p) OR o < :order OR (o = :order AND x < :x)",
+            [order, (":x", expires.clone())],
+        ),
+    }
 }
 
 /// The rows of a range, and the row at its end: DynamoDB knows no range that is open at the end.

@@ -1,8 +1,8 @@
 //! The storage contract of VVM on Amazon DynamoDB.
 //!
 //! A keyspace is a table. Every condition travels in the request that it guards, with the expiry inside it, so that no
-//! other node can come between; expiry follows the service's time, not the node's; every read is consistent; nothing but a request that the service has definitely
-//! refused is sent again. See [`DynamoDbDriver`].
+//! other node can come between; expiry follows the service's time, not the node's; every read is consistent; no write
+//! is sent again but one that the service has definitely refused. See [`DynamoDbDriver`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -157,7 +157,7 @@ impl Table {
     /// The service's time, as far as an answer tells.
     pub(crate) async fn server_time(&self, deadline: Instant) -> Result<ServerTime> {
         let time = self.ask_for_time(deadline).await?;
-        Ok(ServerTime { at: time.earliest, resolution: time.width() })
+        Ok(ServerTime { at: time.earliest, uncertainty: time.width() })
     }
 }
 

@@ -35,6 +35,10 @@ pub(crate) enum Reply {
     Lost,
     /// No answer ever comes.
     Never,
+    /// Something on the way answers, by a calendar that is an hour ahead.
+    Gateway,
+    /// Answers it after so long.
+    Slow(Duration, Value),
 }
 
 /// An error of the service with this code.
@@ -190,15 +194,32 @@ impl HttpConnector for Service {
         let respond = |status: u16, body: String| {
             let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
             response.headers_mut().insert("date", date.clone());
-            HttpConnectorFuture::ready(Ok(response))
+            response.headers_mut().insert("x-amzn-requestid", "ID");
+            response
         };
+        let respond_now = |status, body| HttpConnectorFuture::ready(Ok(respond(status, body)));
         match reply.unwrap_or_else(|| panic!("a request too many: {:?}", state.sent.last())) {
-            Reply::Answer(body) => respond(200, body.to_string()),
-            Reply::Raw(status, body) => respond(status, body),
+            Reply::Answer(body) => respond_now(200, body.to_string()),
+            Reply::Raw(status, body) => respond_now(status, body),
             Reply::Lost => {
                 HttpConnectorFuture::ready(Err(ConnectorError::io("the connection broke".into())))
             }
             Reply::Never => HttpConnectorFuture::new(future::pending()),
+            Reply::Gateway => {
+                let mut response = respond(503, "<html>no healthy upstream</html>".to_owned());
+                let date = DateTime::from_millis(self.date().as_millis() as i64 + 3_600_000);
+                let date = date.fmt(DateTimeFormat::HttpDate).unwrap();
+                response.headers_mut().insert("date", date);
+                response.headers_mut().remove("x-amzn-requestid");
+                HttpConnectorFuture::ready(Ok(response))
+            }
+            Reply::Slow(time, body) => {
+                let (clock, response) = (self.time.clock(), respond(200, body.to_string()));
+                HttpConnectorFuture::new(async move {
+                    clock.sleep(time).await;
+                    Ok(response)
+                })
+            }
         }
     }
 }

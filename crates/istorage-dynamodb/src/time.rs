@@ -69,8 +69,9 @@ impl ServiceTime {
         if earliest <= latest {
             return ServiceTime { earliest, latest };
         }
-        // The service's clock was stepped: the newer one is right. But what was gone does not come back.
-        ServiceTime { earliest, latest: newer.latest.max(earliest) }
+        // The service's clock was stepped, or an answer had a wrong date: the newer one is right. What was gone may come
+        // back; a row that is gone early could be worse.
+        newer
     }
 }
 
@@ -146,8 +147,10 @@ impl Intercept for ServiceClock {
     }
 }
 
-/// When the service says that it made this answer.
+/// When the service says that it made this answer. Whatever else may answer on the way, a gateway or a proxy, gives
+/// requests no id of DynamoDB's.
 fn date_of(answer: &HttpResponse) -> Option<WallTime> {
+    answer.headers().get("x-amzn-requestid")?;
     let date = DateTime::from_str(answer.headers().get("date")?, DateTimeFormat::HttpDate).ok()?;
     Some(WallTime::from_millis(u64::try_from(date.to_millis().ok()?).ok()?))
 }

@@ -97,8 +97,9 @@ fn writes(
         }
     });
     let ordered = batch.ordered.iter().map(|ordered| {
-        let condition = layout::order_condition(ordered.order);
-        put(table, layout::ordered_item(ordered, now), Some(condition))
+        let item = layout::ordered_item(ordered, now);
+        let condition = layout::order_condition(ordered, &item);
+        put(table, item, Some(condition))
     });
     let puts = batch.puts.iter().map(|plain| {
         put(table, layout::item(&plain.key.pkey, &plain.key.ccols, &plain.value), None)

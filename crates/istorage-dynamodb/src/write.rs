@@ -88,7 +88,8 @@ impl Table {
         let mut backoff = self.connection.backoff(deadline);
         loop {
             let item = layout::ordered_item(put, self.time(deadline).await?);
-            match self.put_if(item, layout::order_condition(put.order)).await {
+            let condition = layout::order_condition(put, &item);
+            match self.put_if(item, condition).await {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Condition(there)) => return check_superseded(put, there),
                 Err(Refusal::Failure(failure)) => backoff.again(failure).await?,

@@ -351,3 +351,42 @@ async fn closing_answers_what_waits_and_gives_the_file_back() {
     }
     again.close().await;
 }
+
+/// Opening a file again may take long. What nobody waits for any more by then was once written all the same.
+#[tokio::test]
+async fn what_was_dropped_or_late_while_the_file_was_opened_again_never_happens() {
+    let node = Node::start().await;
+    node.put("a", "1").await.unwrap();
+    node.switch.set(Disk::Gone);
+    for _ in 0..2 {
+        node.put("a", "2").await.unwrap_err();
+    }
+    // The next write opens the file again.
+    node.switch.set(Disk::StandsStill);
+    let deadline = node.now() + Duration::from_secs(5);
+    let mut dropped = Box::pin(node.put("dropped", "1"));
+    assert!((&mut dropped).now_or_never().is_none());
+    let mut late = Box::pin(node.storage.put(key("late"), Bytes::new(), deadline));
+    assert!((&mut late).now_or_never().is_none());
+    node.switch.wait_for_sync();
+    drop(dropped);
+    node.clock.advance(Duration::from_secs(60));
+    node.switch.set(Disk::Works);
+    late.await.unwrap_err();
+    node.put("last", "1").await.unwrap();
+    for row in ["dropped", "late"] {
+        assert_eq!(node.get(row).await.unwrap(), None, "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_made_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let full = |_: &redb::Builder, _: File| {
+        Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into())
+    };
+    let opened = RedbDriver::open_with(Config::new(&path), Clock::system(), Arc::new(full)).await;
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

@@ -65,7 +65,8 @@ impl StorageFile {
         Ok(contents)
     }
 
-    /// Makes the file under another name first, so that a process that is killed leaves a whole file or none.
+    /// Makes the file under another name first, so that a process that is killed leaves a whole file or none. On a file
+    /// system without links it is made in its place, and half a file is refused by the next start.
     fn create(&self, unique: u64) -> Result<()> {
         let mut name = self.path().as_os_str().to_owned();
         name.push(format!(".new-{unique:016x}"));
@@ -74,16 +75,16 @@ impl StorageFile {
             let database = self.open_writable(path, true)?;
             Ok(initialise(&database).map_err(Failure::unavailable)?)
         };
-        make(new)?;
-        let linked = fs::hard_link(new, self.path());
-        fs::remove_file(new).map_err(|error| errors::file_system("remove", new, error))?;
-        match linked {
-            Ok(()) => Ok(()),
+        let linked = make(new).map(|()| fs::hard_link(new, self.path()));
+        let removed = fs::remove_file(new);
+        match linked? {
+            Ok(()) => {}
             // Another process was quicker; its file is as good.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             // This file system has no links. A rename could replace the file of a process that was quicker.
-            Err(_) => make(self.path()),
+            Err(_) => make(self.path())?,
         }
+        removed.map_err(|error| errors::file_system("remove", new, error))
     }
 
     /// Closes the file and opens it again, which repairs whatever a failure left. It is never made anew.

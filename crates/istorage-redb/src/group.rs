@@ -176,7 +176,7 @@ impl<'t> Open<'t> {
             self.change(change, &mut bytes)?;
         }
         for put in &batch.puts {
-            self.put(put, &mut bytes)?;
+            self.put(put, now, &mut bytes)?;
         }
         Ok(outcome)
     }
@@ -192,7 +192,7 @@ impl<'t> Open<'t> {
             let (mut had, mut there) = (None, None);
             if let Some(row) = self.rows.get(&key[..])? {
                 let stored = Stored::parse(row.value())?;
-                if !matches!(stored.kind, Kind::Conditional { .. }) {
+                if stored.is_there(now) && !matches!(stored.kind, Kind::Conditional { .. }) {
                     return Err(mixture(stored.kind, "conditionally").into());
                 }
                 (had, there) = (stored.kind.expires(), stored.value_at(now));
@@ -216,17 +216,18 @@ impl<'t> Open<'t> {
             let mut had = None;
             if let Some(row) = self.rows.get(&key[..])? {
                 let stored = Stored::parse(row.value())?;
-                let Kind::Ordered { order, .. } = stored.kind else {
-                    return Err(mixture(stored.kind, "with an order").into());
-                };
-                let there = stored.is_there(now);
-                if there && order == ours && stored.value != put.value {
-                    let message = "a row has another value with the same order";
-                    return Err(Error::invalid(format!("{message}, {order}")).into());
-                }
-                // A write that is sent again lives as long as the last of its kind.
-                if there && (order > ours || stored.kind == kind) {
-                    continue;
+                if stored.is_there(now) {
+                    let Kind::Ordered { order, .. } = stored.kind else {
+                        return Err(mixture(stored.kind, "with an order").into());
+                    };
+                    if order == ours && stored.value != put.value {
+                        let message = "a row has another value with the same order";
+                        return Err(Error::invalid(format!("{message}, {order}")).into());
+                    }
+                    // A write that is sent again lives as long as the last of its kind.
+                    if order > ours || stored.kind == kind {
+                        continue;
+                    }
                 }
                 had = stored.kind.expires();
             }
@@ -256,13 +257,13 @@ impl<'t> Open<'t> {
 
     /// What was there is looked at only after it is replaced: a look before would cost every put a search of the tree,
     /// for a mistake that a correct caller never makes.
-    fn put(&mut self, put: &Put, bytes: &mut Vec<u8>) -> Step<()> {
+    fn put(&mut self, put: &Put, now: Moment, bytes: &mut Vec<u8>) -> Step<()> {
         let key = layout::row_key(&put.key.pkey, &put.key.ccols);
         let kind = Kind::Plain;
         Stored { kind, value: &put.value }.write(bytes);
         if let Some(row) = self.rows.insert(&key[..], &bytes[..])? {
             let there = Stored::parse(row.value()).map_err(Fault::Spoiled)?;
-            if there.kind != kind {
+            if there.is_there(now) && there.kind != kind {
                 return Err(Fault::Spoiled(mixture(there.kind, "plainly")));
             }
         }

@@ -141,21 +141,16 @@ impl Writer {
         (group, None)
     }
 
-    fn write(&mut self, group: Vec<Request>) {
-        let now = self.clock.now();
-        // A request that nobody waits for any more must not happen.
-        let waiting = group.into_iter().filter(|request| !request.reply.is_closed());
-        let (mut group, late): (Vec<_>, Vec<_>) =
-            waiting.partition(|request| now < request.deadline);
-        for request in late {
-            request.answer(Err(Error::unavailable(
-                "the deadline passed in the queue; nothing was written",
-            )));
-        }
+    fn write(&mut self, mut group: Vec<Request>) {
+        // It may take long, so it comes before the requests are looked at.
         if !self.file.is_open() {
             self.reopen();
         }
-        while !group.is_empty() {
+        loop {
+            self.dismiss(&mut group);
+            if group.is_empty() {
+                return;
+            }
             match self.attempt(&group) {
                 Ok(answers) => {
                     group
@@ -169,6 +164,17 @@ impl Writer {
                     group.drain(..).for_each(|request| request.answer(Err(failure.clone().into())));
                 }
             }
+        }
+    }
+
+    /// A request that nobody waits for any more must not happen.
+    fn dismiss(&self, group: &mut Vec<Request>) {
+        let now = self.clock.now();
+        group.retain(|request| !request.reply.is_closed());
+        for request in group.extract_if(.., |request| now >= request.deadline) {
+            request.answer(Err(Error::unavailable(
+                "the deadline passed in the queue; nothing was written",
+            )));
         }
     }
 

@@ -72,10 +72,13 @@ impl Shared {
     pub(crate) async fn drop_keyspaces(&self, run: Option<u32>) -> Result<()> {
         let of_it = |keyspace: &mut (u32, KeyspaceName)| run.is_none_or(|run| keyspace.0 == run);
         let keyspaces: Vec<_> = self.keyspaces().extract_if(.., of_it).collect();
+        let mut dropped = Ok(());
         for (_, keyspace) in keyspaces {
-            self.driver.drop_keyspace(&keyspace, within_setup(&self.db.clock)).await?;
+            // All are tried; the first error is told.
+            let this = self.driver.drop_keyspace(&keyspace, within_setup(&self.db.clock)).await;
+            dropped = dropped.and(this);
         }
-        Ok(())
+        dropped
     }
 }
 

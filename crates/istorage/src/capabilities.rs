@@ -14,8 +14,8 @@ pub struct Capabilities {
     /// How much of one partition a [`put_ordered`](crate::AppStorage::put_ordered) writes atomically; `None` if each
     /// row goes by itself.
     pub ordered: Option<BatchLimits>,
-    /// A row with a TTL is gone at the latest twice this long after the moment asked for, and never before it. A clock that
-    /// all nodes share judges both, never a node's own calendar.
+    /// A row with a TTL is gone at the latest twice this long after the moment asked for, and never before it. All nodes of a storage
+    /// go by one clock, whatever their own calendars say.
     pub expiry_resolution: Duration,
     /// How long after it was sent a write without an answer may still land. An assumption about the storage, not a
     /// guarantee: a server that stands still for longer may let a write land later.

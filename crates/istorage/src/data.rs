@@ -165,7 +165,7 @@ pub struct OrderedPut {
     pub key: Key,
     /// What.
     pub value: Bytes,
-    /// With which order; equal orders of one row must come with equal bytes.
+    /// With which order; equal orders of one row must come with equal bytes, and all with a TTL or all without.
     pub order: Order,
     /// For how long; `None` for ever, whatever the row had before.
     pub ttl: Option<Duration>,

@@ -30,6 +30,8 @@ pub enum Fault {
     /// The outcome is unknown, and the write lands after this time, when the wrapper is next called or
     /// [`Faulty::land_late`] is. A read is `Unavailable`.
     AppliedLate(Duration),
+    /// The call is not done, and says so.
+    Unavailable,
     /// The call is not done and never answers.
     Hang,
     /// The call is done after this time.
@@ -47,6 +49,8 @@ pub struct FaultRates {
     pub not_applied_but_error: u32,
     /// [`Fault::AppliedLate`], after up to [`FaultRates::delay`].
     pub applied_late: u32,
+    /// [`Fault::Unavailable`].
+    pub unavailable: u32,
     /// [`Fault::Hang`].
     pub hang: u32,
     /// [`Fault::Slow`], by up to [`FaultRates::delay`].
@@ -152,6 +156,7 @@ impl Faulty {
                 lock(&self.late).push((self.clock.now() + delay, write));
                 Err(Error::outcome_unknown("injected: will land late"))
             }
+            Fault::Unavailable => Err(Error::unavailable("injected: refused")),
             Fault::Hang => pending().await,
             Fault::Slow(delay) => {
                 self.clock.sleep(delay).await;
@@ -173,9 +178,10 @@ impl Faulty {
     ) -> Result<T> {
         match self.next_fault(op).await {
             Fault::None => call.await,
-            Fault::AppliedButError | Fault::NotAppliedButError | Fault::AppliedLate(_) => {
-                Err(Error::unavailable("injected: a read failed"))
-            }
+            Fault::AppliedButError
+            | Fault::NotAppliedButError
+            | Fault::AppliedLate(_)
+            | Fault::Unavailable => Err(Error::unavailable("injected: a read failed")),
             Fault::Hang => pending().await,
             Fault::Slow(delay) => {
                 self.clock.sleep(delay).await;
@@ -198,7 +204,10 @@ impl Faulty {
         let clock = self.clock.clone();
         let start: BoxFuture<'static, Result<()>> = match (lock(&self.plan))(Op::Read) {
             Fault::None => return rows,
-            Fault::AppliedButError | Fault::NotAppliedButError | Fault::AppliedLate(_) => {
+            Fault::AppliedButError
+            | Fault::NotAppliedButError
+            | Fault::AppliedLate(_)
+            | Fault::Unavailable => {
                 async { Err(Error::unavailable("injected: a read failed")) }.boxed()
             }
             Fault::Hang => pending().boxed(),
@@ -227,6 +236,7 @@ impl FaultRates {
             (self.applied_but_error, Fault::AppliedButError),
             (self.not_applied_but_error, Fault::NotAppliedButError),
             (self.applied_late, Fault::AppliedLate(delay)),
+            (self.unavailable, Fault::Unavailable),
             (self.hang, Fault::Hang),
             (self.slow, Fault::Slow(delay)),
             (self.reply_after_deadline, Fault::ReplyAfterDeadline),

@@ -1,5 +1,7 @@
 //! The rules that hold for every driver: arguments, deadlines, and use after close.
 
+mod pace;
+
 use std::{
     collections::HashMap,
     future::{Future, ready},
@@ -61,9 +63,6 @@ impl Guarded {
         call: impl Future<Output = Result<T>>,
         late: impl FnOnce() -> Error,
     ) -> Result<T> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::closed());
-        }
         if self.clock.now() >= deadline {
             return Err(Error::unavailable(
                 "the deadline had passed before the call; nothing was sent",
@@ -72,16 +71,19 @@ impl Guarded {
         self.clock.timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()))
     }
 
+    /// Comes before everything else in every call.
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
+    }
+
     fn check_range(&self, pkey: &Bytes, range: Range) -> Result<Range> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::closed());
-        }
+        self.check_open()?;
         let capabilities = self.inner.capabilities();
         check::pkey(&capabilities, pkey)?;
         Ok(range.clipped(capabilities.row.ccols))
     }
 
-    /// Bounds the wait for each row that is not there at once, which is the wait for a page.
+    /// Bounds the wait for a sign of life, which is the wait for a page.
     fn paced<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
@@ -96,11 +98,10 @@ impl Guarded {
             let next = match rows.next().now_or_never() {
                 Some(ready) => ready,
                 None => {
-                    let deadline = clock.now() + page_timeout;
                     let late = |_| {
                         Some(Err(Error::unavailable("the storage did not send a page in time")))
                     };
-                    clock.timeout_at(deadline, rows.next()).await.unwrap_or_else(late)
+                    pace::next(&mut rows, &clock, page_timeout).await.unwrap_or_else(late)
                 }
             };
             let row = next?;
@@ -160,11 +161,13 @@ impl AppStorage for Guarded {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
+        self.check_open()?;
         check::key(&self.inner.capabilities(), key)?;
         self.reading(deadline, self.inner.get(key, consistency, deadline)).await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        self.check_open()?;
         let capabilities = self.inner.capabilities();
         keys.iter().try_for_each(|key| check::key(&capabilities, key))?;
         let call = async {
@@ -205,6 +208,7 @@ impl AppStorage for Guarded {
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
+        self.check_open()?;
         let rows = check::puts(&self.inner.capabilities(), rows)?;
         if rows.is_empty() {
             return self.writing(deadline, ready(Ok(()))).await;
@@ -213,6 +217,7 @@ impl AppStorage for Guarded {
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        self.check_open()?;
         let rows = check::ordered(&self.inner.capabilities(), rows)?;
         if rows.is_empty() {
             return self.writing(deadline, ready(Ok(()))).await;
@@ -226,6 +231,7 @@ impl AppStorage for Guarded {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
+        self.check_open()?;
         check::write_if(&self.inner.capabilities(), &pkey, &ops)?;
         if ops.is_empty() {
             return self.writing(deadline, ready(Ok(Outcome::Applied))).await;
@@ -234,6 +240,7 @@ impl AppStorage for Guarded {
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.check_open()?;
         let batch = check::write_atomic(&self.inner.capabilities(), batch)?;
         if batch == AtomicBatch::default() {
             return self.writing(deadline, ready(Ok(Outcome::Applied))).await;
@@ -242,6 +249,7 @@ impl AppStorage for Guarded {
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
+        self.check_open()?;
         self.reading(deadline, self.inner.server_time(deadline)).await
     }
 

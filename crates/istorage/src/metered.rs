@@ -18,7 +18,8 @@ use crate::{
 /// - histogram `istorage_call_seconds{driver, op, result}`: `result` is `ok`, `not_applied`, `unavailable`,
 ///   `outcome_unknown`, `invalid`, `corrupt` or `closed`; a call that is dropped is not reported; a `read` is
 ///   reported when its stream ends, with the time that was spent waiting for rows;
-/// - counter `istorage_rows_total{driver, op}`: the rows that were read, or sent to be written.
+/// - counter `istorage_rows_total{driver, op}`: the rows that were asked for one by one, came in a stream, or were
+///   to be written, whatever became of the call.
 ///
 /// The recorder must be installed before this is made.
 #[derive(Debug)]

@@ -88,19 +88,18 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
 }
 
 /// Whether what stands in the way is what these operations wrote. They are all or nothing, so one row with a value that
-/// only they write proves it; operations that only delete have nothing to show but that every row is gone.
+/// only they write proves it; operations that write no new value have nothing to show but that every row they delete is gone.
 fn is_ours(ops: &[Conditional], conflicts: &[Conflict]) -> bool {
-    let shows = |conflict: &Conflict| {
-        let op = &ops[conflict.op];
-        op.written().is_some()
-            && op.written() != op.expected()
-            && conflict.there.as_ref() == op.written()
-    };
-    let all_gone = || {
-        let deletes_only = ops.iter().all(|op| op.written().is_none());
-        deletes_only
-            && conflicts.len() == ops.len()
-            && conflicts.iter().all(|conflict| conflict.there.is_none())
-    };
-    conflicts.iter().any(shows) || all_gone()
+    let is_new = |op: &Conditional| op.written().is_some() && op.written() != op.expected();
+    if ops.iter().any(is_new) {
+        let shows = |conflict: &Conflict| {
+            let op = &ops[conflict.op];
+            is_new(op) && conflict.there.as_ref() == op.written()
+        };
+        return conflicts.iter().any(shows);
+    }
+    let deletes = ops.iter().filter(|op| op.written().is_none()).count();
+    let is_gone =
+        |conflict: &Conflict| conflict.there.is_none() && ops[conflict.op].written().is_none();
+    deletes > 0 && conflicts.len() == deletes && conflicts.iter().all(is_gone)
 }

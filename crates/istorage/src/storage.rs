@@ -96,10 +96,10 @@ impl Op {
 /// The time as the storage's servers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTime {
-    /// The time at some moment between the call and its answer.
+    /// At some moment between the call and its answer the time was not before this,
     pub at: WallTime,
-    /// `at` is cut off to a multiple of this.
-    pub resolution: Duration,
+    /// and not more than this later.
+    pub uncertainty: Duration,
 }
 
 /// A keyspace of a wide-column store: `(partition key, clustering columns) -> value`, the rows of a partition sorted by
@@ -115,7 +115,8 @@ pub struct ServerTime {
 /// that was sent may still be done afterwards; a write is `OutcomeUnknown` then.
 ///
 /// **Expiry.** A row that has expired is absent to every call: reads do not see it, an insert succeeds, a swap and a
-/// delete fail. It never expires before the time asked for. All calls of one node agree on the moment.
+/// delete fail. It never expires before the time asked for. All calls of one node agree on the moment. Whether
+/// an ordered row that has expired still supersedes a lower order is up to the storage.
 ///
 /// **Nothing retries a conditional write** on its own, neither a driver nor what is below it.
 ///
@@ -167,7 +168,8 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
 
     /// Writes any number of rows so that of two writes of one row the one with the higher order stays, in whatever
     /// order they arrive. A superseded write is a success. Two writes of one row with equal orders and different values
-    /// are the caller's error: it is unspecified which stays, and whether the call says `Invalid`. What
+    /// are the caller's error: it is unspecified which stays, and whether the call says `Invalid`; so are two of which one has
+    /// a TTL. A write that is sent again with a TTL lives as long as the last of them asked for. What
     /// [`Capabilities::ordered`] promises is written atomically; otherwise, after an error, any subset may be written,
     /// even later.
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()>;

@@ -70,6 +70,10 @@ impl Registered {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Registered> {
+        // Nothing behind a newer version can be judged, not even how much there is.
+        if let Some(&version) = bytes.first().filter(|version| **version > VERSION) {
+            return Err(Error::NewerFormat { found: version.into(), known: VERSION.into() });
+        }
         Registered::parse(bytes).ok_or_else(|| Error::Foreign {
             what: format!("an application is registered as {bytes:?}"),
         })
@@ -128,9 +132,24 @@ mod tests {
             bytes
         };
         for bytes in
-            [vec![], whole[..HEADER].to_vec(), with(0, 2), with(1, 2), with(15, 0), with(20, b'K')]
+            [vec![], whole[..HEADER].to_vec(), with(0, 0), with(1, 2), with(15, 0), with(20, b'K')]
         {
-            assert!(Registered::decode(&bytes).is_err(), "{bytes:?}");
+            let refused = Registered::decode(&bytes);
+            assert!(matches!(refused, Err(Error::Foreign { .. })), "{bytes:?}: {refused:?}");
+        }
+    }
+
+    /// Only the first byte of a newer entry can be understood: the others may mean anything, or be missing.
+    #[test]
+    fn an_entry_of_a_newer_program_is_told_from_a_foreign_one() {
+        let mut whole = registered().encode().to_vec();
+        whole[0] = VERSION + 1;
+        for bytes in [whole, vec![VERSION + 1], vec![u8::MAX; 100]] {
+            let (refused, version) = (Registered::decode(&bytes), u32::from(bytes[0]));
+            assert!(
+                matches!(refused, Err(Error::NewerFormat { found, known: 1 }) if found == version),
+                "{bytes:?}: {refused:?}"
+            );
         }
     }
 }

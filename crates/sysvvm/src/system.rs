@@ -91,7 +91,7 @@ impl System {
     ///
     /// # Errors
     /// [`Error::AlreadyExists`] if it is there already; [`Error::OtherPartitions`] if it is half initialized with another
-    /// number of partitions.
+    /// number of partitions; [`Error::NewerFormat`] if a newer program registered it in a way that this one cannot read.
     pub async fn init_app(
         &self,
         name: &AppName,
@@ -145,7 +145,7 @@ impl System {
     /// All applications that are initialized, by name.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if the registry cannot be read.
+    /// [`Error::Foreign`] if the registry cannot be read, and [`Error::NewerFormat`] if only a newer program can read it.
     pub async fn apps(&self, page_timeout: Duration) -> Result<Vec<(AppName, AppEntry)>> {
         let range = Range::from(vec![layout::FIRST_APP]);
         let mut rows =
@@ -221,7 +221,7 @@ impl System {
         let entry =
             AppEntry { number: AppNumber(number), partitions, format: FORMAT_VERSION, keyspace };
         let registered = Registered { state: State::Creating, attempt: self.clock.random(), entry };
-        let next = Bytes::copy_from_slice(&number.to_be_bytes());
+        let next = encode_number(number, registered.attempt);
         let count = match last {
             None => Conditional::Insert { ccols: counter.ccols, value: next, ttl: None },
             Some(old) => Conditional::Swap { ccols: counter.ccols, old, new: next, ttl: None },
@@ -298,11 +298,18 @@ async fn opened(
     Ok(driver.open(keyspace, deadline).await?.ok_or_else(missing)?)
 }
 
+/// `[u32 number][u64 attempt]`: unique to the attempt, so that one which got no answer does not take another's for its own.
+fn encode_number(number: u32, attempt: u64) -> Bytes {
+    [&number.to_be_bytes()[..], &attempt.to_be_bytes()].concat().into()
+}
+
 fn decode_number(bytes: &Bytes) -> Result<u32> {
-    let number = bytes.as_ref().try_into().map(u32::from_be_bytes);
-    number.map_err(|_| Error::Foreign {
-        what: format!("the number of the last application is {bytes:?}"),
-    })
+    match bytes.split_first_chunk::<4>() {
+        Some((number, attempt)) if attempt.len() == 8 => Ok(u32::from_be_bytes(*number)),
+        _ => {
+            Err(Error::Foreign { what: format!("the number of the last application is {bytes:?}") })
+        }
+    }
 }
 
 /// `<system>_<number>_<owner>_<name>`, as much of it as fits; the number alone makes it unique.

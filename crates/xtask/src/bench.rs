@@ -14,8 +14,38 @@ pub(crate) fn storage(arguments: &[String]) -> Result<()> {
     // Built first: a compiler beside a server would slow both, and the measurements.
     cargo::run(&[&["build"], &BENCH_STORAGE[..]].concat())?;
     let servers = OwnServers::new()?;
-    let variables = servers.start(&[Kind::Cassandra, Kind::Dynamodb])?;
+    let wanted = [(Kind::Cassandra, "cassandra"), (Kind::Dynamodb, "dynamodb")];
+    let wanted = wanted.into_iter().filter(|(_, driver)| is_chosen(arguments, driver));
+    let variables = servers.start(&wanted.map(|(kind, _)| kind).collect::<Vec<_>>())?;
     let mut command = cargo(&[&["run", "--quiet"], &BENCH_STORAGE[..]].concat())?;
     command.arg("--").args(arguments).envs(variables);
     process::run_reading(&mut command, |_| {})
+}
+
+/// Whether a driver is among `--drivers`; without that all are.
+fn is_chosen(arguments: &[String], driver: &str) -> bool {
+    let mut chosen = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
+    let drivers = chosen.find_map(|(argument, next)| match argument.strip_prefix("--drivers") {
+        Some("") => next.map(String::as_str),
+        Some(rest) => rest.strip_prefix('='),
+        None => None,
+    });
+    drivers.is_none_or(|drivers| drivers.split(',').any(|chosen| chosen == driver))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_servers_of_chosen_drivers_are_needed() {
+        let chosen = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            ["cassandra", "dynamodb"].map(|driver| is_chosen(&arguments, driver))
+        };
+        assert_eq!(chosen(&["--rounds", "5"]), [true, true]);
+        assert_eq!(chosen(&["--drivers", "redb,cassandra"]), [true, false]);
+        assert_eq!(chosen(&["--rounds", "5", "--drivers=dynamodb"]), [false, true]);
+        assert_eq!(chosen(&["--drivers", "redb"]), [false, false]);
+    }
 }

@@ -62,7 +62,8 @@ enum Command {
 enum Bench {
     /// Every storage driver beside the bare client of its database.
     Storage {
-        /// Arguments for the measuring program; `--help` tells them.
+        /// For the measuring program: --drivers mem,redb,cassandra,dynamodb --tasks 1,16,64 --rounds 3 --span-ms 2000
+        /// --only put_batch.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

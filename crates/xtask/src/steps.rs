@@ -31,7 +31,14 @@ impl Steps {
         result
     }
 
-    /// One line for each step that was run.
+    /// Says that a step was not run, and why.
+    pub(crate) fn skip(&mut self, name: &str, why: &str) {
+        eprintln!("\n==> {name}\nNOT RUN: {why}");
+        let step = Step { name: name.to_owned(), time: Duration::ZERO, outcome: "NOT RUN" };
+        self.done.push(step);
+    }
+
+    /// One line for each step, run or not.
     pub(crate) fn summary(&self) -> String {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0);
         let line = |step: &Step| {
@@ -51,9 +58,11 @@ mod tests {
         let mut steps = Steps::default();
         steps.run("format", || Ok(())).unwrap();
         steps.run("the tests", || failed::<()>("no")).unwrap_err();
+        steps.skip("licences", "there is no tool");
         let summary = steps.summary();
         let lines = summary.lines().collect::<Vec<_>>();
         assert!(lines[0].starts_with("format   ") && lines[0].ends_with(" ok"), "{summary}");
         assert!(lines[1].starts_with("the tests") && lines[1].ends_with(" FAILED"), "{summary}");
+        assert!(lines[2].starts_with("licences") && lines[2].ends_with(" NOT RUN"), "{summary}");
     }
 }

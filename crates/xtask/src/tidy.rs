@@ -37,7 +37,12 @@ pub(crate) fn tidy() -> Result<()> {
 pub(crate) fn run_steps(steps: &mut Steps) -> Result<()> {
     steps.run("check the house rules", check_house_rules)?;
     steps.run("check the format", || cargo::run(&["fmt", "--all", "--check"]))?;
-    steps.run("check the dependencies", check_dependencies)?;
+    let dependencies = "check the dependencies";
+    if cargo_deny_is_installed() {
+        steps.run(dependencies, || cargo::run(&["deny", "check", "bans", "licenses", "sources"]))?;
+    } else {
+        steps.skip(dependencies, "to have them checked: cargo install --locked cargo-deny");
+    }
     steps.run("clippy", || {
         cargo::run(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     })?;
@@ -89,18 +94,11 @@ fn source_files() -> Result<Vec<SourceFile>> {
     Ok(files)
 }
 
-/// Licences, sources and bans of the dependencies, where the tool for it is installed.
-fn check_dependencies() -> Result<()> {
-    let mut installed = Command::new("cargo-deny");
-    installed.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    if !installed.status().is_ok_and(|status| status.success()) {
-        eprintln!(
-            "NOT RUN: cargo-deny is not installed, so licences, sources and bans of the dependencies are \
-             not checked.\nTo have them checked: cargo install --locked cargo-deny"
-        );
-        return Ok(());
-    }
-    cargo::run(&["deny", "check", "bans", "licenses", "sources"])
+/// It checks licences, sources and bans.
+fn cargo_deny_is_installed() -> bool {
+    let mut deny = Command::new("cargo-deny");
+    deny.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    deny.status().is_ok_and(|status| status.success())
 }
 
 /// Formats the code and applies what clippy knows how to mend.

@@ -5,6 +5,7 @@
 
 mod defect;
 mod invariants;
+mod local_clock;
 mod store;
 mod world;
 

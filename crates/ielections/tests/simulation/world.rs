@@ -1,5 +1,7 @@
 //! A world of nodes, a store and what goes wrong between them. One seed, one history.
 
+mod faults;
+
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
@@ -13,6 +15,7 @@ use ielections::{Answer, Budget, Candidacy, Engine, Input, Lease, Next, Notice, 
 use crate::{
     defect::Defect,
     invariants::{self, Fact, Invariant},
+    local_clock::LocalClock,
     store::Store,
 };
 
@@ -92,29 +95,6 @@ enum Event {
     },
     Calm,
     CalmEnds,
-}
-
-/// A node's clock: how it differs from the truth.
-#[derive(Clone, Copy, Debug)]
-struct LocalClock {
-    base: Instant,
-    ahead: Duration,
-    per_million: i32,
-}
-
-impl LocalClock {
-    fn at(&self, truth: Duration) -> Instant {
-        let drift = truth.as_nanos() as i128 * i128::from(self.per_million) / 1_000_000;
-        let nanos = truth.as_nanos() as i128 + drift;
-        self.base + self.ahead + Duration::from_nanos(nanos as u64)
-    }
-
-    /// When the clock will show `local`, or a little later.
-    fn truth(&self, local: Instant) -> Duration {
-        let passed = local.saturating_since(self.base + self.ahead).as_nanos() as i128;
-        let truth = passed * 1_000_000 / (1_000_000 + i128::from(self.per_million));
-        Duration::from_nanos(truth as u64 + 1)
-    }
 }
 
 struct Node {
@@ -649,62 +629,5 @@ impl World {
         }
         let comes = self.now + self.between(MILLI, 15 * MILLI);
         self.at(comes, Event::Reply { process, step, answer });
-    }
-
-    // What goes wrong.
-
-    fn fault(&mut self) {
-        if self.is_calm() {
-            return;
-        }
-        let next = self.now + self.between(50 * MILLI, LEASE);
-        self.at(next, Event::Fault);
-        let node = self.rng.usize(0..self.nodes.len());
-        let Some(process) =
-            self.nodes[node].process.filter(|process| self.processes[*process].is_alive)
-        else {
-            return;
-        };
-        let long = self.between(10 * MILLI, 2 * LEASE).min(STORM - self.now);
-        match self.rng.u32(0..6) {
-            0 => self.dies(process, long),
-            1 | 2 => self.nodes[node].cut_off_until = self.now + long,
-            3 => self.stand_still(process, long),
-            4 => {
-                // Somebody starts a second process beside one that stands still.
-                self.stand_still(process, long);
-                let starts = self.now + self.between(MILLI, long);
-                self.at(starts, Event::Restart { node });
-            }
-            _ => {
-                let term = self.processes[process].term;
-                if self.processes[process].lead.as_ref().is_some_and(|lead| lead.is_working) {
-                    self.processes[process].is_leaving = true;
-                    let stops = self.now + self.between(MILLI, 100 * MILLI);
-                    self.at(stops, Event::WorkStops { process, term });
-                }
-            }
-        }
-    }
-
-    fn stand_still(&mut self, process: usize, long: Duration) {
-        let process = &mut self.processes[process];
-        process.stands_still_until = process.stands_still_until.max(self.now + long);
-        process.resumed = process.stands_still_until;
-    }
-
-    fn calm(&mut self) {
-        for node in 0..self.nodes.len() {
-            self.nodes[node].cut_off_until = Duration::ZERO;
-            let process = self.nodes[node].process;
-            if process.is_none_or(|process| !self.processes[process].is_alive) {
-                self.restart(node);
-            }
-        }
-        let waiting = self.nodes.len();
-        self.tell(Fact::Calm { slots: self.slots.get(), waiting });
-        // What was under way may end, what was late may land, and then somebody leads.
-        let ends = self.now + 2 * LEASE + self.budget.stop_bound() + self.budget.failover_bound();
-        self.at(ends, Event::CalmEnds);
     }
 }

@@ -209,7 +209,7 @@ async fn the_time_of_the_server_is_the_date_of_an_answer() {
     let service = Service::new([Reply::Answer(json!({}))]);
     let time = service.storage().server_time(service.soon()).await.unwrap();
     let at = WallTime::from_millis(millis(&service));
-    assert_eq!(time, Some(ServerTime { at, resolution: Duration::from_secs(1) }));
+    assert_eq!(time, Some(ServerTime { at, uncertainty: Duration::from_secs(1) }));
 }
 
 #[tokio::test]
@@ -218,4 +218,23 @@ async fn a_ttl_is_told_of_one_row() {
     service.will(page([expiring("a", millis(&service) + 1_000)], None));
     let ttl = service.storage().query_ttl(&key("a"), Duration::from_secs(10)).await.unwrap();
     assert_eq!(ttl, Some(Some(Duration::from_secs(1))));
+}
+
+/// Rows that have expired stay in the table for days. A wait for the next row that is there once ran out behind them.
+#[tokio::test]
+async fn pages_of_expired_rows_have_a_timeout_each() {
+    let slow = |page: Reply| match page {
+        Reply::Answer(body) => Reply::Slow(Duration::from_millis(300), body),
+        other => other,
+    };
+    let service = Service::new([]);
+    let gone = millis(&service) - 1;
+    for n in ["1", "2", "3", "4"] {
+        service.will(slow(page([expiring("c", gone)], Some(n))));
+    }
+    service.will(slow(page([item("z")], None)));
+    let timeout = Duration::from_secs(1);
+    let rows = service.storage().read("p".into(), Range::all(), Consistency::Plain, timeout);
+    let rows: Vec<Row> = service.patiently(rows.try_collect()).await.unwrap();
+    assert_eq!(rows, [row("z")]);
 }

@@ -227,3 +227,27 @@ async fn a_superseded_put_is_a_success() {
         assert_eq!(answer.map_err(|error| error.kind()), expected);
     }
 }
+
+/// A write that is sent again, because its outcome was not known, lives as long as the last of them asked for.
+#[tokio::test]
+async fn an_ordered_put_that_is_sent_again_lives_longer() {
+    let service = Service::new([done()]);
+    let put = OrderedPut { ttl: Some(Duration::from_secs(5)), ..ordered(7, "v") };
+    service.storage().put_ordered(vec![put], service.soon()).await.unwrap();
+    let sent = service.only_request().body;
+    let condition = "attribute_not_exists(p) OR o < :order OR (o = :order AND x < :x)";
+    assert_eq!(sent["ConditionExpression"], condition);
+    assert_eq!(sent["ExpressionAttributeValues"][":x"], sent["Item"]["x"]);
+}
+
+/// A gateway that answered by itself, and was an hour ahead, once had every lease taken for expired.
+#[tokio::test]
+async fn the_date_of_a_gateway_is_not_the_services() {
+    let service = Service::new([Reply::Gateway, done()]);
+    let storage = service.storage();
+    assert!(storage.put(key(), "v".into(), service.soon()).await.is_err());
+    let insert = storage.insert_if_not_exists(key(), "v".into(), None, service.soon());
+    assert_eq!(insert.await.unwrap(), Outcome::Applied);
+    let now = &service.sent()[1].body["ExpressionAttributeValues"][":now"]["N"];
+    assert_eq!(now, &service.bounds().0.to_string());
+}

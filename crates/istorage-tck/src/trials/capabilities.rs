@@ -50,7 +50,7 @@ async fn the_server_time_is_plausible(ctx: Context) -> Verdict {
     let Some(first) = storage.server_time(ctx.db.soon()).await? else {
         return Err(Stop::NotOffered("there is no server with a clock of its own"));
     };
-    let resolution = first.resolution;
+    let resolution = first.uncertainty;
     ensure!(
         !resolution.is_zero() && resolution <= Duration::from_secs(1),
         "a resolution of {resolution:?} tells no skew"

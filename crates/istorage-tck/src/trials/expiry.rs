@@ -35,6 +35,7 @@ trials!(expiry:
     expired_rows_among_many,
     a_higher_order_ends_it,
     an_expired_ordered_row_can_be_written_again,
+    an_ordered_row_that_is_sent_again_lives_longer,
     of_an_atomic_write,
     nodes_with_different_clocks_agree,
     one_of_many_takes_an_expired_row_over,
@@ -339,6 +340,19 @@ async fn an_expired_ordered_row_can_be_written_again(ctx: Context) -> Verdict {
     all_see_nothing(&ctx.db, &key).await?;
     ctx.db.put_ordered(vec![ordered(key.clone(), "second", 6)?]).await?;
     all_see(&ctx.db, &key, "second").await
+}
+
+/// After an unknown outcome the same write is sent again, and must not count from the first.
+async fn an_ordered_row_that_is_sent_again_lives_longer(ctx: Context) -> Verdict {
+    let key = ctx.key("p", "a");
+    let put = |ttl| {
+        let put = ordered(key.clone(), "v", 5)?;
+        Ok::<_, Stop>(vec![OrderedPut { ttl: Some(ttl), ..put }])
+    };
+    let (life, ()) = Life::of(&ctx, TTL, ctx.db.put_ordered(put(TTL)?)).await?;
+    ctx.db.put_ordered(put(100 * TTL)?).await?;
+    ctx.pass_until(life.gone_from).await;
+    all_see(&ctx.db, &key, "v").await
 }
 
 async fn of_an_atomic_write(ctx: Context) -> Verdict {

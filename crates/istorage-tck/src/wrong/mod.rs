@@ -57,6 +57,8 @@ pub enum Defect {
     OrderIgnored,
     /// Ordered rows are written one after another.
     OrderedOneByOne,
+    /// An ordered row that is sent again keeps the life that it had.
+    EqualOrderIgnored,
 
     /// Conditions are read, and then the rows are written.
     GetThenPut,

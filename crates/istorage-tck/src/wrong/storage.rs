@@ -14,8 +14,8 @@ use bytes::Bytes;
 use clock::{Clock, Instant, WallTime};
 use istorage::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, Error,
-    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits, RowStream,
-    ServerTime, SharedStorage,
+    ExpiringRowStream, Key, Order, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits,
+    RowStream, ServerTime, SharedStorage,
 };
 
 use super::Defect;
@@ -39,6 +39,7 @@ pub(super) struct Memory {
     pub(super) values: HashMap<Key, Option<Bytes>>,
     pub(super) ranges: HashMap<(Bytes, Bytes, Option<Bytes>), Vec<Row>>,
     pub(super) keys: HashSet<Key>,
+    pub(super) orders: HashMap<Key, Order>,
 }
 
 impl WrongStorage {
@@ -160,7 +161,7 @@ impl AppStorage for WrongStorage {
         if self.has(Defect::ServerTimeStandsStill) {
             // 2026-01-01, where a clock that is moved by hand begins.
             let at = WallTime::from_millis(1_767_225_600_000);
-            return Ok(Some(ServerTime { at, resolution: Duration::from_millis(1) }));
+            return Ok(Some(ServerTime { at, uncertainty: Duration::from_millis(1) }));
         }
         Ok(right)
     }

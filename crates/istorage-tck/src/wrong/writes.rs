@@ -62,6 +62,10 @@ impl WrongStorage {
                     row.order = Order::new(self.clock.wall().as_micros() + self.next_count())?;
                 }
             }
+            Defect::EqualOrderIgnored => {
+                let orders = &mut self.memory().orders;
+                rows.retain(|row| orders.insert(row.key.clone(), row.order) != Some(row.order));
+            }
             Defect::OrderedOneByOne => {
                 for row in rows {
                     self.right.put_ordered(vec![row], deadline).await?;

@@ -180,6 +180,7 @@ pub(crate) const TABLE: &[(Defect, &[&str])] = &[
         ],
     ),
     (Defect::OrderedOneByOne, &["dropped::ordered_rows_of_a_partition_are_all_or_nothing"]),
+    (Defect::EqualOrderIgnored, &["expiry::an_ordered_row_that_is_sent_again_lives_longer"]),
     (
         Defect::GetThenPut,
         &[

@@ -65,7 +65,7 @@ impl Rows {
         self.partitions.get(pkey)?.get(ccols).filter(|stored| stored.is_live(now))
     }
 
-    /// Up to `limit` rows of a range, and whether there may be more.
+    /// Up to `limit` rows of a range.
     pub(super) fn page(
         &self,
         pkey: &[u8],
@@ -144,7 +144,7 @@ impl Rows {
     }
 
     fn write_ordered(&mut self, put: OrderedPut, now: Instant) {
-        let there = self.stored(&put.key).map(|stored| stored.kind);
+        let there = self.get(&put.key.pkey, &put.key.ccols, now).map(|stored| stored.kind);
         if !matches!(there, Some(Kind::Ordered { order, .. }) if order > put.order) {
             let kind = Kind::Ordered { order: put.order, expires: put.ttl.map(|ttl| now + ttl) };
             self.write(put.key, put.value, kind);
@@ -189,10 +189,6 @@ impl Rows {
         }
     }
 
-    fn stored(&self, key: &Key) -> Option<&Stored> {
-        self.partitions.get(&key.pkey)?.get(&key.ccols)
-    }
-
     fn check_kind(
         &self,
         key: &Key,
@@ -210,7 +206,7 @@ impl Rows {
 
     fn check_ordered(&self, put: &OrderedPut, now: Instant) -> Result<()> {
         self.check_kind(&put.key, now, |kind| matches!(kind, Kind::Ordered { .. }))?;
-        match self.stored(&put.key) {
+        match self.get(&put.key.pkey, &put.key.ccols, now) {
             Some(Stored { value, kind: Kind::Ordered { order, .. } })
                 if *order == put.order && *value != put.value =>
             {

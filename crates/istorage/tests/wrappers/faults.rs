@@ -318,3 +318,50 @@ async fn use_after_close_is_closed_also_in_the_middle_of_a_stream() {
     let get = fixture.storage.get(&key("a"), Consistency::Plain, Instant::FAR_FUTURE).await;
     assert_eq!(get.unwrap_err().kind(), ErrorKind::Closed);
 }
+
+/// The row that is only renewed is no conflict, so it once hid that the delete had been done.
+#[tokio::test]
+async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
+    let fixture = Fixture::new().await;
+    for row in ["a", "b"] {
+        let insert =
+            fixture.storage.insert_if_not_exists(key(row), "1".into(), None, Instant::FAR_FUTURE);
+        assert!(insert.await.unwrap().is_applied());
+    }
+    let storage = scripted(&fixture, &[Fault::AppliedButError]);
+    let ttl = Some(Duration::from_secs(60));
+    let ops = vec![
+        Conditional::Delete { ccols: "a".into(), old: "1".into() },
+        Conditional::Swap { ccols: "b".into(), old: "1".into(), new: "1".into(), ttl },
+    ];
+    let until = fixture.clock.now() + Duration::from_secs(10);
+    let patience = Patience { call_timeout: Duration::from_secs(1), until };
+    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), ops, patience);
+    let passing = async {
+        loop {
+            fixture.manual.advance(Duration::from_millis(1));
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcome = tokio::select! { outcome = settled => outcome, () = passing => unreachable!() };
+    assert!(outcome.unwrap().is_applied());
+}
+
+/// "Nothing was written" says a refusal of its own attempt, and nothing about an earlier one that may still land.
+#[tokio::test]
+async fn a_refusal_after_an_open_attempt_is_not_believed() {
+    let fixture = Fixture::new().await;
+    let storage = scripted(&fixture, &[Fault::AppliedButError, Fault::Unavailable]);
+    let insert = Conditional::Insert { ccols: "a".into(), value: "1".into(), ttl: None };
+    let until = fixture.clock.now() + Duration::from_secs(10);
+    let patience = Patience { call_timeout: Duration::from_secs(1), until };
+    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), vec![insert], patience);
+    let passing = async {
+        loop {
+            fixture.manual.advance(Duration::from_millis(1));
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcome = tokio::select! { outcome = settled => outcome, () = passing => unreachable!() };
+    assert!(outcome.unwrap().is_applied());
+}

@@ -40,7 +40,12 @@ pub(crate) fn launch(java: &Path, arguments: &[String], folder: &Path) -> Result
         .stderr(log);
     // Out of reach of the terminal's Ctrl-C, as it may outlive this process.
     let mut child = command.process_group(0).spawn().context(java.display())?;
-    fs::write(folder.join("pid"), child.id().to_string()).context("cannot note the process id")?;
+    let noted = fs::write(folder.join("pid"), child.id().to_string());
+    if noted.is_err() {
+        // Nobody would find it again. If this fails too it has ended by itself.
+        let _ = child.kill();
+    }
+    noted.context("cannot note the process id")?;
     // The system shows the command line of a new process a little after its start.
     while running(folder).is_none()
         && child.try_wait().context("cannot look at the new process")?.is_none()

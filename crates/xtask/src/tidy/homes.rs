@@ -14,8 +14,6 @@ const HOMES: &[&str] = &[
     // Tasks that race for one row.
     "crates/istorage-tck/src/tasks.rs",
     "crates/xtask/src/",
-    // The environment and the end of the process.
-    "bin/vvm/src/main.rs",
     "tests/",
 ];
 

@@ -27,19 +27,19 @@ struct Request {
 }
 
 impl RedbFloor {
-    pub(crate) fn open(file: &Path, quick_repair: bool) -> Result<RedbFloor, Failure> {
+    pub(crate) fn open(file: &Path) -> Result<RedbFloor, Failure> {
         let database = Arc::new(Database::create(file)?);
         let transaction = database.begin_write()?;
         transaction.open_table(ROWS)?;
         transaction.commit()?;
         let (writer, requests) = mpsc::channel(GROUP_MAX);
         let writing = Arc::clone(&database);
-        std::thread::spawn(move || write_all(&writing, requests, quick_repair));
+        std::thread::spawn(move || write_all(&writing, requests));
         Ok(RedbFloor { database, writer })
     }
 }
 
-fn write_all(database: &Database, mut requests: mpsc::Receiver<Request>, quick_repair: bool) {
+fn write_all(database: &Database, mut requests: mpsc::Receiver<Request>) {
     let mut group = VecDeque::new();
     while let Some(first) = requests.blocking_recv() {
         group.push_back(first);
@@ -48,7 +48,7 @@ fn write_all(database: &Database, mut requests: mpsc::Receiver<Request>, quick_r
         {
             group.push_back(next);
         }
-        let done = write_group(database, &group, quick_repair).map_err(|error| error.to_string());
+        let done = write_group(database, &group).map_err(|error| error.to_string());
         for request in group.drain(..) {
             // A caller that has gone wants no answer.
             let _gone = request.answer.send(done.clone());
@@ -59,10 +59,9 @@ fn write_all(database: &Database, mut requests: mpsc::Receiver<Request>, quick_r
 fn write_group(
     database: &Database,
     group: &VecDeque<Request>,
-    quick_repair: bool,
 ) -> Result<(), Failure> {
     let mut transaction = database.begin_write()?;
-    transaction.set_quick_repair(quick_repair);
+    transaction.set_quick_repair(true);
     {
         let mut table = transaction.open_table(ROWS)?;
         for request in group {

@@ -115,7 +115,7 @@ async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Fai
     let folder = tempfile::tempdir_in(scratch()?)?;
     let config = istorage_redb::Config::new(folder.path().join("driver.redb"));
     let driver = RedbDriver::open(config, clock.clone()).await?;
-    let side = Arc::new(floor_redb::RedbFloor::open(&folder.path().join("floor.redb"), true)?);
+    let side = Arc::new(floor_redb::RedbFloor::open(&folder.path().join("floor.redb"))?);
     let what = "bare redb, durable transactions that recover as quickly, each with all writes that wait; reads on blocking threads";
     run(args, clock, &driver, name, Some(Floor { side, what })).await
 }
