@@ -10,6 +10,7 @@ mod store;
 mod world;
 
 use std::{
+    panic,
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
@@ -42,9 +43,10 @@ fn run(seeds: std::ops::Range<u64>) -> u64 {
                     if seed >= seeds.end {
                         return;
                     }
-                    match World::new(seed, None).run() {
-                        Ok(led) => terms.fetch_add(led, Ordering::Relaxed),
-                        Err(violation) => panic!("seed {seed}: {violation}"),
+                    match panic::catch_unwind(|| World::new(seed, None).run()) {
+                        Ok(Ok(led)) => terms.fetch_add(led, Ordering::Relaxed),
+                        Ok(Err(violation)) => panic!("seed {seed}: {violation}"),
+                        Err(_) => panic!("seed {seed}: see the panic above"),
                     };
                 }
             });

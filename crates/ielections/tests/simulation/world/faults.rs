@@ -18,7 +18,7 @@ impl World {
         else {
             return;
         };
-        let long = self.between(10 * MILLI, 2 * LEASE).min(STORM - self.now);
+        let long = self.between(10 * MILLI, 2 * LEASE).min(STORM - self.now).max(MILLI);
         match self.rng.u32(0..6) {
             0 => self.dies(process, long),
             1 | 2 => self.nodes[node].cut_off_until = self.now + long,
