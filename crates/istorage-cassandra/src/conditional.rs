@@ -67,11 +67,13 @@ impl SerializeRow for ConditionalWrite<'_> {
     }
 }
 
+fn strange(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Request::Conditional.strange_answer(error)
+}
+
 /// What the answer to a conditional write says. See [`layout`](crate::layout) for what it has in it.
 fn outcome(result: QueryResult, ops: &[Conditional]) -> Result<Outcome> {
-    let strange = |error| Request::Conditional.strange_answer(error);
-    let rows =
-        result.into_rows_result().map_err(|error| Request::Conditional.strange_answer(error))?;
+    let rows = result.into_rows_result().map_err(strange)?;
     let mut there: HashMap<Bytes, Option<Bytes>> = HashMap::new();
     let applied = match rows.column_specs().len() {
         1 => rows.first_row::<(bool,)>().map_err(strange)?.0,
@@ -83,11 +85,9 @@ fn outcome(result: QueryResult, ops: &[Conditional]) -> Result<Outcome> {
         _ => {
             type Row = (bool, Option<Bytes>, Option<Bytes>, Option<Bytes>);
             let mut applied = false;
-            let rows =
-                rows.rows::<Row>().map_err(|error| Request::Conditional.strange_answer(error))?;
+            let rows = rows.rows::<Row>().map_err(strange)?;
             for row in rows {
-                let (row_applied, _pkey, ccols, value) =
-                    row.map_err(|error| Request::Conditional.strange_answer(error))?;
+                let (row_applied, _pkey, ccols, value) = row.map_err(strange)?;
                 applied = row_applied;
                 there.extend(ccols.map(|ccols| (ccols, value)));
             }

@@ -113,12 +113,14 @@ impl AppStorage for MemStorage {
             .boxed()
     }
 
-    async fn put_batch(&self, rows: Vec<Put>, _deadline: Instant) -> Result<()> {
-        lock(&self.rows).put_batch(rows, self.clock.now())
+    async fn put_batch(&self, puts: Vec<Put>, deadline: Instant) -> Result<()> {
+        let batch = AtomicBatch { puts, ..AtomicBatch::default() };
+        self.write_atomic(batch, deadline).await.map(drop)
     }
 
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, _deadline: Instant) -> Result<()> {
-        lock(&self.rows).put_ordered(rows, self.clock.now())
+    async fn put_ordered(&self, ordered: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        let batch = AtomicBatch { ordered, ..AtomicBatch::default() };
+        self.write_atomic(batch, deadline).await.map(drop)
     }
 
     async fn write_if(
@@ -134,7 +136,7 @@ impl AppStorage for MemStorage {
     async fn write_atomic(&self, batch: AtomicBatch, _deadline: Instant) -> Result<Outcome> {
         let mut rows = lock(&self.rows);
         let now = self.clock.now();
-        rows.write_atomic(batch, now)
+        rows.write(batch, now)
     }
 
     async fn server_time(&self, _deadline: Instant) -> Result<Option<ServerTime>> {

@@ -88,24 +88,8 @@ impl Rows {
             .collect()
     }
 
-    pub(super) fn put_batch(&mut self, rows: Vec<Put>, now: Instant) -> Result<()> {
-        self.check_open()?;
-        rows.iter()
-            .try_for_each(|put| self.check_kind(&put.key, now, |kind| kind == Kind::Plain))?;
-        rows.into_iter().for_each(|put| self.write(put.key, put.value, Kind::Plain));
-        self.purge(now);
-        Ok(())
-    }
-
-    pub(super) fn put_ordered(&mut self, rows: Vec<OrderedPut>, now: Instant) -> Result<()> {
-        self.check_open()?;
-        rows.iter().try_for_each(|put| self.check_ordered(put, now))?;
-        rows.into_iter().for_each(|put| self.write_ordered(put, now));
-        self.purge(now);
-        Ok(())
-    }
-
-    pub(super) fn write_atomic(&mut self, batch: AtomicBatch, now: Instant) -> Result<Outcome> {
+    /// Every write is one of these, whatever it was called.
+    pub(super) fn write(&mut self, batch: AtomicBatch, now: Instant) -> Result<Outcome> {
         self.check_open()?;
         for (pkey, op) in &batch.conditionals {
             let key = Key::new(pkey.clone(), op.ccols().clone());
@@ -127,7 +111,7 @@ impl Rows {
                 self.apply(Key::new(pkey, op.ccols().clone()), &op, now);
             }
             batch.ordered.into_iter().for_each(|put| self.write_ordered(put, now));
-            batch.puts.into_iter().for_each(|put| self.write(put.key, put.value, Kind::Plain));
+            batch.puts.into_iter().for_each(|put| self.set(put.key, put.value, Kind::Plain));
             self.purge(now);
         }
         Ok(outcome)
@@ -137,7 +121,7 @@ impl Rows {
         match op.written() {
             Some(value) => {
                 let expires = op.ttl().map(|ttl| now + ttl);
-                self.write(key, value.clone(), Kind::Conditional { expires });
+                self.set(key, value.clone(), Kind::Conditional { expires });
             }
             None => self.remove(&key),
         }
@@ -147,11 +131,11 @@ impl Rows {
         let there = self.get(&put.key.pkey, &put.key.ccols, now).map(|stored| stored.kind);
         if !matches!(there, Some(Kind::Ordered { order, .. }) if order > put.order) {
             let kind = Kind::Ordered { order: put.order, expires: put.ttl.map(|ttl| now + ttl) };
-            self.write(put.key, put.value, kind);
+            self.set(put.key, put.value, kind);
         }
     }
 
-    fn write(&mut self, key: Key, value: Bytes, kind: Kind) {
+    fn set(&mut self, key: Key, value: Bytes, kind: Kind) {
         let stored = Stored { value, kind };
         let expires = stored.expires();
         let partition = self.partitions.entry(key.pkey.clone()).or_default();
@@ -238,15 +222,19 @@ mod tests {
         AtomicBatch { conditionals: vec![("p".into(), op)], ..AtomicBatch::default() }
     }
 
+    fn of_ordered(ordered: Vec<OrderedPut>) -> AtomicBatch {
+        AtomicBatch { ordered, ..AtomicBatch::default() }
+    }
+
     #[test]
     fn expired_rows_are_removed_by_later_writes() {
         let manual = ManualClock::new(0);
         let clock = manual.clock();
         let mut rows = Rows::default();
-        assert!(rows.write_atomic(insert("a", 1), clock.now()).unwrap().is_applied());
-        assert!(rows.write_atomic(insert("b", 5), clock.now()).unwrap().is_applied());
+        assert!(rows.write(insert("a", 1), clock.now()).unwrap().is_applied());
+        assert!(rows.write(insert("b", 5), clock.now()).unwrap().is_applied());
         manual.advance(Duration::from_secs(2));
-        assert!(rows.write_atomic(insert("c", 5), clock.now()).unwrap().is_applied());
+        assert!(rows.write(insert("c", 5), clock.now()).unwrap().is_applied());
         assert_eq!(rows.partitions["p".as_bytes()].len(), 2);
         assert_eq!(rows.expiring.len(), 2);
     }
@@ -255,15 +243,17 @@ mod tests {
     fn a_row_cannot_change_its_kind() {
         let now = ManualClock::new(0).clock().now();
         let mut rows = Rows::default();
-        rows.put_batch(vec![Put { key: Key::new("p", "a"), value: "v".into() }], now).unwrap();
-        assert!(rows.write_atomic(insert("a", 1), now).is_err());
+        let puts = vec![Put { key: Key::new("p", "a"), value: "v".into() }];
+        let batch = AtomicBatch { puts, ..AtomicBatch::default() };
+        assert!(rows.write(batch, now).unwrap().is_applied());
+        assert!(rows.write(insert("a", 1), now).is_err());
         let ordered = OrderedPut {
             key: Key::new("p", "a"),
             value: "w".into(),
             order: Order::new(1).unwrap(),
             ttl: None,
         };
-        assert!(rows.put_ordered(vec![ordered], now).is_err());
+        assert!(rows.write(of_ordered(vec![ordered]), now).is_err());
         assert_eq!(rows.get(b"p", b"a", now).unwrap().value, "v");
     }
 
@@ -277,8 +267,9 @@ mod tests {
             order: Order::new(7).unwrap(),
             ttl: None,
         };
-        rows.put_ordered(vec![put("b", "1")], now).unwrap();
-        assert!(rows.put_ordered(vec![put("a", "1"), put("b", "2")], now).is_err());
+        assert!(rows.write(of_ordered(vec![put("b", "1")]), now).unwrap().is_applied());
+        let batch = of_ordered(vec![put("a", "1"), put("b", "2")]);
+        assert!(rows.write(batch, now).is_err());
         assert!(rows.get(b"p", b"a", now).is_none());
     }
 }
