@@ -97,15 +97,12 @@ impl ServiceClock {
 
     /// Takes note of the date of an answer to a request that was sent at a moment of this node.
     pub(crate) fn learn(&self, sent: Instant, date: WallTime) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock, so that it is not before the moment of what is known.
         let now = self.clock.now();
         let told = ServiceTime::told_by(date, now - sent);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = Some(match *known {
-            None => (now, told),
-            // Another answer came a moment later and was noted first.
-            Some((at, before)) if at > now => (at, before.and(told.after(at - now))),
-            Some((at, before)) => (now, before.after(now - at).and(told)),
-        });
+        let together = known.map_or(told, |(at, before)| before.after(now - at).and(told));
+        *known = Some((now, together));
     }
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clock::Instant;
 
 use crate::{
-    AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Put, Range, Result, decide,
+    AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Range, Result, decide,
 };
 
 /// How many expired rows a write removes on its way, so that they never pile up and no write pays for many.
@@ -212,6 +212,7 @@ mod tests {
     use clock::ManualClock;
 
     use super::*;
+    use crate::Put;
 
     fn insert(ccols: &'static str, ttl_seconds: u64) -> AtomicBatch {
         let op = Conditional::Insert {
