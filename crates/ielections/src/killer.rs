@@ -37,7 +37,8 @@ pub(crate) fn watch(term: &Arc<Term>, kill: Kill) -> io::Result<()> {
 
 fn run(term: &Weak<Term>, kill: &(dyn Fn(&str) + Send + Sync)) {
     while let Some(term) = term.upgrade() {
-        if term.kill_at().is_some_and(|kill_at| term.clock.now() >= kill_at) {
+        let left = term.kill_at().map(|kill_at| kill_at.saturating_since(term.clock.now()));
+        if left == Some(Duration::ZERO) {
             let slot = term.slot;
             kill(&format!(
                 "the lead of slot {slot} is over, its work went on past the time to stop, and its lease is about to expire"
@@ -45,6 +46,6 @@ fn run(term: &Weak<Term>, kill: &(dyn Fn(&str) + Send + Sync)) {
             return;
         }
         drop(term);
-        thread::park_timeout(LOOK_EVERY);
+        thread::park_timeout(left.map_or(LOOK_EVERY, |left| left.min(LOOK_EVERY)));
     }
 }

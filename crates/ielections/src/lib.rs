@@ -7,22 +7,28 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod budget;
+mod comeback;
 mod engine;
 mod killer;
 mod leadership;
 mod lease;
 mod lost;
 mod mem;
+mod meters;
+mod observer;
+mod place;
 mod runtime;
 mod store;
 mod term;
 
 pub use budget::{Budget, DoesNotFit, Timing};
+pub use comeback::{LockError, LockFile};
 pub use engine::{Answer, Candidacy, Engine, GaveUp, Input, Next, Notice, Op, Random, Step};
 pub use killer::Kill;
 pub use leadership::{Leadership, Stopped, Unproved, Work};
 pub use lease::{Epoch, EpochRow, Incarnation, Lease, Slot};
 pub use lost::Lost;
 pub use mem::MemStore;
+pub use observer::{Leaders, Observer};
 pub use runtime::{Elections, Health, NotAcquired};
 pub use store::{Cause, Row, Seen, StoreError, TtlStore, Written};

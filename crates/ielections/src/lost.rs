@@ -9,6 +9,8 @@ use crate::Lease;
 pub enum Lost {
     /// It was given away: all work has stopped.
     Released,
+    /// Nobody holds it any more; the lease is left to expire.
+    Dropped,
     /// It could not be renewed in time: the store did not answer, or this process stood still.
     Expired,
     /// What is led is not well.
@@ -21,10 +23,26 @@ pub enum Lost {
     Broken,
 }
 
+impl Lost {
+    /// As it is called in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lost::Released => "released",
+            Lost::Dropped => "dropped",
+            Lost::Expired => "expired",
+            Lost::Unhealthy => "unhealthy",
+            Lost::Taken(_) => "taken",
+            Lost::Gone => "gone",
+            Lost::Broken => "broken",
+        }
+    }
+}
+
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Lost::Released => f.write_str("it was released"),
+            Lost::Dropped => f.write_str("it was dropped"),
             Lost::Expired => f.write_str("it could not be renewed in time"),
             Lost::Unhealthy => f.write_str("what it led was not well"),
             Lost::Taken(Some(lease)) => {

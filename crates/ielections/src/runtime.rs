@@ -7,8 +7,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::{
-    Answer, Budget, Candidacy, DoesNotFit, Engine, GaveUp, Input, Kill, Leadership, Lease, Next,
-    Notice, Op, Row, Slot, StoreError, Timing, TtlStore, killer, term::Term,
+    Answer, Budget, Candidacy, DoesNotFit, Engine, GaveUp, Input, Kill, Leadership, Lease,
+    LockFile, Lost, Next, Notice, Observer, Op, Row, Slot, StoreError, Timing, TtlStore, killer,
+    meters, term::Term,
 };
 
 /// Whether what is led is well. Asked before each renewal, on the runtime: it must not block.
@@ -22,6 +23,7 @@ pub struct Elections {
     owner: SocketAddr,
     kill: Option<Kill>,
     health: Option<Health>,
+    lock: Option<Arc<LockFile>>,
 }
 
 impl std::fmt::Debug for Elections {
@@ -57,7 +59,7 @@ impl Elections {
         timing: Timing,
     ) -> Result<Elections, DoesNotFit> {
         let budget = Budget::new(timing, store.expiry_delay())?;
-        Ok(Elections { store, clock, budget, owner, kill: None, health: None })
+        Ok(Elections { store, clock, budget, owner, kill: None, health: None, lock: None })
     }
 
     /// What ends the process when work goes on after the end of a leadership. Without it such work goes on.
@@ -70,6 +72,18 @@ impl Elections {
     #[must_use]
     pub fn with_health(self, health: Health) -> Elections {
         Elections { health: Some(health), ..self }
+    }
+
+    /// The node leads again at once after a crash, if this proves that its former process is gone.
+    #[must_use]
+    pub fn with_comeback(self, lock: LockFile) -> Elections {
+        Elections { lock: Some(Arc::new(lock)), ..self }
+    }
+
+    /// Tells who leads.
+    pub fn observer(&self) -> Observer {
+        let timeout = self.budget.timing().call_timeout;
+        Observer::new(Arc::clone(&self.store), self.clock.clone(), timeout)
     }
 
     /// How the time of a lease is spent.
@@ -85,7 +99,8 @@ impl Elections {
     /// # Cancel safety
     /// A dropped call may leave a lease that expires.
     pub async fn acquire(&self, slots: Slot, until: Instant) -> Result<Leadership, NotAcquired> {
-        let candidacy = Candidacy { owner: self.owner, slots, until, former: None };
+        let former = self.lock.as_ref().and_then(|lock| lock.former());
+        let candidacy = Candidacy { owner: self.owner, slots, until, former };
         let random = self.clock.clone();
         let engine = Engine::new(candidacy, self.budget, Box::new(move || random.random()));
         let mut runner = Runner {
@@ -103,7 +118,7 @@ impl Elections {
                     let ends = (valid_until, self.budget.kill_at(valid_until));
                     let term =
                         Arc::new(Term::new(slot, lease, work_from, ends, self.clock.clone()));
-                    return self.lead(runner, term, step.next);
+                    return self.lead(runner, term, step.next).await;
                 }
                 Some(Notice::GaveUp(why)) => return Err(why.into()),
                 Some(Notice::Extended { .. } | Notice::Lost(_)) | None => {}
@@ -112,20 +127,40 @@ impl Elections {
         }
     }
 
-    fn lead(&self, runner: Runner, term: Arc<Term>, next: Next) -> Result<Leadership, NotAcquired> {
+    async fn lead(
+        &self,
+        runner: Runner,
+        term: Arc<Term>,
+        next: Next,
+    ) -> Result<Leadership, NotAcquired> {
         if let Some(kill) = &self.kill {
             killer::watch(&term, Arc::clone(kill)).map_err(NotAcquired::NoKiller)?;
         }
         let Lease { epoch, .. } = term.lease;
         info!(slot = %term.slot, %epoch, "leads");
+        meters::acquired(term.slot);
         let renewals = Renewals::start(runner, Arc::clone(&term), next);
+        if let Some(lock) = &self.lock {
+            record(Arc::clone(lock), term.lease).await;
+        }
         Ok(Leadership::new(term, renewals))
+    }
+}
+
+/// Remembers the lease; without it only the comeback is slower.
+async fn record(lock: Arc<LockFile>, lease: Lease) {
+    let path = lock.path().to_owned();
+    #[expect(clippy::disallowed_methods, reason = "a disk may be slow; it is waited for here")]
+    let recorded = tokio::task::spawn_blocking(move || lock.record(&lease)).await;
+    if let Err(error) = recorded.unwrap_or_else(|panicked| Err(panicked.into())) {
+        warn!(path = %path.display(), %error, "the lease cannot be recorded for a quick comeback");
     }
 }
 
 /// The task that renews a lease. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Renewals {
+    term: Arc<Term>,
     stopped: mpsc::Sender<oneshot::Sender<()>>,
     task: tokio::task::AbortHandle,
 }
@@ -134,8 +169,8 @@ impl Renewals {
     fn start(runner: Runner, term: Arc<Term>, next: Next) -> Renewals {
         let (stopped, release) = mpsc::channel(1);
         #[expect(clippy::disallowed_methods, reason = "the leadership owns the task and ends it")]
-        let task = tokio::spawn(renew(runner, term, next, release)).abort_handle();
-        Renewals { stopped, task }
+        let task = tokio::spawn(renew(runner, Arc::clone(&term), next, release)).abort_handle();
+        Renewals { term, stopped, task }
     }
 
     /// Ends the renewals and gives the lease away. `done` is dropped or sent to when that has happened.
@@ -148,6 +183,7 @@ impl Renewals {
 impl Drop for Renewals {
     fn drop(&mut self) {
         self.task.abort();
+        self.term.lose(Lost::Dropped);
     }
 }
 
@@ -174,11 +210,12 @@ async fn renew(
         let step = runner.engine.next(runner.clock.now(), input);
         match step.notice {
             Some(Notice::Extended { valid_until }) => {
+                let left = term.valid_until().saturating_since(runner.clock.now());
+                meters::renewed(term.slot, left);
                 term.extend(valid_until, runner.budget.kill_at(valid_until));
             }
             Some(Notice::Lost(why)) => {
                 term.lose(why);
-                info!(slot = %term.slot, epoch = %term.lease.epoch, %why, "leads no more");
             }
             _ => {}
         }
@@ -206,15 +243,20 @@ impl Runner {
                 self.clock.sleep_until(until).await;
                 Input::Woke
             }
-            Next::Call(op, deadline) => Input::Answer(self.call(op, deadline).await),
+            Next::Call(op, deadline) => {
+                let start = self.clock.now();
+                let answer = self.call(&op, deadline).await;
+                meters::called(&op, &answer, self.clock.now() - start);
+                Input::Answer(answer)
+            }
             Next::End => std::future::pending().await,
         }
     }
 
     /// The answer, or what is known of the call at its deadline: a store that hangs holds up nothing.
-    async fn call(&self, op: Op, deadline: Instant) -> Answer {
+    async fn call(&self, op: &Op, deadline: Instant) -> Answer {
         let reads = matches!(op, Op::Look | Op::ReadEpoch(_));
-        let called = self.clock.timeout_at(deadline, call(&*self.store, &op, deadline)).await;
+        let called = self.clock.timeout_at(deadline, call(&*self.store, op, deadline)).await;
         match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {

@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use clock::{Clock, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
-use crate::{Lease, Lost, Slot};
+use crate::{Lease, Lost, Slot, meters};
 
 /// A leadership from its first moment to the last.
 #[derive(Debug)]
@@ -65,8 +66,16 @@ impl Term {
 
     /// The first reason counts.
     pub(crate) fn lose(&self, why: Lost) {
-        self.state().lost.get_or_insert(why);
+        {
+            let mut state = self.state();
+            if state.lost.is_some() {
+                return;
+            }
+            state.lost = Some(why);
+        }
         self.over.cancel();
+        meters::lost(self.slot, why);
+        info!(slot = %self.slot, epoch = %self.lease.epoch, %why, "leads no more");
     }
 
     pub(crate) fn valid_until(&self) -> Instant {

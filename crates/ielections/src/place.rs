@@ -1,0 +1,56 @@
+//! Which file this is, of all files on all machines at all times.
+
+use std::{fmt, fs::File, io};
+
+/// A file on a disk of this machine, since it was booted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    machine: String,
+    boot: String,
+    device: u64,
+    inode: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { machine, boot, device, inode } = self;
+        write!(f, "machine {machine} boot {boot} device {device} inode {inode}")
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Place {
+    /// `None` if it cannot be told, or other machines could lock the file too.
+    pub(crate) fn of(file: &File) -> io::Result<Option<Place>> {
+        use std::os::unix::fs::MetadataExt;
+
+        if !is_local(file)? {
+            return Ok(None);
+        }
+        let id = |path| std::fs::read_to_string(path).ok().map(|id| id.trim().to_owned());
+        let machine = id("/etc/machine-id").filter(|id| !id.is_empty());
+        let boot = id("/proc/sys/kernel/random/boot_id").filter(|id| !id.is_empty());
+        let (Some(machine), Some(boot)) = (machine, boot) else { return Ok(None) };
+        let metadata = file.metadata()?;
+        Ok(Some(Place { machine, boot, device: metadata.dev(), inode: metadata.ino() }))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Place {
+    pub(crate) fn of(_: &File) -> io::Result<Option<Place>> {
+        Ok(None)
+    }
+}
+
+/// File systems that belong to one machine, by the magic numbers of the kernel: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, the
+/// layers of a container, and memory. A lock in any other may be shared, or mean nothing.
+#[cfg(target_os = "linux")]
+const LOCAL: [i128; 7] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0x794c_7630, 0x0102_1994];
+
+#[cfg(target_os = "linux")]
+fn is_local(file: &File) -> io::Result<bool> {
+    let magic = rustix::fs::fstatfs(file)?.f_type;
+    Ok(LOCAL.contains(&i128::from(magic)))
+}
