@@ -233,7 +233,7 @@ impl Engine {
                 Some((slot, over)) => self.begin(slot, over, now),
                 None => {
                     let again = self.look_again(now, &seen);
-                    self.wait(State::Looking, again)
+                    self.wait_to_look(again)
                 }
             },
             Answer::Broken => self.give_up(GaveUp::Broken),
@@ -280,7 +280,12 @@ impl Engine {
     /// Looks again after a while.
     fn rest(&mut self, now: Instant) -> Step {
         let pause = self.pause();
-        self.wait(State::Looking, now + pause)
+        self.wait_to_look(now + pause)
+    }
+
+    /// Looks again then, or gives up when its time is over.
+    fn wait_to_look(&mut self, then: Instant) -> Step {
+        self.wait(State::Looking, then.min(self.candidacy.until))
     }
 
     /// Takes a lease back under which nobody ever worked.

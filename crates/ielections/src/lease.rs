@@ -9,6 +9,9 @@ use bytes::Bytes;
 pub struct Slot(NonZeroU32);
 
 impl Slot {
+    /// Slot 1.
+    pub const FIRST: Slot = Slot(NonZeroU32::MIN);
+
     /// `None` for 0, which is no slot.
     pub fn new(number: u32) -> Option<Slot> {
         NonZeroU32::new(number).map(Slot)

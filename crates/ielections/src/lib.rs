@@ -19,6 +19,7 @@ mod observer;
 mod place;
 mod runtime;
 mod store;
+pub mod suite;
 mod term;
 
 pub use budget::{Budget, DoesNotFit, Timing};

@@ -1,0 +1,79 @@
+//! Slots of one's own among those of others.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Instant;
+
+use super::SLOTS_PER_TRIAL;
+use crate::{Row, Seen, Slot, StoreError, TtlStore, Written};
+
+/// Slot 1 of this one is `first` + 1 of the store's.
+#[derive(Clone, Debug)]
+pub(super) struct Shifted {
+    pub(super) store: Arc<dyn TtlStore>,
+    pub(super) first: u32,
+}
+
+impl Shifted {
+    fn there(&self, row: Row) -> Row {
+        let shift = |slot: Slot| Slot::new(slot.get() + self.first).unwrap_or(slot);
+        match row {
+            Row::Lease(slot) => Row::Lease(shift(slot)),
+            Row::Epoch(slot) => Row::Epoch(shift(slot)),
+        }
+    }
+
+    fn here(&self, seen: Seen) -> Option<Seen> {
+        let number = seen.slot.get().checked_sub(self.first)?;
+        let slot = Slot::new(number).filter(|slot| slot.get() <= SLOTS_PER_TRIAL)?;
+        Some(Seen { slot, ..seen })
+    }
+}
+
+#[async_trait]
+impl TtlStore for Shifted {
+    fn expiry_delay(&self) -> Duration {
+        self.store.expiry_delay()
+    }
+
+    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
+        let leases = self.store.leases(deadline).await?;
+        Ok(leases.into_iter().filter_map(|seen| self.here(seen)).collect())
+    }
+
+    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+        self.store.get(self.there(row), deadline).await
+    }
+
+    async fn insert_if_not_exist(
+        &self,
+        row: Row,
+        value: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        self.store.insert_if_not_exist(self.there(row), value, ttl, deadline).await
+    }
+
+    async fn compare_and_swap(
+        &self,
+        row: Row,
+        old: Bytes,
+        new: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        self.store.compare_and_swap(self.there(row), old, new, ttl, deadline).await
+    }
+
+    async fn compare_and_delete(
+        &self,
+        row: Row,
+        old: Bytes,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        self.store.compare_and_delete(self.there(row), old, deadline).await
+    }
+}

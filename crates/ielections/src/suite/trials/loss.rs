@@ -1,0 +1,124 @@
+//! To lose the lead.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+
+use super::trial_list;
+use crate::{
+    Epoch, Incarnation, Lease, Lost, Row, TtlStore, Written,
+    suite::{
+        context::{Context, Node, slot},
+        failure::{Verdict, ensure, ensure_eq},
+        unruly::{Fault, Kind},
+    },
+};
+
+trial_list!(
+    loss: the_lease_of_another_takes_its_place,
+    bytes_that_are_no_lease_take_its_place,
+    the_lease_is_removed,
+    work_that_is_not_well_leads_no_longer_than_to_its_next_renewal,
+    a_lead_that_is_dropped_during_a_renewal_is_over,
+    whoever_waits_for_the_end_learns_it,
+);
+
+impl Context {
+    /// Puts something else in the place of a leader's lease.
+    async fn replace_lease_of_1(&self, by: Bytes) -> Verdict {
+        let (store, row) = (self.store(9), Row::Lease(slot(1)));
+        let old = self.lease_of_1().await?.to_bytes();
+        let ttl = Some(20 * self.lease());
+        let written = store.compare_and_swap(row, old, by, ttl, self.soon()).await?;
+        ensure_eq!(written, Written::Done, "the write of the other lease");
+        Ok(())
+    }
+
+    pub(super) async fn remove_lease_of_1(&self) -> Verdict {
+        let (store, row) = (self.store(9), Row::Lease(slot(1)));
+        let old = self.lease_of_1().await?.to_bytes();
+        let written = store.compare_and_delete(row, old, self.soon()).await?;
+        ensure_eq!(written, Written::Done, "the removal of the lease");
+        Ok(())
+    }
+
+    /// The next renewal is over by then, even if it has to be tried again.
+    fn next_renewal(&self) -> std::time::Duration {
+        self.timing.renew_every + 2 * self.timing.call_timeout
+    }
+}
+
+async fn the_lease_of_another_takes_its_place(ctx: Context) -> Verdict {
+    let owner = ([10, 0, 0, 2], 1).into();
+    let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1_000_000) };
+    is_lost_to(&ctx, lease.to_bytes(), Lost::Taken(Some(lease))).await
+}
+
+async fn bytes_that_are_no_lease_take_its_place(ctx: Context) -> Verdict {
+    is_lost_to(&ctx, "somebody else".into(), Lost::Taken(None)).await
+}
+
+async fn is_lost_to(ctx: &Context, other: Bytes, why: Lost) -> Verdict {
+    let node = ctx.node(1)?;
+    let leadership = node.lead().await?;
+    let work = leadership.work();
+    ctx.replace_lease_of_1(other.clone()).await?;
+    ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
+    ensure_eq!(leadership.lost(), Some(why), "why it is over");
+    ensure!(leadership.token().is_cancelled(), "the token is not cancelled");
+    ensure_eq!(work.may_send(std::time::Duration::ZERO).err(), Some(why), "what the work is told");
+    work.finish();
+    ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, Some(other), "what stands there");
+    Ok(())
+}
+
+async fn the_lease_is_removed(ctx: Context) -> Verdict {
+    let leadership = ctx.node(1)?.lead().await?;
+    ctx.remove_lease_of_1().await?;
+    ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
+    ensure_eq!(leadership.lost(), Some(Lost::Gone), "why it is over");
+    Ok(())
+}
+
+async fn work_that_is_not_well_leads_no_longer_than_to_its_next_renewal(ctx: Context) -> Verdict {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let health = {
+        let is_well = Arc::clone(&is_well);
+        Arc::new(move || is_well.load(Ordering::Relaxed))
+    };
+    let node = ctx.node_with(1, |elections| elections.with_health(health))?;
+    let leadership = node.lead().await?;
+    ctx.pass(ctx.lease()).await;
+    ensure_eq!(leadership.lost(), None, "a leader that is well");
+    is_well.store(false, Ordering::Relaxed);
+    ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
+    ensure_eq!(leadership.lost(), Some(Lost::Unhealthy), "why it is over");
+    Ok(())
+}
+
+async fn a_lead_that_is_dropped_during_a_renewal_is_over(ctx: Context) -> Verdict {
+    let node: Node = ctx.node(1)?;
+    let leadership = node.lead().await?;
+    let token = leadership.token();
+    node.store.fail(Kind::Renew, Fault::AnswersLate(ctx.timing.call_timeout / 2), 1);
+    ctx.eventually(ctx.lease(), "a renewal", || node.store.faults_left() == 0).await?;
+    drop(leadership);
+    ensure!(token.is_cancelled(), "the token is not cancelled");
+    node.store.forget();
+    ctx.pass(2 * ctx.timing.renew_every).await;
+    let calls = node.store.calls().len();
+    ensure_eq!(calls, 0, "the calls of a node whose leadership is gone");
+    ctx.node(2)?.lead().await?;
+    Ok(())
+}
+
+async fn whoever_waits_for_the_end_learns_it(ctx: Context) -> Verdict {
+    let leadership = ctx.node(1)?.lead().await?;
+    let (why, removed) = tokio::join!(leadership.over(), ctx.remove_lease_of_1());
+    removed?;
+    ensure_eq!(why, Lost::Gone, "why it is over");
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! To give the lead away.
+
+use super::trial_list;
+use crate::{
+    Row, Unproved,
+    suite::{
+        context::{Context, release, slot},
+        failure::{Failure, Verdict, ensure, ensure_eq},
+        unruly::Kind,
+    },
+};
+
+trial_list!(
+    release: the_next_leads_long_before_the_lease_would_end,
+    nothing_is_given_away_before_all_work_has_stopped,
+    work_of_which_nothing_is_proved_keeps_the_lease,
+    work_that_does_not_end_is_waited_for_no_longer_than_asked,
+    of_a_lead_that_another_took_touches_nothing,
+);
+
+async fn the_next_leads_long_before_the_lease_would_end(ctx: Context) -> Verdict {
+    let leadership = ctx.node(1)?.lead().await?;
+    let token = leadership.token();
+    release(leadership, ctx.soon()).await?;
+    ensure!(token.is_cancelled(), "its token is not cancelled");
+    ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, None, "the lease");
+    let start = ctx.clock.now();
+    ctx.node(2)?.lead().await?;
+    let took = ctx.clock.now() - start;
+    ensure!(took < ctx.lease() / 2, "the next led after {took:?}");
+    Ok(())
+}
+
+async fn nothing_is_given_away_before_all_work_has_stopped(ctx: Context) -> Verdict {
+    let node = ctx.node(1)?;
+    let leadership = node.lead().await?;
+    node.store.look_at(leadership.token());
+    let (first, second) = (leadership.work(), leadership.work());
+    let works = async {
+        first.finish();
+        ctx.pass(2 * ctx.timing.renew_every).await;
+        let end = ctx.clock.now();
+        second.finish();
+        end
+    };
+    let (end, stopped) =
+        tokio::join!(works, leadership.stopped(ctx.clock.now() + 10 * ctx.lease()));
+    stopped?.release().await;
+    let calls = node.store.calls();
+    ensure!(
+        calls.iter().any(|call| call.kind == Kind::Renew),
+        "it was not renewed while it stopped"
+    );
+    let releases: Vec<_> = calls.iter().filter(|call| call.kind == Kind::Release).collect();
+    ensure!(!releases.is_empty(), "it was not released");
+    for call in releases {
+        ensure!(call.at >= end, "it was released before the work had ended");
+        ensure!(call.after_the_end, "it was released before anybody was told");
+    }
+    Ok(())
+}
+
+async fn work_of_which_nothing_is_proved_keeps_the_lease(ctx: Context) -> Verdict {
+    let node = ctx.node(1)?;
+    let leadership = node.lead().await?;
+    drop(leadership.work());
+    ensure_eq!(leadership.stopped(ctx.soon()).await.err(), Some(Unproved), "the proof");
+    ensure!(ctx.row(Row::Lease(slot(1))).await?.is_some(), "the lease was given away");
+    ensure!(
+        node.store.calls().iter().all(|call| call.kind != Kind::Release),
+        "the lease was released"
+    );
+    let next = ctx.node(2)?.lead().await?;
+    ensure!(next.lost().is_none(), "the next does not lead when the lease has expired");
+    Ok(())
+}
+
+async fn work_that_does_not_end_is_waited_for_no_longer_than_asked(ctx: Context) -> Verdict {
+    let leadership = ctx.node(1)?.lead().await?;
+    let _work = leadership.work();
+    let start = ctx.clock.now();
+    let asked = ctx.timing.renew_every;
+    let stopped = leadership.stopped(start + asked).await;
+    ensure_eq!(stopped.err(), Some(Unproved), "the proof");
+    let waited = ctx.clock.now() - start;
+    ensure!(waited >= asked && waited < 2 * asked, "it waited for {waited:?} instead of {asked:?}");
+    Ok(())
+}
+
+/// The lease was lost to another node, and the leader does not know it yet.
+async fn of_a_lead_that_another_took_touches_nothing(ctx: Context) -> Verdict {
+    let first = ctx.node(1)?;
+    let leadership = first.lead().await?;
+    let stopped = leadership.stopped(ctx.soon()).await?;
+    ctx.remove_lease_of_1().await?;
+    let other = ctx.node(2)?.lead().await?;
+    stopped.release().await;
+    let lease = ctx.lease_of_1().await?;
+    ensure_eq!(lease.epoch, other.epoch(), "the epoch of the lease that is there");
+    ctx.pass(ctx.lease() / 2).await;
+    match other.lost() {
+        None => Ok(()),
+        Some(why) => Err(Failure::new(format!("the other lost its lead: {why}"))),
+    }
+}

@@ -1,0 +1,60 @@
+//! Several slots.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+
+use super::trial_list;
+use crate::{
+    Leadership,
+    suite::{
+        context::{Context, release, slot},
+        failure::{Verdict, ensure, ensure_eq},
+    },
+};
+
+trial_list!(
+    slots: all_are_led_and_none_twice,
+    whoever_waits_takes_the_one_that_is_free,
+);
+
+fn slots(leaders: &[Leadership]) -> BTreeSet<u32> {
+    leaders.iter().map(|leadership| leadership.slot().get()).collect()
+}
+
+async fn all_are_led_and_none_twice(ctx: Context) -> Verdict {
+    let nodes = (1..=8).map(|number| ctx.node(number)).collect::<Verdict<Vec<_>>>()?;
+    let start = ctx.clock.now();
+    let until = start + nodes[0].elections.budget().failover_bound();
+    let tries = nodes.iter().map(|node| async {
+        let leadership = node.elections.acquire(slot(5), until).await.ok()?;
+        Some((leadership, ctx.clock.now() - start))
+    });
+    let (leaders, took): (Vec<_>, Vec<_>) = join_all(tries).await.into_iter().flatten().unzip();
+    ensure_eq!(leaders.len(), 5, "the number of leaders");
+    ensure_eq!(slots(&leaders), BTreeSet::from([1, 2, 3, 4, 5]), "the slots that are led");
+    // Nobody died, so nobody waits for the end of a lease.
+    let longest = took.into_iter().max().unwrap_or_default();
+    ensure!(longest < ctx.lease(), "the last slot was led after {longest:?}");
+    Ok(())
+}
+
+async fn whoever_waits_takes_the_one_that_is_free(ctx: Context) -> Verdict {
+    let mut leaders = Vec::new();
+    for number in 1..=3 {
+        leaders.push(ctx.node(number)?.lead_one_of(3).await?);
+    }
+    ensure_eq!(slots(&leaders), BTreeSet::from([1, 2, 3]), "the slots that are led");
+    let leaver = leaders.swap_remove(1);
+    let (free, epoch) = (leaver.slot(), leaver.epoch());
+    let waiting = ctx.node(4)?;
+    let (next, released) = tokio::join!(waiting.lead_one_of(3), async {
+        ctx.pass(ctx.timing.renew_every).await;
+        release(leaver, ctx.soon()).await
+    });
+    released?;
+    let next = next?;
+    ensure_eq!(next.slot(), free, "the slot that the next leads");
+    ensure!(next.epoch() > epoch, "epoch {} comes after {epoch}", next.epoch());
+    Ok(())
+}

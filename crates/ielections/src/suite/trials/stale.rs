@@ -1,0 +1,81 @@
+//! What an earlier leader sent, and what comes late.
+
+use super::trial_list;
+use crate::{
+    Epoch, EpochRow, Incarnation, Lease, Row, TtlStore, Written,
+    suite::{
+        context::{Context, release, slot},
+        failure::{Failure, Verdict, ensure_eq},
+    },
+};
+
+trial_list!(
+    stale: writes_of_an_earlier_life_of_the_same_node_touch_nothing,
+    an_epoch_is_raised_once,
+    an_epoch_row_that_is_none_is_left_alone,
+);
+
+async fn writes_of_an_earlier_life_of_the_same_node_touch_nothing(ctx: Context) -> Verdict {
+    let (first, store, row) = (ctx.node(1)?, ctx.store(1), Row::Lease(slot(1)));
+    let leadership = first.lead().await?;
+    let old = ctx.lease_of_1().await?.to_bytes();
+    release(leadership, ctx.soon()).await?;
+    let leadership = ctx.node(1)?.lead().await?;
+    let new = ctx.lease_of_1().await?.to_bytes();
+
+    let refused = Written::Refused(Some(new.clone()));
+    let ttl = Some(ctx.lease());
+    let renewal = store.compare_and_swap(row, old.clone(), old.clone(), ttl, ctx.soon()).await?;
+    ensure_eq!(renewal, refused, "a late renewal");
+    let release = store.compare_and_delete(row, old.clone(), ctx.soon()).await?;
+    ensure_eq!(release, refused, "a late release");
+    let take = store.insert_if_not_exist(row, old, ttl, ctx.soon()).await?;
+    ensure_eq!(take, refused, "a late taking");
+    ctx.pass(ctx.lease() / 2).await;
+    ensure_eq!(leadership.lost(), None, "the leader");
+    Ok(())
+}
+
+/// Of all attempts that read the same epoch one raises it, however late the others come.
+async fn an_epoch_is_raised_once(ctx: Context) -> Verdict {
+    let (store, row) = (ctx.store(1), Row::Epoch(slot(1)));
+    let of = |epoch, incarnation| {
+        EpochRow { epoch: Epoch(epoch), incarnation: Incarnation(incarnation) }.to_bytes()
+    };
+    for epoch in 0..3 {
+        for attempt in 0..3 {
+            let to = of(epoch + 1, attempt);
+            let written = match epoch {
+                0 => store.insert_if_not_exist(row, to.clone(), None, ctx.soon()).await?,
+                _ => {
+                    let from = of(epoch, 0);
+                    store.compare_and_swap(row, from, to.clone(), None, ctx.soon()).await?
+                }
+            };
+            let expected = match attempt {
+                0 => Written::Done,
+                _ => Written::Refused(Some(of(epoch + 1, 0))),
+            };
+            ensure_eq!(written, expected, "attempt {attempt} to raise {epoch}");
+        }
+    }
+    let leadership = ctx.node(1)?.lead().await?;
+    ensure_eq!(leadership.epoch(), Epoch(4), "the epoch of the next");
+    Ok(())
+}
+
+/// It may be of a newer program. Nobody leads; nothing is overwritten.
+async fn an_epoch_row_that_is_none_is_left_alone(ctx: Context) -> Verdict {
+    let (store, row) = (ctx.store(1), Row::Epoch(slot(1)));
+    let foreign = bytes::Bytes::from_static(b"a row of something else");
+    let written = store.insert_if_not_exist(row, foreign.clone(), None, ctx.soon()).await?;
+    ensure_eq!(written, Written::Done, "the write of the row");
+    let node = ctx.node(1)?;
+    if let Ok(leadership) = node.elections.acquire(slot(1), ctx.soon()).await {
+        return Err(Failure::new(format!("it leads in epoch {}", leadership.epoch())));
+    }
+    ensure_eq!(ctx.row(row).await?, Some(foreign), "the row");
+    let lease = ctx.row(Row::Lease(slot(1))).await?;
+    ensure_eq!(lease.and_then(|lease| Lease::from_bytes(&lease)), None, "the lease");
+    Ok(())
+}

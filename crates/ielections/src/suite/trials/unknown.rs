@@ -1,0 +1,105 @@
+//! Answers that are lost, to calls that were done and to calls that were not.
+
+use super::trial_list;
+use crate::{
+    Row,
+    suite::{
+        context::{Context, release, slot},
+        failure::{Verdict, ensure, ensure_eq},
+        unruly::{Fault, Kind},
+    },
+};
+
+trial_list!(
+    unknown: a_lease_that_was_taken,
+    a_lease_that_was_not_taken,
+    an_epoch_that_was_raised,
+    an_epoch_that_was_not_raised,
+    an_epoch_whose_answers_are_lost_until_the_time_is_over,
+    a_renewal_that_was_done,
+    a_renewal_that_was_not_done,
+    a_release_that_was_done,
+    a_release_that_was_not_done,
+);
+
+async fn a_lease_that_was_taken(ctx: Context) -> Verdict {
+    acquires(&ctx, Kind::Take, Fault::DoneUnknown).await
+}
+
+async fn a_lease_that_was_not_taken(ctx: Context) -> Verdict {
+    acquires(&ctx, Kind::Take, Fault::NotDoneUnknown).await
+}
+
+async fn an_epoch_that_was_raised(ctx: Context) -> Verdict {
+    acquires(&ctx, Kind::RaiseEpoch, Fault::DoneUnknown).await
+}
+
+async fn an_epoch_that_was_not_raised(ctx: Context) -> Verdict {
+    acquires(&ctx, Kind::RaiseEpoch, Fault::NotDoneUnknown).await
+}
+
+/// The first attempt goes on to the lead, in its own epoch: no lease is left lying around for its whole life.
+async fn acquires(ctx: &Context, kind: Kind, fault: Fault) -> Verdict {
+    let node = ctx.node(1)?;
+    node.store.fail(kind, fault, 1);
+    let start = ctx.clock.now();
+    let leadership = node.lead().await?;
+    let took = ctx.clock.now() - start;
+    ensure!(took < ctx.lease() / 2, "it took {took:?}");
+    ensure_eq!(node.store.faults_left(), 0, "the faults that did not happen");
+    ensure_eq!(leadership.epoch().0, 1, "the epoch");
+    ctx.pass(ctx.lease()).await;
+    ensure_eq!(leadership.lost(), None, "the leader");
+    Ok(())
+}
+
+/// What was raised and never confirmed is an epoch of nobody.
+async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: Context) -> Verdict {
+    let node = ctx.node(1)?;
+    node.store.fail(Kind::RaiseEpoch, Fault::DoneUnknown, usize::MAX);
+    let until = ctx.clock.now() + ctx.lease() / 4;
+    let refused = node.elections.acquire(slot(1), until).await;
+    ensure!(refused.is_err(), "it leads although nobody confirmed its epoch: {refused:?}");
+    let next = ctx.node(2)?.lead().await?;
+    ensure!(next.epoch().0 >= 2, "the next leads in epoch {}", next.epoch());
+    Ok(())
+}
+
+async fn a_renewal_that_was_done(ctx: Context) -> Verdict {
+    keeps(&ctx, Fault::DoneUnknown).await
+}
+
+async fn a_renewal_that_was_not_done(ctx: Context) -> Verdict {
+    keeps(&ctx, Fault::NotDoneUnknown).await
+}
+
+async fn keeps(ctx: &Context, fault: Fault) -> Verdict {
+    let node = ctx.node(1)?;
+    let leadership = node.lead().await?;
+    node.store.fail(Kind::Renew, fault, 1);
+    ctx.pass(2 * ctx.lease()).await;
+    ensure_eq!(leadership.lost(), None, "the leader");
+    ensure_eq!(node.store.faults_left(), 0, "the faults that did not happen");
+    Ok(())
+}
+
+async fn a_release_that_was_done(ctx: Context) -> Verdict {
+    releases(&ctx, Fault::DoneUnknown).await
+}
+
+async fn a_release_that_was_not_done(ctx: Context) -> Verdict {
+    releases(&ctx, Fault::NotDoneUnknown).await
+}
+
+async fn releases(ctx: &Context, fault: Fault) -> Verdict {
+    let node = ctx.node(1)?;
+    let leadership = node.lead().await?;
+    node.store.fail(Kind::Release, fault, 1);
+    release(leadership, ctx.soon()).await?;
+    ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, None, "the lease");
+    let start = ctx.clock.now();
+    ctx.node(2)?.lead().await?;
+    let took = ctx.clock.now() - start;
+    ensure!(took < ctx.lease() / 2, "the next led after {took:?}");
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! To see who leads.
+
+use super::trial_list;
+use crate::suite::{
+    context::{Context, release, slot},
+    failure::{Verdict, ensure, ensure_eq},
+    unruly::Fault,
+};
+
+trial_list!(
+    watch: who_leads_is_told,
+    each_change_is_told,
+    a_store_that_is_down_is_told_and_gone_on_with,
+);
+
+async fn who_leads_is_told(ctx: Context) -> Verdict {
+    let observer = ctx.node(9)?.elections.observer();
+    ensure_eq!(observer.leaders().await?.len(), 0, "the leaders before anybody leads");
+    let first = ctx.node(1)?.lead_one_of(1).await?;
+    let second = ctx.node(2)?.lead_one_of(2).await?;
+    let leaders = observer.leaders().await?;
+    let told = |number| leaders.get(&slot(number)).map(|lease| (lease.owner.port(), lease.epoch));
+    ensure_eq!(told(1), Some((1, first.epoch())), "who leads slot 1");
+    ensure_eq!(told(2), Some((2, second.epoch())), "who leads slot 2");
+    ensure_eq!(leaders.len(), 2, "the number of leaders");
+    Ok(())
+}
+
+async fn each_change_is_told(ctx: Context) -> Verdict {
+    let mut observer = ctx.node(9)?.elections.observer();
+    ensure!(observer.changed().await?.is_empty(), "somebody leads before anybody does");
+    let first = ctx.node(1)?.lead().await?;
+    let owner = |leaders: &crate::Leaders| leaders.get(&slot(1)).map(|lease| lease.owner.port());
+    ensure_eq!(owner(observer.changed().await?), Some(1), "who leads at first");
+    release(first, ctx.soon()).await?;
+    ensure_eq!(owner(observer.changed().await?), None, "who leads between them");
+    let _second = ctx.node(2)?.lead().await?;
+    ensure_eq!(owner(observer.changed().await?), Some(2), "who leads then");
+    Ok(())
+}
+
+async fn a_store_that_is_down_is_told_and_gone_on_with(ctx: Context) -> Verdict {
+    let node = ctx.node(9)?;
+    let mut observer = node.elections.observer();
+    for fault in [Fault::Unavailable, Fault::Hangs] {
+        node.store.fail_all(fault);
+        let start = ctx.clock.now();
+        ensure!(observer.changed().await.is_err(), "{fault:?} is not told");
+        let took = ctx.clock.now() - start;
+        ensure!(took < 3 * ctx.timing.call_timeout, "{fault:?} is told after {took:?}");
+    }
+    node.store.heal();
+    ensure!(observer.changed().await?.is_empty(), "somebody leads before anybody does");
+    Ok(())
+}

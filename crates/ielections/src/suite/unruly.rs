@@ -1,0 +1,197 @@
+//! What lies between a node and the store: it notes every call, and breaks what it is told to break.
+
+use std::{
+    collections::HashMap,
+    future::pending,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::shifted::Shifted;
+use crate::{Row, Seen, StoreError, TtlStore, Written};
+
+/// A kind of call, by what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Look,
+    ReadEpoch,
+    Take,
+    RaiseEpoch,
+    Renew,
+    Release,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    /// It is not done, and the caller is told so.
+    Unavailable,
+    /// It is done, and the caller is not told.
+    DoneUnknown,
+    /// It is not done, and the caller does not know.
+    NotDoneUnknown,
+    /// It is not done, and there is never an answer.
+    Hangs,
+    /// It is done, and the answer comes so much later.
+    AnswersLate(Duration),
+}
+
+/// A call that was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) kind: Kind,
+    pub(super) at: Instant,
+    /// Whether the leadership that is looked at had been told that it is over.
+    pub(super) after_the_end: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Unruly {
+    store: Shifted,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    faults: HashMap<Kind, (Fault, usize)>,
+    calls: Vec<Call>,
+    over: Option<CancellationToken>,
+}
+
+impl Unruly {
+    pub(super) fn new(store: Shifted, clock: Clock) -> Unruly {
+        Unruly { store, clock, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next `times` calls of a kind go wrong.
+    pub(super) fn fail(&self, kind: Kind, fault: Fault, times: usize) {
+        self.state().faults.insert(kind, (fault, times));
+    }
+
+    /// All calls go wrong until [`heal`](Unruly::heal).
+    pub(super) fn fail_all(&self, fault: Fault) {
+        use Kind::{Look, RaiseEpoch, ReadEpoch, Release, Renew, Take};
+        for kind in [Look, ReadEpoch, Take, RaiseEpoch, Renew, Release] {
+            self.fail(kind, fault, usize::MAX);
+        }
+    }
+
+    pub(super) fn heal(&self) {
+        self.state().faults.clear();
+    }
+
+    /// How many calls are still to go wrong.
+    pub(super) fn faults_left(&self) -> usize {
+        self.state().faults.values().map(|(_, times)| times).sum()
+    }
+
+    /// Calls say from now on whether they were made after the end of this leadership.
+    pub(super) fn look_at(&self, over: CancellationToken) {
+        self.state().over = Some(over);
+    }
+
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.state().calls.clone()
+    }
+
+    /// Forgets the calls that were made.
+    pub(super) fn forget(&self) {
+        self.state().calls.clear();
+    }
+
+    fn next_fault(&self, kind: Kind) -> Option<Fault> {
+        let at = self.clock.now();
+        let mut state = self.state();
+        let after_the_end = state.over.as_ref().is_some_and(CancellationToken::is_cancelled);
+        state.calls.push(Call { kind, at, after_the_end });
+        let (fault, times) = state.faults.get_mut(&kind).filter(|(_, times)| *times > 0)?;
+        *times -= 1;
+        Some(*fault)
+    }
+
+    async fn call<T>(
+        &self,
+        kind: Kind,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let unknown = || StoreError::Unknown("the suite lost the answer".into());
+        match self.next_fault(kind) {
+            None => call.await,
+            Some(Fault::Unavailable) => {
+                Err(StoreError::Unavailable("the suite let the call fail".into()))
+            }
+            Some(Fault::DoneUnknown) => call.await.and_then(|_| Err(unknown())),
+            Some(Fault::NotDoneUnknown) => Err(unknown()),
+            Some(Fault::Hangs) => pending().await,
+            Some(Fault::AnswersLate(late)) => {
+                let answer = call.await;
+                self.clock.sleep(late).await;
+                answer
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl TtlStore for Unruly {
+    fn expiry_delay(&self) -> Duration {
+        self.store.expiry_delay()
+    }
+
+    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
+        self.call(Kind::Look, self.store.leases(deadline)).await
+    }
+
+    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+        self.call(Kind::ReadEpoch, self.store.get(row, deadline)).await
+    }
+
+    async fn insert_if_not_exist(
+        &self,
+        row: Row,
+        value: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        let kind = match row {
+            Row::Lease(_) => Kind::Take,
+            Row::Epoch(_) => Kind::RaiseEpoch,
+        };
+        self.call(kind, self.store.insert_if_not_exist(row, value, ttl, deadline)).await
+    }
+
+    async fn compare_and_swap(
+        &self,
+        row: Row,
+        old: Bytes,
+        new: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        let kind = match row {
+            Row::Lease(_) if old == new => Kind::Renew,
+            Row::Lease(_) => Kind::Take,
+            Row::Epoch(_) => Kind::RaiseEpoch,
+        };
+        self.call(kind, self.store.compare_and_swap(row, old, new, ttl, deadline)).await
+    }
+
+    async fn compare_and_delete(
+        &self,
+        row: Row,
+        old: Bytes,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        self.call(Kind::Release, self.store.compare_and_delete(row, old, deadline)).await
+    }
+}
