@@ -1,0 +1,68 @@
+//! What an election reports.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
+
+use clock::Clock;
+use ielections::{Elections, MemStore, Slot, Timing};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+
+const LEASE: Duration = Duration::from_secs(1);
+
+fn snapshot(snapshotter: &Snapshotter) -> BTreeSet<String> {
+    let entries = snapshotter.snapshot().into_vec();
+    let shown = entries.into_iter().map(|(key, _, _, value)| {
+        let labels = key.key().labels().map(|label| format!("{}={}", label.key(), label.value()));
+        let labels = labels.collect::<Vec<_>>().join(",");
+        let value = match value {
+            DebugValue::Counter(count) => count.to_string(),
+            DebugValue::Gauge(gauge) => gauge.to_string(),
+            DebugValue::Histogram(values) => {
+                assert!(values.iter().all(|value| (0.0..1.0).contains(&value.0)), "{values:?}");
+                "times".to_owned()
+            }
+        };
+        format!("{}{{{labels}}} {value}", key.key().name())
+    });
+    shown.collect()
+}
+
+#[test]
+fn every_change_and_every_call_is_reported() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (store, clock) = (Arc::new(MemStore::new(Clock::system())), Clock::system());
+            let owner = SocketAddr::from(([10, 0, 0, 1], 1));
+            let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
+            let leadership = node.acquire(Slot::FIRST, clock.now() + LEASE).await.unwrap();
+            clock.sleep(LEASE / 2).await;
+            let told = snapshot(&snapshotter);
+            let call = |op| format!("ielections_call_seconds{{op={op},result=ok}} times");
+            let expected = [
+                "ielections_acquired_total{slot=1} 1".to_owned(),
+                "ielections_leads{slot=1} 1".to_owned(),
+                "ielections_left_seconds{slot=1} times".to_owned(),
+                call("look"),
+                call("raise_epoch"),
+                call("read_epoch"),
+                call("renew"),
+                call("take"),
+            ];
+            assert_eq!(told, BTreeSet::from(expected));
+
+            leadership.stopped(clock.now()).await.unwrap().release().await;
+            let told = snapshot(&snapshotter);
+            for line in [
+                "ielections_leads{slot=1} 0".to_owned(),
+                "ielections_lost_total{slot=1,reason=released} 1".to_owned(),
+                call("release"),
+            ] {
+                assert!(told.contains(&line), "{line}: {told:?}");
+            }
+        });
+    });
+}

@@ -1,0 +1,190 @@
+//! The suite is worth something only if wrong stores do not pass it: each of these fails a trial by name.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{StreamExt, stream};
+use ielections::{
+    MemStore, Row, Seen, StoreError, TtlStore, Written,
+    suite::{Suite, trials},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defect {
+    /// A condition is checked first, and the write follows.
+    GetThenPut,
+    /// A lease ends early.
+    EarlyExpiry,
+    /// A lease ends late.
+    LateExpiry,
+    /// A renewal does not prolong the lease.
+    RenewalKeepsTheEnd,
+    /// A swap does not compare.
+    SwapIgnoresOld,
+    /// A delete does not compare.
+    DeleteIgnoresOld,
+    /// An insert replaces what is there.
+    InsertReplaces,
+    /// Looks show no leases.
+    LooksAreEmpty,
+    /// Epochs are forgotten like leases.
+    EpochsExpire,
+    /// A refused write does not tell what stands there.
+    NothingTold,
+}
+
+/// Each defect, and the trials of which each must fail on it.
+const TABLE: &[(Defect, &[&str])] = &[
+    (Defect::GetThenPut, &["race::of_writes_of_a_lease_one_wins"]),
+    (Defect::EarlyExpiry, &["expiry::a_lease_is_there_for_all_its_time_and_gone_soon_after"]),
+    (Defect::LateExpiry, &["expiry::a_lease_is_there_for_all_its_time_and_gone_soon_after"]),
+    (Defect::RenewalKeepsTheEnd, &["expiry::a_renewal_gives_it_all_of_its_time_again"]),
+    (
+        Defect::SwapIgnoresOld,
+        &[
+            "loss::the_lease_of_another_takes_its_place",
+            "stale::writes_of_an_earlier_life_of_the_same_node_touch_nothing",
+        ],
+    ),
+    (
+        Defect::DeleteIgnoresOld,
+        &["stale::writes_of_an_earlier_life_of_the_same_node_touch_nothing"],
+    ),
+    (
+        Defect::InsertReplaces,
+        &["race::of_writes_of_a_lease_one_wins", "stale::an_epoch_is_raised_once"],
+    ),
+    (Defect::LooksAreEmpty, &["watch::who_leads_is_told"]),
+    (Defect::EpochsExpire, &["release::work_of_which_nothing_is_proved_keeps_the_lease"]),
+    (Defect::NothingTold, &["unknown::an_epoch_that_was_raised"]),
+];
+
+/// A store that is right but for one defect.
+#[derive(Debug)]
+struct Wrong {
+    store: MemStore,
+    defect: Defect,
+}
+
+impl Wrong {
+    fn ttl(&self, row: Row, ttl: Option<Duration>) -> Option<Duration> {
+        match (self.defect, row) {
+            (Defect::EarlyExpiry, _) => ttl.map(|ttl| ttl * 3 / 4),
+            (Defect::LateExpiry, _) => ttl.map(|ttl| ttl * 3),
+            (Defect::EpochsExpire, Row::Epoch(_)) => Some(Duration::from_secs(1)),
+            _ => ttl,
+        }
+    }
+
+    fn told(&self, written: Written) -> Written {
+        match written {
+            Written::Refused(_) if self.defect == Defect::NothingTold => Written::Refused(None),
+            written => written,
+        }
+    }
+
+    async fn force(
+        &self,
+        row: Row,
+        value: Option<Bytes>,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        if let Some(old) = self.store.get(row, deadline).await? {
+            let _ = self.store.compare_and_delete(row, old, deadline).await?;
+        }
+        match value {
+            Some(value) => self.store.insert_if_not_exist(row, value, ttl, deadline).await,
+            None => Ok(Written::Done),
+        }
+    }
+}
+
+#[async_trait]
+impl TtlStore for Wrong {
+    fn expiry_delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
+        match self.defect {
+            Defect::LooksAreEmpty => Ok(Vec::new()),
+            _ => self.store.leases(deadline).await,
+        }
+    }
+
+    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+        self.store.get(row, deadline).await
+    }
+
+    async fn insert_if_not_exist(
+        &self,
+        row: Row,
+        value: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        let ttl = self.ttl(row, ttl);
+        match self.defect {
+            Defect::InsertReplaces => self.force(row, Some(value), ttl, deadline).await,
+            Defect::GetThenPut => {
+                if let Some(there) = self.store.get(row, deadline).await? {
+                    return Ok(Written::Refused(Some(there)));
+                }
+                tokio::task::yield_now().await;
+                self.force(row, Some(value), ttl, deadline).await
+            }
+            _ => Ok(self.told(self.store.insert_if_not_exist(row, value, ttl, deadline).await?)),
+        }
+    }
+
+    async fn compare_and_swap(
+        &self,
+        row: Row,
+        old: Bytes,
+        new: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        let ttl = self.ttl(row, ttl);
+        match self.defect {
+            Defect::SwapIgnoresOld => self.force(row, Some(new), ttl, deadline).await,
+            Defect::RenewalKeepsTheEnd if old == new => {
+                let there = self.store.get(row, deadline).await?;
+                let is_as_expected = there.as_ref() == Some(&old);
+                Ok(if is_as_expected { Written::Done } else { Written::Refused(there) })
+            }
+            _ => Ok(self.told(self.store.compare_and_swap(row, old, new, ttl, deadline).await?)),
+        }
+    }
+
+    async fn compare_and_delete(
+        &self,
+        row: Row,
+        old: Bytes,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        match self.defect {
+            Defect::DeleteIgnoresOld => self.force(row, None, None, deadline).await,
+            _ => Ok(self.told(self.store.compare_and_delete(row, old, deadline).await?)),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_defect_is_found_by_name() {
+    let cases = TABLE.iter().flat_map(|(defect, names)| names.iter().map(|name| (*defect, *name)));
+    let passed = stream::iter(cases).map(|(defect, name)| async move {
+        let store = Wrong { store: MemStore::new(Clock::system()), defect };
+        let suite = Suite::new(vec![Arc::new(store)], Clock::system());
+        let trial = trials().find(|trial| trial.name() == name).unwrap();
+        suite.run(trial).await.is_ok().then(|| format!("{defect:?}: {name}"))
+    });
+    let passed: Vec<String> =
+        passed.buffer_unordered(16).filter_map(async |passed| passed).collect().await;
+    assert!(passed.is_empty(), "these passed on a wrong store: {passed:#?}");
+}
