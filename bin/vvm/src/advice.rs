@@ -26,12 +26,9 @@ pub(crate) fn advice(
         advice.push(lease(capabilities, conditional.p99));
     }
     match skew {
-        Some(skew) if skew.server_ahead_ms.abs() - skew.uncertainty_ms > SKEW_TOLERATED_MS => advice.push(format!(
-            "The storage's clock is {} ms {} this machine's (give or take {} ms): synchronize them, for example with NTP.",
-            skew.server_ahead_ms.abs(),
-            if skew.server_ahead_ms > 0 { "ahead of" } else { "behind" },
-            skew.uncertainty_ms
-        )),
+        Some(skew) if skew.server_ahead_ms.abs() - skew.uncertainty_ms > SKEW_TOLERATED_MS => {
+            advice.push(format!("{skew}: synchronize them, for example with NTP."));
+        }
         _ => {}
     }
     if capabilities.atomic.is_none() {

@@ -25,11 +25,13 @@ pub(crate) enum Command {
 pub(crate) enum StorageCommand {
     /// Prove a storage: run the conformance suite against it, and measure it.
     ///
-    /// Works in a scratch keyspace of its own that is dropped afterwards, and touches nothing else. Without --storage and
-    /// --config it proves the default storage, redb, in a file of its own that is removed afterwards.
+    /// Works in scratch keyspaces of its own that are dropped afterwards, also after Ctrl-C, and touches nothing else.
+    /// A redb file that did not exist is made, and stays. Without --storage and --config it proves the default storage,
+    /// redb, in a folder of its own inside the current one, which is removed afterwards.
     #[command(
-        after_long_help = "Exit codes: 0 all trials passed; 1 a trial failed, or the run could not be finished; \
-        2 wrong usage; 3 wrong configuration; 4 the storage cannot be reached or opened."
+        after_long_help = "Exit codes: 0 no trial failed, and some passed; 1 a trial failed, none passed, or the run \
+        could not be finished; 2 wrong usage, or no trial's name contains --filter; 3 wrong configuration; \
+        4 the storage could not be reached or opened."
     )]
     Verify(VerifyArgs),
 }
@@ -52,7 +54,7 @@ pub(crate) struct VerifyArgs {
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) calls: u16,
 
-    /// Print the result as JSON.
+    /// Print the result, and logs, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,6 +1,6 @@
 //! The configuration file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -21,9 +21,24 @@ pub(crate) struct Config {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StorageConfig {
     driver: DriverName,
-    redb: Option<istorage_redb::Config>,
+    redb: RedbSettings,
     cassandra: Option<istorage_cassandra::Config>,
     dynamodb: istorage_dynamodb::Config,
+}
+
+/// As [`istorage_redb::Config`], with a place for the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RedbSettings {
+    path: PathBuf,
+    cache_bytes: usize,
+}
+
+impl Default for RedbSettings {
+    fn default() -> RedbSettings {
+        let istorage_redb::Config { path, cache_bytes } = istorage_redb::Config::new(DEFAULT_FILE);
+        RedbSettings { path, cache_bytes }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -54,7 +69,8 @@ impl StorageConfig {
         Ok(match self.driver {
             DriverName::Mem => Target::Mem,
             DriverName::Redb => {
-                Target::Redb(self.redb.unwrap_or_else(|| istorage_redb::Config::new(DEFAULT_FILE)))
+                let RedbSettings { path, cache_bytes } = self.redb;
+                Target::Redb(istorage_redb::Config { path, cache_bytes })
             }
             DriverName::Cassandra => {
                 Target::Cassandra(Box::new(self.cassandra.ok_or_else(|| Failure::config(missing))?))
@@ -72,6 +88,14 @@ mod tests {
 
     fn shipped(name: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)
+    }
+
+    fn read(name: &str) -> String {
+        std::fs::read_to_string(shipped(name)).unwrap()
+    }
+
+    fn target(text: &str) -> Target {
+        toml::from_str::<Config>(text).unwrap().storage.into_target().unwrap()
     }
 
     #[test]
@@ -105,8 +129,27 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_the_default() {
-        let config: Config = toml::from_str("").unwrap();
-        assert!(matches!(config.storage.into_target(), Ok(Target::Redb(_))));
+    fn the_file_that_we_ship_for_redb_says_what_holds_without_it() {
+        assert_eq!(target(""), target(&read("vvm.toml")));
+    }
+
+    /// An example that set something else than the default would make who deletes a line move their data.
+    #[test]
+    fn each_setting_of_the_files_that_we_ship_can_be_left_out() {
+        let mut left_out = 0;
+        for (name, needed) in [
+            ("vvm.toml", [].as_slice()),
+            ("cassandra.toml", ["driver", "contact_points"].as_slice()),
+            ("dynamodb.toml", ["driver"].as_slice()),
+        ] {
+            let text = read(name);
+            let is_setting = |line: &&str| !line.starts_with('#') && line.contains('=');
+            let is_needed = |line: &&str| needed.iter().any(|key| line.starts_with(key));
+            for line in text.lines().filter(is_setting).filter(|line| !is_needed(line)) {
+                assert_eq!(target(&text.replace(line, "")), target(&text), "{name}: {line}");
+                left_out += 1;
+            }
+        }
+        assert_eq!(left_out, 7);
     }
 }

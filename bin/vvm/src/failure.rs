@@ -11,10 +11,11 @@ pub(crate) struct Failure {
     message: String,
 }
 
-/// Each kind is an exit code; none is ever reused. 0 is success, 2 is clap's for wrong usage.
+/// Each kind is an exit code; none is ever reused. 0 is success, and 2 is also clap's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Failed = 1,
+    Usage = 2,
     Config = 3,
     Unreachable = 4,
 }
@@ -28,6 +29,11 @@ impl Failure {
     /// The run could not be finished.
     pub(crate) fn unfinished(message: impl Into<String>) -> Failure {
         Failure { kind: Kind::Failed, message: message.into() }
+    }
+
+    /// The command line asks for what there is not.
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure { kind: Kind::Usage, message: message.into() }
     }
 
     /// The configuration is wrong.

@@ -6,45 +6,63 @@ mod advice;
 mod cli;
 mod config;
 mod failure;
+mod keyspaces;
 mod latency;
 mod report;
+mod signals;
 mod skew;
 mod target;
 mod verify;
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::{
+    fmt::Display,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::Parser;
-use cli::{Cli, Command, StorageCommand};
+use cli::{Cli, Command, StorageCommand, VerifyArgs};
 use failure::Failure;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    install_logging();
-    match run(cli) {
+    let Command::Storage(StorageCommand::Verify(args)) = cli.command;
+    install_logging(args.json);
+    match run(args) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            say(format!("error: {failure}"));
             failure.exit_code()
         }
     }
 }
 
-fn run(cli: Cli) -> Result<ExitCode, Failure> {
+fn run(args: VerifyArgs) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::runtime)?;
-    match cli.command {
-        Command::Storage(StorageCommand::Verify(args)) => runtime.block_on(verify::run(args)),
+    let code = runtime.block_on(verify::run(args));
+    // Not waiting for what is still under way: who asks to leave at once gets that.
+    runtime.shutdown_background();
+    code
+}
+
+/// What goes wrong besides, for a person; `RUST_LOG` asks for more. The clients report each failed attempt, and we what
+/// came of it.
+const LOGGED: &str = "warn,scylla=off,aws_config=off";
+
+/// Logs go to stderr, as text, or as JSON if the result is.
+fn install_logging(as_json: bool) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(LOGGED));
+    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
+    if as_json {
+        logs.json().init();
+    } else {
+        logs.with_ansi(std::io::stderr().is_terminal()).init();
     }
 }
 
-/// Logs go to stderr; `RUST_LOG` says which.
-fn install_logging() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
-    if std::io::stderr().is_terminal() {
-        logs.init();
-    } else {
-        logs.json().init();
-    }
+/// A line for the person who started us. Nobody may be there to read it any more, and that must not keep us from
+/// cleaning up: `eprintln` would panic.
+fn say(line: impl Display) {
+    writeln!(std::io::stderr(), "{line}").ok();
 }

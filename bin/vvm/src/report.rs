@@ -19,8 +19,9 @@ pub(crate) struct Verification {
 }
 
 impl Verification {
-    pub(crate) fn failed(&self) -> usize {
-        self.report.failed()
+    /// Of trials that were run; the measurements are still missing.
+    pub(crate) fn new(storage: String, report: Report) -> Verification {
+        Verification { storage, report, latencies: Vec::new(), skew: None, advice: Vec::new() }
     }
 
     /// Prints it to stdout. A reader that has gone (`| head`) is no error.
@@ -37,18 +38,15 @@ impl Verification {
         if !self.latencies.is_empty() {
             text.push_str(&format!("\n{}\n", self.times()));
         }
-        match self.skew {
-            Some(Skew { server_ahead_ms, uncertainty_ms }) => text.push_str(&format!(
-                "\nThe server's clock is {server_ahead_ms} ms ahead of this machine's, give or take {uncertainty_ms} ms.\n"
-            )),
-            None => text.push_str("\nThere is no server's clock to compare with.\n"),
+        if let Some(skew) = self.skew {
+            text.push_str(&format!("\n{skew}.\n"));
         }
-        for advice in &self.advice {
-            text.push_str(&format!("\n* {advice}"));
+        if !self.advice.is_empty() {
+            text.push_str(&format!("\n* {}\n", self.advice.join("\n* ")));
         }
         let report = &self.report;
         text.push_str(&format!(
-            "\n\n{} passed, {} failed, {} ignored, in {:.1} s\n",
+            "\n{} passed, {} failed, {} ignored, in {:.1} s\n",
             report.passed(),
             report.failed(),
             report.ignored(),

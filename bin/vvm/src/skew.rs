@@ -1,6 +1,6 @@
 //! How far the storage's clock is from this machine's.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use clock::Clock;
 use istorage::{AppStorage, Result};
@@ -13,6 +13,19 @@ pub(crate) struct Skew {
     pub(crate) server_ahead_ms: i64,
     /// The true value is at most this far away.
     pub(crate) uncertainty_ms: i64,
+}
+
+impl fmt::Display for Skew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Skew { server_ahead_ms, uncertainty_ms } = self;
+        let apart = server_ahead_ms.unsigned_abs();
+        match server_ahead_ms {
+            1.. => write!(f, "The storage's clock is {apart} ms ahead of this machine's")?,
+            0 => f.write_str("The storage's clock is where this machine's is")?,
+            _ => write!(f, "The storage's clock is {apart} ms behind this machine's")?,
+        }
+        write!(f, ", give or take {uncertainty_ms} ms")
+    }
 }
 
 const READINGS: usize = 5;
@@ -40,4 +53,25 @@ pub(crate) async fn measure(storage: &dyn AppStorage, clock: &Clock) -> Result<O
         }
     }
     Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_ahead_or_behind_and_never_by_less_than_nothing() {
+        let text = |server_ahead_ms| Skew { server_ahead_ms, uncertainty_ms: 3 }.to_string();
+        assert!(
+            text(5).ends_with("5 ms ahead of this machine's, give or take 3 ms"),
+            "{}",
+            text(5)
+        );
+        assert!(
+            text(-5).ends_with(" 5 ms behind this machine's, give or take 3 ms"),
+            "{}",
+            text(-5)
+        );
+        assert!(!text(0).contains("ahead"), "{}", text(0));
+    }
 }

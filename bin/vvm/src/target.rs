@@ -3,13 +3,13 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 use clock::{Clock, Instant};
-use istorage::{Result, StorageDriver, mem::MemDriver};
+use istorage::{KeyspaceName, Result, StorageDriver, mem::MemDriver};
 use istorage_cassandra::CassandraDriver;
 use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
 
 /// A storage.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
     Mem,
     Redb(istorage_redb::Config),
@@ -21,6 +21,24 @@ impl Target {
     /// Whether its data are in this process, so that a second connection would be the same one.
     pub(crate) fn is_embedded(&self) -> bool {
         matches!(self, Target::Mem | Target::Redb(_))
+    }
+
+    /// How to remove a keyspace that stayed behind in it.
+    pub(crate) fn how_to_remove(&self, keyspace: &KeyspaceName) -> String {
+        match self {
+            Target::Mem => "it ends with this process".to_owned(),
+            Target::Redb(config) => {
+                format!(
+                    "it is inside of {}: remove that if it holds nothing else",
+                    config.path.display()
+                )
+            }
+            Target::Cassandra(_) => format!("remove it in cqlsh: DROP KEYSPACE {keyspace};"),
+            Target::DynamoDb(config) => format!(
+                "remove it: aws dynamodb delete-table --table-name {}{keyspace}",
+                config.table_prefix
+            ),
+        }
     }
 
     /// Connects to it.

@@ -1,0 +1,87 @@
+//! Which keyspaces exist because of us: each is noted before it is made, until it is surely dropped.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use clock::{Clock, Instant};
+use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
+
+/// How long dropping one may take.
+const DROP: Duration = Duration::from_secs(60);
+
+/// The keyspaces that may exist.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keyspaces(Arc<Mutex<BTreeSet<KeyspaceName>>>);
+
+impl Keyspaces {
+    /// A driver that notes what it makes and drops.
+    pub(crate) fn noted_by(&self, inner: Arc<dyn StorageDriver>) -> Arc<dyn StorageDriver> {
+        Arc::new(Noting { keyspaces: self.clone(), inner })
+    }
+
+    /// Those that may exist.
+    pub(crate) fn all(&self) -> Vec<KeyspaceName> {
+        self.lock().iter().cloned().collect()
+    }
+
+    /// Drops them, and gives back those that it could not.
+    pub(crate) async fn drop_all(
+        &self,
+        driver: &dyn StorageDriver,
+        clock: &Clock,
+    ) -> Vec<(KeyspaceName, Error)> {
+        let mut left = Vec::new();
+        for keyspace in self.all() {
+            match driver.drop_keyspace(&keyspace, clock.now() + DROP).await {
+                Ok(()) => drop(self.lock().remove(&keyspace)),
+                Err(error) => left.push((keyspace, error)),
+            }
+        }
+        left
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<KeyspaceName>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Noting {
+    keyspaces: Keyspaces,
+    inner: Arc<dyn StorageDriver>,
+}
+
+#[async_trait]
+impl StorageDriver for Noting {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        // Also if it fails: it may have been made.
+        self.keyspaces.lock().insert(keyspace.clone());
+        self.inner.create(keyspace, deadline).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        self.inner.open(keyspace, deadline).await
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.inner.drop_keyspace(keyspace, deadline).await?;
+        self.keyspaces.lock().remove(keyspace);
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

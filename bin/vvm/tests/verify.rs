@@ -1,0 +1,272 @@
+//! The command `vvm storage verify` itself, as a process.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    path::Path,
+    process::{Child, ChildStderr, Command, Output, Stdio},
+};
+
+use clock::Clock;
+use istorage::{KeyspaceName, StorageDriver};
+use istorage_redb::{Config, RedbDriver};
+use tempfile::TempDir;
+
+/// A trial that takes some seconds, and others that are over at once.
+const SLOW: [&str; 2] = ["--filter", "ttl::"];
+const QUICK: [&str; 4] = ["--filter", "ttl::of_an_absent_row", "--calls", "2"];
+
+fn verify(folder: &TempDir, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    command.args(["storage", "verify"]).args(args).current_dir(folder).env_remove("RUST_LOG");
+    command
+}
+
+fn run(folder: &TempDir, args: &[&str]) -> Output {
+    verify(folder, args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+fn is_empty(folder: &TempDir) -> bool {
+    fs::read_dir(folder).unwrap().next().is_none()
+}
+
+/// What a process says, line by line.
+struct Running {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Running {
+    fn start(folder: &TempDir, args: &[&str]) -> Running {
+        let mut command = verify(folder, args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        Running { child, said }
+    }
+
+    /// Waits for a line with this in it.
+    fn line(&mut self, part: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "no `{part}` in:\n{all}");
+            if line.contains(part) {
+                return line;
+            }
+            all.push_str(&line);
+        }
+    }
+
+    fn scratch_keyspace(&mut self) -> KeyspaceName {
+        let line = self.line("scratch keyspace: ");
+        let (_, name) = line.split_once(": ").unwrap();
+        KeyspaceName::new(name.split(';').next().unwrap()).unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// The exit code, and what else was said.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        self.said.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+#[test]
+fn a_storage_that_passes_is_reported_on_stdout() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&folder, &[["--storage", "mem"].as_slice(), &QUICK].concat());
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    for part in
+        ["Storage: mem", "ttl::of_an_absent_row_is_none", "compare_and_swap", "1 passed, 0 failed"]
+    {
+        assert!(stdout(&output).contains(part), "{part}: {}", stdout(&output));
+    }
+    assert!(stderr(&output).contains("scratch keyspace: tck_"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_default_is_a_redb_file_here_of_which_nothing_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&folder, &QUICK);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("vvm-verify-"), "{}", stdout(&output));
+    assert!(is_empty(&folder));
+}
+
+#[test]
+fn the_result_as_json_is_all_there_is_on_stdout() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&folder, &[["--json", "--storage", "mem"].as_slice(), &QUICK].concat());
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((result["passed"].as_u64(), result["failed"].as_u64()), (Some(1), Some(0)));
+}
+
+/// Once "0 passed, 1 ignored" was a success, and a script that looked at nothing else was content.
+#[test]
+fn a_run_that_proves_nothing_fails_and_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let args =
+        ["--storage", "mem", "--filter", "where_it_is_not_offered_it_is_invalid", "--calls", "0"];
+    let output = run(&folder, &args);
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    assert!(stdout(&output).contains("1 ignored"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("nothing was proved"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_filter_without_trials_is_wrong_usage_and_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&folder, &["--filter", "no such trial", "--storage", "redb:a.redb"]);
+    assert_eq!(code(&output), Some(2));
+    assert!(
+        stderr(&output).contains("no trial's name contains `no such trial`"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(is_empty(&folder));
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_file_and_key_and_what_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("my.toml"), "[storage.redb]\npaht = \"x\"\n").unwrap();
+    let output = run(&folder, &["--config", "my.toml"]);
+    assert_eq!(code(&output), Some(3));
+    for part in ["my.toml", "line 2", "paht", "expected `path`"] {
+        assert!(stderr(&output).contains(part), "{part}: {}", stderr(&output));
+    }
+    let output = run(&folder, &["--config", "none.toml"]);
+    assert_eq!(code(&output), Some(3));
+    assert!(stderr(&output).contains("cannot read none.toml"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_storage_that_cannot_be_opened_has_an_exit_code_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.redb"), "something else entirely").unwrap();
+    let output = run(&folder, &["--storage", "redb:a.redb"]);
+    assert_eq!(code(&output), Some(4), "{}", stderr(&output));
+    assert!(stderr(&output).contains("a.redb"), "{}", stderr(&output));
+    assert_eq!(fs::read(folder.path().join("a.redb")).unwrap(), b"something else entirely");
+}
+
+#[test]
+fn a_signal_in_the_middle_leaves_nothing_behind_but_the_file_that_was_named() {
+    for (signal, name) in [("-INT", "Ctrl-C"), ("-TERM", "SIGTERM"), ("-HUP", "SIGHUP")] {
+        let folder = tempfile::tempdir().unwrap();
+        let args = [["--storage", "redb:a.redb"].as_slice(), &SLOW].concat();
+        let mut running = Running::start(&folder, &args);
+        let keyspace = running.scratch_keyspace();
+        running.line("passed  ttl::of_an_absent_row");
+        running.signal(signal);
+        let told = running.line(&format!("{name} received"));
+        assert!(told.contains(keyspace.as_str()), "{told}");
+        let (code, rest) = running.end();
+        assert_eq!(code, Some(1), "{rest}");
+        assert!(rest.contains("error: interrupted"), "{rest}");
+        let left: Vec<_> =
+            fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, ["a.redb"]);
+        assert!(!exists(&folder.path().join("a.redb"), &keyspace));
+    }
+}
+
+/// Once the first moments of the command had no ear for signals: what it had made by then stayed.
+#[test]
+fn a_signal_at_once_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Running::start(&folder, &SLOW);
+    running.line("verifying");
+    running.signal("-INT");
+    let (code, rest) = running.end();
+    assert_eq!(code, Some(1), "{rest}");
+    assert!(is_empty(&folder), "{rest}");
+}
+
+#[test]
+fn a_second_signal_leaves_at_once_and_says_what_may_be_left() {
+    let folder = tempfile::tempdir().unwrap();
+    // A server that takes requests and never answers: the keyspace may have been made or not.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let storage = format!("dynamodb:http://{}", server.local_addr().unwrap());
+    let mut running = Running::start(&folder, &["--storage", &storage]);
+    let request = server.accept().unwrap();
+    running.signal("-INT");
+    let told = running.line("Ctrl-C received");
+    let (_, keyspace) = told.trim_end().rsplit_once(' ').unwrap();
+    running.signal("-INT");
+    let (code, rest) = running.end();
+    drop(request);
+    assert_eq!(code, Some(1), "{rest}");
+    assert!(rest.contains("left at once"), "{rest}");
+    assert!(rest.contains(&format!("delete-table --table-name vvm.{keyspace}")), "{rest}");
+}
+
+#[test]
+fn a_keyspace_that_cannot_be_dropped_is_named_with_what_removes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // Closed at once: nobody listens there.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = run(&folder, &["--storage", &format!("dynamodb:http://{address}")]);
+    assert_eq!(code(&output), Some(4), "{}", stderr(&output));
+    for part in ["may be left behind", "aws dynamodb delete-table --table-name vvm.tck_"] {
+        assert!(stderr(&output).contains(part), "{part}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_printed_is_a_failure_and_nothing_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = verify(&folder, &QUICK).stdout(full).output().unwrap();
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cannot print"), "{}", stderr(&output));
+    assert!(is_empty(&folder));
+}
+
+/// Once a line that nobody could read any more ended the process, and its scratch keyspace stayed.
+#[test]
+fn a_reader_that_has_gone_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [["--storage", "redb:a.redb"].as_slice(), &QUICK].concat();
+    let mut running = Running::start(&folder, &args);
+    let keyspace = running.scratch_keyspace();
+    let Running { child, said } = running;
+    drop(said);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), Some(0));
+    assert!(stdout(&output).contains("1 passed"), "{}", stdout(&output));
+    assert!(!exists(&folder.path().join("a.redb"), &keyspace));
+}
+
+fn exists(file: &Path, keyspace: &KeyspaceName) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let clock = Clock::system();
+        let deadline = clock.now() + std::time::Duration::from_secs(10);
+        let driver = RedbDriver::open(Config::new(file), clock).await.unwrap();
+        let exists = driver.open(keyspace, deadline).await.unwrap().is_some();
+        driver.close().await;
+        exists
+    })
+}
