@@ -1,4 +1,5 @@
 //! What the suites share: the databases that they run on.
 
+pub mod noted;
 pub mod servers;
 pub mod subjects;

@@ -62,6 +62,35 @@ impl Subject for Mem {
     }
 }
 
+/// Memory, on the machine's own clock.
+#[derive(Debug)]
+pub struct MemInRealTime(MemDriver);
+
+impl Default for MemInRealTime {
+    fn default() -> MemInRealTime {
+        MemInRealTime(MemDriver::new(Clock::system()))
+    }
+}
+
+#[async_trait]
+impl Subject for MemInRealTime {
+    fn clock(&self) -> Clock {
+        Clock::system()
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::Embedded
+    }
+
+    async fn node(&self, _wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> {
+        Ok(Arc::new(self.0.clone()))
+    }
+
+    async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
+        Ok(Arc::new(MemDriver::new(self.clock())))
+    }
+}
+
 /// A redb file, and others beside it that may be closed.
 #[derive(Debug)]
 pub struct Redb {

@@ -1,4 +1,5 @@
-use istorage::{Consistency, Put, mem::MemDriver};
+use futures::FutureExt;
+use istorage::{Consistency, Fault, Faulty, Op, Put, mem::MemDriver};
 
 use super::*;
 
@@ -155,4 +156,27 @@ fn names_of_keyspaces_fit_and_stay_unique() {
         keyspace_name(&sysvvm(), 7, &long).unwrap().as_str(),
         format!("sysvvm_7_owner_{}", "x".repeat(33))
     );
+}
+
+/// A's registration was lost and A was not told. Before A tried again, B took the number that A had wanted, and A took B's
+/// counter for its own: it went on with an application that was not registered.
+#[tokio::test]
+async fn a_registration_that_was_lost_takes_another_number() {
+    let driver = driver();
+    let (mut a, b) = (open(&driver).await.unwrap(), Arc::new(open(&driver).await.unwrap()));
+    let (other, mut lost) = (Arc::clone(&b), false);
+    let faulty = Faulty::scripted(Arc::clone(&a.storage), Clock::system(), move |op| {
+        if op != Op::WriteIf || lost {
+            return Fault::None;
+        }
+        lost = true;
+        let _ = other.init_app(&app("b"), ten(), FAR).now_or_never().unwrap().unwrap();
+        Fault::NotAppliedButError
+    });
+    a.storage = Arc::new(faulty);
+    assert_eq!(a.init_app(&app("a"), ten(), FAR).await.unwrap().entry.number.get(), 2);
+    let apps = b.apps(Duration::from_secs(1)).await.unwrap();
+    let numbers: Vec<_> =
+        apps.iter().map(|(name, entry)| (name.name(), entry.number.get())).collect();
+    assert_eq!(numbers, [("a", 2), ("b", 1)]);
 }

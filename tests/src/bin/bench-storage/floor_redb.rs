@@ -56,10 +56,7 @@ fn write_all(database: &Database, mut requests: mpsc::Receiver<Request>) {
     }
 }
 
-fn write_group(
-    database: &Database,
-    group: &VecDeque<Request>,
-) -> Result<(), Failure> {
+fn write_group(database: &Database, group: &VecDeque<Request>) -> Result<(), Failure> {
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
     {

@@ -1,0 +1,206 @@
+//! The trials. What is in the rows is written here by hand: it is the format, and must not follow the code.
+
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::future::{BoxFuture, join_all};
+use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
+use istorage_tck::Subject;
+use sysvvm::{AppName, Error, System};
+use vvm_tests::noted::Notes;
+
+pub(crate) type TrialFn = for<'a> fn(&'a Database) -> BoxFuture<'a, ()>;
+
+/// How long anything may take: a server may need long for a keyspace.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How many nodes race.
+const NODES: usize = 4;
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("one_node_inits_another_opens", |database| Box::pin(one_inits_another_opens(database))),
+    ("what_is_there_or_missing_is_told", |database| Box::pin(there_or_missing(database))),
+    ("half_initialized_keeps_its_partitions", |database| Box::pin(half_initialized(database))),
+    ("many_init_different_applications", |database| Box::pin(many_init_different(database))),
+    ("many_init_the_same_application", |database| Box::pin(many_init_the_same(database))),
+    ("foreign_and_newer_are_refused", |database| Box::pin(foreign_and_newer(database))),
+    ("longest_names", |database| Box::pin(longest_names(database))),
+];
+
+/// A database for one trial.
+pub(crate) struct Database {
+    nodes: Vec<Arc<dyn StorageDriver>>,
+    notes: Notes,
+    system: KeyspaceName,
+    clock: Clock,
+}
+
+impl Database {
+    pub(crate) async fn new(subject: &dyn Subject) -> istorage::Result<Database> {
+        let (notes, clock) = (Notes::default(), subject.clock());
+        let mut nodes = Vec::new();
+        for _ in 0..NODES {
+            nodes.push(notes.of(subject.node(0).await?));
+        }
+        // The longest name that a system keyspace may have.
+        let system = KeyspaceName::new(format!("registry_{:023x}", clock.random()))?;
+        Ok(Database { nodes, notes, system, clock })
+    }
+
+    /// Drops all that was made.
+    pub(crate) async fn remove(self) -> istorage::Result<()> {
+        let mut result = Ok(());
+        for keyspace in self.notes.keyspaces() {
+            result = result.and(self.nodes[0].drop_keyspace(&keyspace, self.soon()).await);
+        }
+        result
+    }
+
+    fn soon(&self) -> Instant {
+        self.clock.now() + PATIENCE
+    }
+
+    async fn open(&self, node: usize) -> sysvvm::Result<System> {
+        let driver = Arc::clone(&self.nodes[node]);
+        System::open(driver, self.system.clone(), self.clock.clone(), self.soon()).await
+    }
+
+    async fn get(&self, system: &System, key: &Key) -> Bytes {
+        system.storage().get_linearizable(key, self.soon()).await.unwrap().unwrap()
+    }
+
+    async fn swap(&self, system: &System, key: &Key, old: &Bytes, new: &Bytes) {
+        let (old, new) = (old.clone(), new.clone());
+        let swap = system.storage().compare_and_swap(key.clone(), old, new, None, self.soon());
+        assert!(swap.await.unwrap().is_applied());
+    }
+}
+
+fn app(name: &str) -> AppName {
+    AppName::new("acme", name).unwrap()
+}
+
+fn ten() -> NonZeroU16 {
+    NonZeroU16::new(10).unwrap()
+}
+
+fn row_of(app: &AppName) -> Key {
+    Key::new(vec![0, 0, 0, 5], [b"\x01", app.to_string().as_bytes()].concat())
+}
+
+async fn one_inits_another_opens(database: &Database) {
+    let (one, other) = (database.open(0).await.unwrap(), database.open(1).await.unwrap());
+    let made = one.init_app(&app("shop"), ten(), database.soon()).await.unwrap();
+    // The third node opens everything only now.
+    for system in [other, database.open(2).await.unwrap()] {
+        let opened = system.open_app(&app("shop"), database.soon()).await.unwrap();
+        assert_eq!(opened.entry, made.entry);
+        let apps = system.apps(PATIENCE).await.unwrap();
+        assert_eq!(apps, [(app("shop"), made.entry.clone())]);
+    }
+}
+
+async fn there_or_missing(database: &Database) {
+    let system = database.open(0).await.unwrap();
+    let missing = system.open_app(&app("shop"), database.soon()).await;
+    assert!(matches!(missing, Err(Error::DoesNotExist { .. })), "{missing:?}");
+    let _ = system.init_app(&app("shop"), ten(), database.soon()).await.unwrap();
+    let again = database.open(1).await.unwrap();
+    let again = again.init_app(&app("shop"), ten(), database.soon()).await;
+    assert!(matches!(again, Err(Error::AlreadyExists { .. })), "{again:?}");
+}
+
+async fn half_initialized(database: &Database) {
+    let system = database.open(0).await.unwrap();
+    let made = system.init_app(&app("shop"), ten(), database.soon()).await.unwrap();
+    let key = row_of(&app("shop"));
+    let ready = database.get(&system, &key).await;
+    let mut creating = ready.to_vec();
+    creating[1] = 0;
+    database.swap(&system, &key, &ready, &creating.into()).await;
+    let other = system.init_app(&app("shop"), NonZeroU16::MIN, database.soon()).await;
+    assert!(matches!(other, Err(Error::OtherPartitions { there: 10, wanted: 1, .. })), "{other:?}");
+    let finished = system.init_app(&app("shop"), ten(), database.soon()).await.unwrap();
+    assert_eq!(finished.entry, made.entry);
+}
+
+async fn many_init_different(database: &Database) {
+    let init = async |node: usize| {
+        let system = database.open(node).await.unwrap();
+        system.init_app(&app(&format!("a{node}")), ten(), database.soon()).await.unwrap().entry
+    };
+    let mut entries = join_all((0..NODES).map(init)).await;
+    entries.sort_by_key(|entry| entry.number);
+    let numbers: Vec<_> = entries.iter().map(|entry| entry.number.get()).collect();
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    entries.dedup_by(|one, other| one.keyspace == other.keyspace);
+    assert_eq!(entries.len(), NODES);
+}
+
+/// Those who find it half initialized finish it together; all others are told that it is there.
+async fn many_init_the_same(database: &Database) {
+    let init = async |node: usize| {
+        let system = database.open(node).await.unwrap();
+        system.init_app(&app("shop"), ten(), database.soon()).await
+    };
+    let results = join_all((0..NODES).map(init)).await;
+    let apps = database.open(0).await.unwrap().apps(PATIENCE).await.unwrap();
+    assert!(apps.len() == 1 && apps[0].1.number.get() == 1, "{apps:?}");
+    assert!(results.iter().any(Result::is_ok), "{results:?}");
+    for result in results {
+        match result {
+            Ok(made) => assert_eq!(made.entry, apps[0].1),
+            Err(error) => assert!(matches!(error, Error::AlreadyExists { .. }), "{error:?}"),
+        }
+    }
+}
+
+async fn foreign_and_newer(database: &Database) {
+    let system = database.open(0).await.unwrap();
+    let _ = system.init_app(&app("shop"), ten(), database.soon()).await.unwrap();
+    let key = row_of(&app("shop"));
+    let mut there = database.get(&system, &key).await;
+    for (entry, newer) in [(&b"\x02?"[..], true), (b"\0?", false)] {
+        let entry = Bytes::from_static(entry);
+        database.swap(&system, &key, &there, &entry).await;
+        let errors = [
+            system.init_app(&app("shop"), ten(), database.soon()).await.unwrap_err(),
+            system.open_app(&app("shop"), database.soon()).await.unwrap_err(),
+            system.apps(PATIENCE).await.unwrap_err(),
+        ];
+        for error in errors {
+            refused(&error, newer);
+        }
+        assert_eq!(database.get(&system, &key).await, entry);
+        there = entry;
+    }
+    let format = Key::new(vec![0, 0, 0, 6], "");
+    let mut there = database.get(&system, &format).await;
+    for (value, newer) in [(&b"VVM\0\0\0\0\x02"[..], true), (b"other", false)] {
+        let value = Bytes::from_static(value);
+        database.swap(&system, &format, &there, &value).await;
+        refused(&database.open(1).await.unwrap_err(), newer);
+        assert_eq!(database.get(&system, &format).await, value);
+        there = value;
+    }
+}
+
+fn refused(error: &Error, newer: bool) {
+    match error {
+        Error::NewerFormat { found: 2, known: 1 } => assert!(newer),
+        Error::Foreign { .. } => assert!(!newer),
+        error => panic!("{error:?}"),
+    }
+}
+
+async fn longest_names(database: &Database) {
+    assert!(AppName::new("acme", &"x".repeat(101)).is_err());
+    let longest = "x".repeat(100);
+    let name = AppName::new(&longest, &longest).unwrap();
+    let system = database.open(0).await.unwrap();
+    let made = system.init_app(&name, ten(), database.soon()).await.unwrap();
+    let other = database.open(1).await.unwrap();
+    assert_eq!(other.open_app(&name, database.soon()).await.unwrap().entry, made.entry);
+    assert_eq!(other.apps(PATIENCE).await.unwrap(), [(name, made.entry)]);
+}
