@@ -27,6 +27,10 @@ fix:
 bench *args:
     cargo xtask bench storage {{ args }}
 
+# Simulates elections, for as long as it is told.
+simulate *args:
+    cargo xtask simulate {{ args }}
+
 # Starts the test servers and prints the variables by which tests find them.
 up which="all":
     @cargo xtask up {{ which }}

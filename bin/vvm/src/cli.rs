@@ -16,9 +16,22 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Look after elections.
+    #[command(subcommand, arg_required_else_help = true)]
+    Elections(ElectionsCommand),
     /// Look after a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Storage(StorageCommand),
+}
+
+impl Command {
+    /// Whether its result is for a program.
+    pub(crate) fn prints_json(&self) -> bool {
+        match self {
+            Command::Elections(ElectionsCommand::Verify(args)) => args.json,
+            Command::Storage(StorageCommand::Verify(args)) => args.json,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -28,16 +41,26 @@ pub(crate) enum StorageCommand {
     /// Works in scratch keyspaces of its own that are dropped afterwards, also after Ctrl-C, and touches nothing else.
     /// A redb file that did not exist is made, and stays. Without --storage and --config it proves the default storage,
     /// redb, in a folder of its own inside the current one, which is removed afterwards.
-    #[command(
-        after_long_help = "Exit codes: 0 no trial failed, and some passed; 1 a trial failed, none passed, or the run \
-        could not be finished; 2 wrong usage, or no trial's name contains --filter; 3 wrong configuration; \
-        4 the storage could not be reached or opened."
-    )]
+    #[command(after_long_help = EXIT_CODES)]
     Verify(VerifyArgs),
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum ElectionsCommand {
+    /// Prove that elections over a storage have one leader at a time, and measure how soon another takes over.
+    ///
+    /// Works in a scratch keyspace of its own, as `storage verify` does.
+    #[command(after_long_help = EXIT_CODES)]
+    Verify(VerifyElectionsArgs),
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 no trial failed, and some passed; 1 a trial failed, none passed, or the run \
+    could not be finished; 2 wrong usage, or no trial's name contains --filter; 3 wrong configuration; \
+    4 the storage could not be reached or opened.";
+
+/// Which storage.
 #[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
+pub(crate) struct StorageArgs {
     /// The storage: mem, redb:PATH, cassandra:HOST:PORT or dynamodb:ENDPOINT.
     #[arg(long, value_name = "STORAGE", conflicts_with = "config")]
     pub(crate) storage: Option<Target>,
@@ -45,6 +68,34 @@ pub(crate) struct VerifyArgs {
     /// The storage that this configuration file names.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyElectionsArgs {
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
+
+    /// Only trials whose name contains this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) filter: String,
+
+    /// How often each kind of takeover is measured; 0 for not at all.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) takeovers: u16,
+
+    /// How long the leases last whose takeovers are measured, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) lease: u64,
+
+    /// Print the result, and logs, as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
 
     /// Only trials whose name contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]

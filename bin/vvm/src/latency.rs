@@ -22,7 +22,7 @@ pub(crate) struct Latency {
     pub(crate) p99: Duration,
 }
 
-fn as_seconds<S: serde::Serializer>(
+pub(crate) fn as_seconds<S: serde::Serializer>(
     duration: &Duration,
     serializer: S,
 ) -> std::result::Result<S::Ok, S::Error> {

@@ -5,14 +5,17 @@
 mod advice;
 mod cli;
 mod config;
+mod elections_verify;
 mod failure;
 mod keyspaces;
 mod latency;
+mod progress;
 mod report;
+mod scratch;
 mod signals;
 mod skew;
+mod storage_verify;
 mod target;
-mod verify;
 
 use std::{
     fmt::Display,
@@ -21,15 +24,14 @@ use std::{
 };
 
 use clap::Parser;
-use cli::{Cli, Command, StorageCommand, VerifyArgs};
+use cli::{Cli, Command, ElectionsCommand, StorageCommand};
 use failure::Failure;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let Command::Storage(StorageCommand::Verify(args)) = cli.command;
-    install_logging(args.json);
-    match run(args) {
+    let command = Cli::parse().command;
+    install_logging(command.prints_json());
+    match run(command) {
         Ok(code) => code,
         Err(failure) => {
             say(format!("error: {failure}"));
@@ -38,9 +40,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: VerifyArgs) -> Result<ExitCode, Failure> {
+fn run(command: Command) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::runtime)?;
-    let code = runtime.block_on(verify::run(args));
+    let code = runtime.block_on(async {
+        match command {
+            Command::Elections(ElectionsCommand::Verify(args)) => elections_verify::run(args).await,
+            Command::Storage(StorageCommand::Verify(args)) => storage_verify::run(args).await,
+        }
+    });
     // Not waiting for what is still under way: who asks to leave at once gets that.
     runtime.shutdown_background();
     code

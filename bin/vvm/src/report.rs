@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use istorage_tck::{Conclusion, Report};
 use serde_json::{Value, json};
 
-use crate::{latency::Latency, skew::Skew};
+use crate::{elections_verify::Takeovers, latency::Latency, skew::Skew};
 
 /// What a verification found.
 #[derive(Debug)]
@@ -14,6 +14,7 @@ pub(crate) struct Verification {
     pub(crate) storage: String,
     pub(crate) report: Report,
     pub(crate) latencies: Vec<Latency>,
+    pub(crate) takeovers: Vec<Takeovers>,
     pub(crate) skew: Option<Skew>,
     pub(crate) advice: Vec<String>,
 }
@@ -21,7 +22,8 @@ pub(crate) struct Verification {
 impl Verification {
     /// Of trials that were run; the measurements are still missing.
     pub(crate) fn new(storage: String, report: Report) -> Verification {
-        Verification { storage, report, latencies: Vec::new(), skew: None, advice: Vec::new() }
+        let (latencies, takeovers, advice) = (Vec::new(), Vec::new(), Vec::new());
+        Verification { storage, report, latencies, takeovers, skew: None, advice }
     }
 
     /// Prints it to stdout. A reader that has gone (`| head`) is no error.
@@ -37,6 +39,9 @@ impl Verification {
         let mut text = format!("Storage: {}\n\n{}\n", self.storage, self.trials());
         if !self.latencies.is_empty() {
             text.push_str(&format!("\n{}\n", self.times()));
+        }
+        if !self.takeovers.is_empty() {
+            text.push_str(&format!("\n{}\n", self.takeovers()));
         }
         if let Some(skew) = self.skew {
             text.push_str(&format!("\n{skew}.\n"));
@@ -75,9 +80,18 @@ impl Verification {
 
     fn times(&self) -> Table {
         let mut table = table(["operation", "p50", "p99"]);
-        let millis = |time: std::time::Duration| format!("{:.2} ms", time.as_secs_f64() * 1_000.0);
         for latency in &self.latencies {
             table.add_row([latency.operation.to_owned(), millis(latency.p50), millis(latency.p99)]);
+        }
+        align_right(&mut table, &[1, 2]);
+        table
+    }
+
+    fn takeovers(&self) -> Table {
+        let mut table = table(["takeover", "median", "worst"]);
+        for takeovers in &self.takeovers {
+            let name = format!("{} ({} times)", takeovers.after, takeovers.times);
+            table.add_row([name, millis(takeovers.median), millis(takeovers.worst)]);
         }
         align_right(&mut table, &[1, 2]);
         table
@@ -100,10 +114,15 @@ impl Verification {
             "seconds": self.report.took.as_secs_f64(),
             "trials": trials.collect::<Vec<_>>(),
             "latencies": self.latencies,
+            "takeovers": self.takeovers,
             "clock_skew": self.skew,
             "advice": self.advice,
         })
     }
+}
+
+fn millis(time: std::time::Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
 }
 
 fn table(header: [&str; 3]) -> Table {

@@ -203,9 +203,9 @@ async fn renew(
             }
             input = runner.perform(next) => input,
         };
-        let input = match (input, &runner.health) {
-            (Input::Woke, Some(health)) if !health() => Input::Unhealthy,
-            (input, _) => input,
+        let input = match input {
+            Input::Woke if term.lost().is_some() || !runner.is_well() => Input::Unhealthy,
+            input => input,
         };
         let step = runner.engine.next(runner.clock.now(), input);
         match step.notice {
@@ -237,6 +237,10 @@ struct Runner {
 }
 
 impl Runner {
+    fn is_well(&self) -> bool {
+        self.health.as_ref().is_none_or(|health| health())
+    }
+
     async fn perform(&self, next: Next) -> Input {
         match next {
             Next::Wait(until) => {

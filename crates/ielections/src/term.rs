@@ -59,9 +59,12 @@ impl Term {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What is over stays over, even if its lease was prolonged at the last moment: somebody may have seen its end.
     pub(crate) fn extend(&self, valid_until: Instant, kill_at: Instant) {
-        let mut state = self.state();
-        (state.valid_until, state.kill_at) = (valid_until, kill_at);
+        if self.lost().is_none() {
+            let mut state = self.state();
+            (state.valid_until, state.kill_at) = (valid_until, kill_at);
+        }
     }
 
     /// The first reason counts.
@@ -82,10 +85,13 @@ impl Term {
         self.state().valid_until
     }
 
-    /// Why it is over, if it is: by the clock, whatever else has noticed it.
+    /// Why it is over, if it is: by the clock, whoever notices it first.
     pub(crate) fn lost(&self) -> Option<Lost> {
         let State { lost, valid_until, .. } = *self.state();
-        lost.or_else(|| (self.clock.now() >= valid_until).then_some(Lost::Expired))
+        if lost.is_none() && self.clock.now() >= valid_until {
+            self.lose(Lost::Expired);
+        }
+        self.state().lost
     }
 
     /// When what still works must be dead; `None` if nothing works.
@@ -118,5 +124,35 @@ impl Term {
             }
             woken.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clock::ManualClock;
+
+    use super::*;
+    use crate::{Epoch, Incarnation};
+
+    /// A renewal was answered in time, and the thread that took the answer stood still before it said so.
+    #[test]
+    fn what_somebody_saw_end_does_not_go_on() {
+        let manual = ManualClock::new(1);
+        let clock = manual.clock();
+        let owner = ([10, 0, 0, 1], 1).into();
+        let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1) };
+        let second = Duration::from_secs(1);
+        let ends = |after: u32| (clock.now() + after * second, clock.now() + 2 * after * second);
+        let term = Term::new(Slot::FIRST, lease, clock.now(), ends(1), clock.clone());
+        assert_eq!(term.lost(), None);
+        manual.advance(second);
+        assert_eq!(term.lost(), Some(Lost::Expired));
+        assert!(term.over.is_cancelled());
+        let (valid_until, kill_at) = ends(5);
+        term.extend(valid_until, kill_at);
+        assert_eq!(term.lost(), Some(Lost::Expired));
+        assert!(term.valid_until() <= clock.now());
     }
 }

@@ -24,7 +24,10 @@ pub(crate) async fn write_if(
     ops: &[Conditional],
 ) -> Result<Outcome> {
     let statement = |op: &Conditional| match op {
-        Conditional::Insert { .. } | Conditional::Swap { .. } => &statements.write_if,
+        Conditional::Insert { ttl: None, .. } | Conditional::Swap { ttl: None, .. } => {
+            &statements.write_if
+        }
+        Conditional::Insert { .. } | Conditional::Swap { .. } => &statements.write_if_for,
         Conditional::Delete { .. } => &statements.delete_if,
     };
     let result = match ops {
@@ -55,10 +58,12 @@ impl SerializeRow for ConditionalWrite<'_> {
     ) -> std::result::Result<(), SerializationError> {
         let (pkey, ccols) = (&self.pkey[..], &self.op.ccols()[..]);
         let expected = self.op.expected().map(|value| &value[..]);
-        match self.op.written() {
-            None => (pkey, ccols, expected).serialize(ctx, writer),
-            Some(value) => (ttl::seconds(self.op.ttl()), &value[..], pkey, ccols, expected)
-                .serialize(ctx, writer),
+        match (self.op.written(), self.op.ttl()) {
+            (None, _) => (pkey, ccols, expected).serialize(ctx, writer),
+            (Some(value), None) => (&value[..], pkey, ccols, expected).serialize(ctx, writer),
+            (Some(value), ttl) => {
+                (ttl::seconds(ttl), &value[..], pkey, ccols, expected).serialize(ctx, writer)
+            }
         }
     }
 

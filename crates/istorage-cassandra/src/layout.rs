@@ -61,8 +61,10 @@ pub(crate) struct Statements {
     pub(crate) put: PreparedStatement,
     /// timestamp, seconds, value, p_key, c_col
     pub(crate) put_ordered: PreparedStatement,
-    /// seconds, value, p_key, c_col, what is expected; null for nothing
+    /// value, p_key, c_col, what is expected; null for nothing
     pub(crate) write_if: PreparedStatement,
+    /// seconds, and the same
+    pub(crate) write_if_for: PreparedStatement,
     /// p_key, c_col, what is expected
     pub(crate) delete_if: PreparedStatement,
     /// -> the time of the server that is asked
@@ -104,17 +106,19 @@ impl Statements {
             ranged("c_col, value"),
             ranged("c_col, value, TTL(value)"),
         )?;
-        let (put, put_ordered, write_if, delete_if, server_time) = futures::try_join!(
+        let (put, put_ordered, write_if, write_if_for, delete_if, server_time) = futures::try_join!(
             prepare(format!("UPDATE {table} SET value = ? {row}")),
             prepare(format!("UPDATE {table} USING TIMESTAMP ? AND TTL ? SET value = ? {row}")),
+            prepare(format!("UPDATE {table} SET value = ? {row} IF value = ?")),
             prepare(format!("UPDATE {table} USING TTL ? SET value = ? {row} IF value = ?")),
             prepare(format!("DELETE FROM {table} {row} IF value = ?")),
             prepare("SELECT toTimestamp(now()) FROM system.local".to_owned()),
         )?;
         let first_replica: Arc<dyn LoadBalancingPolicy> = Arc::new(FirstReplica::new());
-        let (mut write_if, mut delete_if) = (write_if, delete_if);
-        write_if.set_load_balancing_policy(Some(Arc::clone(&first_replica)));
-        delete_if.set_load_balancing_policy(Some(first_replica));
+        let at_first = |mut statement: PreparedStatement| {
+            statement.set_load_balancing_policy(Some(Arc::clone(&first_replica)));
+            statement
+        };
         let serial = serial(session);
         Ok(Statements {
             get_linearizable: at(serial, &get),
@@ -128,8 +132,9 @@ impl Statements {
             ttl_read,
             put,
             put_ordered,
-            write_if,
-            delete_if,
+            write_if: at_first(write_if),
+            write_if_for: at_first(write_if_for),
+            delete_if: at_first(delete_if),
             server_time,
         })
     }

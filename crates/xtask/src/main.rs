@@ -14,6 +14,7 @@ mod interrupt;
 mod places;
 mod process;
 mod servers;
+mod simulate;
 mod steps;
 mod test;
 mod tidy;
@@ -56,6 +57,15 @@ enum Command {
     /// Measures.
     #[command(subcommand)]
     Bench(Bench),
+    /// Simulates elections: many histories of nodes in which everything goes wrong.
+    Simulate {
+        /// How many; each has a seed of its own, from 0.
+        #[arg(long, default_value_t = 1_000_000)]
+        schedules: u64,
+        /// Only the one of this seed.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -98,6 +108,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::tidy(),
         Command::Fix => tidy::fix(),
         Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
+        Command::Simulate { schedules, seed } => simulate::elections(schedules, seed),
     }
 }
 

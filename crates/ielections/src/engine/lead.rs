@@ -57,7 +57,7 @@ impl Engine {
                 self.renewed(lead, sent, now, answer)
             }
             (Phase::Lost { is_ours: true }, Input::Stopped) => self.release(lead, now),
-            (Phase::Releasing, Input::Woke) => self.release(lead, now),
+            (Phase::Releasing, Input::Woke | Input::Unhealthy) => self.release(lead, now),
             (Phase::Releasing, Input::Answer(Answer::Unknown | Answer::Unavailable)) => {
                 let again = now + self.budget.retry_pause();
                 self.wait(State::Leading(lead), again)

@@ -29,4 +29,17 @@ impl Defect {
         Defect::ComebackByAddress,
         Defect::ClientClocks,
     ];
+
+    /// The invariant that it breaks; it may break others too.
+    pub(crate) fn breaks(self) -> &'static str {
+        match self {
+            Defect::ReleaseBeforeStop => "order",
+            Defect::NoCallTimeout => "told",
+            Defect::DeadlineFromReply
+            | Defect::GetThenPut
+            | Defect::EpochAfterLead
+            | Defect::ComebackByAddress
+            | Defect::ClientClocks => "exclusive",
+        }
+    }
 }

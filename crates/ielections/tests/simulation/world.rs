@@ -14,7 +14,7 @@ use ielections::{Answer, Budget, Candidacy, Engine, Input, Lease, Next, Notice, 
 
 use crate::{
     defect::Defect,
-    invariants::{self, Fact, Invariant},
+    invariants::{self, Fact, Invariant, Violation},
     local_clock::LocalClock,
     store::Store,
 };
@@ -157,7 +157,7 @@ pub(crate) struct World {
     nodes: Vec<Node>,
     processes: Vec<Process>,
     invariants: Vec<Box<dyn Invariant>>,
-    violation: Option<String>,
+    violation: Option<Violation>,
     pub(crate) terms: u64,
 }
 
@@ -212,7 +212,7 @@ impl World {
 
     /// # Errors
     /// The first thing that is not as it must be.
-    pub(crate) fn run(mut self) -> Result<u64, String> {
+    pub(crate) fn run(mut self) -> Result<u64, Violation> {
         while let Some(Reverse((at, number))) = self.queue.pop() {
             let Some(event) = self.events.remove(&number) else { continue };
             self.now = at;
@@ -226,7 +226,9 @@ impl World {
             }
         }
         match self.violation {
-            Some(violation) => Err(format!("after {:?}: {violation}", self.now)),
+            Some(Violation { of, what }) => {
+                Err(Violation { of, what: format!("after {:?}: {what}", self.now) })
+            }
             None => Ok(self.terms),
         }
     }
@@ -256,8 +258,8 @@ impl World {
     fn tell(&mut self, fact: Fact) {
         let now = self.now;
         for invariant in &mut self.invariants {
-            if let Err(violation) = invariant.on(now, &fact) {
-                self.violation.get_or_insert(violation);
+            if let Err(what) = invariant.on(now, &fact) {
+                self.violation.get_or_insert(Violation { of: invariant.name(), what });
             }
         }
     }
@@ -455,7 +457,8 @@ impl World {
             }
             Notice::Lost(_) => self.lost(process),
             Notice::GaveUp(why) => {
-                self.violation.get_or_insert(format!("process {process} gave up: {why}"));
+                let what = format!("process {process} gave up: {why}");
+                self.violation.get_or_insert(Violation { of: "elects", what });
             }
         }
     }

@@ -50,9 +50,9 @@ impl Meter {
     ) -> Result<Row, Failure> {
         let (mut drivers, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=self.rounds {
-            // The first round warms up, and which side goes first alternates.
+            // The first round warms up: a server compiles while it runs. Which side goes first alternates.
             let warm_up = round == 0;
-            let span = if warm_up { self.span / 4 } else { self.span };
+            let span = if warm_up { 2 * self.span } else { self.span };
             let (mut one, mut other) = (None, None);
             for turn in [round, round + 1] {
                 if turn % 2 == 0 {

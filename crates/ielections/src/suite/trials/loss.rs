@@ -11,7 +11,7 @@ use super::trial_list;
 use crate::{
     Epoch, Incarnation, Lease, Lost, Row, TtlStore, Written,
     suite::{
-        context::{Context, Node, slot},
+        context::{Context, Node, release, slot},
         failure::{Verdict, ensure, ensure_eq},
         unruly::{Fault, Kind},
     },
@@ -96,6 +96,10 @@ async fn work_that_is_not_well_leads_no_longer_than_to_its_next_renewal(ctx: Con
     is_well.store(false, Ordering::Relaxed);
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
     ensure_eq!(leadership.lost(), Some(Lost::Unhealthy), "why it is over");
+    // It is given away like any other, also if that has to be tried again.
+    node.store.fail(Kind::Release, Fault::NotDoneUnknown, 2);
+    release(leadership, ctx.soon()).await?;
+    ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, None, "the lease");
     Ok(())
 }
 

@@ -16,6 +16,10 @@ pub(crate) struct Elects {
 }
 
 impl Invariant for Elects {
+    fn name(&self) -> &'static str {
+        "elects"
+    }
+
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::Leads { process, slot, .. } => {

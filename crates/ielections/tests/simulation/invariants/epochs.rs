@@ -12,6 +12,10 @@ pub(crate) struct Epochs {
 }
 
 impl Invariant for Epochs {
+    fn name(&self) -> &'static str {
+        "epochs"
+    }
+
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         if let Fact::Leads { slot, epoch, .. } = *fact {
             let last = self.last.insert(slot, epoch);

@@ -18,6 +18,10 @@ struct Writes {
 }
 
 impl Invariant for Exclusive {
+    fn name(&self) -> &'static str {
+        "exclusive"
+    }
+
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::WriteSent { slot, epoch } => {

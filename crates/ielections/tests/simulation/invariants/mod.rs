@@ -6,7 +6,7 @@ mod exclusive;
 mod order;
 mod told;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use ielections::{Epoch, Slot};
 
@@ -33,7 +33,23 @@ pub(crate) enum Fact {
     CalmEnds,
 }
 
+/// What is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// The name of the invariant.
+    pub(crate) of: &'static str,
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.of, self.what)
+    }
+}
+
 pub(crate) trait Invariant {
+    fn name(&self) -> &'static str;
+
     /// # Errors
     /// What is not as it must be.
     fn on(&mut self, at: Duration, fact: &Fact) -> Result<(), String>;

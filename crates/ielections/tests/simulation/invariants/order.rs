@@ -8,6 +8,10 @@ use super::{Fact, Invariant};
 pub(crate) struct Order;
 
 impl Invariant for Order {
+    fn name(&self) -> &'static str {
+        "order"
+    }
+
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::Releases { process, is_working: true, .. } => {

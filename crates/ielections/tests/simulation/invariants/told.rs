@@ -8,6 +8,10 @@ use super::{Fact, Invariant};
 pub(crate) struct Told;
 
 impl Invariant for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
     fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::NotTold { process, late } => Err(format!(

@@ -1,7 +1,6 @@
-//! `vvm storage verify`: the trials, the latencies, the clocks, and what they mean.
+//! A storage that a command works on for a while: reached, stopped by signals, and left as it was found.
 
 use std::{
-    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -10,51 +9,47 @@ use std::{
 
 use async_trait::async_trait;
 use clock::Clock;
-use indicatif::{ProgressBar, ProgressStyle};
 use istorage::StorageDriver;
-use istorage_tck::{Conclusion, Progress, Scale, Scratch, Subject, Trial, trials};
+use istorage_tck::{Scale, Subject};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::{
-    advice::advice,
-    cli::VerifyArgs,
+    cli::StorageArgs,
     config::Config,
     failure::{Failure, with_causes},
     keyspaces::Keyspaces,
-    latency,
-    report::Verification,
     say,
     signals::Signals,
-    skew,
     target::Target,
 };
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// Runs the command. The first signal ends the trials, and what was made is removed; the second leaves at once.
-pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, Failure> {
-    let selected: Vec<&'static Trial> =
-        trials().filter(|trial| trial.name().contains(&args.filter)).collect();
-    if selected.is_empty() {
-        return Err(Failure::usage(format!("no trial's name contains `{}`", args.filter)));
-    }
+/// Told once that the job must end.
+pub(crate) type Stop = oneshot::Receiver<()>;
+
+/// Does a job on a storage. The first signal ends the job, and what was made is removed; the second leaves at once.
+pub(crate) async fn run(
+    args: &StorageArgs,
+    job: impl AsyncFnOnce(Connected, &mut Stop) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
     // Before anything is made, so that nothing that was made stays.
     let mut signals = Signals::install().map_err(Failure::runtime)?;
-    let run = Run::prepare(&args)?;
+    let run = Run::prepare(args)?;
     let (stop, stopped) = oneshot::channel();
-    let mut verified = std::pin::pin!(run.verify(&args, selected, stopped));
+    let mut done = std::pin::pin!(run.connect_and(job, stopped));
     let signal = tokio::select! {
-        verified = &mut verified => return verified,
+        done = &mut done => return done,
         signal = signals.next() => signal,
     };
     say(format!("{signal} received: ending the trials, and removing {}", run.made()));
     say("a second one leaves at once");
-    // Nobody listens if the trials are over already, and all is being removed.
+    // Nobody listens if the job is over already, and all is being removed.
     stop.send(()).ok();
     tokio::select! {
-        verified = &mut verified => verified,
+        done = &mut done => done,
         signal = signals.next() => {
             Err(Failure::unfinished(format!("{signal} received: left at once{}", run.may_be_left())))
         }
@@ -71,7 +66,7 @@ struct Run {
 }
 
 impl Run {
-    fn prepare(args: &VerifyArgs) -> Result<Run, Failure> {
+    fn prepare(args: &StorageArgs) -> Result<Run, Failure> {
         let (target, folder) = match (&args.storage, &args.config) {
             (Some(target), _) => (target.clone(), None),
             (None, Some(path)) => (Config::read(path)?.storage.into_target()?, None),
@@ -103,12 +98,11 @@ impl Run {
         self.keyspaces.all().into_iter().map(line).collect()
     }
 
-    /// Connects, verifies, prints, and cleans up in every case.
-    async fn verify(
+    /// Connects, does the job, and cleans up in every case.
+    async fn connect_and(
         &self,
-        args: &VerifyArgs,
-        selected: Vec<&'static Trial>,
-        mut stop: oneshot::Receiver<()>,
+        job: impl AsyncFnOnce(Connected, &mut Stop) -> Result<ExitCode, Failure>,
+        mut stop: Stop,
     ) -> Result<ExitCode, Failure> {
         let target = &self.target;
         say(format!("verifying {target}"));
@@ -131,7 +125,7 @@ impl Run {
             first: Arc::clone(&first),
             spares: spares.as_ref().map(|folder| folder.path().to_owned()),
         };
-        let verified = self.verify_in(subject, args, selected, &mut stop).await;
+        let done = job(subject, &mut stop).await;
         let left = self.keyspaces.drop_all(&*first, &self.clock).await;
         first.close().await;
         if let Some(Err(error)) = spares.map(TempDir::close) {
@@ -144,52 +138,14 @@ impl Run {
                 target.how_to_remove(keyspace)
             ));
         }
-        match (verified, left.is_empty()) {
+        match (done, left.is_empty()) {
             (Ok(_), false) => Err(Failure::unfinished("not everything could be removed")),
-            (verified, _) => verified,
-        }
-    }
-
-    /// Verifies and prints. What it makes is noted in the keyspaces of this run, and left to who called.
-    async fn verify_in(
-        &self,
-        subject: Connected,
-        args: &VerifyArgs,
-        selected: Vec<&'static Trial>,
-        stop: &mut oneshot::Receiver<()>,
-    ) -> Result<ExitCode, Failure> {
-        // Not ended by a signal: whether it had made the keyspace would not be known.
-        let scratch = Scratch::create(Arc::new(subject)).await.map_err(|error| {
-            Failure::storage(&format!("cannot make a keyspace in {}", self.target), &error)
-        })?;
-        for keyspace in self.keyspaces.all() {
-            say(format!("scratch keyspace: {keyspace}; others of this run begin with its name"));
-        }
-        let report = tokio::select! {
-            biased;
-            _ = &mut *stop => return Err(interrupted()),
-            report = run_trials(&scratch, selected) => report,
-        };
-        let mut verification = Verification::new(self.target.to_string(), report);
-        let measured = tokio::select! {
-            biased;
-            _ = &mut *stop => Err(interrupted()),
-            measured = measure(&scratch, &self.clock, args.calls, &mut verification) => measured,
-        };
-        // Whatever goes wrong from here on, and while cleaning up: what was found is told.
-        let printed = verification.print(args.json);
-        printed.map_err(|error| Failure::unfinished(format!("cannot print: {error}")))?;
-        measured?;
-        let report = &verification.report;
-        match (report.failed(), report.passed()) {
-            (0, 0) => Err(Failure::unfinished("nothing was proved: all trials were ignored")),
-            (0, _) => Ok(ExitCode::SUCCESS),
-            _ => Ok(ExitCode::FAILURE),
+            (done, _) => done,
         }
     }
 }
 
-fn interrupted() -> Failure {
+pub(crate) fn interrupted() -> Failure {
     Failure::unfinished("interrupted")
 }
 
@@ -203,67 +159,12 @@ fn folder_in(parent: &Path) -> Result<TempDir, Failure> {
     })
 }
 
-async fn run_trials(scratch: &Scratch, selected: Vec<&'static Trial>) -> istorage_tck::Report {
-    let bar = progress_bar(selected.len());
-    let report = scratch.run_all(selected, |progress| show(&bar, progress)).await;
-    bar.finish_and_clear();
-    report
-}
-
-async fn measure(
-    scratch: &Scratch,
-    clock: &Clock,
-    calls: u16,
-    verification: &mut Verification,
-) -> Result<(), Failure> {
-    let storage = scratch.storage();
-    let unfinished =
-        |error| Failure::unfinished(format!("measuring failed: {}", with_causes(&error)));
-    if calls > 0 {
-        say(format!("measuring each operation {calls} times"));
-        let measured = latency::measure(Arc::clone(&storage), clock.clone(), calls).await;
-        verification.latencies = measured.map_err(unfinished)?;
-    }
-    verification.skew = skew::measure(&*storage, clock).await.map_err(unfinished)?;
-    verification.advice =
-        advice(&storage.capabilities(), &verification.latencies, verification.skew);
-    Ok(())
-}
-
-fn progress_bar(trials: usize) -> ProgressBar {
-    let bar = ProgressBar::new(trials as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-/// On a terminal a bar, and only what is worth a line of its own; elsewhere a line for each trial.
-fn show(bar: &ProgressBar, progress: Progress<'_>) {
-    let terminal = std::io::stderr().is_terminal();
-    match progress {
-        Progress::Started(name) => bar.set_message(name),
-        Progress::Finished(trial) => {
-            bar.inc(1);
-            let line = match &trial.conclusion {
-                Conclusion::Passed => format!("passed  {} ({:.1?})", trial.name, trial.took),
-                Conclusion::Ignored(reason) => format!("ignored {}: {reason}", trial.name),
-                Conclusion::Failed(why) => format!("FAILED  {}: {why}", trial.name),
-            };
-            match &trial.conclusion {
-                Conclusion::Failed(_) => bar.suspend(|| say(line)),
-                _ if !terminal => say(line),
-                _ => {}
-            }
-        }
-    }
-}
-
-/// The storage as the trials see it.
-struct Connected {
-    target: Target,
-    clock: Clock,
-    keyspaces: Keyspaces,
+/// The storage, as trials see it.
+pub(crate) struct Connected {
+    pub(crate) target: Target,
+    pub(crate) clock: Clock,
+    /// What was made; it is dropped when the job is done.
+    pub(crate) keyspaces: Keyspaces,
     first: Arc<dyn StorageDriver>,
     /// The folder for files besides the one that is proved, on the same disk.
     spares: Option<PathBuf>,

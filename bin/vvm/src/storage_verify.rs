@@ -1,0 +1,97 @@
+//! `vvm storage verify`: the trials, the latencies, the clocks, and what they mean.
+
+use std::{process::ExitCode, sync::Arc};
+
+use clock::Clock;
+use istorage_tck::{Scratch, Trial, trials};
+
+use crate::{
+    advice::advice,
+    cli::VerifyArgs,
+    failure::{Failure, with_causes},
+    latency,
+    progress::{progress_bar, show},
+    report::Verification,
+    say,
+    scratch::{self, Connected, Stop, interrupted},
+    skew,
+};
+
+/// Runs the command.
+pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, Failure> {
+    let selected: Vec<&'static Trial> =
+        trials().filter(|trial| trial.name().contains(&args.filter)).collect();
+    if selected.is_empty() {
+        return Err(Failure::usage(format!("no trial's name contains `{}`", args.filter)));
+    }
+    scratch::run(&args.storage, async |connected, stop| {
+        verify(connected, &args, selected, stop).await
+    })
+    .await
+}
+
+/// Verifies and prints.
+async fn verify(
+    connected: Connected,
+    args: &VerifyArgs,
+    selected: Vec<&'static Trial>,
+    stop: &mut Stop,
+) -> Result<ExitCode, Failure> {
+    let (clock, keyspaces) = (connected.clock.clone(), connected.keyspaces.clone());
+    let storage = connected.target.to_string();
+    // Not ended by a signal: whether it had made the keyspace would not be known.
+    let scratch = Scratch::create(Arc::new(connected)).await.map_err(|error| {
+        Failure::storage(&format!("cannot make a keyspace in {storage}"), &error)
+    })?;
+    for keyspace in keyspaces.all() {
+        say(format!("scratch keyspace: {keyspace}; others of this run begin with its name"));
+    }
+    let report = tokio::select! {
+        biased;
+        _ = &mut *stop => return Err(interrupted()),
+        report = run_trials(&scratch, selected) => report,
+    };
+    let mut verification = Verification::new(storage, report);
+    let measured = tokio::select! {
+        biased;
+        _ = &mut *stop => Err(interrupted()),
+        measured = measure(&scratch, &clock, args.calls, &mut verification) => measured,
+    };
+    // Whatever goes wrong from here on, and while cleaning up: what was found is told.
+    let printed = verification.print(args.json);
+    printed.map_err(|error| Failure::unfinished(format!("cannot print: {error}")))?;
+    measured?;
+    let report = &verification.report;
+    match (report.failed(), report.passed()) {
+        (0, 0) => Err(Failure::unfinished("nothing was proved: all trials were ignored")),
+        (0, _) => Ok(ExitCode::SUCCESS),
+        _ => Ok(ExitCode::FAILURE),
+    }
+}
+
+async fn run_trials(scratch: &Scratch, selected: Vec<&'static Trial>) -> istorage_tck::Report {
+    let bar = progress_bar(selected.len());
+    let report = scratch.run_all(selected, |progress| show(&bar, progress)).await;
+    bar.finish_and_clear();
+    report
+}
+
+async fn measure(
+    scratch: &Scratch,
+    clock: &Clock,
+    calls: u16,
+    verification: &mut Verification,
+) -> Result<(), Failure> {
+    let storage = scratch.storage();
+    let unfinished =
+        |error| Failure::unfinished(format!("measuring failed: {}", with_causes(&error)));
+    if calls > 0 {
+        say(format!("measuring each operation {calls} times"));
+        let measured = latency::measure(Arc::clone(&storage), clock.clone(), calls).await;
+        verification.latencies = measured.map_err(unfinished)?;
+    }
+    verification.skew = skew::measure(&*storage, clock).await.map_err(unfinished)?;
+    verification.advice =
+        advice(&storage.capabilities(), &verification.latencies, verification.skew);
+    Ok(())
+}

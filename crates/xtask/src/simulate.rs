@@ -1,0 +1,31 @@
+//! `cargo xtask simulate`: many histories of elections.
+
+use std::time::Instant;
+
+use crate::{cargo::cargo, error::Result, process};
+
+const SIMULATION: [&str; 9] = [
+    "test",
+    "--release",
+    "--package",
+    "ielections",
+    "--test",
+    "simulation",
+    "--",
+    "--nocapture",
+    "whatever_goes_wrong",
+];
+
+/// Runs so many, or the one of a seed, and tells how long it took.
+pub(crate) fn elections(schedules: u64, seed: Option<u64>) -> Result<()> {
+    let mut command = cargo(&SIMULATION)?;
+    command.env("IELECTIONS_SCHEDULES", schedules.to_string());
+    match seed {
+        Some(seed) => command.env("IELECTIONS_SEED", seed.to_string()),
+        None => command.env_remove("IELECTIONS_SEED"),
+    };
+    let started = Instant::now();
+    process::run(&mut command)?;
+    eprintln!("with its build it took {} s", started.elapsed().as_secs());
+    Ok(())
+}
