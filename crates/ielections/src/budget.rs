@@ -174,6 +174,11 @@ impl Budget {
 pub(crate) const LOOK_EVERY_MIN: Duration = Duration::from_millis(200);
 pub(crate) const LOOK_EVERY_MAX: Duration = Duration::from_millis(240);
 
+/// Rounded up: nobody reads a bound to the nanosecond.
+fn whole_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -183,7 +188,7 @@ impl fmt::Display for Budget {
             self.timing.duration,
             self.sum(),
             self.stop_bound(),
-            self.failover_bound()
+            whole_millis(self.failover_bound())
         )
     }
 }

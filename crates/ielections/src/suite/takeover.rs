@@ -19,13 +19,14 @@ pub enum Takeover {
 /// One change of the lead, from a node to another that waits for it.
 pub(super) async fn measure(ctx: &Context, after: Takeover) -> Verdict<Duration> {
     let (leader, waiting) = (ctx.node(1)?, ctx.node(2)?);
+    // In step with nothing: not with the seconds of a server, and not with the round before.
+    let interval = ctx.timing.renew_every.as_micros() as u64;
+    let chance = || Duration::from_micros(ctx.clock.random() % interval);
+    ctx.pass(chance()).await;
     let leadership = leader.lead().await?;
     let epoch = leadership.epoch();
     let change = async {
-        // It has waited for a while, and its looks are in step with nothing.
-        let interval = ctx.timing.renew_every.as_micros() as u64;
-        let moment = Duration::from_micros(ctx.clock.random() % interval);
-        ctx.pass(ctx.timing.renew_every + moment).await;
+        ctx.pass(ctx.timing.renew_every + chance()).await;
         let free = ctx.clock.now();
         match after {
             Takeover::AfterRelease => release(leadership, ctx.soon()).await?,

@@ -11,12 +11,12 @@ pub(crate) fn table(driver: &str, floor: Option<&str>, rows: &[Row]) -> String {
         let _infallible = writeln!(text, "Floor: {floor}.\n");
     }
     text.push_str(
-        "| operation | tasks | driver, calls/s | p50 | p99 | floor, calls/s | p50 | ratio |\n",
+        "| operation | tasks | driver, calls/s | p50 | p99 | CPU | floor, calls/s | p50 | CPU | ratio |\n",
     );
-    text.push_str("|---|---:|---:|---:|---:|---:|---:|---:|\n");
+    text.push_str("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
     for row in rows {
-        let (floor, floor_p50) = match &row.floor {
-            Some(floor) => (rate(floor), millis(floor.p50)),
+        let (floor, floor_p50, floor_cpu) = match &row.floor {
+            Some(floor) => (rate(floor), millis(floor.p50), micros(floor.cpu)),
             None => Default::default(),
         };
         let ratio = row.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
@@ -24,8 +24,9 @@ pub(crate) fn table(driver: &str, floor: Option<&str>, rows: &[Row]) -> String {
         let (p50, p99) = (millis(driver.p50), millis(driver.p99));
         let _infallible = writeln!(
             text,
-            "| {op} | {tasks} | {} | {p50} | {p99} | {floor} | {floor_p50} | {ratio} |",
-            rate(driver)
+            "| {op} | {tasks} | {} | {p50} | {p99} | {} | {floor} | {floor_p50} | {floor_cpu} | {ratio} |",
+            rate(driver),
+            micros(driver.cpu)
         );
     }
     text
@@ -33,6 +34,10 @@ pub(crate) fn table(driver: &str, floor: Option<&str>, rows: &[Row]) -> String {
 
 fn rate(sample: &Sample) -> String {
     format!("{:.0}", sample.per_second)
+}
+
+fn micros(duration: std::time::Duration) -> String {
+    format!("{:.0} µs", duration.as_secs_f64() * 1_000_000.0)
 }
 
 fn millis(duration: std::time::Duration) -> String {
