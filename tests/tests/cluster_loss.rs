@@ -41,7 +41,7 @@ async fn two_of_three(addresses: &str) {
         let _ = killed.try_send(Clock::system().now());
     }));
     let leadership = first.acquire(Slot::FIRST, soon()).await.unwrap();
-    let work = leadership.work();
+    let work = leadership.work().unwrap();
     let epoch = leadership.epoch();
 
     let nodes: Vec<&str> = addresses.split(',').collect();

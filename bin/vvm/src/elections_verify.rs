@@ -80,10 +80,9 @@ async fn verify(
     let measured = tokio::select! {
         biased;
         _ = &mut *stop => Err(interrupted()),
-        measured = measure(&suite, timing, args.takeovers) => measured,
+        measured = measure(&suite, timing, args.takeovers, &mut verification.takeovers) => measured,
     };
     // Whatever goes wrong from here on, and while cleaning up: what was found is told.
-    let measured = measured.map(|takeovers| verification.takeovers = takeovers);
     verification.advice = vec![format!("{budget}.")];
     let printed = verification.print(args.json);
     printed.map_err(|error| Failure::unfinished(format!("cannot print: {error}")))?;
@@ -94,7 +93,7 @@ async fn verify(
     }
 }
 
-/// Two ways to one keyspace, by nodes whose calendars are five seconds apart.
+/// Two ways to one keyspace, by nodes whose calendars are five seconds apart where each has a connection of its own.
 async fn nodes(connected: &Connected) -> istorage::Result<Vec<Arc<dyn TtlStore>>> {
     let clock = &connected.clock;
     let soon = || clock.now() + SETUP;
@@ -132,10 +131,14 @@ async fn run_trials(suite: &Suite, selected: Vec<&'static Trial>, clock: &Clock)
     Report { trials, took: clock.now() - start }
 }
 
-async fn measure(suite: &Suite, timing: Timing, times: u16) -> Result<Vec<Takeovers>, Failure> {
+async fn measure(
+    suite: &Suite,
+    timing: Timing,
+    times: u16,
+    takeovers: &mut Vec<Takeovers>,
+) -> Result<(), Failure> {
     let kinds =
         [(Takeover::AfterRelease, "after a release"), (Takeover::AfterCrash, "after a crash")];
-    let mut takeovers = Vec::new();
     for (kind, after) in kinds.into_iter().filter(|_| times > 0) {
         say(format!("measuring takeovers {after}, {times} times"));
         let rounds = (0..times).map(|_| suite.take_over(kind, timing));
@@ -149,5 +152,5 @@ async fn measure(suite: &Suite, timing: Timing, times: u16) -> Result<Vec<Takeov
         let (times, median) = (took.len(), at(took.len() / 2));
         takeovers.push(Takeovers { after, times, median, worst: at(times - 1) });
     }
-    Ok(takeovers)
+    Ok(())
 }

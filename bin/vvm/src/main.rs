@@ -54,8 +54,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 }
 
 /// What goes wrong besides, for a person; `RUST_LOG` asks for more. The clients report each failed attempt, and we what
-/// came of it.
-const LOGGED: &str = "warn,scylla=off,aws_config=off";
+/// came of it; the trials of elections let calls fail on purpose.
+const LOGGED: &str = "warn,scylla=off,aws_config=off,ielections=error";
 
 /// Logs go to stderr, as text, or as JSON if the result is.
 fn install_logging(as_json: bool) {

@@ -18,7 +18,10 @@ use clock::Instant;
 
 /// How much faster or slower than another one a clock may run: ten times what is usual for a quartz, and twice what a
 /// time server may slew it by.
-const DRIFT_PER_MILLION: u32 = 1_000;
+const DRIFT_ONE_IN: u32 = 1_000;
+
+/// No lease is longer.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long leases last, and what their time is for. What an operator decides; [`Budget::new`] says whether it fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +86,18 @@ impl Budget {
     pub fn new(timing: Timing, expiry_delay: Duration) -> Result<Budget, DoesNotFit> {
         let budget = Budget { timing, expiry_delay };
         let Timing { duration, renew_every, retry_for, call_timeout, .. } = timing;
+        if duration > LONGEST {
+            return Err(DoesNotFit(format!(
+                "a lease of {duration:?} is longer than a year: nobody could wait for its end"
+            )));
+        }
         if call_timeout.is_zero() || renew_every.is_zero() {
             return Err(DoesNotFit(
                 "a lease must have time for calls, and between renewals: `call_timeout` and `renew_every` are more than 0"
                     .to_owned(),
             ));
         }
-        let sum = budget.killed_after() + budget.margin();
+        let sum = budget.killed_after().saturating_add(budget.margin());
         if sum > duration {
             return Err(DoesNotFit(format!(
                 "a lease of {duration:?} is too short for what has to fit into it: {}; take a lease of {} s or shorten its parts",
@@ -97,7 +105,7 @@ impl Budget {
                 sum.as_secs_f64().ceil()
             )));
         }
-        let twice = 2 * call_timeout + budget.retry_pause();
+        let twice = call_timeout.saturating_mul(2).saturating_add(budget.retry_pause());
         if retry_for < twice {
             return Err(DoesNotFit(format!(
                 "a renewal that times out could not be tried again: `retry_for` is {retry_for:?}, and two calls of \
@@ -129,15 +137,18 @@ impl Budget {
 
     /// What lies between the end of all work and the expiry of the lease.
     fn margin(&self) -> Duration {
-        self.timing.late_writes + self.timing.clock_skew + self.drift()
+        self.timing.late_writes.saturating_add(self.timing.clock_skew).saturating_add(self.drift())
     }
 
     fn drift(&self) -> Duration {
-        self.timing.duration * DRIFT_PER_MILLION / 1_000_000
+        self.timing.duration / DRIFT_ONE_IN
     }
 
     fn killed_after(&self) -> Duration {
-        self.timing.renew_every + self.timing.retry_for + self.timing.stop_grace
+        self.timing
+            .renew_every
+            .saturating_add(self.timing.retry_for)
+            .saturating_add(self.timing.stop_grace)
     }
 
     /// The sum of all parts, as text.
@@ -148,20 +159,21 @@ impl Budget {
             "renew_every {renew_every:?} + retry_for {retry_for:?} + stop_grace {stop_grace:?} + late_writes {late_writes:?} + \
              clock_skew {clock_skew:?} + drift {:?} = {:?}",
             self.drift(),
-            self.killed_after() + self.margin()
+            self.killed_after().saturating_add(self.margin())
         )
     }
 
     /// The longest time from the death of a leader to the next leadership, if a candidate is waiting and each of its
     /// calls takes up to its time-out.
     pub fn failover_bound(&self) -> Duration {
-        let attempt = 3 * self.timing.call_timeout;
+        // A renewal that was on its way when the leader died, a look, and the three calls of an attempt.
+        let calls = 5 * self.timing.call_timeout;
         self.timing.duration
             + self.drift()
+            + self.timing.clock_skew
             + self.expiry_delay
             + LOOK_EVERY_MAX
-            + self.timing.call_timeout
-            + attempt
+            + calls
     }
 
     /// The longest time from the moment that nothing is heard of the store any more to the end of all work.
@@ -243,6 +255,32 @@ mod tests {
     }
 
     #[test]
+    fn what_ends_work_lies_before_the_lease_does() {
+        for millis in [1_000, 4_000, 20_000] {
+            let timing = Timing::of(Duration::from_millis(millis));
+            let budget = Budget::new(timing, Duration::ZERO).unwrap();
+            let sent = clock::ManualClock::new(1).clock().now();
+            let valid_until = budget.valid_until(sent);
+            assert_eq!(valid_until, sent + timing.renew_every + timing.retry_for);
+            let killed = budget.kill_at(valid_until);
+            assert!(killed + budget.margin() <= sent + timing.duration);
+        }
+    }
+
+    #[test]
+    fn times_that_cannot_be_added_are_refused() {
+        let usual = Timing::default();
+        for timing in [
+            Timing::of(Duration::MAX),
+            Timing { retry_for: Duration::MAX, ..usual },
+            Timing { call_timeout: Duration::MAX, ..usual },
+            Timing { late_writes: Duration::MAX, clock_skew: Duration::MAX, ..usual },
+        ] {
+            assert!(Budget::new(timing, Duration::ZERO).is_err(), "{timing:?}");
+        }
+    }
+
+    #[test]
     fn times_of_nothing_are_refused() {
         assert!(refused(Timing::of(Duration::ZERO)).contains("more than 0"));
     }
@@ -251,6 +289,6 @@ mod tests {
     fn the_bounds_are_told() {
         let text = Budget::new(Timing::default(), SECOND).unwrap().to_string();
         assert!(text.contains("the work ends at most 15s"), "{text}");
-        assert!(text.contains("a waiting node leads at most 25.26s"), "{text}");
+        assert!(text.contains("a waiting node leads at most 26.76s"), "{text}");
     }
 }

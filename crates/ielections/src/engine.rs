@@ -153,6 +153,9 @@ pub enum GaveUp {
     /// Others held all slots for as long as it waited.
     #[error("all slots were held by others for as long as was waited")]
     Waited,
+    /// The store did not answer when the time was over.
+    #[error("the store does not answer")]
+    Unavailable,
     /// The store does not work, or holds what is no election.
     #[error("the store does not work, or its rows are not those of an election")]
     Broken,
@@ -181,6 +184,8 @@ pub struct Engine {
     random: Random,
     /// The slot that is tried first.
     first_slot: u32,
+    /// Whether the last look was answered; `None` before the first.
+    store_answers: Option<bool>,
     state: State,
 }
 
@@ -207,7 +212,7 @@ impl Engine {
     /// A candidacy. `random` must never repeat itself, on no node.
     pub fn new(candidacy: Candidacy, budget: Budget, mut random: Random) -> Engine {
         let first_slot = (random() % u64::from(candidacy.slots.get())) as u32;
-        Engine { candidacy, budget, random, first_slot, state: State::Looking }
+        Engine { candidacy, budget, random, first_slot, store_answers: None, state: State::Looking }
     }
 
     /// What to do now that this has happened.
@@ -223,11 +228,14 @@ impl Engine {
 
     fn look(&mut self, now: Instant, input: Input) -> Step {
         let Input::Answer(answer) = input else {
-            if now >= self.candidacy.until {
-                return self.give_up(GaveUp::Waited);
+            if now >= self.candidacy.until
+                && let Some(is_there) = self.store_answers
+            {
+                return self.give_up(if is_there { GaveUp::Waited } else { GaveUp::Unavailable });
             }
             return self.call(State::Looking, Op::Look, now + self.budget.timing().call_timeout);
         };
+        self.store_answers = Some(matches!(answer, Answer::Leases(_)));
         match answer {
             Answer::Leases(seen) => match self.choose(&seen) {
                 Some((slot, over)) => self.begin(slot, over, now),
@@ -250,7 +258,8 @@ impl Engine {
                 return Some((own.slot, Some(former)));
             }
         }
-        let order = (0..slots).map(|n| (self.first_slot + n) % slots + 1).filter_map(Slot::new);
+        let place = |n: u32| (u64::from(self.first_slot) + u64::from(n)) % u64::from(slots) + 1;
+        let order = (0..slots).filter_map(|n| Slot::new(place(n) as u32));
         let mut free = order.filter(|slot| seen.iter().all(|seen| seen.slot != *slot));
         Some((free.next()?, None))
     }

@@ -37,7 +37,7 @@ pub(crate) fn watch(term: &Arc<Term>, kill: Kill) -> io::Result<()> {
 
 fn run(term: &Weak<Term>, kill: &(dyn Fn(&str) + Send + Sync)) {
     while let Some(term) = term.upgrade() {
-        let left = term.kill_at().map(|kill_at| kill_at.saturating_since(term.clock.now()));
+        let left = term.killed_in();
         if left == Some(Duration::ZERO) {
             let slot = term.slot;
             kill(&format!(

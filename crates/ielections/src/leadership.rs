@@ -41,12 +41,6 @@ impl Leadership {
         self.term.lease.epoch
     }
 
-    /// When work may begin. It lies in the future only if this node took over its own lease of a former life, some
-    /// writes of which may still land.
-    pub fn work_from(&self) -> Instant {
-        self.term.work_from
-    }
-
     /// Until when it lasts if it is not renewed.
     pub fn valid_until(&self) -> Instant {
         self.term.valid_until()
@@ -72,19 +66,23 @@ impl Leadership {
         }
     }
 
-    /// Cancelled when it is over. What must not go on a moment too long asks [`Work::may_send`] instead: a token is
+    /// Cancelled when it is over, and when it is about to be [`stopped`](Leadership::stopped). What must not go on a moment too long asks [`Work::may_send`] instead: a token is
     /// cancelled by a task, which may come late.
     pub fn token(&self) -> CancellationToken {
         self.term.over.child_token()
     }
 
     /// A new piece of work under it.
-    pub fn work(&self) -> Work {
-        self.term.begin_work();
-        Work { term: Arc::clone(&self.term), is_proved: false }
+    ///
+    /// # Errors
+    /// Why it is over.
+    pub fn work(&self) -> Result<Work, Lost> {
+        self.term.begin_work()?;
+        Ok(Work { term: Arc::clone(&self.term), is_proved: false })
     }
 
-    /// Waits until all work has ended, and proves it. Renewals go on meanwhile.
+    /// Tells all work to end, by the [`token`](Leadership::token), waits until it has, and proves it. Renewals go on meanwhile, so
+    /// work may still write what it has to.
     ///
     /// # Errors
     /// [`Unproved`] if a work ended without [`Work::finish`], or the deadline came first: then nobody knows that all
@@ -93,6 +91,7 @@ impl Leadership {
     /// # Cancel safety
     /// A dropped call drops the leadership: its lease expires.
     pub async fn stopped(self, deadline: Instant) -> Result<Stopped, Unproved> {
+        self.term.over.cancel();
         match self.term.clock.timeout_at(deadline, self.term.idle()).await {
             Ok(true) => Ok(Stopped(self)),
             _ => Err(Unproved),
@@ -119,19 +118,7 @@ impl Work {
     /// # Errors
     /// Why not: the leadership is over, or would be by then.
     pub fn may_send(&self, timeout: Duration) -> Result<(), Lost> {
-        if let Some(why) = self.term.lost() {
-            return Err(why);
-        }
-        match self.term.clock.now() + timeout < self.term.valid_until() {
-            true => Ok(()),
-            false => Err(Lost::Expired),
-        }
-    }
-
-    /// Another piece of work under the same leadership, if that is not over.
-    pub fn more(&self) -> Work {
-        self.term.begin_work();
-        Work { term: Arc::clone(&self.term), is_proved: false }
+        self.term.has_time(timeout)
     }
 
     /// It has ended, and every write that it sent was answered. A work that is dropped instead proves nothing.

@@ -11,6 +11,8 @@ pub enum Lost {
     Released,
     /// Nobody holds it any more; the lease is left to expire.
     Dropped,
+    /// The task that renewed it ended by a panic, of the health check or of the store.
+    Panicked,
     /// It could not be renewed in time: the store did not answer, or this process stood still.
     Expired,
     /// What is led is not well.
@@ -29,6 +31,7 @@ impl Lost {
         match self {
             Lost::Released => "released",
             Lost::Dropped => "dropped",
+            Lost::Panicked => "panicked",
             Lost::Expired => "expired",
             Lost::Unhealthy => "unhealthy",
             Lost::Taken(_) => "taken",
@@ -38,11 +41,14 @@ impl Lost {
     }
 }
 
+impl std::error::Error for Lost {}
+
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Lost::Released => f.write_str("it was released"),
             Lost::Dropped => f.write_str("it was dropped"),
+            Lost::Panicked => f.write_str("the task that renewed it panicked"),
             Lost::Expired => f.write_str("it could not be renewed in time"),
             Lost::Unhealthy => f.write_str("what it led was not well"),
             Lost::Taken(Some(lease)) => {

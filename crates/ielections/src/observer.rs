@@ -27,7 +27,7 @@ impl Observer {
         Observer { store, clock, call_timeout, seen: None, look_at }
     }
 
-    /// Who leads now.
+    /// Whose leases the store has. One of them may be of a node that only tries to lead.
     ///
     /// # Errors
     /// If the store does not answer.

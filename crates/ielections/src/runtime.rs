@@ -12,7 +12,7 @@ use crate::{
     meters, term::Term,
 };
 
-/// Whether what is led is well. Asked before each renewal, on the runtime: it must not block.
+/// Whether what is led is well. Asked whenever something is to be sent for the lease, on the runtime: it must not block.
 pub type Health = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A node that can lead.
@@ -116,9 +116,9 @@ impl Elections {
             match step.notice {
                 Some(Notice::Leads { slot, lease, work_from, valid_until }) => {
                     let ends = (valid_until, self.budget.kill_at(valid_until));
-                    let term =
-                        Arc::new(Term::new(slot, lease, work_from, ends, self.clock.clone()));
-                    return self.lead(runner, term, step.next).await;
+                    let clock = self.clock.clone();
+                    let term = Arc::new(Term::new(slot, lease, self.lock.clone(), ends, clock));
+                    return self.lead(runner, term, work_from, step.next).await;
                 }
                 Some(Notice::GaveUp(why)) => return Err(why.into()),
                 Some(Notice::Extended { .. } | Notice::Lost(_)) | None => {}
@@ -131,6 +131,7 @@ impl Elections {
         &self,
         runner: Runner,
         term: Arc<Term>,
+        work_from: Instant,
         next: Next,
     ) -> Result<Leadership, NotAcquired> {
         if let Some(kill) = &self.kill {
@@ -141,8 +142,14 @@ impl Elections {
         meters::acquired(term.slot);
         let renewals = Renewals::start(runner, Arc::clone(&term), next);
         if let Some(lock) = &self.lock {
-            record(Arc::clone(lock), term.lease).await;
+            let deadline = self.clock.now() + self.budget.timing().call_timeout;
+            let recorded = record(Arc::clone(lock), term.lease);
+            if self.clock.timeout_at(deadline, recorded).await.is_err() {
+                warn!(path = %lock.path().display(), "the disk is slow to record the lease for a quick comeback");
+            }
         }
+        // Until then what a former process of this node wrote may land.
+        self.clock.sleep_until(work_from).await;
         Ok(Leadership::new(term, renewals))
     }
 }
@@ -150,7 +157,10 @@ impl Elections {
 /// Remembers the lease; without it only the comeback is slower.
 async fn record(lock: Arc<LockFile>, lease: Lease) {
     let path = lock.path().to_owned();
-    #[expect(clippy::disallowed_methods, reason = "a disk may be slow; it is waited for here")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a disk may be slow, and the file is the task's own"
+    )]
     let recorded = tokio::task::spawn_blocking(move || lock.record(&lease)).await;
     if let Err(error) = recorded.unwrap_or_else(|panicked| Err(panicked.into())) {
         warn!(path = %path.display(), %error, "the lease cannot be recorded for a quick comeback");
@@ -182,8 +192,8 @@ impl Renewals {
 
 impl Drop for Renewals {
     fn drop(&mut self) {
-        self.task.abort();
         self.term.lose(Lost::Dropped);
+        self.task.abort();
     }
 }
 
@@ -193,6 +203,7 @@ async fn renew(
     mut next: Next,
     mut release: mpsc::Receiver<oneshot::Sender<()>>,
 ) {
+    let _tells = TellsOfPanics(Arc::clone(&term));
     let mut done = None;
     while next != Next::End {
         let input = tokio::select! {
@@ -224,6 +235,15 @@ async fn renew(
     if let Some(done) = done {
         // Nobody may be waiting any more.
         let _ = done.send(());
+    }
+}
+
+/// Whatever ends the renewals without a word is an end of the lead.
+struct TellsOfPanics(Arc<Term>);
+
+impl Drop for TellsOfPanics {
+    fn drop(&mut self) {
+        self.0.lose(Lost::Panicked);
     }
 }
 

@@ -1,22 +1,26 @@
 //! What all parts of a leadership share: until when it is valid, whether it is lost, and what works under it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use clock::{Clock, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{Lease, Lost, Slot, meters};
+use crate::{Lease, LockFile, Lost, Slot, meters};
 
 /// A leadership from its first moment to the last.
 #[derive(Debug)]
 pub(crate) struct Term {
     pub(crate) slot: Slot,
     pub(crate) lease: Lease,
-    pub(crate) work_from: Instant,
+    /// The proof of this process for a quick comeback: it lasts as long as anything of the term.
+    _lock: Option<Arc<LockFile>>,
     pub(crate) clock: Clock,
-    /// Cancelled when it is lost.
+    /// Cancelled when it is lost, and when it is to end.
     pub(crate) over: CancellationToken,
     state: Mutex<State>,
     /// Woken when the last work ended.
@@ -38,7 +42,7 @@ impl Term {
     pub(crate) fn new(
         slot: Slot,
         lease: Lease,
-        work_from: Instant,
+        lock: Option<Arc<LockFile>>,
         (valid_until, kill_at): (Instant, Instant),
         clock: Clock,
     ) -> Term {
@@ -46,7 +50,7 @@ impl Term {
         Term {
             slot,
             lease,
-            work_from,
+            _lock: lock,
             clock,
             over: CancellationToken::new(),
             state: Mutex::new(state),
@@ -61,24 +65,23 @@ impl Term {
 
     /// What is over stays over, even if its lease was prolonged at the last moment: somebody may have seen its end.
     pub(crate) fn extend(&self, valid_until: Instant, kill_at: Instant) {
-        if self.lost().is_none() {
-            let mut state = self.state();
-            (state.valid_until, state.kill_at) = (valid_until, kill_at);
-        }
+        self.judged(|state| {
+            if state.lost.is_none() {
+                (state.valid_until, state.kill_at) = (valid_until, kill_at);
+            }
+        });
     }
 
     /// The first reason counts.
     pub(crate) fn lose(&self, why: Lost) {
-        {
-            let mut state = self.state();
-            if state.lost.is_some() {
-                return;
-            }
-            state.lost = Some(why);
+        let is_first = self.judged(|state| {
+            let is_first = state.lost.is_none();
+            state.lost.get_or_insert(why);
+            is_first
+        });
+        if is_first {
+            self.tell(why);
         }
-        self.over.cancel();
-        meters::lost(self.slot, why);
-        info!(slot = %self.slot, epoch = %self.lease.epoch, %why, "leads no more");
     }
 
     pub(crate) fn valid_until(&self) -> Instant {
@@ -87,21 +90,55 @@ impl Term {
 
     /// Why it is over, if it is: by the clock, whoever notices it first.
     pub(crate) fn lost(&self) -> Option<Lost> {
-        let State { lost, valid_until, .. } = *self.state();
-        if lost.is_none() && self.clock.now() >= valid_until {
-            self.lose(Lost::Expired);
+        self.judged(|state| state.lost)
+    }
+
+    /// Whether something that takes up to `time` ends before the term does.
+    pub(crate) fn has_time(&self, time: Duration) -> Result<(), Lost> {
+        self.judged(|state| match state.lost {
+            Some(why) => Err(why),
+            None if self.clock.now() + time < state.valid_until => Ok(()),
+            None => Err(Lost::Expired),
+        })
+    }
+
+    /// How long what still works has to live; `None` if nothing works.
+    pub(crate) fn killed_in(&self) -> Option<Duration> {
+        let state = self.state();
+        let left = state.kill_at.saturating_since(self.clock.now());
+        (state.works > 0).then_some(left)
+    }
+
+    /// Nothing begins after the end.
+    pub(crate) fn begin_work(&self) -> Result<(), Lost> {
+        self.judged(|state| match state.lost {
+            Some(why) => Err(why),
+            None => {
+                state.works += 1;
+                Ok(())
+            }
+        })
+    }
+
+    /// Looks at the clock and then at the state, at one moment.
+    fn judged<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let is_over = state.lost.is_none() && self.clock.now() >= state.valid_until;
+        if is_over {
+            state.lost = Some(Lost::Expired);
         }
-        self.state().lost
+        let seen = look(&mut state);
+        drop(state);
+        if is_over {
+            self.tell(Lost::Expired);
+        }
+        seen
     }
 
-    /// When what still works must be dead; `None` if nothing works.
-    pub(crate) fn kill_at(&self) -> Option<Instant> {
-        let State { works, kill_at, .. } = *self.state();
-        (works > 0).then_some(kill_at)
-    }
-
-    pub(crate) fn begin_work(&self) {
-        self.state().works += 1;
+    fn tell(&self, why: Lost) {
+        self.over.cancel();
+        meters::lost(self.slot, why);
+        info!(slot = %self.slot, epoch = %self.lease.epoch, %why, "leads no more");
     }
 
     pub(crate) fn end_work(&self, is_proved: bool) {
@@ -129,8 +166,6 @@ impl Term {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use clock::ManualClock;
 
     use super::*;
@@ -145,7 +180,7 @@ mod tests {
         let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1) };
         let second = Duration::from_secs(1);
         let ends = |after: u32| (clock.now() + after * second, clock.now() + 2 * after * second);
-        let term = Term::new(Slot::FIRST, lease, clock.now(), ends(1), clock.clone());
+        let term = Term::new(Slot::FIRST, lease, None, ends(1), clock.clone());
         assert_eq!(term.lost(), None);
         manual.advance(second);
         assert_eq!(term.lost(), Some(Lost::Expired));

@@ -66,12 +66,24 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
+/// The lock, as soon as all that had it is gone: an aborted task, or a process that another test forks, may have it for a moment.
+async fn lock_when_free(folder: &Path) -> LockFile {
+    let clock = Clock::system();
+    let end = clock.now() + LEASE;
+    loop {
+        match LockFile::lock(folder) {
+            Err(LockError::Held(_)) if clock.now() < end => clock.sleep(LEASE / 400).await,
+            locked => return locked.unwrap(),
+        }
+    }
+}
+
 fn is_held(folder: &Path) -> bool {
     matches!(LockFile::lock(folder), Err(LockError::Held(_)))
 }
 
-#[test]
-fn a_process_that_lives_or_stands_still_keeps_the_lock_and_one_that_was_killed_does_not() {
+#[tokio::test]
+async fn a_process_that_lives_or_stands_still_keeps_the_lock_and_one_that_was_killed_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let (mut child, lease) = start_child(folder.path());
     assert!(is_held(folder.path()));
@@ -79,12 +91,12 @@ fn a_process_that_lives_or_stands_still_keeps_the_lock_and_one_that_was_killed_d
     assert!(is_held(folder.path()));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(LockFile::lock(folder.path()).unwrap().former(), Some(lease));
+    assert_eq!(lock_when_free(folder.path()).await.former(), Some(lease));
 }
 
 /// A folder that was copied, or put back from a backup, may be that of a node that lives elsewhere.
-#[test]
-fn a_copied_folder_proves_nothing() {
+#[tokio::test]
+async fn a_copied_folder_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (mut child, _) = start_child(folder.path());
     let copies = tempfile::tempdir().unwrap();
@@ -94,27 +106,27 @@ fn a_copied_folder_proves_nothing() {
     child.wait().unwrap();
 }
 
-#[test]
-fn what_another_machine_or_another_time_wrote_proves_nothing() {
+#[tokio::test]
+async fn what_another_machine_or_another_time_wrote_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (mut child, lease) = start_child(folder.path());
     child.kill().unwrap();
     child.wait().unwrap();
     let path = folder.path().join("lease.lock");
     let text = std::fs::read_to_string(&path).unwrap();
-    let former = |text: &str| {
+    let former = async |text: &str| {
         std::fs::write(&path, text).unwrap();
-        LockFile::lock(folder.path()).unwrap().former()
+        lock_when_free(folder.path()).await.former()
     };
     for word in ["vvm lease 1", "machine ", "boot ", "device ", "inode "] {
         assert!(text.contains(word), "{text}");
-        assert_eq!(former(&text.replace(word, &format!("{word}7"))), None, "{word}");
+        assert_eq!(former(&text.replace(word, &format!("{word}7"))).await, None, "{word}");
     }
     // Each beginning of it may be all that was written.
     for end in 0..text.len() {
-        assert_eq!(former(&text[..end]), None, "{end} bytes");
+        assert_eq!(former(&text[..end]).await, None, "{end} bytes");
     }
-    assert_eq!(former(&text), Some(lease));
+    assert_eq!(former(&text).await, Some(lease));
 }
 
 #[tokio::test]
@@ -124,16 +136,16 @@ async fn a_node_leads_again_long_before_its_lease_expires() {
     drop(lead(&first, LEASE).await.unwrap());
     drop(first);
 
+    let lock = lock_when_free(folder.path()).await;
     let start = clock.now();
-    let again = node(&store).with_comeback(LockFile::lock(folder.path()).unwrap());
+    let again = node(&store).with_comeback(lock);
     let leadership = lead(&again, LEASE).await.unwrap();
     let took = clock.now() - start;
     assert!(took < LEASE / 4, "{took:?}");
     assert_eq!(leadership.epoch(), Epoch(2));
     // What the former process sent may land meanwhile.
     let late_writes = again.budget().timing().late_writes;
-    assert!(leadership.work_from() >= start + late_writes);
-    assert!(leadership.work_from() <= clock.now() + late_writes);
+    assert!(took >= late_writes, "{took:?}");
 }
 
 /// The lease was given to another node meanwhile: nothing is taken from it.
@@ -147,7 +159,21 @@ async fn only_the_very_lease_that_was_recorded_is_taken_over() {
     let other = lead(&node(&store), LEASE).await.unwrap();
     assert_eq!(other.epoch(), Epoch(2));
 
-    let again = node(&store).with_comeback(LockFile::lock(folder.path()).unwrap());
+    let again = node(&store).with_comeback(lock_when_free(folder.path()).await);
     assert!(lead(&again, LEASE / 4).await.is_none());
     assert_eq!(other.lost(), None);
+}
+
+/// Once the lock belonged to the elections alone: dropped beside a leader at work, they let a second one in.
+#[tokio::test]
+async fn the_lock_is_held_as_long_as_anybody_leads_or_works() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
+    let node = node(&store).with_comeback(LockFile::lock(folder.path()).unwrap());
+    let leadership = lead(&node, LEASE).await.unwrap();
+    let work = leadership.work().unwrap();
+    drop(node);
+    assert!(is_held(folder.path()));
+    drop(leadership);
+    assert!(is_held(folder.path()));
+    work.finish();
 }

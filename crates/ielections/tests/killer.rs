@@ -28,7 +28,7 @@ fn child() {
         #[expect(clippy::disallowed_methods, reason = "this is the process that is to be killed")]
         let node = node.with_killer(Arc::new(|_| exit(KILLED)));
         let leadership = node.acquire(Slot::FIRST, clock.now() + LEASE).await.unwrap();
-        let _work = leadership.work();
+        let _work = leadership.work().unwrap();
         println!("\nleads");
         loop {
             std::thread::park();

@@ -111,7 +111,7 @@ async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
     let (first, second) = (world.node(1), world.node(2));
     let leadership = world.lead(&first).await;
     let token = leadership.token();
-    let work = leadership.work();
+    let work = leadership.work().unwrap();
     work.finish();
     let stopped = leadership.stopped(Instant::FAR_FUTURE).await.unwrap();
     world.passing(stopped.release()).await;
@@ -127,7 +127,7 @@ async fn a_released_slot_is_led_by_the_next_in_a_higher_epoch() {
 async fn work_that_is_not_finished_leaves_the_lease_to_expire() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
-    drop(leadership.work());
+    drop(leadership.work().unwrap());
     assert_eq!(leadership.stopped(Instant::FAR_FUTURE).await.unwrap_err(), Unproved);
     assert!(world.lease().await.is_some());
     let start = world.clock.now();
@@ -141,7 +141,7 @@ async fn work_that_is_not_finished_leaves_the_lease_to_expire() {
 async fn work_that_does_not_end_is_waited_for_no_longer_than_said() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
-    let _work = leadership.work();
+    let _work = leadership.work().unwrap();
     let deadline = world.clock.now() + SECOND;
     assert_eq!(world.passing(leadership.stopped(deadline)).await.unwrap_err(), Unproved);
 }
@@ -150,7 +150,7 @@ async fn work_that_does_not_end_is_waited_for_no_longer_than_said() {
 async fn a_lease_that_another_takes_ends_the_lead_by_the_next_renewal() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
-    let work = leadership.work();
+    let work = leadership.work().unwrap();
     work.may_send(LEASE / 20).unwrap();
     world.replace_lease(Some("somebody")).await;
     world.pass(LEASE / 4 + LEASE / 20).await;
@@ -173,7 +173,7 @@ async fn a_lease_that_is_removed_ends_the_lead() {
 async fn a_process_that_stood_still_knows_at_once_that_it_is_over() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
-    let work = leadership.work();
+    let work = leadership.work().unwrap();
     // No task runs in between.
     world.time.advance(LEASE);
     assert_eq!(work.may_send(Duration::ZERO), Err(Lost::Expired));
@@ -184,7 +184,7 @@ async fn a_process_that_stood_still_knows_at_once_that_it_is_over() {
 async fn a_write_is_not_sent_that_could_outlive_the_lead() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
-    let work = leadership.work();
+    let work = leadership.work().unwrap();
     let left = leadership.valid_until() - world.clock.now();
     assert_eq!(work.may_send(left), Err(Lost::Expired));
     assert_eq!(work.may_send(left - Duration::from_nanos(1)), Ok(()));
@@ -237,7 +237,7 @@ async fn work_that_goes_on_too_long_is_killed_although_no_task_runs() {
         let _ = killed.send(why.to_owned());
     }));
     let leadership = world.lead(&node).await;
-    let _work = leadership.work();
+    let _work = leadership.work().unwrap();
     let kill_at = node.budget().kill_at(leadership.valid_until());
     world.time.advance(kill_at - world.clock.now() - Duration::from_millis(1));
     assert!(was_killed.recv_timeout(SECOND / 4).is_err(), "too early");
@@ -245,4 +245,66 @@ async fn work_that_goes_on_too_long_is_killed_although_no_task_runs() {
     world.time.advance(Duration::from_millis(1));
     let why = was_killed.recv_timeout(10 * SECOND).unwrap();
     assert!(why.contains("slot 1"), "{why}");
+}
+
+#[tokio::test]
+async fn work_that_keeps_its_lead_is_not_killed() {
+    let world = World::new();
+    let (killed, was_killed) = std::sync::mpsc::sync_channel(1);
+    let node = world.node(1).with_killer(Arc::new(move |why| {
+        let _ = killed.send(why.to_owned());
+    }));
+    let leadership = world.lead(&node).await;
+    let work = leadership.work().unwrap();
+    world.pass(3 * LEASE).await;
+    assert!(was_killed.recv_timeout(SECOND / 4).is_err());
+    assert_eq!(leadership.lost(), None);
+    work.finish();
+}
+
+#[tokio::test]
+async fn one_work_without_a_proof_is_enough() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    let (unproved, proved) = (leadership.work().unwrap(), leadership.work().unwrap());
+    drop(unproved);
+    proved.finish();
+    assert_eq!(leadership.stopped(Instant::FAR_FUTURE).await.unwrap_err(), Unproved);
+}
+
+/// Once it got a work that the killer took for one that goes on after the end.
+#[tokio::test]
+async fn nobody_begins_to_work_after_the_end() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    world.time.advance(LEASE);
+    assert_eq!(leadership.work().unwrap_err(), Lost::Expired);
+}
+
+/// Once work that waited for its token waited until the deadline, and nothing was proved.
+#[tokio::test]
+async fn work_is_told_to_end_before_it_is_waited_for() {
+    let world = World::new();
+    let leadership = world.lead(&world.node(1)).await;
+    let (work, token) = (leadership.work().unwrap(), leadership.token());
+    let works = async {
+        token.cancelled().await;
+        // It may still write what it has begun.
+        work.may_send(Duration::ZERO).unwrap();
+        work.finish();
+    };
+    let (stopped, ()) = tokio::join!(leadership.stopped(Instant::FAR_FUTURE), works);
+    world.passing(stopped.unwrap().release()).await;
+    assert_eq!(world.lease().await, None);
+}
+
+/// Once the renewals ended without a word, and work without an order to stop was killed.
+#[tokio::test]
+async fn a_health_check_that_panics_ends_the_lead() {
+    let world = World::new();
+    let node = world.node(1).with_health(Arc::new(|| panic!("on purpose")));
+    let leadership = world.lead(&node).await;
+    world.pass(LEASE / 4 + LEASE / 20).await;
+    assert_eq!(leadership.lost(), Some(Lost::Panicked));
+    assert!(leadership.token().is_cancelled());
 }

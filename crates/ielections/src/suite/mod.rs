@@ -1,6 +1,7 @@
 //! Elections over a store, as named trials that whoever brings a store can run.
 //!
-//! Each trial proves one promise with nodes of its own, in slots of its own, so that many run side by side in one keyspace. Some put
+//! Each trial proves one promise with nodes of its own, in slots of its own, so that many run side by side in one keyspace. Rows stay behind,
+//! and slots are counted from 1: give it a store that holds nothing else, and once. Some put
 //! faults between a node and the store: answers that are lost, late, or never come. Lengths of leases follow from
 //! the store's [`expiry_delay`](TtlStore::expiry_delay).
 //!

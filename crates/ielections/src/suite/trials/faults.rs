@@ -94,7 +94,7 @@ async fn a_late_answer_prolongs_nothing(ctx: Context) -> Verdict {
 async fn nothing_is_sent_that_could_outlive_the_lead(ctx: Context) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
-    let work = leadership.work();
+    let work = leadership.work()?;
     node.store.fail_all(Fault::Hangs);
     let (end, timeout) = (leadership.valid_until(), ctx.timing.call_timeout);
     loop {
@@ -125,7 +125,7 @@ async fn work_that_goes_on_is_killed_in_time(ctx: Context) -> Verdict {
     };
     let node = ctx.node_with(1, |elections| elections.with_killer(kill))?;
     let leadership = node.lead().await?;
-    let work = leadership.work();
+    let work = leadership.work()?;
     node.store.fail_all(Fault::Hangs);
     let kill_at = node.elections.budget().kill_at(leadership.valid_until());
     let when = || *killed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +143,7 @@ async fn a_candidate_is_held_up_by_nothing(ctx: Context) -> Verdict {
         node.store.fail_all(fault);
         let until = ctx.clock.now() + ctx.timing.renew_every;
         match node.elections.acquire(slot(1), until).await {
-            Err(NotAcquired::GaveUp(GaveUp::Waited)) => {}
+            Err(NotAcquired::GaveUp(GaveUp::Unavailable)) => {}
             other => return Err(Failure::new(format!("it must give up, and says {other:?}"))),
         }
         let late = ctx.clock.now().saturating_since(until);

@@ -64,7 +64,7 @@ async fn bytes_that_are_no_lease_take_its_place(ctx: Context) -> Verdict {
 async fn is_lost_to(ctx: &Context, other: Bytes, why: Lost) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
-    let work = leadership.work();
+    let work = leadership.work()?;
     ctx.replace_lease_of_1(other.clone()).await?;
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
     ensure_eq!(leadership.lost(), Some(why), "why it is over");

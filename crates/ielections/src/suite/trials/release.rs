@@ -35,7 +35,7 @@ async fn nothing_is_given_away_before_all_work_has_stopped(ctx: Context) -> Verd
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     node.store.look_at(leadership.token());
-    let (first, second) = (leadership.work(), leadership.work());
+    let (first, second) = (leadership.work()?, leadership.work()?);
     let works = async {
         first.finish();
         ctx.pass(2 * ctx.timing.renew_every).await;
@@ -64,7 +64,7 @@ async fn work_of_which_nothing_is_proved_keeps_the_lease(ctx: Context) -> Verdic
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let epoch = leadership.epoch();
-    drop(leadership.work());
+    drop(leadership.work()?);
     ensure_eq!(leadership.stopped(ctx.soon()).await.err(), Some(Unproved), "the proof");
     ensure!(ctx.row(Row::Lease(slot(1))).await?.is_some(), "the lease was given away");
     ensure!(
@@ -78,7 +78,7 @@ async fn work_of_which_nothing_is_proved_keeps_the_lease(ctx: Context) -> Verdic
 
 async fn work_that_does_not_end_is_waited_for_no_longer_than_asked(ctx: Context) -> Verdict {
     let leadership = ctx.node(1)?.lead().await?;
-    let _work = leadership.work();
+    let _work = leadership.work()?;
     let start = ctx.clock.now();
     let asked = ctx.timing.renew_every;
     let stopped = leadership.stopped(start + asked).await;
