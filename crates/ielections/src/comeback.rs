@@ -11,7 +11,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::{Lease, place::Place};
 
@@ -69,7 +69,13 @@ impl LockFile {
             TryLockError::WouldBlock => LockError::Held(path.clone()),
             TryLockError::Error(error) => failed(error),
         })?;
-        let place = Place::of(&file).map_err(failed)?;
+        let place = match Place::of(&file).map_err(failed)? {
+            Ok(place) => Some(place),
+            Err(why) => {
+                info!(path = %path.display(), why, "no quick comeback after a crash: the lease will have to expire");
+                None
+            }
+        };
         let mut text = Vec::new();
         (&file).take(BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
         let former = place.as_ref().and_then(|place| parse(&text, place));

@@ -1,4 +1,5 @@
-//! Every decision of a node that wants to lead, or leads: no I/O, no clock, no task.
+//! Every decision of a node that wants to lead, or leads: no I/O, no clock, no task. [`Elections`](crate::Elections) runs it; who embeds elections need not
+//! look here.
 //!
 //! Whoever runs it does what [`Next`] says, one thing at a time, and comes back with an [`Input`] and the time. So the same code
 //! runs on a machine and in a simulation.
@@ -96,8 +97,9 @@ pub enum Input {
     Woke,
     /// The call was answered, or its deadline has passed.
     Answer(Answer),
-    /// The time that was waited for has come, and the work that is led is not well.
-    Unhealthy,
+    /// The time that was waited for has come, and the leadership is not to go on: its work is not well, or somebody has seen
+    /// its end.
+    Ends(Lost),
     /// All work that was led has stopped, and all it wrote is answered. It ends the leadership.
     Stopped,
 }
@@ -156,9 +158,12 @@ pub enum GaveUp {
     /// The store did not answer when the time was over.
     #[error("the store does not answer")]
     Unavailable,
-    /// The store does not work, or holds what is no election.
-    #[error("the store does not work, or its rows are not those of an election")]
+    /// The store does not work.
+    #[error("the store does not work, and trying again would not help")]
     Broken,
+    /// The epoch row of a slot is none, or holds the highest epoch that there is.
+    #[error("the epoch row of slot {0} does not hold an epoch that can be raised: who wrote it?")]
+    Corrupt(Slot),
 }
 
 /// What a node goes by when it wants to lead.

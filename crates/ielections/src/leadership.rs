@@ -13,7 +13,7 @@ use crate::{Epoch, Lost, Slot, runtime::Renewals, term::Term};
 /// Everything that is done under it holds a [`Work`]. The lease is given away early only by [`Stopped::release`], and a [`Stopped`]
 /// exists only when every work has ended and has said that all it wrote was answered:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0599
 /// async fn too_early(leadership: ielections::Leadership) {
 ///     leadership.release().await; // there is no such method: first it must be `stopped`
 /// }

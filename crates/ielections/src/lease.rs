@@ -95,7 +95,7 @@ impl Lease {
 /// The row that never expires: the highest epoch, and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochRow {
-    /// The highest epoch that was confirmed.
+    /// The highest epoch to which the slot was raised.
     pub epoch: Epoch,
     /// The attempt that raised it.
     pub incarnation: Incarnation,

@@ -30,13 +30,13 @@
 //! # }
 //! ```
 //!
-//! See [`Engine`] for the decisions, [`Budget`] for how the time of a lease is spent, and [`suite`] to prove a store.
+//! See [`engine`] for the decisions, [`Budget`] for how the time of a lease is spent, and [`suite`] to prove a store.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod budget;
 mod comeback;
-mod engine;
+pub mod engine;
 mod killer;
 mod leadership;
 mod lease;
@@ -52,7 +52,7 @@ mod term;
 
 pub use budget::{Budget, DoesNotFit, Timing};
 pub use comeback::{LockError, LockFile};
-pub use engine::{Answer, Candidacy, Engine, GaveUp, Input, Next, Notice, Op, Random, Step};
+pub use engine::GaveUp;
 pub use killer::Kill;
 pub use leadership::{Leadership, Stopped, Unproved, Work};
 pub use lease::{Epoch, EpochRow, Incarnation, Lease, Slot};

@@ -9,7 +9,10 @@
 
 use std::time::Duration;
 
-use crate::{Answer, Lost, Op, Slot, Written};
+use crate::{
+    Lost, Slot, Written,
+    engine::{Answer, Op},
+};
 
 pub(crate) fn acquired(slot: Slot) {
     let slot = slot.to_string();

@@ -20,26 +20,27 @@ impl fmt::Display for Place {
 
 #[cfg(target_os = "linux")]
 impl Place {
-    /// `None` if it cannot be told, or other machines could lock the file too.
-    pub(crate) fn of(file: &File) -> io::Result<Option<Place>> {
+    /// The place of a file, or why it proves nothing.
+    pub(crate) fn of(file: &File) -> io::Result<Result<Place, &'static str>> {
         use std::os::unix::fs::MetadataExt;
 
         if !is_local(file)? {
-            return Ok(None);
+            return Ok(Err("other machines may lock files of this file system too"));
         }
         let id = |path| std::fs::read_to_string(path).ok().map(|id| id.trim().to_owned());
         let machine = id("/etc/machine-id").filter(|id| !id.is_empty());
         let boot = id("/proc/sys/kernel/random/boot_id").filter(|id| !id.is_empty());
-        let (Some(machine), Some(boot)) = (machine, boot) else { return Ok(None) };
+        let Some(machine) = machine else { return Ok(Err("/etc/machine-id cannot be read")) };
+        let Some(boot) = boot else { return Ok(Err("the boot of this machine has no name")) };
         let metadata = file.metadata()?;
-        Ok(Some(Place { machine, boot, device: metadata.dev(), inode: metadata.ino() }))
+        Ok(Ok(Place { machine, boot, device: metadata.dev(), inode: metadata.ino() }))
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 impl Place {
-    pub(crate) fn of(_: &File) -> io::Result<Option<Place>> {
-        Ok(None)
+    pub(crate) fn of(_: &File) -> io::Result<Result<Place, &'static str>> {
+        Ok(Err("it is known of Linux only that a lock is held until its process has exited"))
     }
 }
 

@@ -7,9 +7,11 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::{
-    Answer, Budget, Candidacy, DoesNotFit, Engine, GaveUp, Input, Kill, Leadership, Lease,
-    LockFile, Lost, Next, Notice, Observer, Op, Row, Slot, StoreError, Timing, TtlStore, killer,
-    meters, term::Term,
+    Budget, DoesNotFit, GaveUp, Kill, Leadership, Lease, LockFile, Lost, Observer, Row, Slot,
+    StoreError, Timing, TtlStore,
+    engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op},
+    killer, meters,
+    term::Term,
 };
 
 /// Whether what is led is well. Asked whenever something is to be sent for the lease, on the runtime: it must not block.
@@ -215,7 +217,11 @@ async fn renew(
             input = runner.perform(next) => input,
         };
         let input = match input {
-            Input::Woke if term.lost().is_some() || !runner.is_well() => Input::Unhealthy,
+            Input::Woke => match term.lost() {
+                Some(why) => Input::Ends(why),
+                None if runner.is_well() => Input::Woke,
+                None => Input::Ends(Lost::Unhealthy),
+            },
             input => input,
         };
         let step = runner.engine.next(runner.clock.now(), input);

@@ -24,7 +24,7 @@ pub struct Seen {
     pub slot: Slot,
     /// Its bytes.
     pub value: Bytes,
-    /// When it expires unless it is renewed, about.
+    /// When it expires unless it is renewed, about; `Duration::MAX` if that is not known: then it is only looked at again.
     pub left: Duration,
 }
 
@@ -54,17 +54,24 @@ pub enum StoreError {
 /// What the store itself said.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// A store with conditional writes, in which rows can expire.
+/// A store with conditional writes, in which rows can expire. What is to be true of one:
 ///
-/// Every call is answered before its deadline or ends with [`StoreError::Unknown`] at it, or `Unavailable` if it only
-/// reads. Conditional writes are linearizable. Nothing is ever sent twice. An expired row is absent to every call, and is
-/// never gone before its time.
+/// - Conditional writes are linearizable, and [`get`](TtlStore::get) sees each that was answered before.
+/// - Nothing is ever sent twice: a write that may have been done is [`StoreError::Unknown`], and the election settles it.
+/// - Calls keep to their deadline. A call may be dropped before it is answered; what it wrote may then be done nevertheless,
+///   also later.
+/// - A row with a TTL is there for at least that long after its write was *done*, and is gone
+///   [`expiry_delay`](TtlStore::expiry_delay) after that at the latest, by the one clock that judges, whoever asks. What is gone is absent to every
+///   call, and can be inserted again. TTLs are given for leases, and for nothing else.
+///
+/// [`suite`](crate::suite) says whether it is so.
 #[async_trait]
 pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
     /// A row is gone at the latest this long after its time.
     fn expiry_delay(&self) -> Duration;
 
-    /// The leases of all slots that have one, in any order. It may be somewhat outdated.
+    /// The leases of all slots that have one, in any order. They may be somewhat outdated, and one that has expired may still be
+    /// among them for [`expiry_delay`](TtlStore::expiry_delay).
     async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError>;
 
     /// A row. It sees every conditional write that was answered before.

@@ -11,35 +11,49 @@ use std::{
 };
 
 use clock::Clock;
-use ielections::{Elections, MemStore, Slot, Timing};
+use ielections::{Elections, Leadership, Lost, MemStore, Row, Slot, Timing, TtlStore, Work};
 
 const LEASE: Duration = Duration::from_secs(2);
 const KILLED: i32 = 86;
 
-/// The part of the other process: it leads, works, and blocks the only thread of its runtime.
-#[test]
-#[ignore = "the other process; the test below starts it"]
-fn child() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (store, clock) = (Arc::new(MemStore::new(Clock::system())), Clock::system());
-        let owner = SocketAddr::from(([10, 0, 0, 1], 1));
-        let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
-        #[expect(clippy::disallowed_methods, reason = "this is the process that is to be killed")]
-        let node = node.with_killer(Arc::new(|_| exit(KILLED)));
-        let leadership = node.acquire(Slot::FIRST, clock.now() + LEASE).await.unwrap();
-        let _work = leadership.work().unwrap();
-        println!("\nleads");
-        loop {
-            std::thread::park();
-        }
-    });
+/// The lead of the other process, and its work.
+async fn leads(store: Arc<MemStore>) -> (Leadership, Work) {
+    let clock = Clock::system();
+    let owner = SocketAddr::from(([10, 0, 0, 1], 1));
+    let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "this is the process that is to be killed")]
+    let node = node.with_killer(Arc::new(|_| exit(KILLED)));
+    let leadership = node.acquire(Slot::FIRST, clock.now() + LEASE).await.unwrap();
+    let work = leadership.work().unwrap();
+    println!("\nleads");
+    (leadership, work)
 }
 
-#[test]
-fn a_blocked_process_is_dead_before_its_lease_expires() {
+/// It blocks the only thread of its runtime.
+#[tokio::test]
+#[ignore = "the other process; a test below starts it"]
+async fn child_that_blocks() {
+    let _leads = leads(Arc::new(MemStore::new(Clock::system()))).await;
+    std::thread::park_timeout(2 * LEASE);
+}
+
+/// Its lease is removed, it learns that, and it works on.
+#[tokio::test]
+#[ignore = "the other process; a test below starts it"]
+async fn child_that_is_robbed() {
+    let (store, clock) = (Arc::new(MemStore::new(Clock::system())), Clock::system());
+    let (leadership, _work) = leads(Arc::clone(&store)).await;
+    let (row, deadline) = (Row::Lease(Slot::FIRST), clock.now() + LEASE);
+    let lease = store.get(row, deadline).await.unwrap().unwrap();
+    store.compare_and_delete(row, lease, deadline).await.unwrap();
+    assert_eq!(leadership.over().await, Lost::Gone);
+    clock.sleep(2 * LEASE).await;
+}
+
+/// How long the process goes on that leads.
+fn lives(child: &str) -> Duration {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["child", "--exact", "--ignored", "--nocapture"])
+        .args([child, "--exact", "--ignored", "--nocapture"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -47,8 +61,20 @@ fn a_blocked_process_is_dead_before_its_lease_expires() {
     assert!(lines.any(|line| line.unwrap() == "leads"));
     let (clock, leads) = (Clock::system(), Clock::system().now());
     let status = child.wait().unwrap();
-    let lived = clock.now() - leads;
     assert_eq!(status.code(), Some(KILLED));
-    // Work may go on for three quarters of a lease.
+    clock.now() - leads
+}
+
+// Work may go on for three quarters of a lease.
+
+#[test]
+fn a_blocked_process_is_dead_before_its_lease_expires() {
+    let lived = lives("child_that_blocks");
+    assert!(lived > LEASE / 2 && lived < LEASE, "{lived:?}");
+}
+
+#[test]
+fn a_process_that_works_on_is_killed_whatever_ended_the_lead() {
+    let lived = lives("child_that_is_robbed");
     assert!(lived > LEASE / 2 && lived < LEASE, "{lived:?}");
 }

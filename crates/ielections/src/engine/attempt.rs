@@ -58,8 +58,9 @@ impl Engine {
             }
             (Phase::ReadingEpoch, Some(Answer::Row(row))) => {
                 let row = row.map(|bytes| EpochRow::from_bytes(&bytes).ok_or(()));
-                let Ok(from) = row.transpose() else { return self.give_up(GaveUp::Broken) };
-                let Some(epoch) = next_epoch(from) else { return self.give_up(GaveUp::Broken) };
+                let corrupt = GaveUp::Corrupt(attempt.slot);
+                let Ok(from) = row.transpose() else { return self.give_up(corrupt) };
+                let Some(epoch) = next_epoch(from) else { return self.give_up(corrupt) };
                 let random = u128::from((self.random)()) << 64 | u128::from((self.random)());
                 let incarnation = Incarnation(random);
                 let lease = Lease { owner: self.candidacy.owner, incarnation, epoch };

@@ -50,14 +50,14 @@ impl Engine {
             }
             // By the clock, whatever has happened: an answer that comes now is too late.
             (Phase::Working { .. }, _) if now >= lead.valid_until => self.lose(lead, Lost::Expired),
-            (Phase::Working { .. }, Input::Unhealthy) => self.lose(lead, Lost::Unhealthy),
+            (Phase::Working { .. }, Input::Ends(why)) => self.lose(lead, why),
             (Phase::Working { .. }, Input::Woke) => self.renew(lead, now),
             (Phase::Working { renewal: Some(sent) }, Input::Answer(answer)) => {
                 let sent = *sent;
                 self.renewed(lead, sent, now, answer)
             }
             (Phase::Lost { is_ours: true }, Input::Stopped) => self.release(lead, now),
-            (Phase::Releasing, Input::Woke | Input::Unhealthy) => self.release(lead, now),
+            (Phase::Releasing, Input::Woke | Input::Ends(_)) => self.release(lead, now),
             (Phase::Releasing, Input::Answer(Answer::Unknown | Answer::Unavailable)) => {
                 let again = now + self.budget.retry_pause();
                 self.wait(State::Leading(lead), again)

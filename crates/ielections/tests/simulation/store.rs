@@ -3,7 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
-use ielections::{Answer, Op, Row, Seen, Written};
+use ielections::{
+    Row, Seen, Written,
+    engine::{Answer, Op},
+};
 
 #[derive(Debug)]
 struct Stored {

@@ -1,6 +1,7 @@
 //! A world of nodes, a store and what goes wrong between them. One seed, one history.
 
 mod faults;
+mod network;
 
 use std::{
     cmp::Reverse,
@@ -10,7 +11,10 @@ use std::{
 
 use clock::{Instant, ManualClock};
 use fastrand::Rng;
-use ielections::{Answer, Budget, Candidacy, Engine, Input, Lease, Next, Notice, Op, Slot, Timing};
+use ielections::{
+    Budget, Lease, Lost, Slot, Timing,
+    engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op},
+};
 
 use crate::{
     defect::Defect,
@@ -31,13 +35,25 @@ const STORM: Duration = Duration::from_secs(40);
 const EXPIRY_DELAY: Duration = Duration::from_millis(500);
 
 /// How long a write of the work may take before its sender gives it up.
-const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
+const WRITE_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// How often the work writes.
 const WORK_EVERY: Duration = Duration::from_millis(60);
 
 /// How far apart in the rate of their clocks nodes are from the truth, in a million.
 const DRIFT: i32 = 450;
+
+/// As an operator would have it.
+fn usual() -> Timing {
+    Timing { clock_skew: 200 * MILLI, ..Timing::of(LEASE) }
+}
+
+/// Nothing to spare: what is wrong by a few milliseconds is too late.
+fn tight() -> Timing {
+    let timing = Timing { stop_grace: 10 * MILLI, ..usual() };
+    let rest = timing.renew_every + timing.stop_grace + timing.late_writes + timing.clock_skew;
+    Timing { retry_for: LEASE - rest - LEASE / 1_000, ..timing }
+}
 
 #[derive(Debug)]
 enum Event {
@@ -94,7 +110,16 @@ enum Event {
         process: usize,
     },
     Calm,
-    CalmEnds,
+    /// All that was under way has ended: somebody leads, and loses the lead now.
+    Settled,
+    End,
+}
+
+impl Event {
+    /// It comes at a time by the clock of a node.
+    fn is_timer(&self) -> bool {
+        matches!(self, Event::Wake { .. } | Event::Deadline { .. } | Event::Kill { .. })
+    }
 }
 
 struct Node {
@@ -117,11 +142,20 @@ struct Process {
     step: u64,
     term: u64,
     lead: Option<Lead>,
+    /// Its engine has nothing more to say, though what it led may still work.
+    has_ended: bool,
     /// It ends when its lead does.
     is_leaving: bool,
     /// How much an engine that counts from the reply is behind.
     behind: Duration,
-    sent: Instant,
+    /// When the renewal was sent that is on its way.
+    renewal: Option<Instant>,
+}
+
+impl Process {
+    fn is_working(&self) -> bool {
+        self.is_alive && self.lead.as_ref().is_some_and(|lead| lead.is_working)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +183,10 @@ pub(crate) struct World {
     budget: Budget,
     slots: Slot,
     weather: Weather,
+    /// Rows live longer than asked.
+    expires_late: bool,
+    /// Clocks stop while a machine sleeps, which is beyond what is promised: two may work at a time, but in different epochs.
+    clocks_stop: bool,
     now: Duration,
     count: u64,
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
@@ -164,10 +202,12 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, defect: Option<Defect>) -> World {
         let mut rng = Rng::with_seed(seed);
-        let timing = Timing { clock_skew: 200 * MILLI, ..Timing::of(LEASE) };
-        #[expect(clippy::unwrap_used, reason = "it is the same for every run")]
+        let timing = if rng.bool() { usual() } else { tight() };
+        #[expect(clippy::unwrap_used, reason = "both timings fit")]
         let (budget, slots) =
             (Budget::new(timing, EXPIRY_DELAY).unwrap(), Slot::new(rng.u32(1..=2)).unwrap());
+        let expires_late = rng.bool();
+        let clocks_stop = rng.u32(0..8) == 0;
         let often = |rng: &mut Rng| [0, 10, 50, 200][rng.usize(0..4)];
         let weather =
             Weather { lost: often(&mut rng), slow: often(&mut rng), late: often(&mut rng) };
@@ -176,7 +216,7 @@ impl World {
             address: std::net::SocketAddr::from(([10, 0, 0, n as u8 + 1], 80)),
             clock: LocalClock {
                 base,
-                ahead: Duration::from_millis(rng.u64(0..1_000_000)),
+                ahead: Duration::from_millis(rng.u64(1_000_000..2_000_000)),
                 per_million: rng.i32(-DRIFT..=DRIFT),
             },
             wall_ahead: Duration::from_millis(rng.u64(0..8_000)),
@@ -190,6 +230,8 @@ impl World {
             budget,
             slots,
             weather,
+            expires_late,
+            clocks_stop,
             now: Duration::ZERO,
             count: 0,
             queue: BinaryHeap::new(),
@@ -197,7 +239,7 @@ impl World {
             store: Store::default(),
             nodes,
             processes: Vec::new(),
-            invariants: invariants::all(),
+            invariants: if clocks_stop { invariants::by_any_clock() } else { invariants::all() },
             violation: None,
             terms: 0,
         };
@@ -210,18 +252,20 @@ impl World {
         world
     }
 
+    /// Where clocks stop, and it is judged as if they did not.
+    pub(crate) fn with_clocks_that_stop(seed: u64) -> World {
+        World { clocks_stop: true, invariants: invariants::all(), ..World::new(seed, None) }
+    }
+
     /// # Errors
     /// The first thing that is not as it must be.
     pub(crate) fn run(mut self) -> Result<u64, Violation> {
         while let Some(Reverse((at, number))) = self.queue.pop() {
             let Some(event) = self.events.remove(&number) else { continue };
             self.now = at;
-            if matches!(event, Event::CalmEnds) {
-                self.tell(Fact::CalmEnds);
-                break;
-            }
+            let is_end = matches!(event, Event::End);
             self.happens(event);
-            if self.violation.is_some() {
+            if is_end || self.violation.is_some() {
                 break;
             }
         }
@@ -297,14 +341,17 @@ impl World {
             Event::Wake { process, step } => {
                 if self.processes[process].step == step {
                     let is_unhealthy = self.processes[process].lead.is_some() && self.perhaps(5);
-                    let input = if is_unhealthy { Input::Unhealthy } else { Input::Woke };
+                    let input =
+                        if is_unhealthy { Input::Ends(Lost::Unhealthy) } else { Input::Woke };
                     self.step(process, input);
                 }
             }
             Event::Reply { process, step, answer } => {
                 if self.processes[process].step == step {
-                    if self.has(Defect::DeadlineFromReply) {
-                        let took = self.local(process) - self.processes[process].sent;
+                    if self.has(Defect::DeadlineFromReply)
+                        && let Some(sent) = self.processes[process].renewal
+                    {
+                        let took = self.local(process) - sent;
                         self.processes[process].behind += took;
                     }
                     self.step(process, Input::Answer(answer));
@@ -345,7 +392,8 @@ impl World {
             Event::Restart { node } => self.restart(node),
             Event::Fault => self.fault(),
             Event::Calm => self.calm(),
-            Event::CalmEnds => {}
+            Event::Settled => self.settled(),
+            Event::End => self.tell(Fact::Due),
         }
     }
 
@@ -372,9 +420,10 @@ impl World {
             step: 0,
             term: 0,
             lead: None,
+            has_ended: false,
             is_leaving: false,
             behind: Duration::ZERO,
-            sent: self.nodes[node].clock.at(self.now),
+            renewal: None,
         });
         self.nodes[node].process = Some(process);
         self.step(process, Input::Woke);
@@ -396,6 +445,7 @@ impl World {
         let node = self.processes[process].node;
         self.processes[process].engine = self.engine(node, None);
         self.processes[process].behind = Duration::ZERO;
+        self.processes[process].has_ended = false;
         self.step(process, Input::Woke);
     }
 
@@ -435,6 +485,7 @@ impl World {
     }
 
     fn ended(&mut self, process: usize) {
+        self.processes[process].has_ended = true;
         if self.processes[process].is_leaving {
             self.dies(process, LEASE / 8);
         } else if self.processes[process].lead.as_ref().is_none_or(|lead| !lead.is_working) {
@@ -514,10 +565,15 @@ impl World {
 
     /// All work has stopped, and all that it sent is answered.
     fn stopped_perhaps(&mut self, process: usize) {
-        let Process { stands_still_until, .. } = self.processes[process];
+        let Process { stands_still_until, has_ended, .. } = self.processes[process];
         let Some(lead) = &self.processes[process].lead else { return };
-        if !lead.is_working && lead.unanswered == 0 && stands_still_until <= self.now {
-            self.step(process, Input::Stopped);
+        if lead.is_working || stands_still_until > self.now {
+            return;
+        }
+        match (has_ended, lead.unanswered) {
+            (true, _) => self.ended(process),
+            (false, 0) => self.step(process, Input::Stopped),
+            _ => {}
         }
     }
 
@@ -566,71 +622,5 @@ impl World {
             let at = self.nodes[node].clock.truth(kill_at);
             self.at(at, Event::Kill { process, term });
         }
-    }
-
-    // The store and the way to it.
-
-    fn call(&mut self, process: usize, step: u64, op: Op, deadline: Instant) {
-        let now = self.local(process);
-        self.processes[process].sent = now;
-        let writes = !matches!(op, Op::Look | Op::ReadEpoch(_));
-        if let (Op::Release { .. }, Some(lead)) = (&op, &self.processes[process].lead) {
-            let Lead { is_working, unanswered, .. } = *lead;
-            self.tell(Fact::Releases { process, is_working, unanswered });
-        }
-        if let Op::RaiseEpoch { slot, to, .. } = &op
-            && self.has(Defect::EpochAfterLead)
-            && self.processes[process].lead.is_none()
-        {
-            let owner = self.nodes[self.processes[process].node].address;
-            let lease = Lease { owner, incarnation: to.incarnation, epoch: to.epoch };
-            self.leads(process, *slot, lease, now, self.budget.valid_until(now));
-        }
-        let node = self.processes[process].node;
-        if !self.has(Defect::NoCallTimeout) {
-            let at = self.nodes[node].clock.truth(deadline);
-            self.at(at, Event::Deadline { process, step, writes });
-        }
-        if self.nodes[node].cut_off_until > self.now || self.perhaps(self.weather.lost) {
-            return;
-        }
-        let slowest = match () {
-            () if self.perhaps(self.weather.late) => 2 * LEASE,
-            () if self.perhaps(self.weather.slow) => 2 * self.budget.timing().call_timeout,
-            () => 15 * MILLI,
-        };
-        let arrives = self.now + self.between(MILLI, slowest);
-        self.at(arrives, Event::Arrives { process, step, op });
-    }
-
-    fn arrives(&mut self, process: usize, step: u64, op: Op) {
-        let node = self.processes[process].node;
-        if self.has(Defect::GetThenPut) && !matches!(op, Op::Look | Op::ReadEpoch(_)) {
-            match self.store.would_refuse(&op, self.now) {
-                Some(answer) => self.reply(process, step, answer),
-                None => {
-                    let puts = self.now + self.between(MILLI, 20 * MILLI);
-                    self.at(puts, Event::Forced { process, step, op });
-                }
-            }
-            return;
-        }
-        let judge = if self.has(Defect::ClientClocks) {
-            self.now + self.nodes[node].wall_ahead
-        } else {
-            self.now + self.between(Duration::ZERO, self.budget.timing().clock_skew)
-        };
-        let rounding = self.between(Duration::ZERO, EXPIRY_DELAY - self.budget.timing().clock_skew);
-        let answer = self.store.apply(&op, judge, rounding);
-        self.reply(process, step, answer);
-    }
-
-    fn reply(&mut self, process: usize, step: u64, answer: Answer) {
-        let node = self.processes[process].node;
-        if self.nodes[node].cut_off_until > self.now || self.perhaps(self.weather.lost) {
-            return;
-        }
-        let comes = self.now + self.between(MILLI, 15 * MILLI);
-        self.at(comes, Event::Reply { process, step, answer });
     }
 }

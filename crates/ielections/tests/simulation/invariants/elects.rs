@@ -28,14 +28,12 @@ impl Invariant for Elects {
             Fact::Lost { process } | Fact::Died { process } => {
                 self.leaders.remove(&process);
             }
-            Fact::Calm { slots, waiting } => {
-                self.expected = (slots as usize).min(waiting);
-            }
-            Fact::CalmEnds => {
+            Fact::Expected { leaders } => self.expected = leaders,
+            Fact::Due => {
                 let led: HashSet<Slot> = self.leaders.values().copied().collect();
                 if led.len() < self.expected {
                     return Err(format!(
-                        "{} slots are led where {} should be, though nothing failed for the bound of a failover",
+                        "{} slots are led where {} should be by now",
                         led.len(),
                         self.expected
                     ));

@@ -5,6 +5,7 @@ mod epochs;
 mod exclusive;
 mod order;
 mod told;
+mod unique;
 
 use std::{fmt, time::Duration};
 
@@ -27,10 +28,10 @@ pub(crate) enum Fact {
     NotTold { process: usize, late: Duration },
     /// A process ended.
     Died { process: usize },
-    /// From now on nothing fails, for as long as the bound of a failover. `waiting` processes want to lead.
-    Calm { slots: u32, waiting: usize },
-    /// So it was until now.
-    CalmEnds,
+    /// From now on nothing fails, and so many processes should lead.
+    Expected { leaders: usize },
+    /// By now they do, by the bounds that are printed.
+    Due,
 }
 
 /// What is not as it must be.
@@ -56,11 +57,18 @@ pub(crate) trait Invariant {
 }
 
 pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
+    let mut all = by_any_clock();
+    all.push(Box::<epochs::Epochs>::default());
+    all.push(Box::<exclusive::Exclusive>::default());
+    all.push(Box::<told::Told>::default());
+    all
+}
+
+/// What is true even if clocks stop.
+pub(crate) fn by_any_clock() -> Vec<Box<dyn Invariant>> {
     vec![
-        Box::<exclusive::Exclusive>::default(),
-        Box::<epochs::Epochs>::default(),
+        Box::<unique::Unique>::default(),
         Box::<order::Order>::default(),
-        Box::<told::Told>::default(),
         Box::<elects::Elects>::default(),
     ]
 }

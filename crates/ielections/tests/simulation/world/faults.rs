@@ -1,9 +1,15 @@
 //! What goes wrong with nodes, and how it ends.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use super::{Event, LEASE, MILLI, STORM, World};
 use crate::invariants::Fact;
+
+/// How long work takes to stop when its node leaves.
+const LEAVES_WITHIN: Duration = Duration::from_millis(100);
+
+/// When all calls are answered within 30 ms: how long after that another node leads. It looks every 240 ms at the latest.
+const FOLLOWS_WITHIN: Duration = Duration::from_millis(240 + 6 * 30);
 
 impl World {
     pub(super) fn fault(&mut self) {
@@ -19,7 +25,7 @@ impl World {
             return;
         };
         let long = self.between(10 * MILLI, 2 * LEASE).min(STORM - self.now).max(MILLI);
-        match self.rng.u32(0..6) {
+        match self.rng.u32(0..8) {
             0 => self.dies(process, long),
             1 | 2 => self.nodes[node].cut_off_until = self.now + long,
             3 => self.stand_still(process, long),
@@ -29,14 +35,51 @@ impl World {
                 let starts = self.now + self.between(MILLI, long);
                 self.at(starts, Event::Restart { node });
             }
-            _ => {
-                let term = self.processes[process].term;
-                if self.processes[process].lead.as_ref().is_some_and(|lead| lead.is_working) {
-                    self.processes[process].is_leaving = true;
-                    let stops = self.now + self.between(MILLI, 100 * MILLI);
-                    self.at(stops, Event::WorkStops { process, term });
-                }
-            }
+            5 => self.jump(node, long),
+            6 if self.clocks_stop => self.sleep(node, long),
+            _ => self.leave(process),
+        }
+    }
+
+    /// It stops its work and gives the lead away.
+    fn leave(&mut self, process: usize) {
+        let term = self.processes[process].term;
+        if self.processes[process].lead.as_ref().is_some_and(|lead| lead.is_working) {
+            self.processes[process].is_leaving = true;
+            let stops = self.now + self.between(MILLI, LEAVES_WITHIN);
+            self.at(stops, Event::WorkStops { process, term });
+        }
+    }
+
+    /// The clock of a node jumps ahead.
+    fn jump(&mut self, node: usize, by: Duration) {
+        self.nodes[node].clock.ahead += by;
+        let now = self.now;
+        self.move_timers(node, |at| at.saturating_sub(by).max(now));
+    }
+
+    /// A machine sleeps, and so does its clock.
+    fn sleep(&mut self, node: usize, long: Duration) {
+        let of_node = |process: &usize| self.processes[*process].node == node;
+        let processes: Vec<usize> = (0..self.processes.len()).filter(of_node).collect();
+        if processes.iter().any(|process| self.processes[*process].stands_still_until > self.now) {
+            return;
+        }
+        for process in processes {
+            self.stand_still(process, long);
+        }
+        self.nodes[node].clock.ahead -= long;
+        self.move_timers(node, |at| at + long);
+    }
+
+    /// What waits for a time by the clock of a node, which has changed.
+    fn move_timers(&mut self, node: usize, to: impl Fn(Duration) -> Duration) {
+        for Reverse((at, number)) in std::mem::take(&mut self.queue) {
+            let timer = self.events.get(&number).filter(|event| event.is_timer());
+            let is_here = timer
+                .and_then(World::process_of)
+                .is_some_and(|process| self.processes[process].node == node);
+            self.queue.push(Reverse((if is_here { to(at) } else { at }, number)));
         }
     }
 
@@ -54,10 +97,29 @@ impl World {
                 self.restart(node);
             }
         }
-        let waiting = self.nodes.len();
-        self.tell(Fact::Calm { slots: self.slots.get(), waiting });
-        // What was under way may end, what was late may land, and then somebody leads.
-        let ends = self.now + 2 * LEASE + self.budget.stop_bound() + self.budget.failover_bound();
-        self.at(ends, Event::CalmEnds);
+        let settled =
+            self.now + 2 * LEASE + self.budget.stop_bound() + self.budget.failover_bound();
+        self.at(settled, Event::Settled);
+    }
+
+    /// Every slot has a leader. One of them ends, and another node is there to follow.
+    pub(super) fn settled(&mut self) {
+        let wanted = self.slots.get() as usize;
+        self.tell(Fact::Expected { leaders: wanted.min(self.nodes.len()) });
+        self.tell(Fact::Due);
+        let leaders =
+            (0..self.processes.len()).filter(|process| self.processes[*process].is_working());
+        let leaders: Vec<usize> = leaders.collect();
+        let (Some(leader), true) = (self.rng.choice(leaders), self.nodes.len() > wanted) else {
+            return self.at(self.now, Event::End);
+        };
+        let due = if self.rng.bool() {
+            self.dies(leader, 10 * LEASE);
+            self.budget.failover_bound()
+        } else {
+            self.leave(leader);
+            LEAVES_WITHIN + FOLLOWS_WITHIN
+        };
+        self.at(self.now + due, Event::End);
     }
 }

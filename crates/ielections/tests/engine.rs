@@ -1,0 +1,202 @@
+//! What the engine does, one step after another.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::HashSet, time::Duration};
+
+use bytes::Bytes;
+use clock::{Instant, ManualClock};
+use ielections::{
+    Budget, Epoch, EpochRow, GaveUp, Incarnation, Lease, Lost, Seen, Slot, Timing, Written,
+    engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op, Step},
+};
+
+const MILLI: Duration = Duration::from_millis(1);
+const DONE: Input = Input::Answer(Answer::Written(Written::Done));
+
+struct Node {
+    engine: Engine,
+    now: Instant,
+    until: Instant,
+}
+
+impl Node {
+    fn new(slots: u32, seed: u64) -> Node {
+        Node::timed(slots, seed, Timing::default())
+    }
+
+    fn timed(slots: u32, seed: u64, timing: Timing) -> Node {
+        let now = ManualClock::new(seed).clock().now();
+        let until = now + Duration::from_secs(60);
+        let candidacy = Candidacy {
+            owner: ([10, 0, 0, 1], 80).into(),
+            slots: Slot::new(slots).unwrap(),
+            until,
+            former: None,
+        };
+        let budget = Budget::new(timing, Duration::ZERO).unwrap();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let engine = Engine::new(candidacy, budget, Box::new(move || random.u64(..)));
+        Node { engine, now, until }
+    }
+
+    /// What it does a millisecond later.
+    fn then(&mut self, input: Input) -> Step {
+        self.now = self.now + MILLI;
+        self.engine.next(self.now, input)
+    }
+
+    fn calls(&mut self, input: Input) -> Op {
+        match self.then(input).next {
+            Next::Call(op, _) => op,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits as long as it is told to.
+    fn waits(&mut self, step: Step) -> Step {
+        let Next::Wait(until) = step.next else { panic!("{step:?}") };
+        self.now = until;
+        self.then(Input::Woke)
+    }
+
+    fn looks(&mut self, seen: Vec<Seen>) -> Step {
+        assert_eq!(self.calls(Input::Woke), Op::Look);
+        self.then(Input::Answer(Answer::Leases(seen)))
+    }
+
+    /// Up to the lease that is to be raised to the lead.
+    fn takes(&mut self) -> Lease {
+        let step = self.looks(Vec::new());
+        assert!(matches!(step.next, Next::Call(Op::ReadEpoch(_), _)), "{step:?}");
+        let take = self.calls(Input::Answer(Answer::Row(None)));
+        let Op::Take { lease, .. } = take else { panic!("{take:?}") };
+        let raise = self.calls(DONE);
+        assert!(matches!(raise, Op::RaiseEpoch { .. }), "{raise:?}");
+        lease
+    }
+
+    /// The step that makes it a leader.
+    fn leads(&mut self) -> Step {
+        self.takes();
+        let step = self.then(DONE);
+        assert!(matches!(step.notice, Some(Notice::Leads { .. })), "{step:?}");
+        step
+    }
+}
+
+fn held(slot: u32) -> Seen {
+    let value = Bytes::from_static(b"somebody");
+    Seen { slot: Slot::new(slot).unwrap(), value, left: Duration::MAX }
+}
+
+#[test]
+fn a_store_that_refuses_to_work_ends_the_lead_at_once() {
+    let mut node = Node::new(1, 1);
+    let leads = node.leads();
+    let renews = node.waits(leads);
+    assert!(matches!(renews.next, Next::Call(Op::Renew { .. }, _)), "{renews:?}");
+    let step = node.then(Input::Answer(Answer::Broken));
+    assert_eq!(step.notice, Some(Notice::Lost(Lost::Broken)));
+}
+
+/// A renewal that nobody answered does not count, however often.
+#[test]
+fn only_an_answer_prolongs() {
+    // The last call must be cut short.
+    let timing = Timing { call_timeout: 1_300 * MILLI, ..Timing::default() };
+    let mut node = Node::timed(1, 2, timing);
+    let mut step = node.leads();
+    let Some(Notice::Leads { valid_until, .. }) = step.notice else { panic!() };
+    let mut renewals = 0;
+    while step.notice != Some(Notice::Lost(Lost::Expired)) {
+        assert!(node.now < valid_until + MILLI, "it goes on for ever");
+        step = match step.next {
+            Next::Wait(_) => node.waits(step),
+            Next::Call(Op::Renew { .. }, deadline) => {
+                renewals += 1;
+                assert!(deadline <= valid_until);
+                node.now = deadline;
+                node.then(Input::Answer(Answer::Unknown))
+            }
+            other => panic!("{other:?}"),
+        };
+    }
+    assert!(renewals > 2, "{renewals}");
+}
+
+/// Somebody else raised the epoch first: the lease that was taken would keep everybody away for its whole time.
+#[test]
+fn a_lease_that_led_to_nothing_is_taken_back() {
+    let mut node = Node::new(1, 3);
+    let lease = node.takes();
+    let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(7) }.to_bytes();
+    let lost = Input::Answer(Answer::Written(Written::Refused(Some(other))));
+    assert_eq!(node.calls(lost), Op::Release { slot: Slot::FIRST, lease });
+    let step = node.then(DONE);
+    assert!(matches!(step.next, Next::Wait(_)), "it looks again later: {step:?}");
+}
+
+/// Nobody would know how long the lease still lasts.
+#[test]
+fn what_is_confirmed_too_late_is_taken_back() {
+    let mut node = Node::new(1, 4);
+    let lease = node.takes();
+    node.now = node.now + Timing::default().duration / 2;
+    assert_eq!(node.calls(DONE), Op::Release { slot: Slot::FIRST, lease });
+}
+
+#[test]
+fn candidates_do_not_move_in_step() {
+    let mut pauses = HashSet::new();
+    let mut slots = HashSet::new();
+    for seed in 0..100 {
+        let mut node = Node::new(4, seed);
+        let looked = node.looks((1..=4).map(held).collect());
+        let Next::Wait(until) = looked.next else { panic!("{looked:?}") };
+        let pause = until - node.now;
+        assert!((200 * MILLI..240 * MILLI).contains(&pause), "{pause:?}");
+        pauses.insert(pause);
+
+        let found = Node::new(4, seed).looks(Vec::new());
+        let Next::Call(Op::ReadEpoch(slot), _) = found.next else { panic!("{found:?}") };
+        slots.insert(slot);
+    }
+    assert!(pauses.len() > 90, "{} different pauses of 100", pauses.len());
+    assert_eq!(slots.len(), 4, "each slot is somebody's first");
+}
+
+#[test]
+fn a_slot_whose_epoch_is_none_is_named() {
+    let full = EpochRow { epoch: Epoch(u64::MAX), incarnation: Incarnation(7) }.to_bytes();
+    for row in [Bytes::from_static(b"what?"), full] {
+        let mut node = Node::new(2, 5);
+        let step = node.looks(vec![held(1)]);
+        assert!(matches!(step.next, Next::Call(Op::ReadEpoch(_), _)), "{step:?}");
+        let step = node.then(Input::Answer(Answer::Row(Some(row))));
+        let why = GaveUp::Corrupt(Slot::new(2).unwrap());
+        assert_eq!(step, Step { notice: Some(Notice::GaveUp(why)), next: Next::End });
+        assert!(why.to_string().contains("slot 2"), "{why}");
+    }
+}
+
+#[test]
+fn who_waited_in_vain_is_told_why() {
+    for (answer, why) in [
+        (Answer::Leases(vec![held(1)]), GaveUp::Waited),
+        (Answer::Unavailable, GaveUp::Unavailable),
+    ] {
+        let mut node = Node::new(1, 6);
+        assert_eq!(node.calls(Input::Woke), Op::Look);
+        let mut step = node.then(Input::Answer(answer.clone()));
+        while step.next != Next::End {
+            assert!(node.now <= node.until + 2 * MILLI, "it waits for ever");
+            step = match step.next {
+                Next::Wait(_) => node.waits(step),
+                _ => node.then(Input::Answer(answer.clone())),
+            };
+        }
+        assert_eq!(step.notice, Some(Notice::GaveUp(why)));
+        assert!(node.now >= node.until);
+    }
+}

@@ -1,0 +1,80 @@
+//! The way to the store and back.
+
+use std::time::Duration;
+
+use clock::Instant;
+use ielections::{
+    Lease,
+    engine::{Answer, Op},
+};
+
+use super::{EXPIRY_DELAY, Event, LEASE, Lead, MILLI, World};
+use crate::{defect::Defect, invariants::Fact};
+
+impl World {
+    pub(super) fn call(&mut self, process: usize, step: u64, op: Op, deadline: Instant) {
+        let now = self.local(process);
+        self.processes[process].renewal = matches!(op, Op::Renew { .. }).then_some(now);
+        let writes = !matches!(op, Op::Look | Op::ReadEpoch(_));
+        if let (Op::Release { .. }, Some(lead)) = (&op, &self.processes[process].lead) {
+            let Lead { is_working, unanswered, .. } = *lead;
+            self.tell(Fact::Releases { process, is_working, unanswered });
+        }
+        if let Op::RaiseEpoch { slot, to, .. } = &op
+            && self.has(Defect::EpochAfterLead)
+            && self.processes[process].lead.is_none()
+        {
+            let owner = self.nodes[self.processes[process].node].address;
+            let lease = Lease { owner, incarnation: to.incarnation, epoch: to.epoch };
+            self.leads(process, *slot, lease, now, self.budget.valid_until(now));
+        }
+        let node = self.processes[process].node;
+        if !self.has(Defect::NoCallTimeout) {
+            let at = self.nodes[node].clock.truth(deadline);
+            self.at(at, Event::Deadline { process, step, writes });
+        }
+        if self.nodes[node].cut_off_until > self.now || self.perhaps(self.weather.lost) {
+            return;
+        }
+        let slowest = match () {
+            () if self.perhaps(self.weather.late) => 2 * LEASE,
+            () if self.perhaps(self.weather.slow) => 2 * self.budget.timing().call_timeout,
+            () => 15 * MILLI,
+        };
+        let arrives = self.now + self.between(MILLI, slowest);
+        self.at(arrives, Event::Arrives { process, step, op });
+    }
+
+    pub(super) fn arrives(&mut self, process: usize, step: u64, op: Op) {
+        let node = self.processes[process].node;
+        if self.has(Defect::GetThenPut) && !matches!(op, Op::Look | Op::ReadEpoch(_)) {
+            match self.store.would_refuse(&op, self.now) {
+                Some(answer) => self.reply(process, step, answer),
+                None => {
+                    let puts = self.now + self.between(MILLI, 20 * MILLI);
+                    self.at(puts, Event::Forced { process, step, op });
+                }
+            }
+            return;
+        }
+        let judge = if self.has(Defect::ClientClocks) {
+            self.now + self.nodes[node].wall_ahead
+        } else {
+            self.now + self.between(Duration::ZERO, self.budget.timing().clock_skew)
+        };
+        let late = EXPIRY_DELAY - self.budget.timing().clock_skew;
+        let rounding =
+            if self.expires_late { self.between(Duration::ZERO, late) } else { Duration::ZERO };
+        let answer = self.store.apply(&op, judge, rounding);
+        self.reply(process, step, answer);
+    }
+
+    pub(super) fn reply(&mut self, process: usize, step: u64, answer: Answer) {
+        let node = self.processes[process].node;
+        if self.nodes[node].cut_off_until > self.now || self.perhaps(self.weather.lost) {
+            return;
+        }
+        let comes = self.now + self.between(MILLI, 15 * MILLI);
+        self.at(comes, Event::Reply { process, step, answer });
+    }
+}
