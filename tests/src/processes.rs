@@ -1,4 +1,4 @@
-//! The processes of the servers that `cargo xtask` started on this machine.
+//! Processes of this machine that stand still: servers that `cargo xtask` started, and those that a test started itself.
 
 use std::{fs, net::SocketAddr, path::Path, process::Command};
 
@@ -7,6 +7,15 @@ use std::{fs, net::SocketAddr, path::Path, process::Command};
 pub struct Stopped(Vec<u32>);
 
 impl Stopped {
+    /// Stops a process that the test started.
+    ///
+    /// # Errors
+    /// If it cannot be stopped.
+    pub fn process(pid: u32) -> Result<Stopped, String> {
+        signal(pid, "-STOP")?;
+        Ok(Stopped(vec![pid]))
+    }
+
     /// Stops the Cassandra nodes at these addresses.
     ///
     /// # Errors

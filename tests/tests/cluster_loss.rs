@@ -12,7 +12,7 @@ use ielections::{Elections, Lost, Slot, Timing};
 use istorage::KeyspaceName;
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
-use sysvvm::ElectionRows;
+use sysvvm::System;
 use tokio::{runtime::Runtime, sync::mpsc};
 use vvm_tests::{processes::Stopped, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
 
@@ -27,9 +27,8 @@ async fn two_of_three(addresses: &str) {
     let soon = || clock.now() + PATIENCE;
     let driver = subject.node(0).await.unwrap();
     let keyspace = KeyspaceName::new(format!("loss_{:016x}", clock.random())).unwrap();
-    driver.create(&keyspace, soon()).await.unwrap();
-    let storage = driver.open(&keyspace, soon()).await.unwrap().unwrap();
-    let store = Arc::new(ElectionRows::new(storage, clock.clone()));
+    let system = System::open(Arc::clone(&driver), keyspace.clone(), clock.clone(), soon());
+    let store = Arc::new(system.await.unwrap().elections());
     // A busy machine may need longer for a call than a twentieth of a lease.
     let timing = Timing { call_timeout: LEASE / 10, ..Timing::of(LEASE) };
     let node = |port| {
@@ -64,7 +63,7 @@ async fn two_of_three(addresses: &str) {
 
 fn main() {
     let runtime = Runtime::new().unwrap();
-    let name = "cassandra-cluster::two_of_three_nodes_that_are_gone_end_the_lead_before_the_lease";
+    let name = "cassandra_cluster::two_of_three_nodes_that_are_gone_end_the_lead_before_the_lease";
     let trial = Trial::ignorable_test(name, move || match CASSANDRA_CLUSTER.address() {
         None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.not_asked_for)),
         // Other machines' processes are not ours to stop.

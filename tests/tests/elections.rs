@@ -12,25 +12,15 @@ use ielections::{
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use sysvvm::ElectionRows;
-use tempfile::TempDir;
+use sysvvm::System;
 use tokio::{runtime::Runtime, sync::OnceCell};
-use vvm_tests::{
-    servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB},
-    subjects::{Cassandra, DynamoDb, MemInRealTime, Redb},
-};
+use vvm_tests::reach::{Drivers, Reach};
 
 /// How far the calendars of the nodes are apart.
 const AHEAD_MS: i64 = 5_000;
 
 /// How long it may take to make a keyspace or to drop it.
 const SETUP: std::time::Duration = std::time::Duration::from_secs(120);
-
-/// How a driver is reached: itself, or why it is not.
-enum Reach {
-    NotAskedFor(&'static str),
-    Subject(Arc<dyn Subject>),
-}
 
 struct Target {
     name: &'static str,
@@ -46,18 +36,15 @@ struct Keyspace {
 }
 
 impl Keyspace {
-    async fn create(subject: &dyn Subject) -> istorage::Result<Keyspace> {
+    async fn create(subject: &dyn Subject) -> sysvvm::Result<Keyspace> {
         let clock = Clock::system();
         let name = KeyspaceName::new(format!("elections_{:016x}", clock.random()))?;
         let drivers = [subject.node(0).await?, subject.node(AHEAD_MS).await?];
-        drivers[0].create(&name, clock.now() + SETUP).await?;
-        let mut nodes = Vec::new();
+        let mut nodes: Vec<Arc<dyn TtlStore>> = Vec::new();
         for driver in &drivers {
-            let storage = driver.open(&name, clock.now() + SETUP).await?;
-            let storage = storage.ok_or_else(|| {
-                istorage::Error::corrupt(format!("{name} was made and is not there"))
-            })?;
-            nodes.push(Arc::new(ElectionRows::new(storage, clock.clone())) as Arc<dyn TtlStore>);
+            let (driver, deadline) = (Arc::clone(driver), clock.now() + SETUP);
+            let system = System::open(driver, name.clone(), clock.clone(), deadline).await?;
+            nodes.push(Arc::new(system.elections()));
         }
         let [driver, _] = drivers;
         Ok(Keyspace { suite: Suite::new(nodes, clock), driver, name })
@@ -88,26 +75,6 @@ impl Target {
     }
 }
 
-fn targets(runtime: &Runtime, folder: &TempDir) -> istorage::Result<Vec<Target>> {
-    let on = |server: vvm_tests::servers::Server, make: fn(&str) -> Arc<dyn Subject>| match server
-        .address()
-    {
-        Some(address) => Reach::Subject(make(&address)),
-        None => Reach::NotAskedFor(server.not_asked_for),
-    };
-    let redb = runtime.block_on(Redb::open_in(folder.path()))?;
-    Ok(vec![
-        Target::new("TTLStorageMem", Reach::Subject(Arc::new(MemInRealTime::default()))),
-        Target::new("TTLStorageRedb", Reach::Subject(Arc::new(redb))),
-        Target::new("TTLStorageCas", on(CASSANDRA, |nodes| Arc::new(Cassandra::at(nodes)))),
-        Target::new(
-            "TTLStorageCasCluster",
-            on(CASSANDRA_CLUSTER, |nodes| Arc::new(Cassandra::at(nodes))),
-        ),
-        Target::new("TTLStorageDyn", on(DYNAMODB, |endpoint| Arc::new(DynamoDb::at(endpoint)))),
-    ])
-}
-
 fn main() -> std::process::ExitCode {
     let mut arguments = Arguments::from_args();
     // They mostly wait for leases to end.
@@ -115,8 +82,16 @@ fn main() -> std::process::ExitCode {
     let runtime = Runtime::new().expect("a runtime needs no more than some threads");
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
         .expect("the folder for temporary files must be writable");
-    let targets = targets(&runtime, &folder).expect("a new file can be opened");
-    let targets: Vec<Arc<Target>> = targets.into_iter().map(Arc::new).collect();
+    let drivers =
+        runtime.block_on(Drivers::reach(folder.path())).expect("a new file can be opened");
+    let targets = [
+        ("TTLStorageMem", drivers.mem),
+        ("TTLStorageRedb", drivers.redb),
+        ("TTLStorageCas", drivers.cassandra),
+        ("TTLStorageCasCluster", drivers.cassandra_cluster),
+        ("TTLStorageDyn", drivers.dynamodb),
+    ];
+    let targets = targets.map(|(name, reach)| Arc::new(Target::new(name, reach)));
     let tests = targets.iter().flat_map(|target| {
         let handle = runtime.handle().clone();
         trials().map(move |trial| {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::target::Target;
+use crate::{failure::Failure, target::Target};
 
 /// A node of an event-sourced application platform.
 #[derive(Debug, Parser)]
@@ -16,10 +16,10 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Look after elections.
+    /// Check elections over a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Elections(ElectionsCommand),
-    /// Look after a storage.
+    /// Check a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Storage(StorageCommand),
 }
@@ -37,24 +37,23 @@ impl Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum StorageCommand {
     /// Prove a storage: run the conformance suite against it, and measure it.
-    ///
-    /// Works in scratch keyspaces of its own that are dropped afterwards, also after Ctrl-C, and touches nothing else.
-    /// A redb file that did not exist is made, and stays. Without --storage and --config it proves the default storage,
-    /// redb, in a folder of its own inside the current one, which is removed afterwards.
-    #[command(after_long_help = EXIT_CODES)]
+    #[command(after_long_help = HOW_VERIFY_ENDS)]
     Verify(VerifyArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ElectionsCommand {
-    /// Prove that elections over a storage have one leader at a time, and measure how soon another takes over.
-    ///
-    /// Works in a scratch keyspace of its own, as `storage verify` does.
-    #[command(after_long_help = EXIT_CODES)]
+    /// Prove elections over a storage: run their suite on it, and measure how soon another node takes over.
+    #[command(after_long_help = HOW_VERIFY_ENDS)]
     Verify(VerifyElectionsArgs),
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 no trial failed, and some passed; 1 a trial failed, none passed, or the run \
+/// What both commands leave behind, and their exit codes.
+const HOW_VERIFY_ENDS: &str = "\
+    Works in scratch keyspaces of its own that are dropped afterwards, also after Ctrl-C, and touches nothing else. A \
+    redb file that did not exist is made, and stays. Without --storage and --config it verifies the default storage, \
+    redb, in a folder of its own inside the current one, which is removed afterwards.\n\n\
+    Exit codes: 0 no trial failed, and some passed; 1 a trial failed, none passed, or the run \
     could not be finished; 2 wrong usage, or no trial's name contains --filter; 3 wrong configuration; \
     4 the storage could not be reached or opened.";
 
@@ -76,14 +75,14 @@ pub(crate) struct VerifyElectionsArgs {
     pub(crate) storage: StorageArgs,
 
     /// Only trials whose name contains this.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
 
-    /// How often each kind of takeover is measured; 0 for not at all.
+    /// How often a takeover is measured, both after a release and after a crash; 0 for not at all.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) takeovers: u16,
 
-    /// How long the leases last whose takeovers are measured, in seconds.
+    /// How long leases last where takeovers are measured, in seconds; the trials choose their own.
     #[arg(long, value_name = "SECONDS", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) lease: u64,
 
@@ -98,7 +97,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) storage: StorageArgs,
 
     /// Only trials whose name contains this.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
 
     /// How often each operation is called to measure it; 0 for not at all.
@@ -108,4 +107,17 @@ pub(crate) struct VerifyArgs {
     /// Print the result, and logs, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The trials whose name contains the filter.
+pub(crate) fn filtered<T>(
+    trials: impl Iterator<Item = &'static T>,
+    name: fn(&T) -> &'static str,
+    filter: &str,
+) -> Result<Vec<&'static T>, Failure> {
+    let filtered: Vec<_> = trials.filter(|trial| name(trial).contains(filter)).collect();
+    match filtered.is_empty() {
+        true => Err(Failure::usage(format!("no trial's name contains `{filter}`"))),
+        false => Ok(filtered),
+    }
 }

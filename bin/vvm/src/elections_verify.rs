@@ -3,24 +3,24 @@
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use ielections::{
     Budget, Timing, TtlStore,
-    suite::{Failure as TrialFailure, Suite, Takeover, Trial, trials},
+    suite::{Suite, Takeover, Trial, trials},
 };
 use istorage::KeyspaceName;
 use istorage_tck::{Conclusion, Progress, Report, Subject, TrialReport};
 use serde::Serialize;
-use sysvvm::ElectionRows;
+use sysvvm::System;
 
 use crate::{
-    cli::VerifyElectionsArgs,
+    cli::{VerifyElectionsArgs, filtered},
     failure::Failure,
     latency::as_seconds,
-    progress::{progress_bar, show},
+    progress::{progress_bar, show, step, times},
     report::Verification,
     say,
-    scratch::{self, Connected, Stop, interrupted},
+    scratch::{self, Connected, Stop, unless_stopped},
 };
 
 /// How long it may take to make a keyspace.
@@ -36,7 +36,7 @@ const TAKEOVERS_SIDE_BY_SIDE: usize = 4;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Takeovers {
     pub(crate) after: &'static str,
-    pub(crate) times: usize,
+    pub(crate) times: u16,
     #[serde(rename = "median_seconds", serialize_with = "as_seconds")]
     pub(crate) median: Duration,
     #[serde(rename = "worst_seconds", serialize_with = "as_seconds")]
@@ -45,11 +45,7 @@ pub(crate) struct Takeovers {
 
 /// Runs the command.
 pub(crate) async fn run(args: VerifyElectionsArgs) -> Result<ExitCode, Failure> {
-    let selected: Vec<&'static Trial> =
-        trials().filter(|trial| trial.name().contains(&args.filter)).collect();
-    if selected.is_empty() {
-        return Err(Failure::usage(format!("no trial's name contains `{}`", args.filter)));
-    }
+    let selected = filtered(trials(), Trial::name, &args.filter)?;
     scratch::run(&args.storage, async |connected, stop| {
         verify(connected, &args, selected, stop).await
     })
@@ -64,55 +60,38 @@ async fn verify(
 ) -> Result<ExitCode, Failure> {
     let (clock, storage) = (connected.clock.clone(), connected.target.to_string());
     let nodes = nodes(&connected).await.map_err(|error| {
-        Failure::storage(&format!("cannot make a keyspace in {storage}"), &error)
+        Failure::system(&format!("cannot make a keyspace in {storage}"), &error)
     })?;
     let timing = Timing::of(Duration::from_secs(args.lease));
     let delay = nodes[0].expiry_delay();
     let budget =
         Budget::new(timing, delay).map_err(|error| Failure::usage(format!("--lease: {error}")))?;
     let suite = Suite::new(nodes, clock.clone());
-    let report = tokio::select! {
-        biased;
-        _ = &mut *stop => return Err(interrupted()),
-        report = run_trials(&suite, selected, &clock) => report,
-    };
+    let report = unless_stopped(stop, run_trials(&suite, selected, &clock)).await?;
     let mut verification = Verification::new(storage, report);
-    let measured = tokio::select! {
-        biased;
-        _ = &mut *stop => Err(interrupted()),
-        measured = measure(&suite, timing, args.takeovers, &mut verification.takeovers) => measured,
-    };
-    // Whatever goes wrong from here on, and while cleaning up: what was found is told.
-    verification.advice = vec![format!("{budget}.")];
-    let printed = verification.print(args.json);
-    printed.map_err(|error| Failure::unfinished(format!("cannot print: {error}")))?;
-    measured?;
-    match verification.report.failed() {
-        0 => Ok(ExitCode::SUCCESS),
-        _ => Ok(ExitCode::FAILURE),
-    }
+    verification.lease = Some(budget);
+    let measuring = measure(&suite, timing, args.takeovers, &mut verification.takeovers);
+    let measured = unless_stopped(stop, measuring).await.flatten();
+    verification.conclude(args.json, measured)
 }
 
-/// Two ways to one keyspace, by nodes whose calendars are five seconds apart where each has a connection of its own.
-async fn nodes(connected: &Connected) -> istorage::Result<Vec<Arc<dyn TtlStore>>> {
+/// Two ways to one system keyspace, by nodes whose calendars are five seconds apart where each has a connection of its own.
+async fn nodes(connected: &Connected) -> sysvvm::Result<Vec<Arc<dyn TtlStore>>> {
     let clock = &connected.clock;
-    let soon = || clock.now() + SETUP;
     let keyspace = KeyspaceName::new(format!("elections_{:016x}", clock.random()))?;
-    let drivers = [connected.node(0).await?, connected.node(5_000).await?];
-    drivers[0].create(&keyspace, soon()).await?;
-    say(format!("scratch keyspace: {keyspace}"));
     let mut nodes: Vec<Arc<dyn TtlStore>> = Vec::new();
-    for driver in &drivers {
-        let storage = driver.open(&keyspace, soon()).await?.ok_or_else(|| {
-            istorage::Error::corrupt(format!("{keyspace} was made and is not there"))
-        })?;
-        nodes.push(Arc::new(ElectionRows::new(storage, clock.clone())));
+    for calendar_ahead_ms in [0, 5_000] {
+        let driver = connected.node(calendar_ahead_ms).await?;
+        let deadline = clock.now() + SETUP;
+        let system = System::open(driver, keyspace.clone(), clock.clone(), deadline).await?;
+        nodes.push(Arc::new(system.elections()));
     }
+    say(format!("scratch keyspace: {keyspace}"));
     Ok(nodes)
 }
 
 async fn run_trials(suite: &Suite, selected: Vec<&'static Trial>, clock: &Clock) -> Report {
-    let bar = progress_bar(selected.len());
+    let bar = progress_bar(selected.len() as u64);
     let start = clock.now();
     let run = async |trial: &'static Trial| {
         show(&bar, Progress::Started(trial.name()));
@@ -134,23 +113,26 @@ async fn run_trials(suite: &Suite, selected: Vec<&'static Trial>, clock: &Clock)
 async fn measure(
     suite: &Suite,
     timing: Timing,
-    times: u16,
+    rounds: u16,
     takeovers: &mut Vec<Takeovers>,
 ) -> Result<(), Failure> {
     let kinds =
         [(Takeover::AfterRelease, "after a release"), (Takeover::AfterCrash, "after a crash")];
-    for (kind, after) in kinds.into_iter().filter(|_| times > 0) {
-        say(format!("measuring takeovers {after}, {times} times"));
-        let rounds = (0..times).map(|_| suite.take_over(kind, timing));
-        let took = stream::iter(rounds).buffer_unordered(TAKEOVERS_SIDE_BY_SIDE);
-        let took: Vec<Result<Duration, TrialFailure>> = took.collect().await;
+    for (kind, after) in kinds.into_iter().filter(|_| rounds > 0) {
+        let lease = timing.duration.as_secs();
+        say(format!("measuring takeovers {after}, {}, with leases of {lease} s", times(rounds)));
+        let bar = progress_bar(rounds.into());
+        let measured = stream::iter((0..rounds).map(|_| suite.take_over(kind, timing)))
+            .buffer_unordered(TAKEOVERS_SIDE_BY_SIDE)
+            .inspect_ok(|took| step(&bar, format!("a takeover {after}: {took:.2?}")))
+            .try_collect::<Vec<Duration>>()
+            .await;
+        bar.finish_and_clear();
         let failed = |failure| Failure::unfinished(format!("a takeover {after}: {failure}"));
-        let mut took =
-            took.into_iter().collect::<Result<Vec<_>, TrialFailure>>().map_err(failed)?;
+        let mut took = measured.map_err(failed)?;
         took.sort_unstable();
-        let at = |n: usize| took.get(n).copied().unwrap_or_default();
-        let (times, median) = (took.len(), at(took.len() / 2));
-        takeovers.push(Takeovers { after, times, median, worst: at(times - 1) });
+        let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
+        takeovers.push(Takeovers { after, times: rounds, median, worst });
     }
     Ok(())
 }

@@ -50,6 +50,14 @@ impl Failure {
         Failure { kind, message: format!("{what}: {}", with_causes(error)) }
     }
 
+    /// The system keyspace cannot be opened.
+    pub(crate) fn system(what: &str, error: &sysvvm::Error) -> Failure {
+        match error {
+            sysvvm::Error::Storage(error) => Failure::storage(what, error),
+            _ => Failure { kind: Kind::Unreachable, message: format!("{what}: {error}") },
+        }
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)
     }

@@ -7,7 +7,6 @@ mod cli;
 mod config;
 mod elections_verify;
 mod failure;
-mod keyspaces;
 mod latency;
 mod progress;
 mod report;

@@ -1,20 +1,29 @@
 //! What a verification found, as a table or as JSON.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+use ielections::Budget;
 use istorage_tck::{Conclusion, Report};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::{elections_verify::Takeovers, latency::Latency, skew::Skew};
+use crate::{
+    elections_verify::Takeovers, failure::Failure, latency::Latency, progress, skew::Skew,
+};
 
-/// What a verification found.
+/// What a verification found. What was not measured is empty, and not printed.
 #[derive(Debug)]
 pub(crate) struct Verification {
     pub(crate) storage: String,
     pub(crate) report: Report,
     pub(crate) latencies: Vec<Latency>,
     pub(crate) takeovers: Vec<Takeovers>,
+    /// The leases of the takeovers.
+    pub(crate) lease: Option<Budget>,
     pub(crate) skew: Option<Skew>,
     pub(crate) advice: Vec<String>,
 }
@@ -23,11 +32,27 @@ impl Verification {
     /// Of trials that were run; the measurements are still missing.
     pub(crate) fn new(storage: String, report: Report) -> Verification {
         let (latencies, takeovers, advice) = (Vec::new(), Vec::new(), Vec::new());
-        Verification { storage, report, latencies, takeovers, skew: None, advice }
+        Verification { storage, report, latencies, takeovers, lease: None, skew: None, advice }
+    }
+
+    /// Prints it, also if measuring failed, and says how the command ends.
+    pub(crate) fn conclude(
+        &self,
+        as_json: bool,
+        measured: Result<(), Failure>,
+    ) -> Result<ExitCode, Failure> {
+        let printed = self.print(as_json);
+        printed.map_err(|error| Failure::unfinished(format!("cannot print: {error}")))?;
+        measured?;
+        match (self.report.failed(), self.report.passed()) {
+            (0, 0) => Err(Failure::unfinished("nothing was proved: all trials were ignored")),
+            (0, _) => Ok(ExitCode::SUCCESS),
+            _ => Ok(ExitCode::FAILURE),
+        }
     }
 
     /// Prints it to stdout. A reader that has gone (`| head`) is no error.
-    pub(crate) fn print(&self, as_json: bool) -> io::Result<()> {
+    fn print(&self, as_json: bool) -> io::Result<()> {
         let text = if as_json { format!("{:#}\n", self.json()) } else { self.text() };
         match io::stdout().write_all(text.as_bytes()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -42,6 +67,9 @@ impl Verification {
         }
         if !self.takeovers.is_empty() {
             text.push_str(&format!("\n{}\n", self.takeovers()));
+        }
+        if let Some(budget) = &self.lease {
+            text.push_str(&format!("\n{}\n", lease(budget)));
         }
         if let Some(skew) = self.skew {
             text.push_str(&format!("\n{skew}.\n"));
@@ -90,7 +118,7 @@ impl Verification {
     fn takeovers(&self) -> Table {
         let mut table = table(["takeover", "median", "worst"]);
         for takeovers in &self.takeovers {
-            let name = format!("{} ({} times)", takeovers.after, takeovers.times);
+            let name = format!("{} ({})", takeovers.after, progress::times(takeovers.times));
             table.add_row([name, millis(takeovers.median), millis(takeovers.worst)]);
         }
         align_right(&mut table, &[1, 2]);
@@ -106,7 +134,12 @@ impl Verification {
             };
             json!({"name": trial.name, "result": result, "detail": detail, "seconds": trial.took.as_secs_f64()})
         });
-        json!({
+        let lease = self.lease.as_ref().map(|budget| {
+            let seconds =
+                |(name, _, time): (&str, _, Duration)| (name.to_owned(), json!(time.as_secs_f64()));
+            lease_times(budget).map(seconds).into_iter().collect::<Map<_, _>>()
+        });
+        let mut found = json!({
             "storage": self.storage,
             "passed": self.report.passed(),
             "failed": self.report.failed(),
@@ -115,17 +148,47 @@ impl Verification {
             "trials": trials.collect::<Vec<_>>(),
             "latencies": self.latencies,
             "takeovers": self.takeovers,
+            "lease": lease,
             "clock_skew": self.skew,
             "advice": self.advice,
-        })
+        });
+        if let Some(found) = found.as_object_mut() {
+            found.retain(|_, value| !value.is_null() && *value != json!([]));
+        }
+        found
     }
 }
 
-fn millis(time: std::time::Duration) -> String {
+/// What leases of this length mean for who runs a node: each time by its name in JSON, and in words.
+fn lease_times(budget: &Budget) -> [(&'static str, &'static str, Duration); 5] {
+    let timing = budget.timing();
+    [
+        ("seconds", "it lasts", timing.duration),
+        ("renew_every_seconds", "it is renewed every", timing.renew_every),
+        ("retry_for_seconds", "a renewal that fails is tried again for", timing.retry_for),
+        ("stop_seconds", "if the store is silent, all work ends within", budget.stop_bound()),
+        (
+            "failover_seconds",
+            "if the leader dies, a waiting node leads within",
+            budget.failover_bound(),
+        ),
+    ]
+}
+
+fn lease(budget: &Budget) -> Table {
+    let mut table = table(["lease", "time"]);
+    for (_, what, time) in lease_times(budget) {
+        table.add_row([what.to_owned(), format!("{:.2} s", time.as_secs_f64())]);
+    }
+    align_right(&mut table, &[1]);
+    table
+}
+
+fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
 }
 
-fn table(header: [&str; 3]) -> Table {
+fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY).set_header(header);
     table

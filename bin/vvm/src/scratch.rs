@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use clock::Clock;
 use istorage::StorageDriver;
-use istorage_tck::{Scale, Subject};
+use istorage_tck::{Keyspaces, Scale, Subject};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -18,7 +18,6 @@ use crate::{
     cli::StorageArgs,
     config::Config,
     failure::{Failure, with_causes},
-    keyspaces::Keyspaces,
     say,
     signals::Signals,
     target::Target,
@@ -145,8 +144,20 @@ impl Run {
     }
 }
 
-pub(crate) fn interrupted() -> Failure {
+fn interrupted() -> Failure {
     Failure::unfinished("interrupted")
+}
+
+/// A part of a job, unless the job is told to end.
+pub(crate) async fn unless_stopped<T>(
+    stop: &mut Stop,
+    part: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        _ = stop => Err(interrupted()),
+        done = part => Ok(done),
+    }
 }
 
 /// A folder that is removed with the value.

@@ -7,23 +7,19 @@ use istorage_tck::{Scratch, Trial, trials};
 
 use crate::{
     advice::advice,
-    cli::VerifyArgs,
+    cli::{VerifyArgs, filtered},
     failure::{Failure, with_causes},
     latency,
-    progress::{progress_bar, show},
+    progress::{progress_bar, show, times},
     report::Verification,
     say,
-    scratch::{self, Connected, Stop, interrupted},
+    scratch::{self, Connected, Stop, unless_stopped},
     skew,
 };
 
 /// Runs the command.
 pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, Failure> {
-    let selected: Vec<&'static Trial> =
-        trials().filter(|trial| trial.name().contains(&args.filter)).collect();
-    if selected.is_empty() {
-        return Err(Failure::usage(format!("no trial's name contains `{}`", args.filter)));
-    }
+    let selected = filtered(trials(), Trial::name, &args.filter)?;
     scratch::run(&args.storage, async |connected, stop| {
         verify(connected, &args, selected, stop).await
     })
@@ -46,31 +42,15 @@ async fn verify(
     for keyspace in keyspaces.all() {
         say(format!("scratch keyspace: {keyspace}; others of this run begin with its name"));
     }
-    let report = tokio::select! {
-        biased;
-        _ = &mut *stop => return Err(interrupted()),
-        report = run_trials(&scratch, selected) => report,
-    };
+    let report = unless_stopped(stop, run_trials(&scratch, selected)).await?;
     let mut verification = Verification::new(storage, report);
-    let measured = tokio::select! {
-        biased;
-        _ = &mut *stop => Err(interrupted()),
-        measured = measure(&scratch, &clock, args.calls, &mut verification) => measured,
-    };
-    // Whatever goes wrong from here on, and while cleaning up: what was found is told.
-    let printed = verification.print(args.json);
-    printed.map_err(|error| Failure::unfinished(format!("cannot print: {error}")))?;
-    measured?;
-    let report = &verification.report;
-    match (report.failed(), report.passed()) {
-        (0, 0) => Err(Failure::unfinished("nothing was proved: all trials were ignored")),
-        (0, _) => Ok(ExitCode::SUCCESS),
-        _ => Ok(ExitCode::FAILURE),
-    }
+    let measuring = measure(&scratch, &clock, args.calls, &mut verification);
+    let measured = unless_stopped(stop, measuring).await.flatten();
+    verification.conclude(args.json, measured)
 }
 
 async fn run_trials(scratch: &Scratch, selected: Vec<&'static Trial>) -> istorage_tck::Report {
-    let bar = progress_bar(selected.len());
+    let bar = progress_bar(selected.len() as u64);
     let report = scratch.run_all(selected, |progress| show(&bar, progress)).await;
     bar.finish_and_clear();
     report
@@ -86,7 +66,7 @@ async fn measure(
     let unfinished =
         |error| Failure::unfinished(format!("measuring failed: {}", with_causes(&error)));
     if calls > 0 {
-        say(format!("measuring each operation {calls} times"));
+        say(format!("measuring each operation {}", times(calls)));
         let measured = latency::measure(Arc::clone(&storage), clock.clone(), calls).await;
         verification.latencies = measured.map_err(unfinished)?;
     }

@@ -2,18 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
     net::TcpListener,
-    path::Path,
     process::{Child, ChildStderr, Command, Output, Stdio},
 };
 
-use clock::Clock;
-use istorage::{KeyspaceName, StorageDriver};
-use istorage_redb::{Config, RedbDriver};
+use istorage::KeyspaceName;
 use tempfile::TempDir;
+
+use support::exists;
 
 /// A trial that takes some seconds, and others that are over at once.
 const SLOW: [&str; 2] = ["--filter", "ttl::"];
@@ -257,16 +258,4 @@ fn a_reader_that_has_gone_ends_nothing() {
     assert_eq!(code(&output), Some(0));
     assert!(stdout(&output).contains("1 passed"), "{}", stdout(&output));
     assert!(!exists(&folder.path().join("a.redb"), &keyspace));
-}
-
-fn exists(file: &Path, keyspace: &KeyspaceName) -> bool {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let clock = Clock::system();
-        let deadline = clock.now() + std::time::Duration::from_secs(10);
-        let driver = RedbDriver::open(Config::new(file), clock).await.unwrap();
-        let exists = driver.open(keyspace, deadline).await.unwrap().is_some();
-        driver.close().await;
-        exists
-    })
 }

@@ -55,6 +55,7 @@
 mod client;
 mod context;
 mod failure;
+mod keyspaces;
 mod report;
 mod scratch;
 mod subject;
@@ -64,6 +65,7 @@ mod trials;
 mod wrapped;
 pub mod wrong;
 
+pub use keyspaces::Keyspaces;
 pub use report::{Conclusion, Progress, Report, TrialReport};
 pub use scratch::Scratch;
 pub use subject::{Scale, Subject};

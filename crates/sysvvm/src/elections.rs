@@ -14,7 +14,7 @@ use crate::layout;
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// Elections over the system keyspace of any driver. All leases are in one partition, so that one read shows all slots; each
-/// epoch has its own.
+/// epoch has its own. Made by [`System::elections`](crate::System::elections).
 #[derive(Debug)]
 pub struct ElectionRows {
     storage: SharedStorage,
@@ -22,8 +22,7 @@ pub struct ElectionRows {
 }
 
 impl ElectionRows {
-    /// In the system keyspace [`System::storage`](crate::System::storage).
-    pub fn new(storage: SharedStorage, clock: Clock) -> ElectionRows {
+    pub(crate) fn new(storage: SharedStorage, clock: Clock) -> ElectionRows {
         ElectionRows { storage, clock }
     }
 }

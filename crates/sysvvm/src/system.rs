@@ -11,7 +11,7 @@ use istorage::{
 };
 
 use crate::{
-    AppEntry, AppName, AppNumber, Error, Result,
+    AppEntry, AppName, AppNumber, ElectionRows, Error, Result,
     entry::{Registered, State},
     layout,
 };
@@ -79,6 +79,12 @@ impl System {
     #[must_use]
     pub fn storage(&self) -> &SharedStorage {
         &self.storage
+    }
+
+    /// The elections of the nodes of this database.
+    #[must_use]
+    pub fn elections(&self) -> ElectionRows {
+        ElectionRows::new(Arc::clone(&self.storage), self.clock.clone())
     }
 
     /// The database.

@@ -59,11 +59,14 @@ enum Command {
     Bench(Bench),
     /// Simulates elections: many histories of nodes in which everything goes wrong.
     Simulate {
-        /// How many; each has a seed of its own, from 0.
-        #[arg(long, default_value_t = 1_000_000)]
+        /// How many; each has a seed of its own.
+        #[arg(long, value_name = "N", default_value_t = 1_000_000)]
         schedules: u64,
-        /// Only the one of this seed.
-        #[arg(long)]
+        /// The seed of the first; the others count up from it.
+        #[arg(long, value_name = "SEED", default_value_t = 0)]
+        from: u64,
+        /// Only the one of this seed, to replay it.
+        #[arg(long, conflicts_with_all = ["schedules", "from"])]
         seed: Option<u64>,
     },
 }
@@ -108,7 +111,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::tidy(),
         Command::Fix => tidy::fix(),
         Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
-        Command::Simulate { schedules, seed } => simulate::elections(schedules, seed),
+        Command::Simulate { schedules, from, seed } => simulate::elections(schedules, from, seed),
     }
 }
 
@@ -131,4 +134,20 @@ fn down() -> Result<()> {
         println!("unset {}", kind.variable());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_is_simulated_or_many() {
+        let is_command = |args: &str| Command::try_parse_from(args.split(' ')).is_ok();
+        for right in ["", " --seed 7", " --from 7", " --from 7 --schedules 9"] {
+            assert!(is_command(&format!("xtask simulate{right}")), "{right}");
+        }
+        for wrong in [" --seed 7 --from 0", " --seed 7 --schedules 9", " --from"] {
+            assert!(!is_command(&format!("xtask simulate{wrong}")), "{wrong}");
+        }
+    }
 }

@@ -16,10 +16,11 @@ const SIMULATION: [&str; 9] = [
     "whatever_goes_wrong",
 ];
 
-/// Runs so many, or the one of a seed, and tells how long it took.
-pub(crate) fn elections(schedules: u64, seed: Option<u64>) -> Result<()> {
+/// Runs so many, the first with the seed `from`, or only the one of a seed, and tells how long it took.
+pub(crate) fn elections(schedules: u64, from: u64, seed: Option<u64>) -> Result<()> {
     let mut command = cargo(&SIMULATION)?;
     command.env("IELECTIONS_SCHEDULES", schedules.to_string());
+    command.env("IELECTIONS_FROM", from.to_string());
     match seed {
         Some(seed) => command.env("IELECTIONS_SEED", seed.to_string()),
         None => command.env_remove("IELECTIONS_SEED"),

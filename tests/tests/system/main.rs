@@ -7,27 +7,13 @@
 
 mod registry;
 
-use std::{
-    panic::{AssertUnwindSafe, resume_unwind},
-    sync::Arc,
-};
+use std::panic::{AssertUnwindSafe, resume_unwind};
 
 use futures::FutureExt;
-use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use registry::{Database, TRIALS, TrialFn};
 use tokio::runtime::Runtime;
-use vvm_tests::{
-    servers::{CASSANDRA, CASSANDRA_CLUSTER, DYNAMODB, Server},
-    subjects::{Cassandra, DynamoDb, MemInRealTime, Redb},
-};
-
-/// How a driver is reached: itself, or why it is not.
-#[derive(Clone)]
-enum Reach {
-    NotAskedFor(&'static str),
-    Subject(Arc<dyn Subject>),
-}
+use vvm_tests::reach::{Drivers, Reach};
 
 async fn run(reach: Reach, trial: TrialFn) -> Result<Completion, Failed> {
     let subject = match reach {
@@ -48,17 +34,13 @@ fn main() -> std::process::ExitCode {
     let arguments = Arguments::from_args();
     let runtime = Runtime::new().unwrap();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let redb = runtime.block_on(Redb::open_in(folder.path())).unwrap();
-    let on = |server: Server, make: fn(&str) -> Arc<dyn Subject>| match server.address() {
-        Some(address) => Reach::Subject(make(&address)),
-        None => Reach::NotAskedFor(server.not_asked_for),
-    };
+    let drivers = runtime.block_on(Drivers::reach(folder.path())).unwrap();
     let targets = [
-        ("mem", Reach::Subject(Arc::new(MemInRealTime::default()))),
-        ("redb", Reach::Subject(Arc::new(redb))),
-        ("cassandra", on(CASSANDRA, |nodes| Arc::new(Cassandra::at(nodes)))),
-        ("cassandra_cluster", on(CASSANDRA_CLUSTER, |nodes| Arc::new(Cassandra::at(nodes)))),
-        ("dynamodb", on(DYNAMODB, |endpoint| Arc::new(DynamoDb::at(endpoint)))),
+        ("mem", drivers.mem),
+        ("redb", drivers.redb),
+        ("cassandra", drivers.cassandra),
+        ("cassandra_cluster", drivers.cassandra_cluster),
+        ("dynamodb", drivers.dynamodb),
     ];
     let mut tests = Vec::new();
     for (driver, reach) in targets {

@@ -6,9 +6,8 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::future::{BoxFuture, join_all};
 use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
-use istorage_tck::Subject;
+use istorage_tck::{Keyspaces, Subject};
 use sysvvm::{AppName, Error, System};
-use vvm_tests::noted::Notes;
 
 pub(crate) type TrialFn = for<'a> fn(&'a Database) -> BoxFuture<'a, ()>;
 
@@ -31,30 +30,27 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
 /// A database for one trial.
 pub(crate) struct Database {
     nodes: Vec<Arc<dyn StorageDriver>>,
-    notes: Notes,
+    keyspaces: Keyspaces,
     system: KeyspaceName,
     clock: Clock,
 }
 
 impl Database {
     pub(crate) async fn new(subject: &dyn Subject) -> istorage::Result<Database> {
-        let (notes, clock) = (Notes::default(), subject.clock());
+        let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
         let mut nodes = Vec::new();
         for _ in 0..NODES {
-            nodes.push(notes.of(subject.node(0).await?));
+            nodes.push(keyspaces.noted_by(subject.node(0).await?));
         }
         // The longest name that a system keyspace may have.
         let system = KeyspaceName::new(format!("registry_{:023x}", clock.random()))?;
-        Ok(Database { nodes, notes, system, clock })
+        Ok(Database { nodes, keyspaces, system, clock })
     }
 
     /// Drops all that was made.
     pub(crate) async fn remove(self) -> istorage::Result<()> {
-        let mut result = Ok(());
-        for keyspace in self.notes.keyspaces() {
-            result = result.and(self.nodes[0].drop_keyspace(&keyspace, self.soon()).await);
-        }
-        result
+        let left = self.keyspaces.drop_all(&*self.nodes[0], &self.clock).await;
+        left.into_iter().try_for_each(|(_, error)| Err(error))
     }
 
     fn soon(&self) -> Instant {

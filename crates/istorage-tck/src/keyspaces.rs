@@ -1,4 +1,4 @@
-//! Which keyspaces exist because of us: each is noted before it is made, until it is surely dropped.
+//! Which keyspaces exist because of a run: each is noted before it is made, until it is surely dropped.
 
 use std::{
     collections::BTreeSet,
@@ -13,23 +13,25 @@ use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 /// How long dropping one may take.
 const DROP: Duration = Duration::from_secs(60);
 
-/// The keyspaces that may exist.
+/// The keyspaces that were made by the drivers given here, and may exist. Clones are the same notes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Keyspaces(Arc<Mutex<BTreeSet<KeyspaceName>>>);
+pub struct Keyspaces(Arc<Mutex<BTreeSet<KeyspaceName>>>);
 
 impl Keyspaces {
     /// A driver that notes what it makes and drops.
-    pub(crate) fn noted_by(&self, inner: Arc<dyn StorageDriver>) -> Arc<dyn StorageDriver> {
+    #[must_use]
+    pub fn noted_by(&self, inner: Arc<dyn StorageDriver>) -> Arc<dyn StorageDriver> {
         Arc::new(Noting { keyspaces: self.clone(), inner })
     }
 
     /// Those that may exist.
-    pub(crate) fn all(&self) -> Vec<KeyspaceName> {
+    #[must_use]
+    pub fn all(&self) -> Vec<KeyspaceName> {
         self.lock().iter().cloned().collect()
     }
 
     /// Drops them, and gives back those that it could not.
-    pub(crate) async fn drop_all(
+    pub async fn drop_all(
         &self,
         driver: &dyn StorageDriver,
         clock: &Clock,

@@ -1,0 +1,207 @@
+//! A leader that stands still past its lease: when it goes on another one leads, and it writes no more.
+//!
+//! The leader is a process of its own: the test binary starts itself again. It tries one write for each line that it reads, and answers.
+//! So when all lines are answered it does not stand between `Work::may_send` and the sending. What is sent late from there only a
+//! condition can stop, and it is an assumption that nobody stands there for long.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    process::{Stdio, exit},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::Clock;
+use ielections::{Elections, Epoch, Slot, Timing};
+use istorage::{AppStorageExt, Consistency, Key, KeyspaceName};
+use istorage_tck::Subject;
+use libtest_mimic::{Arguments, Completion, Trial};
+use sysvvm::System;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    process::Command,
+    runtime::Runtime,
+};
+use vvm_tests::{
+    processes::Stopped,
+    servers::{CASSANDRA, DYNAMODB, Server},
+    subjects::{Cassandra, DynamoDb},
+};
+
+const LEASE: Duration = Duration::from_secs(4);
+
+/// When a write is given up.
+const WRITE: Duration = Duration::from_millis(500);
+
+/// How often the leader tries to write when it goes on.
+const TRIES: usize = 20;
+
+/// How long anything may take that has no bound of its own.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The exit code of a leader that its killer ended.
+const KILLED: i32 = 86;
+
+/// The first argument of the process that is the leader, before the names of the database and of the keyspace.
+const LEADER: &str = "leader";
+
+struct Database {
+    name: &'static str,
+    server: Server,
+    at: fn(&str) -> Arc<dyn Subject>,
+}
+
+const DATABASES: [Database; 2] = [
+    Database { name: "cassandra", server: CASSANDRA, at: |node| Arc::new(Cassandra::at(node)) },
+    Database { name: "dynamodb", server: DYNAMODB, at: |url| Arc::new(DynamoDb::at(url)) },
+];
+
+/// What each of the two processes has for itself.
+struct Node {
+    system: System,
+    elections: Elections,
+    clock: Clock,
+}
+
+impl Node {
+    async fn connect(database: &Database, keyspace: &KeyspaceName, port: u16) -> Node {
+        let clock = Clock::system();
+        let soon = clock.now() + PATIENCE;
+        let driver = (database.at)(&database.server.address().unwrap()).node(0).await.unwrap();
+        let system = System::open(driver, keyspace.clone(), clock.clone(), soon).await.unwrap();
+        let (store, owner) = (Arc::new(system.elections()), ([127, 0, 0, 1], port).into());
+        let elections = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
+        Node { system, elections, clock }
+    }
+
+    async fn write(&self, epoch: Epoch, count: u8) {
+        let (key, value) = (written_in(epoch), Bytes::copy_from_slice(&[count]));
+        self.system.storage().put(key, value, self.clock.now() + WRITE).await.unwrap();
+    }
+
+    async fn read(&self, epoch: Epoch) -> u8 {
+        let (key, soon) = (written_in(epoch), self.clock.now() + PATIENCE);
+        let there = self.system.storage().get(&key, Consistency::Plain, soon).await.unwrap();
+        there.unwrap()[0]
+    }
+}
+
+/// The row that says how often the leader of an epoch has written. Each epoch has one, so that no write hides another.
+fn written_in(epoch: Epoch) -> Key {
+    Key::new("written", epoch.to_string())
+}
+
+/// The part of the other process. While it waits for a line it holds up the only thread of its runtime, so when it goes on no task has
+/// told it of the end: only the clock can.
+fn lead(database: &Database, keyspace: &KeyspaceName) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut node = runtime.block_on(Node::connect(database, keyspace, 1));
+    let until = node.clock.now() + PATIENCE;
+    // The killer waits until the work has tried all it was asked for. It would hide that the work writes when it must not.
+    let tries = Arc::new(Mutex::new(()));
+    let tried = Arc::clone(&tries);
+    #[expect(clippy::disallowed_methods, reason = "this is the process that is to be killed")]
+    let kill = move |_: &str| {
+        drop(tried.lock());
+        exit(KILLED)
+    };
+    node.elections = node.elections.with_killer(Arc::new(kill));
+
+    let trying = tries.lock().unwrap();
+    let leadership = runtime.block_on(node.elections.acquire(Slot::FIRST, until)).unwrap();
+    let work = leadership.work().unwrap();
+    println!("leads {}", work.epoch());
+    for (count, _) in (1..).zip(std::io::stdin().lines()) {
+        match work.may_send(WRITE) {
+            Ok(()) => {
+                runtime.block_on(node.write(work.epoch(), count));
+                println!("wrote {}", work.epoch());
+            }
+            Err(why) => println!("lost {}", why.name()),
+        }
+    }
+    drop(trying);
+    // The work does not end by itself.
+    runtime.block_on(node.clock.sleep(LEASE));
+}
+
+async fn stands_still(database: &Database) {
+    let clock = Clock::system();
+    let soon = || clock.now() + PATIENCE;
+    let keyspace = KeyspaceName::new(format!("frozen_{:016x}", clock.random())).unwrap();
+    let node = Node::connect(database, &keyspace, 2).await;
+    let timing = node.elections.budget().timing();
+
+    let mut leader = Command::new(std::env::current_exe().unwrap())
+        .args([LEADER, database.name, &keyspace.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut asks = leader.stdin.take().unwrap();
+    let mut answers = BufReader::new(leader.stdout.take().unwrap());
+    let mut answer = async || {
+        let mut line = String::new();
+        clock.timeout_at(soon(), answers.read_line(&mut line)).await.unwrap().unwrap();
+        line
+    };
+    let leads = answer().await;
+    let epoch = Epoch(leads.trim().strip_prefix("leads ").unwrap().parse().unwrap());
+    let asked = clock.now();
+    asks.write_all(b"write\n").await.unwrap();
+    assert_eq!(answer().await, format!("wrote {epoch}\n"));
+
+    let stopped = Stopped::process(leader.id().unwrap()).unwrap();
+    let stood = clock.now();
+    let next = node.elections.acquire(Slot::FIRST, soon()).await.unwrap();
+    let took = clock.now() - stood;
+    assert!(took <= node.elections.budget().failover_bound(), "it took {took:?}");
+    // Its write was allowed, so its lead lasted for that long when it was asked, and its lease for longer.
+    let lease_left = WRITE + LEASE - timing.renew_every - timing.retry_for;
+    assert!(clock.now() >= asked + lease_left, "two had the lease: it took {took:?}");
+    assert!(next.epoch() > epoch);
+    let work = next.work().unwrap();
+    work.may_send(WRITE).unwrap();
+    node.write(next.epoch(), 1).await;
+
+    // All is there to be read in the moment in which it goes on.
+    asks.write_all("write\n".repeat(TRIES).as_bytes()).await.unwrap();
+    drop(asks);
+    drop(stopped);
+    let mut last = String::new();
+    clock.timeout_at(soon(), answers.read_to_string(&mut last)).await.unwrap().unwrap();
+    let status = clock.timeout_at(soon(), leader.wait()).await.unwrap().unwrap();
+    assert_eq!(last, "lost expired\n".repeat(TRIES));
+    assert_eq!(status.code(), Some(KILLED));
+    assert_eq!(node.read(epoch).await, 1, "it wrote while another one led");
+    assert_eq!(node.read(next.epoch()).await, 1);
+    drop(work);
+    node.system.driver().drop_keyspace(&keyspace, soon()).await.unwrap();
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, name, keyspace] = &arguments[..]
+        && first == LEADER
+    {
+        let database = DATABASES.iter().find(|database| database.name == name).unwrap();
+        return lead(database, &KeyspaceName::new(keyspace).unwrap());
+    }
+
+    let runtime = Runtime::new().unwrap();
+    let trials = DATABASES.iter().map(|database| {
+        let name = "a_leader_that_stood_still_past_its_lease_does_not_write_when_it_goes_on";
+        let handle = runtime.handle().clone();
+        Trial::ignorable_test(format!("{}::{name}", database.name), move || {
+            if database.server.address().is_none() {
+                return Ok(Completion::ignored_with(database.server.not_asked_for));
+            }
+            handle.block_on(stands_still(database));
+            Ok(Completion::Completed)
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+}
