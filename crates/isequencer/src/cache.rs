@@ -1,0 +1,219 @@
+//! The last numbers of the workspaces that were used lately.
+//!
+//! A clock goes round over all workspaces and takes away those that were not used since it came by the last time. Which one is
+//! oldest is known less well than with a list, but a use touches one place of memory instead of four.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use smallvec::SmallVec;
+
+use crate::{
+    WsId,
+    defect::{self, Defect},
+};
+
+/// The last number given of each sequence of a workspace, in the order of their declaration.
+pub(crate) type Numbers = SmallVec<[u64; 3]>;
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    /// How many numbers it may hold.
+    capacity: usize,
+    /// How many it holds.
+    numbers: usize,
+    hasher: DefaultHashBuilder,
+    index: HashTable<u32>,
+    places: Vec<Place>,
+    vacant: Vec<u32>,
+    hand: usize,
+}
+
+#[derive(Debug)]
+struct Place {
+    ws: WsId,
+    /// Of which kind the workspace is; it says what the numbers are.
+    kind: u16,
+    is_used: bool,
+    /// Empty if the place is vacant.
+    numbers: Numbers,
+}
+
+/// Where a workspace is in the cache, until something is inserted or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At(u32);
+
+impl Cache {
+    pub(crate) fn new(capacity: usize) -> Cache {
+        Cache {
+            capacity,
+            numbers: 0,
+            hasher: DefaultHashBuilder::default(),
+            index: HashTable::new(),
+            places: Vec::new(),
+            vacant: Vec::new(),
+            hand: 0,
+        }
+    }
+
+    /// A workspace, if it is there and of this kind.
+    pub(crate) fn find(&mut self, ws: WsId, kind: usize) -> Option<At> {
+        let at = self.at(ws)?;
+        let place = &mut self.places[at.0 as usize];
+        place.is_used = true;
+        (usize::from(place.kind) == kind || defect::has(Defect::AnyKind)).then_some(at)
+    }
+
+    /// All numbers of a workspace.
+    #[cfg(test)]
+    pub(crate) fn numbers(&self, at: At) -> &[u64] {
+        &self.places[at.0 as usize].numbers
+    }
+
+    /// One number of a workspace.
+    pub(crate) fn number(&mut self, at: At, place: usize) -> &mut u64 {
+        &mut self.places[at.0 as usize].numbers[place]
+    }
+
+    /// Puts the numbers of a workspace in, and others out until they fit. What is put in stays at least until the next one.
+    pub(crate) fn insert(&mut self, ws: WsId, kind: usize, numbers: Numbers) -> At {
+        if let Some(at) = self.at(ws) {
+            self.remove(at);
+        }
+        while self.numbers + numbers.len() > self.capacity && self.numbers > 0 {
+            self.evict();
+        }
+        self.numbers += numbers.len();
+        // There are no more kinds than numbers for them.
+        let place = Place { ws, kind: kind as u16, is_used: false, numbers };
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.places[at as usize] = place;
+                at
+            }
+            None => {
+                // Not twofold: room that is not used counts as memory too.
+                if self.places.len() == self.places.capacity() {
+                    self.places.reserve_exact(self.places.len() / 8 + 16);
+                }
+                self.places.push(place);
+                (self.places.len() - 1) as u32
+            }
+        };
+        let (hasher, places) = (&self.hasher, &self.places);
+        let hash = |at: &u32| hasher.hash_one(places[*at as usize].ws);
+        self.index.insert_unique(hash(&at), at, hash);
+        At(at)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Cache::new(self.capacity);
+    }
+
+    fn at(&self, ws: WsId) -> Option<At> {
+        let found = |at: &u32| self.places[*at as usize].ws == ws;
+        self.index.find(self.hasher.hash_one(ws), found).copied().map(At)
+    }
+
+    fn remove(&mut self, At(at): At) {
+        let place = &mut self.places[at as usize];
+        self.numbers -= place.numbers.len();
+        place.numbers = Numbers::new();
+        let hash = self.hasher.hash_one(place.ws);
+        if let Ok(entry) = self.index.find_entry(hash, |other| *other == at) {
+            entry.remove();
+        }
+        self.vacant.push(at);
+    }
+
+    /// Moves the hand to a workspace that was not used since it was there, and takes that away.
+    fn evict(&mut self) {
+        loop {
+            let at = self.hand % self.places.len();
+            self.hand = at + 1;
+            let place = &mut self.places[at];
+            if place.is_used {
+                place.is_used = false;
+            } else if !place.numbers.is_empty() {
+                return self.remove(At(at as u32));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+
+    fn cached(cache: &mut Cache) -> Vec<u64> {
+        (0..100).filter(|ws| cache.at(WsId(*ws)).is_some()).collect()
+    }
+
+    #[test]
+    fn it_holds_as_many_numbers_as_it_may() {
+        let mut cache = Cache::new(10);
+        for ws in 0..5 {
+            cache.insert(WsId(ws), 0, smallvec![ws; 3]);
+            assert!(cache.numbers <= 10);
+        }
+        assert_eq!(cached(&mut cache), [2, 3, 4]);
+        cache.insert(WsId(5), 0, smallvec![0; 7]);
+        assert_eq!(cached(&mut cache), [4, 5]);
+    }
+
+    #[test]
+    fn what_is_larger_than_all_room_is_there_alone() {
+        let mut cache = Cache::new(2);
+        cache.insert(WsId(1), 0, smallvec![1]);
+        let at = cache.insert(WsId(2), 0, smallvec![1, 2, 3]);
+        assert_eq!(cache.numbers(at), [1, 2, 3]);
+        assert_eq!(cached(&mut cache), [2]);
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let mut cache = Cache::new(4);
+        for ws in 0..4 {
+            cache.insert(WsId(ws), 0, smallvec![ws]);
+        }
+        for ws in 4..50 {
+            assert!(cache.find(WsId(1), 0).is_some(), "before {ws}");
+            cache.insert(WsId(ws), 0, smallvec![ws]);
+        }
+        assert_eq!(cached(&mut cache).len(), 4);
+    }
+
+    #[test]
+    fn a_workspace_of_another_kind_is_not_found() {
+        let mut cache = Cache::new(10);
+        cache.insert(WsId(1), 0, smallvec![1]);
+        assert_eq!(cache.find(WsId(1), 1), None);
+        let at = cache.insert(WsId(1), 1, smallvec![2, 3]);
+        assert_eq!((cache.find(WsId(1), 1), cache.numbers), (Some(at), 2));
+    }
+
+    #[test]
+    fn it_answers_as_a_map_does() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut cache = Cache::new(60);
+        let mut last = std::collections::HashMap::new();
+        for round in 0..20_000 {
+            let ws = WsId(random.u64(0..40));
+            match cache.find(ws, 0) {
+                Some(at) => {
+                    assert_eq!(Some(&*cache.number(at, 0)), last.get(&ws), "round {round}");
+                    *cache.number(at, 0) = round;
+                }
+                None => {
+                    cache.insert(ws, 0, smallvec![round; random.usize(1..4)]);
+                }
+            }
+            last.insert(ws, round);
+            let held: usize = cache.places.iter().map(|place| place.numbers.len()).sum();
+            assert_eq!(held, cache.numbers);
+            assert_eq!(cache.index.len() + cache.vacant.len(), cache.places.len());
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Sequences as a command processor likes them: one event at a time.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+
+use crate::{
+    Busy, NoNumber, NotFlushed, NotJoined, Offset, Params, SeqStorage, Sequencer, Sequences,
+    Transaction, WsId, WsKind,
+    shared::{Phase, Shared},
+    standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
+    transaction::Joined,
+};
+
+/// Makes the sequences of each partition of an application.
+#[derive(Clone)]
+pub struct EventSequences {
+    sequences: Sequences,
+    kind: WsKind,
+    storage: StorageOf,
+    clock: Clock,
+}
+
+/// The storage of the numbers of a partition.
+pub type StorageOf = Arc<dyn Fn(u16) -> Arc<dyn SeqStorage> + Send + Sync>;
+
+impl fmt::Debug for EventSequences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventSequences").field("sequences", &self.sequences).finish_non_exhaustive()
+    }
+}
+
+impl EventSequences {
+    /// For workspaces of one kind, which has the [standard](crate::standard) sequences and perhaps others.
+    pub fn new(sequences: Sequences, kind: WsKind, storage: StorageOf, clock: Clock) -> Self {
+        EventSequences { sequences, kind, storage, clock }
+    }
+
+    /// The sequences of a partition, which begin to be recovered at once.
+    pub fn partition(&self, partition: u16) -> EventSequencer {
+        let params = Params::new(partition.to_string(), self.sequences.clone());
+        let storage = (self.storage)(partition);
+        let sequencer = Sequencer::new(params, storage, self.clock.clone());
+        let is_eventing = Arc::new(AtomicBool::new(false));
+        EventSequencer { sequencer, kind: self.kind, clock: self.clock.clone(), is_eventing }
+    }
+}
+
+/// What the sequences of a partition are doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Nothing yet.
+    None,
+    /// Reading the log.
+    Recovering,
+    /// Waiting for an event.
+    Ready,
+    /// Drawing numbers for one.
+    Eventing,
+    /// Nothing any more.
+    Finished,
+}
+
+/// Tells the [`Status`], in any thread.
+#[derive(Clone, Debug)]
+pub struct StatusMonitor {
+    shared: Arc<Shared>,
+    is_eventing: Arc<AtomicBool>,
+}
+
+impl StatusMonitor {
+    /// What the sequences are doing now.
+    pub fn status(&self) -> Status {
+        match self.shared.phase() {
+            Phase::New => Status::None,
+            Phase::Actualizing => Status::Recovering,
+            Phase::Ready if self.is_eventing.load(Ordering::Acquire) => Status::Eventing,
+            Phase::Ready => Status::Ready,
+            Phase::Closed => Status::Finished,
+        }
+    }
+}
+
+/// Why an event does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// Not in the time that was given.
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    /// Its workspace cannot be known.
+    #[error(transparent)]
+    NotJoined(#[from] NotJoined),
+    /// The workspace has no more offsets.
+    #[error(transparent)]
+    NoNumber(#[from] NoNumber),
+}
+
+/// The sequences of a partition.
+#[derive(Debug)]
+pub struct EventSequencer {
+    sequencer: Sequencer,
+    kind: WsKind,
+    clock: Clock,
+    is_eventing: Arc<AtomicBool>,
+}
+
+impl EventSequencer {
+    /// An event of a workspace. While the sequences are recovered, or too many numbers wait to be stored, it is waited for that.
+    ///
+    /// # Errors
+    /// If they are not ready in this time, or the workspace's numbers cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn start_event(&mut self, wait: Duration, ws: WsId) -> Result<Event<'_>, NotStarted> {
+        let deadline = self.clock.now() + wait;
+        if self.clock.timeout_at(deadline, self.sequencer.ready()).await.is_err()
+            && let Some(busy) = self.sequencer.monitor().busy()
+        {
+            return Err(busy.into());
+        }
+        let mut transaction = self.sequencer.start()?;
+        let joined = transaction.joined(self.kind, ws).await?;
+        let wlog_offset = match transaction.draw(joined, WLOG_OFFSET) {
+            Ok(offset) => offset,
+            Err(none) => {
+                transaction.leave(joined);
+                return Err(none.into());
+            }
+        };
+        let plog_offset = transaction.keep();
+        let eventing = Eventing::new(&self.is_eventing);
+        Ok(Event { transaction, joined, plog_offset, wlog_offset, _eventing: eventing })
+    }
+
+    /// Tells what they are doing, in any thread.
+    pub fn monitor(&self) -> StatusMonitor {
+        let shared = Arc::clone(&self.sequencer.shared);
+        StatusMonitor { shared, is_eventing: Arc::clone(&self.is_eventing) }
+    }
+
+    /// Stores what waits, and ends.
+    ///
+    /// # Errors
+    /// If that was not done at the deadline. Nothing is lost: what is not stored is in the log.
+    pub async fn close(self, deadline: Instant) -> Result<(), NotFlushed> {
+        self.sequencer.close(deadline).await
+    }
+}
+
+#[derive(Debug)]
+struct Eventing(Arc<AtomicBool>);
+
+impl Eventing {
+    fn new(flag: &Arc<AtomicBool>) -> Eventing {
+        flag.store(true, Ordering::Release);
+        Eventing(Arc::clone(flag))
+    }
+}
+
+impl Drop for Eventing {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// An event that draws its numbers. It ends by [`finish`](Event::finish) when it is in the log and applied. Otherwise, and if it is dropped, nobody
+/// knows whether it will be found in the log, and the sequences are recovered from there.
+#[derive(Debug)]
+pub struct Event<'s> {
+    transaction: Transaction<'s>,
+    joined: Joined,
+    plog_offset: Offset,
+    wlog_offset: u64,
+    _eventing: Eventing,
+}
+
+impl Event<'_> {
+    /// Its place in the log of the partition.
+    pub fn plog_offset(&self) -> Offset {
+        self.plog_offset
+    }
+
+    /// Its place in the log of the workspace.
+    pub fn wlog_offset(&self) -> u64 {
+        self.wlog_offset
+    }
+
+    /// An id for a record of a document of the workspace or of the operation.
+    ///
+    /// # Errors
+    /// If there are no more.
+    pub fn next_record_id(&mut self) -> Result<u64, NoNumber> {
+        self.transaction.draw(self.joined, RECORD_ID)
+    }
+
+    /// An id for a record of a collection.
+    ///
+    /// # Errors
+    /// If there are no more.
+    pub fn next_crecord_id(&mut self) -> Result<u64, NoNumber> {
+        self.transaction.draw(self.joined, CRECORD_ID)
+    }
+
+    /// It is in the log, and applied.
+    pub fn finish(self) {
+        self.transaction.flush();
+    }
+
+    /// It could not be written to the log, or nobody knows. No write of it may be under way any more.
+    pub fn cancel(self) {
+        self.transaction.actualize();
+    }
+}

@@ -1,0 +1,157 @@
+//! The one task that writes: it reads the log at the beginning, and stores numbers from then on. One write is under way at a time.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use clock::Clock;
+use futures::StreamExt;
+use hashbrown::HashMap;
+use tracing::warn;
+
+use crate::{
+    LoggedEvent, NumberKey, Offset, SeqStorage, StorageError,
+    defect::{self, Defect},
+    meters::Meters,
+    shared::{Last, Shared, Work, max_events},
+};
+
+pub(crate) struct Keeper {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) storage: Arc<dyn SeqStorage>,
+    pub(crate) clock: Clock,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) max_unflushed: usize,
+    pub(crate) flush_delay: Duration,
+    pub(crate) retry_after: Duration,
+}
+
+/// The owner learns of the end, whatever it is.
+struct TellsOfEnd(Arc<Shared>);
+
+impl Drop for TellsOfEnd {
+    fn drop(&mut self) {
+        self.0.closed();
+    }
+}
+
+impl Keeper {
+    pub(crate) async fn run(self) {
+        let _tells = TellsOfEnd(Arc::clone(&self.shared));
+        let mut numbers = Vec::new();
+        let mut have_waited = false;
+        loop {
+            let work = self.shared.work(have_waited, &mut numbers);
+            have_waited = false;
+            match work {
+                Work::Wait => self.shared.has_work().await,
+                Work::Gather => have_waited = self.gather().await,
+                Work::Flush(next) => self.flush(&numbers, next).await,
+                Work::Actualize => self.actualize().await,
+                Work::End => return,
+            }
+        }
+    }
+
+    /// Whether time has passed and nothing else happened.
+    async fn gather(&self) -> bool {
+        let deadline = self.clock.now() + self.flush_delay;
+        self.clock.timeout_at(deadline, self.shared.has_work()).await.is_err()
+    }
+
+    /// Writes for as long as it takes: afterwards nothing of it can still be on its way that a later write would not replace.
+    async fn flush(&self, numbers: &[Last], next: Offset) {
+        let start = self.clock.now();
+        let mut next = next;
+        while let Err(error) = self.storage.write(numbers, next).await {
+            self.failed("store numbers", error).await;
+            if defect::has(Defect::LaterOffset) {
+                next = self.shared.next_offset().unwrap_or(next);
+            }
+        }
+        self.meters.flushed(numbers.len(), self.clock.now() - start);
+        self.shared.flushed(next);
+        self.meters.unflushed(self.shared.unflushed());
+    }
+
+    /// Reads the log for as long as it takes, or until it is to be closed: nothing waits to be stored meanwhile.
+    async fn actualize(&self) {
+        let actualized = async {
+            let start = self.clock.now();
+            loop {
+                match self.read_log().await {
+                    Ok(next) => break (next, self.clock.now() - start),
+                    Err(error) => self.failed("read the log", error).await,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            (next, took) = actualized => {
+                self.meters.actualized(took);
+                self.shared.actualized(next);
+            }
+            () = self.shared.is_closing() => {}
+        }
+    }
+
+    /// Stores the numbers of all events from the stored offset on, and in the end the offset, even if there was no event: what an earlier leader
+    /// still writes is then too late.
+    async fn read_log(&self) -> Result<Offset, StorageError> {
+        let mut next = self.storage.next_offset().await?;
+        let mut lasts: HashMap<NumberKey, u64> = HashMap::new();
+        let mut buffer = Vec::new();
+        let mut progress = self.progress(next);
+        let mut events = self.storage.events(next);
+        while let Some(event) = events.next().await {
+            let LoggedEvent { offset, numbers } = event?;
+            if offset != next {
+                return Err(StorageError(
+                    format!("event {offset} comes where {next} should").into(),
+                ));
+            }
+            for (key, number) in numbers {
+                let last = lasts.entry(key).or_default();
+                *last = number.max(*last);
+            }
+            next = next.next();
+            if lasts.len() >= self.max_unflushed || next >= progress {
+                self.store(&mut lasts, &mut buffer, next).await?;
+                progress = self.progress(next);
+            }
+        }
+        self.store(&mut lasts, &mut buffer, next).await?;
+        Ok(next)
+    }
+
+    /// Where the offset is stored although few numbers changed, so that an actualization that fails goes on from there.
+    fn progress(&self, next: Offset) -> Offset {
+        next.after(max_events(self.max_unflushed))
+    }
+
+    async fn store(
+        &self,
+        lasts: &mut HashMap<NumberKey, u64>,
+        buffer: &mut Vec<Last>,
+        next: Offset,
+    ) -> Result<(), StorageError> {
+        let mut numbers = mem::take(buffer);
+        numbers.clear();
+        numbers.extend(lasts.drain());
+        let stored = self.storage.write(&numbers, next).await;
+        *buffer = numbers;
+        stored
+    }
+
+    async fn failed(&self, what: &'static str, error: StorageError) {
+        self.meters.retried();
+        self.meters.unflushed(self.shared.unflushed());
+        let error = Arc::new(error);
+        warn!(
+            partition = self.meters.partition(),
+            error = &*error as &dyn std::error::Error,
+            "cannot {what}, and tries again in {:?}",
+            self.retry_after
+        );
+        self.shared.failed(error);
+        self.clock.sleep(self.retry_after).await;
+    }
+}

@@ -1,0 +1,219 @@
+//! A storage in memory, for tests: it keeps what a [`SeqStorage`] promises, and does what it is told to at each call.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use futures::{StreamExt, future::BoxFuture, stream, stream::BoxStream};
+
+use crate::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId};
+
+/// A call of the storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// [`SeqStorage::read_numbers`]
+    ReadNumbers,
+    /// [`SeqStorage::next_offset`]
+    NextOffset,
+    /// The numbers of a [`SeqStorage::write`]
+    WriteNumbers,
+    /// The offset of a [`SeqStorage::write`]
+    WriteOffset,
+    /// One event of [`SeqStorage::events`]
+    NextEvent,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is done and answered.
+    Done,
+    /// It is not done, and fails.
+    Fails,
+    /// It is done, and seems to fail.
+    LosesAnswer,
+    /// It seems to fail, and if it writes, it is done by [`MemStorage::land`].
+    LandsLater,
+}
+
+/// Decides what becomes of each call. The answer may take as long as it likes.
+pub type Hook = Arc<dyn Fn(Call) -> BoxFuture<'static, Fate> + Send + Sync>;
+
+/// Numbers, an offset and a log in memory.
+#[derive(Clone, Default)]
+pub struct MemStorage {
+    inner: Arc<Mutex<Inner>>,
+    hook: Option<Hook>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    numbers: HashMap<NumberKey, u64>,
+    next: Option<Offset>,
+    log: Vec<Vec<(NumberKey, u64)>>,
+    late: Vec<Write>,
+    /// A mistake: what lands replaces whatever is there.
+    #[cfg(test)]
+    goes_down: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Write {
+    Numbers(Vec<(NumberKey, u64)>),
+    Offset(Offset),
+}
+
+impl fmt::Debug for MemStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemStorage").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl MemStorage {
+    /// An empty one.
+    pub fn new() -> MemStorage {
+        MemStorage::default()
+    }
+
+    /// The same storage, where this decides what becomes of calls.
+    #[must_use]
+    pub fn with_hook(&self, hook: Hook) -> MemStorage {
+        MemStorage { inner: Arc::clone(&self.inner), hook: Some(hook) }
+    }
+
+    /// The same storage, where what lands replaces whatever is there.
+    #[cfg(test)]
+    pub(crate) fn that_goes_down(self) -> MemStorage {
+        self.inner().goes_down = true;
+        self
+    }
+
+    /// Writes an event that drew these numbers at the end of the log.
+    pub fn append(&self, numbers: Vec<(NumberKey, u64)>) -> Offset {
+        let mut inner = self.inner();
+        inner.log.push(numbers);
+        offset_of(inner.log.len() - 1)
+    }
+
+    /// A stored number; 0 if there is none.
+    pub fn number(&self, key: NumberKey) -> u64 {
+        self.inner().numbers.get(&key).copied().unwrap_or(0)
+    }
+
+    /// What each event of the log drew.
+    pub fn log(&self) -> Vec<Vec<(NumberKey, u64)>> {
+        self.inner().log.clone()
+    }
+
+    /// The stored offset.
+    pub fn offset(&self) -> Option<Offset> {
+        self.inner().next
+    }
+
+    /// Writes that were to land later land.
+    pub fn land(&self) {
+        let mut inner = self.inner();
+        for late in std::mem::take(&mut inner.late) {
+            inner.apply(&late);
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // It is whole at every moment.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn fate(&self, call: Call) -> Fate {
+        match &self.hook {
+            Some(hook) => hook(call).await,
+            None => Fate::Done,
+        }
+    }
+
+    async fn reads(&self, call: Call) -> Result<(), StorageError> {
+        match self.fate(call).await {
+            Fate::Done => Ok(()),
+            fate => Err(failed(call, fate)),
+        }
+    }
+
+    async fn writes(&self, call: Call, write: Write) -> Result<(), StorageError> {
+        let fate = self.fate(call).await;
+        let mut inner = self.inner();
+        match fate {
+            Fate::Done | Fate::LosesAnswer => inner.apply(&write),
+            Fate::LandsLater => inner.late.push(write),
+            Fate::Fails => {}
+        }
+        if fate == Fate::Done { Ok(()) } else { Err(failed(call, fate)) }
+    }
+}
+
+impl Inner {
+    /// Nothing ever goes down.
+    fn apply(&mut self, write: &Write) {
+        #[cfg(test)]
+        if self.goes_down {
+            match write {
+                Write::Numbers(numbers) => self.numbers.extend(numbers.iter().copied()),
+                Write::Offset(next) => self.next = Some(*next),
+            }
+            return;
+        }
+        match write {
+            Write::Numbers(numbers) => {
+                for (key, number) in numbers {
+                    let stored = self.numbers.entry(*key).or_default();
+                    *stored = (*stored).max(*number);
+                }
+            }
+            Write::Offset(next) => self.next = self.next.max(Some(*next)),
+        }
+    }
+}
+
+fn failed(call: Call, fate: Fate) -> StorageError {
+    StorageError(format!("{call:?}: {fate:?}").into())
+}
+
+fn offset_of(place: usize) -> Offset {
+    Offset::new(place as u64 + 1).unwrap_or(Offset::FIRST)
+}
+
+#[async_trait]
+impl SeqStorage for MemStorage {
+    async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
+        // Read first: what the answer says may be outdated when it is here.
+        let numbers = {
+            let inner = self.inner();
+            let number = |seq: &SeqId| inner.numbers.get(&NumberKey { ws, seq: *seq });
+            seqs.iter().map(|seq| number(seq).copied().unwrap_or(0)).collect()
+        };
+        self.reads(Call::ReadNumbers).await?;
+        Ok(numbers)
+    }
+
+    async fn next_offset(&self) -> Result<Offset, StorageError> {
+        self.reads(Call::NextOffset).await?;
+        Ok(self.offset().unwrap_or(Offset::FIRST))
+    }
+
+    async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError> {
+        self.writes(Call::WriteNumbers, Write::Numbers(numbers.to_vec())).await?;
+        self.writes(Call::WriteOffset, Write::Offset(next)).await
+    }
+
+    fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
+        let next = move |offset: Offset| async move {
+            if let Err(error) = self.reads(Call::NextEvent).await {
+                return Some((Err(error), offset));
+            }
+            let numbers = self.inner().log.get(offset.get() as usize - 1).cloned()?;
+            Some((Ok(LoggedEvent { offset, numbers }), offset.next()))
+        };
+        stream::unfold(from, next).boxed()
+    }
+}

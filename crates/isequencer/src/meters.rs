@@ -1,0 +1,67 @@
+//! What a sequencer reports through the `metrics` facade, each with the label `partition`:
+//!
+//! - counters `isequencer_cache_hits_total` and `isequencer_cache_misses_total`: workspaces whose numbers were in memory, or had to
+//!   be read, when a command joined;
+//! - gauge `isequencer_unflushed`: numbers that are not stored yet;
+//! - histograms `isequencer_flush_numbers` and `isequencer_flush_seconds`: how many numbers were stored at a time, and how long it took with all
+//!   retries;
+//! - histogram `isequencer_actualization_seconds`: how long it took to read the log, with all retries;
+//! - counter `isequencer_retries_total`: calls of the storage that failed and were made again.
+
+use std::{fmt, time::Duration};
+
+use metrics::{Counter, Gauge, Histogram};
+
+pub(crate) struct Meters {
+    partition: String,
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
+    unflushed: Gauge,
+    flush_numbers: Histogram,
+    flush_seconds: Histogram,
+    actualization_seconds: Histogram,
+    retries: Counter,
+}
+
+impl fmt::Debug for Meters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Meters").field(&self.partition).finish()
+    }
+}
+
+impl Meters {
+    pub(crate) fn new(partition: String) -> Meters {
+        let label = || partition.clone();
+        Meters {
+            hits: metrics::counter!("isequencer_cache_hits_total", "partition" => label()),
+            misses: metrics::counter!("isequencer_cache_misses_total", "partition" => label()),
+            unflushed: metrics::gauge!("isequencer_unflushed", "partition" => label()),
+            flush_numbers: metrics::histogram!("isequencer_flush_numbers", "partition" => label()),
+            flush_seconds: metrics::histogram!("isequencer_flush_seconds", "partition" => label()),
+            actualization_seconds: metrics::histogram!("isequencer_actualization_seconds", "partition" => label()),
+            retries: metrics::counter!("isequencer_retries_total", "partition" => label()),
+            partition,
+        }
+    }
+
+    pub(crate) fn partition(&self) -> &str {
+        &self.partition
+    }
+
+    pub(crate) fn unflushed(&self, unflushed: usize) {
+        self.unflushed.set(unflushed as f64);
+    }
+
+    pub(crate) fn flushed(&self, numbers: usize, took: Duration) {
+        self.flush_numbers.record(numbers as f64);
+        self.flush_seconds.record(took);
+    }
+
+    pub(crate) fn actualized(&self, took: Duration) {
+        self.actualization_seconds.record(took);
+    }
+
+    pub(crate) fn retried(&self) {
+        self.retries.increment(1);
+    }
+}

@@ -1,0 +1,39 @@
+//! The sequences that every workspace has.
+
+use crate::{SeqId, Sequence};
+
+/// Offsets in the log of a workspace, from 1.
+pub const WLOG_OFFSET: SeqId = SeqId(1);
+
+/// Ids of records of documents that belong to a workspace or to an operation, from [`FIRST_RECORD_ID`].
+pub const RECORD_ID: SeqId = SeqId(2);
+
+/// Ids of records of collections, from [`FIRST_CRECORD_ID`].
+pub const CRECORD_ID: SeqId = SeqId(3);
+
+/// The sequences of applications begin here.
+pub const FIRST_OF_APPLICATIONS: SeqId = SeqId(256);
+
+/// The first of [`RECORD_ID`], which end before [`FIRST_CRECORD_ID`].
+pub const FIRST_RECORD_ID: u64 = 322_680_000_131_072;
+
+/// The first of [`CRECORD_ID`].
+pub const FIRST_CRECORD_ID: u64 = 322_685_000_131_072;
+
+/// The sequences that every workspace has.
+///
+/// ```
+/// use isequencer::{SeqId, Sequence, Sequences, WsKind, standard};
+///
+/// let mut sequences = standard::sequences();
+/// sequences.push(Sequence::from(SeqId(256), 1)?); // and one of the application's own
+/// let all = Sequences::new().with(WsKind(1), sequences)?;
+/// # Ok::<(), isequencer::BadSequences>(())
+/// ```
+pub fn sequences() -> Vec<Sequence> {
+    vec![
+        Sequence::known(WLOG_OFFSET, 1..u64::MAX),
+        Sequence::known(RECORD_ID, FIRST_RECORD_ID..FIRST_CRECORD_ID),
+        Sequence::known(CRECORD_ID, FIRST_CRECORD_ID..u64::MAX),
+    ]
+}

@@ -1,0 +1,225 @@
+//! A log, a storage that fails, and an owner who draws numbers; all that is true at every moment is checked against the log alone.
+
+use std::{
+    collections::HashMap,
+    future::pending,
+    num::NonZeroUsize,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::ManualClock;
+use fastrand::Rng;
+use futures::FutureExt;
+use shuttle::{
+    future::{spawn, yield_now},
+    rand::{RngCore, thread_rng},
+};
+use tokio::sync::Notify;
+
+use crate::{
+    Call, Fate, Hook, MemStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence,
+    Sequencer, Sequences, Transaction, WsId, WsKind,
+};
+
+const SEQS: [SeqId; 2] = [SeqId(1), SeqId(2)];
+const KINDS: [WsKind; 2] = [WsKind(1), WsKind(2)];
+const WORKSPACES: u64 = 3;
+
+/// The last number of each sequence: what every sequencer must come to.
+type Model = HashMap<NumberKey, u64>;
+
+fn fold(log: &[Vec<(NumberKey, u64)>]) -> Model {
+    let mut model = Model::new();
+    for (key, number) in log.iter().flatten() {
+        let last = model.entry(*key).or_default();
+        *last = (*last).max(*number);
+    }
+    model
+}
+
+/// How the storage behaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weather {
+    /// Of a hundred calls, so many fail one way or another.
+    pub(crate) fails: u32,
+    /// The node dies in one of its first so many calls.
+    pub(crate) dies_within: Option<usize>,
+}
+
+/// One history: some lives of a node, one after another.
+pub(crate) async fn history(
+    weather: Weather,
+    lives: usize,
+    storage: impl Fn(MemStorage) -> Arc<dyn SeqStorage>,
+) {
+    let mem = MemStorage::new();
+    let mut random = Rng::with_seed(thread_rng().next_u64());
+    for life in 0..lives {
+        let is_last = life + 1 == lives;
+        let weather = if is_last { Weather { dies_within: None, ..weather } } else { weather };
+        live(&mem, &mut random, weather, &storage).await;
+        if random.bool() {
+            mem.land();
+        }
+        check(&mem);
+    }
+}
+
+/// Runs a node until it ends, or dies in a call of its storage.
+async fn live(
+    mem: &MemStorage,
+    random: &mut Rng,
+    weather: Weather,
+    storage: impl Fn(MemStorage) -> Arc<dyn SeqStorage>,
+) {
+    let died = Arc::new(Notify::new());
+    let dies_at = weather.dies_within.map(|within| random.usize(0..within));
+    let hook = hook(random.u64(..), weather.fails, dies_at, Arc::clone(&died));
+    let sequences = Sequences::new();
+    let all = SEQS.map(|seq| Sequence::from(seq, 1).unwrap());
+    let sequences = sequences.with(KINDS[0], all.clone()).unwrap();
+    let sequences = sequences.with(KINDS[1], all.into_iter().rev()).unwrap();
+    let params = Params {
+        max_unflushed: NonZeroUsize::new(random.usize(1..6)).unwrap(),
+        cached_numbers: random.usize(0..8),
+        flush_delay: Duration::from_millis(random.u64(0..3)),
+        retry_after: Duration::from_millis(1),
+        ..Params::new("1", sequences)
+    };
+    let manual = ManualClock::new(1);
+    let (sequencer, keeper) =
+        Sequencer::with_keeper(params, storage(mem.with_hook(hook)), manual.clock());
+    let keeper = spawn(keeper.run());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let time = spawn(passes(manual, Arc::clone(&is_over)));
+    let lived = async {
+        let mut sequencer = sequencer;
+        for _ in 0..random.usize(1..8) {
+            group(&mut sequencer, mem, random).await;
+            check(mem);
+        }
+        sequencer.ready().await.unwrap();
+        let shared = Arc::clone(&sequencer.shared);
+        sequencer.shared.close();
+        while shared.phase() != crate::shared::Phase::Closed {
+            yield_now().await;
+        }
+        let log = mem.log();
+        for (key, number) in fold(&log) {
+            assert_eq!(mem.number(key), number, "{key:?} when all is stored");
+        }
+        let stored = mem.offset().map_or(0, |offset| offset.get());
+        assert_eq!(stored, log.len() as u64 + 1, "when all is stored");
+    };
+    tokio::select! {
+        biased;
+        () = lived => {}
+        () = died.notified() => keeper.abort(),
+    }
+    is_over.store(true, Ordering::Release);
+    let _ = futures::join!(keeper, time);
+}
+
+async fn passes(manual: ManualClock, is_over: Arc<AtomicBool>) {
+    while !is_over.load(Ordering::Acquire) {
+        manual.advance(Duration::from_millis(1));
+        yield_now().await;
+    }
+}
+
+fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> Hook {
+    let random = Mutex::new(Rng::with_seed(seed));
+    let calls = AtomicUsize::new(0);
+    Arc::new(move |_: Call| {
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        let mut random = random.lock().unwrap();
+        let fates = [Fate::Fails, Fate::LosesAnswer, Fate::LandsLater];
+        let fate = if random.u32(0..100) < fails { fates[random.usize(0..3)] } else { Fate::Done };
+        let died = Arc::clone(&died);
+        async move {
+            yield_now().await;
+            if Some(call) == dies_at {
+                died.notify_one();
+                pending::<()>().await;
+            }
+            yield_now().await;
+            fate
+        }
+        .boxed()
+    })
+}
+
+/// A transaction of some commands, and what becomes of their events.
+async fn group(sequencer: &mut Sequencer, mem: &MemStorage, random: &mut Rng) {
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    let mut last = fold(&mem.log());
+    let mut events = Vec::new();
+    for _ in 0..random.usize(1..5) {
+        let offset = (mem.log().len() + events.len() + 1) as u64;
+        if let Some(event) = command(&mut transaction, &mut last, offset, random).await {
+            events.push(event);
+        }
+    }
+    // None, some or all of the events are written, and that may be known.
+    let written = if random.u32(0..4) == 0 { random.usize(0..=events.len()) } else { events.len() };
+    let is_known = written == events.len() && random.u32(0..8) > 0;
+    for event in events.drain(..written) {
+        mem.append(event);
+    }
+    yield_now().await;
+    match random.bool() {
+        _ if is_known => transaction.flush(),
+        true => transaction.actualize(),
+        false => drop(transaction),
+    }
+}
+
+async fn command(
+    transaction: &mut Transaction<'_>,
+    last: &mut Model,
+    offset: u64,
+    random: &mut Rng,
+) -> Option<Vec<(NumberKey, u64)>> {
+    let ws = WsId(random.u64(0..WORKSPACES));
+    let kind = KINDS[random.usize(0..2)];
+    let mut command = match transaction.join(kind, ws).await {
+        Ok(command) => command,
+        Err(NotJoined::Full | NotJoined::Storage(..)) => return None,
+        Err(other) => panic!("{other}"),
+    };
+    let mut drawn = Model::new();
+    for _ in 0..random.usize(0..4) {
+        let seq = SEQS[random.usize(0..2)];
+        let key = NumberKey { ws, seq };
+        let number = command.next(seq).unwrap();
+        let before = drawn.get(&key).or_else(|| last.get(&key)).copied().unwrap_or(0);
+        assert_eq!(number, before + 1, "of {key:?}");
+        drawn.insert(key, number);
+    }
+    if random.u32(0..4) == 0 {
+        return None;
+    }
+    assert_eq!(command.keep().get(), offset);
+    last.extend(&drawn);
+    Some(drawn.into_iter().collect())
+}
+
+/// Nothing is stored that is not in the log, and what lies before the stored offset is stored.
+fn check(mem: &MemStorage) {
+    let log = mem.log();
+    let all = fold(&log);
+    let stored = mem.offset().map_or(0, |offset| offset.get() as usize - 1);
+    assert!(stored <= log.len(), "the stored offset is behind the log");
+    let covered = fold(&log[..stored]);
+    for (key, number) in all {
+        let stored = mem.number(key);
+        assert!(stored <= number, "{key:?}: {stored} is stored, and {number} in the log");
+        let covered = covered.get(&key).copied().unwrap_or(0);
+        assert!(stored >= covered, "{key:?}: {stored} is stored, and not {covered}");
+    }
+}

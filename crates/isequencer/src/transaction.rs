@@ -1,0 +1,255 @@
+//! From the first number of a group of commands to the last.
+
+use crate::{
+    NumberKey, Offset, SeqId, Sequencer, StorageError, WsId, WsKind,
+    cache::{At, Numbers},
+    defect::{self, Defect},
+    shared::Last,
+};
+
+/// What a command drew from a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draw {
+    key: NumberKey,
+    /// Where the sequence is among those of the workspace.
+    place: usize,
+    /// The last number before the command drew.
+    before: u64,
+    /// The last number since.
+    number: u64,
+}
+
+impl Draw {
+    fn last(&self) -> Last {
+        (self.key, self.number)
+    }
+}
+
+/// Why a command cannot join.
+#[derive(Debug, thiserror::Error)]
+pub enum NotJoined {
+    /// There are no such workspaces.
+    #[error("no sequences are declared for workspaces of kind {0}")]
+    UnknownKind(WsKind),
+    /// The transaction has drawn as many numbers as may wait to be stored: end it, and begin another.
+    #[error("the transaction has drawn as many numbers as may wait to be stored")]
+    Full,
+    /// The numbers of the workspace could not be read.
+    #[error("the numbers of workspace {0} cannot be read")]
+    Storage(WsId, #[source] StorageError),
+}
+
+/// Why there is no next number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoNumber {
+    /// There is no such sequence.
+    #[error("no sequence {seq} is declared for workspaces of kind {kind}")]
+    UnknownSequence {
+        /// The kind of the workspace.
+        kind: WsKind,
+        /// The sequence.
+        seq: SeqId,
+    },
+    /// All its ranges are used up.
+    #[error("sequence {seq} of workspace {ws} has no number after {last}")]
+    Exhausted {
+        /// The workspace.
+        ws: WsId,
+        /// The sequence.
+        seq: SeqId,
+        /// The last number given.
+        last: u64,
+    },
+}
+
+/// A command that has joined, and where its numbers are until the next one joins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joined {
+    kind: WsKind,
+    /// Where the kind is among all.
+    place: usize,
+    ws: WsId,
+    at: At,
+    /// How much was drawn before.
+    drawn: usize,
+}
+
+/// Commands that draw numbers together, one after another. It ends by [`flush`](Transaction::flush) when all their events are in the log
+/// and applied, and else by [`actualize`](Transaction::actualize). One that is dropped with commands in it is actualized: nobody knows what became of
+/// their events. Whichever way, no write of their events may still be under way then.
+#[derive(Debug)]
+pub struct Transaction<'s> {
+    sequencer: &'s mut Sequencer,
+    first: Offset,
+    next: Offset,
+    /// How many numbers waited when it began.
+    unflushed: usize,
+}
+
+impl<'s> Transaction<'s> {
+    pub(crate) fn new(sequencer: &'s mut Sequencer, next: Offset, unflushed: usize) -> Self {
+        sequencer.is_open = true;
+        Transaction { sequencer, first: next, next, unflushed }
+    }
+
+    /// A command on a workspace. All numbers of the workspace are read if they are not in memory.
+    ///
+    /// # Errors
+    /// Why not. The transaction can go on without it.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call has drawn nothing.
+    pub async fn join(&mut self, kind: WsKind, ws: WsId) -> Result<Command<'_, 's>, NotJoined> {
+        let joined = self.joined(kind, ws).await?;
+        Ok(Command { transaction: self, joined, is_kept: false })
+    }
+
+    pub(crate) async fn joined(&mut self, kind: WsKind, ws: WsId) -> Result<Joined, NotJoined> {
+        let Sequencer { sequences, max_unflushed, drawn, cache, meters, .. } = &mut *self.sequencer;
+        let place = sequences.place(kind).ok_or(NotJoined::UnknownKind(kind))?;
+        if !drawn.is_empty() && self.unflushed + drawn.len() >= *max_unflushed {
+            return Err(NotJoined::Full);
+        }
+        let drawn = drawn.len();
+        let at = match cache.find(ws, place) {
+            Some(at) => {
+                meters.hits.increment(1);
+                at
+            }
+            None => {
+                meters.misses.increment(1);
+                self.read(place, ws).await.map_err(|error| NotJoined::Storage(ws, error))?
+            }
+        };
+        Ok(Joined { kind, place, ws, at, drawn })
+    }
+
+    /// Reads the numbers of a workspace. What is not stored yet is asked for first: when the answer of the storage is here, it may have been
+    /// stored, and the answer may be older. Nothing can begin to wait meanwhile, as only the owner of this transaction flushes.
+    async fn read(&mut self, place: usize, ws: WsId) -> Result<At, StorageError> {
+        let Sequencer { shared, storage, sequences, cache, drawn, .. } = &mut *self.sequencer;
+        let seqs = &sequences.at(place).ids;
+        let mut numbers: Numbers = shared.waiting(ws, seqs);
+        let stored = storage.read_numbers(ws, seqs).await?;
+        if defect::has(Defect::AskedTooLate) {
+            numbers = shared.waiting(ws, seqs);
+        }
+        if stored.len() != seqs.len() {
+            let what =
+                format!("{} numbers were read where {} were asked for", stored.len(), seqs.len());
+            return Err(StorageError(what.into()));
+        }
+        for (number, stored) in numbers.iter_mut().zip(stored) {
+            *number = stored.max(*number);
+        }
+        let known = if defect::has(Defect::ForgottenDraws) { &[] } else { &drawn[..] };
+        for draw in known.iter().filter(|draw| draw.key.ws == ws) {
+            if let Some(place) = seqs.iter().position(|seq| *seq == draw.key.seq) {
+                numbers[place] = draw.number.max(numbers[place]);
+            }
+        }
+        Ok(cache.insert(ws, place, numbers))
+    }
+
+    /// The next number of a sequence for the command that joined last.
+    pub(crate) fn draw(&mut self, joined: Joined, seq: SeqId) -> Result<u64, NoNumber> {
+        let Joined { kind, ws, at, .. } = joined;
+        let Sequencer { sequences, cache, drawn, .. } = &mut *self.sequencer;
+        let known = sequences.at(joined.place);
+        let place = known.place(seq).ok_or(NoNumber::UnknownSequence { kind, seq })?;
+        let last = cache.number(at, place);
+        let before = *last;
+        let next = known.sequences[place].after(before);
+        let number = next.ok_or(NoNumber::Exhausted { ws, seq, last: before })?;
+        *last = number;
+        match drawn[joined.drawn..].iter_mut().find(|draw| draw.place == place) {
+            Some(draw) => draw.number = number,
+            None => drawn.push(Draw { key: NumberKey { ws, seq }, place, before, number }),
+        }
+        Ok(number)
+    }
+
+    /// Gives back what the command drew that joined last.
+    pub(crate) fn leave(&mut self, joined: Joined) {
+        let Sequencer { cache, drawn, .. } = &mut *self.sequencer;
+        for draw in drawn.drain(joined.drawn..) {
+            if !defect::has(Defect::NothingGivenBack) {
+                *cache.number(joined.at, draw.place) = draw.before;
+            }
+        }
+    }
+
+    /// From now on the event of the command that joined last may be written.
+    pub(crate) fn keep(&mut self) -> Offset {
+        let offset = self.next;
+        self.next = offset.next();
+        offset
+    }
+
+    /// The events of all commands are in the log and applied. Their numbers are stored soon.
+    pub fn flush(mut self) {
+        let next = std::mem::replace(&mut self.next, self.first);
+        let Sequencer { shared, drawn, .. } = &mut *self.sequencer;
+        if next != self.first {
+            shared.flush(drawn.drain(..).map(|draw| draw.last()), next);
+        }
+    }
+
+    /// It is not known which events are in the log: all numbers are read from there anew.
+    pub fn actualize(mut self) {
+        self.next = self.first;
+        self.sequencer.actualize();
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        self.sequencer.is_open = false;
+        if self.next != self.first {
+            self.sequencer.actualize();
+        }
+    }
+}
+
+/// A command that draws numbers. One that is dropped leaves the transaction, and gives its numbers back: it failed before
+/// anything of it was written. One that is to be written must be [kept](Command::keep) first, and can leave no more. While there is a command,
+/// no other one can join:
+///
+/// ```compile_fail,E0499
+/// # async fn example(transaction: &mut isequencer::Transaction<'_>) {
+/// let (kind, ws) = (isequencer::WsKind(1), isequencer::WsId(1));
+/// let first = transaction.join(kind, ws).await;
+/// let second = transaction.join(kind, ws).await; // the first must have been kept, or have left
+/// drop(first);
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Command<'t, 's> {
+    transaction: &'t mut Transaction<'s>,
+    joined: Joined,
+    is_kept: bool,
+}
+
+impl Command<'_, '_> {
+    /// The next number of a sequence of its workspace.
+    ///
+    /// # Errors
+    /// If there is no such sequence, or its ranges are used up.
+    pub fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
+        self.transaction.draw(self.joined, seq)
+    }
+
+    /// Its event is going to be written, at this offset of the log.
+    pub fn keep(mut self) -> Offset {
+        self.is_kept = true;
+        self.transaction.keep()
+    }
+}
+
+impl Drop for Command<'_, '_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.transaction.leave(self.joined);
+        }
+    }
+}
