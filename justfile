@@ -25,7 +25,7 @@ fix:
 
 # Measures the storage drivers beside the bare clients.
 bench *args:
-    cargo xtask bench storage {{ args }}
+    cargo xtask bench {{ args }}
 
 # Simulates elections, for as long as it is told.
 simulate *args:

@@ -102,7 +102,9 @@ impl Budget {
             return Err(DoesNotFit(format!(
                 "a lease of {duration:?} is too short for what has to fit into it: {}; take a lease of {} s or shorten its parts",
                 budget.sum(),
-                sum.as_secs_f64().ceil()
+                // A longer lease drifts more.
+                ((sum - budget.drift()).as_secs_f64() / (1.0 - 1.0 / f64::from(DRIFT_ONE_IN)))
+                    .ceil()
             )));
         }
         let twice = call_timeout.saturating_mul(2).saturating_add(budget.retry_pause());
@@ -245,6 +247,19 @@ mod tests {
         ] {
             let why = refused(longer);
             assert!(why.contains("drift 20ms = 20.001s"), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_lease_that_is_advised_fits() {
+        for seconds in [20, 999, 1_000, 1_001, 100_000] {
+            let long = Timing { retry_for: seconds * SECOND, ..Timing::of(SECOND) };
+            let why = refused(long);
+            let advised = why.split("take a lease of ").nth(1).unwrap().split(' ').next().unwrap();
+            let duration = Duration::from_secs(advised.parse().unwrap());
+            Budget::new(Timing { duration, ..long }, Duration::ZERO).unwrap();
+            let shorter = duration - 2 * SECOND;
+            Budget::new(Timing { duration: shorter, ..long }, Duration::ZERO).unwrap_err();
         }
     }
 

@@ -211,7 +211,7 @@ async fn actualization(clock: &Clock) {
 #[tokio::main(worker_threads = 1)]
 async fn main() {
     let clock = Clock::system();
-    println!("{:<66} {:>16} {:>18}", "medians of 7 rounds", "", "Go implementation");
+    println!("{:<83} {:>18}", "medians of 7 rounds", "Go implementation");
     commands(&clock).await;
     many_workspaces(&clock).await;
     next(&clock).await;

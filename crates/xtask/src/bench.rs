@@ -22,6 +22,11 @@ pub(crate) fn storage(arguments: &[String]) -> Result<()> {
     process::run_reading(&mut command, |_| {})
 }
 
+/// Measures what drawing numbers costs.
+pub(crate) fn sequencer() -> Result<()> {
+    cargo::run(&["bench", "--quiet", "--package", "isequencer", "--bench", "sequencer"])
+}
+
 /// Whether a driver is among `--drivers`; without that all are.
 fn is_chosen(arguments: &[String], driver: &str) -> bool {
     let mut chosen = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));

@@ -80,6 +80,8 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// What drawing numbers costs.
+    Sequencer,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -111,6 +113,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::tidy(),
         Command::Fix => tidy::fix(),
         Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
+        Command::Bench(Bench::Sequencer) => bench::sequencer(),
         Command::Simulate { schedules, from, seed } => simulate::elections(schedules, from, seed),
     }
 }

@@ -9,6 +9,8 @@ const HOMES: &[&str] = &[
     // The task that renews a lease, and the thread that ends the process.
     "crates/ielections/src/runtime.rs",
     "crates/ielections/src/killer.rs",
+    // The task that stores numbers.
+    "crates/isequencer/src/sequencer.rs",
     // The thread that writes, and those that read.
     "crates/istorage-redb/src/engine.rs",
     // Tasks that race for one row.

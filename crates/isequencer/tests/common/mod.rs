@@ -1,0 +1,88 @@
+//! What several tests need.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::Clock;
+use futures::{FutureExt, future::BoxFuture};
+use isequencer::{
+    Call, Fate, Hook, MemStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences,
+    WsId, WsKind,
+};
+
+pub(crate) const KIND: WsKind = WsKind(1);
+pub(crate) const SEQ: SeqId = SeqId(1);
+pub(crate) const OTHER: SeqId = SeqId(2);
+pub(crate) const WS: WsId = WsId(7);
+
+pub(crate) fn key(ws: u64) -> NumberKey {
+    NumberKey { ws: WsId(ws), seq: SEQ }
+}
+
+pub(crate) fn offset(offset: u64) -> Offset {
+    Offset::new(offset).unwrap()
+}
+
+/// Two sequences from 1, five numbers may wait, and what failed is tried again at once.
+pub(crate) fn params() -> Params {
+    let sequences = [SEQ, OTHER].map(|seq| Sequence::from(seq, 1).unwrap());
+    Params {
+        max_unflushed: NonZeroUsize::new(5).unwrap(),
+        flush_delay: Duration::ZERO,
+        retry_after: Duration::from_millis(1),
+        ..Params::new("1", Sequences::new().with(KIND, sequences).unwrap())
+    }
+}
+
+pub(crate) fn sequencer(params: Params, storage: &MemStorage) -> Sequencer {
+    Sequencer::new(params, Arc::new(storage.clone()), Clock::system())
+}
+
+/// Decides by this what becomes of calls.
+pub(crate) fn hook<F>(decide: impl Fn(Call) -> F + Send + Sync + 'static) -> Hook
+where
+    F: Future<Output = Fate> + Send + 'static,
+{
+    Arc::new(move |call| -> BoxFuture<'static, Fate> { decide(call).boxed() })
+}
+
+/// The same storage, which stores no numbers while it is told to fail.
+pub(crate) fn failing(storage: &MemStorage) -> (MemStorage, Arc<AtomicBool>) {
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_failing = Arc::clone(&fails);
+    let hook = hook(move |call| {
+        let fails = call == Call::WriteNumbers && is_failing.load(Ordering::Acquire);
+        async move { if fails { Fate::Fails } else { Fate::Done } }
+    });
+    (storage.with_hook(hook), fails)
+}
+
+/// A command that draws one number in a workspace, and is written.
+pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemStorage, ws: u64) -> u64 {
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    let mut command = transaction.join(KIND, WsId(ws)).await.unwrap();
+    let number = command.next(SEQ).unwrap();
+    let offset = command.keep();
+    assert_eq!(storage.append(vec![(key(ws), number)]), offset);
+    transaction.flush();
+    number
+}
+
+/// Lets other tasks run until it is so.
+pub(crate) async fn until(is_so: impl Fn() -> bool) {
+    let clock = Clock::system();
+    let deadline = clock.now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(clock.now() < deadline, "it never comes to that");
+        tokio::task::yield_now().await;
+    }
+}

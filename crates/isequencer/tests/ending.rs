@@ -1,0 +1,160 @@
+//! How a sequencer ends, and what it leaves behind: nothing.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    future::{pending, ready},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use clock::Clock;
+use common::{command, failing, hook, key, offset, params, sequencer, until};
+use futures::{StreamExt, stream::BoxStream};
+use isequencer::{
+    Busy, Call, Fate, LoggedEvent, MemStorage, NotFlushed, NumberKey, Offset, Params, SeqId,
+    SeqStorage, Sequencer, StorageError, WsId,
+};
+
+fn soon(millis: u64) -> clock::Instant {
+    Clock::system().now() + Duration::from_millis(millis)
+}
+
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+#[tokio::test]
+async fn closing_stores_what_waits() {
+    let mem = MemStorage::new();
+    // Otherwise it would be stored in an hour.
+    let flush_delay = Duration::from_secs(3_600);
+    let mut sequencer = sequencer(Params { flush_delay, ..params() }, &mem);
+    for ws in 1..=2 {
+        command(&mut sequencer, &mem, ws).await;
+    }
+    tokio::task::yield_now().await;
+    assert_eq!(mem.offset(), Some(offset(1)));
+    sequencer.close(soon(20_000)).await.unwrap();
+    assert_eq!((mem.offset(), mem.number(key(2)), tasks()), (Some(offset(3)), 1, 0));
+}
+
+#[tokio::test]
+async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
+    let mem = MemStorage::new();
+    let (hooked, fails) = failing(&mem);
+    let mut one = sequencer(params(), &hooked);
+    one.ready().await.unwrap();
+    fails.store(true, Ordering::Release);
+    command(&mut one, &mem, 1).await;
+    assert_eq!(one.close(soon(50)).await, Err(NotFlushed(1)));
+
+    let hangs = mem.with_hook(hook(|_| pending()));
+    let sequencer = sequencer(params(), &hangs);
+    tokio::task::yield_now().await;
+    let before = Clock::system().now();
+    sequencer.close(soon(20_000)).await.unwrap();
+    assert!(Clock::system().now() - before < Duration::from_secs(10), "nothing waits to be stored");
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test]
+async fn one_that_is_dropped_ends_too() {
+    let mem = MemStorage::new();
+    drop(sequencer(params(), &mem));
+    until(|| tasks() == 0).await;
+}
+
+/// A storage that panics ends the sequencer, and says so to who waits.
+#[tokio::test]
+async fn a_storage_that_panics_closes_it() {
+    let mem = MemStorage::new();
+    let panics = mem.with_hook(hook(|call| async move {
+        assert_ne!(call, Call::NextOffset, "a panic on purpose");
+        Fate::Done
+    }));
+    let mut sequencer = sequencer(params(), &panics);
+    assert_eq!(sequencer.ready().await, Err(Busy::Closed));
+    assert_eq!(sequencer.start().unwrap_err(), Busy::Closed);
+}
+
+/// A log without its second event, until that is found.
+#[derive(Debug)]
+struct Hole(MemStorage, AtomicBool);
+
+#[async_trait]
+impl SeqStorage for Hole {
+    async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
+        self.0.read_numbers(ws, seqs).await
+    }
+
+    async fn next_offset(&self) -> Result<Offset, StorageError> {
+        self.0.next_offset().await
+    }
+
+    async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError> {
+        self.0.write(numbers, next).await
+    }
+
+    fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
+        let is_there = |event: &Result<LoggedEvent, StorageError>| {
+            let is_second = event.as_ref().is_ok_and(|event| event.offset == offset(2));
+            !is_second || self.1.load(Ordering::Acquire)
+        };
+        self.0.events(from).filter(move |event| ready(is_there(event))).boxed()
+    }
+}
+
+/// It says what is wrong for as long as it is, and goes on when it is not.
+#[tokio::test]
+async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
+    let mem = MemStorage::new();
+    for number in 1..=3 {
+        mem.append(vec![(key(1), number)]);
+    }
+    let hole = Arc::new(Hole(mem.clone(), AtomicBool::new(false)));
+    let storage = Arc::clone(&hole);
+    let mut sequencer = Sequencer::new(params(), storage, Clock::system());
+    until(|| sequencer.monitor().trouble().is_some()).await;
+    let trouble = sequencer.monitor().trouble().unwrap();
+    assert_eq!(trouble.0.to_string(), "event 3 comes where 2 should");
+    assert_eq!(sequencer.monitor().busy(), Some(Busy::Actualizing));
+    hole.1.store(true, Ordering::Release);
+    sequencer.ready().await.unwrap();
+    assert!(sequencer.monitor().trouble().is_none());
+    assert_eq!(command(&mut sequencer, &mem, 1).await, 4);
+}
+
+#[test]
+fn a_thousand_of_them_leave_no_task_and_no_memory() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let rounds = |rounds: usize| {
+        let measured = allocation_counter::measure(|| {
+            runtime.block_on(async {
+                for round in 0..rounds {
+                    let mem = MemStorage::new();
+                    let mut sequencer = sequencer(params(), &mem);
+                    for ws in 0..10 {
+                        command(&mut sequencer, &mem, ws).await;
+                    }
+                    if round % 2 == 0 {
+                        sequencer.close(soon(20_000)).await.unwrap();
+                    } else {
+                        drop(sequencer);
+                    }
+                }
+                until(|| tasks() == 0).await;
+            });
+        });
+        measured.bytes_current
+    };
+    rounds(100);
+    let left = rounds(1_000);
+    assert!(left < 1_000, "{left} bytes");
+}

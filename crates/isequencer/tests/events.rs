@@ -1,0 +1,109 @@
+//! One event at a time.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{sync::Arc, time::Duration};
+
+use clock::Clock;
+use common::{WS, failing, hook, offset};
+use isequencer::{
+    Busy, Call, EventSequences, Fate, MemStorage, NotStarted, NumberKey, SeqStorage, Sequences,
+    Status, WsKind, standard,
+};
+use tokio::sync::Semaphore;
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn sequences(storage: &MemStorage) -> EventSequences {
+    let kind = WsKind(1);
+    let sequences = Sequences::new().with(kind, standard::sequences()).unwrap();
+    let storage = storage.clone();
+    let storage_of = move |_| Arc::new(storage.clone()) as Arc<dyn SeqStorage>;
+    EventSequences::new(sequences, kind, Arc::new(storage_of), Clock::system())
+}
+
+#[tokio::test]
+async fn an_event_draws_its_offsets_and_ids() {
+    let mem = MemStorage::new();
+    let mut partition = sequences(&mem).partition(1);
+    for n in 1..=3 {
+        let mut event = partition.start_event(LONG, WS).await.unwrap();
+        assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(n), n));
+        assert_eq!(event.next_record_id(), Ok(standard::FIRST_RECORD_ID + n - 1));
+        assert_eq!(event.next_crecord_id(), Ok(standard::FIRST_CRECORD_ID + n - 1));
+        let number = |seq, number| (NumberKey { ws: WS, seq }, number);
+        mem.append(vec![
+            number(standard::WLOG_OFFSET, n),
+            number(standard::RECORD_ID, standard::FIRST_RECORD_ID + n - 1),
+            number(standard::CRECORD_ID, standard::FIRST_CRECORD_ID + n - 1),
+        ]);
+        event.finish();
+    }
+    partition.close(Clock::system().now() + LONG).await.unwrap();
+    assert_eq!(mem.offset(), Some(offset(4)));
+}
+
+#[tokio::test]
+async fn an_event_that_is_cancelled_or_dropped_is_looked_for_in_the_log() {
+    let mem = MemStorage::new();
+    let mut partition = sequences(&mem).partition(1);
+    // Neither was written, as it turns out, and then one was.
+    partition.start_event(LONG, WS).await.unwrap().cancel();
+    drop(partition.start_event(LONG, WS).await.unwrap());
+    let event = partition.start_event(LONG, WS).await.unwrap();
+    assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(1), 1));
+    mem.append(vec![(NumberKey { ws: WS, seq: standard::WLOG_OFFSET }, 1)]);
+    event.cancel();
+    let event = partition.start_event(LONG, WS).await.unwrap();
+    assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(2), 2));
+}
+
+#[tokio::test]
+async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
+    let gate = Arc::new(Semaphore::new(0));
+    let blocked = Arc::clone(&gate);
+    let mem = MemStorage::new().with_hook(hook(move |call| {
+        let gate = Arc::clone(&blocked);
+        async move {
+            if call == Call::NextOffset {
+                gate.acquire().await.unwrap().forget();
+            }
+            Fate::Done
+        }
+    }));
+    let mut partition = sequences(&mem).partition(1);
+    let monitor = partition.monitor();
+    assert_eq!(monitor.status(), Status::None);
+    let busy = partition.start_event(Duration::from_millis(10), WS).await.unwrap_err();
+    assert!(matches!(busy, NotStarted::Busy(Busy::Actualizing)), "{busy}");
+    assert_eq!(monitor.status(), Status::Recovering);
+    gate.add_permits(2);
+    let event = partition.start_event(LONG, WS).await.unwrap();
+    assert_eq!(monitor.status(), Status::Eventing);
+    event.cancel();
+    assert_eq!(monitor.status(), Status::Recovering);
+    partition.start_event(LONG, WS).await.unwrap().finish();
+    assert_eq!(monitor.status(), Status::Ready);
+    partition.close(Clock::system().now() + LONG).await.unwrap();
+    assert_eq!(monitor.status(), Status::Finished);
+}
+
+#[tokio::test]
+async fn it_waits_for_room_but_not_for_longer_than_it_may() {
+    let mem = MemStorage::new();
+    let (hooked, fails) = failing(&mem);
+    let mut partition = sequences(&hooked).partition(1);
+    partition.start_event(LONG, WS).await.unwrap().finish();
+    fails.store(true, std::sync::atomic::Ordering::Release);
+    let busy = loop {
+        match partition.start_event(Duration::from_millis(10), WS).await {
+            Ok(event) => event.finish(),
+            Err(busy) => break busy,
+        }
+    };
+    assert!(matches!(busy, NotStarted::Busy(Busy::Unflushed)), "{busy}");
+    fails.store(false, std::sync::atomic::Ordering::Release);
+    partition.start_event(LONG, WS).await.unwrap().finish();
+}

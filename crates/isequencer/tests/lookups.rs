@@ -1,0 +1,165 @@
+//! Where a number is looked for: in memory, among those that wait to be stored, in the storage.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, until};
+use fastrand::Rng;
+use isequencer::{Call, Fate, MemStorage, NotJoined, Params, WsId};
+use tokio::sync::Semaphore;
+
+/// Counts how often numbers are read.
+fn counted(mem: &MemStorage) -> (MemStorage, Arc<AtomicUsize>) {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&reads);
+    let hook = hook(move |call| {
+        counter.fetch_add(usize::from(call == Call::ReadNumbers), Ordering::Relaxed);
+        async { Fate::Done }
+    });
+    (mem.with_hook(hook), reads)
+}
+
+#[tokio::test]
+async fn what_is_in_memory_is_not_read() {
+    let (mem, reads) = counted(&MemStorage::new());
+    let mut sequencer = sequencer(params(), &mem);
+    for n in 1..=10 {
+        assert_eq!(command(&mut sequencer, &mem, 1).await, n);
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), 1, "all sequences of the workspace in one call");
+}
+
+#[tokio::test]
+async fn what_has_left_memory_is_found_where_it_waits_to_be_stored() {
+    let mem = MemStorage::new();
+    let (hooked, fails) = failing(&mem);
+    let mut sequencer = sequencer(Params { cached_numbers: 2, ..params() }, &hooked);
+    sequencer.ready().await.unwrap();
+    fails.store(true, Ordering::Release);
+    assert_eq!(command(&mut sequencer, &mem, 1).await, 1);
+    // It is being stored now, and cannot be.
+    until(|| sequencer.monitor().trouble().is_some()).await;
+    assert_eq!(command(&mut sequencer, &mem, 2).await, 1);
+    assert_eq!(command(&mut sequencer, &mem, 1).await, 2);
+    // Now it is both being stored and waiting.
+    assert_eq!(command(&mut sequencer, &mem, 2).await, 2);
+    assert_eq!(command(&mut sequencer, &mem, 1).await, 3);
+    assert_eq!(mem.number(key(1)), 0);
+}
+
+#[tokio::test]
+async fn what_is_stored_is_read_when_it_has_left_memory() {
+    let (mem, reads) = counted(&MemStorage::new());
+    let mut sequencer = sequencer(Params { cached_numbers: 2, ..params() }, &mem);
+    for n in 1..=5 {
+        assert_eq!(command(&mut sequencer, &mem, 1).await, n);
+        assert_eq!(command(&mut sequencer, &mem, 2).await, n);
+        until(|| mem.offset() == Some(offset(2 * n + 1))).await;
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), 10);
+}
+
+/// The storage looked before the numbers were stored, and answered after that.
+#[tokio::test]
+async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
+    let mem = MemStorage::new();
+    let (reads, writes) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let gates = (Arc::clone(&reads), Arc::clone(&writes));
+    let hooked = mem.with_hook(hook(move |call| {
+        let (reads, writes) = gates.clone();
+        async move {
+            match call {
+                Call::ReadNumbers => reads.acquire().await.unwrap().forget(),
+                Call::WriteNumbers => writes.acquire().await.unwrap().forget(),
+                _ => {}
+            }
+            Fate::Done
+        }
+    }));
+    let mut sequencer = sequencer(Params { cached_numbers: 0, ..params() }, &hooked);
+    writes.add_permits(1);
+    reads.add_permits(2);
+    assert_eq!(command(&mut sequencer, &mem, 1).await, 1);
+    assert_eq!(command(&mut sequencer, &mem, 2).await, 1);
+    let monitor = sequencer.monitor();
+    let mut transaction = sequencer.start().unwrap();
+    let joins = transaction.join(KIND, WsId(1));
+    let overtakes = async {
+        // The read is under way; the flush ends, and then the read.
+        tokio::task::yield_now().await;
+        writes.add_permits(2);
+        until(|| monitor.unflushed() == 0).await;
+        assert_eq!(mem.number(key(1)), 1);
+        reads.add_permits(1);
+    };
+    let (joined, ()) = futures::join!(joins, overtakes);
+    assert_eq!(joined.unwrap().next(SEQ).unwrap(), 2);
+}
+
+/// Memory for ten workspaces, and commands on a thousand: nothing that waits is lost, and memory keeps its bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eviction_under_load() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(Params { cached_numbers: 20, ..params() }, &mem);
+    let mut last = vec![0; 1_000];
+    let mut random = Rng::with_seed(1);
+    for _ in 0..20_000 {
+        let ws = random.usize(0..1_000);
+        let number = command(&mut sequencer, &mem, ws as u64).await;
+        assert_eq!(number, last[ws] + 1, "{ws}");
+        last[ws] = number;
+    }
+}
+
+/// A flush that seems to have failed lands when the next leader has stored more.
+#[tokio::test]
+async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
+    let mem = MemStorage::new();
+    let hooked = mem.with_hook(hook(|call| async move {
+        match call {
+            Call::WriteNumbers | Call::WriteOffset => Fate::LandsLater,
+            _ => Fate::Done,
+        }
+    }));
+    let mut first = sequencer(params(), &mem);
+    command(&mut first, &mem, 1).await;
+    until(|| mem.offset() == Some(offset(2))).await;
+    drop(first);
+    mem.append(vec![(key(1), 2)]);
+    let stalls = sequencer(params(), &hooked);
+    until(|| stalls.monitor().trouble().is_some()).await;
+    drop(stalls);
+    let mut next = sequencer(params(), &mem);
+    for n in 3..10 {
+        assert_eq!(command(&mut next, &mem, 1).await, n);
+    }
+    until(|| mem.offset() == Some(offset(10))).await;
+    mem.land();
+    assert_eq!((mem.number(key(1)), mem.offset()), (9, Some(offset(10))));
+}
+
+#[tokio::test]
+async fn a_workspace_that_cannot_be_read_harms_nobody_else() {
+    let mem = MemStorage::new();
+    let fails = Arc::new(AtomicUsize::new(1));
+    let once = Arc::clone(&fails);
+    let mem = mem.with_hook(hook(move |call| {
+        let fails = call == Call::ReadNumbers
+            && once.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1)).is_ok();
+        async move { if fails { Fate::Fails } else { Fate::Done } }
+    }));
+    let mut sequencer = sequencer(params(), &mem);
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    let failed = transaction.join(KIND, WsId(1)).await.unwrap_err();
+    assert!(matches!(failed, NotJoined::Storage(WsId(1), _)), "{failed}");
+    let mut command = transaction.join(KIND, WsId(1)).await.unwrap();
+    assert_eq!(command.next(SEQ).unwrap(), 1);
+    assert_eq!(command.keep(), offset(1));
+}

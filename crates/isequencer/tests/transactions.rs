@@ -1,0 +1,158 @@
+//! Who joins, who leaves, and what is refused.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{KIND, OTHER, SEQ, WS, command, key, offset, params, sequencer};
+use isequencer::{
+    Busy, MemStorage, NoNumber, NotJoined, NumberKey, Params, SeqId, Sequence, Sequences, WsId,
+    WsKind, standard,
+};
+
+#[tokio::test]
+async fn commands_of_a_group_see_each_others_numbers() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(Params { cached_numbers: 0, ..params() }, &mem);
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    for n in 1..=2 {
+        for ws in [1, 2] {
+            let mut command = transaction.join(KIND, WsId(ws)).await.unwrap();
+            assert_eq!(command.next(SEQ).unwrap(), n);
+            assert_eq!(command.keep(), offset(2 * n - 2 + ws));
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_leaves_gives_everything_back() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(params(), &mem);
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    let mut first = transaction.join(KIND, WS).await.unwrap();
+    assert_eq!((first.next(SEQ), first.next(OTHER)), (Ok(1), Ok(1)));
+    assert_eq!(first.keep(), offset(1));
+    let mut fails = transaction.join(KIND, WS).await.unwrap();
+    assert_eq!((fails.next(SEQ), fails.next(SEQ), fails.next(OTHER)), (Ok(2), Ok(3), Ok(2)));
+    drop(fails);
+    let mut second = transaction.join(KIND, WS).await.unwrap();
+    assert_eq!((second.next(SEQ), second.next(OTHER)), (Ok(2), Ok(2)));
+    assert_eq!(second.keep(), offset(2));
+}
+
+#[tokio::test]
+async fn a_transaction_that_everybody_left_never_was() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(params(), &mem);
+    sequencer.ready().await.unwrap();
+    for _ in 0..3 {
+        let mut transaction = sequencer.start().unwrap();
+        assert_eq!(transaction.join(KIND, WS).await.unwrap().next(SEQ), Ok(1));
+        drop(transaction);
+    }
+    assert_eq!(command(&mut sequencer, &mem, 7).await, 1);
+}
+
+/// Nobody knows what became of the events of a transaction that nobody ended.
+#[tokio::test]
+async fn a_transaction_that_is_dropped_or_forgotten_is_actualized() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(params(), &mem);
+    for (round, forget) in [(1, false), (2, true)] {
+        sequencer.ready().await.unwrap();
+        let mut transaction = sequencer.start().unwrap();
+        let mut command = transaction.join(KIND, WS).await.unwrap();
+        assert_eq!(command.next(SEQ), Ok(round));
+        assert_eq!(mem.append(vec![(key(7), round)]), command.keep());
+        if forget {
+            std::mem::forget(transaction);
+        } else {
+            drop(transaction);
+        }
+        assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+    }
+    assert_eq!(command(&mut sequencer, &mem, 7).await, 3);
+}
+
+#[tokio::test]
+async fn a_transaction_is_full_when_as_many_numbers_are_drawn_as_may_wait() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(params(), &mem);
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    for ws in 1..=5 {
+        let mut command = transaction.join(KIND, WsId(ws)).await.unwrap();
+        command.next(SEQ).unwrap();
+        command.keep();
+    }
+    let full = transaction.join(KIND, WsId(6)).await.unwrap_err();
+    assert!(matches!(full, NotJoined::Full), "{full}");
+}
+
+/// When nothing waits to be stored, one command may draw more than may wait.
+#[tokio::test]
+async fn a_lone_command_is_always_admitted() {
+    let mem = MemStorage::new();
+    let max_unflushed = std::num::NonZeroUsize::MIN;
+    let mut sequencer = sequencer(Params { max_unflushed, ..params() }, &mem);
+    for n in 1..=5 {
+        sequencer.ready().await.unwrap();
+        let mut transaction = sequencer.start().unwrap();
+        let mut command = transaction.join(KIND, WsId(n)).await.unwrap();
+        assert_eq!((command.next(SEQ), command.next(OTHER)), (Ok(1), Ok(1)));
+        let keys = [SEQ, OTHER].map(|seq| (NumberKey { ws: WsId(n), seq }, 1));
+        assert_eq!(mem.append(keys.to_vec()), command.keep());
+        transaction.flush();
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_declared_is_refused() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(params(), &mem);
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    let unknown = transaction.join(WsKind(9), WS).await.unwrap_err();
+    assert!(matches!(unknown, NotJoined::UnknownKind(WsKind(9))), "{unknown}");
+    let mut command = transaction.join(KIND, WS).await.unwrap();
+    let seq = SeqId(9);
+    assert_eq!(command.next(seq), Err(NoNumber::UnknownSequence { kind: KIND, seq }));
+    assert_eq!(command.next(SEQ), Ok(1));
+}
+
+/// A sequence of an application's own: it goes through its ranges and ends.
+#[tokio::test]
+async fn a_sequence_never_leaves_its_ranges() {
+    let mem = MemStorage::new();
+    let mut sequences = standard::sequences();
+    sequences.push(Sequence::new(standard::FIRST_OF_APPLICATIONS, [10..12, 20..21]).unwrap());
+    let sequences = Sequences::new().with(KIND, sequences).unwrap();
+    let mut sequencer = sequencer(Params { sequences, ..params() }, &mem);
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    let mut command = transaction.join(KIND, WS).await.unwrap();
+    let seq = standard::FIRST_OF_APPLICATIONS;
+    assert_eq!([(); 3].map(|()| command.next(seq)), [Ok(10), Ok(11), Ok(20)]);
+    let end = NoNumber::Exhausted { ws: WS, seq, last: 20 };
+    assert_eq!([(); 2].map(|()| command.next(seq)), [Err(end); 2]);
+    assert_eq!(command.next(standard::WLOG_OFFSET), Ok(1));
+    assert_eq!(command.next(standard::RECORD_ID), Ok(322_680_000_131_072));
+    assert_eq!(command.next(standard::CRECORD_ID), Ok(322_685_000_131_072));
+}
+
+/// The last id of a record is followed by none, and not by an id of a collection.
+#[tokio::test]
+async fn ids_of_records_end_before_those_of_collections() {
+    let mem = MemStorage::new();
+    let last = standard::FIRST_CRECORD_ID - 1;
+    mem.append(vec![(NumberKey { ws: WS, seq: standard::RECORD_ID }, last)]);
+    let sequences = Sequences::new().with(KIND, standard::sequences()).unwrap();
+    let mut sequencer = sequencer(Params { sequences, ..params() }, &mem);
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    let mut command = transaction.join(KIND, WS).await.unwrap();
+    let end = NoNumber::Exhausted { ws: WS, seq: standard::RECORD_ID, last };
+    assert_eq!(command.next(standard::RECORD_ID), Err(end));
+}
