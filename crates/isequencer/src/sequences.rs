@@ -4,6 +4,9 @@ use std::{iter, ops::Range};
 
 use crate::{SeqId, WsKind};
 
+/// All numbers are below: storages order rows by them, and have 63 bits for that.
+pub(crate) const END: u64 = 1 << 63;
+
 /// A sequence: its number, and the ranges that it never leaves.
 ///
 /// ```
@@ -25,8 +28,10 @@ pub struct Sequence {
 /// Sequences that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSequences {
-    /// There is no number in it, or 0 is, which means that no number was given.
-    #[error("the range {1:?} of sequence {0} must begin at 1 or later, and end after that")]
+    /// There is no number in it, or 0 is, which means that no number was given, or one that is too high.
+    #[error(
+        "the range {1:?} of sequence {0} must begin at 1 or later, end after that, and at 2^63 at the latest"
+    )]
     Range(SeqId, Range<u64>),
     /// There is no range.
     #[error("sequence {0} has no range of numbers")]
@@ -49,15 +54,15 @@ impl Sequence {
     /// One that counts from `initial` for as long as there are numbers.
     ///
     /// # Errors
-    /// If it begins at 0.
+    /// If it begins at 0, or at 2^63 or later.
     pub fn from(id: SeqId, initial: u64) -> Result<Sequence, BadSequences> {
-        Sequence::within(id, initial..u64::MAX)
+        Sequence::within(id, initial..END)
     }
 
     /// One that draws from a range to its end.
     ///
     /// # Errors
-    /// If the range is empty or begins at 0.
+    /// If the range is empty, begins at 0, or ends after 2^63.
     pub fn within(id: SeqId, range: Range<u64>) -> Result<Sequence, BadSequences> {
         Sequence::new(id, iter::once(range))
     }
@@ -65,7 +70,7 @@ impl Sequence {
     /// One that draws from each range to its end, one after another.
     ///
     /// # Errors
-    /// If there is no range, one is empty or begins at 0, or they do not ascend.
+    /// If there is no range, one is empty, begins at 0 or ends after 2^63, or they do not ascend.
     pub fn new(
         id: SeqId,
         ranges: impl IntoIterator<Item = Range<u64>>,
@@ -74,7 +79,9 @@ impl Sequence {
         if ranges.is_empty() {
             return Err(BadSequences::NoRange(id));
         }
-        if let Some(bad) = ranges.iter().find(|range| range.start == 0 || range.is_empty()) {
+        if let Some(bad) =
+            ranges.iter().find(|range| range.start == 0 || range.is_empty() || range.end > END)
+        {
             return Err(BadSequences::Range(id, bad.clone()));
         }
         match ranges.iter().zip(ranges.iter().skip(1)).find(|(one, next)| next.start < one.end) {
@@ -175,11 +182,11 @@ mod tests {
     fn a_sequence_begins_where_it_is_told_to_and_ends_with_its_last_number() {
         let sequence = Sequence::within(SEQ, 5..7).unwrap();
         assert_eq!([0, 4, 5].map(|last| sequence.after(last)), [Some(5), Some(5), Some(6)]);
-        assert_eq!([6, 7, u64::MAX].map(|last| sequence.after(last)), [None; 3]);
+        assert_eq!([6, 7, END, u64::MAX].map(|last| sequence.after(last)), [None; 4]);
         let endless = Sequence::from(SEQ, 1).unwrap();
         assert_eq!(endless.after(0), Some(1));
-        assert_eq!(endless.after(u64::MAX - 2), Some(u64::MAX - 1));
-        assert_eq!(endless.after(u64::MAX - 1), None);
+        assert_eq!(endless.after(END - 2), Some(END - 1));
+        assert_eq!(endless.after(END - 1), None);
     }
 
     #[test]
@@ -196,7 +203,9 @@ mod tests {
             Sequence::new(SEQ, ranges.iter().cloned()).unwrap_err()
         };
         assert_eq!(refused(&[]), NoRange(SEQ));
-        assert_eq!(Sequence::from(SEQ, 0).unwrap_err(), Range(SEQ, 0..u64::MAX));
+        assert_eq!(Sequence::from(SEQ, 0).unwrap_err(), Range(SEQ, 0..END));
+        assert_eq!(Sequence::from(SEQ, END).unwrap_err(), Range(SEQ, END..END));
+        assert_eq!(Sequence::within(SEQ, 1..END + 1).unwrap_err(), Range(SEQ, 1..END + 1));
         assert_eq!(Sequence::within(SEQ, 2..2).unwrap_err(), Range(SEQ, 2..2));
         assert_eq!(refused(&[1..2, 3..3]), Range(SEQ, 3..3));
         assert_eq!(refused(&[1..3, 2..4]), Order(SEQ, 1..3, 2..4));

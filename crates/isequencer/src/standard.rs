@@ -1,6 +1,6 @@
 //! The sequences that every workspace has.
 
-use crate::{SeqId, Sequence};
+use crate::{SeqId, Sequence, sequences::END};
 
 /// Offsets in the log of a workspace, from 1.
 pub const WLOG_OFFSET: SeqId = SeqId(1);
@@ -32,8 +32,8 @@ pub const FIRST_CRECORD_ID: u64 = 322_685_000_131_072;
 /// ```
 pub fn sequences() -> Vec<Sequence> {
     vec![
-        Sequence::known(WLOG_OFFSET, 1..u64::MAX),
+        Sequence::known(WLOG_OFFSET, 1..END),
         Sequence::known(RECORD_ID, FIRST_RECORD_ID..FIRST_CRECORD_ID),
-        Sequence::known(CRECORD_ID, FIRST_CRECORD_ID..u64::MAX),
+        Sequence::known(CRECORD_ID, FIRST_CRECORD_ID..END),
     ]
 }
