@@ -12,8 +12,8 @@ use std::{
 use clock::{Clock, Instant};
 
 use crate::{
-    Busy, NoNumber, NotFlushed, NotJoined, Offset, Params, SeqStorage, Sequencer, Sequences,
-    Transaction, WsId, WsKind,
+    Busy, NoNumber, NotFlushed, NotJoined, NumberKey, Offset, Params, SeqStorage, Sequencer,
+    Sequences, Transaction, WsId, WsKind,
     shared::{Phase, Shared},
     standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
     transaction::Joined,
@@ -207,6 +207,11 @@ impl Event<'_> {
     /// If there are no more.
     pub fn next_crecord_id(&mut self) -> Result<u64, NoNumber> {
         self.transaction.draw(self.joined, CRECORD_ID)
+    }
+
+    /// The last number of each sequence that it drew from: what must be in the log, to be found there.
+    pub fn drawn(&self) -> impl Iterator<Item = (NumberKey, u64)> {
+        self.transaction.drawn(self.joined)
     }
 
     /// It is in the log, and applied.

@@ -6,7 +6,7 @@
 //! ```
 //! # use std::{sync::Arc, time::Duration};
 //! # use clock::Clock;
-//! # use isequencer::{MemStorage, NumberKey, Params, Sequencer, Sequences, WsId, WsKind, standard};
+//! # use isequencer::{MemStorage, Params, Sequencer, Sequences, WsId, WsKind, standard};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (kind, ws) = (WsKind(1), WsId(7));

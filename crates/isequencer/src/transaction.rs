@@ -169,6 +169,11 @@ impl<'s> Transaction<'s> {
         Ok(number)
     }
 
+    /// The last numbers that the command drew that joined last.
+    pub(crate) fn drawn(&self, joined: Joined) -> impl Iterator<Item = Last> {
+        self.sequencer.drawn[joined.drawn..].iter().map(Draw::last)
+    }
+
     /// Gives back what the command drew that joined last.
     pub(crate) fn leave(&mut self, joined: Joined) {
         let Sequencer { cache, drawn, .. } = &mut *self.sequencer;
@@ -237,6 +242,11 @@ impl Command<'_, '_> {
     /// If there is no such sequence, or its ranges are used up.
     pub fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
         self.transaction.draw(self.joined, seq)
+    }
+
+    /// The last number of each sequence that it drew from: what its event must say, so that it is found in the log.
+    pub fn drawn(&self) -> impl Iterator<Item = (NumberKey, u64)> {
+        self.transaction.drawn(self.joined)
     }
 
     /// Its event is going to be written, at this offset of the log.

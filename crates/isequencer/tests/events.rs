@@ -33,12 +33,7 @@ async fn an_event_draws_its_offsets_and_ids() {
         assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(n), n));
         assert_eq!(event.next_record_id(), Ok(standard::FIRST_RECORD_ID + n - 1));
         assert_eq!(event.next_crecord_id(), Ok(standard::FIRST_CRECORD_ID + n - 1));
-        let number = |seq, number| (NumberKey { ws: WS, seq }, number);
-        mem.append(vec![
-            number(standard::WLOG_OFFSET, n),
-            number(standard::RECORD_ID, standard::FIRST_RECORD_ID + n - 1),
-            number(standard::CRECORD_ID, standard::FIRST_CRECORD_ID + n - 1),
-        ]);
+        mem.append(event.drawn().collect());
         event.finish();
     }
     partition.close(Clock::system().now() + LONG).await.unwrap();

@@ -111,13 +111,10 @@ async fn multiple_actualizes() {
         sequencer.ready().await.unwrap();
         let mut transaction = sequencer.start().unwrap();
         let mut command = transaction.join(KIND, WsId(1)).await.unwrap();
-        let mut numbers = Vec::new();
         for place in 0..random.usize(0..=2) {
-            let seq = [SEQ, OTHER][place];
-            let number = command.next(seq).unwrap();
-            assert_eq!(number, last[place] + 1);
-            numbers.push((isequencer::NumberKey { ws: WsId(1), seq }, number));
+            assert_eq!(command.next([SEQ, OTHER][place]), Ok(last[place] + 1));
         }
+        let numbers: Vec<_> = command.drawn().collect();
         assert_eq!(command.keep(), offset(written + 1));
         if random.bool() {
             written += 1;

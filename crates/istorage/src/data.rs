@@ -150,6 +150,20 @@ impl Order {
         Ok(Order(order))
     }
 
+    /// An order of two numbers: the higher `first` wins, and of two that are equal the higher `then`. That has 40 bits, and
+    /// `first` 23.
+    ///
+    /// # Errors
+    /// `Invalid` if one of them has more, or both are 0.
+    pub fn of_two(first: u64, then: u64) -> Result<Order> {
+        if first >= 1 << 23 || then >= 1 << 40 {
+            return Err(Error::invalid(format!(
+                "an order has 23 bits for its first number and 40 for its second, too few for {first} and {then}"
+            )));
+        }
+        Order::new(first << 40 | then)
+    }
+
     /// The number.
     #[must_use]
     pub fn get(self) -> u64 {
@@ -284,6 +298,18 @@ pub struct Conflict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_order_of_two_is_that_of_the_first_and_then_of_the_second() {
+        let order = |first, then| Order::of_two(first, then).unwrap();
+        let last = (1 << 40) - 1;
+        assert!(order(0, 1) < order(0, 2) && order(0, last) < order(1, 0));
+        assert!(order(1, last) < order(2, 0));
+        assert_eq!(order((1 << 23) - 1, last).get(), Order::MAX);
+        for (first, then) in [(0, 0), (1 << 23, 0), (0, 1 << 40)] {
+            assert_eq!(Order::of_two(first, then).unwrap_err().kind(), crate::ErrorKind::Invalid);
+        }
+    }
 
     #[test]
     fn a_clipped_range_holds_the_same_rows() {

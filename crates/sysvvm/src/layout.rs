@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ielections::Row;
 use istorage::Key;
 
-use crate::AppName;
+use crate::{AppName, AppNumber};
 
 /// What a partition of the system keyspace holds. Numbers are never reused; a new kind of row takes a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,11 @@ use crate::AppName;
 pub(crate) enum Prefix {
     /// The leases of all slots: one partition.
     Leases = 1,
-    // 2 offsets of the partition logs, 3 numbers of sequences, 4 rows with a TTL of applications.
+    /// How far the log of a partition has been replayed: one row.
+    PlogOffset = 2,
+    /// The numbers of a workspace: a row for each sequence.
+    Numbers = 3,
+    // 4 rows with a TTL of applications.
     /// The registry of applications: one partition.
     Applications = 5,
     /// The format of the storage: one row.
@@ -40,6 +44,24 @@ pub(crate) fn election(row: Row) -> Key {
             Key::new([Prefix::Epochs.pkey(), slot.get().to_be_bytes()].concat(), "")
         }
     }
+}
+
+/// The row of the next event to replay from the log of a partition.
+pub(crate) fn plog_offset(app: AppNumber, partition: u16) -> Key {
+    let app = app.get().to_be_bytes();
+    let pkey = [&Prefix::PlogOffset.pkey()[..], &app, &partition.to_be_bytes()].concat();
+    Key::new(pkey, 0_u32.to_be_bytes().to_vec())
+}
+
+/// The partition of the last numbers of a workspace. Their clustering columns are the sequence.
+pub(crate) fn numbers(app: AppNumber, ws: u64) -> Bytes {
+    let app = app.get().to_be_bytes();
+    [&Prefix::Numbers.pkey()[..], &app, &ws.to_be_bytes()].concat().into()
+}
+
+/// The last number of a sequence of a workspace.
+pub(crate) fn number(app: AppNumber, ws: u64, seq: u16) -> Key {
+    Key::new(numbers(app, ws), seq.to_be_bytes().to_vec())
 }
 
 /// The row that says who wrote this storage and in which format.
@@ -77,6 +99,11 @@ mod tests {
         assert_eq!(epoch, (vec![0, 0, 0, 7, 0, 0, 1, 2], vec![]));
         assert_eq!(bytes(format()), (vec![0, 0, 0, 6], vec![]));
         assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
+        let seq_storage_part = bytes(plog_offset(AppNumber(0x0102), 0x0304));
+        assert_eq!(seq_storage_part, (vec![0, 0, 0, 2, 0, 0, 1, 2, 3, 4], vec![0, 0, 0, 0]));
+        let seq_storage_ws = bytes(number(AppNumber(0x0102), 0x0304, 0x0506));
+        let pkey = vec![0, 0, 0, 3, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 3, 4];
+        assert_eq!(seq_storage_ws, (pkey, vec![5, 6]));
         let name = AppName::new("ab", "c").unwrap();
         assert_eq!(bytes(app(&name)), (vec![0, 0, 0, 5], vec![1, b'a', b'b', b'/', b'c']));
     }

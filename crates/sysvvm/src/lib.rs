@@ -32,10 +32,12 @@ mod entry;
 mod error;
 mod layout;
 mod name;
+mod numbers;
 mod system;
 
 pub use elections::ElectionRows;
 pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
 pub use name::AppName;
+pub use numbers::{LastNumber, NumberRows, Replayed};
 pub use system::{App, FORMAT_VERSION, System};

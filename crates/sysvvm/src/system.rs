@@ -11,7 +11,7 @@ use istorage::{
 };
 
 use crate::{
-    AppEntry, AppName, AppNumber, ElectionRows, Error, Result,
+    AppEntry, AppName, AppNumber, ElectionRows, Error, NumberRows, Result,
     entry::{Registered, State},
     layout,
 };
@@ -85,6 +85,12 @@ impl System {
     #[must_use]
     pub fn elections(&self) -> ElectionRows {
         ElectionRows::new(Arc::clone(&self.storage), self.clock.clone())
+    }
+
+    /// The numbers of an application.
+    #[must_use]
+    pub fn numbers(&self, app: &AppEntry) -> NumberRows {
+        NumberRows::new(Arc::clone(&self.storage), self.clock.clone(), app.number)
     }
 
     /// The database.

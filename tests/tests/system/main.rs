@@ -1,17 +1,19 @@
-//! The registry of applications on every driver: each trial is a test, as `driver::trial`.
+//! The system keyspace on every driver, its registry of applications and its numbers: each trial is a test, as `driver::trial`.
 //!
 //! A trial has a system keyspace with a name of its own. Whatever keyspaces it makes are dropped when it is over, also if
 //! it fails.
 
 #![allow(clippy::unwrap_used)]
 
+mod database;
+mod numbers;
 mod registry;
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
+use database::{Database, TrialFn};
 use futures::FutureExt;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use registry::{Database, TRIALS, TrialFn};
 use tokio::runtime::Runtime;
 use vvm_tests::reach::{Drivers, Reach};
 
@@ -44,7 +46,7 @@ fn main() -> std::process::ExitCode {
     ];
     let mut tests = Vec::new();
     for (driver, reach) in targets {
-        for &(name, trial) in TRIALS {
+        for &(name, trial) in registry::TRIALS.iter().chain(numbers::TRIALS) {
             let (handle, reach) = (runtime.handle().clone(), reach.clone());
             let body = move || handle.block_on(run(reach, trial));
             tests.push(Trial::ignorable_test(format!("{driver}::{name}"), body));

@@ -1,21 +1,13 @@
-//! The trials. What is in the rows is written here by hand: it is the format, and must not follow the code.
+//! The trials of the registry. What is in the rows is written here by hand: it is the format, and must not follow the code.
 
-use std::{num::NonZeroU16, sync::Arc, time::Duration};
+use std::num::NonZeroU16;
 
 use bytes::Bytes;
-use clock::{Clock, Instant};
-use futures::future::{BoxFuture, join_all};
-use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
-use istorage_tck::{Keyspaces, Subject};
-use sysvvm::{AppName, Error, System};
+use futures::future::join_all;
+use istorage::Key;
+use sysvvm::{AppName, Error};
 
-pub(crate) type TrialFn = for<'a> fn(&'a Database) -> BoxFuture<'a, ()>;
-
-/// How long anything may take: a server may need long for a keyspace.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// How many nodes race.
-const NODES: usize = 4;
+use crate::database::{Database, NODES, PATIENCE, TrialFn};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("one_node_inits_another_opens", |database| Box::pin(one_inits_another_opens(database))),
@@ -26,52 +18,6 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("foreign_and_newer_are_refused", |database| Box::pin(foreign_and_newer(database))),
     ("longest_names", |database| Box::pin(longest_names(database))),
 ];
-
-/// A database for one trial.
-pub(crate) struct Database {
-    nodes: Vec<Arc<dyn StorageDriver>>,
-    keyspaces: Keyspaces,
-    system: KeyspaceName,
-    clock: Clock,
-}
-
-impl Database {
-    pub(crate) async fn new(subject: &dyn Subject) -> istorage::Result<Database> {
-        let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
-        let mut nodes = Vec::new();
-        for _ in 0..NODES {
-            nodes.push(keyspaces.noted_by(subject.node(0).await?));
-        }
-        // The longest name that a system keyspace may have.
-        let system = KeyspaceName::new(format!("registry_{:023x}", clock.random()))?;
-        Ok(Database { nodes, keyspaces, system, clock })
-    }
-
-    /// Drops all that was made.
-    pub(crate) async fn remove(self) -> istorage::Result<()> {
-        let left = self.keyspaces.drop_all(&*self.nodes[0], &self.clock).await;
-        left.into_iter().try_for_each(|(_, error)| Err(error))
-    }
-
-    fn soon(&self) -> Instant {
-        self.clock.now() + PATIENCE
-    }
-
-    async fn open(&self, node: usize) -> sysvvm::Result<System> {
-        let driver = Arc::clone(&self.nodes[node]);
-        System::open(driver, self.system.clone(), self.clock.clone(), self.soon()).await
-    }
-
-    async fn get(&self, system: &System, key: &Key) -> Bytes {
-        system.storage().get_linearizable(key, self.soon()).await.unwrap().unwrap()
-    }
-
-    async fn swap(&self, system: &System, key: &Key, old: &Bytes, new: &Bytes) {
-        let (old, new) = (old.clone(), new.clone());
-        let swap = system.storage().compare_and_swap(key.clone(), old, new, None, self.soon());
-        assert!(swap.await.unwrap().is_applied());
-    }
-}
 
 fn app(name: &str) -> AppName {
     AppName::new("acme", name).unwrap()

@@ -204,6 +204,7 @@ async fn command(
     if random.u32(0..4) == 0 {
         return None;
     }
+    assert_eq!(command.drawn().collect::<Model>(), drawn);
     assert_eq!(command.keep().get(), offset);
     last.extend(&drawn);
     Some(drawn.into_iter().collect())

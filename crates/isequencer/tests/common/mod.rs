@@ -71,8 +71,8 @@ pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemStorage, ws:
     let mut transaction = sequencer.start().unwrap();
     let mut command = transaction.join(KIND, WsId(ws)).await.unwrap();
     let number = command.next(SEQ).unwrap();
-    let offset = command.keep();
-    assert_eq!(storage.append(vec![(key(ws), number)]), offset);
+    let drawn = command.drawn().collect();
+    assert_eq!(storage.append(drawn), command.keep());
     transaction.flush();
     number
 }

@@ -1,0 +1,130 @@
+//! The last numbers of the sequences of an application, and how far its logs have been replayed.
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::TryStreamExt;
+use istorage::{AtomicBatch, BatchLimits, Key, Order, OrderedPut, Outcome, Range, SharedStorage};
+
+use crate::{AppNumber, Error, Result, layout};
+
+/// The last number given of a sequence of a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastNumber {
+    /// The workspace.
+    pub ws: u64,
+    /// The sequence.
+    pub seq: u16,
+    /// The number, from 1 to `i64::MAX`.
+    pub number: u64,
+}
+
+/// How far the log of a partition has been replayed, and who says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// The partition.
+    pub partition: u16,
+    /// The epoch of the leader: at most 23 bits.
+    pub epoch: u64,
+    /// The offset of the next event to replay: at most 40 bits.
+    pub next: u64,
+}
+
+/// The numbers of an application, in the system keyspace of any driver. A stored number is never replaced by a lower one, and an
+/// offset never by that of an earlier leader, nor by a lower one of the same: writes may arrive late and in any order. Made by
+/// [`System::numbers`](crate::System::numbers).
+#[derive(Debug)]
+pub struct NumberRows {
+    storage: SharedStorage,
+    clock: Clock,
+    app: AppNumber,
+}
+
+impl NumberRows {
+    pub(crate) fn new(storage: SharedStorage, clock: Clock, app: AppNumber) -> NumberRows {
+        NumberRows { storage, clock, app }
+    }
+
+    /// The last numbers of sequences of a workspace, in the order of `seqs`; `None` where none was given. One call of the storage.
+    ///
+    /// # Errors
+    /// Those of the storage, and [`Error::Foreign`] if a row is no number.
+    pub async fn last(&self, ws: u64, seqs: &[u16], deadline: Instant) -> Result<Vec<Option<u64>>> {
+        let timeout = deadline.saturating_since(self.clock.now());
+        let pkey = layout::numbers(self.app, ws);
+        let consistency = istorage::Consistency::Plain;
+        let mut rows = self.storage.read(pkey, Range::all(), consistency, timeout);
+        let mut last = vec![None; seqs.len()];
+        while let Some(row) = rows.try_next().await? {
+            let seq = row.ccols[..].try_into().map(u16::from_be_bytes);
+            let seq = seq.map_err(|_| Error::Foreign {
+                what: format!("a sequence of workspace {ws} is {:?}", row.ccols),
+            })?;
+            if let Some(place) = seqs.iter().position(|wanted| *wanted == seq) {
+                last[place] = Some(number(&row.value)?);
+            }
+        }
+        Ok(last)
+    }
+
+    /// The offset of the next event to replay from the log of a partition; `None` if nothing was stored.
+    ///
+    /// # Errors
+    /// Those of the storage, and [`Error::Foreign`] if the row is no offset.
+    pub async fn next_offset(&self, partition: u16, deadline: Instant) -> Result<Option<u64>> {
+        let key = layout::plog_offset(self.app, partition);
+        let row = self.storage.get(&key, istorage::Consistency::Plain, deadline).await?;
+        row.map(|value| number(&value)).transpose()
+    }
+
+    /// Stores numbers, and when they are stored, or at the same moment, how far the log has been replayed.
+    ///
+    /// # Errors
+    /// Those of the storage. Any of it may be stored then, even later, but no offset without its numbers.
+    pub async fn store(
+        &self,
+        numbers: &[LastNumber],
+        replayed: Replayed,
+        deadline: Instant,
+    ) -> Result<()> {
+        let Replayed { partition, epoch, next } = replayed;
+        let key = layout::plog_offset(self.app, partition);
+        let offset = put(key, next, Order::of_two(epoch, next)?);
+        let mut rows = Vec::with_capacity(numbers.len() + 1);
+        for LastNumber { ws, seq, number } in numbers {
+            let key = layout::number(self.app, *ws, *seq);
+            rows.push(put(key, *number, Order::new(*number)?));
+        }
+        let capabilities = self.storage.capabilities();
+        if capabilities.atomic.is_some_and(|limits| fit(&rows, &offset, limits)) {
+            rows.push(offset);
+            let batch = AtomicBatch { ordered: rows, ..AtomicBatch::default() };
+            return match self.storage.write_atomic(batch, deadline).await? {
+                Outcome::Applied => Ok(()),
+                Outcome::NotApplied(conflicts) => Err(Error::Foreign {
+                    what: format!("a write without conditions met {conflicts:?}"),
+                }),
+            };
+        }
+        if !rows.is_empty() {
+            self.storage.put_ordered(rows, deadline).await?;
+        }
+        Ok(self.storage.put_ordered(vec![offset], deadline).await?)
+    }
+}
+
+fn put(key: Key, number: u64, order: Order) -> OrderedPut {
+    OrderedPut { key, value: Bytes::copy_from_slice(&number.to_be_bytes()), order, ttl: None }
+}
+
+fn fit(rows: &[OrderedPut], last: &OrderedPut, limits: BatchLimits) -> bool {
+    let size = |row: &OrderedPut| row.key.pkey.len() + row.key.ccols.len() + row.value.len();
+    let bytes = rows.iter().map(size).sum::<usize>() + size(last);
+    rows.len() < limits.rows && bytes <= limits.bytes
+}
+
+fn number(value: &[u8]) -> Result<u64> {
+    let bytes = value.try_into();
+    bytes
+        .map(u64::from_be_bytes)
+        .map_err(|_| Error::Foreign { what: format!("a number is {value:?}") })
+}

@@ -1,0 +1,64 @@
+//! A database for one trial, and as many nodes of it as race.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::future::BoxFuture;
+use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
+use istorage_tck::{Keyspaces, Subject};
+use sysvvm::System;
+
+pub(crate) type TrialFn = for<'a> fn(&'a Database) -> BoxFuture<'a, ()>;
+
+/// How long anything may take: a server may need long for a keyspace.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How many nodes race.
+pub(crate) const NODES: usize = 4;
+
+/// A database for one trial.
+pub(crate) struct Database {
+    pub(crate) nodes: Vec<Arc<dyn StorageDriver>>,
+    keyspaces: Keyspaces,
+    pub(crate) system: KeyspaceName,
+    pub(crate) clock: Clock,
+}
+
+impl Database {
+    pub(crate) async fn new(subject: &dyn Subject) -> istorage::Result<Database> {
+        let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
+        let mut nodes = Vec::new();
+        for _ in 0..NODES {
+            nodes.push(keyspaces.noted_by(subject.node(0).await?));
+        }
+        // The longest name that a system keyspace may have.
+        let system = KeyspaceName::new(format!("registry_{:023x}", clock.random()))?;
+        Ok(Database { nodes, keyspaces, system, clock })
+    }
+
+    /// Drops all that was made.
+    pub(crate) async fn remove(self) -> istorage::Result<()> {
+        let left = self.keyspaces.drop_all(&*self.nodes[0], &self.clock).await;
+        left.into_iter().try_for_each(|(_, error)| Err(error))
+    }
+
+    pub(crate) fn soon(&self) -> Instant {
+        self.clock.now() + PATIENCE
+    }
+
+    pub(crate) async fn open(&self, node: usize) -> sysvvm::Result<System> {
+        let driver = Arc::clone(&self.nodes[node]);
+        System::open(driver, self.system.clone(), self.clock.clone(), self.soon()).await
+    }
+
+    pub(crate) async fn get(&self, system: &System, key: &Key) -> Bytes {
+        system.storage().get_linearizable(key, self.soon()).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn swap(&self, system: &System, key: &Key, old: &Bytes, new: &Bytes) {
+        let (old, new) = (old.clone(), new.clone());
+        let swap = system.storage().compare_and_swap(key.clone(), old, new, None, self.soon());
+        assert!(swap.await.unwrap().is_applied());
+    }
+}

@@ -1,0 +1,156 @@
+//! The trials of numbers. What is in the rows is written here by hand: it is the format, and must not follow the code.
+
+use std::num::NonZeroU16;
+
+use futures::future::{BoxFuture, join_all};
+use istorage::{Consistency, Key};
+use sysvvm::{AppName, LastNumber, NumberRows, Replayed};
+
+use crate::database::{Database, TrialFn};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("numbers::a_number_that_was_never_stored_is_absent", |database| boxed(absent(database))),
+    ("numbers::every_byte_is_where_it_should_be", |database| boxed(bytes(database))),
+    ("numbers::numbers_never_go_down", |database| boxed(never_down(database))),
+    ("numbers::offsets_are_ordered_by_leader_and_then_by_themselves", |database| {
+        boxed(offsets(database))
+    }),
+    ("numbers::each_partition_workspace_and_application_has_its_own", |database| {
+        boxed(their_own(database))
+    }),
+    ("numbers::more_than_fit_into_one_write_are_stored", |database| boxed(many(database))),
+    ("numbers::writes_side_by_side_leave_the_highest", |database| boxed(side_by_side(database))),
+];
+
+fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
+    Box::pin(trial)
+}
+
+async fn of_app(database: &Database, node: usize, name: &str) -> NumberRows {
+    let system = database.open(node).await.unwrap();
+    let name = AppName::new("acme", name).unwrap();
+    let app = match system.open_app(&name, database.soon()).await {
+        Ok(app) => app,
+        Err(_) => system.init_app(&name, NonZeroU16::MIN, database.soon()).await.unwrap(),
+    };
+    system.numbers(&app.entry)
+}
+
+fn at(ws: u64, seq: u16, number: u64) -> LastNumber {
+    LastNumber { ws, seq, number }
+}
+
+fn replayed(epoch: u64, next: u64) -> Replayed {
+    Replayed { partition: 0, epoch, next }
+}
+
+async fn store(database: &Database, rows: &NumberRows, numbers: &[LastNumber], to: Replayed) {
+    rows.store(numbers, to, database.soon()).await.unwrap();
+}
+
+async fn last(database: &Database, rows: &NumberRows, ws: u64, seqs: &[u16]) -> Vec<Option<u64>> {
+    rows.last(ws, seqs, database.soon()).await.unwrap()
+}
+
+async fn next(database: &Database, rows: &NumberRows, partition: u16) -> Option<u64> {
+    rows.next_offset(partition, database.soon()).await.unwrap()
+}
+
+async fn absent(database: &Database) {
+    let rows = of_app(database, 0, "shop").await;
+    assert_eq!(last(database, &rows, 1, &[1, 2]).await, [None, None]);
+    assert_eq!(next(database, &rows, 0).await, None);
+    store(database, &rows, &[at(1, 2, 5)], replayed(1, 2)).await;
+    assert_eq!(last(database, &rows, 1, &[1, 2, 3]).await, [None, Some(5), None]);
+    assert_eq!(last(database, &rows, 1, &[2, 1]).await, [Some(5), None]);
+    assert_eq!(last(database, &rows, 1, &[]).await, []);
+}
+
+async fn bytes(database: &Database) {
+    let rows = of_app(database, 0, "shop").await;
+    let replayed = Replayed { partition: 0x0102, epoch: 3, next: 0x0405 };
+    store(database, &rows, &[at(0x0607, 0x0809, 0x0a0b)], replayed).await;
+    let system = database.open(1).await.unwrap();
+    let get = async |pkey: &[u8], ccols: &[u8]| {
+        let key = Key::new(pkey.to_vec(), ccols.to_vec());
+        system.storage().get(&key, Consistency::Plain, database.soon()).await.unwrap().unwrap()
+    };
+    let offset = get(&[0, 0, 0, 2, 0, 0, 0, 1, 1, 2], &[0; 4]).await;
+    assert_eq!(offset, [0, 0, 0, 0, 0, 0, 4, 5].as_slice());
+    let number = get(&[0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 6, 7], &[8, 9]).await;
+    assert_eq!(number, [0, 0, 0, 0, 0, 0, 0x0a, 0x0b].as_slice());
+}
+
+async fn never_down(database: &Database) {
+    let rows = of_app(database, 0, "shop").await;
+    for (number, stays) in
+        [(5, 5), (3, 5), (5, 5), (7, 7), (1, 7), (i64::MAX as u64, i64::MAX as u64)]
+    {
+        store(database, &rows, &[at(1, 1, number)], replayed(1, 2)).await;
+        assert_eq!(last(database, &rows, 1, &[1]).await, [Some(stays)]);
+    }
+    for refused in [0, 1 << 63] {
+        let refused = rows.store(&[at(1, 1, refused)], replayed(1, 3), database.soon()).await;
+        assert!(refused.is_err());
+    }
+    assert_eq!(next(database, &rows, 0).await, Some(2), "nothing of it is stored");
+}
+
+async fn offsets(database: &Database) {
+    let rows = of_app(database, 0, "shop").await;
+    let last = (1 << 40) - 1;
+    for (epoch, offset, stays) in [
+        (5, 10, 10),
+        (5, 9, 10),
+        (5, 11, 11),
+        (6, 2, 2),
+        (5, last, 2),
+        (6, 3, 3),
+        (6, last, last),
+        (7, 1, 1),
+    ] {
+        store(database, &rows, &[], replayed(epoch, offset)).await;
+        assert_eq!(next(database, &rows, 0).await, Some(stays), "after {epoch}, {offset}");
+    }
+}
+
+async fn their_own(database: &Database) {
+    let (shop, other) = (of_app(database, 0, "shop").await, of_app(database, 0, "other").await);
+    store(database, &shop, &[at(1, 1, 5), at(2, 1, 6)], replayed(1, 2)).await;
+    let to = Replayed { partition: 1, epoch: 1, next: 9 };
+    store(database, &shop, &[at(1, 2, 7)], to).await;
+    let again = of_app(database, 1, "shop").await;
+    assert_eq!(last(database, &again, 1, &[1, 2]).await, [Some(5), Some(7)]);
+    assert_eq!(last(database, &again, 2, &[1, 2]).await, [Some(6), None]);
+    let offsets = [next(database, &again, 0).await, next(database, &again, 1).await];
+    assert_eq!(offsets, [Some(2), Some(9)]);
+    assert_eq!(last(database, &other, 1, &[1, 2]).await, [None, None]);
+    assert_eq!(next(database, &other, 0).await, None);
+}
+
+/// Twice as many as any driver writes at once.
+async fn many(database: &Database) {
+    let rows = of_app(database, 0, "shop").await;
+    let numbers: Vec<LastNumber> = (0..600).map(|n| at(n / 3, (n % 3) as u16, n + 1)).collect();
+    store(database, &rows, &numbers, replayed(1, 7)).await;
+    for ws in [0, 100, 199] {
+        let expected = [1, 2, 3].map(|n| Some(3 * ws + n));
+        assert_eq!(last(database, &rows, ws, &[0, 1, 2]).await, expected);
+    }
+    assert_eq!(next(database, &rows, 0).await, Some(7));
+}
+
+async fn side_by_side(database: &Database) {
+    of_app(database, 0, "shop").await;
+    let nodes = join_all((0..4).map(|node| of_app(database, node, "shop"))).await;
+    let nodes = &nodes;
+    let writes = (0..40_u64).map(|n| async move {
+        // In no order.
+        let number = n * 23 % 40 + 1;
+        let rows = &nodes[n as usize % 4];
+        store(database, rows, &[at(1, 1, number)], replayed(1, number)).await;
+    });
+    join_all(writes).await;
+    assert_eq!(last(database, &nodes[0], 1, &[1]).await, [Some(40)]);
+    assert_eq!(next(database, &nodes[1], 0).await, Some(40));
+}
