@@ -131,7 +131,8 @@ async fn measure(
         let failed = |failure| Failure::unfinished(format!("a takeover {after}: {failure}"));
         let mut took = measured.map_err(failed)?;
         took.sort_unstable();
-        let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
+        let (low, high) = (took[(took.len() - 1) / 2], took[took.len() / 2]);
+        let (median, worst) = ((low + high) / 2, took[took.len() - 1]);
         takeovers.push(Takeovers { after, times: rounds, median, worst });
     }
     Ok(())

@@ -54,7 +54,10 @@ impl Failure {
     pub(crate) fn system(what: &str, error: &sysvvm::Error) -> Failure {
         match error {
             sysvvm::Error::Storage(error) => Failure::storage(what, error),
-            _ => Failure { kind: Kind::Unreachable, message: format!("{what}: {error}") },
+            other => {
+                let message = format!("{what}: {}", with_causes(other));
+                Failure { kind: Kind::Unreachable, message }
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
     term::Term,
 };
 
-/// Whether what is led is well. Asked whenever something is to be sent for the lease, on the runtime: it must not block.
+/// Whether what is led is well. Asked before each renewal, on the runtime: it must not block.
 pub type Health = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A node that can lead.

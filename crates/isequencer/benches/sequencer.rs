@@ -64,7 +64,7 @@ async fn command(sequencer: &mut Sequencer, ws: WsId) {
     for seq in [WLOG_OFFSET, RECORD_ID, CRECORD_ID] {
         std::hint::black_box(command.next(seq).unwrap());
     }
-    command.keep();
+    std::hint::black_box(command.keep());
     transaction.flush();
 }
 
@@ -173,7 +173,7 @@ async fn memory() {
                     runtime.block_on(async {
                         for ws in 0..workspaces {
                             let mut transaction = numbers.start().unwrap();
-                            transaction.join(KIND, WsId(ws)).await.unwrap();
+                            drop(transaction.join(KIND, WsId(ws)).await.unwrap());
                         }
                     })
                 })

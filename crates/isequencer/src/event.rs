@@ -12,17 +12,37 @@ use std::{
 use clock::{Clock, Instant};
 
 use crate::{
-    Busy, NoNumber, NotFlushed, NotJoined, NumberKey, Offset, Params, SeqStorage, Sequencer,
-    Sequences, Transaction, WsId, WsKind,
-    shared::{Phase, Shared},
+    BadSequences, Busy, Monitor, NoNumber, NotFlushed, NotJoined, NumberKey, Offset, Params, SeqId,
+    SeqStorage, Sequencer, Transaction, WsId, WsKind,
+    engine::Phase,
     standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
     transaction::Joined,
 };
 
-/// Makes the sequences of each partition of an application.
+/// Makes the sequencer of each partition of an application.
+///
+/// ```
+/// # use std::{sync::Arc, time::Duration};
+/// # use clock::Clock;
+/// # use isequencer::{EventSequencerFactory, MemStorage, Params, Sequences, WsId, WsKind, standard};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let kind = WsKind(1);
+/// let params = Params::new("", Sequences::new().with(kind, standard::sequences())?);
+/// let storage = Arc::new(MemStorage::new());
+/// let factory = EventSequencerFactory::new(params, kind, Arc::new(move |_partition| storage.clone()), Clock::system())?;
+///
+/// let mut sequencer = factory.partition(1);
+/// let mut event = sequencer.start_event(Duration::from_secs(1), WsId(7)).await?;
+/// assert_eq!((event.plog_offset().get(), event.wlog_offset()), (1, 1));
+/// assert_eq!(event.next_record_id()?, standard::FIRST_RECORD_ID);
+/// event.finish(); // it is in the log, and applied
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
-pub struct EventSequences {
-    sequences: Sequences,
+pub struct EventSequencerFactory {
+    params: Params,
     kind: WsKind,
     storage: StorageOf,
     clock: Clock,
@@ -31,21 +51,40 @@ pub struct EventSequences {
 /// The storage of the numbers of a partition.
 pub type StorageOf = Arc<dyn Fn(u16) -> Arc<dyn SeqStorage> + Send + Sync>;
 
-impl fmt::Debug for EventSequences {
+impl fmt::Debug for EventSequencerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventSequences").field("sequences", &self.sequences).finish_non_exhaustive()
+        f.debug_struct("EventSequencerFactory")
+            .field("params", &self.params)
+            .finish_non_exhaustive()
     }
 }
 
-impl EventSequences {
-    /// For workspaces of one kind, which has the [standard](crate::standard) sequences and perhaps others.
-    pub fn new(sequences: Sequences, kind: WsKind, storage: StorageOf, clock: Clock) -> Self {
-        EventSequences { sequences, kind, storage, clock }
+impl EventSequencerFactory {
+    /// For workspaces of one kind, which has the [standard](crate::standard) sequences and perhaps others. The name of the partition in `params`
+    /// is replaced.
+    ///
+    /// # Errors
+    /// If the kind lacks a standard sequence.
+    pub fn new(
+        params: Params,
+        kind: WsKind,
+        storage: StorageOf,
+        clock: Clock,
+    ) -> Result<EventSequencerFactory, BadSequences> {
+        for seq in [WLOG_OFFSET, RECORD_ID, CRECORD_ID] {
+            if !params.sequences.has(kind, seq) {
+                return Err(BadSequences::NotStandard(kind, seq));
+            }
+        }
+        Ok(EventSequencerFactory { params, kind, storage, clock })
     }
 
-    /// The sequences of a partition, which begin to be recovered at once.
+    /// The sequencer of a partition, which begins to read its log at once.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime. It must be one with timers.
     pub fn partition(&self, partition: u16) -> EventSequencer {
-        let params = Params::new(partition.to_string(), self.sequences.clone());
+        let params = Params { partition: partition.to_string(), ..self.params.clone() };
         let storage = (self.storage)(partition);
         let sequencer = Sequencer::new(params, storage, self.clock.clone());
         let is_eventing = Arc::new(AtomicBool::new(false));
@@ -71,14 +110,19 @@ pub enum Status {
 /// Tells the [`Status`], in any thread.
 #[derive(Clone, Debug)]
 pub struct StatusMonitor {
-    shared: Arc<Shared>,
+    monitor: Monitor,
     is_eventing: Arc<AtomicBool>,
 }
 
 impl StatusMonitor {
+    /// Why they are not ready, what waits, and what the storage says.
+    pub fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
     /// What the sequences are doing now.
     pub fn status(&self) -> Status {
-        match self.shared.phase() {
+        match self.monitor.phase() {
             Phase::New => Status::None,
             Phase::Actualizing => Status::Recovering,
             Phase::Ready if self.is_eventing.load(Ordering::Acquire) => Status::Eventing,
@@ -102,7 +146,7 @@ pub enum NotStarted {
     NoNumber(#[from] NoNumber),
 }
 
-/// The sequences of a partition.
+/// The sequencer of a partition, for one event at a time.
 #[derive(Debug)]
 pub struct EventSequencer {
     sequencer: Sequencer,
@@ -120,6 +164,8 @@ impl EventSequencer {
     /// # Cancel safety
     /// Safe.
     pub async fn start_event(&mut self, wait: Duration, ws: WsId) -> Result<Event<'_>, NotStarted> {
+        // An event that was forgotten is over.
+        self.is_eventing.store(false, Ordering::Release);
         let deadline = self.clock.now() + wait;
         if self.clock.timeout_at(deadline, self.sequencer.ready()).await.is_err()
             && let Some(busy) = self.sequencer.monitor().busy()
@@ -142,8 +188,8 @@ impl EventSequencer {
 
     /// Tells what they are doing, in any thread.
     pub fn monitor(&self) -> StatusMonitor {
-        let shared = Arc::clone(&self.sequencer.shared);
-        StatusMonitor { shared, is_eventing: Arc::clone(&self.is_eventing) }
+        let is_eventing = Arc::clone(&self.is_eventing);
+        StatusMonitor { monitor: self.sequencer.monitor(), is_eventing }
     }
 
     /// Stores what waits, and ends.
@@ -173,6 +219,7 @@ impl Drop for Eventing {
 
 /// An event that draws its numbers. It ends by [`finish`](Event::finish) when it is in the log and applied. Otherwise, and if it is dropped, nobody
 /// knows whether it will be found in the log, and the sequences are recovered from there.
+#[must_use = "an event ends by `finish` or `cancel`"]
 #[derive(Debug)]
 pub struct Event<'s> {
     transaction: Transaction<'s>,
@@ -207,6 +254,14 @@ impl Event<'_> {
     /// If there are no more.
     pub fn next_crecord_id(&mut self) -> Result<u64, NoNumber> {
         self.transaction.draw(self.joined, CRECORD_ID)
+    }
+
+    /// The next number of a sequence of the application's own.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
+        self.transaction.draw(self.joined, seq)
     }
 
     /// The last number of each sequence that it drew from: what must be in the log, to be found there.

@@ -10,8 +10,9 @@ use tracing::warn;
 use crate::{
     LoggedEvent, NumberKey, Offset, SeqStorage, StorageError,
     defect::{self, Defect},
+    engine::{Last, Work, max_events},
     meters::Meters,
-    shared::{Last, Shared, Work, max_events},
+    shared::Shared,
 };
 
 pub(crate) struct Keeper {
@@ -29,6 +30,9 @@ struct TellsOfEnd(Arc<Shared>);
 
 impl Drop for TellsOfEnd {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.failed(Arc::new(StorageError("the storage panicked".into())));
+        }
         self.0.closed();
     }
 }
@@ -39,10 +43,10 @@ impl Keeper {
         let mut numbers = Vec::new();
         let mut have_waited = false;
         loop {
-            let work = self.shared.work(have_waited, &mut numbers);
+            let work = self.shared.take_work(have_waited, &mut numbers);
             have_waited = false;
             match work {
-                Work::Wait => self.shared.has_work().await,
+                Work::Wait => self.shared.until_work().await,
                 Work::Gather => have_waited = self.gather().await,
                 Work::Flush(next) => self.flush(&numbers, next).await,
                 Work::Actualize => self.actualize().await,
@@ -54,22 +58,25 @@ impl Keeper {
     /// Whether time has passed and nothing else happened.
     async fn gather(&self) -> bool {
         let deadline = self.clock.now() + self.flush_delay;
-        self.clock.timeout_at(deadline, self.shared.has_work()).await.is_err()
+        self.clock.timeout_at(deadline, self.shared.until_work()).await.is_err()
     }
 
     /// Writes for as long as it takes: afterwards nothing of it can still be on its way that a later write would not replace.
     async fn flush(&self, numbers: &[Last], next: Offset) {
         let start = self.clock.now();
-        let mut next = next;
-        while let Err(error) = self.storage.write(numbers, next).await {
+        self.meters.unflushed(self.shared.engine().unflushed());
+        while let Err(error) = self.storage.write(numbers, self.offset(next)).await {
             self.failed("store numbers", error).await;
-            if defect::has(Defect::LaterOffset) {
-                next = self.shared.next_offset().unwrap_or(next);
-            }
         }
         self.meters.flushed(numbers.len(), self.clock.now() - start);
         self.shared.flushed(next);
-        self.meters.unflushed(self.shared.unflushed());
+        self.meters.unflushed(self.shared.engine().unflushed());
+    }
+
+    /// That of the numbers, however late it is.
+    fn offset(&self, taken: Offset) -> Offset {
+        let later = defect::has(Defect::LaterOffset).then(|| self.shared.engine().next_offset());
+        later.flatten().unwrap_or(taken)
     }
 
     /// Reads the log for as long as it takes, or until it is to be closed: nothing waits to be stored meanwhile.
@@ -89,7 +96,7 @@ impl Keeper {
                 self.meters.actualized(took);
                 self.shared.actualized(next);
             }
-            () = self.shared.is_closing() => {}
+            () = self.shared.until_closing() => {}
         }
     }
 
@@ -143,7 +150,7 @@ impl Keeper {
 
     async fn failed(&self, what: &'static str, error: StorageError) {
         self.meters.retried();
-        self.meters.unflushed(self.shared.unflushed());
+        self.meters.unflushed(self.shared.engine().unflushed());
         let error = Arc::new(error);
         warn!(
             partition = self.meters.partition(),

@@ -4,7 +4,7 @@
 //! the event needs in its workspace:
 //!
 //! ```
-//! # use std::{sync::Arc, time::Duration};
+//! # use std::sync::Arc;
 //! # use clock::Clock;
 //! # use isequencer::{MemStorage, Params, Sequencer, Sequences, WsId, WsKind, standard};
 //! # #[tokio::main(flavor = "current_thread")]
@@ -28,7 +28,7 @@
 //!
 //! - [`SeqStorage`] is what it needs of a storage, [`MemStorage`] one for tests.
 //! - [`Sequences`] are declared by kind of workspace; the [`standard`] ones are those that every workspace has.
-//! - [`EventSequences`] is for who writes one event at a time.
+//! - [`EventSequencerFactory`] is for who writes one event at a time.
 //!
 //! The algorithm, and why it holds, is in `docs/sequencing.md`.
 
@@ -41,9 +41,10 @@ struct Page;
 
 mod cache;
 mod defect;
+mod engine;
 mod event;
 mod keeper;
-mod mem;
+pub mod mem;
 mod meters;
 mod sequencer;
 mod sequences;
@@ -55,10 +56,11 @@ mod tests;
 mod transaction;
 mod types;
 
+pub use engine::Unflushed;
 pub use event::{
-    Event, EventSequencer, EventSequences, NotStarted, Status, StatusMonitor, StorageOf,
+    Event, EventSequencer, EventSequencerFactory, NotStarted, Status, StatusMonitor, StorageOf,
 };
-pub use mem::{Call, Fate, Hook, MemStorage};
+pub use mem::MemStorage;
 pub use sequencer::{Busy, Monitor, NotFlushed, Params, Sequencer};
 pub use sequences::{BadSequences, Sequence, Sequences};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};

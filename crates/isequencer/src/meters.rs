@@ -2,21 +2,25 @@
 //!
 //! - counters `isequencer_cache_hits_total` and `isequencer_cache_misses_total`: workspaces whose numbers were in memory, or had to
 //!   be read, when a command joined;
-//! - gauge `isequencer_unflushed`: numbers that are not stored yet;
+//! - gauges `isequencer_unflushed_numbers` and `isequencer_unflushed_events`: what was not stored yet when a write of numbers began, failed or
+//!   ended;
 //! - histograms `isequencer_flush_numbers` and `isequencer_flush_seconds`: how many numbers were stored at a time, and how long it took with all
 //!   retries;
 //! - histogram `isequencer_actualization_seconds`: how long it took to read the log, with all retries;
-//! - counter `isequencer_retries_total`: calls of the storage that failed and were made again.
+//! - counter `isequencer_retries_total`: calls of the keeper that failed and were made again.
 
 use std::{fmt, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram};
 
+use crate::Unflushed;
+
 pub(crate) struct Meters {
     partition: String,
     pub(crate) hits: Counter,
     pub(crate) misses: Counter,
-    unflushed: Gauge,
+    unflushed_numbers: Gauge,
+    unflushed_events: Gauge,
     flush_numbers: Histogram,
     flush_seconds: Histogram,
     actualization_seconds: Histogram,
@@ -35,7 +39,8 @@ impl Meters {
         Meters {
             hits: metrics::counter!("isequencer_cache_hits_total", "partition" => label()),
             misses: metrics::counter!("isequencer_cache_misses_total", "partition" => label()),
-            unflushed: metrics::gauge!("isequencer_unflushed", "partition" => label()),
+            unflushed_numbers: metrics::gauge!("isequencer_unflushed_numbers", "partition" => label()),
+            unflushed_events: metrics::gauge!("isequencer_unflushed_events", "partition" => label()),
             flush_numbers: metrics::histogram!("isequencer_flush_numbers", "partition" => label()),
             flush_seconds: metrics::histogram!("isequencer_flush_seconds", "partition" => label()),
             actualization_seconds: metrics::histogram!("isequencer_actualization_seconds", "partition" => label()),
@@ -48,8 +53,9 @@ impl Meters {
         &self.partition
     }
 
-    pub(crate) fn unflushed(&self, unflushed: usize) {
-        self.unflushed.set(unflushed as f64);
+    pub(crate) fn unflushed(&self, unflushed: Unflushed) {
+        self.unflushed_numbers.set(unflushed.numbers as f64);
+        self.unflushed_events.set(unflushed.events as f64);
     }
 
     pub(crate) fn flushed(&self, numbers: usize, took: Duration) {

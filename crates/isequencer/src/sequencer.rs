@@ -6,9 +6,10 @@ use clock::{Clock, Instant};
 use tokio::task::JoinHandle;
 
 use crate::{
-    Offset, SeqStorage, Sequences, StorageError,
+    Offset, SeqStorage, Sequences, StorageError, Unflushed,
     cache::Cache,
     defect::{self, Defect},
+    engine::Phase,
     keeper::Keeper,
     meters::Meters,
     shared::Shared,
@@ -22,7 +23,7 @@ pub struct Params {
     pub partition: String,
     /// Which sequences there are.
     pub sequences: Sequences,
-    /// How many numbers may wait to be stored.
+    /// How many numbers may wait to be stored, and a twentieth of how many events may wait for their offset to be.
     pub max_unflushed: NonZeroUsize,
     /// How many numbers are kept in memory.
     pub cached_numbers: usize,
@@ -33,7 +34,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// 500 numbers may wait, for 5 ms at least, 100,000 are kept, and what failed is tried again after half a second.
+    /// 500 numbers may wait, for 5 ms at most if the storage works, 100,000 are kept, and what failed is tried again after half a second.
     pub fn new(partition: impl Into<String>, sequences: Sequences) -> Params {
         Params {
             partition: partition.into(),
@@ -52,8 +53,8 @@ pub enum Busy {
     /// The log is being read.
     #[error("the numbers are being read from the log")]
     Actualizing,
-    /// Too many numbers wait to be stored.
-    #[error("too many numbers wait to be stored")]
+    /// Too many numbers wait to be stored, or too many events for their offset to be.
+    #[error("too many numbers or events wait to be stored")]
     Unflushed,
     /// It has ended, and will not begin again.
     #[error("the sequencer has ended")]
@@ -62,15 +63,18 @@ pub enum Busy {
 
 /// What was not stored when a sequencer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} numbers were not stored in time; the next start finds them in the log")]
-pub struct NotFlushed(pub usize);
+#[error(
+    "{} numbers and the offset of {} events were not stored in time; the next start finds them in the log",
+    .0.numbers, .0.events
+)]
+pub struct NotFlushed(pub Unflushed);
 
 /// The numbers of a partition. It has one owner, who opens one transaction at a time.
 #[derive(Debug)]
 pub struct Sequencer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) storage: Arc<dyn SeqStorage>,
-    pub(crate) sequences: Arc<Sequences>,
+    pub(crate) sequences: Sequences,
     pub(crate) max_unflushed: usize,
     pub(crate) meters: Arc<Meters>,
     /// The numbers as the open transaction sees them.
@@ -84,7 +88,10 @@ pub struct Sequencer {
 }
 
 impl Sequencer {
-    /// Begins to read the log at once, in a task of its own on the runtime in which this is called.
+    /// Begins to read the log at once, in a task of its own.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime. It must be one with timers.
     pub fn new(params: Params, storage: Arc<dyn SeqStorage>, clock: Clock) -> Sequencer {
         let (mut sequencer, keeper) = Sequencer::with_keeper(params, storage, clock);
         #[expect(clippy::disallowed_methods, reason = "the sequencer owns the task and ends it")]
@@ -122,7 +129,7 @@ impl Sequencer {
         let sequencer = Sequencer {
             shared,
             storage,
-            sequences: Arc::new(sequences),
+            sequences,
             max_unflushed,
             meters,
             cache: Cache::new(cached_numbers),
@@ -139,12 +146,8 @@ impl Sequencer {
     /// # Errors
     /// Why not now. When nothing waits to be stored, and the log is read, it is never refused.
     pub fn start(&mut self) -> Result<Transaction<'_>, Busy> {
-        if self.is_open {
-            // One that was forgotten: nobody knows what became of its events.
-            self.is_open = false;
-            self.actualize();
-        }
-        let (next, unflushed) = self.shared.admit()?;
+        self.end_forgotten();
+        let (next, unflushed) = self.shared.engine().admit()?;
         Ok(Transaction::new(self, next, unflushed))
     }
 
@@ -156,7 +159,14 @@ impl Sequencer {
         self.shared.actualize();
     }
 
-    /// Waits until [`Sequencer::start`] opens a transaction.
+    /// A transaction that was forgotten: nobody knows what became of its events.
+    fn end_forgotten(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.actualize();
+        }
+    }
+
+    /// Waits until [`Sequencer::start`] opens a transaction, for as long as it takes: [`Monitor::trouble`] says what keeps it.
     ///
     /// # Errors
     /// If it never will again.
@@ -164,7 +174,8 @@ impl Sequencer {
     /// # Cancel safety
     /// Safe.
     pub async fn ready(&mut self) -> Result<(), Busy> {
-        self.shared.admits().await
+        self.end_forgotten();
+        self.shared.until_admitted().await
     }
 
     /// What it is doing, for any thread.
@@ -172,7 +183,7 @@ impl Sequencer {
         Monitor(Arc::clone(&self.shared))
     }
 
-    /// Stores what waits, and ends.
+    /// Stores what waits, and ends. If the log is being read, nothing waits, and it ends at once.
     ///
     /// # Errors
     /// If that was not done at the deadline. Nothing is lost: what is not stored is in the log.
@@ -189,10 +200,8 @@ impl Sequencer {
                 let _ = keeper.await;
             }
         }
-        match self.shared.unflushed() {
-            0 => Ok(()),
-            unflushed => Err(NotFlushed(unflushed)),
-        }
+        let unflushed = self.shared.engine().unflushed();
+        if unflushed == Unflushed::default() { Ok(()) } else { Err(NotFlushed(unflushed)) }
     }
 }
 
@@ -212,21 +221,25 @@ pub struct Monitor(Arc<Shared>);
 impl Monitor {
     /// Whether numbers can be drawn now: `None` if so.
     pub fn busy(&self) -> Option<Busy> {
-        self.0.admit().err()
+        self.0.engine().admit().err()
     }
 
-    /// How many numbers wait to be stored.
-    pub fn unflushed(&self) -> usize {
-        self.0.unflushed()
+    /// What waits to be stored.
+    pub fn unflushed(&self) -> Unflushed {
+        self.0.engine().unflushed()
     }
 
     /// The offset of the next event, when the log is read.
     pub fn next_offset(&self) -> Option<Offset> {
-        self.0.next_offset()
+        self.0.engine().next_offset()
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.0.engine().phase()
     }
 
     /// What the storage said, if it does not do what it is asked to.
     pub fn trouble(&self) -> Option<Arc<StorageError>> {
-        self.0.trouble()
+        self.0.engine().trouble()
     }
 }

@@ -12,7 +12,7 @@ pub(crate) const END: u64 = 1 << 63;
 /// ```
 /// use isequencer::{SeqId, Sequence};
 ///
-/// let invoices = Sequence::new(SeqId(20), [100..102, 500..600])?;
+/// let invoices = Sequence::new(SeqId(256), [100..102, 500..600])?;
 /// assert_eq!(invoices.after(0), Some(100), "0 is what was given before the first number");
 /// assert_eq!(invoices.after(101), Some(500));
 /// assert_eq!(invoices.after(599), None);
@@ -45,6 +45,9 @@ pub enum BadSequences {
     /// The same workspaces would have two different sequences of one number.
     #[error("workspaces of kind {0} are declared twice")]
     KindTwice(WsKind),
+    /// Who draws for events needs it.
+    #[error("workspaces of kind {0} lack the standard sequence {1}")]
+    NotStandard(WsKind, SeqId),
     /// Workspaces without a sequence need no sequencer.
     #[error("workspaces of kind {0} have no sequence")]
     Empty(WsKind),
@@ -55,7 +58,7 @@ impl Sequence {
     ///
     /// # Errors
     /// If it begins at 0, or at 2^63 or later.
-    pub fn from(id: SeqId, initial: u64) -> Result<Sequence, BadSequences> {
+    pub fn counting_from(id: SeqId, initial: u64) -> Result<Sequence, BadSequences> {
         Sequence::within(id, initial..END)
     }
 
@@ -163,6 +166,11 @@ impl Sequences {
         Ok(self)
     }
 
+    /// Whether workspaces of a kind have a sequence.
+    pub fn has(&self, kind: WsKind, seq: SeqId) -> bool {
+        self.place(kind).is_some_and(|place| self.at(place).place(seq).is_some())
+    }
+
     pub(crate) fn place(&self, kind: WsKind) -> Option<usize> {
         self.kinds.iter().position(|known| known.kind == kind)
     }
@@ -183,7 +191,7 @@ mod tests {
         let sequence = Sequence::within(SEQ, 5..7).unwrap();
         assert_eq!([0, 4, 5].map(|last| sequence.after(last)), [Some(5), Some(5), Some(6)]);
         assert_eq!([6, 7, END, u64::MAX].map(|last| sequence.after(last)), [None; 4]);
-        let endless = Sequence::from(SEQ, 1).unwrap();
+        let endless = Sequence::counting_from(SEQ, 1).unwrap();
         assert_eq!(endless.after(0), Some(1));
         assert_eq!(endless.after(END - 2), Some(END - 1));
         assert_eq!(endless.after(END - 1), None);
@@ -203,14 +211,14 @@ mod tests {
             Sequence::new(SEQ, ranges.iter().cloned()).unwrap_err()
         };
         assert_eq!(refused(&[]), NoRange(SEQ));
-        assert_eq!(Sequence::from(SEQ, 0).unwrap_err(), Range(SEQ, 0..END));
-        assert_eq!(Sequence::from(SEQ, END).unwrap_err(), Range(SEQ, END..END));
+        assert_eq!(Sequence::counting_from(SEQ, 0).unwrap_err(), Range(SEQ, 0..END));
+        assert_eq!(Sequence::counting_from(SEQ, END).unwrap_err(), Range(SEQ, END..END));
         assert_eq!(Sequence::within(SEQ, 1..END + 1).unwrap_err(), Range(SEQ, 1..END + 1));
         assert_eq!(Sequence::within(SEQ, 2..2).unwrap_err(), Range(SEQ, 2..2));
         assert_eq!(refused(&[1..2, 3..3]), Range(SEQ, 3..3));
         assert_eq!(refused(&[1..3, 2..4]), Order(SEQ, 1..3, 2..4));
         assert_eq!(refused(&[5..6, 1..2]), Order(SEQ, 5..6, 1..2));
-        let (kind, sequence) = (WsKind(1), Sequence::from(SEQ, 1).unwrap());
+        let (kind, sequence) = (WsKind(1), Sequence::counting_from(SEQ, 1).unwrap());
         let with = |sequences: Vec<Sequence>| Sequences::new().with(kind, sequences);
         assert_eq!(with(vec![]).unwrap_err(), Empty(kind));
         assert_eq!(with(vec![sequence.clone(), sequence.clone()]).unwrap_err(), Twice(kind, SEQ));

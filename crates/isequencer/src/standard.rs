@@ -26,7 +26,7 @@ pub const FIRST_CRECORD_ID: u64 = 322_685_000_131_072;
 /// use isequencer::{SeqId, Sequence, Sequences, WsKind, standard};
 ///
 /// let mut sequences = standard::sequences();
-/// sequences.push(Sequence::from(SeqId(256), 1)?); // and one of the application's own
+/// sequences.push(Sequence::counting_from(SeqId(256), 1)?); // and one of the application's own
 /// let all = Sequences::new().with(WsKind(1), sequences)?;
 /// # Ok::<(), isequencer::BadSequences>(())
 /// ```

@@ -16,12 +16,14 @@ pub struct LoggedEvent {
     pub numbers: Vec<(NumberKey, u64)>,
 }
 
-/// A call to the storage failed. It is made again, for as long as it takes.
+/// A call to the storage failed. Reading the log and storing numbers is tried again for as long as it takes; a read for a command that joins is
+/// [its error](crate::NotJoined::Storage).
 #[derive(Debug, thiserror::Error)]
 #[error("the storage of numbers does not do what it is asked to")]
 pub struct StorageError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// The storage of the numbers of one partition, and its log. It has one user at a time: the one sequencer of the partition.
+/// The storage of the numbers of one partition, and its log. It belongs to one sequencer, and to the leadership
+/// under which that gives out numbers.
 ///
 /// A stored number is the last one that was given; the stored offset is that of the next event to replay. Every call may fail, and then
 /// may be done nevertheless, even later; so what is told of [`write`](SeqStorage::write) must be true whatever the order in which writes arrive.
@@ -32,12 +34,11 @@ pub trait SeqStorage: fmt::Debug + Send + Sync + 'static {
     /// answered before.
     async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError>;
 
-    /// The stored offset; [`Offset::FIRST`] if there is none. An actualization begins with it: it answers when no write of an event that the
-    /// owner of the sequencer sent can land any more.
+    /// The stored offset; [`Offset::FIRST`] if there is none.
     async fn next_offset(&self) -> Result<Offset, StorageError>;
 
     /// Stores numbers, each of another sequence, and when all of them are stored, or at the same moment, the offset. A number that is
-    /// stored already is never replaced by a lower one, and the offset never by that of an earlier leader or a lower one of the same.
+    /// stored already is never replaced by a lower one, and the offset never by that of an earlier leadership or a lower one of the same.
     async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError>;
 
     /// What each event drew, from this offset to the end of the log, one event after another without a gap. Whoever stores the offset behind

@@ -4,7 +4,7 @@ use crate::{
     NumberKey, Offset, SeqId, Sequencer, StorageError, WsId, WsKind,
     cache::{At, Numbers},
     defect::{self, Defect},
-    shared::Last,
+    engine::Last,
 };
 
 /// What a command drew from a sequence.
@@ -31,8 +31,8 @@ pub enum NotJoined {
     /// There are no such workspaces.
     #[error("no sequences are declared for workspaces of kind {0}")]
     UnknownKind(WsKind),
-    /// The transaction has drawn as many numbers as may wait to be stored: end it, and begin another.
-    #[error("the transaction has drawn as many numbers as may wait to be stored")]
+    /// The transaction has drawn as many numbers as there was room for, of each command its own: end it, and begin another.
+    #[error("the transaction has drawn as many numbers as there was room for")]
     Full,
     /// The numbers of the workspace could not be read.
     #[error("the numbers of workspace {0} cannot be read")]
@@ -76,7 +76,8 @@ pub(crate) struct Joined {
 
 /// Commands that draw numbers together, one after another. It ends by [`flush`](Transaction::flush) when all their events are in the log
 /// and applied, and else by [`actualize`](Transaction::actualize). One that is dropped with commands in it is actualized: nobody knows what became of
-/// their events. Whichever way, no write of their events may still be under way then.
+/// their events. Whichever way, no write of their events may still land then: whoever owns the transaction sees to that.
+#[must_use = "a transaction ends by `flush` or `actualize`"]
 #[derive(Debug)]
 pub struct Transaction<'s> {
     sequencer: &'s mut Sequencer,
@@ -129,10 +130,10 @@ impl<'s> Transaction<'s> {
     async fn read(&mut self, place: usize, ws: WsId) -> Result<At, StorageError> {
         let Sequencer { shared, storage, sequences, cache, drawn, .. } = &mut *self.sequencer;
         let seqs = &sequences.at(place).ids;
-        let mut numbers: Numbers = shared.waiting(ws, seqs);
+        let mut numbers: Numbers = shared.engine().waiting(ws, seqs);
         let stored = storage.read_numbers(ws, seqs).await?;
         if defect::has(Defect::AskedTooLate) {
-            numbers = shared.waiting(ws, seqs);
+            numbers = shared.engine().waiting(ws, seqs);
         }
         if stored.len() != seqs.len() {
             let what =
@@ -228,6 +229,7 @@ impl Drop for Transaction<'_> {
 /// drop(first);
 /// # }
 /// ```
+#[must_use = "a command that is dropped gives its numbers back"]
 #[derive(Debug)]
 pub struct Command<'t, 's> {
     transaction: &'t mut Transaction<'s>,
@@ -236,7 +238,7 @@ pub struct Command<'t, 's> {
 }
 
 impl Command<'_, '_> {
-    /// The next number of a sequence of its workspace.
+    /// The next number of a sequence of its workspace. It is the command's own when that is [kept](Command::keep).
     ///
     /// # Errors
     /// If there is no such sequence, or its ranges are used up.
@@ -250,6 +252,7 @@ impl Command<'_, '_> {
     }
 
     /// Its event is going to be written, at this offset of the log.
+    #[must_use = "the event is to be written at this offset and no other"]
     pub fn keep(mut self) -> Offset {
         self.is_kept = true;
         self.transaction.keep()

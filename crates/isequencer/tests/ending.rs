@@ -15,11 +15,12 @@ use std::{
 
 use async_trait::async_trait;
 use clock::Clock;
-use common::{command, failing, hook, key, offset, params, sequencer, until};
+use common::{KIND, command, failing, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
-    Busy, Call, Fate, LoggedEvent, MemStorage, NotFlushed, NumberKey, Offset, Params, SeqId,
-    SeqStorage, Sequencer, StorageError, WsId,
+    Busy, LoggedEvent, MemStorage, NotFlushed, NumberKey, Offset, Params, SeqId, SeqStorage,
+    Sequencer, StorageError, Unflushed, WsId,
+    mem::{Call, Fate},
 };
 
 fn soon(millis: u64) -> clock::Instant {
@@ -53,7 +54,18 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
     one.ready().await.unwrap();
     fails.store(true, Ordering::Release);
     command(&mut one, &mem, 1).await;
-    assert_eq!(one.close(soon(50)).await, Err(NotFlushed(1)));
+    assert_eq!(one.close(soon(50)).await, Err(NotFlushed(Unflushed { numbers: 1, events: 1 })));
+
+    // The offset of an event that drew nothing waits too.
+    let (hooked, fails) = failing(&mem);
+    let mut two = sequencer(params(), &hooked);
+    two.ready().await.unwrap();
+    fails.store(true, Ordering::Release);
+    let mut transaction = two.start().unwrap();
+    let command = transaction.join(KIND, WsId(1)).await.unwrap();
+    assert_eq!(mem.append(Vec::new()), command.keep());
+    transaction.flush();
+    assert_eq!(two.close(soon(50)).await, Err(NotFlushed(Unflushed { numbers: 0, events: 1 })));
 
     let hangs = mem.with_hook(hook(|_| pending()));
     let sequencer = sequencer(params(), &hangs);
@@ -81,6 +93,8 @@ async fn a_storage_that_panics_closes_it() {
     }));
     let mut sequencer = sequencer(params(), &panics);
     assert_eq!(sequencer.ready().await, Err(Busy::Closed));
+    let trouble = sequencer.monitor().trouble().unwrap();
+    assert_eq!(trouble.0.to_string(), "the storage panicked");
     assert_eq!(sequencer.start().unwrap_err(), Busy::Closed);
 }
 

@@ -9,25 +9,28 @@ use std::{sync::Arc, time::Duration};
 use clock::Clock;
 use common::{WS, failing, hook, offset};
 use isequencer::{
-    Busy, Call, EventSequences, Fate, MemStorage, NotStarted, NumberKey, SeqStorage, Sequences,
-    Status, WsKind, standard,
+    BadSequences, Busy, EventSequencerFactory, MemStorage, NotStarted, NumberKey, Params,
+    SeqStorage, Sequences, Status, WsKind,
+    mem::{Call, Fate},
+    standard,
 };
 use tokio::sync::Semaphore;
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn sequences(storage: &MemStorage) -> EventSequences {
+fn factory(storage: &MemStorage) -> EventSequencerFactory {
     let kind = WsKind(1);
     let sequences = Sequences::new().with(kind, standard::sequences()).unwrap();
     let storage = storage.clone();
     let storage_of = move |_| Arc::new(storage.clone()) as Arc<dyn SeqStorage>;
-    EventSequences::new(sequences, kind, Arc::new(storage_of), Clock::system())
+    let params = Params::new("", sequences);
+    EventSequencerFactory::new(params, kind, Arc::new(storage_of), Clock::system()).unwrap()
 }
 
 #[tokio::test]
 async fn an_event_draws_its_offsets_and_ids() {
     let mem = MemStorage::new();
-    let mut partition = sequences(&mem).partition(1);
+    let mut partition = factory(&mem).partition(1);
     for n in 1..=3 {
         let mut event = partition.start_event(LONG, WS).await.unwrap();
         assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(n), n));
@@ -43,7 +46,7 @@ async fn an_event_draws_its_offsets_and_ids() {
 #[tokio::test]
 async fn an_event_that_is_cancelled_or_dropped_is_looked_for_in_the_log() {
     let mem = MemStorage::new();
-    let mut partition = sequences(&mem).partition(1);
+    let mut partition = factory(&mem).partition(1);
     // Neither was written, as it turns out, and then one was.
     partition.start_event(LONG, WS).await.unwrap().cancel();
     drop(partition.start_event(LONG, WS).await.unwrap());
@@ -68,7 +71,7 @@ async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
             Fate::Done
         }
     }));
-    let mut partition = sequences(&mem).partition(1);
+    let mut partition = factory(&mem).partition(1);
     let monitor = partition.monitor();
     assert_eq!(monitor.status(), Status::None);
     let busy = partition.start_event(Duration::from_millis(10), WS).await.unwrap_err();
@@ -89,7 +92,7 @@ async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
 async fn it_waits_for_room_but_not_for_longer_than_it_may() {
     let mem = MemStorage::new();
     let (hooked, fails) = failing(&mem);
-    let mut partition = sequences(&hooked).partition(1);
+    let mut partition = factory(&hooked).partition(1);
     partition.start_event(LONG, WS).await.unwrap().finish();
     fails.store(true, std::sync::atomic::Ordering::Release);
     let busy = loop {
@@ -101,4 +104,18 @@ async fn it_waits_for_room_but_not_for_longer_than_it_may() {
     assert!(matches!(busy, NotStarted::Busy(Busy::Unflushed)), "{busy}");
     fails.store(false, std::sync::atomic::Ordering::Release);
     partition.start_event(LONG, WS).await.unwrap().finish();
+}
+
+#[tokio::test]
+async fn a_kind_without_the_standard_sequences_is_refused() {
+    let mut few = standard::sequences();
+    few.remove(1);
+    let sequences = Sequences::new().with(WsKind(1), few).unwrap();
+    let storage_of = |_| Arc::new(MemStorage::new()) as Arc<dyn SeqStorage>;
+    for (kind, missing) in [(1, standard::RECORD_ID), (2, standard::WLOG_OFFSET)] {
+        let (params, kind) = (Params::new("", sequences.clone()), WsKind(kind));
+        let refused =
+            EventSequencerFactory::new(params, kind, Arc::new(storage_of), Clock::system());
+        assert_eq!(refused.unwrap_err(), BadSequences::NotStandard(kind, missing));
+    }
 }

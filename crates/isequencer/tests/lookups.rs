@@ -11,7 +11,10 @@ use std::sync::{
 
 use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, until};
 use fastrand::Rng;
-use isequencer::{Call, Fate, MemStorage, NotJoined, Params, WsId};
+use isequencer::{
+    MemStorage, NotJoined, Params, WsId,
+    mem::{Call, Fate},
+};
 use tokio::sync::Semaphore;
 
 /// Counts how often numbers are read.
@@ -94,7 +97,7 @@ async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
         // The read is under way; the flush ends, and then the read.
         tokio::task::yield_now().await;
         writes.add_permits(2);
-        until(|| monitor.unflushed() == 0).await;
+        until(|| monitor.unflushed().numbers == 0).await;
         assert_eq!(mem.number(key(1)), 1);
         reads.add_permits(1);
     };
@@ -102,7 +105,7 @@ async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
     assert_eq!(joined.unwrap().next(SEQ).unwrap(), 2);
 }
 
-/// Memory for ten workspaces, and commands on a thousand: nothing that waits is lost, and memory keeps its bound.
+/// Memory for ten workspaces, and commands on a thousand: nothing that waits is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eviction_under_load() {
     let mem = MemStorage::new();

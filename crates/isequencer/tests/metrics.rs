@@ -43,15 +43,16 @@ fn what_it_does_is_reported() {
             let first = told();
             assert_eq!(first["isequencer_cache_hits_total"], [1.0]);
             assert_eq!(first["isequencer_cache_misses_total"], [3.0]);
-            assert_eq!(first["isequencer_unflushed"], [3.0]);
+            assert_eq!(first["isequencer_unflushed_numbers"], [3.0]);
             assert_eq!(first["isequencer_actualization_seconds"].len(), 1);
+            assert_eq!(first["isequencer_unflushed_events"], [4.0]);
             assert!(first["isequencer_retries_total"][0] >= 1.0);
             assert!(first["isequencer_flush_numbers"].is_empty());
 
             fails.store(false, Ordering::Release);
-            until(|| sequencer.monitor().unflushed() == 0).await;
+            until(|| sequencer.monitor().unflushed().numbers == 0).await;
             let then = told();
-            assert_eq!(then["isequencer_unflushed"], [0.0]);
+            assert_eq!(then["isequencer_unflushed_numbers"], [0.0]);
             assert_eq!(then["isequencer_flush_numbers"], [3.0]);
             assert_eq!(then["isequencer_flush_seconds"].len(), 1);
         });

@@ -71,7 +71,9 @@ async fn a_transaction_that_is_dropped_or_forgotten_is_actualized() {
         } else {
             drop(transaction);
         }
-        assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+        if !forget {
+            assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+        }
     }
     assert_eq!(command(&mut sequencer, &mem, 7).await, 3);
 }
@@ -85,7 +87,7 @@ async fn a_transaction_is_full_when_as_many_numbers_are_drawn_as_may_wait() {
     for ws in 1..=5 {
         let mut command = transaction.join(KIND, WsId(ws)).await.unwrap();
         command.next(SEQ).unwrap();
-        command.keep();
+        assert_eq!(command.keep(), offset(ws));
     }
     let full = transaction.join(KIND, WsId(6)).await.unwrap_err();
     assert!(matches!(full, NotJoined::Full), "{full}");

@@ -30,16 +30,16 @@ impl Defect {
         Defect::ClientClocks,
     ];
 
-    /// The invariant that it breaks; it may break others too.
-    pub(crate) fn breaks(self) -> &'static str {
+    /// The invariants that it must be seen to break; it may break others too.
+    pub(crate) fn breaks(self) -> &'static [&'static str] {
         match self {
-            Defect::ReleaseBeforeStop => "order",
-            Defect::NoCallTimeout => "told",
-            Defect::DeadlineFromReply
-            | Defect::GetThenPut
-            | Defect::EpochAfterLead
-            | Defect::ComebackByAddress
-            | Defect::ClientClocks => "exclusive",
+            Defect::ReleaseBeforeStop => &["order"],
+            Defect::NoCallTimeout => &["told", "elects"],
+            Defect::GetThenPut => &["exclusive", "epochs", "unique"],
+            Defect::EpochAfterLead => &["exclusive", "epochs", "unique"],
+            Defect::DeadlineFromReply | Defect::ComebackByAddress | Defect::ClientClocks => {
+                &["exclusive"]
+            }
         }
     }
 }

@@ -21,8 +21,10 @@ use shuttle::{
 use tokio::sync::Notify;
 
 use crate::{
-    Call, Fate, Hook, MemStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence,
-    Sequencer, Sequences, Transaction, WsId, WsKind,
+    MemStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence, Sequencer, Sequences,
+    Transaction, WsId, WsKind,
+    engine::Phase,
+    mem::{Call, Fate, Hook},
 };
 
 const SEQS: [SeqId; 2] = [SeqId(1), SeqId(2)];
@@ -80,7 +82,7 @@ async fn live(
     let dies_at = weather.dies_within.map(|within| random.usize(0..within));
     let hook = hook(random.u64(..), weather.fails, dies_at, Arc::clone(&died));
     let sequences = Sequences::new();
-    let all = SEQS.map(|seq| Sequence::from(seq, 1).unwrap());
+    let all = SEQS.map(|seq| Sequence::counting_from(seq, 1).unwrap());
     let sequences = sequences.with(KINDS[0], all.clone()).unwrap();
     let sequences = sequences.with(KINDS[1], all.into_iter().rev()).unwrap();
     let params = Params {
@@ -105,7 +107,7 @@ async fn live(
         sequencer.ready().await.unwrap();
         let shared = Arc::clone(&sequencer.shared);
         sequencer.shared.close();
-        while shared.phase() != crate::shared::Phase::Closed {
+        while shared.engine().phase() != Phase::Closed {
             yield_now().await;
         }
         let log = mem.log();
@@ -170,6 +172,9 @@ async fn group(sequencer: &mut Sequencer, mem: &MemStorage, random: &mut Rng) {
     let is_known = written == events.len() && random.u32(0..8) > 0;
     for event in events.drain(..written) {
         mem.append(event);
+    }
+    if random.u32(0..3) == 0 {
+        mem.land();
     }
     yield_now().await;
     match random.bool() {

@@ -14,8 +14,8 @@ use std::{
 use clock::Clock;
 use futures::{FutureExt, future::BoxFuture};
 use isequencer::{
-    Call, Fate, Hook, MemStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences,
-    WsId, WsKind,
+    MemStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
+    mem::{Call, Fate, Hook},
 };
 
 pub(crate) const KIND: WsKind = WsKind(1);
@@ -33,7 +33,7 @@ pub(crate) fn offset(offset: u64) -> Offset {
 
 /// Two sequences from 1, five numbers may wait, and what failed is tried again at once.
 pub(crate) fn params() -> Params {
-    let sequences = [SEQ, OTHER].map(|seq| Sequence::from(seq, 1).unwrap());
+    let sequences = [SEQ, OTHER].map(|seq| Sequence::counting_from(seq, 1).unwrap());
     Params {
         max_unflushed: NonZeroUsize::new(5).unwrap(),
         flush_delay: Duration::ZERO,

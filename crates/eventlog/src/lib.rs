@@ -1,0 +1,15 @@
+//! Events of an application, their bytes, and the tables that they write.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod event;
+mod names;
+mod record;
+mod value;
+mod wire;
+
+pub use event::{Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Place, WsId};
+pub use names::{BadName, LONGEST_NAME, Name, QName};
+pub use record::{Parent, Record, RecordId, TableKind};
+pub use value::{FieldType, Value};
+pub use wire::Unreadable;

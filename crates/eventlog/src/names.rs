@@ -1,0 +1,131 @@
+//! How things are called.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+/// The longest name of a package, a table, a field or a container, in bytes.
+pub const LONGEST_NAME: usize = 255;
+
+/// A name with the package it belongs to: `pkg.Name`.
+///
+/// ```
+/// use eventlog::QName;
+///
+/// let name: QName = "shop.Article".parse()?;
+/// assert_eq!((name.package(), name.name()), ("shop", "Article"));
+/// # Ok::<(), eventlog::BadName>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QName(Arc<str>);
+
+/// A name that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no name: a name has letters, digits and `_`, does not begin with a digit, and has at most {LONGEST_NAME} \
+     bytes; that of a table or a command begins with its package and a dot"
+)]
+pub struct BadName(String);
+
+impl QName {
+    /// Before the dot.
+    pub fn package(&self) -> &str {
+        self.0.split_once('.').map_or("", |(package, _)| package)
+    }
+
+    /// Behind the dot.
+    pub fn name(&self) -> &str {
+        self.0.split_once('.').map_or("", |(_, name)| name)
+    }
+
+    /// All of it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for QName {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<QName, BadName> {
+        let parts = text.split_once('.');
+        let is_name = parts.is_some_and(|(package, name)| is_name(package) && is_name(name));
+        if is_name { Ok(QName(text.into())) } else { Err(BadName(text.to_owned())) }
+    }
+}
+
+impl fmt::Display for QName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for QName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a field or of a container.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// All of it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Name, BadName> {
+        if is_name(text) { Ok(Name(text.into())) } else { Err(BadName(text.to_owned())) }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// So that maps with names can be asked with text.
+impl std::borrow::Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    text.len() <= LONGEST_NAME
+        && text.bytes().next().is_some_and(is_first)
+        && text.bytes().all(|byte| is_first(byte) || byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_a_name_and_what_is_not() {
+        let long = "a".repeat(LONGEST_NAME);
+        for name in ["a", "_1", "Article", &long] {
+            assert_eq!(name.parse::<Name>().unwrap().as_str(), name);
+            let qname: QName = format!("p.{name}").parse().unwrap();
+            assert_eq!((qname.package(), qname.name()), ("p", name));
+        }
+        for none in ["", "1a", "a.b", "a b", "ä", "sys-a", &format!("{long}a")] {
+            assert!(none.parse::<Name>().is_err(), "{none}");
+            assert!(format!("p.{none}").parse::<QName>().is_err(), "{none}");
+            assert!(format!("{none}.n").parse::<QName>().is_err(), "{none}");
+        }
+        assert!("nodot".parse::<QName>().is_err());
+    }
+}

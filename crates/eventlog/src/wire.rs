@@ -1,0 +1,340 @@
+//! The bytes, as `docs/event-format.md` has them. What is here is the format: a change of a field, of their order or of the order of an enum's values
+//! is a new version.
+
+use std::{collections::HashMap, str::FromStr};
+
+use bytes::Bytes;
+use clock::WallTime;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Name, Offset, Parent, Place,
+    Record, RecordId, TableKind, Value, WsId,
+};
+
+/// What bytes begin with: what they are, and how they are to be read.
+const EVENT: u8 = 1;
+const CORRUPTED: u8 = 2;
+
+/// How many bytes of a checksum stand at the end.
+const CHECKSUM: usize = 4;
+
+/// Bytes that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// They are damaged, or were never an entry of a log.
+    #[error("the checksum is wrong: the bytes are damaged, or were never an entry of a log")]
+    Checksum,
+    /// A newer program wrote them.
+    #[error("it begins with {0}, which this program does not know: a newer one wrote it")]
+    Newer(u8),
+    /// They are whole, and yet make no sense.
+    #[error("it is whole, and makes no sense: {0}")]
+    Senseless(String),
+}
+
+fn senseless(what: impl ToString) -> Unreadable {
+    Unreadable::Senseless(what.to_string())
+}
+
+impl Entry {
+    /// Its bytes. The same entry always has the same.
+    pub fn to_bytes(&self) -> Bytes {
+        match self {
+            Entry::Event(event) => event.to_bytes(),
+            Entry::Corrupted(corrupted) => corrupted.to_bytes(),
+        }
+    }
+
+    /// # Errors
+    /// If the bytes cannot be read.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Entry, Unreadable> {
+        let Some((body, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else {
+            return Err(Unreadable::Checksum);
+        };
+        if crc32fast::hash(body) != u32::from_be_bytes(*checksum) {
+            return Err(Unreadable::Checksum);
+        }
+        match body.split_first() {
+            Some((&EVENT, body)) => {
+                let event = read::<WireEvent<'_>>(body)?.into_event()?;
+                Ok(Entry::Event(Box::new(event)))
+            }
+            Some((&CORRUPTED, body)) => {
+                let WireCorrupted { place, drawn, bytes } = read(body)?;
+                let drawn = drawn.into_iter().map(Drawn::from).collect();
+                let bytes = Bytes::copy_from_slice(bytes);
+                Ok(Entry::Corrupted(Corrupted { place: place.into(), drawn, bytes }))
+            }
+            Some((&newer, _)) => Err(Unreadable::Newer(newer)),
+            None => Err(Unreadable::Checksum),
+        }
+    }
+}
+
+impl Event {
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut names = Names::default();
+        let command = names.of(self.command.as_str());
+        let changes: Vec<_> = self.changes.iter().map(|change| names.change(change)).collect();
+        write(
+            EVENT,
+            &WireEvent {
+                place: self.place.into(),
+                time: self.time.as_micros(),
+                request: &self.request,
+                idempotency: self.idempotency.as_ref().map(WireIdempotency::from),
+                names: names.names,
+                command,
+                params: &self.params,
+                changes,
+                drawn: self.drawn.iter().copied().map(WireDrawn::from).collect(),
+            },
+        )
+    }
+}
+
+impl Corrupted {
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Bytes {
+        let drawn = self.drawn.iter().copied().map(WireDrawn::from).collect();
+        write(CORRUPTED, &WireCorrupted { place: self.place.into(), drawn, bytes: &self.bytes })
+    }
+}
+
+fn write(tag: u8, body: &impl Serialize) -> Bytes {
+    let written = postcard::to_extend(body, vec![tag]);
+    let mut bytes = written.expect("memory takes all that is written, and all lengths are known");
+    bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+    bytes.into()
+}
+
+fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Unreadable> {
+    match postcard::take_from_bytes(body) {
+        Ok((read, [])) => Ok(read),
+        Ok((_, rest)) => Err(senseless(format!("{} bytes follow", rest.len()))),
+        Err(error) => Err(senseless(error)),
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WirePlace {
+    epoch: u64,
+    plog: u64,
+    ws: u64,
+    wlog: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireDrawn {
+    seq: u16,
+    last: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireEvent<'a> {
+    place: WirePlace,
+    time: u64,
+    request: &'a str,
+    #[serde(borrow)]
+    idempotency: Option<WireIdempotency<'a>>,
+    /// All names of the event, each once, in the order of their first use.
+    #[serde(borrow)]
+    names: Vec<&'a str>,
+    command: u32,
+    params: &'a [u8],
+    #[serde(borrow)]
+    changes: Vec<WireChange<'a>>,
+    drawn: Vec<WireDrawn>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireIdempotency<'a> {
+    principal: &'a str,
+    key: [u8; 32],
+    body: [u8; 32],
+    answer: &'a [u8],
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireChange<'a> {
+    is_new: bool,
+    table: u32,
+    kind: TableKind,
+    id: u64,
+    /// The parent, and the name of the container.
+    parent: Option<(u64, u32)>,
+    is_active: bool,
+    /// By name, ascending.
+    #[serde(borrow)]
+    fields: Vec<(u32, WireValue<'a>)>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum WireValue<'a> {
+    Bool(bool),
+    Int32(i32),
+    Int64(i64),
+    Float32(f32),
+    Float64(f64),
+    String(&'a str),
+    Bytes(&'a [u8]),
+    QName(u32),
+    Ref(u64),
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireCorrupted<'a> {
+    place: WirePlace,
+    drawn: Vec<WireDrawn>,
+    bytes: &'a [u8],
+}
+
+/// The names of an event, as they are found.
+#[derive(Default)]
+struct Names<'a> {
+    names: Vec<&'a str>,
+    numbers: HashMap<&'a str, u32>,
+}
+
+impl<'a> Names<'a> {
+    fn of(&mut self, name: &'a str) -> u32 {
+        let next = self.names.len() as u32;
+        let number = *self.numbers.entry(name).or_insert(next);
+        if number == next {
+            self.names.push(name);
+        }
+        number
+    }
+
+    fn change(&mut self, Change { is_new, record }: &'a Change) -> WireChange<'a> {
+        let table = self.of(record.table.as_str());
+        let parent = record.parent.as_ref();
+        let parent = parent.map(|parent| (parent.id.0, self.of(parent.container.as_str())));
+        let mut fields = Vec::with_capacity(record.fields.len());
+        for (name, value) in &record.fields {
+            fields.push((self.of(name.as_str()), self.value(value)));
+        }
+        let Record { kind, id, is_active, .. } = *record;
+        WireChange { is_new: *is_new, table, kind, id: id.0, parent, is_active, fields }
+    }
+
+    fn value(&mut self, value: &'a Value) -> WireValue<'a> {
+        match value {
+            Value::Bool(value) => WireValue::Bool(*value),
+            Value::Int32(value) => WireValue::Int32(*value),
+            Value::Int64(value) => WireValue::Int64(*value),
+            Value::Float32(value) => WireValue::Float32(*value),
+            Value::Float64(value) => WireValue::Float64(*value),
+            Value::String(value) => WireValue::String(value),
+            Value::Bytes(value) => WireValue::Bytes(value),
+            Value::QName(value) => WireValue::QName(self.of(value.as_str())),
+            Value::Ref(value) => WireValue::Ref(value.0),
+        }
+    }
+}
+
+impl WireEvent<'_> {
+    fn into_event(self) -> Result<Event, Unreadable> {
+        let names = &self.names;
+        let change = |change: WireChange<'_>| change.into_change(names);
+        Ok(Event {
+            place: self.place.into(),
+            time: WallTime::from_nanos(self.time.saturating_mul(1_000)),
+            request: self.request.to_owned(),
+            idempotency: self.idempotency.map(Idempotency::from),
+            command: named(names, self.command)?,
+            params: Bytes::copy_from_slice(self.params),
+            changes: self.changes.into_iter().map(change).collect::<Result<_, _>>()?,
+            drawn: self.drawn.into_iter().map(Drawn::from).collect(),
+        })
+    }
+}
+
+impl WireChange<'_> {
+    fn into_change(self, names: &[&str]) -> Result<Change, Unreadable> {
+        let parent = match self.parent {
+            Some((id, container)) => {
+                Some(Parent { id: RecordId(id), container: named(names, container)? })
+            }
+            None => None,
+        };
+        let field = |(name, value): (u32, WireValue<'_>)| {
+            Ok((named::<Name>(names, name)?, value.into_value(names)?))
+        };
+        let record = Record {
+            table: named(names, self.table)?,
+            kind: self.kind,
+            id: RecordId(self.id),
+            parent,
+            is_active: self.is_active,
+            fields: self.fields.into_iter().map(field).collect::<Result<_, Unreadable>>()?,
+        };
+        Ok(Change { is_new: self.is_new, record })
+    }
+}
+
+impl WireValue<'_> {
+    fn into_value(self, names: &[&str]) -> Result<Value, Unreadable> {
+        Ok(match self {
+            WireValue::Bool(value) => Value::Bool(value),
+            WireValue::Int32(value) => Value::Int32(value),
+            WireValue::Int64(value) => Value::Int64(value),
+            WireValue::Float32(value) => Value::Float32(value),
+            WireValue::Float64(value) => Value::Float64(value),
+            WireValue::String(value) => Value::String(value.to_owned()),
+            WireValue::Bytes(value) => Value::Bytes(Bytes::copy_from_slice(value)),
+            WireValue::QName(value) => Value::QName(named(names, value)?),
+            WireValue::Ref(value) => Value::Ref(RecordId(value)),
+        })
+    }
+}
+
+fn named<N: FromStr>(names: &[&str], number: u32) -> Result<N, Unreadable>
+where
+    N::Err: ToString,
+{
+    let name = names.get(number as usize);
+    let name = name.ok_or_else(|| senseless(format!("there is no name {number}")))?;
+    name.parse().map_err(senseless)
+}
+
+impl From<Place> for WirePlace {
+    fn from(Place { epoch, plog, ws, wlog }: Place) -> WirePlace {
+        WirePlace { epoch: epoch.0, plog: plog.0, ws: ws.0, wlog: wlog.0 }
+    }
+}
+
+impl From<WirePlace> for Place {
+    fn from(WirePlace { epoch, plog, ws, wlog }: WirePlace) -> Place {
+        Place { epoch: Epoch(epoch), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) }
+    }
+}
+
+impl From<Drawn> for WireDrawn {
+    fn from(Drawn { seq, last }: Drawn) -> WireDrawn {
+        WireDrawn { seq, last }
+    }
+}
+
+impl From<WireDrawn> for Drawn {
+    fn from(WireDrawn { seq, last }: WireDrawn) -> Drawn {
+        Drawn { seq, last }
+    }
+}
+
+impl<'a> From<&'a Idempotency> for WireIdempotency<'a> {
+    fn from(from: &'a Idempotency) -> WireIdempotency<'a> {
+        let Idempotency { principal, key, body, answer } = from;
+        WireIdempotency { principal, key: *key, body: *body, answer }
+    }
+}
+
+impl From<WireIdempotency<'_>> for Idempotency {
+    fn from(from: WireIdempotency<'_>) -> Idempotency {
+        let WireIdempotency { principal, key, body, answer } = from;
+        let answer = Bytes::copy_from_slice(answer);
+        Idempotency { principal: principal.to_owned(), key, body, answer }
+    }
+}

@@ -1,0 +1,155 @@
+//! The bytes of events: they are pinned, read back as they were, and whatever is wrong with them is noticed.
+
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use clock::WallTime;
+use eventlog::{
+    Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Parent, Place, Record,
+    RecordId, TableKind, Unreadable, Value, WsId,
+};
+use fastrand::Rng;
+
+fn place() -> Place {
+    Place { epoch: Epoch(7), plog: Offset(300), ws: WsId(1 << 40), wlog: Offset(5) }
+}
+
+/// The smallest that there is.
+fn empty() -> Entry {
+    Entry::Event(Box::new(Event {
+        place: place(),
+        time: WallTime::from_millis(1_700_000_000_000),
+        request: String::new(),
+        idempotency: None,
+        command: "sys.CUD".parse().unwrap(),
+        params: Bytes::new(),
+        changes: Vec::new(),
+        drawn: Vec::new(),
+    }))
+}
+
+/// One with a value of each kind.
+fn full() -> Entry {
+    let values = [
+        ("a_bool", Value::Bool(true)),
+        ("b_int32", Value::Int32(-2)),
+        ("c_int64", Value::Int64(i64::MIN)),
+        ("d_float32", Value::Float32(1.5)),
+        ("e_float64", Value::Float64(-0.0)),
+        ("f_string", Value::String("grüße".to_owned())),
+        ("g_bytes", Value::Bytes(Bytes::from_static(&[0, 255]))),
+        ("h_qname", Value::QName("shop.Article".parse().unwrap())),
+        ("i_ref", Value::Ref(RecordId(322_685_000_131_072))),
+    ];
+    let fields = values.into_iter().map(|(name, value)| (name.parse().unwrap(), value)).collect();
+    let article = Record {
+        table: "shop.Article".parse().unwrap(),
+        kind: TableKind::CDoc,
+        id: RecordId(322_685_000_131_072),
+        parent: None,
+        is_active: true,
+        fields,
+    };
+    let price = Record {
+        table: "shop.Price".parse().unwrap(),
+        kind: TableKind::CRecord,
+        id: RecordId(322_685_000_131_073),
+        parent: Some(Parent { id: article.id, container: "prices".parse().unwrap() }),
+        is_active: false,
+        fields: [("a_bool".parse().unwrap(), Value::Bool(false))].into(),
+    };
+    let Entry::Event(event) = empty() else { unreachable!() };
+    Entry::Event(Box::new(Event {
+        request: "r-1".to_owned(),
+        idempotency: Some(Idempotency {
+            principal: "joe".to_owned(),
+            key: [1; 32],
+            body: [2; 32],
+            answer: Bytes::from_static(b"{}"),
+        }),
+        params: Bytes::from_static(b"{\"a\":1}"),
+        changes: vec![
+            Change { is_new: true, record: article },
+            Change { is_new: false, record: price },
+        ],
+        drawn: vec![Drawn { seq: 1, last: 5 }, Drawn { seq: 3, last: 322_685_000_131_073 }],
+        ..*event
+    }))
+}
+
+fn corrupted() -> Entry {
+    let drawn = vec![Drawn { seq: 1, last: 5 }];
+    Entry::Corrupted(Corrupted { place: place(), drawn, bytes: Bytes::from_static(b"what?") })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let lines =
+        bytes.chunks(32).map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect());
+    lines.collect::<Vec<String>>().join("\n") + "\n"
+}
+
+#[test]
+fn every_byte_is_pinned() {
+    for (entry, golden) in [
+        (empty(), include_str!("golden/empty.hex")),
+        (full(), include_str!("golden/full.hex")),
+        (corrupted(), include_str!("golden/corrupted.hex")),
+    ] {
+        let bytes = entry.to_bytes();
+        assert_eq!(hex(&bytes), golden, "{entry:?}");
+        assert_eq!(Entry::from_bytes(&bytes).unwrap(), entry);
+    }
+}
+
+#[test]
+fn a_bit_that_is_wrong_is_noticed() {
+    for entry in [empty(), full(), corrupted()] {
+        let bytes = entry.to_bytes().to_vec();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Entry::from_bytes(&damaged), Err(Unreadable::Checksum), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert_eq!(Entry::from_bytes(&bytes[..length]), Err(Unreadable::Checksum), "{length}");
+        }
+    }
+}
+
+/// Bytes with a checksum that is right.
+fn sealed(body: &[u8]) -> Vec<u8> {
+    [body, &crc32fast::hash(body).to_be_bytes()].concat()
+}
+
+#[test]
+fn what_is_whole_and_makes_no_sense_is_told_apart() {
+    assert_eq!(Entry::from_bytes(&sealed(&[])), Err(Unreadable::Checksum));
+    assert_eq!(Entry::from_bytes(&sealed(&[3, 1])), Err(Unreadable::Newer(3)));
+    for entry in [empty(), full(), corrupted()] {
+        let bytes = entry.to_bytes();
+        let body = &bytes[..bytes.len() - 4];
+        let more = Entry::from_bytes(&sealed(&[body, &[0]].concat()));
+        assert_eq!(more, Err(Unreadable::Senseless("1 bytes follow".to_owned())));
+        let less = Entry::from_bytes(&sealed(&body[..body.len() - 1]));
+        assert!(matches!(less, Err(Unreadable::Senseless(_))), "{less:?}");
+    }
+}
+
+/// Whatever the bytes are, they are read, or refused.
+#[test]
+fn no_bytes_do_harm() {
+    let mut random = Rng::with_seed(1);
+    let whole = [empty(), full(), corrupted()].map(|entry| entry.to_bytes().to_vec());
+    for _ in 0..200_000 {
+        let mut body = whole[random.usize(0..3)].clone();
+        body.truncate(body.len() - 4);
+        for _ in 0..random.usize(1..6) {
+            let at = random.usize(0..body.len());
+            body[at] = random.u8(..);
+        }
+        if let Ok(entry) = Entry::from_bytes(&sealed(&body)) {
+            let again = Entry::from_bytes(&entry.to_bytes()).unwrap();
+            assert_eq!(again.to_bytes(), entry.to_bytes());
+        }
+    }
+}
