@@ -5,11 +5,13 @@
 mod event;
 mod names;
 mod record;
+mod schema;
 mod value;
 mod wire;
 
 pub use event::{Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Place, WsId};
 pub use names::{BadName, LONGEST_NAME, Name, QName};
 pub use record::{Parent, Record, RecordId, TableKind};
+pub use schema::{BadRecord, BadSchema, CannotFollow, SINGLETON_IDS, Schema, Table};
 pub use value::{FieldType, Value};
 pub use wire::Unreadable;

@@ -1,0 +1,336 @@
+//! Which tables an application has.
+
+mod text;
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use crate::{FieldType, Name, QName, Record, RecordId, TableKind};
+
+/// The ids that singletons can have.
+pub const SINGLETON_IDS: RangeInclusive<u64> = 65_536..=66_047;
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    name: QName,
+    kind: TableKind,
+    /// Of a singleton.
+    id: Option<RecordId>,
+    fields: BTreeMap<Name, FieldType>,
+    containers: BTreeMap<Name, QName>,
+}
+
+impl Table {
+    /// One without fields.
+    pub fn new(name: QName, kind: TableKind) -> Table {
+        Table { name, kind, id: None, fields: BTreeMap::new(), containers: BTreeMap::new() }
+    }
+
+    /// The table of a singleton, whose record always has this id.
+    pub fn singleton(name: QName, id: RecordId) -> Table {
+        Table { id: Some(id), ..Table::new(name, TableKind::Singleton) }
+    }
+
+    /// The same with a field; one of that name is replaced.
+    #[must_use]
+    pub fn with_field(mut self, name: Name, holds: FieldType) -> Table {
+        self.fields.insert(name, holds);
+        self
+    }
+
+    /// The same with a container, in which records of another table stand; one of that name is replaced.
+    #[must_use]
+    pub fn with_container(mut self, name: Name, table: QName) -> Table {
+        self.containers.insert(name, table);
+        self
+    }
+
+    /// How it is called.
+    pub fn name(&self) -> &QName {
+        &self.name
+    }
+
+    /// What it is for.
+    pub fn kind(&self) -> TableKind {
+        self.kind
+    }
+
+    /// The id of its one record, if it is a singleton.
+    pub fn singleton_id(&self) -> Option<RecordId> {
+        self.id
+    }
+
+    /// Its fields.
+    pub fn fields(&self) -> &BTreeMap<Name, FieldType> {
+        &self.fields
+    }
+
+    /// Its containers, and the tables of the records that stand there.
+    pub fn containers(&self) -> &BTreeMap<Name, QName> {
+        &self.containers
+    }
+}
+
+/// All tables of an application.
+///
+/// ```
+/// use eventlog::Schema;
+///
+/// let schema: Schema = r#"
+/// [tables."shop.Article"]
+/// kind = "CDoc"
+/// fields = { name = "string", weight = "float64" }
+/// containers = { prices = "shop.Price" }
+///
+/// [tables."shop.Price"]
+/// kind = "CRecord"
+/// fields = { cents = "int64" }
+///
+/// [tables."shop.Settings"]
+/// kind = "Singleton"
+/// id = 65600
+/// "#
+/// .parse()?;
+/// assert_eq!(schema.tables().count(), 3);
+/// # Ok::<(), eventlog::BadSchema>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schema {
+    tables: BTreeMap<QName, Table>,
+}
+
+/// Tables that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSchema {
+    /// It is no TOML, or holds what is no schema. With line and column.
+    #[error("{0}")]
+    Text(String),
+    /// Two tables have one name.
+    #[error("the table {0} is declared twice")]
+    Twice(QName),
+    /// Who names it would mean both.
+    #[error("the table {0} has both a field and a container called `{1}`")]
+    FieldAndContainer(QName, Name),
+    /// The records that should stand there have no table.
+    #[error("the container `{1}` of {0} is for records of {2}, and there is no such table")]
+    UnknownTable(QName, Name, QName),
+    /// Those are no records that can stand there.
+    #[error(
+        "the container `{1}` of {0} is for records of {2}, which must be of kind {3:?}, and are of kind {4:?}"
+    )]
+    WrongKind(QName, Name, QName, TableKind, TableKind),
+    /// Nobody would find its record.
+    #[error("{0} is a singleton, and has no id: give it one from 65536 to 66047")]
+    NoId(QName),
+    /// Only singletons have an id.
+    #[error("{0} has an id, and is no singleton")]
+    NotSingleton(QName),
+    /// Other records have it.
+    #[error("the singleton {0} cannot have the id {1}: it must be from 65536 to 66047")]
+    Id(QName, u64),
+    /// One would overwrite the other.
+    #[error("the singletons {0} and {1} have the same id {2}")]
+    SameId(QName, QName, u64),
+}
+
+/// A record that no table of the application can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRecord {
+    /// There is no such table.
+    #[error("there is no table {0}")]
+    UnknownTable(QName),
+    /// It was, or will be, another one.
+    #[error("{0} is of kind {1:?}, not {2:?}")]
+    Kind(QName, TableKind, TableKind),
+    /// It has to have that one.
+    #[error("the id of the singleton {0} is {1}, not {2}")]
+    SingletonId(QName, u64, u64),
+    /// It stands nowhere, and should.
+    #[error("a record of {0} must stand in a container of another one")]
+    NoParent(QName),
+    /// It stands somewhere, and should not.
+    #[error("{0} is a document, and stands in no container")]
+    DocumentWithParent(QName),
+    /// There is no such container.
+    #[error("{0} has no container `{1}` for records of {2}")]
+    UnknownContainer(QName, Name, QName),
+    /// There is no such field.
+    #[error("{0} has no field `{1}`")]
+    UnknownField(QName, Name),
+    /// It holds something else.
+    #[error("the field `{1}` of {0} is of type {2:?}, not {3:?}")]
+    FieldType(QName, Name, FieldType, FieldType),
+}
+
+/// A schema that cannot follow another one, whose records are stored: it would read them wrongly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotFollow {
+    /// Its records are there.
+    #[error("the table {0} is gone")]
+    TableGone(QName),
+    /// Its records are of the other kind.
+    #[error("the table {0} was of kind {1:?}, and would be of kind {2:?}")]
+    Kind(QName, TableKind, TableKind),
+    /// Its record has the other id.
+    #[error("the singleton {0} had another id")]
+    Id(QName),
+    /// Records hold it. It may become unused, but must stay declared, lest it come back with another type.
+    #[error("the field `{1}` of {0} is gone")]
+    FieldGone(QName, Name),
+    /// Records hold the other type.
+    #[error("the field `{1}` of {0} was of type {2:?}, and would be of type {3:?}")]
+    Retyped(QName, Name, FieldType, FieldType),
+    /// Records stand in it.
+    #[error("the container `{1}` of {0} is gone, or for records of another table")]
+    Container(QName, Name),
+}
+
+impl Schema {
+    /// From tables.
+    ///
+    /// # Errors
+    /// If they do not fit together.
+    pub fn new(tables: impl IntoIterator<Item = Table>) -> Result<Schema, BadSchema> {
+        let mut schema = Schema::default();
+        for table in tables {
+            let name = table.name.clone();
+            if schema.tables.insert(name.clone(), table).is_some() {
+                return Err(BadSchema::Twice(name));
+            }
+        }
+        schema.check_containers()?;
+        schema.check_singletons()?;
+        Ok(schema)
+    }
+
+    /// All tables, by name.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.values()
+    }
+
+    /// A table.
+    pub fn table(&self, name: &QName) -> Option<&Table> {
+        self.tables.get(name)
+    }
+
+    fn check_containers(&self) -> Result<(), BadSchema> {
+        for table in self.tables() {
+            for (container, records) in &table.containers {
+                let (name, container) = (table.name.clone(), container.clone());
+                if table.fields.contains_key(&container) {
+                    return Err(BadSchema::FieldAndContainer(name, container));
+                }
+                let Some(found) = self.table(records) else {
+                    return Err(BadSchema::UnknownTable(name, container, records.clone()));
+                };
+                let (expected, found) = (table.kind.children(), found.kind);
+                if expected != found {
+                    let records = records.clone();
+                    return Err(BadSchema::WrongKind(name, container, records, expected, found));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_singletons(&self) -> Result<(), BadSchema> {
+        let mut ids: BTreeMap<u64, &QName> = BTreeMap::new();
+        for table in self.tables() {
+            let name = table.name.clone();
+            match (table.kind, table.id) {
+                (TableKind::Singleton, Some(RecordId(id))) => {
+                    if !SINGLETON_IDS.contains(&id) {
+                        return Err(BadSchema::Id(name, id));
+                    }
+                    if let Some(other) = ids.insert(id, &table.name) {
+                        return Err(BadSchema::SameId(other.clone(), name, id));
+                    }
+                }
+                (TableKind::Singleton, None) => return Err(BadSchema::NoId(name)),
+                (_, Some(_)) => return Err(BadSchema::NotSingleton(name)),
+                (_, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record is one of these tables; `parent` is the table of the record that it stands in, if it stands in one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, record: &Record, parent: Option<&QName>) -> Result<(), BadRecord> {
+        let name = &record.table;
+        let table = self.table(name).ok_or_else(|| BadRecord::UnknownTable(name.clone()))?;
+        if table.kind != record.kind {
+            return Err(BadRecord::Kind(name.clone(), table.kind, record.kind));
+        }
+        if let Some(id) = table.id.filter(|id| *id != record.id) {
+            return Err(BadRecord::SingletonId(name.clone(), id.0, record.id.0));
+        }
+        self.check_place(record, parent)?;
+        for (field, value) in &record.fields {
+            let (name, field) = (name.clone(), field.clone());
+            let found = value.field_type();
+            match table.fields.get(&field) {
+                None => return Err(BadRecord::UnknownField(name, field)),
+                Some(holds) if *holds != found => {
+                    return Err(BadRecord::FieldType(name, field, *holds, found));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_place(&self, record: &Record, parent: Option<&QName>) -> Result<(), BadRecord> {
+        let name = record.table.clone();
+        let (standing, parent) = match (&record.parent, parent) {
+            (None, None) if record.kind.is_document() => return Ok(()),
+            (Some(_), _) if record.kind.is_document() => {
+                return Err(BadRecord::DocumentWithParent(name));
+            }
+            (Some(standing), Some(parent)) => (standing, parent),
+            _ => return Err(BadRecord::NoParent(name)),
+        };
+        let table = self.table(parent);
+        let table = table.ok_or_else(|| BadRecord::UnknownTable(parent.clone()))?;
+        if table.containers.get(&standing.container) == Some(&name) {
+            Ok(())
+        } else {
+            Err(BadRecord::UnknownContainer(parent.clone(), standing.container.clone(), name))
+        }
+    }
+
+    /// Whether records that were written under an earlier schema can be read under this one.
+    ///
+    /// # Errors
+    /// The first thing that is in the way.
+    pub fn can_follow(&self, earlier: &Schema) -> Result<(), CannotFollow> {
+        for was in earlier.tables() {
+            let name = || was.name.clone();
+            let is = self.table(&was.name).ok_or_else(|| CannotFollow::TableGone(name()))?;
+            if is.kind != was.kind {
+                return Err(CannotFollow::Kind(name(), was.kind, is.kind));
+            }
+            if is.id != was.id {
+                return Err(CannotFollow::Id(name()));
+            }
+            for (field, held) in &was.fields {
+                match is.fields.get(field) {
+                    None => return Err(CannotFollow::FieldGone(name(), field.clone())),
+                    Some(holds) if holds != held => {
+                        let field = field.clone();
+                        return Err(CannotFollow::Retyped(name(), field, *held, *holds));
+                    }
+                    Some(_) => {}
+                }
+            }
+            for (container, records) in &was.containers {
+                if is.containers.get(container) != Some(records) {
+                    return Err(CannotFollow::Container(name(), container.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+}

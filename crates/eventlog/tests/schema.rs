@@ -1,0 +1,217 @@
+//! What a schema may be, what records it has, and what may follow it.
+
+#![allow(clippy::unwrap_used)]
+
+use eventlog::{
+    BadRecord, BadSchema, CannotFollow, FieldType, Name, Parent, QName, Record, RecordId, Schema,
+    Table, TableKind, Value,
+};
+
+const SHOP: &str = r#"
+[tables."shop.Article"]
+kind = "CDoc"
+fields = { name = "string", picture = "bytes" }
+containers = { prices = "shop.Price" }
+
+[tables."shop.Price"]
+kind = "CRecord"
+fields = { cents = "int64", until = "int64", "of" = "ref", what = "qname" }
+containers = { exceptions = "shop.Price" }
+
+[tables."shop.Order"]
+kind = "ODoc"
+fields = { table = "int32", is_paid = "bool", tip = "float32", sum = "float64" }
+
+[tables."shop.Settings"]
+kind = "Singleton"
+id = 65536
+"#;
+
+fn shop() -> Schema {
+    SHOP.parse().unwrap()
+}
+
+fn qname(name: &str) -> QName {
+    name.parse().unwrap()
+}
+
+fn name(name: &str) -> Name {
+    name.parse().unwrap()
+}
+
+#[test]
+fn text_and_rust_say_the_same() {
+    use FieldType::{Bool, Bytes, Float32, Float64, Int32, Int64, QName, Ref, String};
+    let table = |table: &str, kind, fields: &[(&str, FieldType)]| {
+        let table = Table::new(qname(table), kind);
+        fields.iter().fold(table, |table, (field, holds)| table.with_field(name(field), *holds))
+    };
+    let article = table("shop.Article", TableKind::CDoc, &[("name", String), ("picture", Bytes)]);
+    let price = [("cents", Int64), ("until", Int64), ("of", Ref), ("what", QName)];
+    let price = table("shop.Price", TableKind::CRecord, &price);
+    let order = [("table", Int32), ("is_paid", Bool), ("tip", Float32), ("sum", Float64)];
+    let order = table("shop.Order", TableKind::ODoc, &order);
+    let tables = [
+        article.with_container(name("prices"), qname("shop.Price")),
+        price.with_container(name("exceptions"), qname("shop.Price")),
+        order,
+        Table::singleton(qname("shop.Settings"), RecordId(65_536)),
+    ];
+    assert_eq!(Schema::new(tables).unwrap(), shop());
+}
+
+fn refused(text: &str) -> BadSchema {
+    text.parse::<Schema>().unwrap_err()
+}
+
+#[test]
+fn a_text_that_is_no_schema_is_refused_with_its_line() {
+    for (text, line, what) in [
+        ("\n[tables.\"a.B\"]\nkind = \"Doc\"", "line 3", "unknown variant `Doc`"),
+        (
+            "[tables.\"a.B\"]\nkind = \"CDoc\"\nfields = { x = \"text\" }",
+            "line 3",
+            "unknown variant `text`",
+        ),
+        ("[tables.\"a.B\"]\nkind = \"CDoc\"\nfield = {}", "line 3", "unknown field `field`"),
+        ("[tables.B]\nkind = \"CDoc\"", "line 1", "`B` is no name"),
+        (
+            "[tables.\"a.B\"]\nkind = \"CDoc\"\nfields = { \"a-b\" = \"bool\" }",
+            "line 3",
+            "`a-b` is no name",
+        ),
+        ("[tables.\"a.B\"]\nfields = {}", "line 1", "missing field `kind`"),
+        ("[table.\"a.B\"]\nkind = \"CDoc\"", "line 1", "unknown field `table`"),
+        ("[tables.\"a.B\"", "line 1", "]"),
+    ] {
+        let why = refused(text).to_string();
+        assert!(why.contains(line) && why.contains(what), "{text}: {why}");
+    }
+}
+
+#[test]
+fn tables_that_do_not_fit_together_are_refused() {
+    let (a, b, c) = (qname("p.A"), qname("p.B"), name("c"));
+    let table = |table: &str, kind: &str, more: &str| {
+        format!("[tables.\"{table}\"]\nkind = \"{kind}\"\n{more}\n")
+    };
+    let holds = "containers = { c = \"p.B\" }";
+    assert_eq!(
+        refused(&table("p.A", "CDoc", holds)),
+        BadSchema::UnknownTable(a.clone(), c.clone(), b.clone())
+    );
+    for (document, record) in
+        [("CDoc", "WRecord"), ("WDoc", "CRecord"), ("ODoc", "ODoc"), ("Singleton", "CDoc")]
+    {
+        let id = if document == "Singleton" { "id = 65536\n" } else { "" };
+        let text = table("p.A", document, &format!("{id}{holds}")) + &table("p.B", record, "");
+        let why = refused(&text);
+        assert!(matches!(why, BadSchema::WrongKind(..)), "{document} {record}: {why}");
+        assert!(why.to_string().contains(record), "{why}");
+    }
+    let both = table("p.A", "CDoc", &format!("fields = {{ c = \"bool\" }}\n{holds}"));
+    let both = both + &table("p.B", "CRecord", "");
+    assert_eq!(refused(&both), BadSchema::FieldAndContainer(a.clone(), c));
+    assert_eq!(refused(&table("p.A", "Singleton", "")), BadSchema::NoId(a.clone()));
+    assert_eq!(refused(&table("p.A", "CDoc", "id = 65536")), BadSchema::NotSingleton(a.clone()));
+    for id in [65_535, 66_048] {
+        let refused = refused(&table("p.A", "Singleton", &format!("id = {id}")));
+        assert_eq!(refused, BadSchema::Id(a.clone(), id));
+    }
+    let same = table("p.A", "Singleton", "id = 66047") + &table("p.B", "Singleton", "id = 66047");
+    assert_eq!(refused(&same), BadSchema::SameId(a.clone(), b, 66_047));
+    let twice = [Table::new(a.clone(), TableKind::CDoc), Table::new(a.clone(), TableKind::CDoc)];
+    assert_eq!(Schema::new(twice).unwrap_err(), BadSchema::Twice(a));
+}
+
+fn article() -> Record {
+    Record {
+        table: qname("shop.Article"),
+        kind: TableKind::CDoc,
+        id: RecordId(1),
+        parent: None,
+        is_active: true,
+        fields: [(name("name"), Value::String("tea".to_owned()))].into(),
+    }
+}
+
+fn price() -> Record {
+    let parent = Parent { id: RecordId(1), container: name("prices") };
+    Record {
+        table: qname("shop.Price"),
+        kind: TableKind::CRecord,
+        id: RecordId(2),
+        parent: Some(parent),
+        is_active: true,
+        fields: [(name("cents"), Value::Int64(250))].into(),
+    }
+}
+
+#[test]
+fn a_record_is_one_of_the_tables_or_it_is_told_why_not() {
+    let (schema, shop_article) = (shop(), qname("shop.Article"));
+    let of_article = Some(&shop_article);
+    schema.check(&article(), None).unwrap();
+    schema.check(&price(), of_article).unwrap();
+    let why = |record: Record, parent| schema.check(&record, parent).unwrap_err();
+    let table = qname("shop.None");
+    let none = why(Record { table: table.clone(), ..article() }, None);
+    assert_eq!(none, BadRecord::UnknownTable(table));
+    let kind = why(Record { kind: TableKind::WDoc, ..article() }, None);
+    assert_eq!(kind, BadRecord::Kind(shop_article.clone(), TableKind::CDoc, TableKind::WDoc));
+    let settings = Record {
+        table: qname("shop.Settings"),
+        kind: TableKind::Singleton,
+        fields: [].into(),
+        ..article()
+    };
+    schema.check(&Record { id: RecordId(65_536), ..settings.clone() }, None).unwrap();
+    let id = why(settings.clone(), None);
+    assert_eq!(id, BadRecord::SingletonId(settings.table, 65_536, 1));
+    let nowhere = BadRecord::NoParent(qname("shop.Price"));
+    assert_eq!(why(Record { parent: None, ..price() }, None), nowhere);
+    assert_eq!(why(price(), None), nowhere);
+    let inside = Record { parent: price().parent, ..article() };
+    assert_eq!(why(inside, of_article), BadRecord::DocumentWithParent(shop_article.clone()));
+    let elsewhere = Parent { id: RecordId(1), container: name("name") };
+    let elsewhere = why(Record { parent: Some(elsewhere), ..price() }, of_article);
+    let expected =
+        BadRecord::UnknownContainer(shop_article.clone(), name("name"), qname("shop.Price"));
+    assert_eq!(elsewhere, expected);
+    let field = why(Record { fields: price().fields, ..article() }, None);
+    assert_eq!(field, BadRecord::UnknownField(shop_article.clone(), name("cents")));
+    let held = [(name("name"), Value::Int64(1))].into();
+    let held = why(Record { fields: held, ..article() }, None);
+    let expected =
+        BadRecord::FieldType(shop_article, name("name"), FieldType::String, FieldType::Int64);
+    assert_eq!(held, expected);
+}
+
+#[test]
+fn fields_may_be_added_and_nothing_else_changes() {
+    let earlier = shop();
+    let follows = |text: &str| text.parse::<Schema>().unwrap().can_follow(&earlier);
+    follows(SHOP).unwrap();
+    follows(&SHOP.replace("name = \"string\"", "name = \"string\", code = \"int32\"")).unwrap();
+    follows(&format!("{SHOP}\n[tables.\"shop.New\"]\nkind = \"WDoc\"")).unwrap();
+    let (article, order) = (qname("shop.Article"), qname("shop.Order"));
+    for (was, is, why) in [
+        ("shop.Order", "shop.Other", CannotFollow::TableGone(order.clone())),
+        ("\"ODoc\"", "\"WDoc\"", CannotFollow::Kind(order, TableKind::ODoc, TableKind::WDoc)),
+        ("65536", "65537", CannotFollow::Id(qname("shop.Settings"))),
+        ("name = \"string\",", "", CannotFollow::FieldGone(article.clone(), name("name"))),
+        (
+            "name = \"string\"",
+            "name = \"bytes\"",
+            CannotFollow::Retyped(
+                article.clone(),
+                name("name"),
+                FieldType::String,
+                FieldType::Bytes,
+            ),
+        ),
+        ("{ prices", "{ costs", CannotFollow::Container(article, name("prices"))),
+    ] {
+        assert_eq!(follows(&SHOP.replacen(was, is, 1)), Err(why));
+    }
+}
