@@ -122,6 +122,7 @@ fn only_an_answer_prolongs() {
             other => panic!("{other:?}"),
         };
     }
+    assert!(node.now <= valid_until + 2 * MILLI, "it is told too late");
     assert!(renewals > 2, "{renewals}");
 }
 
@@ -197,6 +198,57 @@ fn who_waited_in_vain_is_told_why() {
             };
         }
         assert_eq!(step.notice, Some(Notice::GaveUp(why)));
-        assert!(node.now >= node.until);
+        assert!((node.until..=node.until + 2 * MILLI).contains(&node.now), "{:?}", node.now);
     }
+}
+
+/// A row that is about to be gone, or should be, is no reason to look all the time; nor is that of a slot nobody wants.
+#[test]
+fn it_looks_in_time_but_not_all_the_time() {
+    let left = |slot, millis: u64| Seen { left: Duration::from_millis(millis), ..held(slot) };
+    let pause = |seen| {
+        let mut node = Node::new(1, 7);
+        let looked = node.looks(seen);
+        let Next::Wait(until) = looked.next else { panic!("{looked:?}") };
+        until - node.now
+    };
+    for millis in [0, 1, 199] {
+        let pause = pause(vec![left(1, millis)]);
+        assert!((200 * MILLI..240 * MILLI).contains(&pause), "{millis}: {pause:?}");
+    }
+    let soon = pause(vec![left(1, 300)]);
+    assert!((300 * MILLI..310 * MILLI).contains(&soon), "{soon:?}");
+    let other = pause(vec![left(1, 5_000), left(2, 300)]);
+    assert!((200 * MILLI..240 * MILLI).contains(&other), "{other:?}");
+}
+
+/// Whether the lease is there is not known, and then the store is out of reach: it is asked again until that is known.
+#[test]
+fn what_may_be_there_is_asked_for_again() {
+    let mut node = Node::new(1, 8);
+    node.looks(Vec::new());
+    let take = node.calls(Input::Answer(Answer::Row(None)));
+    for answer in [Answer::Unknown, Answer::Unavailable, Answer::Unavailable] {
+        let step = node.then(Input::Answer(answer));
+        let again = node.waits(step);
+        assert!(matches!(&again.next, Next::Call(op, _) if *op == take), "{again:?}");
+    }
+}
+
+/// At the end of the grace nobody is left to wait for an answer.
+#[test]
+fn a_release_ends_when_the_leader_would_be_killed() {
+    let mut node = Node::new(1, 9);
+    let step = node.leads();
+    let Some(Notice::Leads { valid_until, .. }) = step.notice else { panic!() };
+    let killed = valid_until + Timing::default().stop_grace;
+    node.now = killed - 5 * MILLI;
+    assert_eq!(node.then(Input::Woke).notice, Some(Notice::Lost(Lost::Expired)));
+    let step = node.then(Input::Stopped);
+    let Next::Call(Op::Release { .. }, deadline) = step.next else { panic!("{step:?}") };
+    assert_eq!(deadline, killed);
+    node.now = killed;
+    let step = node.then(Input::Answer(Answer::Unknown));
+    let end = node.waits(step);
+    assert_eq!(end.next, Next::End);
 }

@@ -160,10 +160,10 @@ async fn next_not_cached(clock: &Clock) {
 }
 
 async fn memory() {
-    let room = |params| Params { cached_numbers: 3 * MANY as usize, ..params };
     let mut worst: f64 = 0.0;
-    // Where a table or a list has just grown, it is emptiest.
+    // Where a table or a list has just grown, it is emptiest. Each place is used for one workspace, and then for another.
     for workspaces in [57_400, 65_600, MANY] {
+        let room = |params| Params { cached_numbers: 3 * workspaces as usize, ..params };
         let mut numbers = sequencer(room, 0);
         numbers.ready().await.unwrap();
         let runtime = tokio::runtime::Handle::current();
@@ -171,7 +171,7 @@ async fn memory() {
             let fill = || {
                 allocation_counter::measure(|| {
                     runtime.block_on(async {
-                        for ws in 0..workspaces {
+                        for ws in 0..2 * workspaces {
                             let mut transaction = numbers.start().unwrap();
                             drop(transaction.join(KIND, WsId(ws)).await.unwrap());
                         }

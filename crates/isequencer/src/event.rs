@@ -28,7 +28,7 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let kind = WsKind(1);
-/// let params = Params::new("", Sequences::new().with(kind, standard::sequences())?);
+/// let params = Params::new("shop", Sequences::new().with(kind, standard::sequences())?);
 /// let storage = Arc::new(MemStorage::new());
 /// let factory = EventSequencerFactory::new(params, kind, Arc::new(move |_partition| storage.clone()), Clock::system())?;
 ///
@@ -60,8 +60,8 @@ impl fmt::Debug for EventSequencerFactory {
 }
 
 impl EventSequencerFactory {
-    /// For workspaces of one kind, which has the [standard](crate::standard) sequences and perhaps others. The name of the partition in `params`
-    /// is replaced.
+    /// For workspaces of one kind, which has the [standard](crate::standard) sequences and perhaps others. In logs and metrics a partition is
+    /// called by the name in `params` and its number.
     ///
     /// # Errors
     /// If the kind lacks a standard sequence.
@@ -84,7 +84,8 @@ impl EventSequencerFactory {
     /// # Panics
     /// Outside of a tokio runtime. It must be one with timers.
     pub fn partition(&self, partition: u16) -> EventSequencer {
-        let params = Params { partition: partition.to_string(), ..self.params.clone() };
+        let name = format!("{}/{partition}", self.params.partition);
+        let params = Params { partition: name, ..self.params.clone() };
         let storage = (self.storage)(partition);
         let sequencer = Sequencer::new(params, storage, self.clock.clone());
         let is_eventing = Arc::new(AtomicBool::new(false));
@@ -245,7 +246,7 @@ impl Event<'_> {
     /// # Errors
     /// If there are no more.
     pub fn next_record_id(&mut self) -> Result<u64, NoNumber> {
-        self.transaction.draw(self.joined, RECORD_ID)
+        self.next(RECORD_ID)
     }
 
     /// An id for a record of a collection.
@@ -253,7 +254,7 @@ impl Event<'_> {
     /// # Errors
     /// If there are no more.
     pub fn next_crecord_id(&mut self) -> Result<u64, NoNumber> {
-        self.transaction.draw(self.joined, CRECORD_ID)
+        self.next(CRECORD_ID)
     }
 
     /// The next number of a sequence of the application's own.
@@ -261,7 +262,9 @@ impl Event<'_> {
     /// # Errors
     /// If there is none.
     pub fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
-        self.transaction.draw(self.joined, seq)
+        let number = self.transaction.draw(self.joined, seq)?;
+        self.transaction.keep_draws();
+        Ok(number)
     }
 
     /// The last number of each sequence that it drew from: what must be in the log, to be found there.

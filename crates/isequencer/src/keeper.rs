@@ -5,10 +5,11 @@ use std::{mem, sync::Arc, time::Duration};
 use clock::Clock;
 use futures::StreamExt;
 use hashbrown::HashMap;
+use tokio::task::consume_budget;
 use tracing::warn;
 
 use crate::{
-    LoggedEvent, NumberKey, Offset, SeqStorage, StorageError,
+    LoggedEvent, NumberKey, Offset, SeqStorage, StorageError, Unflushed,
     defect::{self, Defect},
     engine::{Last, Work, max_events},
     meters::Meters,
@@ -25,21 +26,19 @@ pub(crate) struct Keeper {
     pub(crate) retry_after: Duration,
 }
 
-/// The owner learns of the end, whatever it is.
-struct TellsOfEnd(Arc<Shared>);
-
-impl Drop for TellsOfEnd {
+/// Who waits for it learns of the end, whatever that is.
+impl Drop for Keeper {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.failed(Arc::new(StorageError("the storage panicked".into())));
+            self.shared.failed(Arc::new(StorageError("the storage panicked".into())));
         }
-        self.0.closed();
+        self.shared.closed();
+        self.meters.unflushed(Unflushed::default());
     }
 }
 
 impl Keeper {
     pub(crate) async fn run(self) {
-        let _tells = TellsOfEnd(Arc::clone(&self.shared));
         let mut numbers = Vec::new();
         let mut have_waited = false;
         loop {
@@ -95,6 +94,7 @@ impl Keeper {
             (next, took) = actualized => {
                 self.meters.actualized(took);
                 self.shared.actualized(next);
+                self.meters.unflushed(Unflushed::default());
             }
             () = self.shared.until_closing() => {}
         }
@@ -110,6 +110,8 @@ impl Keeper {
         let mut events = self.storage.events(next);
         while let Some(event) = events.next().await {
             let LoggedEvent { offset, numbers } = event?;
+            // A storage that answers at once must not keep others from running, nor this from ending.
+            consume_budget().await;
             if offset != next {
                 return Err(StorageError(
                     format!("event {offset} comes where {next} should").into(),

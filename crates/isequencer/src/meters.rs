@@ -2,6 +2,7 @@
 //!
 //! - counters `isequencer_cache_hits_total` and `isequencer_cache_misses_total`: workspaces whose numbers were in memory, or had to
 //!   be read, when a command joined;
+//! - counter `isequencer_failed_reads_total`: workspaces that could not be read when a command joined;
 //! - gauges `isequencer_unflushed_numbers` and `isequencer_unflushed_events`: what was not stored yet when a write of numbers began, failed or
 //!   ended;
 //! - histograms `isequencer_flush_numbers` and `isequencer_flush_seconds`: how many numbers were stored at a time, and how long it took with all
@@ -19,6 +20,7 @@ pub(crate) struct Meters {
     partition: String,
     pub(crate) hits: Counter,
     pub(crate) misses: Counter,
+    pub(crate) failed_reads: Counter,
     unflushed_numbers: Gauge,
     unflushed_events: Gauge,
     flush_numbers: Histogram,
@@ -39,6 +41,7 @@ impl Meters {
         Meters {
             hits: metrics::counter!("isequencer_cache_hits_total", "partition" => label()),
             misses: metrics::counter!("isequencer_cache_misses_total", "partition" => label()),
+            failed_reads: metrics::counter!("isequencer_failed_reads_total", "partition" => label()),
             unflushed_numbers: metrics::gauge!("isequencer_unflushed_numbers", "partition" => label()),
             unflushed_events: metrics::gauge!("isequencer_unflushed_events", "partition" => label()),
             flush_numbers: metrics::histogram!("isequencer_flush_numbers", "partition" => label()),

@@ -205,6 +205,12 @@ mod tests {
     }
 
     #[test]
+    fn ranges_may_touch() {
+        let sequence = Sequence::new(SEQ, [1..3, 3..5]).unwrap();
+        assert_eq!([1, 2, 4].map(|last| sequence.after(last)), [Some(2), Some(3), None]);
+    }
+
+    #[test]
     fn sequences_that_cannot_be_are_refused() {
         use BadSequences::{Empty, KindTwice, NoRange, Order, Range, Twice};
         let refused = |ranges: &[std::ops::Range<u64>]| {

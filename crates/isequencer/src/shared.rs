@@ -47,7 +47,7 @@ impl Shared {
             let admitted = self.engine().admit();
             match admitted {
                 // A change between the question and this is noted until it is waited for.
-                Err(Busy::Actualizing | Busy::Unflushed) => self.change.notified().await,
+                Err(Busy::Actualizing | Busy::Unflushed) => until(&self.change).await,
                 Err(closed) => return Err(closed),
                 Ok(_) => return Ok(()),
             }
@@ -83,7 +83,7 @@ impl Shared {
 
     /// Waits until it is worth asking for work again.
     pub(crate) async fn until_work(&self) {
-        self.work.notified().await;
+        until(&self.work).await;
     }
 
     /// Waits until it is to be closed.
@@ -93,7 +93,7 @@ impl Shared {
             if is_closing {
                 return;
             }
-            self.work.notified().await;
+            until(&self.work).await;
         }
     }
 
@@ -115,4 +115,11 @@ impl Shared {
         self.engine().closed();
         self.change.notify_one();
     }
+}
+
+/// Waits for what is told. Between the question whether to wait and this anything may happen, and the tests see to that.
+async fn until(told: &Notify) {
+    #[cfg(test)]
+    shuttle::future::yield_now().await;
+    told.notified().await;
 }

@@ -85,12 +85,14 @@ pub struct Transaction<'s> {
     next: Offset,
     /// How many numbers waited when it began.
     unflushed: usize,
+    /// How much of what was drawn is of commands that are kept.
+    kept: usize,
 }
 
 impl<'s> Transaction<'s> {
     pub(crate) fn new(sequencer: &'s mut Sequencer, next: Offset, unflushed: usize) -> Self {
         sequencer.is_open = true;
-        Transaction { sequencer, first: next, next, unflushed }
+        Transaction { sequencer, first: next, next, unflushed, kept: 0 }
     }
 
     /// A command on a workspace. All numbers of the workspace are read if they are not in memory.
@@ -106,6 +108,7 @@ impl<'s> Transaction<'s> {
     }
 
     pub(crate) async fn joined(&mut self, kind: WsKind, ws: WsId) -> Result<Joined, NotJoined> {
+        self.give_back_forgotten();
         let Sequencer { sequences, max_unflushed, drawn, cache, meters, .. } = &mut *self.sequencer;
         let place = sequences.place(kind).ok_or(NotJoined::UnknownKind(kind))?;
         if !drawn.is_empty() && self.unflushed + drawn.len() >= *max_unflushed {
@@ -119,7 +122,13 @@ impl<'s> Transaction<'s> {
             }
             None => {
                 meters.misses.increment(1);
-                self.read(place, ws).await.map_err(|error| NotJoined::Storage(ws, error))?
+                match self.read(place, ws).await {
+                    Ok(at) => at,
+                    Err(error) => {
+                        self.sequencer.meters.failed_reads.increment(1);
+                        return Err(NotJoined::Storage(ws, error));
+                    }
+                }
             }
         };
         Ok(Joined { kind, place, ws, at, drawn })
@@ -185,15 +194,31 @@ impl<'s> Transaction<'s> {
         }
     }
 
+    /// A command that was forgotten, neither kept nor dropped: where its workspace is in memory is not known any more.
+    fn give_back_forgotten(&mut self) {
+        let Sequencer { cache, drawn, .. } = &mut *self.sequencer;
+        if drawn.len() > self.kept {
+            drawn.truncate(self.kept);
+            cache.clear();
+        }
+    }
+
     /// From now on the event of the command that joined last may be written.
     pub(crate) fn keep(&mut self) -> Offset {
         let offset = self.next;
         self.next = offset.next();
+        self.keep_draws();
         offset
+    }
+
+    /// All that was drawn is of commands that are kept.
+    pub(crate) fn keep_draws(&mut self) {
+        self.kept = self.sequencer.drawn.len();
     }
 
     /// The events of all commands are in the log and applied. Their numbers are stored soon.
     pub fn flush(mut self) {
+        self.give_back_forgotten();
         let next = std::mem::replace(&mut self.next, self.first);
         let Sequencer { shared, drawn, .. } = &mut *self.sequencer;
         if next != self.first {
@@ -213,6 +238,8 @@ impl Drop for Transaction<'_> {
         self.sequencer.is_open = false;
         if self.next != self.first {
             self.sequencer.actualize();
+        } else {
+            self.give_back_forgotten();
         }
     }
 }

@@ -22,9 +22,9 @@ impl Offset {
     /// Where a log begins.
     pub const FIRST: Offset = Offset(1);
 
-    /// `None` for 0, which is no place.
+    /// `None` for 0, which is no place, and for what has more than 63 bits.
     pub const fn new(offset: u64) -> Option<Offset> {
-        if offset == 0 { None } else { Some(Offset(offset)) }
+        if offset == 0 || offset >> 63 != 0 { None } else { Some(Offset(offset)) }
     }
 
     /// As a number.

@@ -172,3 +172,31 @@ fn a_thousand_of_them_leave_no_task_and_no_memory() {
     let left = rounds(1_000);
     assert!(left < 1_000, "{left} bytes");
 }
+
+/// Nobody ran it even once.
+#[test]
+fn one_whose_runtime_is_gone_has_ended() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let gone = runtime();
+    let mut sequencer = gone.block_on(async { sequencer(params(), &MemStorage::new()) });
+    drop(gone);
+    let monitor = sequencer.monitor();
+    assert_eq!(monitor.busy(), Some(Busy::Closed));
+    assert_eq!(runtime().block_on(sequencer.ready()), Err(Busy::Closed));
+}
+
+/// A storage that answers at once, and a long log.
+#[tokio::test]
+async fn closing_ends_in_time_while_the_log_is_read() {
+    let mem = MemStorage::new();
+    for number in 1..=300_000 {
+        mem.append(vec![(key(number % 1_000), number)]);
+    }
+    let sequencer = sequencer(params(), &mem);
+    tokio::task::yield_now().await;
+    assert_eq!(sequencer.monitor().busy(), Some(Busy::Actualizing));
+    let before = Clock::system().now();
+    sequencer.close(soon(20_000)).await.unwrap();
+    let took = Clock::system().now() - before;
+    assert!(took < Duration::from_millis(200), "{took:?}");
+}

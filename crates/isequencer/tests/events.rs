@@ -36,11 +36,22 @@ async fn an_event_draws_its_offsets_and_ids() {
         assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(n), n));
         assert_eq!(event.next_record_id(), Ok(standard::FIRST_RECORD_ID + n - 1));
         assert_eq!(event.next_crecord_id(), Ok(standard::FIRST_CRECORD_ID + n - 1));
-        mem.append(event.drawn().collect());
+        let drawn: Vec<_> = event.drawn().collect();
+        let number = |seq, number| (NumberKey { ws: WS, seq }, number);
+        let expected = [
+            number(standard::WLOG_OFFSET, n),
+            number(standard::RECORD_ID, standard::FIRST_RECORD_ID + n - 1),
+            number(standard::CRECORD_ID, standard::FIRST_CRECORD_ID + n - 1),
+        ];
+        assert_eq!(drawn, expected);
+        mem.append(drawn);
         event.finish();
     }
     partition.close(Clock::system().now() + LONG).await.unwrap();
     assert_eq!(mem.offset(), Some(offset(4)));
+    let mut again = factory(&mem).partition(1);
+    let event = again.start_event(LONG, WS).await.unwrap();
+    assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(4), 4));
 }
 
 #[tokio::test]
@@ -118,4 +129,31 @@ async fn a_kind_without_the_standard_sequences_is_refused() {
             EventSequencerFactory::new(params, kind, Arc::new(storage_of), Clock::system());
         assert_eq!(refused.unwrap_err(), BadSequences::NotStandard(kind, missing));
     }
+}
+
+/// Nobody drops it, so nobody knows what became of it; the next one waits until that is known.
+#[tokio::test]
+async fn an_event_that_is_forgotten_is_looked_for_in_the_log() {
+    let mem = MemStorage::new();
+    let mut partition = factory(&mem).partition(1);
+    let monitor = partition.monitor();
+    std::mem::forget(partition.start_event(LONG, WS).await.unwrap());
+    let event = partition.start_event(LONG, WS).await.unwrap();
+    assert_eq!((event.wlog_offset(), monitor.status()), (1, Status::Eventing));
+    event.finish();
+    assert_eq!(monitor.status(), Status::Ready);
+}
+
+#[tokio::test]
+async fn a_workspace_without_offsets_takes_no_event_and_harms_no_other() {
+    let mem = MemStorage::new();
+    let last = (1 << 63) - 1;
+    mem.append(vec![(NumberKey { ws: WS, seq: standard::WLOG_OFFSET }, last)]);
+    let mut partition = factory(&mem).partition(1);
+    for _ in 0..2 {
+        let none = partition.start_event(LONG, WS).await.unwrap_err();
+        assert!(matches!(none, NotStarted::NoNumber(_)), "{none}");
+    }
+    let event = partition.start_event(LONG, isequencer::WsId(1)).await.unwrap();
+    assert_eq!((event.plog_offset(), event.wlog_offset()), (offset(2), 1));
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{KIND, OTHER, SEQ, WS, command, key, offset, params, sequencer};
+use common::{KIND, OTHER, SEQ, WS, command, failing, key, offset, params, sequencer};
 use isequencer::{
     Busy, MemStorage, NoNumber, NotJoined, NumberKey, Params, SeqId, Sequence, Sequences, WsId,
     WsKind, standard,
@@ -157,4 +157,56 @@ async fn ids_of_records_end_before_those_of_collections() {
     let mut command = transaction.join(KIND, WS).await.unwrap();
     let end = NoNumber::Exhausted { ws: WS, seq: standard::RECORD_ID, last };
     assert_eq!(command.next(standard::RECORD_ID), Err(end));
+}
+
+#[tokio::test]
+async fn what_waits_counts_when_a_transaction_fills() {
+    let mem = MemStorage::new();
+    let (hooked, fails) = failing(&mem);
+    let mut sequencer = sequencer(params(), &hooked);
+    sequencer.ready().await.unwrap();
+    fails.store(true, std::sync::atomic::Ordering::Release);
+    for ws in 1..=4 {
+        command(&mut sequencer, &mem, ws).await;
+    }
+    let mut transaction = sequencer.start().unwrap();
+    let mut command = transaction.join(KIND, WsId(9)).await.unwrap();
+    command.next(SEQ).unwrap();
+    assert_eq!(command.keep(), offset(5));
+    let full = transaction.join(KIND, WsId(10)).await.unwrap_err();
+    assert!(matches!(full, NotJoined::Full), "{full}");
+}
+
+/// It was neither kept nor dropped.
+#[tokio::test]
+async fn a_command_that_is_forgotten_gives_its_numbers_back() {
+    for flushes in [false, true] {
+        let mem = MemStorage::new();
+        let mut sequencer = sequencer(params(), &mem);
+        sequencer.ready().await.unwrap();
+        let mut transaction = sequencer.start().unwrap();
+        let mut forgotten = transaction.join(KIND, WS).await.unwrap();
+        assert_eq!(forgotten.next(SEQ), Ok(1));
+        std::mem::forget(forgotten);
+        let mut other = transaction.join(KIND, WsId(8)).await.unwrap();
+        assert_eq!(other.next(SEQ), Ok(1));
+        drop(other);
+        let mut forgotten = transaction.join(KIND, WS).await.unwrap();
+        assert_eq!(forgotten.next(SEQ), Ok(1));
+        std::mem::forget(forgotten);
+        if flushes {
+            transaction.flush();
+        } else {
+            drop(transaction);
+        }
+        assert_eq!(command(&mut sequencer, &mem, 7).await, 1);
+    }
+}
+
+#[test]
+fn the_defaults_are_those_that_were_ordered() {
+    let Params { max_unflushed, cached_numbers, flush_delay, retry_after, .. } =
+        Params::new("1", Sequences::new());
+    assert_eq!((max_unflushed.get(), cached_numbers), (500, 100_000));
+    assert_eq!((flush_delay.as_millis(), retry_after.as_millis()), (5, 500));
 }

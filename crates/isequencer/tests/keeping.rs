@@ -1,0 +1,202 @@
+//! When numbers are stored, and what is read of the log.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use clock::ManualClock;
+use common::{KIND, WS, command, hook, key, offset, params, sequencer, until};
+use futures::{StreamExt, stream, stream::BoxStream};
+use isequencer::{
+    LoggedEvent, MemStorage, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
+    StorageError, Unflushed, WsId,
+    mem::{Call, Fate},
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Lets the keeper do what it can.
+async fn others_run() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn few_numbers_wait_for_others_but_not_longer_than_they_may() {
+    let (mem, manual) = (MemStorage::new(), ManualClock::new(1));
+    let params = Params {
+        flush_delay: 5 * MILLI,
+        max_unflushed: NonZeroUsize::new(100).unwrap(),
+        ..params()
+    };
+    let mut sequencer = Sequencer::new(params, Arc::new(mem.clone()), manual.clock());
+    for round in 1..=3 {
+        command(&mut sequencer, &mem, 1).await;
+        others_run().await;
+        manual.advance(4 * MILLI);
+        command(&mut sequencer, &mem, 2).await;
+        others_run().await;
+        assert_eq!(mem.offset(), Some(offset(2 * round - 1)), "too early");
+        manual.advance(MILLI);
+        others_run().await;
+        assert_eq!(mem.offset(), Some(offset(2 * round + 1)), "too late");
+    }
+}
+
+#[tokio::test]
+async fn many_numbers_wait_for_nothing() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
+    for ws in 1..=5 {
+        command(&mut sequencer, &mem, ws).await;
+        others_run().await;
+    }
+    assert!(mem.offset() >= Some(offset(4)), "{:?}", mem.offset());
+}
+
+#[tokio::test]
+async fn many_events_wait_for_nothing_however_few_numbers_they_draw() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
+    for _ in 0..60 {
+        command(&mut sequencer, &mem, 1).await;
+        others_run().await;
+    }
+    assert!(mem.offset() >= Some(offset(51)), "{:?}", mem.offset());
+}
+
+#[tokio::test]
+async fn nothing_waits_after_an_actualization() {
+    let mem = MemStorage::new();
+    let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
+    command(&mut sequencer, &mem, 1).await;
+    sequencer.start().unwrap().actualize();
+    sequencer.ready().await.unwrap();
+    assert_eq!(sequencer.monitor().unflushed(), Unflushed::default());
+}
+
+#[tokio::test]
+async fn what_failed_is_tried_again_after_a_pause() {
+    let (mem, manual) = (MemStorage::new(), ManualClock::new(1));
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&writes);
+    let mem = mem.with_hook(hook(move |call| {
+        counter.fetch_add(usize::from(call == Call::WriteNumbers), Ordering::Relaxed);
+        async move { if call == Call::WriteNumbers { Fate::Fails } else { Fate::Done } }
+    }));
+    let params = Params { retry_after: 500 * MILLI, ..params() };
+    let _sequencer = Sequencer::new(params, Arc::new(mem), manual.clock());
+    for tries in 1..=3 {
+        others_run().await;
+        manual.advance(499 * MILLI);
+        others_run().await;
+        assert_eq!(writes.load(Ordering::Relaxed), tries);
+        manual.advance(MILLI);
+    }
+}
+
+/// What an event drew may come in any order, and several times.
+#[tokio::test]
+async fn the_highest_number_of_an_event_counts() {
+    let mem = MemStorage::new();
+    mem.append(vec![(key(1), 5), (key(1), 3)]);
+    mem.append(vec![(key(1), 4)]);
+    assert_eq!(command(&mut sequencer(params(), &mem), &mem, 1).await, 6);
+}
+
+/// A storage that says what it was told to store, and reads a log of its own.
+#[derive(Debug)]
+struct Told {
+    log: Vec<LoggedEvent>,
+    writes: Mutex<Vec<(usize, Offset)>>,
+    /// How many numbers it answers to a question.
+    answers: usize,
+}
+
+fn told(events: impl Iterator<Item = (u64, Vec<(NumberKey, u64)>)>) -> Arc<Told> {
+    let event = |(at, numbers)| LoggedEvent { offset: offset(at), numbers };
+    Arc::new(Told { log: events.map(event).collect(), writes: Mutex::default(), answers: 2 })
+}
+
+#[async_trait]
+impl SeqStorage for Told {
+    async fn read_numbers(&self, _: WsId, _: &[SeqId]) -> Result<Vec<u64>, StorageError> {
+        Ok(vec![0; self.answers])
+    }
+
+    async fn next_offset(&self) -> Result<Offset, StorageError> {
+        Ok(Offset::FIRST)
+    }
+
+    async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError> {
+        self.writes.lock().unwrap().push((numbers.len(), next));
+        Ok(())
+    }
+
+    fn events(&self, _: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
+        stream::iter(self.log.clone()).map(Ok).boxed()
+    }
+}
+
+/// Many workspaces: numbers are stored before they are too many.
+#[tokio::test]
+async fn the_numbers_of_a_long_log_are_bounded() {
+    let storage = told((1..=1_000).map(|n| (n, vec![(key(n), 1), (key(n + 10_000), 1)])));
+    let clock = clock::Clock::system();
+    let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
+    sequencer.ready().await.unwrap();
+    let writes = storage.writes.lock().unwrap();
+    assert!(writes.iter().all(|(numbers, _)| *numbers <= 6), "{writes:?}");
+    let total: usize = writes.iter().map(|(numbers, _)| numbers).sum();
+    assert_eq!((total, writes.last().unwrap().1), (2_000, offset(1_001)));
+}
+
+/// One workspace: what was read is not read again if the next event cannot be.
+#[tokio::test]
+async fn reading_a_long_log_makes_progress() {
+    let storage = told((1..=1_000).map(|n| (n, vec![(key(1), n)])));
+    let clock = clock::Clock::system();
+    let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
+    sequencer.ready().await.unwrap();
+    let writes = storage.writes.lock().unwrap();
+    let offsets: Vec<_> = writes.iter().map(|(_, next)| next.get()).collect();
+    assert!(offsets.windows(2).all(|two| two[1] - two[0] <= 100), "{offsets:?}");
+}
+
+#[tokio::test]
+async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
+    for (offsets, why) in
+        [([1, 1], "event 1 comes where 2 should"), ([1, 3], "event 3 comes where 2 should")]
+    {
+        let storage = told(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
+        let sequencer = Sequencer::new(params(), storage, clock::Clock::system());
+        let monitor = sequencer.monitor();
+        until(|| monitor.trouble().is_some()).await;
+        assert_eq!(monitor.trouble().unwrap().0.to_string(), why);
+    }
+}
+
+#[tokio::test]
+async fn a_storage_that_answers_too_few_numbers_is_not_believed() {
+    for answers in [1, 3] {
+        let storage = Told { answers, log: Vec::new(), writes: Mutex::default() };
+        let clock = clock::Clock::system();
+        let mut sequencer = Sequencer::new(params(), Arc::new(storage), clock);
+        sequencer.ready().await.unwrap();
+        let mut transaction = sequencer.start().unwrap();
+        let failed = transaction.join(KIND, WS).await.unwrap_err();
+        assert!(matches!(failed, NotJoined::Storage(..)), "{failed}");
+    }
+}
