@@ -120,7 +120,6 @@ impl Engine {
         match self.phase {
             Phase::New | Phase::Actualizing => Err(Busy::Actualizing),
             Phase::Closed => Err(Busy::Closed),
-            Phase::Ready if self.is_closing => Err(Busy::Closed),
             Phase::Ready if is_full => Err(Busy::Unflushed),
             Phase::Ready => Ok((self.next, numbers)),
         }

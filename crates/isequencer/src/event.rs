@@ -175,13 +175,7 @@ impl EventSequencer {
         }
         let mut transaction = self.sequencer.start()?;
         let joined = transaction.joined(self.kind, ws).await?;
-        let wlog_offset = match transaction.draw(joined, WLOG_OFFSET) {
-            Ok(offset) => offset,
-            Err(none) => {
-                transaction.leave(joined);
-                return Err(none.into());
-            }
-        };
+        let wlog_offset = transaction.draw(joined, WLOG_OFFSET)?;
         let plog_offset = transaction.keep();
         let eventing = Eventing::new(&self.is_eventing);
         Ok(Event { transaction, joined, plog_offset, wlog_offset, _eventing: eventing })

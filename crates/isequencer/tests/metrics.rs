@@ -4,10 +4,17 @@
 
 mod common;
 
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use common::{command, failing, params, sequencer, until};
 use isequencer::{MemStorage, Params};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 #[test]
@@ -55,6 +62,65 @@ fn what_it_does_is_reported() {
             assert_eq!(then["isequencer_unflushed_numbers"], [0.0]);
             assert_eq!(then["isequencer_flush_numbers"], [3.0]);
             assert_eq!(then["isequencer_flush_seconds"].len(), 1);
+        });
+    });
+}
+
+/// What gauges stand at. (A snapshot of the debugging recorder sets them back to 0.)
+#[derive(Clone, Default)]
+struct Gauges(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
+
+impl Gauges {
+    fn numbers(&self) -> f64 {
+        let gauges = self.0.lock().unwrap();
+        f64::from_bits(gauges["isequencer_unflushed_numbers"].load(Ordering::Relaxed))
+    }
+}
+
+impl Recorder for Gauges {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        let mut gauges = self.0.lock().unwrap();
+        Gauge::from_arc(Arc::clone(gauges.entry(key.name().to_owned()).or_default()))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn what_waits_is_told_when_it_waits_and_no_more_when_it_does_not() {
+    let gauges = Gauges::default();
+    metrics::with_local_recorder(&gauges, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mem = MemStorage::new();
+            let (hooked, fails) = failing(&mem);
+            let mut one = sequencer(params(), &hooked);
+            one.ready().await.unwrap();
+            fails.store(true, Ordering::Release);
+            for ws in 1..=3 {
+                command(&mut one, &mem, ws).await;
+            }
+            until(|| gauges.numbers() == 3.0).await;
+            fails.store(false, Ordering::Release);
+            until(|| one.monitor().unflushed().numbers == 0).await;
+            tokio::task::yield_now().await;
+            assert_eq!(gauges.numbers(), 0.0, "all is stored");
+
+            fails.store(true, Ordering::Release);
+            command(&mut one, &mem, 1).await;
+            until(|| gauges.numbers() == 1.0).await;
+            drop(one);
+            until(|| gauges.numbers() == 0.0).await;
         });
     });
 }
