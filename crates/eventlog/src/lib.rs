@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod event;
+pub mod layout;
 mod names;
 mod record;
 mod schema;
@@ -11,7 +12,7 @@ mod wire;
 
 pub use event::{Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Place, WsId};
 pub use names::{BadName, LONGEST_NAME, Name, QName};
-pub use record::{Parent, Record, RecordId, TableKind};
+pub use record::{Parent, Record, RecordId, StoredRecord, TableKind};
 pub use schema::{BadRecord, BadSchema, CannotFollow, SINGLETON_IDS, Schema, Table};
 pub use value::{FieldType, Value};
 pub use wire::Unreadable;

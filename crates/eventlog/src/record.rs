@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Name, QName, Value};
+use crate::{Epoch, Name, Offset, QName, Value};
 
 /// The id of a record: unique in its workspace, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,4 +69,15 @@ pub struct Record {
     pub is_active: bool,
     /// What its fields hold; those that hold nothing are not there.
     pub fields: BTreeMap<Name, Value>,
+}
+
+/// A record as it is stored: with the event that wrote it last, so that an older one is known as such.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRecord {
+    /// The epoch of that event.
+    pub epoch: Epoch,
+    /// Its offset in the log of its partition.
+    pub plog: Offset,
+    /// The record.
+    pub record: Record,
 }

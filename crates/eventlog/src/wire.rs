@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Name, Offset, Parent, Place,
-    Record, RecordId, TableKind, Value, WsId,
+    Record, RecordId, StoredRecord, TableKind, Value, WsId,
 };
 
 /// What bytes begin with: what they are, and how they are to be read.
 const EVENT: u8 = 1;
 const CORRUPTED: u8 = 2;
+const RECORD: u8 = 3;
 
 /// How many bytes of a checksum stand at the end.
 const CHECKSUM: usize = 4;
@@ -49,25 +50,19 @@ impl Entry {
     /// # Errors
     /// If the bytes cannot be read.
     pub fn from_bytes(bytes: &[u8]) -> Result<Entry, Unreadable> {
-        let Some((body, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else {
-            return Err(Unreadable::Checksum);
-        };
-        if crc32fast::hash(body) != u32::from_be_bytes(*checksum) {
-            return Err(Unreadable::Checksum);
-        }
-        match body.split_first() {
-            Some((&EVENT, body)) => {
+        match opened(bytes)? {
+            (EVENT, body) => {
                 let event = read::<WireEvent<'_>>(body)?.into_event()?;
                 Ok(Entry::Event(Box::new(event)))
             }
-            Some((&CORRUPTED, body)) => {
+            (CORRUPTED, body) => {
                 let WireCorrupted { place, drawn, bytes } = read(body)?;
                 let drawn = drawn.into_iter().map(Drawn::from).collect();
                 let bytes = Bytes::copy_from_slice(bytes);
                 Ok(Entry::Corrupted(Corrupted { place: place.into(), drawn, bytes }))
             }
-            Some((&newer, _)) => Err(Unreadable::Newer(newer)),
-            None => Err(Unreadable::Checksum),
+            (RECORD, _) => Err(senseless("it is a record, and not an entry of a log")),
+            (newer, _) => Err(Unreadable::Newer(newer)),
         }
     }
 }
@@ -101,6 +96,39 @@ impl Corrupted {
         let drawn = self.drawn.iter().copied().map(WireDrawn::from).collect();
         write(CORRUPTED, &WireCorrupted { place: self.place.into(), drawn, bytes: &self.bytes })
     }
+}
+
+impl StoredRecord {
+    /// Its bytes. The same record always has the same.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut names = Names::default();
+        let record = names.record(&self.record);
+        let (epoch, plog) = (self.epoch.0, self.plog.0);
+        write(RECORD, &WireStored { epoch, plog, names: names.names, record })
+    }
+
+    /// # Errors
+    /// If the bytes cannot be read.
+    pub fn from_bytes(bytes: &[u8]) -> Result<StoredRecord, Unreadable> {
+        match opened(bytes)? {
+            (RECORD, body) => {
+                let WireStored { epoch, plog, names, record } = read(body)?;
+                let record = record.into_record(&names)?;
+                Ok(StoredRecord { epoch: Epoch(epoch), plog: Offset(plog), record })
+            }
+            (EVENT | CORRUPTED, _) => Err(senseless("it is an entry of a log, and not a record")),
+            (newer, _) => Err(Unreadable::Newer(newer)),
+        }
+    }
+}
+
+/// What bytes are, and the body, if the checksum is right.
+fn opened(bytes: &[u8]) -> Result<(u8, &[u8]), Unreadable> {
+    let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(Unreadable::Checksum)?;
+    if crc32fast::hash(body) != u32::from_be_bytes(*checksum) {
+        return Err(Unreadable::Checksum);
+    }
+    body.split_first().map(|(tag, body)| (*tag, body)).ok_or(Unreadable::Checksum)
 }
 
 fn write(tag: u8, body: &impl Serialize) -> Bytes {
@@ -160,6 +188,22 @@ struct WireIdempotency<'a> {
 #[derive(Serialize, Deserialize)]
 struct WireChange<'a> {
     is_new: bool,
+    #[serde(borrow)]
+    record: WireRecord<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireStored<'a> {
+    epoch: u64,
+    plog: u64,
+    #[serde(borrow)]
+    names: Vec<&'a str>,
+    #[serde(borrow)]
+    record: WireRecord<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireRecord<'a> {
     table: u32,
     kind: TableKind,
     id: u64,
@@ -209,6 +253,10 @@ impl<'a> Names<'a> {
     }
 
     fn change(&mut self, Change { is_new, record }: &'a Change) -> WireChange<'a> {
+        WireChange { is_new: *is_new, record: self.record(record) }
+    }
+
+    fn record(&mut self, record: &'a Record) -> WireRecord<'a> {
         let table = self.of(record.table.as_str());
         let parent = record.parent.as_ref();
         let parent = parent.map(|parent| (parent.id.0, self.of(parent.container.as_str())));
@@ -217,7 +265,7 @@ impl<'a> Names<'a> {
             fields.push((self.of(name.as_str()), self.value(value)));
         }
         let Record { kind, id, is_active, .. } = *record;
-        WireChange { is_new: *is_new, table, kind, id: id.0, parent, is_active, fields }
+        WireRecord { table, kind, id: id.0, parent, is_active, fields }
     }
 
     fn value(&mut self, value: &'a Value) -> WireValue<'a> {
@@ -238,7 +286,9 @@ impl<'a> Names<'a> {
 impl WireEvent<'_> {
     fn into_event(self) -> Result<Event, Unreadable> {
         let names = &self.names;
-        let change = |change: WireChange<'_>| change.into_change(names);
+        let change = |WireChange { is_new, record }: WireChange<'_>| {
+            Ok(Change { is_new, record: record.into_record(names)? })
+        };
         Ok(Event {
             place: self.place.into(),
             time: WallTime::from_nanos(self.time.saturating_mul(1_000)),
@@ -246,14 +296,14 @@ impl WireEvent<'_> {
             idempotency: self.idempotency.map(Idempotency::from),
             command: named(names, self.command)?,
             params: Bytes::copy_from_slice(self.params),
-            changes: self.changes.into_iter().map(change).collect::<Result<_, _>>()?,
+            changes: self.changes.into_iter().map(change).collect::<Result<_, Unreadable>>()?,
             drawn: self.drawn.into_iter().map(Drawn::from).collect(),
         })
     }
 }
 
-impl WireChange<'_> {
-    fn into_change(self, names: &[&str]) -> Result<Change, Unreadable> {
+impl WireRecord<'_> {
+    fn into_record(self, names: &[&str]) -> Result<Record, Unreadable> {
         let parent = match self.parent {
             Some((id, container)) => {
                 Some(Parent { id: RecordId(id), container: named(names, container)? })
@@ -263,15 +313,14 @@ impl WireChange<'_> {
         let field = |(name, value): (u32, WireValue<'_>)| {
             Ok((named::<Name>(names, name)?, value.into_value(names)?))
         };
-        let record = Record {
+        Ok(Record {
             table: named(names, self.table)?,
             kind: self.kind,
             id: RecordId(self.id),
             parent,
             is_active: self.is_active,
             fields: self.fields.into_iter().map(field).collect::<Result<_, Unreadable>>()?,
-        };
-        Ok(Change { is_new: self.is_new, record })
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clock::WallTime;
 use eventlog::{
     Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Parent, Place, Record,
-    RecordId, TableKind, Unreadable, Value, WsId,
+    RecordId, StoredRecord, TableKind, Unreadable, Value, WsId,
 };
 use fastrand::Rng;
 
@@ -124,7 +124,7 @@ fn sealed(body: &[u8]) -> Vec<u8> {
 #[test]
 fn what_is_whole_and_makes_no_sense_is_told_apart() {
     assert_eq!(Entry::from_bytes(&sealed(&[])), Err(Unreadable::Checksum));
-    assert_eq!(Entry::from_bytes(&sealed(&[3, 1])), Err(Unreadable::Newer(3)));
+    assert_eq!(Entry::from_bytes(&sealed(&[4, 1])), Err(Unreadable::Newer(4)));
     for entry in [empty(), full(), corrupted()] {
         let bytes = entry.to_bytes();
         let body = &bytes[..bytes.len() - 4];
@@ -152,4 +152,25 @@ fn no_bytes_do_harm() {
             assert_eq!(again.to_bytes(), entry.to_bytes());
         }
     }
+}
+
+#[test]
+fn a_record_is_stored_with_the_event_that_wrote_it() {
+    let Entry::Event(event) = full() else { unreachable!() };
+    for Change { record, .. } in event.changes {
+        let stored = StoredRecord { epoch: Epoch(7), plog: Offset(300), record };
+        let bytes = stored.to_bytes();
+        assert_eq!(StoredRecord::from_bytes(&bytes).unwrap(), stored);
+        assert_eq!(StoredRecord::from_bytes(&bytes[1..]), Err(Unreadable::Checksum));
+        if stored.record.parent.is_some() {
+            assert_eq!(hex(&bytes), include_str!("golden/record.hex"));
+        }
+        let other = Entry::from_bytes(&bytes);
+        assert!(matches!(other, Err(Unreadable::Senseless(_))), "{other:?}");
+    }
+    for entry in [empty(), corrupted()] {
+        let other = StoredRecord::from_bytes(&entry.to_bytes());
+        assert!(matches!(other, Err(Unreadable::Senseless(_))), "{other:?}");
+    }
+    assert_eq!(StoredRecord::from_bytes(&sealed(&[4])), Err(Unreadable::Newer(4)));
 }
