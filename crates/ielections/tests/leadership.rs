@@ -7,6 +7,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, sync_channel},
     },
     time::Duration,
 };
@@ -39,6 +40,15 @@ impl World {
         let store: Arc<dyn TtlStore> = Arc::clone(&self.store) as _;
         let owner = SocketAddr::from(([10, 0, 0, 1], port));
         Elections::new(store, self.clock.clone(), owner, Timing::of(LEASE)).unwrap()
+    }
+
+    /// A node that says why it is killed, and is not.
+    fn node_that_is_killed(&self) -> (Elections, Receiver<String>) {
+        let (killed, was_killed) = sync_channel(1);
+        let node = self.node(1).with_killer(Arc::new(move |why| {
+            let _ = killed.send(why.to_owned());
+        }));
+        (node, was_killed)
     }
 
     async fn lead(&self, node: &Elections) -> Leadership {
@@ -232,10 +242,7 @@ async fn each_slot_has_a_leader_and_none_has_two() {
 #[tokio::test]
 async fn work_that_goes_on_too_long_is_killed_although_no_task_runs() {
     let world = World::new();
-    let (killed, was_killed) = std::sync::mpsc::sync_channel(1);
-    let node = world.node(1).with_killer(Arc::new(move |why| {
-        let _ = killed.send(why.to_owned());
-    }));
+    let (node, was_killed) = world.node_that_is_killed();
     let leadership = world.lead(&node).await;
     let _work = leadership.work().unwrap();
     let kill_at = node.budget().kill_at(leadership.valid_until());
@@ -250,10 +257,7 @@ async fn work_that_goes_on_too_long_is_killed_although_no_task_runs() {
 #[tokio::test]
 async fn work_that_keeps_its_lead_is_not_killed() {
     let world = World::new();
-    let (killed, was_killed) = std::sync::mpsc::sync_channel(1);
-    let node = world.node(1).with_killer(Arc::new(move |why| {
-        let _ = killed.send(why.to_owned());
-    }));
+    let (node, was_killed) = world.node_that_is_killed();
     let leadership = world.lead(&node).await;
     let work = leadership.work().unwrap();
     world.pass(3 * LEASE).await;

@@ -30,7 +30,7 @@ pub(crate) struct Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.failed(Arc::new(StorageError("the storage panicked".into())));
+            self.shared.engine().failed(Arc::new(StorageError("the storage panicked".into())));
         }
         self.shared.closed();
         self.meters.unflushed(Unflushed::default());
@@ -42,7 +42,7 @@ impl Keeper {
         let mut numbers = Vec::new();
         let mut have_waited = false;
         loop {
-            let work = self.shared.take_work(have_waited, &mut numbers);
+            let work = self.shared.engine().take_work(have_waited, &mut numbers);
             have_waited = false;
             match work {
                 Work::Wait => self.shared.until_work().await,
@@ -160,7 +160,7 @@ impl Keeper {
             "cannot {what}, and tries again in {:?}",
             self.retry_after
         );
-        self.shared.failed(error);
+        self.shared.engine().failed(error);
         self.clock.sleep(self.retry_after).await;
     }
 }

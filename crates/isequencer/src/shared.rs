@@ -2,20 +2,16 @@
 
 #[cfg(not(test))]
 use std::sync::Mutex;
-use std::{
-    iter,
-    ops::DerefMut,
-    sync::{Arc, PoisonError},
-};
+use std::{iter, ops::DerefMut, sync::PoisonError};
 
 #[cfg(test)]
 use shuttle::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
-    Busy, Offset, StorageError,
+    Busy, Offset,
     defect::{self, Defect},
-    engine::{Engine, Last, Work},
+    engine::{Engine, Last},
 };
 
 #[derive(Debug)]
@@ -77,10 +73,6 @@ impl Shared {
 
     // For the keeper.
 
-    pub(crate) fn take_work(&self, have_waited: bool, buffer: &mut Vec<Last>) -> Work {
-        self.engine().take_work(have_waited, buffer)
-    }
-
     /// Waits until it is worth asking for work again.
     pub(crate) async fn until_work(&self) {
         until(&self.work).await;
@@ -105,10 +97,6 @@ impl Shared {
     pub(crate) fn actualized(&self, next: Offset) {
         self.engine().actualized(next);
         self.change.notify_one();
-    }
-
-    pub(crate) fn failed(&self, why: Arc<StorageError>) {
-        self.engine().failed(why);
     }
 
     pub(crate) fn closed(&self) {

@@ -7,14 +7,11 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
-use common::{WS, failing, hook, offset};
+use common::{WS, failing, gated, offset};
 use isequencer::{
     BadSequences, Busy, EventSequencerFactory, MemStorage, NotStarted, NumberKey, Params,
-    SeqStorage, Sequences, Status, WsKind,
-    mem::{Call, Fate},
-    standard,
+    SeqStorage, Sequences, Status, WsKind, standard,
 };
-use tokio::sync::Semaphore;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -71,17 +68,7 @@ async fn an_event_that_is_cancelled_or_dropped_is_looked_for_in_the_log() {
 
 #[tokio::test]
 async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
-    let gate = Arc::new(Semaphore::new(0));
-    let blocked = Arc::clone(&gate);
-    let mem = MemStorage::new().with_hook(hook(move |call| {
-        let gate = Arc::clone(&blocked);
-        async move {
-            if call == Call::NextOffset {
-                gate.acquire().await.unwrap().forget();
-            }
-            Fate::Done
-        }
-    }));
+    let (mem, gate) = gated(&MemStorage::new());
     let mut partition = factory(&mem).partition(1);
     let monitor = partition.monitor();
     assert_eq!(monitor.status(), Status::None);

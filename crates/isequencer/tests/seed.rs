@@ -9,30 +9,18 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use common::{KIND, OTHER, SEQ, command, failing, hook, key, offset, params, sequencer, until};
-use fastrand::Rng;
-use isequencer::{
-    Busy, MemStorage, Offset, Params, Unflushed, WsId,
-    mem::{Call, Fate},
+use common::{
+    KIND, OTHER, SEQ, command, failing, gated, hook, key, offset, params, sequencer, until,
 };
-use tokio::sync::Semaphore;
+use fastrand::Rng;
+use isequencer::{Busy, MemStorage, Offset, Params, Unflushed, WsId, mem::Fate};
 
 /// `NewMustStartActualization`: a new sequencer reads the log, and is busy until it has.
 #[tokio::test]
 async fn new_must_start_actualization() {
     let mem = MemStorage::new();
     mem.append(vec![(key(1), 3)]);
-    let gate = Arc::new(Semaphore::new(0));
-    let blocked = Arc::clone(&gate);
-    let mem = mem.with_hook(hook(move |call| {
-        let gate = Arc::clone(&blocked);
-        async move {
-            if call == Call::NextOffset {
-                gate.acquire().await.unwrap().forget();
-            }
-            Fate::Done
-        }
-    }));
+    let (mem, gate) = gated(&mem);
     let mut sequencer = sequencer(params(), &mem);
     for _ in 0..10 {
         assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);

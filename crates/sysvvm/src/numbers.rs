@@ -128,3 +128,46 @@ fn number(value: &[u8]) -> Result<u64> {
         .map(u64::from_be_bytes)
         .map_err(|_| Error::Foreign { what: format!("a number is {value:?}") })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use istorage::{Fault, Faulty, KeyspaceName, Op, StorageDriver, mem::MemDriver};
+
+    use super::*;
+
+    /// Whichever of its calls fails or seems to, all at once or in two steps: the offset says that all before it is stored.
+    #[tokio::test]
+    async fn no_offset_is_stored_without_its_numbers() {
+        let clock = Clock::system();
+        let deadline = clock.now() + Duration::from_secs(60);
+        for (count, writes) in [(3, 1), (100_000, 2)] {
+            for (fails, fault) in (0..writes)
+                .flat_map(|call| [(call, Fault::Unavailable), (call, Fault::AppliedButError)])
+            {
+                let driver = MemDriver::new(clock.clone());
+                let keyspace = KeyspaceName::new("numbers").unwrap();
+                driver.create(&keyspace, deadline).await.unwrap();
+                let storage = driver.open(&keyspace, deadline).await.unwrap().unwrap();
+                let mut call = 0;
+                let script = move |op| {
+                    let is_write = matches!(op, Op::PutOrdered | Op::WriteAtomic);
+                    call += usize::from(is_write);
+                    if is_write && call == fails + 1 { fault } else { Fault::None }
+                };
+                let faulty = Faulty::scripted(storage, clock.clone(), script);
+                let rows = NumberRows::new(Arc::new(faulty), clock.clone(), AppNumber(1));
+                let numbers: Vec<LastNumber> =
+                    (0..count).map(|ws| LastNumber { ws, seq: 1, number: 7 }).collect();
+                let replayed = Replayed { partition: 0, epoch: 1, next: 9 };
+                rows.store(&numbers, replayed, deadline).await.unwrap_err();
+                let stored = rows.last(count - 1, &[1], deadline).await.unwrap();
+                match rows.next_offset(0, deadline).await.unwrap() {
+                    Some(next) => assert_eq!((next, stored), (9, vec![Some(7)])),
+                    None => assert!(writes == 2 || stored == [None], "half of a write at once"),
+                }
+            }
+        }
+    }
+}

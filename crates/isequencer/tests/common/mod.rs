@@ -17,6 +17,7 @@ use isequencer::{
     MemStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
     mem::{Call, Fate, Hook},
 };
+use tokio::sync::Semaphore;
 
 pub(crate) const KIND: WsKind = WsKind(1);
 pub(crate) const SEQ: SeqId = SeqId(1);
@@ -63,6 +64,22 @@ pub(crate) fn failing(storage: &MemStorage) -> (MemStorage, Arc<AtomicBool>) {
         async move { if fails { Fate::Fails } else { Fate::Done } }
     });
     (storage.with_hook(hook), fails)
+}
+
+/// The same storage, whose offset is read once for each permit.
+pub(crate) fn gated(storage: &MemStorage) -> (MemStorage, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let blocked = Arc::clone(&gate);
+    let hook = hook(move |call| {
+        let gate = Arc::clone(&blocked);
+        async move {
+            if call == Call::NextOffset {
+                gate.acquire().await.unwrap().forget();
+            }
+            Fate::Done
+        }
+    });
+    (storage.with_hook(hook), gate)
 }
 
 /// A command that draws one number in a workspace, and is written.
