@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clock::WallTime;
 
-use crate::{QName, Record};
+use crate::{QName, Record, Version};
 
 /// The fencing token of a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,6 +12,17 @@ pub struct Epoch(pub u64);
 /// A place in a log, of a partition or of a workspace. The first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Offset(pub u64);
+
+impl Offset {
+    /// Where a log begins.
+    pub const FIRST: Offset = Offset(1);
+
+    /// The place after this one.
+    #[must_use]
+    pub const fn next(self) -> Offset {
+        Offset(self.0.saturating_add(1))
+    }
+}
 
 /// A workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +55,7 @@ pub struct Drawn {
 pub struct Idempotency {
     /// Who sent it.
     pub principal: String,
-    /// The hash of the key that it came with.
+    /// The hash of who sent it and of the key that it came with: under this its answer is found.
     pub key: [u8; 32],
     /// The hash of what it said.
     pub body: [u8; 32],
@@ -52,11 +63,22 @@ pub struct Idempotency {
     pub answer: Bytes,
 }
 
+/// What a command was answered, for whoever sends it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAnswer {
+    /// Where its event is.
+    pub place: Place,
+    /// The hash of what the command said.
+    pub body: [u8; 32],
+    /// The answer.
+    pub answer: Bytes,
+}
+
 /// A row as it is after the event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Whether the event made it.
-    pub is_new: bool,
+    /// What the event found there and replaced; `None` if it made the row.
+    pub replaces: Option<Version>,
     /// All of it.
     pub record: Record,
 }
@@ -87,6 +109,8 @@ pub struct Event {
 pub struct Corrupted {
     /// Where the event was.
     pub place: Place,
+    /// Of the leader under whom it was marked.
+    pub marked: Epoch,
     /// What it drew.
     pub drawn: Vec<Drawn>,
     /// Its bytes.

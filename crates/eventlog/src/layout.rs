@@ -13,6 +13,8 @@ enum Prefix {
     Records = 19,
     Plog = 20,
     Wlog = 21,
+    Answers = 22,
+    SequencesView = 23,
 }
 
 /// How many bits of a number tell neighbours in a partition of the storage apart.
@@ -43,6 +45,18 @@ pub fn record(ws: WsId, id: RecordId) -> Key {
     key(Prefix::Records, &ws.0.to_be_bytes(), id.0)
 }
 
+/// What a command of a workspace was answered, by a hash of its own.
+pub fn answer(ws: WsId, hash: &[u8; 32]) -> Key {
+    let prefix = (Prefix::Answers as u16).to_be_bytes();
+    Key::new([&prefix[..], &ws.0.to_be_bytes(), hash].concat(), Vec::new())
+}
+
+/// The partition of the storage with the numbers of a workspace, or of none, as a partition's sequencer sees them: rows of `sys.SequencesView`.
+pub fn sequences_view(partition: u16, ws: WsId) -> bytes::Bytes {
+    let prefix = (Prefix::SequencesView as u16).to_be_bytes();
+    [&prefix[..], &partition.to_be_bytes(), &ws.0.to_be_bytes()].concat().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +76,10 @@ mod tests {
         assert_eq!(wlog, ([&[0, 21, 1, 2, 3, 4, 5, 6, 7, 8][..], &high].concat(), low.clone()));
         let record = bytes(record(ws, RecordId(number)));
         assert_eq!(record, ([&[0, 19, 1, 2, 3, 4, 5, 6, 7, 8][..], &high].concat(), low));
+        let view = sequences_view(0x0910, ws);
+        assert_eq!(view[..], [0, 23, 0x09, 0x10, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let answer = bytes(answer(ws, &[9; 32]));
+        assert_eq!(answer, ([&[0, 22, 1, 2, 3, 4, 5, 6, 7, 8][..], &[9; 32]].concat(), Vec::new()));
     }
 
     #[test]

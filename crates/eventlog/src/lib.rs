@@ -2,21 +2,35 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod error;
 mod event;
+mod judge;
 pub mod layout;
+mod lead;
 mod level;
+mod log;
 mod names;
 mod plan;
+mod reader;
 mod record;
+mod replay;
+mod row;
 mod schema;
 mod value;
 mod wire;
 
-pub use event::{Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Place, WsId};
+pub use error::{Broken, Error, Result, Violation};
+pub use event::{
+    Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Place, StoredAnswer, WsId,
+};
+pub use lead::{Alone, Lead, LeadLost};
 pub use level::{BadLevel, TrustLevel};
+pub use log::{Fate, Log, Settings, Tail};
 pub use names::{BadName, LONGEST_NAME, Name, QName};
-pub use plan::{Plan, Prepared, RecordWrite, Write, plan};
-pub use record::{Parent, Record, RecordId, StoredRecord, TableKind};
+pub use plan::Prepared;
+pub use reader::Reader;
+pub use record::{Parent, Record, RecordId, StoredRecord, TableKind, Version};
+pub use row::Row;
 pub use schema::{BadRecord, BadSchema, CannotFollow, SINGLETON_IDS, Schema, Table};
 pub use value::{FieldType, Value};
 pub use wire::Unreadable;

@@ -71,13 +71,20 @@ pub struct Record {
     pub fields: BTreeMap<Name, Value>,
 }
 
-/// A record as it is stored: with the event that wrote it last, so that an older one is known as such.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredRecord {
-    /// The epoch of that event.
+/// The event that wrote a record last. One that is greater is later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Its epoch.
     pub epoch: Epoch,
     /// Its offset in the log of its partition.
     pub plog: Offset,
+}
+
+/// A record as it is stored: with the event that wrote it last, so that an older one is known as such.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRecord {
+    /// That event.
+    pub version: Version,
     /// The record.
     pub record: Record,
 }

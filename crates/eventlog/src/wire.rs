@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Name, Offset, Parent, Place,
-    Record, RecordId, StoredRecord, TableKind, Value, WsId,
+    Record, RecordId, StoredAnswer, StoredRecord, TableKind, Value, Version, WsId,
 };
 
 /// What bytes begin with: what they are, and how they are to be read.
 const EVENT: u8 = 1;
 const CORRUPTED: u8 = 2;
 const RECORD: u8 = 3;
+const ANSWER: u8 = 4;
 
 /// How many bytes of a checksum stand at the end.
 const CHECKSUM: usize = 4;
@@ -56,12 +57,13 @@ impl Entry {
                 Ok(Entry::Event(Box::new(event)))
             }
             (CORRUPTED, body) => {
-                let WireCorrupted { place, drawn, bytes } = read(body)?;
+                let WireCorrupted { place, marked, drawn, bytes } = read(body)?;
                 let drawn = drawn.into_iter().map(Drawn::from).collect();
+                let (place, marked) = (place.into(), Epoch(marked));
                 let bytes = Bytes::copy_from_slice(bytes);
-                Ok(Entry::Corrupted(Corrupted { place: place.into(), drawn, bytes }))
+                Ok(Entry::Corrupted(Corrupted { place, marked, drawn, bytes }))
             }
-            (RECORD, _) => Err(senseless("it is a record, and not an entry of a log")),
+            (RECORD | ANSWER, _) => Err(senseless("it is no entry of a log")),
             (newer, _) => Err(Unreadable::Newer(newer)),
         }
     }
@@ -94,17 +96,15 @@ impl Corrupted {
     /// Its bytes.
     pub fn to_bytes(&self) -> Bytes {
         let drawn = self.drawn.iter().copied().map(WireDrawn::from).collect();
-        write(CORRUPTED, &WireCorrupted { place: self.place.into(), drawn, bytes: &self.bytes })
+        let (place, marked) = (self.place.into(), self.marked.0);
+        write(CORRUPTED, &WireCorrupted { place, marked, drawn, bytes: &self.bytes })
     }
 }
 
 impl StoredRecord {
     /// Its bytes. The same record always has the same.
     pub fn to_bytes(&self) -> Bytes {
-        let mut names = Names::default();
-        let record = names.record(&self.record);
-        let (epoch, plog) = (self.epoch.0, self.plog.0);
-        write(RECORD, &WireStored { epoch, plog, names: names.names, record })
+        stored(&self.record, self.version)
     }
 
     /// # Errors
@@ -112,11 +112,40 @@ impl StoredRecord {
     pub fn from_bytes(bytes: &[u8]) -> Result<StoredRecord, Unreadable> {
         match opened(bytes)? {
             (RECORD, body) => {
-                let WireStored { epoch, plog, names, record } = read(body)?;
+                let WireStored { version, names, record } = read(body)?;
                 let record = record.into_record(&names)?;
-                Ok(StoredRecord { epoch: Epoch(epoch), plog: Offset(plog), record })
+                Ok(StoredRecord { version: version.into(), record })
             }
-            (EVENT | CORRUPTED, _) => Err(senseless("it is an entry of a log, and not a record")),
+            (EVENT | CORRUPTED | ANSWER, _) => Err(senseless("it is no record")),
+            (newer, _) => Err(Unreadable::Newer(newer)),
+        }
+    }
+}
+
+/// A record as an event leaves it.
+pub(crate) fn stored(record: &Record, version: Version) -> Bytes {
+    let mut names = Names::default();
+    let record = names.record(record);
+    write(RECORD, &WireStored { version: version.into(), names: names.names, record })
+}
+
+impl StoredAnswer {
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Bytes {
+        let StoredAnswer { place, body, answer } = self;
+        write(ANSWER, &WireAnswer { place: (*place).into(), body: *body, answer })
+    }
+
+    /// # Errors
+    /// If the bytes cannot be read.
+    pub fn from_bytes(bytes: &[u8]) -> Result<StoredAnswer, Unreadable> {
+        match opened(bytes)? {
+            (ANSWER, body) => {
+                let WireAnswer { place, body, answer } = read(body)?;
+                let answer = Bytes::copy_from_slice(answer);
+                Ok(StoredAnswer { place: place.into(), body, answer })
+            }
+            (EVENT | CORRUPTED | RECORD, _) => Err(senseless("it is no answer")),
             (newer, _) => Err(Unreadable::Newer(newer)),
         }
     }
@@ -155,6 +184,12 @@ struct WirePlace {
 }
 
 #[derive(Serialize, Deserialize)]
+struct WireVersion {
+    epoch: u64,
+    plog: u64,
+}
+
+#[derive(Serialize, Deserialize)]
 struct WireDrawn {
     seq: u16,
     last: u64,
@@ -187,19 +222,25 @@ struct WireIdempotency<'a> {
 
 #[derive(Serialize, Deserialize)]
 struct WireChange<'a> {
-    is_new: bool,
+    replaces: Option<WireVersion>,
     #[serde(borrow)]
     record: WireRecord<'a>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct WireStored<'a> {
-    epoch: u64,
-    plog: u64,
+    version: WireVersion,
     #[serde(borrow)]
     names: Vec<&'a str>,
     #[serde(borrow)]
     record: WireRecord<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireAnswer<'a> {
+    place: WirePlace,
+    body: [u8; 32],
+    answer: &'a [u8],
 }
 
 #[derive(Serialize, Deserialize)]
@@ -231,6 +272,7 @@ enum WireValue<'a> {
 #[derive(Serialize, Deserialize)]
 struct WireCorrupted<'a> {
     place: WirePlace,
+    marked: u64,
     drawn: Vec<WireDrawn>,
     bytes: &'a [u8],
 }
@@ -252,8 +294,8 @@ impl<'a> Names<'a> {
         number
     }
 
-    fn change(&mut self, Change { is_new, record }: &'a Change) -> WireChange<'a> {
-        WireChange { is_new: *is_new, record: self.record(record) }
+    fn change(&mut self, Change { replaces, record }: &'a Change) -> WireChange<'a> {
+        WireChange { replaces: replaces.map(WireVersion::from), record: self.record(record) }
     }
 
     fn record(&mut self, record: &'a Record) -> WireRecord<'a> {
@@ -286,8 +328,9 @@ impl<'a> Names<'a> {
 impl WireEvent<'_> {
     fn into_event(self) -> Result<Event, Unreadable> {
         let names = &self.names;
-        let change = |WireChange { is_new, record }: WireChange<'_>| {
-            Ok(Change { is_new, record: record.into_record(names)? })
+        let change = |WireChange { replaces, record }: WireChange<'_>| {
+            let replaces = replaces.map(Version::from);
+            Ok(Change { replaces, record: record.into_record(names)? })
         };
         Ok(Event {
             place: self.place.into(),
@@ -358,6 +401,18 @@ impl From<Place> for WirePlace {
 impl From<WirePlace> for Place {
     fn from(WirePlace { epoch, plog, ws, wlog }: WirePlace) -> Place {
         Place { epoch: Epoch(epoch), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) }
+    }
+}
+
+impl From<Version> for WireVersion {
+    fn from(Version { epoch, plog }: Version) -> WireVersion {
+        WireVersion { epoch: epoch.0, plog: plog.0 }
+    }
+}
+
+impl From<WireVersion> for Version {
+    fn from(WireVersion { epoch, plog }: WireVersion) -> Version {
+        Version { epoch: Epoch(epoch), plog: Offset(plog) }
     }
 }
 

@@ -6,12 +6,16 @@ use bytes::Bytes;
 use clock::WallTime;
 use eventlog::{
     Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Parent, Place, Record,
-    RecordId, StoredRecord, TableKind, Unreadable, Value, WsId,
+    RecordId, StoredAnswer, StoredRecord, TableKind, Unreadable, Value, Version, WsId,
 };
 use fastrand::Rng;
 
 fn place() -> Place {
     Place { epoch: Epoch(7), plog: Offset(300), ws: WsId(1 << 40), wlog: Offset(5) }
+}
+
+fn version() -> Version {
+    Version { epoch: Epoch(7), plog: Offset(200) }
 }
 
 /// The smallest that there is.
@@ -69,8 +73,8 @@ fn full() -> Entry {
         }),
         params: Bytes::from_static(b"{\"a\":1}"),
         changes: vec![
-            Change { is_new: true, record: article },
-            Change { is_new: false, record: price },
+            Change { replaces: None, record: article },
+            Change { replaces: Some(version()), record: price },
         ],
         drawn: vec![Drawn { seq: 1, last: 5 }, Drawn { seq: 3, last: 322_685_000_131_073 }],
         ..*event
@@ -79,7 +83,8 @@ fn full() -> Entry {
 
 fn corrupted() -> Entry {
     let drawn = vec![Drawn { seq: 1, last: 5 }];
-    Entry::Corrupted(Corrupted { place: place(), drawn, bytes: Bytes::from_static(b"what?") })
+    let (marked, bytes) = (Epoch(9), Bytes::from_static(b"what?"));
+    Entry::Corrupted(Corrupted { place: place(), marked, drawn, bytes })
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -124,7 +129,7 @@ fn sealed(body: &[u8]) -> Vec<u8> {
 #[test]
 fn what_is_whole_and_makes_no_sense_is_told_apart() {
     assert_eq!(Entry::from_bytes(&sealed(&[])), Err(Unreadable::Checksum));
-    assert_eq!(Entry::from_bytes(&sealed(&[4, 1])), Err(Unreadable::Newer(4)));
+    assert_eq!(Entry::from_bytes(&sealed(&[5, 1])), Err(Unreadable::Newer(5)));
     for entry in [empty(), full(), corrupted()] {
         let bytes = entry.to_bytes();
         let body = &bytes[..bytes.len() - 4];
@@ -158,7 +163,7 @@ fn no_bytes_do_harm() {
 fn a_record_is_stored_with_the_event_that_wrote_it() {
     let Entry::Event(event) = full() else { unreachable!() };
     for Change { record, .. } in event.changes {
-        let stored = StoredRecord { epoch: Epoch(7), plog: Offset(300), record };
+        let stored = StoredRecord { version: version(), record };
         let bytes = stored.to_bytes();
         assert_eq!(StoredRecord::from_bytes(&bytes).unwrap(), stored);
         assert_eq!(StoredRecord::from_bytes(&bytes[1..]), Err(Unreadable::Checksum));
@@ -172,5 +177,15 @@ fn a_record_is_stored_with_the_event_that_wrote_it() {
         let other = StoredRecord::from_bytes(&entry.to_bytes());
         assert!(matches!(other, Err(Unreadable::Senseless(_))), "{other:?}");
     }
-    assert_eq!(StoredRecord::from_bytes(&sealed(&[4])), Err(Unreadable::Newer(4)));
+    assert_eq!(StoredRecord::from_bytes(&sealed(&[5])), Err(Unreadable::Newer(5)));
+}
+
+#[test]
+fn an_answer_is_pinned_too() {
+    let answer = StoredAnswer { place: place(), body: [2; 32], answer: Bytes::from_static(b"{}") };
+    let bytes = answer.to_bytes();
+    assert_eq!(hex(&bytes), include_str!("golden/answer.hex"));
+    assert_eq!(StoredAnswer::from_bytes(&bytes).unwrap(), answer);
+    let other = StoredAnswer::from_bytes(&empty().to_bytes());
+    assert!(matches!(other, Err(Unreadable::Senseless(_))), "{other:?}");
 }

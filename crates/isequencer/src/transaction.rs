@@ -278,6 +278,11 @@ impl Command<'_, '_> {
         self.transaction.drawn(self.joined)
     }
 
+    /// Where its event will be in the log, if it is [kept](Command::keep).
+    pub fn offset(&self) -> Offset {
+        self.transaction.next
+    }
+
     /// Its event is going to be written, at this offset of the log.
     #[must_use = "the event is to be written at this offset and no other"]
     pub fn keep(mut self) -> Offset {

@@ -59,9 +59,9 @@ pub(crate) fn numbers(app: AppNumber, ws: u64) -> Bytes {
     [&Prefix::Numbers.pkey()[..], &app, &ws.to_be_bytes()].concat().into()
 }
 
-/// The last number of a sequence of a workspace.
-pub(crate) fn number(app: AppNumber, ws: u64, seq: u16) -> Key {
-    Key::new(numbers(app, ws), seq.to_be_bytes().to_vec())
+/// The clustering columns of a sequence.
+pub(crate) fn sequence(seq: u16) -> Bytes {
+    Bytes::copy_from_slice(&seq.to_be_bytes())
 }
 
 /// The row that says who wrote this storage and in which format.
@@ -101,9 +101,9 @@ mod tests {
         assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
         let seq_storage_part = bytes(plog_offset(AppNumber(0x0102), 0x0304));
         assert_eq!(seq_storage_part, (vec![0, 0, 0, 2, 0, 0, 1, 2, 3, 4], vec![0, 0, 0, 0]));
-        let seq_storage_ws = bytes(number(AppNumber(0x0102), 0x0304, 0x0506));
-        let pkey = vec![0, 0, 0, 3, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 3, 4];
-        assert_eq!(seq_storage_ws, (pkey, vec![5, 6]));
+        let seq_storage_ws = numbers(AppNumber(0x0102), 0x0304);
+        assert_eq!(seq_storage_ws[..], [0, 0, 0, 3, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 3, 4]);
+        assert_eq!(sequence(0x0506)[..], [5, 6]);
         let name = AppName::new("ab", "c").unwrap();
         assert_eq!(bytes(app(&name)), (vec![0, 0, 0, 5], vec![1, b'a', b'b', b'/', b'c']));
     }

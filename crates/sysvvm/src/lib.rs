@@ -39,5 +39,5 @@ pub use elections::ElectionRows;
 pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
 pub use name::AppName;
-pub use numbers::{LastNumber, NumberRows, Replayed};
+pub use numbers::{LastNumber, NumberKeys, NumberRows, Replayed};
 pub use system::{App, FORMAT_VERSION, System};

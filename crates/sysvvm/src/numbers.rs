@@ -1,5 +1,7 @@
 //! The last numbers of the sequences of an application, and how far its logs have been replayed.
 
+use std::fmt;
+
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::TryStreamExt;
@@ -29,19 +31,61 @@ pub struct Replayed {
     pub next: u64,
 }
 
-/// The numbers of an application, in the system keyspace of any driver. A stored number is never replaced by a lower one, and an
-/// offset never by that of an earlier leader, nor by a lower one of the same: writes may arrive late and in any order. Made by
-/// [`System::numbers`](crate::System::numbers).
+/// Where numbers are kept. All sequences of a workspace share a partition of the storage, and nothing else is there.
+pub trait NumberKeys: fmt::Debug + Send + Sync {
+    /// The row of how far the log of a partition has been replayed.
+    fn offset(&self, partition: u16) -> Key;
+
+    /// The partition of the storage with the numbers of a workspace.
+    fn workspace(&self, ws: u64) -> Bytes;
+
+    /// The clustering columns of a sequence there.
+    fn sequence(&self, seq: u16) -> Bytes;
+
+    /// The sequence with these clustering columns; `None` if there is none.
+    fn sequence_of(&self, ccols: &[u8]) -> Option<u16>;
+}
+
+/// Those of an application in the system keyspace.
+#[derive(Clone, Copy, Debug)]
+struct SystemKeys(AppNumber);
+
+impl NumberKeys for SystemKeys {
+    fn offset(&self, partition: u16) -> Key {
+        layout::plog_offset(self.0, partition)
+    }
+
+    fn workspace(&self, ws: u64) -> Bytes {
+        layout::numbers(self.0, ws)
+    }
+
+    fn sequence(&self, seq: u16) -> Bytes {
+        layout::sequence(seq)
+    }
+
+    fn sequence_of(&self, ccols: &[u8]) -> Option<u16> {
+        ccols.try_into().map(u16::from_be_bytes).ok()
+    }
+}
+
+/// The numbers of an application, on any driver. A stored number is never replaced by a lower one, and an
+/// offset never by that of an earlier leader, nor by a lower one of the same: writes may arrive late and in any order. Those in the system
+/// keyspace are made by [`System::numbers`](crate::System::numbers).
 #[derive(Debug)]
 pub struct NumberRows {
     storage: SharedStorage,
     clock: Clock,
-    app: AppNumber,
+    keys: Box<dyn NumberKeys>,
 }
 
 impl NumberRows {
-    pub(crate) fn new(storage: SharedStorage, clock: Clock, app: AppNumber) -> NumberRows {
-        NumberRows { storage, clock, app }
+    pub(crate) fn of_app(storage: SharedStorage, clock: Clock, app: AppNumber) -> NumberRows {
+        NumberRows::new(storage, clock, Box::new(SystemKeys(app)))
+    }
+
+    /// Numbers that are kept under these keys.
+    pub fn new(storage: SharedStorage, clock: Clock, keys: Box<dyn NumberKeys>) -> NumberRows {
+        NumberRows { storage, clock, keys }
     }
 
     /// The last numbers of sequences of a workspace, in the order of `seqs`; `None` where none was given. One call of the storage.
@@ -50,13 +94,12 @@ impl NumberRows {
     /// Those of the storage, and [`Error::Foreign`] if a row is no number.
     pub async fn last(&self, ws: u64, seqs: &[u16], deadline: Instant) -> Result<Vec<Option<u64>>> {
         let timeout = deadline.saturating_since(self.clock.now());
-        let pkey = layout::numbers(self.app, ws);
+        let pkey = self.keys.workspace(ws);
         let consistency = istorage::Consistency::Plain;
         let mut rows = self.storage.read(pkey, Range::all(), consistency, timeout);
         let mut last = vec![None; seqs.len()];
         while let Some(row) = rows.try_next().await? {
-            let seq = row.ccols[..].try_into().map(u16::from_be_bytes);
-            let seq = seq.map_err(|_| Error::Foreign {
+            let seq = self.keys.sequence_of(&row.ccols).ok_or_else(|| Error::Foreign {
                 what: format!("a sequence of workspace {ws} is {:?}", row.ccols),
             })?;
             if let Some(place) = seqs.iter().position(|wanted| *wanted == seq) {
@@ -71,7 +114,7 @@ impl NumberRows {
     /// # Errors
     /// Those of the storage, and [`Error::Foreign`] if the row is no offset.
     pub async fn next_offset(&self, partition: u16, deadline: Instant) -> Result<Option<u64>> {
-        let key = layout::plog_offset(self.app, partition);
+        let key = self.keys.offset(partition);
         let row = self.storage.get(&key, istorage::Consistency::Plain, deadline).await?;
         row.map(|value| number(&value)).transpose()
     }
@@ -87,11 +130,11 @@ impl NumberRows {
         deadline: Instant,
     ) -> Result<()> {
         let Replayed { partition, epoch, next } = replayed;
-        let key = layout::plog_offset(self.app, partition);
+        let key = self.keys.offset(partition);
         let offset = put(key, next, Order::of_two(epoch, next)?);
         let mut rows = Vec::with_capacity(numbers.len() + 1);
         for LastNumber { ws, seq, number } in numbers {
-            let key = layout::number(self.app, *ws, *seq);
+            let key = Key { pkey: self.keys.workspace(*ws), ccols: self.keys.sequence(*seq) };
             rows.push(put(key, *number, Order::new(*number)?));
         }
         let capabilities = self.storage.capabilities();
@@ -157,7 +200,7 @@ mod tests {
                     if is_write && call == fails + 1 { fault } else { Fault::None }
                 };
                 let faulty = Faulty::scripted(storage, clock.clone(), script);
-                let rows = NumberRows::new(Arc::new(faulty), clock.clone(), AppNumber(1));
+                let rows = NumberRows::of_app(Arc::new(faulty), clock.clone(), AppNumber(1));
                 let numbers: Vec<LastNumber> =
                     (0..count).map(|ws| LastNumber { ws, seq: 1, number: 7 }).collect();
                 let replayed = Replayed { partition: 0, epoch: 1, next: 9 };

@@ -90,7 +90,7 @@ impl System {
     /// The numbers of an application.
     #[must_use]
     pub fn numbers(&self, app: &AppEntry) -> NumberRows {
-        NumberRows::new(Arc::clone(&self.storage), self.clock.clone(), app.number)
+        NumberRows::of_app(Arc::clone(&self.storage), self.clock.clone(), app.number)
     }
 
     /// The database.

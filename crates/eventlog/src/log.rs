@@ -1,0 +1,432 @@
+//! The log of a partition in the hands of its leader, and the logs and records that follow from it.
+
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::{Clock, Instant, WallTime};
+use futures::{StreamExt, stream};
+use istorage::{AppStorageExt, Conflict, ErrorKind, Outcome, SharedStorage};
+
+use crate::{
+    Epoch, Error, Lead, LeadLost, Offset, Prepared, Reader, Result, Row, TrustLevel, Violation,
+    judge::{self, InPlog},
+    plan::{How, RowWrite, Rows, Rules, in_chunks},
+};
+
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// How many partitions of the storage are written at the same time.
+const SIDE_BY_SIDE: usize = 64;
+
+/// How a log is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How events and records are written.
+    pub level: TrustLevel,
+    /// How long each call to the storage may take. The lease reckons with it.
+    pub timeout: Duration,
+    /// How long it is tried to apply what is in the log, before whoever waits for it is told that it was not.
+    pub apply_for: Duration,
+    /// How long a command that is sent again gets the first answer, from its event on.
+    pub answers_kept: Duration,
+}
+
+impl Default for Settings {
+    /// Level 0, 2 s for a call, 5 s to apply, 24 h for answers.
+    fn default() -> Settings {
+        Settings {
+            level: TrustLevel::Zero,
+            timeout: Duration::from_secs(2),
+            apply_for: Duration::from_secs(5),
+            answers_kept: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+}
+
+/// What became of a group of events.
+#[derive(Debug)]
+#[must_use]
+pub struct Fate {
+    /// So many of them, from the first, are in the log of the partition.
+    pub committed: usize,
+    /// Whether these are applied.
+    pub applied: Result<()>,
+    /// Why the others are not in the log; with [`Error::Unknown`] they may be.
+    pub others: Option<Error>,
+}
+
+/// The last event of a log, as far as those behind it depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Of the next event.
+    pub next: Offset,
+    /// Of the last event.
+    pub epoch: Epoch,
+    /// Of the last event; none may be before.
+    pub time: WallTime,
+}
+
+impl Tail {
+    /// Of an empty log.
+    pub(crate) const NONE: Tail =
+        Tail { next: Offset::FIRST, epoch: Epoch(0), time: WallTime::from_nanos(0) };
+}
+
+/// The log of a partition, under one lead.
+#[derive(Debug)]
+pub struct Log {
+    pub(crate) reader: Reader,
+    pub(crate) clock: Clock,
+    pub(crate) lead: Arc<dyn Lead>,
+    pub(crate) partition: u16,
+    pub(crate) settings: Settings,
+    tail: Mutex<Tail>,
+    overthrown: OnceLock<LeadLost>,
+}
+
+impl Log {
+    /// Nothing is read or written yet.
+    pub fn new(
+        storage: SharedStorage,
+        clock: Clock,
+        lead: Arc<dyn Lead>,
+        partition: u16,
+        settings: Settings,
+    ) -> Log {
+        let reader = Reader::new(storage, clock.clone(), settings.timeout);
+        let (tail, overthrown) = (Mutex::new(Tail::NONE), OnceLock::new());
+        Log { reader, clock, lead, partition, settings, tail, overthrown }
+    }
+
+    /// Which partition it is of.
+    pub fn partition(&self) -> u16 {
+        self.partition
+    }
+
+    /// Under which it is written.
+    pub fn epoch(&self) -> Epoch {
+        self.lead.epoch()
+    }
+
+    /// Whether the success of a write may be told.
+    pub fn may_answer(&self) -> bool {
+        self.overthrown.get().is_none() && self.lead.may_send(Duration::ZERO)
+    }
+
+    /// Reads what the application has stored.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// How large a row can be: no event, and no record, may be larger.
+    pub fn largest_row(&self) -> usize {
+        self.storage().capabilities().row.value
+    }
+
+    /// The end of the log, when it has been [replayed](Log::replay).
+    pub fn tail(&self) -> Tail {
+        *self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_tail(&self, tail: Tail) {
+        *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = tail;
+    }
+
+    fn storage(&self) -> &SharedStorage {
+        self.reader.storage()
+    }
+
+    fn rules(&self) -> Rules {
+        Rules {
+            partition: self.partition,
+            level: self.settings.level,
+            answers: self.settings.answers_kept,
+            now: self.clock.wall(),
+        }
+    }
+
+    pub(crate) fn rows(&self, group: &[Prepared]) -> Result<Rows> {
+        Ok(Rows::of(group, self.rules())?)
+    }
+
+    /// Writes events that follow one another at the end of the log, and what they say. What is in the log is not undone any more: if it could not be
+    /// applied, [`Log::replay`] applies it.
+    ///
+    /// # Cancel safety
+    /// None: nobody knows then what is written. Let it end.
+    pub async fn write(&self, group: &[Prepared]) -> Fate {
+        let nothing = |error| Fate { committed: 0, applied: Ok(()), others: Some(error) };
+        let rows = match self.rows(group) {
+            Ok(rows) => rows,
+            Err(error) => return nothing(error),
+        };
+        let can = self.storage().capabilities();
+        if can.atomic.is_some_and(|limits| rows.fit(limits)) {
+            return match self.at_once(&rows).await {
+                Ok(()) => Fate { committed: group.len(), applied: Ok(()), others: None },
+                Err(error) => nothing(error),
+            };
+        }
+        let (mut committed, mut others) = (0, None);
+        for chunk in in_chunks(rows.plog, &can) {
+            match self.to_plog(&chunk).await {
+                Ok(()) => committed += chunk.len(),
+                Err(error) => {
+                    others = Some(error);
+                    break;
+                }
+            }
+        }
+        // What is in the log is applied, although others did not get there.
+        let rest = if committed == group.len() {
+            Ok(rows.rest)
+        } else {
+            self.rows(&group[..committed]).map(|rows| rows.rest)
+        };
+        let applied = match rest {
+            Ok(rest) => self.apply(rest).await,
+            Err(error) => Err(error),
+        };
+        Fate { committed, applied, others }
+    }
+
+    /// Waits until a write may be sent.
+    async fn clearance(&self) -> std::result::Result<(), LeadLost> {
+        while !self.may_send() {
+            match self.lost() {
+                Some(lost) => return Err(lost),
+                // A renewal is awaited, or the end.
+                None => self.clock.sleep(PAUSE_MIN).await,
+            }
+        }
+        Ok(())
+    }
+
+    fn may_send(&self) -> bool {
+        self.overthrown.get().is_none() && self.lead.may_send(self.settings.timeout)
+    }
+
+    /// Why nothing will ever be written here again; `None` while something may.
+    pub fn lost(&self) -> Option<LeadLost> {
+        self.overthrown.get().cloned().or_else(|| self.lead.lost())
+    }
+
+    /// An event of a later leader was seen: whatever this one was told, it does not lead.
+    pub(crate) fn overthrown(&self, by: Epoch) -> Error {
+        let lost = LeadLost(format!("there is an event of the later epoch {}", by.0));
+        self.overthrown.get_or_init(|| lost).clone().into()
+    }
+
+    /// What stands where an event was to be written.
+    fn in_plog(&self, write: &RowWrite, there: Option<&Bytes>) -> Error {
+        match judge::in_plog(write, self.lead.epoch(), there) {
+            InPlog::Later(epoch) => self.overthrown(epoch),
+            InPlog::Earlier(offset) => Error::Overtaken(offset),
+            InPlog::Wrong(violation) => violation.into(),
+        }
+    }
+
+    /// Sends a write with conditions until there is a definite answer, or the lead is lost: what is open must not be left so while it can be settled.
+    async fn settled<W>(&self, write: impl Fn() -> W) -> Result<(Outcome, bool)>
+    where
+        W: Future<Output = istorage::Result<Outcome>>,
+    {
+        let mut unknown = None;
+        let mut pause = PAUSE_MIN;
+        loop {
+            if let Err(lost) = self.clearance().await {
+                return Err(unknown.map_or(lost.into(), Error::Unknown));
+            }
+            match write().await {
+                Ok(outcome) => return Ok((outcome, unknown.is_some())),
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => unknown = Some(error),
+                // It says nothing about the attempts before it.
+                Err(error) if unknown.is_some() => drop(error),
+                Err(error) => return Err(error.into()),
+            }
+            self.clock.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn at_once(&self, rows: &Rows) -> Result<()> {
+        let batch = rows.at_once();
+        let write = || self.storage().write_atomic(batch.clone(), self.reader.deadline());
+        let (outcome, was_unknown) = self.settled(write).await?;
+        let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
+        let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
+            .iter()
+            .filter_map(|Conflict { op, there }| Some((rows.conditional(*op)?, there.as_ref())))
+            .collect();
+        let mut in_plog =
+            found.iter().find(|(write, _)| matches!(write.row, Row::Plog(..))).copied();
+        // A storage may tell of one condition that failed, and the one that says most may be another.
+        let first = rows.plog.first().filter(|_| in_plog.is_none());
+        let read = match first {
+            Some(first) => {
+                self.storage().get_linearizable(&first.key, self.reader.deadline()).await
+            }
+            None => Ok(None),
+        };
+        let read = match read {
+            Ok(read) => read,
+            Err(error) if was_unknown => return Err(Error::Unknown(error)),
+            Err(error) => return Err(error.into()),
+        };
+        if let (Some(first), Some(there)) = (first, &read) {
+            in_plog = Some((first, Some(there)));
+        }
+        match (in_plog, found.first()) {
+            (Some((write, Some(there))), _) if *there == write.after => Ok(()),
+            (Some((write, there)), _) => Err(self.in_plog(write, there)),
+            // What stands in the way may be mended, and an attempt without an answer may land then.
+            (None, _) if was_unknown => {
+                let what = "an attempt without an answer met a row that is not what was read";
+                Err(Error::Unknown(istorage::Error::outcome_unknown(what)))
+            }
+            (None, Some((write, there))) => {
+                let why = "is not what was read, or is there already";
+                let (there, wanted) = (there.cloned(), write.after.clone());
+                Err(Violation { row: write.row, there, wanted, why }.into())
+            }
+            (None, None) => {
+                let what = "a storage did not write, and does not say why";
+                Err(istorage::Error::corrupt(what).into())
+            }
+        }
+    }
+
+    /// Confirmed when it returns.
+    async fn to_plog(&self, chunk: &[RowWrite]) -> Result<()> {
+        if !chunk[0].is_conditional() {
+            return self.put_ordered(chunk, Instant::FAR_FUTURE).await;
+        }
+        let ops: Vec<_> = chunk.iter().map(RowWrite::conditional).collect();
+        let pkey = &chunk[0].key.pkey;
+        let write = || self.storage().write_if(pkey.clone(), ops.clone(), self.reader.deadline());
+        let (outcome, _) = self.settled(write).await?;
+        let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
+        let found = conflicts
+            .first()
+            .and_then(|conflict| Some((chunk.get(conflict.op)?, conflict.there.as_ref())));
+        match found.unwrap_or((&chunk[0], None)) {
+            // They are all or nothing, and nobody else writes these bytes.
+            (write, Some(there)) if *there == write.after => Ok(()),
+            (write, there) => Err(self.in_plog(write, there)),
+        }
+    }
+
+    /// Writes what events in the log say; what is done already is left as it is.
+    pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let until = self.clock.now() + self.settings.apply_for;
+        rest.sort_by(|one, other| one.key.cmp(&other.key));
+        let (conditional, ordered): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(RowWrite::is_conditional);
+        let conditional = async {
+            let chunks = in_chunks(conditional, &self.storage().capabilities());
+            let writes = chunks.into_iter().map(|chunk| self.to_partition(chunk, until));
+            let written: Vec<Result<()>> =
+                stream::iter(writes).buffer_unordered(SIDE_BY_SIDE).collect().await;
+            written.into_iter().collect::<Result<()>>()
+        };
+        let ordered = async {
+            if ordered.is_empty() { Ok(()) } else { self.put_ordered(&ordered, until).await }
+        };
+        let (conditional, ordered) = futures::future::join(conditional, ordered).await;
+        conditional.and(ordered)
+    }
+
+    /// Of two writes of a row the later event's stays, so it is sent again until it is answered.
+    async fn put_ordered(&self, rows: &[RowWrite], until: Instant) -> Result<()> {
+        let mut pause = PAUSE_MIN;
+        let mut failed = None;
+        loop {
+            if let Err(lost) = self.clearance().await {
+                return Err(failed.map_or(lost.into(), Error::Unknown));
+            }
+            let rows = rows.iter().map(RowWrite::ordered).collect();
+            match self.storage().put_ordered(rows, self.reader.deadline()).await {
+                Ok(()) => return Ok(()),
+                Err(error) => failed = Some(self.pause(&mut pause, until, error).await?),
+            }
+        }
+    }
+
+    /// Conditional rows of one partition of the storage. Each that stands in the way is looked at, and the others are written.
+    async fn to_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
+        let mut pause = PAUSE_MIN;
+        while let Some(first) = rows.first() {
+            self.clearance().await?;
+            let pkey = first.key.pkey.clone();
+            let ops = rows.iter().map(RowWrite::conditional).collect();
+            match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
+                Ok(Outcome::Applied) => return Ok(()),
+                Ok(Outcome::NotApplied(conflicts)) => rows = still_to_write(rows, conflicts)?,
+                Err(error) => drop(self.pause(&mut pause, until, error).await?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the same is sent again, if that makes sense.
+    async fn pause(
+        &self,
+        pause: &mut Duration,
+        until: Instant,
+        error: istorage::Error,
+    ) -> Result<istorage::Error> {
+        let may_pass = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
+        if !may_pass || self.clock.now() + *pause >= until {
+            return Err(error.into());
+        }
+        self.clock.sleep(*pause).await;
+        *pause = (*pause * 2).min(PAUSE_MAX);
+        Ok(error)
+    }
+
+    /// Whether a row is as it was found when it stood in the way.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn is_still(&self, violation: &Violation) -> Result<bool> {
+        let deadline = self.reader.deadline();
+        let there = self.storage().get_linearizable(&violation.row.key(), deadline).await?;
+        Ok(there == violation.there)
+    }
+}
+
+/// The rows that are not done already.
+pub(crate) fn still_to_write(
+    rows: Vec<RowWrite>,
+    conflicts: Vec<Conflict>,
+) -> Result<Vec<RowWrite>> {
+    let mut conflicts = conflicts.into_iter().peekable();
+    let mut left = Vec::with_capacity(rows.len());
+    for (op, mut row) in rows.into_iter().enumerate() {
+        match conflicts.next_if(|conflict| conflict.op == op) {
+            None => left.push(row),
+            Some(Conflict { there, .. }) => {
+                if let Some(how) = judge::applied(&row, there.as_ref())? {
+                    row.how = how;
+                    left.push(row);
+                }
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// A row that is written if nothing is there, when what is there is known.
+pub(crate) fn unless_done(mut row: RowWrite, there: Option<&Bytes>) -> Result<Option<RowWrite>> {
+    Ok(judge::applied(&row, there)?.map(|how: How| {
+        row.how = how;
+        row
+    }))
+}

@@ -1,0 +1,162 @@
+//! Reading what an application has stored, for anybody.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
+use istorage::{Consistency, Range, RowStream, SharedStorage};
+
+use crate::{
+    Broken, Entry, Error, Offset, RecordId, Result, Row, StoredAnswer, StoredRecord, WsId,
+    layout::NEIGHBOURS_PER_PARTITION,
+};
+
+/// A row of a log as it is stored.
+pub(crate) type Logged = (Offset, Bytes);
+
+/// Reads what an application has stored. It needs no lead.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    storage: SharedStorage,
+    clock: Clock,
+    timeout: Duration,
+}
+
+impl Reader {
+    /// `timeout` is for each call to the storage, and for each page of a log.
+    pub fn new(storage: SharedStorage, clock: Clock, timeout: Duration) -> Reader {
+        Reader { storage, clock, timeout }
+    }
+
+    pub(crate) fn storage(&self) -> &SharedStorage {
+        &self.storage
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.clock.now() + self.timeout
+    }
+
+    /// The log of a partition from an event on, to the first that is missing. It is lazy, and reads any length in bounded memory.
+    pub fn plog(&self, partition: u16, from: Offset) -> BoxStream<'_, Result<Entry>> {
+        self.log(move |offset| Row::Plog(partition, offset), from)
+    }
+
+    /// The log of a workspace from an event on, to the first that is missing: all that is applied. It is lazy, and reads any length in bounded
+    /// memory.
+    pub fn wlog(&self, ws: WsId, from: Offset) -> BoxStream<'_, Result<Entry>> {
+        self.log(move |offset| Row::Wlog(ws, offset), from)
+    }
+
+    fn log(
+        &self,
+        row: impl Fn(Offset) -> Row + Copy + Send + Sync + 'static,
+        from: Offset,
+    ) -> BoxStream<'_, Result<Entry>> {
+        let rows = self.logged(row, from, Consistency::Plain);
+        let dense = stream::try_unfold((rows, from), move |(mut rows, next)| async move {
+            match rows.try_next().await? {
+                Some((offset, bytes)) if offset == next => {
+                    let entry = entry(row(offset), &bytes)?;
+                    Ok(Some((entry, (rows, next.next()))))
+                }
+                _ => Ok(None),
+            }
+        });
+        dense.boxed()
+    }
+
+    /// What there is of a log from an offset on: up to the first partition of the storage that is not full to its end.
+    pub(crate) fn logged(
+        &self,
+        row: impl Fn(Offset) -> Row + Send + Sync + 'static,
+        from: Offset,
+        consistency: Consistency,
+    ) -> BoxStream<'static, Result<Logged>> {
+        struct At {
+            storage: SharedStorage,
+            rows: Option<RowStream>,
+            next: Offset,
+        }
+        let at = At { storage: SharedStorage::clone(&self.storage), rows: None, next: from };
+        let timeout = self.timeout;
+        let read = move |mut at: At| {
+            let key = row(at.next).key();
+            async move {
+                let first = at.next.0 - at.next.0 % NEIGHBOURS_PER_PARTITION;
+                let rows = at.rows.get_or_insert_with(|| {
+                    let range = Range::from(key.ccols);
+                    at.storage.read(key.pkey, range, consistency, timeout)
+                });
+                let Some(read) = rows.try_next().await? else { return Ok(None) };
+                let offset = Offset(first + within(&read.ccols)?);
+                at.next = offset.next();
+                if at.next.0.is_multiple_of(NEIGHBOURS_PER_PARTITION) {
+                    at.rows = None;
+                }
+                Ok(Some(((offset, read.value), at)))
+            }
+        };
+        stream::try_unfold(at, read).boxed()
+    }
+
+    /// A record.
+    ///
+    /// # Errors
+    /// Those of the storage, and [`Broken::Unreadable`].
+    pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
+        Ok(self.record_and_bytes(ws, id).await?.map(|(record, _)| record))
+    }
+
+    /// A record, and its bytes: what is to be there when it is replaced.
+    ///
+    /// # Errors
+    /// Those of the storage, and [`Broken::Unreadable`].
+    pub async fn record_and_bytes(
+        &self,
+        ws: WsId,
+        id: RecordId,
+    ) -> Result<Option<(StoredRecord, Bytes)>> {
+        let row = Row::Record(ws, id);
+        let bytes = self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let record = StoredRecord::from_bytes(&bytes);
+        let record = record.map_err(|why| Broken::Unreadable { row, why })?;
+        Ok(Some((record, bytes)))
+    }
+
+    /// What a command was answered, by the hash of its key.
+    ///
+    /// # Errors
+    /// Those of the storage, and [`Broken::Unreadable`].
+    pub async fn answer(&self, ws: WsId, hash: [u8; 32]) -> Result<Option<StoredAnswer>> {
+        let row = Row::Answer(ws, hash);
+        let bytes = self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?;
+        let answer = bytes.map(|bytes| StoredAnswer::from_bytes(&bytes)).transpose();
+        Ok(answer.map_err(|why| Broken::Unreadable { row, why })?)
+    }
+}
+
+/// A row of a log, understood.
+pub(crate) fn entry(row: Row, bytes: &Bytes) -> Result<Entry> {
+    let entry = Entry::from_bytes(bytes).map_err(|why| Broken::Unreadable { row, why })?;
+    let place = entry.place();
+    let (is, says) = match row {
+        Row::Wlog(_, offset) => (offset, place.wlog),
+        Row::Plog(_, offset) => (offset, place.plog),
+        Row::Record(..) | Row::Answer(..) => return Ok(entry),
+    };
+    if is == says { Ok(entry) } else { Err(Broken::Misplaced { row, says }.into()) }
+}
+
+/// Where a row of a log is in its partition of the storage.
+fn within(ccols: &[u8]) -> Result<u64> {
+    let within = ccols.try_into().map(u16::from_be_bytes).map(u64::from).ok();
+    within.filter(|within| *within < NEIGHBOURS_PER_PARTITION).ok_or_else(|| {
+        let what = format!("a row of a log is called {ccols:?}: it is none of this program");
+        Error::Storage(istorage::Error::corrupt(what))
+    })
+}

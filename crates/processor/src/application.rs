@@ -1,0 +1,146 @@
+//! What an application is: its tables, its kinds of workspaces, and its commands.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use eventlog::{BadSchema, FieldType, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
+use hashbrown::HashMap;
+use isequencer::{BadSequences, Sequence, Sequences, WsKind, standard};
+
+use crate::{Handler, builtin};
+
+/// An application: its tables, its kinds of workspaces, and its commands.
+///
+/// ```
+/// use eventlog::Schema;
+/// use isequencer::WsKind;
+/// use processor::Application;
+///
+/// let schema: Schema = r#"
+/// [tables."shop.Article"]
+/// kind = "CDoc"
+/// fields = { name = "string" }
+/// "#
+/// .parse()?;
+/// let shop = Application::new(schema)?.with_workspaces("Shop", WsKind(1), [])?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Application {
+    schema: Schema,
+    kinds: BTreeMap<String, WsKind>,
+    sequences: Sequences,
+    handlers: HashMap<QName, Arc<dyn Handler>>,
+}
+
+/// An application that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadApplication {
+    /// Its tables.
+    #[error(transparent)]
+    Schema(#[from] BadSchema),
+    /// The sequences of its workspaces.
+    #[error(transparent)]
+    Sequences(#[from] BadSequences),
+    /// Its own would have the names of the system's.
+    #[error("the package `sys` is the system's, and {0} is in it")]
+    System(QName),
+    /// Two kinds of workspaces have one name.
+    #[error("the kind of workspaces `{0}` is declared twice")]
+    KindTwice(String),
+    /// The command has two handlers.
+    #[error("the command {0} has two handlers")]
+    HandlerTwice(QName),
+}
+
+/// The table of what a workspace is.
+pub(crate) const DESCRIPTOR: &str = "sys.WorkspaceDescriptor";
+
+/// The id of its record.
+pub(crate) const DESCRIPTOR_ID: RecordId = RecordId(*SINGLETON_IDS.start());
+
+/// Its fields.
+pub(crate) const KIND: &str = "kind";
+pub(crate) const NAME: &str = "name";
+
+/// A name that is written in this program.
+pub(crate) fn known<N: std::str::FromStr>(name: &str) -> N
+where
+    N::Err: std::fmt::Debug,
+{
+    name.parse().expect("a name that is written in this program is one")
+}
+
+impl Application {
+    /// One with these tables, and with the commands `sys.CUD` and `sys.CreateWorkspace`.
+    ///
+    /// # Errors
+    /// If its tables are called as the system's.
+    pub fn new(schema: Schema) -> Result<Application, BadApplication> {
+        if let Some(table) = schema.tables().find(|table| table.name().package() == "sys") {
+            return Err(BadApplication::System(table.name().clone()));
+        }
+        let descriptor = Table::singleton(known(DESCRIPTOR), DESCRIPTOR_ID)
+            .with_field(known::<Name>(KIND), FieldType::String)
+            .with_field(known::<Name>(NAME), FieldType::String);
+        let schema = Schema::new(schema.tables().cloned().chain([descriptor]))?;
+        let handlers = builtin::handlers().into_iter().collect();
+        let (kinds, sequences) = (BTreeMap::new(), Sequences::new());
+        Ok(Application { schema, kinds, sequences, handlers })
+    }
+
+    /// The same with a kind of workspaces: its name, its number, which is never used for another kind, and its sequences besides the
+    /// [standard](isequencer::standard) ones.
+    ///
+    /// # Errors
+    /// If there is one of that name or number, or its sequences cannot be.
+    pub fn with_workspaces(
+        mut self,
+        name: impl Into<String>,
+        kind: WsKind,
+        sequences: impl IntoIterator<Item = Sequence>,
+    ) -> Result<Application, BadApplication> {
+        let name = name.into();
+        let sequences = standard::sequences().into_iter().chain(sequences);
+        self.sequences = self.sequences.with(kind, sequences)?;
+        if self.kinds.insert(name.clone(), kind).is_some() {
+            return Err(BadApplication::KindTwice(name));
+        }
+        Ok(self)
+    }
+
+    /// The same with a command of its own.
+    ///
+    /// # Errors
+    /// If it is called as one of the system's, or is there already.
+    pub fn with_command(
+        mut self,
+        name: QName,
+        handler: impl Handler,
+    ) -> Result<Application, BadApplication> {
+        if name.package() == "sys" {
+            return Err(BadApplication::System(name));
+        }
+        if self.handlers.insert(name.clone(), Arc::new(handler)).is_some() {
+            return Err(BadApplication::HandlerTwice(name));
+        }
+        Ok(self)
+    }
+
+    /// Its tables, the system's among them.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Its kinds of workspaces, by name.
+    pub fn kinds(&self) -> &BTreeMap<String, WsKind> {
+        &self.kinds
+    }
+
+    pub(crate) fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
+    pub(crate) fn handler(&self, command: &QName) -> Option<&Arc<dyn Handler>> {
+        self.handlers.get(command)
+    }
+}

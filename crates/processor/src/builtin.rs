@@ -1,0 +1,98 @@
+//! The commands that every application has.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use eventlog::{QName, RecordId, Value};
+use serde::Deserialize;
+
+use crate::{
+    Failure, Handler, Rejection, RowChange, Work,
+    application::{DESCRIPTOR, DESCRIPTOR_ID, KIND, NAME, known},
+};
+
+/// Writes rows.
+pub(crate) const CUD: &str = "sys.CUD";
+
+/// Makes a workspace. Its params are JSON: `{"kind": "Shop", "name": "Corner shop"}`.
+pub(crate) const CREATE_WORKSPACE: &str = "sys.CreateWorkspace";
+
+pub(crate) fn handlers() -> Vec<(QName, Arc<dyn Handler>)> {
+    vec![(known(CUD), Arc::new(Cud)), (known(CREATE_WORKSPACE), Arc::new(CreateWorkspace))]
+}
+
+#[derive(Debug)]
+struct Cud;
+
+#[async_trait]
+impl Handler for Cud {
+    async fn run(
+        &self,
+        params: &Bytes,
+        rows: Vec<RowChange>,
+        work: &mut Work<'_>,
+    ) -> Result<Bytes, Failure> {
+        if rows.is_empty() {
+            return Err(Rejection::invalid("sys.CUD has no rows to write").into());
+        }
+        if !params.is_empty() {
+            return Err(Rejection::invalid("sys.CUD has rows, and no params").into());
+        }
+        let is_system = |row: &RowChange| match row {
+            RowChange::Create { table, .. } => table.package() == "sys",
+            RowChange::Update { id, .. } => *id == DESCRIPTOR_ID,
+        };
+        if rows.iter().any(is_system) {
+            let what = "the tables of `sys` are written by commands of their own";
+            return Err(Rejection::invalid(what).into());
+        }
+        work.write(rows).await?;
+        Ok(Bytes::new())
+    }
+}
+
+/// What a workspace is to be.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewWorkspace {
+    pub(crate) kind: String,
+    #[serde(default)]
+    name: String,
+}
+
+impl NewWorkspace {
+    pub(crate) fn read(params: &Bytes) -> Result<NewWorkspace, Rejection> {
+        serde_json::from_slice(params).map_err(|error| {
+            Rejection::invalid(format!("the params of {CREATE_WORKSPACE} are wrong: {error}"))
+        })
+    }
+}
+
+#[derive(Debug)]
+struct CreateWorkspace;
+
+#[async_trait]
+impl Handler for CreateWorkspace {
+    async fn run(
+        &self,
+        params: &Bytes,
+        rows: Vec<RowChange>,
+        work: &mut Work<'_>,
+    ) -> Result<Bytes, Failure> {
+        if !rows.is_empty() {
+            let what = "sys.CreateWorkspace writes no rows but its own";
+            return Err(Rejection::invalid(what).into());
+        }
+        let NewWorkspace { kind, name } = NewWorkspace::read(params)?;
+        let fields = [(known(KIND), Value::String(kind)), (known(NAME), Value::String(name))];
+        let descriptor = RowChange::Create {
+            raw: RecordId(1),
+            table: known(DESCRIPTOR),
+            parent: None,
+            fields: fields.into(),
+        };
+        work.write(vec![descriptor]).await?;
+        Ok(Bytes::new())
+    }
+}

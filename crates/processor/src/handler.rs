@@ -1,0 +1,294 @@
+//! What commands do: the port to handlers, and what a handler is given.
+
+use std::{collections::BTreeMap, fmt};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use eventlog::{
+    Change, Name, QName, Record, RecordId, StoredRecord, Table, TableKind, Value, Version, WsId,
+};
+use isequencer::{NoNumber, SeqId, WsKind, standard};
+
+use crate::{
+    Application, Rejection, RejectionKind, RowChange,
+    state::{Read, State},
+};
+
+/// Does the commands of a name. It sees what all commands before it did, and nobody sees what it does before it is in the log.
+///
+/// A handler may run and its command may yet not be done: it must do nothing but through its [`Work`]. It has until the deadline of
+/// its command, and one that panics has failed.
+#[async_trait]
+pub trait Handler: fmt::Debug + Send + Sync + 'static {
+    /// Does a command with the params and rows that it came with; what it returns is part of the answer. Nothing is written if it fails, and
+    /// rows that it does not [write](Work::write) are not written either.
+    async fn run(
+        &self,
+        params: &Bytes,
+        rows: Vec<RowChange>,
+        work: &mut Work<'_>,
+    ) -> Result<Bytes, Failure>;
+}
+
+/// Why a handler does not do a command.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// It cannot be done.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// What is needed to do it cannot be read.
+    #[error(transparent)]
+    Storage(#[from] eventlog::Error),
+}
+
+/// Gives numbers.
+pub(crate) trait Numbers: Send + Sync {
+    fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber>;
+}
+
+impl Numbers for isequencer::Command<'_, '_> {
+    fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
+        isequencer::Command::next(self, seq)
+    }
+}
+
+/// A command at work: what it can see, and what it does.
+pub struct Work<'g> {
+    pub(crate) application: &'g Application,
+    pub(crate) ws: WsId,
+    pub(crate) kind: WsKind,
+    pub(crate) state: &'g State<'g>,
+    pub(crate) numbers: &'g mut dyn Numbers,
+    /// What it writes.
+    pub(crate) changes: Vec<Change>,
+    /// What was read of rows that it replaces.
+    pub(crate) before: Vec<(RecordId, Bytes)>,
+    /// The ids of its new rows.
+    pub(crate) ids: Vec<(RecordId, RecordId)>,
+}
+
+impl fmt::Debug for Work<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("ws", &self.ws).field("changes", &self.changes).finish()
+    }
+}
+
+impl Work<'_> {
+    /// The application.
+    pub fn application(&self) -> &Application {
+        self.application
+    }
+
+    /// The workspace.
+    pub fn ws(&self) -> WsId {
+        self.ws
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> WsKind {
+        self.kind
+    }
+
+    /// A record as it is now: after all commands before this one, and after what this one did so far. Its version is `None` if this one
+    /// wrote it.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn get(&self, id: RecordId) -> Result<Option<(Record, Option<Version>)>, Failure> {
+        if let Some(change) = self.changed(id) {
+            return Ok(Some((change.record.clone(), None)));
+        }
+        let found = self.state.read(self.ws, id).await?;
+        Ok(found
+            .map(|Read { stored: StoredRecord { version, record }, .. }| (record, Some(version))))
+    }
+
+    /// The next number of a sequence of the workspace. It is given back if the command fails.
+    ///
+    /// # Errors
+    /// If there is no such sequence, or it is used up.
+    pub fn next(&mut self, seq: SeqId) -> Result<u64, Failure> {
+        Ok(self.numbers.next(seq).map_err(|no| match no {
+            NoNumber::UnknownSequence { .. } => Rejection::invalid(no.to_string()),
+            NoNumber::Exhausted { .. } => Rejection::conflict(no.to_string()),
+        })?)
+    }
+
+    /// Writes rows. New ones get ids, in their order, and what refers to them is told these.
+    ///
+    /// # Errors
+    /// What is wrong with them. Then the command must fail, as only some may be written.
+    pub async fn write(&mut self, rows: Vec<RowChange>) -> Result<(), Failure> {
+        let first = self.ids.len();
+        for row in &rows {
+            if let RowChange::Create { raw, table, .. } = row {
+                let id = self.new_id(*raw, table)?;
+                self.ids.push((*raw, id));
+            }
+        }
+        let mut created = first;
+        for row in rows {
+            match row {
+                RowChange::Create { table, parent, fields, .. } => {
+                    let (_, id) = self.ids[created];
+                    created += 1;
+                    self.create(id, table, parent, fields).await?;
+                }
+                RowChange::Update { id, version, is_active, fields } => {
+                    self.update(id, version, is_active, fields).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn new_id(&mut self, raw: RecordId, table: &QName) -> Result<RecordId, Failure> {
+        if !(1..=u64::from(u16::MAX)).contains(&raw.0) {
+            let what = format!("a new row is called {}, which is not from 1 to 65535", raw.0);
+            return Err(Rejection::invalid(what).into());
+        }
+        if self.ids.iter().any(|(other, _)| *other == raw) {
+            return Err(Rejection::invalid(format!("two new rows are called {}", raw.0)).into());
+        }
+        let table = self.table(table)?;
+        let (kind, singleton) = (table.kind(), table.singleton_id());
+        let seq = match kind {
+            TableKind::Singleton => {
+                return singleton
+                    .ok_or_else(|| Rejection::invalid("a singleton without an id").into());
+            }
+            TableKind::CDoc | TableKind::CRecord => standard::CRECORD_ID,
+            TableKind::WDoc | TableKind::WRecord | TableKind::ODoc | TableKind::ORecord => {
+                standard::RECORD_ID
+            }
+        };
+        self.next(seq).map(RecordId)
+    }
+
+    fn table(&self, name: &QName) -> Result<&Table, Rejection> {
+        let table = self.application.schema().table(name);
+        table.ok_or_else(|| Rejection::invalid(format!("there is no table {name}")))
+    }
+
+    /// The real id of a row of the command.
+    fn real(&self, id: RecordId) -> Result<RecordId, Rejection> {
+        if id.0 > u64::from(u16::MAX) {
+            return Ok(id);
+        }
+        let real = self.ids.iter().find(|(raw, _)| *raw == id).map(|(_, id)| *id);
+        real.ok_or_else(|| Rejection::invalid(format!("no new row is called {}", id.0)))
+    }
+
+    async fn create(
+        &mut self,
+        id: RecordId,
+        table: QName,
+        parent: Option<eventlog::Parent>,
+        mut fields: BTreeMap<Name, Value>,
+    ) -> Result<(), Failure> {
+        let kind = self.table(&table)?.kind();
+        for value in fields.values_mut() {
+            if let Value::Ref(id) = value {
+                *id = self.real(*id)?;
+            }
+        }
+        let parent = match parent {
+            Some(parent) => Some(eventlog::Parent { id: self.real(parent.id)?, ..parent }),
+            None => None,
+        };
+        if kind == TableKind::Singleton && self.get(id).await?.is_some() {
+            return Err(Rejection::conflict(format!("there is a {table} already")).into());
+        }
+        let record = Record { table, kind, id, parent, is_active: true, fields };
+        self.check(&record).await?;
+        self.changes.push(Change { replaces: None, record });
+        Ok(())
+    }
+
+    /// Whether the application has such a row, and what it stands in.
+    async fn check(&self, record: &Record) -> Result<(), Failure> {
+        let parent = match &record.parent {
+            None => None,
+            Some(parent) => Some(self.get_table(parent.id).await?),
+        };
+        let checked = self.application.schema().check(record, parent.as_ref());
+        Ok(checked.map_err(|bad| Rejection::invalid(bad.to_string()))?)
+    }
+
+    async fn get_table(&self, id: RecordId) -> Result<QName, Failure> {
+        if let Some(change) = self.changed(id) {
+            return Ok(change.record.table.clone());
+        }
+        match self.state.read(self.ws, id).await? {
+            Some(read) => Ok(read.stored.record.table),
+            None => Err(Rejection::not_found(format!("there is no record {}", id.0)).into()),
+        }
+    }
+
+    async fn update(
+        &mut self,
+        id: RecordId,
+        version: Option<Version>,
+        is_active: Option<bool>,
+        fields: BTreeMap<Name, Option<Value>>,
+    ) -> Result<(), Failure> {
+        let id = self.real(id)?;
+        let at = match self.changes.iter().position(|change| change.record.id == id) {
+            Some(_) if version.is_some() => {
+                let what = format!("record {} is written twice, once with a version", id.0);
+                return Err(Rejection::invalid(what).into());
+            }
+            Some(at) => at,
+            None => {
+                self.take(id, version).await?;
+                self.changes.len() - 1
+            }
+        };
+        let mut record = self.changes[at].record.clone();
+        if matches!(record.kind, TableKind::ODoc | TableKind::ORecord) {
+            let what = format!("record {} is of an operation, and does not change", id.0);
+            return Err(Rejection::invalid(what).into());
+        }
+        record.is_active = is_active.unwrap_or(record.is_active);
+        for (name, value) in fields {
+            match value {
+                Some(Value::Ref(id)) => {
+                    record.fields.insert(name, Value::Ref(self.real(id)?));
+                }
+                Some(value) => {
+                    record.fields.insert(name, value);
+                }
+                None => {
+                    record.fields.remove(&name);
+                }
+            }
+        }
+        self.check(&record).await?;
+        self.changes[at].record = record;
+        Ok(())
+    }
+
+    /// Takes a record to replace it.
+    async fn take(&mut self, id: RecordId, expected: Option<Version>) -> Result<(), Failure> {
+        let Some(Read { stored: StoredRecord { version, record }, bytes }) =
+            self.state.read(self.ws, id).await?
+        else {
+            return Err(Rejection::not_found(format!("there is no record {}", id.0)).into());
+        };
+        if expected.is_some_and(|expected| expected != version) {
+            let what = format!(
+                "record {} was written by event {}, and not by the one that the command expects",
+                id.0, version.plog.0
+            );
+            return Err(Rejection::new(RejectionKind::Conflict, what).into());
+        }
+        // One that an earlier command of the group wrote is not in the storage yet.
+        self.before.extend(bytes.map(|bytes| (id, bytes)));
+        self.changes.push(Change { replaces: Some(version), record });
+        Ok(())
+    }
+
+    fn changed(&self, id: RecordId) -> Option<&Change> {
+        self.changes.iter().find(|change| change.record.id == id)
+    }
+}

@@ -1,0 +1,27 @@
+//! Runs the commands of an application.
+//!
+//! An [`Application`] is its tables, its kinds of workspaces and its commands. Each of its partitions is a [`Partition`] at work on the node that
+//! leads: one task that runs commands one after another, writes their events in groups, and answers when they are applied.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod application;
+mod builtin;
+mod command;
+mod group;
+mod handler;
+mod meters;
+mod partition;
+mod queue;
+mod recent;
+mod state;
+mod worker;
+
+pub use application::{Application, BadApplication};
+pub use command::{
+    Answer, Busy, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange,
+};
+pub use handler::{Failure, Handler, Work};
+pub use partition::{Partition, Settings};
+pub use queue::{Commands, Status};
+pub use worker::Ended;

@@ -1,0 +1,89 @@
+//! What a partition reports through the `metrics` facade, each with the label `partition`:
+//!
+//! - gauge `processor_status`: 0 recovering, 1 ready, 2 a violation, 3 the lead is lost, 4 stopped;
+//! - counter `processor_commands_total` with the label `outcome`: `done`, `repeated`, `busy`, `rejected`, `not_applied`, `unknown`;
+//! - histograms `processor_group_commands` and `processor_group_bytes`: how many events were written together, and how large they were;
+//! - histogram `processor_group_seconds`: how long it took to write them;
+//! - counter `processor_recoveries_total`: how often the log had to be read again.
+
+use std::{fmt, time::Duration};
+
+use metrics::{Counter, Gauge, Histogram};
+
+use crate::{Refused, Status, queue::Answered};
+
+pub(crate) struct Meters {
+    status: Gauge,
+    done: Counter,
+    repeated: Counter,
+    busy: Counter,
+    rejected: Counter,
+    not_applied: Counter,
+    unknown: Counter,
+    group_commands: Histogram,
+    group_bytes: Histogram,
+    group_seconds: Histogram,
+    recoveries: Counter,
+}
+
+impl fmt::Debug for Meters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meters")
+    }
+}
+
+impl Meters {
+    pub(crate) fn new(partition: &str) -> Meters {
+        let label = || partition.to_owned();
+        let outcome = |outcome: &'static str| {
+            metrics::counter!(
+                "processor_commands_total", "partition" => label(), "outcome" => outcome
+            )
+        };
+        Meters {
+            status: metrics::gauge!("processor_status", "partition" => label()),
+            done: outcome("done"),
+            repeated: outcome("repeated"),
+            busy: outcome("busy"),
+            rejected: outcome("rejected"),
+            not_applied: outcome("not_applied"),
+            unknown: outcome("unknown"),
+            group_commands: metrics::histogram!("processor_group_commands", "partition" => label()),
+            group_bytes: metrics::histogram!("processor_group_bytes", "partition" => label()),
+            group_seconds: metrics::histogram!("processor_group_seconds", "partition" => label()),
+            recoveries: metrics::counter!("processor_recoveries_total", "partition" => label()),
+        }
+    }
+
+    pub(crate) fn status(&self, status: &Status) {
+        self.status.set(match status {
+            Status::Recovering(_) => 0.0,
+            Status::Ready => 1.0,
+            Status::Violation(_) => 2.0,
+            Status::LeadLost(_) => 3.0,
+            Status::Stopped => 4.0,
+        });
+    }
+
+    pub(crate) fn answered(&self, answered: &Answered) {
+        let counter = match answered {
+            Ok(done) if done.is_repeated => &self.repeated,
+            Ok(_) => &self.done,
+            Err(Refused::Busy(_)) => &self.busy,
+            Err(Refused::Rejected(_)) => &self.rejected,
+            Err(Refused::NotApplied { .. }) => &self.not_applied,
+            Err(Refused::Unknown(_)) => &self.unknown,
+        };
+        counter.increment(1);
+    }
+
+    pub(crate) fn group(&self, commands: usize, bytes: usize, took: Duration) {
+        self.group_commands.record(commands as f64);
+        self.group_bytes.record(bytes as f64);
+        self.group_seconds.record(took);
+    }
+
+    pub(crate) fn recovers(&self) {
+        self.recoveries.increment(1);
+    }
+}

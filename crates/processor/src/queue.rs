@@ -1,0 +1,187 @@
+//! From whoever sends commands to the task that does them.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU8, Ordering},
+};
+
+use clock::Clock;
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
+
+use crate::{Busy, Command, Done, Refused, meters::Meters};
+
+/// What a command is answered.
+pub(crate) type Answered = Result<Done, Refused>;
+
+/// What a partition is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Its log is being read; with what is in the way.
+    Recovering(Option<String>),
+    /// It does commands.
+    Ready,
+    /// A row holds what it cannot. It goes on when that is mended.
+    Violation(String),
+    /// It has ended, and does not begin again: another node leads.
+    LeadLost(String),
+    /// It is being stopped, or has been.
+    Stopped,
+}
+
+impl Status {
+    /// Why it does no command now.
+    fn busy(&self) -> Option<Busy> {
+        Some(match self {
+            Status::Ready => return None,
+            Status::Recovering(trouble) => Busy::Recovering(trouble.clone()),
+            Status::Violation(what) => Busy::Violation(what.clone()),
+            Status::LeadLost(why) => Busy::LeadLost(why.clone()),
+            Status::Stopped => Busy::Stopping,
+        })
+    }
+}
+
+/// What the partition's task and those who send commands both know.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    status: Mutex<Status>,
+    is_ready: AtomicBool,
+    pub(crate) clock: Clock,
+    pub(crate) meters: Meters,
+}
+
+impl Shared {
+    pub(crate) fn new(clock: Clock, meters: Meters) -> Shared {
+        let status = Mutex::new(Status::Recovering(None));
+        Shared { status, is_ready: AtomicBool::new(false), clock, meters }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether that is news.
+    pub(crate) fn set(&self, status: Status) -> bool {
+        let mut current = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_ready.store(status == Status::Ready, Ordering::Release);
+        self.meters.status(&status);
+        let is_news = *current != status;
+        *current = status;
+        is_news
+    }
+
+    /// Why no command is done now.
+    pub(crate) fn busy(&self) -> Option<Busy> {
+        if self.is_ready.load(Ordering::Acquire) { None } else { self.status().busy() }
+    }
+}
+
+/// It waits for its turn.
+const WAITING: u8 = 0;
+/// It is being done.
+const TAKEN: u8 = 1;
+/// Nobody waits for it any more.
+const GIVEN_UP: u8 = 2;
+
+/// A command that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) command: Command,
+    pub(crate) reply: Reply,
+}
+
+/// To whoever waits for the answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    answer: oneshot::Sender<Answered>,
+    turn: Arc<AtomicU8>,
+}
+
+impl Reply {
+    /// It is this command's turn. Whether anybody still waits for it.
+    pub(crate) fn take(&self) -> bool {
+        !self.answer.is_closed() && self.turn(WAITING, TAKEN)
+    }
+
+    /// It has to wait on.
+    pub(crate) fn put_back(&self) {
+        self.turn(TAKEN, WAITING);
+    }
+
+    fn turn(&self, from: u8, to: u8) -> bool {
+        self.turn.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    pub(crate) fn answer(self, answer: Answered) {
+        // Whoever waited for it may have gone.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// Where the commands of a partition are sent.
+#[derive(Clone, Debug)]
+pub struct Commands {
+    queue: mpsc::Sender<Queued>,
+    shared: Arc<Shared>,
+}
+
+impl Commands {
+    pub(crate) fn new(queue: mpsc::Sender<Queued>, shared: Arc<Shared>) -> Commands {
+        Commands { queue, shared }
+    }
+
+    /// Has a command done, and waits for its end, at most until its deadline.
+    ///
+    /// # Errors
+    /// Why it was not done, or why that is not known.
+    ///
+    /// # Cancel safety
+    /// A command whose future is dropped is done, or not.
+    pub async fn run(&self, command: Command) -> Answered {
+        let answered = self.send(command).await;
+        self.shared.meters.answered(&answered);
+        answered
+    }
+
+    async fn send(&self, command: Command) -> Answered {
+        if let Some(busy) = self.shared.busy() {
+            return Err(Refused::Busy(busy));
+        }
+        let deadline = command.deadline;
+        let (answer, answered) = oneshot::channel();
+        let turn = Arc::new(AtomicU8::new(WAITING));
+        let reply = Reply { answer, turn: Arc::clone(&turn) };
+        if let Err(error) = self.queue.try_send(Queued { command, reply }) {
+            return Err(Refused::Busy(match error {
+                TrySendError::Full(_) => Busy::QueueFull,
+                TrySendError::Closed(_) => self.shared.busy().unwrap_or(Busy::Stopping),
+            }));
+        }
+        let given_up = |busy, unknown: &str| {
+            let is_waiting =
+                turn.compare_exchange(WAITING, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire);
+            Err(match is_waiting {
+                Ok(_) => Refused::Busy(busy),
+                Err(_) => Refused::Unknown(unknown.to_owned()),
+            })
+        };
+        match self.shared.clock.timeout_at(deadline, answered).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(_)) => given_up(Busy::Stopping, "the partition ended before it was answered"),
+            Err(_) => given_up(Busy::TimedOut, "it was begun, and not answered in time"),
+        }
+    }
+
+    /// What the partition is doing.
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// How many commands wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+}

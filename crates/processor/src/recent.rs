@@ -1,0 +1,58 @@
+//! What was looked up recently, in bounded memory.
+
+use std::{hash::Hash, mem};
+
+use hashbrown::HashMap;
+
+/// Remembers at least the last so many things that were looked up, and at most twice as many.
+#[derive(Debug)]
+pub(crate) struct Recent<K, V> {
+    capacity: usize,
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+}
+
+impl<K: Eq + Hash + Copy, V> Recent<K, V> {
+    pub(crate) fn new(capacity: usize) -> Recent<K, V> {
+        Recent { capacity, young: HashMap::new(), old: HashMap::new() }
+    }
+
+    pub(crate) fn get(&mut self, key: &K) -> Option<&V> {
+        if !self.young.contains_key(key) {
+            let value = self.old.remove(key)?;
+            self.insert(*key, value);
+        }
+        self.young.get(key)
+    }
+
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        if self.young.len() >= self.capacity && !self.young.contains_key(&key) {
+            self.old = mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_what_is_not_goes() {
+        let mut recent = Recent::new(10);
+        for key in 0..1_000 {
+            recent.insert(key, key);
+            assert_eq!(recent.get(&0), Some(&0), "it is always used");
+            assert!(recent.young.len() + recent.old.len() <= 20);
+        }
+        assert_eq!(recent.get(&999), Some(&999));
+        assert_eq!(recent.get(&500), None);
+        recent.clear();
+        assert_eq!(recent.get(&0), None);
+    }
+}

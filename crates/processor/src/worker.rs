@@ -1,0 +1,289 @@
+//! The one task of a partition: it forms groups, writes them, and answers. Nobody drops it in the middle of a write.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use clock::Instant;
+use eventlog::{Error, Fate, LeadLost, Violation};
+use isequencer::{Sequencer, Transaction};
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use crate::{
+    Busy, Refused, Status,
+    group::{Bench, Group, in_full},
+    queue::{Queued, Shared},
+};
+
+/// How often it is looked whether what was in the way is gone, and whether the lead still lasts.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How large a group may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) commands: usize,
+    pub(crate) bytes: usize,
+}
+
+/// How a partition ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was stopped: every write was answered.
+    Stopped,
+    /// It was stopped, and something is still to be stored that the next leader finds in the log, or may still be on its way.
+    Unproved(String),
+    /// This node leads no more.
+    LeadLost(String),
+}
+
+pub(crate) struct Worker {
+    pub(crate) sequencer: Sequencer,
+    pub(crate) work: Inner,
+    /// Until when it must have ended; `None` while it works.
+    pub(crate) stop: watch::Receiver<Option<Instant>>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) bench: Bench,
+    pub(crate) queue: mpsc::Receiver<Queued>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) limits: Limits,
+    pub(crate) name: String,
+    /// The first of the next group.
+    pub(crate) carried: Option<Queued>,
+    /// What must be mended first.
+    pub(crate) violation: Option<Violation>,
+    pub(crate) group: Group,
+}
+
+/// Why it does not go on.
+enum Stop {
+    Asked,
+    Lost(LeadLost),
+    /// It is not known whether something was written.
+    Open(String),
+}
+
+impl Worker {
+    pub(crate) async fn run(mut self) -> Ended {
+        let stop = loop {
+            if let Err(stop) = self.until_ready().await {
+                break stop;
+            }
+            if let Err(stop) = self.until_trouble().await {
+                break stop;
+            }
+        };
+        let Worker { sequencer, mut work, stop: asked } = self;
+        let ended = match stop {
+            Stop::Asked => {
+                work.shared.set(Status::Stopped);
+                work.refuse_all(&Busy::Stopping);
+                let deadline = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
+                match sequencer.close(deadline).await {
+                    Ok(()) => Ended::Stopped,
+                    Err(not_flushed) => Ended::Unproved(not_flushed.to_string()),
+                }
+            }
+            Stop::Lost(LeadLost(why)) => work.lost(why, Ended::LeadLost),
+            Stop::Open(why) => work.lost(why, Ended::Unproved),
+        };
+        info!(partition = work.name, ?ended, "a partition ended");
+        ended
+    }
+
+    /// Waits until the log is read, and nothing is in the way. Commands are refused meanwhile.
+    async fn until_ready(&mut self) -> Result<(), Stop> {
+        loop {
+            self.work.look()?;
+            if self.stop.borrow().is_some() {
+                return Err(Stop::Asked);
+            }
+            if let Some(violation) = &self.work.violation {
+                // If that cannot be said, it is asked again.
+                if matches!(self.work.bench.log.is_still(violation).await, Ok(false)) {
+                    self.work.violation = None;
+                }
+            }
+            let monitor = self.sequencer.monitor();
+            let trouble = monitor.trouble();
+            let status = match (&self.work.violation, monitor.busy()) {
+                (Some(violation), _) => Status::Violation(violation.to_string()),
+                (None, None | Some(isequencer::Busy::Unflushed)) => break,
+                (None, Some(isequencer::Busy::Closed)) => {
+                    return Err(Stop::Open("the sequencer has ended".to_owned()));
+                }
+                (None, Some(isequencer::Busy::Actualizing)) => match trouble {
+                    Some(trouble) => status_of(&trouble),
+                    None => Status::Recovering(None),
+                },
+            };
+            self.work.set(status);
+            let is_violated = self.work.violation.is_some();
+            tokio::select! {
+                _ = self.sequencer.ready(), if !is_violated => {}
+                _ = self.stop.changed() => {}
+                () = self.work.bench.clock.sleep(LOOK) => {}
+            }
+        }
+        let time = self.work.bench.log.tail().time;
+        self.work.bench.time = self.work.bench.time.max(time);
+        self.work.set(Status::Ready);
+        Ok(())
+    }
+
+    /// Writes one group after another.
+    async fn until_trouble(&mut self) -> Result<(), Stop> {
+        loop {
+            let first = match self.work.carried.take() {
+                Some(carried) => carried,
+                None => tokio::select! {
+                    biased;
+                    queued = self.work.queue.recv() => match queued {
+                        Some(queued) => queued,
+                        None => return Err(Stop::Asked),
+                    },
+                    _ = self.stop.changed() => return Err(Stop::Asked),
+                    () = self.work.bench.clock.sleep(LOOK) => {
+                        self.work.look()?;
+                        continue;
+                    }
+                },
+            };
+            self.work.look()?;
+            if self.stop.borrow().is_some() {
+                self.work.carried = Some(first);
+                return Err(Stop::Asked);
+            }
+            let Ok(transaction) = self.sequencer.start() else {
+                self.work.carried = Some(first);
+                self.until_admitted().await?;
+                if self.sequencer.monitor().busy().is_some() {
+                    return Ok(());
+                }
+                continue;
+            };
+            if !self.work.group(transaction, first).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for numbers to be stored, of which too many wait. Commands wait with it.
+    async fn until_admitted(&mut self) -> Result<(), Stop> {
+        while self.sequencer.monitor().busy() == Some(isequencer::Busy::Unflushed) {
+            self.work.look()?;
+            tokio::select! {
+                _ = self.sequencer.ready() => {}
+                _ = self.stop.changed() => return Err(Stop::Asked),
+                () = self.work.bench.clock.sleep(LOOK) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Whether this node still leads.
+    fn look(&self) -> Result<(), Stop> {
+        self.bench.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
+    }
+
+    fn set(&mut self, status: Status) {
+        let is_ready = status == Status::Ready;
+        if self.shared.set(status.clone()) {
+            match &status {
+                Status::Violation(what) | Status::Recovering(Some(what)) => {
+                    warn!(partition = self.name, what, "a partition takes no commands");
+                }
+                _ => info!(partition = self.name, ?status, "a partition changed"),
+            }
+        }
+        if !is_ready && let Some(busy) = self.shared.busy() {
+            self.refuse_all(&busy);
+        }
+    }
+
+    /// Those that wait, and came before it was known.
+    fn refuse_all(&mut self, busy: &Busy) {
+        let carried = self.carried.take();
+        let waiting = std::iter::from_fn(|| self.queue.try_recv().ok());
+        for Queued { reply, .. } in carried.into_iter().chain(waiting) {
+            if reply.take() {
+                reply.answer(Err(Refused::Busy(busy.clone())));
+            }
+        }
+    }
+
+    /// The lead is lost, for whatever reason.
+    fn lost(&mut self, why: String, ended: impl FnOnce(String) -> Ended) -> Ended {
+        self.shared.set(Status::LeadLost(why.clone()));
+        self.refuse_all(&Busy::LeadLost(why.clone()));
+        ended(why)
+    }
+
+    /// Forms a group of what waits, writes it, and answers. Whether the next one can follow at once.
+    async fn group(
+        &mut self,
+        mut transaction: Transaction<'_>,
+        first: Queued,
+    ) -> Result<bool, Stop> {
+        let mut next = Some(first);
+        while let Some(queued) = next {
+            self.carried = self.group.add(&mut self.bench, &mut transaction, queued).await;
+            let is_full = self.carried.is_some()
+                || self.group.events.len() >= self.limits.commands
+                || self.group.bytes >= self.limits.bytes;
+            next = if is_full { None } else { self.queue.try_recv().ok() };
+        }
+        let fate = self.write().await;
+        let is_done = fate.others.is_none() && fate.applied.is_ok();
+        if is_done {
+            transaction.flush();
+        } else {
+            transaction.actualize();
+        }
+        self.group.answer(&fate, self.bench.log.may_answer());
+        if is_done {
+            return Ok(true);
+        }
+        self.shared.meters.recovers();
+        self.bench.kinds.clear();
+        let Fate { applied, others, .. } = fate;
+        for error in [applied.err(), others].into_iter().flatten() {
+            warn!(
+                partition = self.name,
+                error = in_full(&error),
+                "a group was not written as it should"
+            );
+            match error {
+                Error::Violation(violation) => self.violation = Some(*violation),
+                Error::LeadLost(lost) => return Err(Stop::Lost(lost)),
+                error @ Error::Unknown(_) => return Err(Stop::Open(in_full(&error))),
+                Error::Storage(_) | Error::Overtaken(_) | Error::Broken(_) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    async fn write(&mut self) -> Fate {
+        if self.group.events.is_empty() {
+            return Fate { committed: 0, applied: Ok(()), others: None };
+        }
+        let start = self.bench.clock.now();
+        let events = mem::take(&mut self.group.events);
+        let fate = self.bench.log.write(&events).await;
+        self.group.events = events;
+        let took = self.bench.clock.now() - start;
+        self.shared.meters.group(self.group.events.len(), self.group.bytes, took);
+        fate
+    }
+}
+
+/// What a partition does whose log cannot be read.
+fn status_of(trouble: &isequencer::StorageError) -> Status {
+    let what = in_full(trouble);
+    match trouble.0.downcast_ref::<Error>() {
+        Some(Error::Violation(_) | Error::Broken(_)) => Status::Violation(in_full(&*trouble.0)),
+        _ => Status::Recovering(Some(what)),
+    }
+}

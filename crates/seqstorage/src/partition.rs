@@ -1,0 +1,125 @@
+//! What the sequencer of a partition needs.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use clock::{Clock, Instant};
+use eventlog::{Entry, Log};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
+use sysvvm::{LastNumber, NumberRows, Replayed};
+
+/// Ids of records below are of a time when they led to several tables. They are not counted on: the sequence begins above them.
+const FIRST_COUNTED_RECORD_ID: u64 = 322_680_000_000_000;
+
+/// The numbers of a partition, and its log, under the lead under which the log is written.
+#[derive(Debug)]
+pub struct PartitionStorage {
+    numbers: NumberRows,
+    log: Arc<Log>,
+    clock: Clock,
+    timeout: Duration,
+}
+
+impl PartitionStorage {
+    /// `timeout` is for each call that reads or stores numbers.
+    pub fn new(
+        numbers: NumberRows,
+        log: Arc<Log>,
+        clock: Clock,
+        timeout: Duration,
+    ) -> PartitionStorage {
+        PartitionStorage { numbers, log, clock, timeout }
+    }
+
+    fn deadline(&self) -> Instant {
+        self.clock.now() + self.timeout
+    }
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StorageError {
+    StorageError(Box::new(error))
+}
+
+#[async_trait]
+impl SeqStorage for PartitionStorage {
+    async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
+        let seqs: Vec<u16> = seqs.iter().map(|seq| seq.0).collect();
+        let last = self.numbers.last(ws.0, &seqs, self.deadline()).await.map_err(failed)?;
+        // What was never stored is absent, on every driver.
+        Ok(last.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    async fn next_offset(&self) -> Result<Offset, StorageError> {
+        let partition = self.log.partition();
+        let next = self.numbers.next_offset(partition, self.deadline()).await.map_err(failed)?;
+        let Some(next) = next else { return Ok(Offset::FIRST) };
+        Offset::new(next).ok_or_else(|| {
+            StorageError(format!("the stored offset of partition {partition} is {next}").into())
+        })
+    }
+
+    async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError> {
+        let last = |(key, number): &(NumberKey, u64)| LastNumber {
+            ws: key.ws.0,
+            seq: key.seq.0,
+            number: *number,
+        };
+        let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
+        let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
+        let replayed = Replayed { partition, epoch, next: next.get() };
+        self.numbers.store(&numbers, replayed, self.deadline()).await.map_err(failed)
+    }
+
+    fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
+        let replay = self.log.replay(eventlog::Offset(from.get()));
+        replay.map_err(failed).and_then(async |entry| logged(&entry)).boxed()
+    }
+}
+
+/// What an entry of the log drew.
+fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
+    let place = entry.place();
+    let number = |drawn: &eventlog::Drawn| {
+        (NumberKey { ws: WsId(place.ws.0), seq: SeqId(drawn.seq) }, drawn.last)
+    };
+    let is_counted = |(key, last): &(NumberKey, u64)| {
+        let is_record_id = [standard::RECORD_ID, standard::CRECORD_ID].contains(&key.seq);
+        !is_record_id || *last >= FIRST_COUNTED_RECORD_ID
+    };
+    let numbers = entry.drawn().iter().map(number).filter(is_counted).collect();
+    let offset = Offset::new(place.plog.0)
+        .ok_or_else(|| StorageError(format!("an event is at offset {}", place.plog.0).into()))?;
+    Ok(LoggedEvent { offset, numbers })
+}
+
+#[cfg(test)]
+mod tests {
+    use eventlog::{Corrupted, Drawn, Epoch, Place};
+
+    use super::*;
+
+    fn drew(drawn: &[(u16, u64)]) -> Vec<(u16, u64)> {
+        let place = Place {
+            epoch: Epoch(1),
+            plog: eventlog::Offset(9),
+            ws: eventlog::WsId(7),
+            wlog: eventlog::Offset(4),
+        };
+        let drawn = drawn.iter().map(|(seq, last)| Drawn { seq: *seq, last: *last }).collect();
+        let marked = Epoch(1);
+        let entry = Entry::Corrupted(Corrupted { place, marked, drawn, bytes: "".into() });
+        let LoggedEvent { offset, numbers } = logged(&entry).unwrap();
+        assert_eq!(offset.get(), 9);
+        assert!(numbers.iter().all(|(key, _)| key.ws == WsId(7)));
+        numbers.into_iter().map(|(key, last)| (key.seq.0, last)).collect()
+    }
+
+    /// Once, ids of records below these led to several tables (i688). Offsets and numbers of applications are as low as they like.
+    #[test]
+    fn ids_of_records_of_old_are_not_counted_and_other_numbers_are() {
+        let (before, first) = (FIRST_COUNTED_RECORD_ID - 1, FIRST_COUNTED_RECORD_ID);
+        assert_eq!(drew(&[(1, 5), (2, before), (3, before), (256, 7)]), [(1, 5), (256, 7)]);
+        assert_eq!(drew(&[(2, first), (3, first)]), [(2, first), (3, first)]);
+    }
+}

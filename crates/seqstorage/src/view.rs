@@ -1,0 +1,80 @@
+//! The view `sys.SequencesView`: the numbers of a partition's workspaces in the keyspace of the application.
+//!
+//! Its rows have a partition (PID), a workspace (WSID), the name of a sequence (Name) and the last number (Last). The offset of the log has
+//! no workspace.
+
+use bytes::Bytes;
+use clock::Clock;
+use eventlog::{WsId, layout};
+use isequencer::{SeqId, standard};
+use istorage::{Key, SharedStorage};
+use sysvvm::{NumberKeys, NumberRows};
+
+const PLOG_OFFSET: &str = "sys.PLogOffsetSeq";
+const WLOG_OFFSET: &str = "sys.WLogOffsetSeq";
+const RECORD_ID: &str = "sys.RecIDSeq";
+const CRECORD_ID: &str = "sys.CRecIDSeq";
+
+/// Sequences of applications have numbers for names.
+const OF_APPLICATION: &str = "app.Seq";
+
+/// The numbers of a partition in the keyspace of its application.
+pub fn view(application: SharedStorage, clock: Clock, partition: u16) -> NumberRows {
+    NumberRows::new(application, clock, Box::new(ViewKeys { partition }))
+}
+
+#[derive(Debug)]
+struct ViewKeys {
+    partition: u16,
+}
+
+impl NumberKeys for ViewKeys {
+    fn offset(&self, partition: u16) -> Key {
+        Key::new(layout::sequences_view(partition, WsId(0)), PLOG_OFFSET)
+    }
+
+    fn workspace(&self, ws: u64) -> Bytes {
+        layout::sequences_view(self.partition, WsId(ws))
+    }
+
+    fn sequence(&self, seq: u16) -> Bytes {
+        match SeqId(seq) {
+            standard::WLOG_OFFSET => WLOG_OFFSET.into(),
+            standard::RECORD_ID => RECORD_ID.into(),
+            standard::CRECORD_ID => CRECORD_ID.into(),
+            SeqId(seq) => format!("{OF_APPLICATION}{seq}").into(),
+        }
+    }
+
+    fn sequence_of(&self, ccols: &[u8]) -> Option<u16> {
+        let SeqId(seq) = match str::from_utf8(ccols).ok()? {
+            WLOG_OFFSET => standard::WLOG_OFFSET,
+            RECORD_ID => standard::RECORD_ID,
+            CRECORD_ID => standard::CRECORD_ID,
+            // Of the partition, if a workspace has the number 0.
+            PLOG_OFFSET => SeqId(0),
+            name => SeqId(name.strip_prefix(OF_APPLICATION)?.parse().ok()?),
+        };
+        Some(seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sequence_has_a_name_of_its_own() {
+        let keys = ViewKeys { partition: 7 };
+        for seq in [1, 2, 3, 256, u16::MAX] {
+            assert_eq!(keys.sequence_of(&keys.sequence(seq)), Some(seq));
+        }
+        for none in ["", "sys.Other", "app.Seq", "app.Seqx", "app.Seq65536"] {
+            assert_eq!(keys.sequence_of(none.as_bytes()), None, "{none}");
+        }
+        let names = [1, 2, 3, 256].map(|seq| keys.sequence(seq));
+        assert_eq!(names, ["sys.WLogOffsetSeq", "sys.RecIDSeq", "sys.CRecIDSeq", "app.Seq256"]);
+        let Key { pkey, ccols } = keys.offset(7);
+        assert_eq!((pkey, &ccols[..]), (keys.workspace(0), &b"sys.PLogOffsetSeq"[..]));
+    }
+}
