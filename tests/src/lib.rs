@@ -1,5 +1,6 @@
 //! What the suites share: the databases that they run on.
 
+pub mod commands;
 pub mod processes;
 pub mod reach;
 pub mod servers;

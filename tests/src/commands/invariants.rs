@@ -1,0 +1,209 @@
+//! What must be true of everything that is stored, whatever happened before.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use eventlog::{
+    Entry, Event, Offset, Place, RecordId, Row, StoredRecord, TableKind, Version, WsId,
+};
+use futures::TryStreamExt;
+use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
+use istorage::{Consistency, Range};
+use processor::{Done, Refused};
+
+use super::Site;
+
+/// What commands were answered, by the names of their requests.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    done: BTreeMap<String, Done>,
+    /// They are in the log, and were not applied when they were answered.
+    not_applied: BTreeMap<String, Offset>,
+    unknown: BTreeSet<String>,
+    refused: BTreeSet<String>,
+}
+
+impl Ledger {
+    /// Notes an answer.
+    ///
+    /// # Panics
+    /// If the same request was answered before, and otherwise.
+    pub fn note(&mut self, request: &str, answered: &Result<Done, Refused>) {
+        let request = request.to_owned();
+        match answered {
+            Ok(done) => {
+                let first = self.done.insert(request.clone(), done.clone());
+                if let Some(first) = first {
+                    let is_same = (first.plog, first.wlog, &first.answer)
+                        == (done.plog, done.wlog, &done.answer);
+                    assert!(is_same, "{request} was first answered {first:?}, and then {done:?}");
+                }
+            }
+            Err(Refused::NotApplied { plog, .. }) => drop(self.not_applied.insert(request, *plog)),
+            Err(Refused::Unknown(_)) => drop(self.unknown.insert(request)),
+            Err(Refused::Busy(_) | Refused::Rejected(_)) => drop(self.refused.insert(request)),
+        }
+    }
+
+    /// How many commands were done.
+    #[must_use]
+    pub fn done(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Nobody was answered.
+    pub fn open(&mut self, request: &str) {
+        self.unknown.insert(request.to_owned());
+    }
+}
+
+/// What the log says, and what follows from it.
+#[derive(Debug, Default)]
+pub struct World {
+    /// All events, in order.
+    pub events: Vec<Event>,
+    /// All records.
+    pub records: HashMap<(WsId, RecordId), StoredRecord>,
+    /// The last offset in the log of each workspace.
+    pub wlogs: BTreeMap<WsId, u64>,
+    /// The last number of each sequence.
+    pub numbers: BTreeMap<(WsId, u16), u64>,
+}
+
+impl World {
+    fn add(&mut self, event: Event) {
+        let Place { epoch, plog, ws, wlog } = event.place;
+        assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has no gaps");
+        if let Some(before) = self.events.last() {
+            assert!(before.place.epoch <= epoch, "epochs never fall: {before:?} {event:?}");
+            assert!(before.time <= event.time, "time never falls: {before:?} {event:?}");
+        }
+        let last = self.wlogs.entry(ws).or_default();
+        *last += 1;
+        assert_eq!(*last, wlog.0, "the log of a workspace has no gaps: {event:?}");
+        for drawn in &event.drawn {
+            let last = self.numbers.entry((ws, drawn.seq)).or_default();
+            assert!(drawn.last > *last, "no number is given twice: {event:?}");
+            *last = drawn.last;
+        }
+        let drew_wlog = event.drawn.iter().find(|drawn| drawn.seq == WLOG_OFFSET.0);
+        assert_eq!(drew_wlog.map(|drawn| drawn.last), Some(wlog.0));
+        for change in &event.changes {
+            let record = change.record.clone();
+            let stored = StoredRecord { version: Version { epoch, plog }, record };
+            let before = self.records.insert((ws, stored.record.id), stored.clone());
+            assert_eq!(
+                before.map(|before| before.version),
+                change.replaces,
+                "a record replaces the one before it, and a new one replaces none"
+            );
+            in_range(&stored);
+        }
+        self.events.push(event);
+    }
+}
+
+fn in_range(StoredRecord { record, .. }: &StoredRecord) {
+    let id = record.id.0;
+    let is_in_range = match record.kind {
+        TableKind::Singleton => (65_536..=66_047).contains(&id),
+        TableKind::CDoc | TableKind::CRecord => id >= FIRST_CRECORD_ID,
+        _ => (FIRST_RECORD_ID..FIRST_CRECORD_ID).contains(&id),
+    };
+    assert!(is_in_range, "{record:?}");
+}
+
+/// Reads everything that is stored of a partition that is at rest, and all of whose numbers are stored.
+///
+/// # Panics
+/// If something is not as it must be.
+pub async fn check(site: &Site, partition: u16, ledger: &Ledger) -> World {
+    let reader = site.reader();
+    let mut world = World::default();
+    let mut entries = reader.plog(partition, Offset::FIRST);
+    while let Some(entry) = entries.try_next().await.expect("the log can be read") {
+        let Entry::Event(event) = entry else { panic!("{entry:?} was not marked here") };
+        world.add(*event);
+    }
+    check_rows(site, partition, &world).await;
+    for (ws, last) in &world.wlogs {
+        let wlog: Vec<Entry> =
+            reader.wlog(*ws, Offset::FIRST).try_collect().await.expect("it can be read");
+        let of_ws = world.events.iter().filter(|event| event.place.ws == *ws).cloned();
+        let expected: Vec<Entry> = of_ws.map(|event| Entry::Event(Box::new(event))).collect();
+        assert_eq!(expected.len() as u64, *last);
+        assert!(wlog == expected, "the log of a workspace is a part of that of its partition");
+    }
+    for ((ws, id), expected) in &world.records {
+        let stored = reader.record(*ws, *id).await.expect("it can be read");
+        assert_eq!(stored.as_ref(), Some(expected), "a record is what the last event made it");
+    }
+    check_numbers(site, partition, &world).await;
+    check_ledger(&world, ledger);
+    world
+}
+
+/// There is nothing but what the log says.
+async fn check_rows(site: &Site, partition: u16, world: &World) {
+    let mut expected: BTreeMap<_, usize> = BTreeMap::new();
+    for event in &world.events {
+        let Place { plog, ws, wlog, .. } = event.place;
+        for row in [Row::Plog(partition, plog), Row::Wlog(ws, wlog)] {
+            *expected.entry(row.key().pkey).or_default() += 1;
+        }
+    }
+    for (ws, id) in world.records.keys() {
+        *expected.entry(Row::Record(*ws, *id).key().pkey).or_default() += 1;
+    }
+    // And where the next would be.
+    let next = Offset(world.events.len() as u64 + 1);
+    let beyond = Row::Plog(partition, Offset((next.0 / 4_096 + 1) * 4_096));
+    for row in [Row::Plog(partition, next), beyond] {
+        expected.entry(row.key().pkey).or_default();
+    }
+    for (pkey, count) in expected {
+        let timeout = std::time::Duration::from_secs(10);
+        let rows = site.app.storage.read(pkey.clone(), Range::all(), Consistency::Plain, timeout);
+        let rows: Vec<_> = rows.try_collect().await.expect("it can be read");
+        assert_eq!(rows.len(), count, "{pkey:?} holds what no event says");
+    }
+}
+
+async fn check_numbers(site: &Site, partition: u16, world: &World) {
+    let numbers = site.system.numbers(&site.app.entry);
+    let next = numbers.next_offset(partition, site.soon()).await.expect("it can be read");
+    assert_eq!(next.unwrap_or(1), world.events.len() as u64 + 1, "the stored offset");
+    for ws in world.wlogs.keys() {
+        let seqs = [1, 2, 3, 256];
+        let stored = numbers.last(ws.0, &seqs, site.soon()).await.expect("they can be read");
+        let expected = seqs.map(|seq| world.numbers.get(&(*ws, seq)).copied());
+        assert_eq!(stored, expected, "numbers of {ws:?} are what the log says");
+    }
+}
+
+fn check_ledger(world: &World, ledger: &Ledger) {
+    let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
+    for event in &world.events {
+        let request = event.request.as_str();
+        let before = seen.insert(request, event.place);
+        assert_eq!(before, None, "{request} was done twice");
+    }
+    for (request, done) in &ledger.done {
+        let place = seen.get(request.as_str()).unwrap_or_else(|| panic!("{request} is lost"));
+        assert_eq!((place.plog, place.wlog), (done.plog, done.wlog), "{request} was answered");
+    }
+    for (request, plog) in &ledger.not_applied {
+        let place = seen.get(request.as_str()).unwrap_or_else(|| panic!("{request} is lost"));
+        assert_eq!(place.plog, *plog);
+    }
+    for request in &ledger.refused {
+        let is_tried_again = ledger.done.contains_key(request) || ledger.unknown.contains(request);
+        let is_there = seen.contains_key(request.as_str());
+        assert!(!is_there || is_tried_again, "{request} was refused, and done");
+    }
+    for request in seen.keys() {
+        let is_known = ledger.done.contains_key(*request)
+            || ledger.not_applied.contains_key(*request)
+            || ledger.unknown.contains(*request);
+        assert!(is_known, "nobody asked for {request}");
+    }
+}

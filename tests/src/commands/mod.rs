@@ -1,0 +1,9 @@
+//! An application with partitions at work, for suites and for the bench.
+
+mod invariants;
+mod shop;
+mod site;
+
+pub use invariants::{Ledger, World, check};
+pub use shop::{Batch, article, bill, create_workspace, cud, raw, record_name, shop, text, update};
+pub use site::{Node, NodeSettings, Site, TestLead};

@@ -1,0 +1,154 @@
+//! The application of the tests: a shop.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use clock::Instant;
+use eventlog::{Name, Parent, QName, RecordId, Schema, Value, Version, WsId};
+use isequencer::{SeqId, Sequence, WsKind};
+use processor::{Application, Command, RowChange};
+
+/// Rows of a command.
+pub type Batch = Vec<RowChange>;
+
+const SCHEMA: &str = r#"
+[tables."shop.Article"]
+kind = "CDoc"
+fields = { name = "string", weight = "float64", like = "ref", left = "int64" }
+containers = { prices = "shop.Price" }
+
+[tables."shop.Price"]
+kind = "CRecord"
+fields = { cents = "int64" }
+
+[tables."shop.Bill"]
+kind = "WDoc"
+fields = { name = "string", article = "ref" }
+containers = { lines = "shop.Line" }
+
+[tables."shop.Line"]
+kind = "WRecord"
+fields = { name = "string", article = "ref" }
+
+[tables."shop.Order"]
+kind = "ODoc"
+fields = { name = "string" }
+containers = { items = "shop.Item" }
+
+[tables."shop.Item"]
+kind = "ORecord"
+fields = { name = "string" }
+
+[tables."shop.Settings"]
+kind = "Singleton"
+id = 65600
+fields = { name = "string" }
+"#;
+
+/// The shop. Its workspaces have a sequence of their own, number 256.
+///
+/// # Panics
+/// If it cannot be.
+#[must_use]
+pub fn shop() -> Arc<Application> {
+    let schema: Schema = SCHEMA.parse().expect("the schema is right");
+    let invoices = Sequence::counting_from(SeqId(256), 1).expect("it counts from 1");
+    let shop = Application::new(schema).expect("no table is the system's");
+    Arc::new(shop.with_workspaces("Shop", WsKind(1), [invoices]).expect("the kind is new"))
+}
+
+/// A command that writes rows.
+#[must_use]
+pub fn cud(ws: u64, rows: Batch, deadline: Instant) -> Command {
+    Command {
+        ws: WsId(ws),
+        name: record_name("sys.CUD"),
+        params: Bytes::new(),
+        rows,
+        request: String::new(),
+        repeat: None,
+        deadline,
+    }
+}
+
+/// A command that makes a workspace.
+#[must_use]
+pub fn create_workspace(ws: u64, deadline: Instant) -> Command {
+    Command {
+        name: record_name("sys.CreateWorkspace"),
+        params: Bytes::from_static(br#"{"kind": "Shop", "name": "Corner shop"}"#),
+        ..cud(ws, Vec::new(), deadline)
+    }
+}
+
+/// The name of a table or a command.
+///
+/// # Panics
+/// If it is none.
+#[must_use]
+pub fn record_name(name: &str) -> QName {
+    name.parse().expect("it is a name")
+}
+
+fn name(name: &str) -> Name {
+    name.parse().expect("it is a name")
+}
+
+/// A text.
+#[must_use]
+pub fn text(text: impl Into<String>) -> Value {
+    Value::String(text.into())
+}
+
+/// A new row without a parent.
+#[must_use]
+pub fn raw<const N: usize>(id: u64, table: &str, fields: [(&str, Value); N]) -> RowChange {
+    RowChange::Create {
+        raw: RecordId(id),
+        table: record_name(table),
+        parent: None,
+        fields: fields.into_iter().map(|(field, value)| (name(field), value)).collect(),
+    }
+}
+
+fn child<const N: usize>(
+    id: u64,
+    table: &str,
+    of: (u64, &str),
+    fields: [(&str, Value); N],
+) -> RowChange {
+    match raw(id, table, fields) {
+        RowChange::Create { raw, table, fields, .. } => {
+            let parent = Parent { id: RecordId(of.0), container: name(of.1) };
+            RowChange::Create { raw, table, parent: Some(parent), fields }
+        }
+        update @ RowChange::Update { .. } => update,
+    }
+}
+
+/// A new article with two prices: records of collections.
+#[must_use]
+pub fn article(called: &str) -> Batch {
+    vec![
+        raw(1, "shop.Article", [("name", text(called)), ("weight", Value::Float64(1.5))]),
+        child(2, "shop.Price", (1, "prices"), [("cents", Value::Int64(100))]),
+        child(3, "shop.Price", (1, "prices"), [("cents", Value::Int64(200))]),
+    ]
+}
+
+/// A new bill with two lines: records of a workspace.
+#[must_use]
+pub fn bill(called: &str) -> Batch {
+    vec![
+        raw(1, "shop.Bill", [("name", text(called))]),
+        child(2, "shop.Line", (1, "lines"), [("name", text(called))]),
+        child(3, "shop.Line", (1, "lines"), [("name", text(called))]),
+    ]
+}
+
+/// A change of the name of a record.
+#[must_use]
+pub fn update(id: RecordId, version: Option<Version>, called: &str) -> RowChange {
+    let fields = BTreeMap::from([(name("name"), Some(text(called)))]);
+    RowChange::Update { id, version, is_active: None, fields }
+}

@@ -1,0 +1,239 @@
+//! A database with the shop in it, and nodes that lead its partitions.
+
+use std::{
+    num::NonZeroU16,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use eventlog::{Epoch, Lead, LeadLost, Log, Reader, TrustLevel};
+use istorage::{KeyspaceName, SharedStorage, StorageDriver};
+use processor::{Application, Commands, Ended, Partition, Settings, Status};
+use seqstorage::PartitionStorage;
+use sysvvm::{App, AppName, System};
+
+use super::shop;
+
+/// How long anything may take: a server may need long for a keyspace.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A lead that a test takes away.
+#[derive(Debug)]
+pub struct TestLead {
+    epoch: Epoch,
+    is_lost: AtomicBool,
+    /// It says that it leads, whatever is true: a node that stood still, and does not know yet.
+    is_blind: AtomicBool,
+}
+
+impl TestLead {
+    /// One of this epoch.
+    #[must_use]
+    pub fn of(epoch: u64) -> Arc<TestLead> {
+        let (is_lost, is_blind) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(TestLead { epoch: Epoch(epoch), is_lost, is_blind })
+    }
+
+    /// It is over.
+    pub fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Lead for TestLead {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn may_send(&self, _: Duration) -> bool {
+        self.lost().is_none()
+    }
+
+    fn lost(&self) -> Option<LeadLost> {
+        let is_lost = self.is_lost.load(Ordering::SeqCst) && !self.is_blind.load(Ordering::SeqCst);
+        is_lost.then(|| LeadLost("a test took it away".to_owned()))
+    }
+}
+
+/// A database with the shop in it.
+#[derive(Debug)]
+pub struct Site {
+    /// The system keyspace.
+    pub system: System,
+    /// The shop.
+    pub app: App,
+    /// What the shop is.
+    pub application: Arc<Application>,
+    /// Of all nodes.
+    pub clock: Clock,
+    epochs: AtomicU64,
+}
+
+/// How a node works.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// Of the application.
+    pub level: TrustLevel,
+    /// For each call to the storage.
+    pub timeout: Duration,
+    /// How long it is tried to apply what is in the log.
+    pub apply_for: Duration,
+    /// The storage of the application, if it is another than that of the site.
+    pub storage: Option<SharedStorage>,
+    /// Whether numbers are kept in the application's keyspace.
+    pub in_view: bool,
+    /// Of each partition.
+    pub partition: Settings,
+}
+
+impl NodeSettings {
+    /// The usual ones, at a trust level.
+    #[must_use]
+    pub fn at(level: TrustLevel) -> NodeSettings {
+        let mut partition = Settings::new("test");
+        partition.sequencer.retry_after = Duration::from_millis(50);
+        NodeSettings {
+            level,
+            timeout: Duration::from_secs(10),
+            apply_for: Duration::from_secs(5),
+            storage: None,
+            in_view: false,
+            partition,
+        }
+    }
+}
+
+/// A node that leads a partition.
+#[derive(Debug)]
+pub struct Node {
+    partition: Mutex<Option<Partition>>,
+    /// Where its commands are sent.
+    pub commands: Commands,
+    /// What it leads by.
+    pub lead: Arc<TestLead>,
+    /// Its log.
+    pub log: Arc<Log>,
+    clock: Clock,
+}
+
+impl Site {
+    /// The shop with so many partitions in a new database.
+    ///
+    /// # Panics
+    /// If the database does not work.
+    pub async fn new(
+        driver: Arc<dyn StorageDriver>,
+        system: KeyspaceName,
+        partitions: NonZeroU16,
+        clock: Clock,
+    ) -> Site {
+        let soon = clock.now() + PATIENCE;
+        let system = System::open(driver, system, clock.clone(), soon).await;
+        let system = system.expect("the system keyspace can be opened");
+        let name = AppName::new("acme", "shop").expect("it is a name");
+        let app = match system.open_app(&name, soon).await {
+            Ok(app) => app,
+            Err(_) => {
+                let app = system.init_app(&name, partitions, soon).await;
+                app.expect("the application can be made")
+            }
+        };
+        Site { system, app, application: shop(), clock, epochs: AtomicU64::new(0) }
+    }
+
+    /// The next leader of a partition.
+    pub fn node(&self, partition: u16, settings: NodeSettings) -> Node {
+        let epoch = self.epochs.fetch_add(1, Ordering::SeqCst) + 1;
+        self.node_of(partition, TestLead::of(epoch), settings)
+    }
+
+    /// A leader of a partition.
+    pub fn node_of(&self, partition: u16, lead: Arc<TestLead>, settings: NodeSettings) -> Node {
+        let NodeSettings { level, timeout, apply_for, storage, in_view, partition: mut own } =
+            settings;
+        own.name = format!("{partition}");
+        let storage = storage.unwrap_or_else(|| Arc::clone(&self.app.storage));
+        let settings =
+            eventlog::Settings { level, timeout, apply_for, ..eventlog::Settings::default() };
+        let log = Arc::new(Log::new(
+            Arc::clone(&storage),
+            self.clock.clone(),
+            Arc::clone(&lead) as _,
+            partition,
+            settings,
+        ));
+        let numbers = if in_view {
+            seqstorage::view(storage, self.clock.clone(), partition)
+        } else {
+            self.system.numbers(&self.app.entry)
+        };
+        let numbers = PartitionStorage::new(numbers, Arc::clone(&log), self.clock.clone(), timeout);
+        let partition = Partition::deploy(
+            Arc::clone(&self.application),
+            Arc::clone(&log),
+            Arc::new(numbers),
+            self.clock.clone(),
+            own,
+        );
+        let commands = partition.commands().clone();
+        let partition = Mutex::new(Some(partition));
+        Node { partition, commands, lead, log, clock: self.clock.clone() }
+    }
+
+    /// Reads what the shop has stored.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        let storage = Arc::clone(&self.app.storage);
+        Reader::new(storage, self.clock.clone(), Duration::from_secs(10))
+    }
+
+    /// A moment that comes only if something is wrong.
+    #[must_use]
+    pub fn soon(&self) -> Instant {
+        self.clock.now() + PATIENCE
+    }
+}
+
+impl Node {
+    fn take(&self) -> Option<Partition> {
+        self.partition.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Waits until it is in a state.
+    ///
+    /// # Panics
+    /// If it does not get there.
+    pub async fn until(&self, wanted: impl Fn(&Status) -> bool) -> Status {
+        let deadline = self.clock.now() + PATIENCE;
+        loop {
+            let status = self.commands.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(self.clock.now() < deadline, "it stays {status:?}");
+            self.clock.sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until it takes commands.
+    pub async fn ready(&self) {
+        self.until(|status| *status == Status::Ready).await;
+    }
+
+    /// Stops it in order.
+    pub async fn stop(&self) -> Ended {
+        match self.take() {
+            Some(partition) => partition.undeploy(self.clock.now() + PATIENCE).await,
+            None => Ended::Stopped,
+        }
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub fn kill(&self) {
+        drop(self.take());
+    }
+}

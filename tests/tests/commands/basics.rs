@@ -1,0 +1,175 @@
+//! What commands do.
+
+use eventlog::{RecordId, TrustLevel, Value};
+use futures::future::BoxFuture;
+use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
+use processor::{Ended, Refused, RejectionKind, Repeat};
+use vvm_tests::commands::{
+    Ledger, NodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
+};
+
+use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("basics::the_first_numbers_are_those_of_the_built_in_sequences", |stage| {
+        boxed(built_in_sequences(stage))
+    }),
+    ("basics::what_is_written_is_read_at_every_level", |stage| boxed(written(stage))),
+    ("basics::a_command_that_is_sent_again_gets_the_first_answer", |stage| boxed(repeated(stage))),
+    ("basics::what_cannot_be_done_harms_nothing", |stage| boxed(rejected(stage))),
+];
+
+fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
+    Box::pin(trial)
+}
+
+/// BuiltInSequences.
+async fn built_in_sequences(stage: &Stage) {
+    let site = &stage.site;
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.ready().await;
+    let mut ledger = Ledger::default();
+    let create = named("create", create_workspace(WS, site.soon()));
+    let created = stage.run(&node, &mut ledger, create).await.unwrap();
+    assert_eq!((created.plog.0, created.wlog.0), (1, 1));
+    let other = named("other", create_workspace(WS + 10, site.soon()));
+    let other = stage.run(&node, &mut ledger, other).await.unwrap();
+    assert_eq!((other.plog.0, other.wlog.0), (2, 1), "each workspace has a log of its own");
+    for (first, rows) in [(FIRST_CRECORD_ID, article("a")), (FIRST_RECORD_ID, bill("b"))] {
+        let name = format!("first {first}");
+        let command = named(&name, cud(WS, rows, site.soon()));
+        let done = stage.run(&node, &mut ledger, command).await.unwrap();
+        let ids: Vec<_> = (0..3).map(|n| (RecordId(n + 1), RecordId(first + n))).collect();
+        assert_eq!(done.answer.ids, ids);
+    }
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+async fn written(stage: &Stage) {
+    let site = &stage.site;
+    for (partition, level) in [(1, TrustLevel::Zero), (2, TrustLevel::One), (3, TrustLevel::Two)] {
+        let ws = 10 + u64::from(partition);
+        let mut ledger = Ledger::default();
+        let mut settings = NodeSettings::at(level);
+        // More nodes than one, so that what the first wrote is recovered by the second.
+        for round in 0..2 {
+            let node = site.node(partition, settings.clone());
+            node.ready().await;
+            if round == 0 {
+                let create = named("create", create_workspace(ws, site.soon()));
+                stage.run(&node, &mut ledger, create).await.unwrap();
+            }
+            let request = format!("article {round}");
+            let command = named(&request, cud(ws, article("new"), site.soon()));
+            let done = stage.run(&node, &mut ledger, command).await.unwrap();
+            let id = done.answer.ids[0].1;
+            let request = format!("update {round}");
+            let command = named(&request, cud(ws, vec![update(id, None, "newer")], site.soon()));
+            let done = stage.run(&node, &mut ledger, command).await.unwrap();
+            let record = site.reader().record(eventlog::WsId(ws), id).await.unwrap().unwrap();
+            assert_eq!(record.record.fields["name"], text("newer"));
+            assert_eq!(record.record.fields["weight"], Value::Float64(1.5));
+            assert_eq!(record.version.plog, done.plog);
+            assert_eq!(node.stop().await, Ended::Stopped);
+            settings.in_view = false;
+        }
+        check(site, partition, &ledger).await;
+    }
+}
+
+async fn repeated(stage: &Stage) {
+    let site = &stage.site;
+    let mut ledger = Ledger::default();
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.ready().await;
+    let create = named("create", create_workspace(WS, site.soon()));
+    stage.run(&node, &mut ledger, create).await.unwrap();
+    let command = |body: &[u8]| {
+        let mut command = named("article", cud(WS, article("a"), site.soon()));
+        command.repeat = Some(Repeat::new("joe", b"key 1", body));
+        command
+    };
+    let first = stage.run(&node, &mut ledger, command(b"body")).await.unwrap();
+    assert!(!first.is_repeated);
+    let again = stage.run(&node, &mut ledger, command(b"body")).await.unwrap();
+    assert!(again.is_repeated);
+    assert_eq!((again.plog, &again.answer), (first.plog, &first.answer));
+    let other = node.commands.run(command(b"another body")).await.unwrap_err();
+    assert!(matches!(&other, Refused::Rejected(why) if why.kind == RejectionKind::KeyReused));
+    node.kill();
+    let next = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    next.ready().await;
+    let again = stage.run(&next, &mut ledger, command(b"body")).await.unwrap();
+    assert!(again.is_repeated && again.answer == first.answer, "after a crash too");
+    // Side by side: one of them does it.
+    let both = |name: &str| {
+        let mut command = named(name, cud(WS, article("b"), site.soon()));
+        command.repeat = Some(Repeat::new("joe", b"key 2", b""));
+        command
+    };
+    let sent = (0..20).map(|_| next.commands.run(both("both")));
+    let answers = futures::future::join_all(sent).await;
+    for answer in &answers {
+        ledger.note("both", answer);
+    }
+    let firsts = answers.iter().filter(|answer| !answer.as_ref().unwrap().is_repeated);
+    assert_eq!(firsts.count(), 1);
+    assert_eq!(next.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+async fn rejected(stage: &Stage) {
+    use RejectionKind::{Conflict, Invalid, NotFound};
+    let site = &stage.site;
+    let mut ledger = Ledger::default();
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.ready().await;
+    let nowhere = node.commands.run(named("x", cud(WS, article("a"), site.soon()))).await;
+    assert!(matches!(nowhere, Err(Refused::Rejected(why)) if why.kind == NotFound));
+    let create = named("create", create_workspace(WS, site.soon()));
+    stage.run(&node, &mut ledger, create).await.unwrap();
+    let first = named("first", cud(WS, article("a"), site.soon()));
+    let first = stage.run(&node, &mut ledger, first).await.unwrap();
+    let id = first.answer.ids[0].1;
+    let stored = site.reader().record(eventlog::WsId(WS), id).await.unwrap().unwrap();
+    let mut stale = stored.version;
+    stale.plog = eventlog::Offset(1);
+    let like = |id: u64| raw(1, "shop.Article", [("like", Value::Ref(RecordId(id)))]);
+    let mut twice = article("a");
+    twice.extend(article("a"));
+    let wrong = [
+        (Invalid, vec![]),
+        (Invalid, vec![raw(1, "shop.Nothing", [])]),
+        (Invalid, vec![raw(0, "shop.Article", [])]),
+        (Invalid, vec![raw(65_536, "shop.Article", [])]),
+        (Invalid, twice),
+        (Invalid, vec![raw(1, "shop.Article", [("cents", Value::Int64(1))])]),
+        (Invalid, vec![raw(1, "shop.Article", [("name", Value::Int64(1))])]),
+        (Invalid, vec![raw(1, "shop.Price", [])]),
+        (Invalid, vec![like(2)]),
+        (Invalid, vec![raw(1, "sys.WorkspaceDescriptor", [])]),
+        (NotFound, vec![update(RecordId(FIRST_CRECORD_ID + 99), None, "x")]),
+        (Conflict, vec![update(id, Some(stale), "x")]),
+    ];
+    for (n, (kind, rows)) in wrong.into_iter().enumerate() {
+        let refused = node.commands.run(named("wrong", cud(WS, rows.clone(), site.soon()))).await;
+        let is_right =
+            matches!(&refused, Err(Refused::Rejected(rejection)) if rejection.kind == kind);
+        assert!(is_right, "{n} {kind:?}: {rows:?}: {refused:?}");
+    }
+    let mut settings = vec![raw(1, "shop.Settings", [("name", text("x"))])];
+    for (request, is_done) in [("one", true), ("two", false)] {
+        let command = named(request, cud(WS, settings.clone(), site.soon()));
+        let done = stage.run(&node, &mut ledger, command).await;
+        assert_eq!(done.is_ok(), is_done, "a singleton is made once: {done:?}");
+    }
+    settings = vec![like(id.0), update(id, Some(stored.version), "right")];
+    let last = named("last", cud(WS, settings, site.soon()));
+    let last = stage.run(&node, &mut ledger, last).await.unwrap();
+    let given = first.answer.ids.len() as u64;
+    assert_eq!(last.answer.ids[0].1.0, id.0 + given, "whoever fails gives its numbers back");
+    assert_eq!(last.plog.0, 4);
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}

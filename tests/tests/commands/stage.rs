@@ -1,0 +1,59 @@
+//! The shop in a database of its own, for one trial.
+
+use std::{num::NonZeroU16, sync::Arc};
+
+use futures::future::BoxFuture;
+use istorage::{KeyspaceName, StorageDriver};
+use istorage_tck::{Keyspaces, Subject};
+use processor::{Command, Done, Refused};
+use vvm_tests::commands::{Ledger, Node, Site};
+
+pub(crate) type TrialFn = for<'a> fn(&'a Stage) -> BoxFuture<'a, ()>;
+
+/// The partition that trials work on, and a workspace that is in it.
+pub(crate) const PARTITION: u16 = 1;
+pub(crate) const WS: u64 = 11;
+
+/// How many partitions the shop has.
+const PARTITIONS: u16 = 10;
+
+pub(crate) struct Stage {
+    keyspaces: Keyspaces,
+    driver: Arc<dyn StorageDriver>,
+    pub(crate) site: Site,
+}
+
+impl Stage {
+    pub(crate) async fn new(subject: &dyn Subject) -> istorage::Result<Stage> {
+        let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
+        let driver = keyspaces.noted_by(subject.node(0).await?);
+        let system = KeyspaceName::new(format!("shop_{:016x}", clock.random()))?;
+        let partitions = NonZeroU16::new(PARTITIONS).unwrap();
+        let site = Site::new(Arc::clone(&driver), system, partitions, clock).await;
+        Ok(Stage { keyspaces, driver, site })
+    }
+
+    /// Drops all that was made.
+    pub(crate) async fn remove(self) -> istorage::Result<()> {
+        let left = self.keyspaces.drop_all(&*self.driver, &self.site.clock).await;
+        left.into_iter().try_for_each(|(_, error)| Err(error))
+    }
+
+    /// Has a command done, and notes the answer.
+    pub(crate) async fn run(
+        &self,
+        node: &Node,
+        ledger: &mut Ledger,
+        command: Command,
+    ) -> Result<Done, Refused> {
+        let request = command.request.clone();
+        let answered = node.commands.run(command).await;
+        ledger.note(&request, &answered);
+        answered
+    }
+}
+
+/// The same with a name for its request.
+pub(crate) fn named(request: &str, command: Command) -> Command {
+    Command { request: request.to_owned(), ..command }
+}
