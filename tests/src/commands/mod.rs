@@ -1,9 +1,11 @@
 //! An application with partitions at work, for suites and for the bench.
 
 mod invariants;
+mod narrow;
 mod shop;
 mod site;
 
 pub use invariants::{Ledger, World, check};
+pub use narrow::Narrow;
 pub use shop::{Batch, article, bill, create_workspace, cud, raw, record_name, shop, text, update};
 pub use site::{Node, NodeSettings, Site, TestLead};
