@@ -12,6 +12,7 @@ fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Viol
 }
 
 /// What stands where an event was to be written in the log of its partition. It is none of ours.
+#[derive(Debug)]
 pub(crate) enum InPlog {
     /// An event of a later leader.
     Later(Epoch),
@@ -73,5 +74,116 @@ pub(crate) fn applied(write: &RowWrite, there: Option<&Bytes>) -> Result<Option<
             }
         }
         What::Entry | What::Answer => wrong("holds another event"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use istorage::Order;
+
+    use super::*;
+    use crate::{
+        Corrupted, Place, QName, Record, RecordId, TableKind, TrustLevel, Version, WsId,
+        plan::{Prepared, Rows, Rules},
+    };
+
+    const WS: WsId = WsId(7);
+
+    fn version(epoch: u64, plog: u64) -> Version {
+        Version { epoch: Epoch(epoch), plog: Offset(plog) }
+    }
+
+    fn stored(version: Version, is_active: bool) -> Bytes {
+        let table: QName = "shop.Article".parse().unwrap();
+        let (id, fields) = (RecordId(9), Default::default());
+        let kind = TableKind::CDoc;
+        let record = Record { table, kind, id, parent: None, is_active, fields };
+        StoredRecord { version, record }.to_bytes()
+    }
+
+    /// A record that events 5 to 6 of epoch 2 write.
+    fn write(replaces: Option<Version>) -> RowWrite {
+        let row = Row::Record(WS, RecordId(9));
+        let (first, last) = (version(2, 5), version(2, 6));
+        RowWrite {
+            row,
+            key: row.key(),
+            what: What::Record { replaces, first, last },
+            order: Order::of_two(2, 6).unwrap(),
+            after: stored(last, true),
+            how: How::If(None),
+        }
+    }
+
+    fn judged(write: &RowWrite, there: Option<&Bytes>) -> Result<Option<How>, &'static str> {
+        applied(write, there).map_err(|violation| violation.why)
+    }
+
+    #[test]
+    fn a_record_is_replaced_only_if_it_is_what_the_events_found_or_left() {
+        let (new, updated) = (write(None), write(Some(version(1, 3))));
+        for write in [&new, &updated] {
+            assert_eq!(judged(write, None), Ok(Some(How::If(None))));
+            assert_eq!(judged(write, Some(&write.after)), Ok(None), "it is done");
+            let later = stored(version(2, 7), true);
+            assert_eq!(judged(write, Some(&later)), Ok(None), "and more");
+            let later = stored(version(3, 1), true);
+            assert_eq!(judged(write, Some(&later)), Ok(None), "by another leader");
+            let between = stored(version(2, 5), false);
+            assert_eq!(judged(write, Some(&between)), Ok(Some(How::If(Some(between.clone())))));
+            let same = stored(version(2, 6), false);
+            let wrong = Err("holds another record of the same event");
+            assert_eq!(judged(write, Some(&same)), wrong);
+            let foreign = Bytes::from_static(&[1]);
+            assert_eq!(judged(write, Some(&foreign)), Err("holds what is no record"));
+        }
+        let before = stored(version(1, 3), true);
+        assert_eq!(judged(&updated, Some(&before)), Ok(Some(How::If(Some(before.clone())))));
+        assert_eq!(judged(&new, Some(&before)), Err("is there already"));
+        for other in [version(1, 2), version(1, 4), version(2, 4)] {
+            let other = stored(other, true);
+            assert_eq!(judged(&updated, Some(&other)), Err("is not what was read"));
+        }
+    }
+
+    fn corrupted(epoch: u64, plog: u64, marked: u64) -> Entry {
+        let (ws, wlog) = (WS, Offset(4));
+        let place = Place { epoch: Epoch(epoch), plog: Offset(plog), ws, wlog };
+        let (marked, bytes) = (Epoch(marked), Bytes::new());
+        Entry::Corrupted(Corrupted { place, marked, drawn: Vec::new(), bytes })
+    }
+
+    fn rows(entry: &Entry) -> Rows {
+        let rules = Rules {
+            partition: 1,
+            level: TrustLevel::Zero,
+            answers: std::time::Duration::ZERO,
+            now: clock::WallTime::from_nanos(0),
+        };
+        Rows::of(&[Prepared::again(entry, entry.to_bytes())], rules).unwrap()
+    }
+
+    #[test]
+    fn a_marked_event_may_be_whole_in_the_log_of_its_workspace() {
+        let marker = &rows(&corrupted(2, 6, 3)).rest[0];
+        let whole = corrupted(2, 6, 0).to_bytes();
+        assert_eq!(judged(marker, Some(&whole)), Ok(None));
+        let foreign = Bytes::from_static(&[1]);
+        assert_eq!(judged(marker, Some(&foreign)), Err("holds another event"));
+        let event = RowWrite { what: What::Entry, ..marker.clone() };
+        assert_eq!(judged(&event, Some(&whole)), Err("holds another event"));
+    }
+
+    #[test]
+    fn what_stands_in_the_log_says_who_leads() {
+        let write = &rows(&corrupted(2, 6, 2)).plog[0];
+        let found = |there: Option<Bytes>| in_plog(write, Epoch(2), there.as_ref());
+        let at = |epoch, plog| Some(corrupted(epoch, plog, epoch).to_bytes());
+        assert!(matches!(found(at(3, 6)), InPlog::Later(Epoch(3))));
+        assert!(matches!(found(at(3, 9)), InPlog::Later(Epoch(3))));
+        assert!(matches!(found(at(1, 6)), InPlog::Earlier(Offset(6))));
+        for wrong in [at(1, 9), at(2, 6), Some(Bytes::from_static(&[1])), None] {
+            assert!(matches!(found(wrong), InPlog::Wrong(_)));
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! 4,096 neighbours share a partition of the storage, so that a group of them is written, and read, together.
 
+use bytes::{BufMut, BytesMut};
 use istorage::Key;
 
 use crate::{Offset, RecordId, WsId};
@@ -20,35 +21,43 @@ enum Prefix {
 /// How many bits of a number tell neighbours in a partition of the storage apart.
 const NEIGHBOURS: u32 = 12;
 
+/// How many bytes the key of a neighbour has at most.
+pub(crate) const NEIGHBOUR_KEY: usize = 20;
+
 /// How many neighbours share a partition of the storage.
 pub const NEIGHBOURS_PER_PARTITION: u64 = 1 << NEIGHBOURS;
 
-fn key(prefix: Prefix, whose: &[u8], number: u64) -> Key {
-    let prefix = (prefix as u16).to_be_bytes();
-    let pkey = [&prefix[..], whose, &(number >> NEIGHBOURS).to_be_bytes()].concat();
-    let ccols = (number % NEIGHBOURS_PER_PARTITION) as u16;
-    Key::new(pkey, ccols.to_be_bytes().to_vec())
+/// The key of a neighbour. `whose` has at most eight bytes.
+fn key(buffer: &mut BytesMut, prefix: Prefix, whose: &[u8], number: u64) -> Key {
+    buffer.put_u16(prefix as u16);
+    buffer.put_slice(whose);
+    buffer.put_u64(number >> NEIGHBOURS);
+    let pkey = buffer.split().freeze();
+    buffer.put_u16((number % NEIGHBOURS_PER_PARTITION) as u16);
+    Key { pkey, ccols: buffer.split().freeze() }
 }
 
 /// An event in the log of a partition.
-pub fn plog(partition: u16, offset: Offset) -> Key {
-    key(Prefix::Plog, &partition.to_be_bytes(), offset.0)
+pub(crate) fn plog(buffer: &mut BytesMut, partition: u16, offset: Offset) -> Key {
+    key(buffer, Prefix::Plog, &partition.to_be_bytes(), offset.0)
 }
 
 /// An event in the log of a workspace.
-pub fn wlog(ws: WsId, offset: Offset) -> Key {
-    key(Prefix::Wlog, &ws.0.to_be_bytes(), offset.0)
+pub(crate) fn wlog(buffer: &mut BytesMut, ws: WsId, offset: Offset) -> Key {
+    key(buffer, Prefix::Wlog, &ws.0.to_be_bytes(), offset.0)
 }
 
 /// A record of a workspace.
-pub fn record(ws: WsId, id: RecordId) -> Key {
-    key(Prefix::Records, &ws.0.to_be_bytes(), id.0)
+pub(crate) fn record(buffer: &mut BytesMut, ws: WsId, id: RecordId) -> Key {
+    key(buffer, Prefix::Records, &ws.0.to_be_bytes(), id.0)
 }
 
 /// What a command of a workspace was answered, by a hash of its own.
-pub fn answer(ws: WsId, hash: &[u8; 32]) -> Key {
-    let prefix = (Prefix::Answers as u16).to_be_bytes();
-    Key::new([&prefix[..], &ws.0.to_be_bytes(), hash].concat(), Vec::new())
+pub(crate) fn answer(buffer: &mut BytesMut, ws: WsId, hash: &[u8; 32]) -> Key {
+    buffer.put_u16(Prefix::Answers as u16);
+    buffer.put_u64(ws.0);
+    buffer.put_slice(hash);
+    Key { pkey: buffer.split().freeze(), ccols: Default::default() }
 }
 
 /// The partition of the storage with the numbers of a workspace, or of none, as a partition's sequencer sees them: rows of `sys.SequencesView`.
@@ -61,8 +70,11 @@ pub fn sequences_view(partition: u16, ws: WsId) -> bytes::Bytes {
 mod tests {
     use super::*;
 
-    fn bytes(key: Key) -> (Vec<u8>, Vec<u8>) {
-        (key.pkey.to_vec(), key.ccols.to_vec())
+    use crate::Row;
+
+    fn bytes(row: Row) -> (Vec<u8>, Vec<u8>) {
+        let Key { pkey, ccols } = row.key();
+        (pkey.to_vec(), ccols.to_vec())
     }
 
     #[test]
@@ -70,25 +82,26 @@ mod tests {
         let (ws, number) = (WsId(0x0102_0304_0506_0708), 0x0011_2233_4455_6abc);
         let high = [0, 0, 1, 0x12, 0x23, 0x34, 0x45, 0x56];
         let low = vec![0x0a, 0xbc];
-        let plog = bytes(plog(0x0910, Offset(number)));
+        let plog = bytes(Row::Plog(0x0910, Offset(number)));
         assert_eq!(plog, ([&[0, 20, 0x09, 0x10][..], &high].concat(), low.clone()));
-        let wlog = bytes(wlog(ws, Offset(number)));
+        let wlog = bytes(Row::Wlog(ws, Offset(number)));
         assert_eq!(wlog, ([&[0, 21, 1, 2, 3, 4, 5, 6, 7, 8][..], &high].concat(), low.clone()));
-        let record = bytes(record(ws, RecordId(number)));
+        let record = bytes(Row::Record(ws, RecordId(number)));
         assert_eq!(record, ([&[0, 19, 1, 2, 3, 4, 5, 6, 7, 8][..], &high].concat(), low));
         let view = sequences_view(0x0910, ws);
         assert_eq!(view[..], [0, 23, 0x09, 0x10, 1, 2, 3, 4, 5, 6, 7, 8]);
-        let answer = bytes(answer(ws, &[9; 32]));
+        let answer = bytes(Row::Answer(ws, [9; 32]));
         assert_eq!(answer, ([&[0, 22, 1, 2, 3, 4, 5, 6, 7, 8][..], &[9; 32]].concat(), Vec::new()));
     }
 
     #[test]
     fn neighbours_share_a_partition_in_order() {
-        let (first, last) = (plog(1, Offset(4_096)), plog(1, Offset(8_191)));
+        let plog = |offset| Row::Plog(1, Offset(offset)).key();
+        let (first, last) = (plog(4_096), plog(8_191));
         assert_eq!(first.pkey, last.pkey);
         assert!(first.ccols < last.ccols);
-        assert_ne!(plog(1, Offset(4_095)).pkey, first.pkey);
-        assert_ne!(plog(1, Offset(8_192)).pkey, first.pkey);
-        assert_eq!(bytes(plog(1, Offset(u64::MAX))).1, [0x0f, 0xff]);
+        assert_ne!(plog(4_095).pkey, first.pkey);
+        assert_ne!(plog(8_192).pkey, first.pkey);
+        assert_eq!(bytes(Row::Plog(1, Offset(u64::MAX))).1, [0x0f, 0xff]);
     }
 }

@@ -254,8 +254,7 @@ impl Log {
     }
 
     async fn at_once(&self, rows: &Rows) -> Result<()> {
-        let batch = rows.at_once();
-        let write = || self.storage().write_atomic(batch.clone(), self.reader.deadline());
+        let write = || self.storage().write_atomic(rows.at_once(), self.reader.deadline());
         let (outcome, was_unknown) = self.settled(write).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
@@ -305,9 +304,10 @@ impl Log {
         if !chunk[0].is_conditional() {
             return self.put_ordered(chunk, Instant::FAR_FUTURE).await;
         }
-        let ops: Vec<_> = chunk.iter().map(RowWrite::conditional).collect();
-        let pkey = &chunk[0].key.pkey;
-        let write = || self.storage().write_if(pkey.clone(), ops.clone(), self.reader.deadline());
+        let write = || {
+            let ops = chunk.iter().map(RowWrite::conditional).collect();
+            self.storage().write_if(chunk[0].key.pkey.clone(), ops, self.reader.deadline())
+        };
         let (outcome, _) = self.settled(write).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found = conflicts

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use clock::WallTime;
 use istorage::{
     AtomicBatch, BatchLimits, Capabilities, Conditional, Key, Order, OrderedPut, Result,
@@ -10,7 +10,7 @@ use istorage::{
 
 use crate::{
     Change, Corrupted, Entry, Epoch, Event, Place, RecordId, Row, StoredAnswer, TrustLevel,
-    Version, WsId, wire,
+    Version, WsId, layout::NEIGHBOUR_KEY, row::LONGEST_KEY, wire::Pages,
 };
 
 /// An event that is ready to be written: its bytes, and those of what it writes.
@@ -41,12 +41,20 @@ impl Prepared {
     /// An event, and for each record that it does not make what was read before: of several events in a group that write one, the first says it.
     pub fn new(event: &Event, mut before: impl FnMut(RecordId) -> Option<Bytes>) -> Prepared {
         let Place { epoch, plog, .. } = event.place;
-        let record = |change: &Change| RecordWrite {
+        let version = Version { epoch, plog };
+        // All of it is kept for as long as any of it, so it may as well lie in one place.
+        let mut pages = Pages::with_capacity(1_024, 1 + event.changes.len());
+        pages.event(event);
+        event.changes.iter().for_each(|change| pages.record(&change.record, version));
+        let mut parts = pages.into_parts();
+        let entry = parts.next().unwrap_or_default();
+        let record = |(change, after): (&Change, Bytes)| RecordWrite {
             id: change.record.id,
             replaces: change.replaces,
             before: change.replaces.and_then(|_| before(change.record.id)),
-            after: wire::stored(&change.record, Version { epoch, plog }),
+            after,
         };
+        let records = event.changes.iter().zip(parts).map(record).collect();
         let answer = event.idempotency.as_ref().map(|repeatable| {
             let answer = StoredAnswer {
                 place: event.place,
@@ -58,9 +66,9 @@ impl Prepared {
         Prepared {
             place: event.place,
             time: Some(event.time),
-            entry: event.to_bytes(),
+            entry,
             marked: None,
-            records: event.changes.iter().map(record).collect(),
+            records,
             answer,
         }
     }
@@ -190,10 +198,14 @@ impl Rows {
     /// # Errors
     /// `Invalid` if an epoch or an offset has too many bits to be an order.
     pub(crate) fn of(group: &[Prepared], rules: Rules) -> Result<Rows> {
-        let mut rows = Rows {
-            plog: Vec::with_capacity(group.len()),
-            rest: Vec::with_capacity(4 * group.len()),
-        };
+        let records: usize = group.iter().map(|event| event.records.len()).sum();
+        let answers = group.iter().filter(|event| event.answer.is_some()).count();
+        let rest = group.len() + records + answers;
+        let mut rows =
+            Rows { plog: Vec::with_capacity(group.len()), rest: Vec::with_capacity(rest) };
+        let mut keys = BytesMut::with_capacity(
+            (2 * group.len() + records) * NEIGHBOUR_KEY + answers * LONGEST_KEY,
+        );
         // Where records are that a later event of the group may write again.
         let mut written: HashMap<(WsId, RecordId), usize> = HashMap::new();
         let mut records = group.iter().flat_map(|event| &event.records);
@@ -202,9 +214,9 @@ impl Rows {
             let Place { epoch, plog, ws, wlog } = event.place;
             let order = Order::of_two(event.marked.unwrap_or(epoch).0, plog.0)?;
             let version = Version { epoch, plog };
-            let logged = |row: Row| RowWrite {
+            let logged = |row: Row, keys: &mut BytesMut| RowWrite {
                 row,
-                key: row.key(),
+                key: row.key_in(keys),
                 what: if event.marked.is_some() { What::Marker } else { What::Entry },
                 order,
                 after: event.entry.clone(),
@@ -213,8 +225,8 @@ impl Rows {
                     TrustLevel::Two => How::Later(None),
                 },
             };
-            rows.plog.push(logged(Row::Plog(rules.partition, plog)));
-            rows.rest.push(logged(Row::Wlog(ws, wlog)));
+            rows.plog.push(logged(Row::Plog(rules.partition, plog), &mut keys));
+            rows.rest.push(logged(Row::Wlog(ws, wlog), &mut keys));
             for RecordWrite { id, replaces, before, after } in &event.records {
                 if may_write_twice {
                     // It is written once, from what the first found to what the last leaves.
@@ -234,16 +246,16 @@ impl Rows {
                     TrustLevel::One | TrustLevel::Two => How::Later(None),
                 };
                 let what = What::Record { replaces: *replaces, first: version, last: version };
-                let (key, after) = (row.key(), after.clone());
+                let (key, after) = (row.key_in(&mut keys), after.clone());
                 rows.rest.push(RowWrite { row, key, what, order, after, how });
             }
-            rows.answer(event, order, rules);
+            rows.answer(event, order, rules, &mut keys);
         }
         Ok(rows)
     }
 
     /// What the command was answered, if anybody can still ask.
-    fn answer(&mut self, event: &Prepared, order: Order, rules: Rules) {
+    fn answer(&mut self, event: &Prepared, order: Order, rules: Rules, keys: &mut BytesMut) {
         let (Some((hash, after)), Some(time)) = (&event.answer, event.time) else { return };
         let age = Duration::from_micros(rules.now.as_micros().saturating_sub(time.as_micros()));
         let Some(ttl) = rules.answers.checked_sub(age).filter(|left| !left.is_zero()) else {
@@ -252,7 +264,7 @@ impl Rows {
         let row = Row::Answer(event.place.ws, *hash);
         self.rest.push(RowWrite {
             row,
-            key: row.key(),
+            key: row.key_in(keys),
             what: What::Answer,
             order,
             after: after.clone(),
@@ -272,14 +284,16 @@ impl Rows {
 
     /// All of it at once. The rows with conditions come in the order of [`Rows::all`].
     pub(crate) fn at_once(&self) -> AtomicBatch {
-        let (conditionals, ordered): (Vec<_>, Vec<_>) =
-            self.all().partition(|row| row.is_conditional());
-        let conditional = |row: &RowWrite| (row.key.pkey.clone(), row.conditional());
-        AtomicBatch {
-            conditionals: conditionals.into_iter().map(conditional).collect(),
-            ordered: ordered.into_iter().map(RowWrite::ordered).collect(),
-            puts: Vec::new(),
+        let rows = self.plog.len() + self.rest.len();
+        let (mut conditionals, mut ordered) = (Vec::with_capacity(rows), Vec::new());
+        for row in self.all() {
+            if row.is_conditional() {
+                conditionals.push((row.key.pkey.clone(), row.conditional()));
+            } else {
+                ordered.push(row.ordered());
+            }
         }
+        AtomicBatch { conditionals, ordered, puts: Vec::new() }
     }
 
     /// The row of a condition of [`Rows::at_once`].
@@ -313,3 +327,6 @@ pub(crate) fn in_chunks(rows: Vec<RowWrite>, can: &Capabilities) -> Vec<Vec<RowW
     }
     chunks
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,13 @@
 
 use std::fmt;
 
+use bytes::BytesMut;
 use istorage::Key;
 
 use crate::{Offset, RecordId, WsId, layout};
+
+/// How many bytes the longest key has.
+pub(crate) const LONGEST_KEY: usize = 42;
 
 /// A row of an application's keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,11 +26,16 @@ pub enum Row {
 impl Row {
     /// Its key.
     pub fn key(&self) -> Key {
+        self.key_in(&mut BytesMut::with_capacity(LONGEST_KEY))
+    }
+
+    /// Its key, in memory that it shares with others.
+    pub(crate) fn key_in(&self, buffer: &mut BytesMut) -> Key {
         match self {
-            Row::Plog(partition, offset) => layout::plog(*partition, *offset),
-            Row::Wlog(ws, offset) => layout::wlog(*ws, *offset),
-            Row::Record(ws, id) => layout::record(*ws, *id),
-            Row::Answer(ws, hash) => layout::answer(*ws, hash),
+            Row::Plog(partition, offset) => layout::plog(buffer, *partition, *offset),
+            Row::Wlog(ws, offset) => layout::wlog(buffer, *ws, *offset),
+            Row::Record(ws, id) => layout::record(buffer, *ws, *id),
+            Row::Answer(ws, hash) => layout::answer(buffer, *ws, hash),
         }
     }
 }

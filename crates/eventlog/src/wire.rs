@@ -72,23 +72,9 @@ impl Entry {
 impl Event {
     /// Its bytes.
     pub fn to_bytes(&self) -> Bytes {
-        let mut names = Names::default();
-        let command = names.of(self.command.as_str());
-        let changes: Vec<_> = self.changes.iter().map(|change| names.change(change)).collect();
-        write(
-            EVENT,
-            &WireEvent {
-                place: self.place.into(),
-                time: self.time.as_micros(),
-                request: &self.request,
-                idempotency: self.idempotency.as_ref().map(WireIdempotency::from),
-                names: names.names,
-                command,
-                params: &self.params,
-                changes,
-                drawn: self.drawn.iter().copied().map(WireDrawn::from).collect(),
-            },
-        )
+        let mut pages = Pages::default();
+        pages.event(self);
+        pages.bytes.into()
     }
 }
 
@@ -104,7 +90,9 @@ impl Corrupted {
 impl StoredRecord {
     /// Its bytes. The same record always has the same.
     pub fn to_bytes(&self) -> Bytes {
-        stored(&self.record, self.version)
+        let mut pages = Pages::default();
+        pages.record(&self.record, self.version);
+        pages.bytes.into()
     }
 
     /// # Errors
@@ -120,13 +108,6 @@ impl StoredRecord {
             (newer, _) => Err(Unreadable::Newer(newer)),
         }
     }
-}
-
-/// A record as an event leaves it.
-pub(crate) fn stored(record: &Record, version: Version) -> Bytes {
-    let mut names = Names::default();
-    let record = names.record(record);
-    write(RECORD, &WireStored { version: version.into(), names: names.names, record })
 }
 
 impl StoredAnswer {
@@ -161,10 +142,68 @@ fn opened(bytes: &[u8]) -> Result<(u8, &[u8]), Unreadable> {
 }
 
 fn write(tag: u8, body: &impl Serialize) -> Bytes {
-    let written = postcard::to_extend(body, vec![tag]);
-    let mut bytes = written.expect("memory takes all that is written, and all lengths are known");
-    bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
-    bytes.into()
+    let mut pages = Pages::default();
+    pages.write(tag, body);
+    pages.bytes.into()
+}
+
+/// Bytes of several things, one after another in one piece of memory.
+#[derive(Default)]
+pub(crate) struct Pages {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Pages {
+    pub(crate) fn with_capacity(bytes: usize, things: usize) -> Pages {
+        Pages { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(things) }
+    }
+
+    fn write(&mut self, tag: u8, body: &impl Serialize) {
+        let start = self.bytes.len();
+        self.bytes.push(tag);
+        let written = postcard::to_extend(body, std::mem::take(&mut self.bytes));
+        self.bytes = written.expect("memory takes all that is written, and all lengths are known");
+        let checksum = crc32fast::hash(&self.bytes[start..]);
+        self.bytes.extend_from_slice(&checksum.to_be_bytes());
+        self.ends.push(self.bytes.len());
+    }
+
+    /// A record as an event leaves it.
+    pub(crate) fn record(&mut self, record: &Record, version: Version) {
+        let mut names = Names::default();
+        let record = names.record(record);
+        let names = names.names;
+        self.write(RECORD, &WireStored { version: version.into(), names, record });
+    }
+
+    pub(crate) fn event(&mut self, event: &Event) {
+        let mut names = Names::default();
+        let command = names.of(event.command.as_str());
+        let changes: Vec<_> = event.changes.iter().map(|change| names.change(change)).collect();
+        self.write(
+            EVENT,
+            &WireEvent {
+                place: event.place.into(),
+                time: event.time.as_micros(),
+                request: &event.request,
+                idempotency: event.idempotency.as_ref().map(WireIdempotency::from),
+                names: names.names,
+                command,
+                params: &event.params,
+                changes,
+                drawn: event.drawn.iter().copied().map(WireDrawn::from).collect(),
+            },
+        );
+    }
+
+    /// Each thing that was written, in order.
+    pub(crate) fn into_parts(self) -> impl Iterator<Item = Bytes> {
+        // No larger than it must be, as it may be kept for long.
+        let bytes = Bytes::copy_from_slice(&self.bytes);
+        let mut start = 0;
+        self.ends.into_iter().map(move |end| bytes.slice(std::mem::replace(&mut start, end)..end))
+    }
 }
 
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Unreadable> {
@@ -281,17 +320,27 @@ struct WireCorrupted<'a> {
 #[derive(Default)]
 struct Names<'a> {
     names: Vec<&'a str>,
+    /// Where those are that are not among the first.
     numbers: HashMap<&'a str, u32>,
 }
+
+/// Among so few names one is found faster by looking at each.
+const FEW_NAMES: usize = 16;
 
 impl<'a> Names<'a> {
     fn of(&mut self, name: &'a str) -> u32 {
         let next = self.names.len() as u32;
-        let number = *self.numbers.entry(name).or_insert(next);
-        if number == next {
-            self.names.push(name);
+        if let Some(known) = self.names.iter().take(FEW_NAMES).position(|known| *known == name) {
+            return known as u32;
         }
-        number
+        if self.names.len() >= FEW_NAMES {
+            let number = *self.numbers.entry(name).or_insert(next);
+            if number != next {
+                return number;
+            }
+        }
+        self.names.push(name);
+        next
     }
 
     fn change(&mut self, Change { replaces, record }: &'a Change) -> WireChange<'a> {

@@ -1,9 +1,9 @@
 //! The rules for arguments, in one place for all drivers.
 
-use std::collections::{HashMap, HashSet, hash_map::Entry};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hashbrown::{HashMap, HashSet, hash_map::Entry};
 
 use crate::{
     AtomicBatch, BatchLimits, Capabilities, Conditional, Conflict, Error, Key, OrderedPut, Outcome,
@@ -176,13 +176,15 @@ pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> R
     }
     size.fits(limits, "an atomic write")?;
 
-    let mut named = HashSet::with_capacity(size.rows);
     let conditional_rows = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
     let other_rows = unconditional.map(|(key, _)| key).chain(batch.puts.iter().map(|put| &put.key));
-    for row in conditional_rows.chain(other_rows.map(|key| (&key.pkey, &key.ccols))) {
-        if !named.insert(row) {
-            return Err(Error::invalid("a row is named twice in one atomic write"));
-        }
+    let mut rows = conditional_rows.chain(other_rows.map(|key| (&key.pkey, &key.ccols)));
+    let is_named_once = {
+        let mut named = HashSet::with_capacity(size.rows);
+        rows.all(|row| named.insert(row))
+    };
+    if !is_named_once {
+        return Err(Error::invalid("a row is named twice in one atomic write"));
     }
     Ok(batch)
 }

@@ -1,5 +1,7 @@
 //! What a command sees: what is stored, and what the commands before it in its group did.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use eventlog::{Change, Place, Reader, Record, RecordId, StoredRecord, Version, WsId};
 use hashbrown::HashMap;
@@ -7,23 +9,46 @@ use hashbrown::HashMap;
 /// What the commands of a group did so far.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
-    records: HashMap<(WsId, RecordId), (Version, Record)>,
+    events: Vec<(Place, Vec<Change>)>,
+    /// Where the last change of each record is. Most groups are never asked.
+    index: OnceLock<Index>,
 }
+
+type Index = HashMap<(WsId, RecordId), (usize, usize)>;
 
 impl Overlay {
     pub(crate) fn add(&mut self, place: Place, changes: Vec<Change>) {
-        let version = Version { epoch: place.epoch, plog: place.plog };
-        for Change { record, .. } in changes {
-            self.records.insert((place.ws, record.id), (version, record));
+        if let Some(index) = self.index.get_mut() {
+            note(index, self.events.len(), place, &changes);
         }
+        self.events.push((place, changes));
     }
 
-    pub(crate) fn get(&self, ws: WsId, id: RecordId) -> Option<&(Version, Record)> {
-        self.records.get(&(ws, id))
+    pub(crate) fn get(&self, ws: WsId, id: RecordId) -> Option<(Version, &Record)> {
+        if self.events.is_empty() {
+            return None;
+        }
+        let index = self.index.get_or_init(|| {
+            let mut index = Index::new();
+            for (event, (place, changes)) in self.events.iter().enumerate() {
+                note(&mut index, event, *place, changes);
+            }
+            index
+        });
+        let (event, change) = *index.get(&(ws, id))?;
+        let (place, changes) = &self.events[event];
+        Some((Version { epoch: place.epoch, plog: place.plog }, &changes[change].record))
     }
 
     pub(crate) fn clear(&mut self) {
-        self.records.clear();
+        self.events.clear();
+        self.index.take();
+    }
+}
+
+fn note(index: &mut Index, event: usize, place: Place, changes: &[Change]) {
+    for (change, Change { record, .. }) in changes.iter().enumerate() {
+        index.insert((place.ws, record.id), (event, change));
     }
 }
 
@@ -49,7 +74,7 @@ impl State<'_> {
         id: RecordId,
     ) -> Result<Option<Read>, eventlog::Error> {
         if let Some((version, record)) = self.overlay.get(ws, id) {
-            let stored = StoredRecord { version: *version, record: record.clone() };
+            let stored = StoredRecord { version, record: record.clone() };
             return Ok(Some(Read { stored, bytes: None }));
         }
         let found = self.reader.record_and_bytes(ws, id).await?;

@@ -1,12 +1,13 @@
 //! The rows of a keyspace and what can be done to them, without I/O and without a clock of its own.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     ops::Bound,
 };
 
 use bytes::Bytes;
 use clock::Instant;
+use hashbrown::HashMap;
 
 use crate::{
     AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Range, Result, decide,
@@ -91,10 +92,6 @@ impl Rows {
     /// Every write is one of these, whatever it was called.
     pub(super) fn write(&mut self, batch: AtomicBatch, now: Instant) -> Result<Outcome> {
         self.check_open()?;
-        for (pkey, op) in &batch.conditionals {
-            let key = Key::new(pkey.clone(), op.ccols().clone());
-            self.check_kind(&key, now, |kind| matches!(kind, Kind::Conditional { .. }))?;
-        }
         batch.ordered.iter().try_for_each(|put| self.check_ordered(put, now))?;
         batch
             .puts
@@ -102,14 +99,18 @@ impl Rows {
             .try_for_each(|put| self.check_kind(&put.key, now, |kind| kind == Kind::Plain))?;
 
         let there = |index: usize, op: &Conditional| {
-            let pkey = &batch.conditionals[index].0;
-            Ok::<_, Error>(self.get(pkey, op.ccols(), now).map(|stored| stored.value.clone()))
+            let (pkey, ccols) = (&batch.conditionals[index].0, op.ccols());
+            let Some(stored) = self.get(pkey, ccols, now) else { return Ok(None) };
+            match stored.kind {
+                Kind::Conditional { .. } => Ok(Some(stored.value.clone())),
+                Kind::Plain | Kind::Ordered { .. } => {
+                    Err(other_kind(&Key::new(pkey.clone(), ccols.clone()), stored.kind))
+                }
+            }
         };
         let outcome = decide(batch.conditionals.iter().map(|(_, op)| op), there)?;
         if outcome.is_applied() {
-            for (pkey, op) in batch.conditionals {
-                self.apply(Key::new(pkey, op.ccols().clone()), &op, now);
-            }
+            batch.conditionals.into_iter().for_each(|(pkey, op)| self.apply(pkey, op, now));
             batch.ordered.into_iter().for_each(|put| self.write_ordered(put, now));
             batch.puts.into_iter().for_each(|put| self.set(put.key, put.value, Kind::Plain));
             self.purge(now);
@@ -117,13 +118,14 @@ impl Rows {
         Ok(outcome)
     }
 
-    fn apply(&mut self, key: Key, op: &Conditional, now: Instant) {
-        match op.written() {
-            Some(value) => {
-                let expires = op.ttl().map(|ttl| now + ttl);
-                self.set(key, value.clone(), Kind::Conditional { expires });
+    fn apply(&mut self, pkey: Bytes, op: Conditional, now: Instant) {
+        match op {
+            Conditional::Insert { ccols, value, ttl }
+            | Conditional::Swap { ccols, new: value, ttl, .. } => {
+                let expires = ttl.map(|ttl| now + ttl);
+                self.set(Key { pkey, ccols }, value, Kind::Conditional { expires });
             }
-            None => self.remove(&key),
+            Conditional::Delete { ccols, .. } => self.remove(&Key { pkey, ccols }),
         }
     }
 
@@ -139,13 +141,20 @@ impl Rows {
         let stored = Stored { value, kind };
         let expires = stored.expires();
         let partition = self.partitions.entry(key.pkey.clone()).or_default();
-        let former =
-            partition.insert(key.ccols.clone(), stored).and_then(|former| former.expires());
-        if let Some(moment) = former {
-            self.expiring.remove(&(moment, key.clone()));
-        }
         if let Some(moment) = expires {
-            self.expiring.insert((moment, key));
+            self.expiring.insert((moment, key.clone()));
+        }
+        let Key { pkey, ccols } = key;
+        // Only the latest moment of a row counts.
+        match partition.entry(ccols) {
+            Entry::Vacant(entry) => drop(entry.insert(stored)),
+            Entry::Occupied(mut entry) => {
+                let former = entry.insert(stored).expires();
+                if let Some(moment) = former.filter(|former| Some(*former) != expires) {
+                    let key = Key { pkey, ccols: entry.key().clone() };
+                    self.expiring.remove(&(moment, key));
+                }
+            }
         }
     }
 
@@ -180,10 +189,7 @@ impl Rows {
         allowed: impl FnOnce(Kind) -> bool,
     ) -> Result<()> {
         match self.get(&key.pkey, &key.ccols, now) {
-            Some(stored) if !allowed(stored.kind) => Err(Error::invalid(format!(
-                "a row is always plain, always ordered or always conditional; {key:?} is {:?}",
-                stored.kind
-            ))),
+            Some(stored) if !allowed(stored.kind) => Err(other_kind(key, stored.kind)),
             _ => Ok(()),
         }
     }
@@ -203,6 +209,12 @@ impl Rows {
             _ => Ok(()),
         }
     }
+}
+
+fn other_kind(key: &Key, kind: Kind) -> Error {
+    Error::invalid(format!(
+        "a row is always plain, always ordered or always conditional; {key:?} is {kind:?}"
+    ))
 }
 
 #[cfg(test)]

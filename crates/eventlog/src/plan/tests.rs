@@ -1,0 +1,179 @@
+use std::time::Duration;
+
+use istorage::RowLimits;
+
+use super::*;
+use crate::Offset;
+
+const SMALL: BatchLimits = BatchLimits { rows: 3, bytes: 200 };
+
+/// What DynamoDB, Cassandra and redb are like, with small limits.
+fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilities {
+    Capabilities {
+        row: RowLimits { pkey: 100, ccols: 100, value: 1_000 },
+        conditional: SMALL,
+        atomic,
+        ordered,
+        expiry_resolution: Duration::from_millis(1),
+        late_write: Duration::ZERO,
+    }
+}
+
+fn rules(level: TrustLevel) -> Rules {
+    let answers = Duration::from_secs(100);
+    Rules { partition: 1, level, answers, now: WallTime::from_millis(1_000_000) }
+}
+
+fn version(plog: u64) -> Version {
+    Version { epoch: Epoch(3), plog: Offset(plog) }
+}
+
+fn event(plog: u64, wlog: u64, records: Vec<RecordWrite>) -> Prepared {
+    let place = Place { epoch: Epoch(3), plog: Offset(plog), ws: WsId(1), wlog: Offset(wlog) };
+    Prepared {
+        place,
+        time: Some(WallTime::from_millis(1_000_000)),
+        entry: format!("event {plog}").into(),
+        marked: None,
+        records,
+        answer: None,
+    }
+}
+
+fn record(
+    id: u64,
+    replaces: Option<u64>,
+    before: Option<&'static str>,
+    after: &'static str,
+) -> RecordWrite {
+    RecordWrite {
+        id: RecordId(id),
+        replaces: replaces.map(version),
+        before: before.map(Bytes::from),
+        after: after.into(),
+    }
+}
+
+fn text(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What is written, in short.
+fn short(write: &RowWrite) -> String {
+    let after = text(&write.after);
+    match &write.how {
+        How::If(None) => format!("+{after}"),
+        How::If(Some(before)) => format!("{}>{after}", text(before)),
+        How::Later(None) => format!("{after}@{}", write.order.get() & 0xff),
+        How::Later(Some(ttl)) => format!("{after}@{} for {ttl:?}", write.order.get() & 0xff),
+    }
+}
+
+fn shown(writes: &[RowWrite]) -> String {
+    writes.iter().map(short).collect::<Vec<_>>().join(" ")
+}
+
+fn chunks(writes: Vec<RowWrite>, can: &Capabilities) -> Vec<String> {
+    in_chunks(writes, can).iter().map(|chunk| shown(chunk)).collect()
+}
+
+fn rows(group: &[Prepared], level: TrustLevel) -> Rows {
+    Rows::of(group, rules(level)).unwrap()
+}
+
+#[test]
+fn each_level_writes_as_it_says() {
+    let records = vec![record(1, None, None, "new"), record(2, Some(1), Some("old"), "updated")];
+    let group = [event(7, 1, records)];
+    let shown = |level| {
+        let Rows { plog, rest } = rows(&group, level);
+        format!("{} | {}", shown(&plog), shown(&rest))
+    };
+    assert_eq!(shown(TrustLevel::Zero), "+event 7 | +event 7 +new old>updated");
+    assert_eq!(shown(TrustLevel::One), "+event 7 | +event 7 new@7 updated@7");
+    assert_eq!(shown(TrustLevel::Two), "event 7@7 | event 7@7 new@7 updated@7");
+}
+
+#[test]
+fn a_chunk_ends_with_the_partition_of_the_storage_and_at_its_limits() {
+    let events = |offsets: &[u64]| -> Vec<Prepared> {
+        offsets.iter().map(|n| event(*n, *n, Vec::new())).collect()
+    };
+    let one = can(None, None);
+    let Rows { plog, rest } =
+        rows(&events(&[4_094, 4_095, 4_096, 4_097, 4_098, 4_099]), TrustLevel::Zero);
+    let expected =
+        ["+event 4094 +event 4095", "+event 4096 +event 4097 +event 4098", "+event 4099"];
+    assert_eq!(chunks(plog, &one), expected);
+    assert_eq!(chunks(rest, &one), expected, "the log of the workspace has the same offsets");
+    let mut large = events(&[1, 2, 3]);
+    large[1].entry = "x".repeat(180).into();
+    assert_eq!(chunks(rows(&large, TrustLevel::Zero).plog, &one).len(), 3);
+    let two = rows(&events(&[1, 2]), TrustLevel::Two);
+    assert_eq!(chunks(two.plog.clone(), &one), ["event 1@1", "event 2@2"]);
+    assert_eq!(chunks(two.plog, &can(None, Some(SMALL))), ["event 1@1 event 2@2"]);
+}
+
+/// From what the first event found to what the last one leaves; and what may be there is what one of them left.
+#[test]
+fn a_record_that_several_events_write_is_written_once() {
+    let first = vec![record(1, None, None, "a"), record(2, Some(4), Some("x"), "y")];
+    let then = vec![record(1, Some(7), None, "b"), record(2, Some(7), None, "z")];
+    let group = [event(7, 1, first), event(8, 2, then)];
+    let rest = rows(&group, TrustLevel::Zero).rest;
+    assert_eq!(shown(&rest), "+event 7 +b x>z +event 8");
+    let made = What::Record { replaces: None, first: version(7), last: version(8) };
+    let updated = What::Record { replaces: Some(version(4)), first: version(7), last: version(8) };
+    assert_eq!((rest[1].what, rest[2].what), (made, updated));
+    assert_eq!(shown(&rows(&group, TrustLevel::One).rest), "+event 7 b@8 z@8 +event 8");
+}
+
+#[test]
+fn what_can_be_written_at_once_is() {
+    let group = [event(7, 1, vec![record(1, None, None, "new")])];
+    let rows = rows(&group, TrustLevel::One);
+    let enough = BatchLimits { rows: 3, bytes: 1_000 };
+    assert!(rows.fit(enough));
+    assert!(!rows.fit(BatchLimits { rows: 2, ..enough }));
+    assert!(!rows.fit(BatchLimits { bytes: 60, ..enough }));
+    let AtomicBatch { conditionals, ordered, puts } = rows.at_once();
+    assert_eq!((conditionals.len(), ordered.len(), puts.len()), (2, 1, 0));
+    for (op, (pkey, _)) in conditionals.iter().enumerate() {
+        assert_eq!(rows.conditional(op).unwrap().key.pkey, *pkey);
+    }
+}
+
+#[test]
+fn an_answer_lives_from_its_event_on_and_is_not_written_when_it_is_over() {
+    let answered = |age: u64| {
+        let mut event = event(7, 1, Vec::new());
+        event.time = Some(WallTime::from_millis(1_000_000 - age * 1_000));
+        event.answer = Some(([9; 32], "answer".into()));
+        shown(&rows(&[event], TrustLevel::Zero).rest)
+    };
+    assert_eq!(answered(0), "+event 7 answer@7 for 100s");
+    assert_eq!(answered(99), "+event 7 answer@7 for 1s");
+    assert_eq!(answered(100), "+event 7");
+    let mut early = event(7, 1, Vec::new());
+    early.time = Some(WallTime::from_millis(2_000_000));
+    early.answer = Some(([9; 32], "answer".into()));
+    let rest = rows(&[early], TrustLevel::Zero).rest;
+    assert_eq!(shown(&rest), "+event 7 answer@7 for 100s", "a clock that is behind");
+}
+
+/// At level 2 the later write stays, so that of who marks an event must be later than the event.
+#[test]
+fn a_marker_has_the_epoch_of_who_marks() {
+    let mut marker = event(7, 1, Vec::new());
+    marker.marked = Some(Epoch(5));
+    let rows = rows(&[marker], TrustLevel::Two);
+    assert_eq!(rows.plog[0].order, Order::of_two(5, 7).unwrap());
+    assert_eq!((rows.plog[0].what, rows.rest[0].what), (What::Marker, What::Marker));
+}
+
+#[test]
+fn an_epoch_that_is_no_order_is_refused() {
+    let mut group = [event(1, 1, Vec::new())];
+    group[0].place.epoch = Epoch(1 << 23);
+    assert!(Rows::of(&group, rules(TrustLevel::Two)).is_err());
+}
