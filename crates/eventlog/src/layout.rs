@@ -16,6 +16,7 @@ enum Prefix {
     Wlog = 21,
     Answers = 22,
     SequencesView = 23,
+    Deployment = 24,
 }
 
 /// How many bits of a number tell neighbours in a partition of the storage apart.
@@ -60,6 +61,11 @@ pub(crate) fn answer(buffer: &mut BytesMut, ws: WsId, hash: &[u8; 32]) -> Key {
     Key { pkey: buffer.split().freeze(), ccols: Default::default() }
 }
 
+/// What the application was deployed with.
+pub(crate) fn deployment() -> Key {
+    Key::new((Prefix::Deployment as u16).to_be_bytes().to_vec(), Vec::new())
+}
+
 /// The partition of the storage with the numbers of a workspace, or of none, as a partition's sequencer sees them: rows of `sys.SequencesView`.
 pub fn sequences_view(partition: u16, ws: WsId) -> bytes::Bytes {
     let prefix = (Prefix::SequencesView as u16).to_be_bytes();
@@ -88,6 +94,8 @@ mod tests {
         assert_eq!(wlog, ([&[0, 21, 1, 2, 3, 4, 5, 6, 7, 8][..], &high].concat(), low.clone()));
         let record = bytes(Row::Record(ws, RecordId(number)));
         assert_eq!(record, ([&[0, 19, 1, 2, 3, 4, 5, 6, 7, 8][..], &high].concat(), low));
+        let Key { pkey, ccols } = deployment();
+        assert_eq!((&pkey[..], &ccols[..]), (&[0, 24][..], &[][..]));
         let view = sequences_view(0x0910, ws);
         assert_eq!(view[..], [0, 23, 0x09, 0x10, 1, 2, 3, 4, 5, 6, 7, 8]);
         let answer = bytes(Row::Answer(ws, [9; 32]));

@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod deployment;
 mod error;
 mod event;
 mod judge;
@@ -9,6 +10,7 @@ pub mod layout;
 mod lead;
 mod level;
 mod log;
+mod mark;
 mod names;
 mod plan;
 mod reader;
@@ -19,6 +21,7 @@ mod schema;
 mod value;
 mod wire;
 
+pub use deployment::{Deployment, NotDeployed};
 pub use error::{Broken, Error, Result, Violation};
 pub use event::{
     Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Place, StoredAnswer, WsId,
@@ -26,6 +29,7 @@ pub use event::{
 pub use lead::{Alone, Lead, LeadLost};
 pub use level::{BadLevel, TrustLevel};
 pub use log::{Fate, Log, Settings, Tail};
+pub use mark::Damaged;
 pub use names::{BadName, LONGEST_NAME, Name, QName};
 pub use plan::Prepared;
 pub use reader::Reader;

@@ -195,7 +195,7 @@ impl Log {
     }
 
     /// Waits until a write may be sent.
-    async fn clearance(&self) -> std::result::Result<(), LeadLost> {
+    pub(crate) async fn clearance(&self) -> std::result::Result<(), LeadLost> {
         while !self.may_send() {
             match self.lost() {
                 Some(lost) => return Err(lost),
@@ -231,7 +231,7 @@ impl Log {
     }
 
     /// Sends a write with conditions until there is a definite answer, or the lead is lost: what is open must not be left so while it can be settled.
-    async fn settled<W>(&self, write: impl Fn() -> W) -> Result<(Outcome, bool)>
+    pub(crate) async fn settled<W>(&self, write: impl Fn() -> W) -> Result<(Outcome, bool)>
     where
         W: Future<Output = istorage::Result<Outcome>>,
     {

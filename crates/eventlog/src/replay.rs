@@ -171,7 +171,7 @@ impl Log {
         }
     }
 
-    async fn get(&self, row: Row) -> Result<Option<Bytes>> {
+    pub(crate) async fn get(&self, row: Row) -> Result<Option<Bytes>> {
         let deadline = self.reader.deadline();
         Ok(self.reader.storage().get(&row.key(), self.consistency(), deadline).await?)
     }

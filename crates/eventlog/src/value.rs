@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::{QName, RecordId};
 
 /// What a field holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldType {
     /// Yes or no.

@@ -17,6 +17,7 @@ const EVENT: u8 = 1;
 const CORRUPTED: u8 = 2;
 const RECORD: u8 = 3;
 const ANSWER: u8 = 4;
+const DEPLOYMENT: u8 = 5;
 
 /// How many bytes of a checksum stand at the end.
 const CHECKSUM: usize = 4;
@@ -35,7 +36,7 @@ pub enum Unreadable {
     Senseless(String),
 }
 
-fn senseless(what: impl ToString) -> Unreadable {
+pub(crate) fn senseless(what: impl ToString) -> Unreadable {
     Unreadable::Senseless(what.to_string())
 }
 
@@ -63,7 +64,7 @@ impl Entry {
                 let bytes = Bytes::copy_from_slice(bytes);
                 Ok(Entry::Corrupted(Corrupted { place, marked, drawn, bytes }))
             }
-            (RECORD | ANSWER, _) => Err(senseless("it is no entry of a log")),
+            (RECORD | ANSWER | DEPLOYMENT, _) => Err(senseless("it is no entry of a log")),
             (newer, _) => Err(Unreadable::Newer(newer)),
         }
     }
@@ -104,7 +105,7 @@ impl StoredRecord {
                 let record = record.into_record(&names)?;
                 Ok(StoredRecord { version: version.into(), record })
             }
-            (EVENT | CORRUPTED | ANSWER, _) => Err(senseless("it is no record")),
+            (EVENT | CORRUPTED | ANSWER | DEPLOYMENT, _) => Err(senseless("it is no record")),
             (newer, _) => Err(Unreadable::Newer(newer)),
         }
     }
@@ -126,9 +127,22 @@ impl StoredAnswer {
                 let answer = Bytes::copy_from_slice(answer);
                 Ok(StoredAnswer { place: place.into(), body, answer })
             }
-            (EVENT | CORRUPTED | RECORD, _) => Err(senseless("it is no answer")),
+            (EVENT | CORRUPTED | RECORD | DEPLOYMENT, _) => Err(senseless("it is no answer")),
             (newer, _) => Err(Unreadable::Newer(newer)),
         }
+    }
+}
+
+/// What an application was deployed with: its trust level, and its tables in TOML.
+pub(crate) fn deployment(level: u8, schema: &str) -> Bytes {
+    write(DEPLOYMENT, &(level, schema))
+}
+
+pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), Unreadable> {
+    match opened(bytes)? {
+        (DEPLOYMENT, body) => read(body),
+        (EVENT | CORRUPTED | RECORD | ANSWER, _) => Err(senseless("it is no deployment")),
+        (newer, _) => Err(Unreadable::Newer(newer)),
     }
 }
 

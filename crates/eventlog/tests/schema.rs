@@ -215,3 +215,25 @@ fn fields_may_be_added_and_nothing_else_changes() {
         assert_eq!(follows(&SHOP.replacen(was, is, 1)), Err(why));
     }
 }
+
+#[test]
+fn a_schema_is_read_back_from_its_text() {
+    let schema: Schema = r#"
+[tables."shop.Article"]
+kind = "CDoc"
+fields = { name = "string", weight = "float64" }
+containers = { prices = "shop.Price" }
+
+[tables."shop.Price"]
+kind = "CRecord"
+
+[tables."shop.Settings"]
+kind = "Singleton"
+id = 65600
+"#
+    .parse()
+    .unwrap();
+    let text = schema.to_string();
+    assert_eq!(text.parse::<Schema>().unwrap(), schema, "{text}");
+    assert_eq!(Schema::default().to_string().parse::<Schema>().unwrap(), Schema::default());
+}

@@ -6,8 +6,10 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod mark;
 mod partition;
 mod view;
 
+pub use mark::NotMarked;
 pub use partition::PartitionStorage;
 pub use view::view;

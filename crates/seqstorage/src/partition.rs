@@ -15,8 +15,8 @@ const FIRST_COUNTED_RECORD_ID: u64 = 322_680_000_000_000;
 /// The numbers of a partition, and its log, under the lead under which the log is written.
 #[derive(Debug)]
 pub struct PartitionStorage {
-    numbers: NumberRows,
-    log: Arc<Log>,
+    pub(crate) numbers: NumberRows,
+    pub(crate) log: Arc<Log>,
     clock: Clock,
     timeout: Duration,
 }
@@ -32,7 +32,7 @@ impl PartitionStorage {
         PartitionStorage { numbers, log, clock, timeout }
     }
 
-    fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         self.clock.now() + self.timeout
     }
 }

@@ -1,26 +1,27 @@
 //! A schema as text.
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BadSchema, Schema, Table};
 use crate::{FieldType, Name, QName, RecordId, TableKind};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
     tables: BTreeMap<QName, TextOfTable>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct TextOfTable {
     kind: TableKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     fields: BTreeMap<Name, FieldType>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     containers: BTreeMap<Name, QName>,
 }
 
@@ -36,6 +37,30 @@ impl FromStr for Schema {
             Table { name, kind, id: id.map(RecordId), fields, containers }
         };
         Schema::new(text.tables.into_iter().map(table))
+    }
+}
+
+/// As TOML. The same schema always has the same text.
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |table: &Table| {
+            let Table { name, kind, id, fields, containers } = table.clone();
+            (name, TextOfTable { kind, id: id.map(|id| id.0), fields, containers })
+        };
+        let text = Text { tables: self.tables().map(text).collect() };
+        f.write_str(&toml::to_string(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl Serialize for QName {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
     }
 }
 

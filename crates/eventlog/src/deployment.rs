@@ -1,0 +1,102 @@
+//! What an application was deployed with, kept beside its rows: they cannot be read, or written, in another way.
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use istorage::{
+    AppStorageExt, Conditional, Outcome, SharedStorage,
+    settle::{Patience, write_if_settled},
+};
+
+use crate::{CannotFollow, Schema, TrustLevel, Unreadable, layout, wire};
+
+/// Why an application cannot be deployed so.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDeployed {
+    /// Its rows are written in another way.
+    #[error(
+        "it was deployed with trust level {there}, and cannot be deployed with {wanted}: the level is fixed"
+    )]
+    OtherLevel {
+        /// The level it has.
+        there: TrustLevel,
+        /// The level that was asked for.
+        wanted: TrustLevel,
+    },
+    /// Its rows could not be read.
+    #[error("its tables cannot follow those that it was deployed with: {0}")]
+    Schema(#[from] CannotFollow),
+    /// Nobody of ours wrote that, or a newer program did.
+    #[error("what it was deployed with cannot be read")]
+    Unreadable(#[from] Unreadable),
+    /// Others deploy it in other ways at the same time.
+    #[error("others deploy it at the same time: try again")]
+    Raced,
+    /// Try later.
+    #[error("the storage does not do what it is asked to")]
+    Storage(#[from] istorage::Error),
+}
+
+/// What an application is deployed with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    /// How its rows are written. It never changes.
+    pub level: TrustLevel,
+    /// Its tables. They may grow.
+    pub schema: Schema,
+}
+
+impl Deployment {
+    /// Whether an application can be deployed so. The first deployment is noted, and so are tables that grew. Any number of nodes may do so at once.
+    ///
+    /// # Errors
+    /// Why not. Nothing has changed then.
+    pub async fn fix(
+        &self,
+        storage: &SharedStorage,
+        clock: &Clock,
+        deadline: Instant,
+    ) -> Result<(), NotDeployed> {
+        let key = layout::deployment();
+        let ours = self.to_bytes();
+        let there = storage.get_linearizable(&key, deadline).await?;
+        let ccols = key.ccols;
+        let op = match there {
+            None => Conditional::Insert { ccols, value: ours.clone(), ttl: None },
+            Some(there) if there == ours => return Ok(()),
+            Some(old) => {
+                self.follows(&Deployment::from_bytes(&old)?)?;
+                Conditional::Swap { ccols, old, new: ours.clone(), ttl: None }
+            }
+        };
+        let patience = Patience { call_timeout: (deadline - clock.now()) / 3, until: deadline };
+        let outcome = write_if_settled(&**storage, clock, key.pkey, vec![op], patience).await?;
+        match outcome {
+            Outcome::Applied => Ok(()),
+            // Another node deploys the same.
+            Outcome::NotApplied(conflicts)
+                if conflicts.iter().any(|conflict| conflict.there.as_ref() == Some(&ours)) =>
+            {
+                Ok(())
+            }
+            Outcome::NotApplied(_) => Err(NotDeployed::Raced),
+        }
+    }
+
+    fn follows(&self, earlier: &Deployment) -> Result<(), NotDeployed> {
+        if self.level != earlier.level {
+            let (there, wanted) = (earlier.level, self.level);
+            return Err(NotDeployed::OtherLevel { there, wanted });
+        }
+        Ok(self.schema.can_follow(&earlier.schema)?)
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        wire::deployment(self.level as u8, &self.schema.to_string())
+    }
+
+    fn from_bytes(bytes: &Bytes) -> Result<Deployment, Unreadable> {
+        let (level, schema) = wire::read_deployment(bytes)?;
+        let level = level.to_string().parse().map_err(wire::senseless)?;
+        Ok(Deployment { level, schema: schema.parse().map_err(wire::senseless)? })
+    }
+}

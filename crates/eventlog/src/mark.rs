@@ -1,0 +1,117 @@
+//! Putting a marker in the place of an event that cannot be read any more: done for an operator, under the lead.
+
+use bytes::Bytes;
+use istorage::{AppStorageExt, Order, OrderedPut, Outcome};
+
+use crate::{
+    Corrupted, Drawn, Entry, Epoch, Error, Log, Offset, Place, Result, Row, TrustLevel, Violation,
+    WsId, reader::entry,
+};
+
+/// An event that cannot be read, and what is known of it.
+#[derive(Clone, Debug)]
+pub struct Damaged {
+    row: Row,
+    /// What is there.
+    found: Bytes,
+    /// Where it is; its epoch is that of the copy, or of the event in front of it.
+    place: Place,
+    /// What stands in its place in the log of the workspace, if that cannot be read either.
+    wlog: Option<Bytes>,
+    /// What it drew, if the log of the workspace says so.
+    drawn: Option<Vec<Drawn>>,
+}
+
+impl Damaged {
+    /// What it drew, if the log of the workspace has a copy that can be read.
+    pub fn drawn(&self) -> Option<&[Drawn]> {
+        self.drawn.as_deref()
+    }
+
+    /// What stands in its place once it is marked.
+    pub fn marker(&self, marked: Epoch, drawn: Vec<Drawn>) -> Corrupted {
+        Corrupted { place: self.place, marked, drawn, bytes: self.found.clone() }
+    }
+}
+
+impl Log {
+    /// An event of this log that cannot be read, when it is said where it is in the log of a workspace. `None` if it can be read.
+    ///
+    /// # Errors
+    /// Those of the storage, and [`Broken::Missing`](crate::Broken::Missing) if there is nothing at the offset, or no event before it.
+    pub async fn damaged(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<Option<Damaged>> {
+        let row = Row::Plog(self.partition, plog);
+        let found = self.get(row).await?.ok_or(crate::Broken::Missing(row))?;
+        if entry(row, &found).is_ok() {
+            return Ok(None);
+        }
+        let copy = self.get(Row::Wlog(ws, wlog)).await?;
+        let readable = copy.as_ref().and_then(|bytes| Entry::from_bytes(bytes).ok());
+        let readable = readable.filter(|entry| {
+            let place = entry.place();
+            (place.plog, place.ws, place.wlog) == (plog, ws, wlog)
+        });
+        Ok(Some(match readable {
+            Some(entry) => Damaged {
+                row,
+                found,
+                place: entry.place(),
+                wlog: None,
+                drawn: Some(entry.drawn().to_vec()),
+            },
+            None => {
+                let epoch = self.epoch_before(plog).await?;
+                let place = Place { epoch, plog, ws, wlog };
+                Damaged { row, found, place, wlog: copy, drawn: None }
+            }
+        }))
+    }
+
+    /// That of the event in front: epochs never fall, so one behind it has that one or a later one.
+    async fn epoch_before(&self, plog: Offset) -> Result<Epoch> {
+        if plog == Offset::FIRST {
+            return Ok(Epoch(0));
+        }
+        let row = Row::Plog(self.partition, Offset(plog.0 - 1));
+        let before = self.get(row).await?.ok_or(crate::Broken::Missing(row))?;
+        Ok(entry(row, &before)?.place().epoch)
+    }
+
+    /// Puts the marker in the place of exactly what was found. The log of the workspace gets it when the log is
+    /// [replayed](Log::replay), unless its copy is whole.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] if something else is there now.
+    pub async fn mark(&self, damaged: &Damaged, drawn: Vec<Drawn>) -> Result<Corrupted> {
+        let marker = damaged.marker(self.epoch(), drawn);
+        let bytes = Entry::Corrupted(marker.clone()).to_bytes();
+        let Place { ws, wlog, .. } = damaged.place;
+        if let Some(copy) = &damaged.wlog {
+            self.replace(Row::Wlog(ws, wlog), copy, &bytes, damaged.place.plog).await?;
+        }
+        self.replace(damaged.row, &damaged.found, &bytes, damaged.place.plog).await?;
+        Ok(marker)
+    }
+
+    async fn replace(&self, row: Row, found: &Bytes, marker: &Bytes, plog: Offset) -> Result<()> {
+        let (storage, key) = (self.reader.storage(), row.key());
+        if self.settings.level == TrustLevel::Two {
+            self.clearance().await?;
+            let order = Order::of_two(self.epoch().0, plog.0)?;
+            let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
+            return Ok(storage.put_ordered(vec![put], self.reader.deadline()).await?);
+        }
+        let write = || {
+            let (old, new) = (found.clone(), marker.clone());
+            storage.compare_and_swap(key.clone(), old, new, None, self.reader.deadline())
+        };
+        let (outcome, _) = self.settled(write).await?;
+        let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(()) };
+        let there = conflicts.pop().and_then(|conflict| conflict.there);
+        if there.as_ref() == Some(marker) {
+            return Ok(());
+        }
+        let why = "is not what was to be marked";
+        Err(Error::from(Violation { row, there, wanted: marker.clone(), why }))
+    }
+}

@@ -1,0 +1,69 @@
+//! Marking an event that cannot be read, with the numbers that it drew.
+
+use eventlog::{Corrupted, Drawn, Offset, WsId};
+
+use crate::PartitionStorage;
+
+/// Why an event is not marked. It is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum NotMarked {
+    /// There is nothing to mark.
+    #[error("event {} can be read", .0.0)]
+    Readable(Offset),
+    /// Say which numbers it drew: the log of the workspace does not.
+    #[error(
+        "the log of the workspace has no copy that can be read: the numbers that the event drew must be given"
+    )]
+    NumbersNeeded,
+    /// It cannot have drawn that.
+    #[error("number {} of sequence {} is not above the last one that is stored, {stored}", .drawn.last, .drawn.seq)]
+    NotAbove {
+        /// What was given.
+        drawn: Drawn,
+        /// What is stored.
+        stored: u64,
+    },
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] eventlog::Error),
+    /// The numbers.
+    #[error(transparent)]
+    Numbers(#[from] sysvvm::Error),
+}
+
+impl PartitionStorage {
+    /// Marks an event of the log that cannot be read, so that the log can be read on. An operator says where it is in the log of which
+    /// workspace, and what it drew, if the copy there cannot be read either: its offset in the log of the workspace among it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn mark_corrupted(
+        &self,
+        plog: Offset,
+        ws: WsId,
+        wlog: Offset,
+        given: Option<Vec<Drawn>>,
+    ) -> Result<Corrupted, NotMarked> {
+        let damaged = self.log.damaged(plog, ws, wlog).await?;
+        let damaged = damaged.ok_or(NotMarked::Readable(plog))?;
+        let drawn = match (damaged.drawn(), given) {
+            (Some(drawn), _) => drawn.to_vec(),
+            (None, Some(given)) => self.above_all_stored(ws, given).await?,
+            (None, None) => return Err(NotMarked::NumbersNeeded),
+        };
+        Ok(self.log.mark(&damaged, drawn).await?)
+    }
+
+    /// A number that was given before would be given again.
+    async fn above_all_stored(&self, ws: WsId, given: Vec<Drawn>) -> Result<Vec<Drawn>, NotMarked> {
+        let seqs: Vec<u16> = given.iter().map(|drawn| drawn.seq).collect();
+        let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
+        for (drawn, stored) in given.iter().zip(stored) {
+            let stored = stored.unwrap_or(0);
+            if drawn.last <= stored {
+                return Err(NotMarked::NotAbove { drawn: *drawn, stored });
+            }
+        }
+        Ok(given)
+    }
+}
