@@ -102,6 +102,12 @@ impl From<Violation> for Error {
     }
 }
 
+impl From<Box<Violation>> for Error {
+    fn from(violation: Box<Violation>) -> Error {
+        Error::Violation(violation)
+    }
+}
+
 /// How many bytes of a value are shown.
 const SHOWN: usize = 32;
 

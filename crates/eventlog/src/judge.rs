@@ -35,12 +35,15 @@ pub(crate) fn in_plog(write: &RowWrite, epoch: Epoch, there: Option<&Bytes>) -> 
 
 /// What stands in the way of what an event that is in the log of its partition says: `None` if that is done already, else how the row is to
 /// be written.
-pub(crate) fn applied(write: &RowWrite, there: Option<&Bytes>) -> Result<Option<How>, Violation> {
+pub(crate) fn applied(
+    write: &RowWrite,
+    there: Option<&Bytes>,
+) -> Result<Option<How>, Box<Violation>> {
     let Some(bytes) = there else { return Ok(Some(How::If(None))) };
     if *bytes == write.after {
         return Ok(None);
     }
-    let wrong = |why| Err(violation(write, there, why));
+    let wrong = |why| Err(Box::new(violation(write, there, why)));
     match write.what {
         What::Marker => match (write.row, Entry::from_bytes(bytes)) {
             // What cannot be read in one log may be whole in the other.

@@ -13,7 +13,7 @@ use istorage::{AppStorageExt, Conflict, ErrorKind, Outcome, SharedStorage};
 use crate::{
     Epoch, Error, Lead, LeadLost, Offset, Prepared, Reader, Result, Row, TrustLevel, Violation,
     judge::{self, InPlog},
-    plan::{How, RowWrite, Rows, Rules, in_chunks},
+    plan::{RowWrite, Rows, Rules, in_chunks},
 };
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -423,10 +423,14 @@ pub(crate) fn still_to_write(
     Ok(left)
 }
 
-/// A row that is written if nothing is there, when what is there is known.
+/// How a row is still to be written, when what is there is known.
 pub(crate) fn unless_done(mut row: RowWrite, there: Option<&Bytes>) -> Result<Option<RowWrite>> {
-    Ok(judge::applied(&row, there)?.map(|how: How| {
-        row.how = how;
-        row
-    }))
+    let is_conditional = row.is_conditional();
+    match judge::applied(&row, there) {
+        Ok(None) => return Ok(None),
+        Ok(Some(how)) if is_conditional => row.how = how,
+        Err(violation) if is_conditional => return Err(violation.into()),
+        Ok(Some(_)) | Err(_) => {}
+    }
+    Ok(Some(row))
 }

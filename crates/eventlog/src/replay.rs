@@ -11,7 +11,7 @@ use crate::{
     Broken, Entry, Epoch, Error, Log, Offset, Prepared, Result, Row, TrustLevel,
     layout::NEIGHBOURS_PER_PARTITION,
     log::{Tail, unless_done},
-    plan::RowWrite,
+    plan::{RowWrite, What},
     reader::{Logged, entry},
 };
 
@@ -202,13 +202,15 @@ impl Log {
 
     /// Applies events that are in the log, whatever of them is applied already.
     async fn apply_again(&self, group: &[Prepared]) -> Result<()> {
-        let (conditional, mut rest): (Vec<_>, Vec<_>) =
-            self.rows(group)?.rest.into_iter().partition(RowWrite::is_conditional);
-        let keys: Vec<_> = conditional.iter().map(|write| write.key.clone()).collect();
+        // An ordered row needs no look: the later event's stays. But a marker must not hide an event that is whole.
+        let depends = |write: &RowWrite| write.is_conditional() || write.what == What::Marker;
+        let (looked_at, mut rest): (Vec<_>, Vec<_>) =
+            self.rows(group)?.rest.into_iter().partition(depends);
+        let keys: Vec<_> = looked_at.iter().map(|write| write.key.clone()).collect();
         if !keys.is_empty() {
             // What is read here may be old: the conditions notice.
             let there = self.reader.storage().get_batch(&keys, self.reader.deadline()).await?;
-            for (write, there) in conditional.into_iter().zip(there) {
+            for (write, there) in looked_at.into_iter().zip(there) {
                 rest.extend(unless_done(write, there.as_ref())?);
             }
         }

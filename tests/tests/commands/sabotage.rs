@@ -1,5 +1,160 @@
-//! Rows that nobody of ours wrote, where the next command is to write.
+//! Rows that nobody of ours wrote, where the next command is to write: SequencesTrustLevel0, 1 and 2.
 
-use crate::stage::TrialFn;
+use bytes::Bytes;
+use eventlog::{RecordId, Row, TrustLevel, WsId};
+use futures::future::BoxFuture;
+use istorage::{AppStorageExt, Order, OrderedPut};
+use processor::{Busy, Done, Ended, Refused, Status};
+use vvm_tests::commands::{Ledger, Node, NodeSettings, article, check, create_workspace, cud};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] = &[];
+use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("sabotage::sequences_trust_level_0", |stage| boxed(level_0(stage))),
+    ("sabotage::sequences_trust_level_1", |stage| boxed(level_1(stage))),
+    ("sabotage::sequences_trust_level_2", |stage| boxed(level_2(stage))),
+];
+
+fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
+    Box::pin(trial)
+}
+
+/// What is in the way. Nobody of ours wrote that.
+const FOREIGN: Bytes = Bytes::from_static(&[1]);
+
+/// A kind of row that the next command is to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Plog,
+    Wlog,
+    Record,
+}
+
+impl Target {
+    const ALL: [Target; 3] = [Target::Plog, Target::Wlog, Target::Record];
+
+    /// The row of the command after this one.
+    fn next(self, partition: u16, ws: u64, done: &Done) -> Row {
+        match self {
+            Target::Plog => Row::Plog(partition, done.plog.next()),
+            Target::Wlog => Row::Wlog(WsId(ws), done.wlog.next()),
+            Target::Record => {
+                let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+                Row::Record(WsId(ws), RecordId(last + 1))
+            }
+        }
+    }
+}
+
+/// A partition of its own for each case, with a workspace and an article in it.
+struct Case<'s> {
+    stage: &'s Stage,
+    partition: u16,
+    ws: u64,
+    node: Node,
+    ledger: Ledger,
+    last: Done,
+}
+
+impl<'s> Case<'s> {
+    async fn new(stage: &'s Stage, level: TrustLevel, number: u16) -> Case<'s> {
+        let (partition, ws) = (PARTITION + 10 * number, WS + 10 * u64::from(number));
+        let node = stage.site.node(partition, NodeSettings::at(level));
+        node.ready().await;
+        let mut ledger = Ledger::default();
+        let create = named("create", create_workspace(ws, stage.site.soon()));
+        stage.run(&node, &mut ledger, create).await.unwrap();
+        let first = named("first", cud(ws, article("first"), stage.site.soon()));
+        let last = stage.run(&node, &mut ledger, first).await.unwrap();
+        Case { stage, partition, ws, node, ledger, last }
+    }
+
+    async fn run(&mut self, request: &str) -> Result<Done, Refused> {
+        let command = named(request, cud(self.ws, article(request), self.stage.site.soon()));
+        self.stage.run(&self.node, &mut self.ledger, command).await
+    }
+
+    async fn there(&self, row: Row) -> Option<Bytes> {
+        let storage = &self.stage.site.app.storage;
+        storage.get_linearizable(&row.key(), self.stage.site.soon()).await.unwrap()
+    }
+
+    /// The row is not overwritten, the partition says what is in the way, and goes on when it is gone.
+    async fn is_stopped_by(mut self, target: Target) {
+        let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
+        let key = row.key();
+        let put = site.app.storage.insert_if_not_exists(key.clone(), FOREIGN, None, site.soon());
+        assert!(put.await.unwrap().is_applied());
+        let refused = self.run("stopped").await.unwrap_err();
+        match (&refused, target) {
+            (Refused::Busy(Busy::Violation(what)), _) => assert!(says(what, row), "{what}"),
+            // Where a group is written in steps it is in the log already.
+            (Refused::NotApplied { plog, why }, Target::Wlog | Target::Record) => {
+                assert_eq!(*plog, self.last.plog.next());
+                assert!(says(why, row), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let status = self.node.until(|status| matches!(status, Status::Violation(_))).await;
+        assert!(matches!(&status, Status::Violation(what) if says(what, row)), "{status:?}");
+        let refused = self.run("too early").await.unwrap_err();
+        assert!(matches!(refused, Refused::Busy(Busy::Violation(_))), "{refused:?}");
+        assert_eq!(self.there(row).await, Some(FOREIGN), "it is not overwritten");
+
+        let gone = site.app.storage.compare_and_delete(key, FOREIGN, site.soon());
+        assert!(gone.await.unwrap().is_applied());
+        self.node.ready().await;
+        self.run("after").await.unwrap();
+        assert_eq!(self.node.stop().await, Ended::Stopped);
+        check(site, self.partition, &self.ledger).await;
+    }
+
+    /// Of two writes of the row the later stays, and nobody is told.
+    async fn is_not_noticed(mut self, target: Target, epoch: u64) {
+        let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
+        let order = Order::of_two(epoch, self.last.plog.0).unwrap();
+        let put = OrderedPut { key: row.key(), value: FOREIGN, order, ttl: None };
+        site.app.storage.put_ordered(vec![put], site.soon()).await.unwrap();
+        let done = self.run("unnoticed").await.unwrap();
+        assert_eq!(done.plog, self.last.plog.next());
+        let is_later = epoch > self.node.log.epoch().0;
+        assert_eq!(self.there(row).await == Some(FOREIGN), is_later);
+        self.run("after").await.unwrap();
+        assert_eq!(self.node.stop().await, Ended::Stopped);
+        if !is_later {
+            check(site, self.partition, &self.ledger).await;
+        }
+    }
+}
+
+/// Whether a message names a row.
+fn says(message: &str, row: Row) -> bool {
+    message.contains(&row.to_string())
+}
+
+async fn level_0(stage: &Stage) {
+    for (number, target) in (0..).zip(Target::ALL) {
+        Case::new(stage, TrustLevel::Zero, number).await.is_stopped_by(target).await;
+    }
+}
+
+async fn level_1(stage: &Stage) {
+    for (number, target) in (0..).zip([Target::Plog, Target::Wlog]) {
+        Case::new(stage, TrustLevel::One, number).await.is_stopped_by(target).await;
+    }
+    for (number, epoch) in [(2, 1 << 20), (3, 0)] {
+        let case = Case::new(stage, TrustLevel::One, number).await;
+        case.is_not_noticed(Target::Record, epoch).await;
+    }
+}
+
+async fn level_2(stage: &Stage) {
+    let mut number = 0;
+    for target in Target::ALL {
+        for epoch in [1 << 20, 0] {
+            let case = Case::new(stage, TrustLevel::Two, number).await;
+            case.is_not_noticed(target, epoch).await;
+            number += 1;
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Commands on every driver beside their floor: the writes of the same groups, done again by the bare driver.
+//!
+//! `cargo xtask bench commands` starts the servers and runs this. Tables go to stdout as Markdown, progress to stderr.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench spawns its clients and reads which servers it was given"
+)]
+
+mod load;
+mod trace;
+
+use std::{sync::Arc, time::Duration};
+
+use clap::Parser;
+use clock::{Clock, Instant};
+use eventlog::TrustLevel;
+use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
+use istorage_cassandra::CassandraDriver;
+use istorage_dynamodb::DynamoDbDriver;
+use istorage_redb::RedbDriver;
+use istorage_tck::Keyspaces;
+use load::{PARTITIONS, Sample, Works};
+use trace::{Recorder, Trace};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures commands on every driver, beside the same writes by the bare driver.
+#[derive(Clone, Debug, Parser)]
+struct Args {
+    /// Only these drivers.
+    #[arg(long, value_delimiter = ',', default_value = "mem,redb,cassandra,dynamodb")]
+    drivers: Vec<String>,
+    /// Only these trust levels.
+    #[arg(long, value_delimiter = ',', default_value = "0,1,2")]
+    levels: Vec<TrustLevel>,
+    /// Over how many workspaces.
+    #[arg(long, value_delimiter = ',', default_value = "10,1000")]
+    workspaces: Vec<u64>,
+    /// How many commands are in flight.
+    #[arg(long, value_delimiter = ',', default_value = "1,320")]
+    in_flight: Vec<usize>,
+    /// Rounds of each comparison; the median counts.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How long commands are sent in a round, in milliseconds.
+    #[arg(long, default_value_t = 2_000)]
+    span_ms: u64,
+    /// How many threads run commands, clients and the drivers' own tasks.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+fn main() -> Result<(), Failure> {
+    let args = Args::parse();
+    let mut runtime = match args.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if args.threads > 1 {
+        runtime.worker_threads(args.threads);
+    }
+    runtime.enable_all().build()?.block_on(bench(args))
+}
+
+async fn bench(args: Args) -> Result<(), Failure> {
+    let clock = Clock::system();
+    for driver in &args.drivers {
+        match driver.as_str() {
+            "mem" => run(&args, &clock, Arc::new(MemDriver::new(clock.clone()))).await?,
+            "redb" => {
+                let folder = tempfile::tempdir_in(scratch()?)?;
+                let config = istorage_redb::Config::new(folder.path().join("bench.redb"));
+                run(&args, &clock, Arc::new(RedbDriver::open(config, clock.clone()).await?))
+                    .await?;
+            }
+            "cassandra" => {
+                let config = istorage_cassandra::Config::new([address("VVM_TEST_CASSANDRA")?]);
+                let connected =
+                    CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
+                run(&args, &clock, Arc::new(connected)).await?;
+            }
+            "dynamodb" => {
+                let config = istorage_dynamodb::Config::local(address("VVM_TEST_DYNAMODB")?);
+                let connected =
+                    DynamoDbDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
+                run(&args, &clock, Arc::new(connected)).await?;
+            }
+            other => return Err(format!("there is no driver `{other}`").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Medians of the rounds.
+struct Row {
+    sample: Sample,
+    floor: f64,
+    ratio: f64,
+    trace: Trace,
+}
+
+async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), Failure> {
+    println!("### {}\n", driver.name());
+    println!(
+        "| level | workspaces | in flight | commands/s | p50 | p99 | CPU | floor/s | ratio | conditional rounds | events in a group: p50, p90, most |"
+    );
+    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+    for &level in &args.levels {
+        for &workspaces in &args.workspaces {
+            for &in_flight in &args.in_flight {
+                let row = measure(args, clock, &driver, level, workspaces, in_flight).await?;
+                let Row { sample, floor, ratio, trace } = row;
+                let sizes = trace.sizes();
+                let size = |per_cent: usize| sizes[(sizes.len() - 1) * per_cent / 100];
+                println!(
+                    "| {level} | {workspaces} | {in_flight} | {:.0} | {} | {} | {:.1} µs | {floor:.0} | {ratio:.2} | {:.2} | {}, {}, {} |",
+                    sample.per_second,
+                    millis(sample.p50),
+                    millis(sample.p99),
+                    sample.cpu.as_secs_f64() * 1e6,
+                    trace.rounds(),
+                    size(50),
+                    size(90),
+                    size(100)
+                );
+            }
+        }
+    }
+    println!();
+    driver.close().await;
+    Ok(())
+}
+
+async fn measure(
+    args: &Args,
+    clock: &Clock,
+    driver: &Arc<dyn StorageDriver>,
+    level: TrustLevel,
+    workspaces: u64,
+    in_flight: usize,
+) -> Result<Row, Failure> {
+    let keyspaces = Keyspaces::default();
+    let driver = keyspaces.noted_by(Arc::clone(driver));
+    let span = Duration::from_millis(args.span_ms);
+    let name = || KeyspaceName::new(format!("bench_{:x}", clock.random()));
+    let plain = Works::new(&driver, name()?, level, workspaces, |storage| storage, clock).await?;
+    // A server compiles while it runs.
+    plain.run(in_flight, span).await?;
+    let (mut samples, mut floors, mut ratios, mut traces) = (vec![], vec![], vec![], vec![]);
+    for round in 0..args.rounds {
+        let sample = plain.run(in_flight, span).await?;
+        let recorder = std::sync::Mutex::new(None);
+        let record = |storage| {
+            let recorded = Recorder::new(storage);
+            *recorder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                Some(Arc::clone(&recorded));
+            recorded as istorage::SharedStorage
+        };
+        let recorded = Works::new(&driver, name()?, level, workspaces, record, clock).await?;
+        let recorder = recorder.into_inner()?.ok_or("the storage was not wrapped")?;
+        recorder.take(u64::from(PARTITIONS));
+        recorded.run(in_flight, span.min(Duration::from_millis(1_000))).await?;
+        recorded.stop().await;
+        let trace = recorder.take(u64::from(PARTITIONS));
+        let fresh = name()?;
+        driver.create(&fresh, Instant::FAR_FUTURE).await?;
+        let storage = driver.open(&fresh, Instant::FAR_FUTURE).await?;
+        let side_by_side = in_flight > 1;
+        let took = trace.replay(&storage.ok_or("it was just made")?, clock, side_by_side).await?;
+        let floor = trace.events() as f64 / took.as_secs_f64();
+        eprintln!(
+            "{} level {level}, {workspaces} workspaces, {in_flight} in flight, round {round}: {:.0}/s, floor {floor:.0}/s",
+            driver.name(),
+            sample.per_second
+        );
+        samples.push(sample);
+        floors.push(floor);
+        ratios.push(sample.per_second / floor);
+        traces.push(trace);
+    }
+    plain.stop().await;
+    keyspaces.drop_all(&*driver, clock).await;
+    let trace = traces.pop().ok_or("there are no rounds")?;
+    let time = |figure: fn(&Sample) -> Duration| {
+        Duration::from_secs_f64(median(samples.iter().map(|s| figure(s).as_secs_f64()).collect()))
+    };
+    let sample = Sample {
+        per_second: median(samples.iter().map(|sample| sample.per_second).collect()),
+        p50: time(|sample| sample.p50),
+        p99: time(|sample| sample.p99),
+        cpu: time(|sample| sample.cpu),
+    };
+    Ok(Row { sample, floor: median(floors), ratio: median(ratios), trace })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn millis(duration: Duration) -> String {
+    format!("{:.2} ms", duration.as_secs_f64() * 1_000.0)
+}
+
+fn address(variable: &str) -> Result<String, Failure> {
+    std::env::var(variable)
+        .map_err(|_| format!("{variable} is not set: run `cargo xtask bench commands`").into())
+}
+
+/// A folder on a real disk: `/tmp` may be memory.
+fn scratch() -> Result<std::path::PathBuf, Failure> {
+    let folder =
+        std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
