@@ -12,6 +12,7 @@ mod group;
 mod handler;
 mod meters;
 mod partition;
+mod partitions;
 mod queue;
 mod recent;
 mod state;
@@ -23,5 +24,6 @@ pub use command::{
 };
 pub use handler::{Failure, Handler, Work};
 pub use partition::{Partition, Settings};
+pub use partitions::{NotDeployable, Partitions};
 pub use queue::{Commands, Status};
 pub use worker::Ended;

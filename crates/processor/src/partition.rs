@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use clock::{Clock, Instant};
-use eventlog::{Log, WsId};
+use eventlog::{Epoch, Log, WsId};
 use isequencer::{Params, SeqStorage, Sequencer, Sequences};
 use tokio::{
     sync::{mpsc, watch},
@@ -62,6 +62,7 @@ pub struct Partition {
     commands: Commands,
     stop: watch::Sender<Option<Instant>>,
     task: JoinHandle<Ended>,
+    epoch: Epoch,
     clock: Clock,
 }
 
@@ -94,6 +95,7 @@ impl Partition {
         let (sender, receiver) = mpsc::channel(queue.max(1));
         let commands = Commands::new(sender, Arc::clone(&shared));
         let (stop, stopped) = watch::channel(None);
+        let epoch = log.epoch();
         let bench = Bench {
             application,
             log,
@@ -114,12 +116,17 @@ impl Partition {
         let worker = Worker { sequencer, work, stop: stopped };
         #[expect(clippy::disallowed_methods, reason = "the partition owns the task and ends it")]
         let task = tokio::spawn(worker.run());
-        Partition { commands, stop, task, clock }
+        Partition { commands, stop, task, epoch, clock }
     }
 
     /// Where its commands are sent.
     pub fn commands(&self) -> &Commands {
         &self.commands
+    }
+
+    /// Under which it works.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// What it is doing.

@@ -7,17 +7,25 @@ use crate::{
     servers::{Kind, OwnServers},
 };
 
-const BENCH_STORAGE: [&str; 5] = ["--release", "--package", "vvm-tests", "--bin", "bench-storage"];
-
 /// Measures every storage driver beside the bare client of its database.
 pub(crate) fn storage(arguments: &[String]) -> Result<()> {
+    on_servers("bench-storage", arguments)
+}
+
+/// Measures commands on every storage driver, beside the same writes by the bare driver.
+pub(crate) fn commands(arguments: &[String]) -> Result<()> {
+    on_servers("bench-commands", arguments)
+}
+
+fn on_servers(program: &str, arguments: &[String]) -> Result<()> {
+    let program = ["--release", "--package", "vvm-tests", "--bin", program];
     // Built first: a compiler beside a server would slow both, and the measurements.
-    cargo::run(&[&["build"], &BENCH_STORAGE[..]].concat())?;
+    cargo::run(&[&["build"], &program[..]].concat())?;
     let servers = OwnServers::new()?;
     let wanted = [(Kind::Cassandra, "cassandra"), (Kind::Dynamodb, "dynamodb")];
     let wanted = wanted.into_iter().filter(|(_, driver)| is_chosen(arguments, driver));
     let variables = servers.start(&wanted.map(|(kind, _)| kind).collect::<Vec<_>>())?;
-    let mut command = cargo(&[&["run", "--quiet"], &BENCH_STORAGE[..]].concat())?;
+    let mut command = cargo(&[&["run", "--quiet"], &program[..]].concat())?;
     command.arg("--").args(arguments).envs(variables);
     process::run_reading(&mut command, |_| {})
 }

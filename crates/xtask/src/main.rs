@@ -80,6 +80,13 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Commands on every storage driver, beside the same writes by the bare driver.
+    Commands {
+        /// For the measuring program: --drivers mem,redb,cassandra,dynamodb --levels 0,1,2 --workspaces 10,1000 --in-flight 1,320
+        /// --rounds 3 --span-ms 2000 --threads 2.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// What drawing numbers costs.
     Sequencer,
 }
@@ -113,6 +120,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::tidy(),
         Command::Fix => tidy::fix(),
         Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
+        Command::Bench(Bench::Commands { arguments }) => bench::commands(&arguments),
         Command::Bench(Bench::Sequencer) => bench::sequencer(),
         Command::Simulate { schedules, from, seed } => simulate::elections(schedules, from, seed),
     }

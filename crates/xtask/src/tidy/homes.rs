@@ -11,6 +11,8 @@ const HOMES: &[&str] = &[
     "crates/ielections/src/killer.rs",
     // The task that stores numbers.
     "crates/isequencer/src/sequencer.rs",
+    // The task of a partition.
+    "crates/processor/src/partition.rs",
     // The thread that writes, and those that read.
     "crates/istorage-redb/src/engine.rs",
     // Tasks that race for one row.
