@@ -17,6 +17,11 @@ pub(crate) fn commands(arguments: &[String]) -> Result<()> {
     on_servers("bench-commands", arguments)
 }
 
+/// Measures how long partitions take to recover.
+pub(crate) fn recovery(arguments: &[String]) -> Result<()> {
+    on_servers("bench-recovery", arguments)
+}
+
 fn on_servers(program: &str, arguments: &[String]) -> Result<()> {
     let program = ["--release", "--package", "vvm-tests", "--bin", program];
     // Built first: a compiler beside a server would slow both, and the measurements.

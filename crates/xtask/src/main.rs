@@ -87,6 +87,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// How long partitions take to recover.
+    Recovery {
+        /// For the measuring program: --drivers mem,redb,cassandra --events 1000,1000000 --tail 1000 --workspaces 100 --rounds 9.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// What drawing numbers costs.
     Sequencer,
 }
@@ -121,6 +127,7 @@ fn run(command: Command) -> Result<()> {
         Command::Fix => tidy::fix(),
         Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
         Command::Bench(Bench::Commands { arguments }) => bench::commands(&arguments),
+        Command::Bench(Bench::Recovery { arguments }) => bench::recovery(&arguments),
         Command::Bench(Bench::Sequencer) => bench::sequencer(),
         Command::Simulate { schedules, from, seed } => simulate::elections(schedules, from, seed),
     }

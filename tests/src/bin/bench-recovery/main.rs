@@ -1,0 +1,208 @@
+//! How long a partition takes to recover: from the length of its tail, and not from that of its log.
+//!
+//! `cargo xtask bench recovery` starts the servers and runs this. A table goes to stdout as Markdown, progress to stderr.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench reads which servers it was given, and how much memory it takes"
+)]
+
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clap::Parser;
+use clock::{Clock, Instant, WallTime};
+use eventlog::{
+    Alone, Change, Drawn, Epoch, Event, Log, Offset, Place, Prepared, Record, RecordId, Settings,
+    TableKind, TrustLevel, Value, WsId,
+};
+use isequencer::standard::{FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
+use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
+use istorage_cassandra::CassandraDriver;
+use istorage_redb::RedbDriver;
+use istorage_tck::Keyspaces;
+use sysvvm::{LastNumber, Replayed};
+use vvm_tests::commands::{NodeSettings, Site, TestLead};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures how long partitions take to recover.
+#[derive(Clone, Debug, Parser)]
+struct Args {
+    /// Only these drivers: mem, redb, cassandra.
+    #[arg(long, value_delimiter = ',', default_value = "mem,redb")]
+    drivers: Vec<String>,
+    /// How many events the log has.
+    #[arg(long, value_delimiter = ',', default_value = "1000,1000000")]
+    events: Vec<u64>,
+    /// How many of them lie behind the stored offset.
+    #[arg(long, default_value_t = 1_000)]
+    tail: u64,
+    /// How many workspaces they are of.
+    #[arg(long, default_value_t = 100)]
+    workspaces: u64,
+    /// How often each is recovered; the median counts.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let args = Args::parse();
+    let clock = Clock::system();
+    println!("| driver | events | behind the offset | workspaces | recovered in | most memory |");
+    println!("|---|---:|---:|---:|---:|---:|");
+    for driver in &args.drivers {
+        match driver.as_str() {
+            "mem" => run(&args, &clock, Arc::new(MemDriver::new(clock.clone()))).await?,
+            "redb" => {
+                let folder = tempfile::tempdir_in(scratch()?)?;
+                let config = istorage_redb::Config::new(folder.path().join("bench.redb"));
+                run(&args, &clock, Arc::new(RedbDriver::open(config, clock.clone()).await?))
+                    .await?;
+            }
+            "cassandra" => {
+                let address = std::env::var("VVM_TEST_CASSANDRA").map_err(
+                    |_| "VVM_TEST_CASSANDRA is not set: run `cargo xtask bench recovery`",
+                )?;
+                let config = istorage_cassandra::Config::new([address]);
+                let connected =
+                    CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
+                run(&args, &clock, Arc::new(connected)).await?;
+            }
+            other => return Err(format!("there is no driver `{other}`").into()),
+        }
+    }
+    Ok(())
+}
+
+async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), Failure> {
+    let keyspaces = Keyspaces::default();
+    let driver = keyspaces.noted_by(driver);
+    let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
+    let partitions = NonZeroU16::new(10).ok_or("ten is not zero")?;
+    let site = Site::new(Arc::clone(&driver), name, partitions, clock.clone()).await;
+    // All logs first, and then in turn, so that a machine whose speed drifts is the same for all.
+    for (partition, events) in (0..).zip(&args.events) {
+        write(&site, partition, *events, args).await?;
+        eprintln!("{}: {events} events are written", driver.name());
+    }
+    let mut times = vec![Vec::new(); args.events.len()];
+    for round in 0..=args.rounds {
+        for (partition, events) in (0..).zip(&args.events) {
+            let epoch = 2 + 2 * round as u64;
+            set_back(&site, partition, epoch, *events, args).await?;
+            let start = clock.now();
+            let lead = TestLead::of(epoch + 1);
+            let node = site.node_of(partition, lead, NodeSettings::at(TrustLevel::Zero));
+            node.ready().await;
+            let took = clock.now() - start;
+            node.stop().await;
+            if round > 0 {
+                times[usize::from(partition)].push(took);
+            }
+        }
+    }
+    for (events, mut times) in args.events.iter().zip(times) {
+        times.sort_unstable();
+        println!(
+            "| {} | {events} | {} | {} | {:.2} ms | {} |",
+            driver.name(),
+            args.tail,
+            args.workspaces,
+            times[times.len() / 2].as_secs_f64() * 1_000.0,
+            most_memory()?
+        );
+    }
+    keyspaces.drop_all(&*driver, clock).await;
+    driver.close().await;
+    Ok(())
+}
+
+/// Of a partition's own workspaces.
+fn workspace(partition: u16, n: u64) -> u64 {
+    u64::from(partition) + 10 * n
+}
+
+/// A log of events that are all applied, with a record each.
+async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<(), Failure> {
+    let log = Log::new(
+        Arc::clone(&site.app.storage),
+        site.clock.clone(),
+        Arc::new(Alone(Epoch(1))),
+        partition,
+        Settings { timeout: Duration::from_secs(30), ..Settings::default() },
+    );
+    let mut group = Vec::new();
+    for n in 0..events {
+        let (ws, turn) = (workspace(partition, n % args.workspaces), n / args.workspaces);
+        let event = event(n + 1, ws, turn + 1, FIRST_RECORD_ID + turn)?;
+        group.push(Prepared::new(&event, |_| None));
+        if group.len() == 500 || n + 1 == events {
+            let fate = log.write(&group).await;
+            fate.applied?;
+            if let Some(error) = fate.others {
+                return Err(error.into());
+            }
+            group.clear();
+        }
+    }
+    Ok(())
+}
+
+fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, Failure> {
+    let place = Place { epoch: Epoch(1), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) };
+    let text = "a text of sixty bytes, as there are many in documents of shops";
+    let record = Record {
+        table: "shop.Bill".parse()?,
+        kind: TableKind::WDoc,
+        id: RecordId(id),
+        parent: None,
+        is_active: true,
+        fields: [("name".parse()?, Value::String(text.to_owned()))].into(),
+    };
+    Ok(Event {
+        place,
+        time: WallTime::from_millis(1_000 + plog),
+        request: String::new(),
+        idempotency: None,
+        command: "sys.CUD".parse()?,
+        params: Bytes::new(),
+        changes: vec![Change { replaces: None, record }],
+        drawn: vec![Drawn { seq: WLOG_OFFSET.0, last: wlog }, Drawn { seq: RECORD_ID.0, last: id }],
+    })
+}
+
+/// As if the last leader had stored nothing of the tail.
+async fn set_back(
+    site: &Site,
+    partition: u16,
+    epoch: u64,
+    events: u64,
+    args: &Args,
+) -> Result<(), Failure> {
+    let numbers = site.system.numbers(&site.app.entry);
+    let next = events.saturating_sub(args.tail) + 1;
+    let done = (next - 1) / args.workspaces;
+    let lasts: Vec<LastNumber> = (0..args.workspaces)
+        .filter(|_| done > 0)
+        .map(|n| LastNumber { ws: workspace(partition, n), seq: 1, number: done })
+        .collect();
+    let replayed = Replayed { partition, epoch, next };
+    Ok(numbers.store(&lasts, replayed, site.soon()).await?)
+}
+
+/// The most memory that this process ever had.
+fn most_memory() -> Result<String, Failure> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    Ok(most.ok_or("there is no VmHWM")?.trim().to_owned())
+}
+
+/// A folder on a real disk: `/tmp` may be memory.
+fn scratch() -> Result<std::path::PathBuf, Failure> {
+    let folder =
+        std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
