@@ -1,10 +1,13 @@
 //! The bytes, as `docs/event-format.md` has them. What is here is the format: a change of a field, of their order or of the order of an enum's values
 //! is a new version.
 
-use std::{collections::HashMap, str::FromStr};
+mod out;
+
+use std::str::FromStr;
 
 use bytes::Bytes;
 use clock::WallTime;
+pub(crate) use out::Pages;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -75,7 +78,7 @@ impl Event {
     pub fn to_bytes(&self) -> Bytes {
         let mut pages = Pages::default();
         pages.event(self);
-        pages.bytes.into()
+        pages.into_one()
     }
 }
 
@@ -93,7 +96,7 @@ impl StoredRecord {
     pub fn to_bytes(&self) -> Bytes {
         let mut pages = Pages::default();
         pages.record(&self.record, self.version);
-        pages.bytes.into()
+        pages.into_one()
     }
 
     /// # Errors
@@ -158,66 +161,7 @@ fn opened(bytes: &[u8]) -> Result<(u8, &[u8]), Unreadable> {
 fn write(tag: u8, body: &impl Serialize) -> Bytes {
     let mut pages = Pages::default();
     pages.write(tag, body);
-    pages.bytes.into()
-}
-
-/// Bytes of several things, one after another in one piece of memory.
-#[derive(Default)]
-pub(crate) struct Pages {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Pages {
-    pub(crate) fn with_capacity(bytes: usize, things: usize) -> Pages {
-        Pages { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(things) }
-    }
-
-    fn write(&mut self, tag: u8, body: &impl Serialize) {
-        let start = self.bytes.len();
-        self.bytes.push(tag);
-        let written = postcard::to_extend(body, std::mem::take(&mut self.bytes));
-        self.bytes = written.expect("memory takes all that is written, and all lengths are known");
-        let checksum = crc32fast::hash(&self.bytes[start..]);
-        self.bytes.extend_from_slice(&checksum.to_be_bytes());
-        self.ends.push(self.bytes.len());
-    }
-
-    /// A record as an event leaves it.
-    pub(crate) fn record(&mut self, record: &Record, version: Version) {
-        let mut names = Names::default();
-        let record = names.record(record);
-        let names = names.names;
-        self.write(RECORD, &WireStored { version: version.into(), names, record });
-    }
-
-    pub(crate) fn event(&mut self, event: &Event) {
-        let mut names = Names::default();
-        let command = names.of(event.command.as_str());
-        let changes: Vec<_> = event.changes.iter().map(|change| names.change(change)).collect();
-        self.write(
-            EVENT,
-            &WireEvent {
-                place: event.place.into(),
-                time: event.time.as_micros(),
-                request: &event.request,
-                idempotency: event.idempotency.as_ref().map(WireIdempotency::from),
-                names: names.names,
-                command,
-                params: &event.params,
-                changes,
-                drawn: event.drawn.iter().copied().map(WireDrawn::from).collect(),
-            },
-        );
-    }
-
-    /// Each thing that was written, in order.
-    pub(crate) fn into_parts(self) -> impl Iterator<Item = Bytes> {
-        // No larger than it must be, as it may be kept for long.
-        let bytes = Bytes::copy_from_slice(&self.bytes);
-        let mut start = 0;
-        self.ends.into_iter().map(move |end| bytes.slice(std::mem::replace(&mut start, end)..end))
-    }
+    pages.into_one()
 }
 
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Unreadable> {
@@ -248,7 +192,7 @@ struct WireDrawn {
     last: u64,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct WireEvent<'a> {
     place: WirePlace,
     time: u64,
@@ -273,14 +217,14 @@ struct WireIdempotency<'a> {
     answer: &'a [u8],
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct WireChange<'a> {
     replaces: Option<WireVersion>,
     #[serde(borrow)]
     record: WireRecord<'a>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct WireStored<'a> {
     version: WireVersion,
     #[serde(borrow)]
@@ -296,7 +240,7 @@ struct WireAnswer<'a> {
     answer: &'a [u8],
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct WireRecord<'a> {
     table: u32,
     kind: TableKind,
@@ -309,7 +253,7 @@ struct WireRecord<'a> {
     fields: Vec<(u32, WireValue<'a>)>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 enum WireValue<'a> {
     Bool(bool),
     Int32(i32),
@@ -328,64 +272,6 @@ struct WireCorrupted<'a> {
     marked: u64,
     drawn: Vec<WireDrawn>,
     bytes: &'a [u8],
-}
-
-/// The names of an event, as they are found.
-#[derive(Default)]
-struct Names<'a> {
-    names: Vec<&'a str>,
-    /// Where those are that are not among the first.
-    numbers: HashMap<&'a str, u32>,
-}
-
-/// Among so few names one is found faster by looking at each.
-const FEW_NAMES: usize = 16;
-
-impl<'a> Names<'a> {
-    fn of(&mut self, name: &'a str) -> u32 {
-        let next = self.names.len() as u32;
-        if let Some(known) = self.names.iter().take(FEW_NAMES).position(|known| *known == name) {
-            return known as u32;
-        }
-        if self.names.len() >= FEW_NAMES {
-            let number = *self.numbers.entry(name).or_insert(next);
-            if number != next {
-                return number;
-            }
-        }
-        self.names.push(name);
-        next
-    }
-
-    fn change(&mut self, Change { replaces, record }: &'a Change) -> WireChange<'a> {
-        WireChange { replaces: replaces.map(WireVersion::from), record: self.record(record) }
-    }
-
-    fn record(&mut self, record: &'a Record) -> WireRecord<'a> {
-        let table = self.of(record.table.as_str());
-        let parent = record.parent.as_ref();
-        let parent = parent.map(|parent| (parent.id.0, self.of(parent.container.as_str())));
-        let mut fields = Vec::with_capacity(record.fields.len());
-        for (name, value) in &record.fields {
-            fields.push((self.of(name.as_str()), self.value(value)));
-        }
-        let Record { kind, id, is_active, .. } = *record;
-        WireRecord { table, kind, id: id.0, parent, is_active, fields }
-    }
-
-    fn value(&mut self, value: &'a Value) -> WireValue<'a> {
-        match value {
-            Value::Bool(value) => WireValue::Bool(*value),
-            Value::Int32(value) => WireValue::Int32(*value),
-            Value::Int64(value) => WireValue::Int64(*value),
-            Value::Float32(value) => WireValue::Float32(*value),
-            Value::Float64(value) => WireValue::Float64(*value),
-            Value::String(value) => WireValue::String(value),
-            Value::Bytes(value) => WireValue::Bytes(value),
-            Value::QName(value) => WireValue::QName(self.of(value.as_str())),
-            Value::Ref(value) => WireValue::Ref(value.0),
-        }
-    }
 }
 
 impl WireEvent<'_> {

@@ -19,10 +19,27 @@ const PURGED_PER_WRITE: usize = 16;
 /// The rows of one keyspace.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    partitions: HashMap<Bytes, BTreeMap<Bytes, Stored>>,
+    partitions: HashMap<Bytes, BTreeMap<Place, Stored>>,
     /// Every row that will expire, soonest first.
     expiring: BTreeSet<(Instant, Key)>,
     gone: bool,
+}
+
+/// Clustering columns, which most searches tell apart by their first bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// The first bytes, big endian, with zeros behind what is shorter: it sorts as the bytes do, or is equal.
+    first: u64,
+    ccols: Bytes,
+}
+
+impl Place {
+    fn new(ccols: Bytes) -> Place {
+        let mut first = [0; 8];
+        let length = ccols.len().min(first.len());
+        first[..length].copy_from_slice(&ccols[..length]);
+        Place { first: u64::from_be_bytes(first), ccols }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -62,8 +79,9 @@ impl Rows {
         if self.gone { Err(Error::closed()) } else { Ok(()) }
     }
 
-    pub(super) fn get(&self, pkey: &[u8], ccols: &[u8], now: Instant) -> Option<&Stored> {
-        self.partitions.get(pkey)?.get(ccols).filter(|stored| stored.is_live(now))
+    pub(super) fn get(&self, pkey: &[u8], ccols: &Bytes, now: Instant) -> Option<&Stored> {
+        let partition = self.partitions.get(pkey)?;
+        partition.get(&Place::new(ccols.clone())).filter(|stored| stored.is_live(now))
     }
 
     /// Up to `limit` rows of a range.
@@ -80,12 +98,14 @@ impl Rows {
         if range.is_empty() {
             return Vec::new();
         }
-        let end = range.end.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let start = Bound::Included(Place::new(range.start.clone()));
+        let end =
+            range.end.clone().map_or(Bound::Unbounded, |end| Bound::Excluded(Place::new(end)));
         partition
-            .range::<Bytes, _>((Bound::Included(&range.start), end))
+            .range((start, end))
             .filter(|(_, stored)| stored.is_live(now))
             .take(limit)
-            .map(|(ccols, stored)| (ccols.clone(), stored.clone()))
+            .map(|(place, stored)| (place.ccols.clone(), stored.clone()))
             .collect()
     }
 
@@ -146,12 +166,12 @@ impl Rows {
         }
         let Key { pkey, ccols } = key;
         // Only the latest moment of a row counts.
-        match partition.entry(ccols) {
+        match partition.entry(Place::new(ccols)) {
             Entry::Vacant(entry) => drop(entry.insert(stored)),
             Entry::Occupied(mut entry) => {
                 let former = entry.insert(stored).expires();
                 if let Some(moment) = former.filter(|former| Some(*former) != expires) {
-                    let key = Key { pkey, ccols: entry.key().clone() };
+                    let key = Key { pkey, ccols: entry.key().ccols.clone() };
                     self.expiring.remove(&(moment, key));
                 }
             }
@@ -162,7 +182,8 @@ impl Rows {
         let Some(partition) = self.partitions.get_mut(&key.pkey) else {
             return;
         };
-        if let Some(moment) = partition.remove(&key.ccols).and_then(|former| former.expires()) {
+        let place = Place::new(key.ccols.clone());
+        if let Some(moment) = partition.remove(&place).and_then(|former| former.expires()) {
             self.expiring.remove(&(moment, key.clone()));
         }
         if partition.is_empty() {
@@ -253,6 +274,22 @@ mod tests {
     }
 
     #[test]
+    fn places_sort_as_their_bytes_do() {
+        let mut all: Vec<Vec<u8>> = vec![vec![]];
+        for _ in 0..10 {
+            let longer = all.iter().flat_map(|key| [0, 1, 255].map(|b| [&key[..], &[b]].concat()));
+            let longer: Vec<_> = longer.take(200).collect();
+            all.extend(longer);
+        }
+        for (one, other) in
+            all.iter().zip(all.iter().skip(1)).chain(all.iter().zip(all.iter().rev()))
+        {
+            let place = |key: &Vec<u8>| Place::new(key.clone().into());
+            assert_eq!(place(one).cmp(&place(other)), one.cmp(other), "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
     fn a_row_cannot_change_its_kind() {
         let now = ManualClock::new(0).clock().now();
         let mut rows = Rows::default();
@@ -267,7 +304,7 @@ mod tests {
             ttl: None,
         };
         assert!(rows.write(of_ordered(vec![ordered]), now).is_err());
-        assert_eq!(rows.get(b"p", b"a", now).unwrap().value, "v");
+        assert_eq!(rows.get(b"p", &"a".into(), now).unwrap().value, "v");
     }
 
     #[test]
@@ -283,6 +320,6 @@ mod tests {
         assert!(rows.write(of_ordered(vec![put("b", "1")]), now).unwrap().is_applied());
         let batch = of_ordered(vec![put("a", "1"), put("b", "2")]);
         assert!(rows.write(batch, now).is_err());
-        assert!(rows.get(b"p", b"a", now).is_none());
+        assert!(rows.get(b"p", &"a".into(), now).is_none());
     }
 }

@@ -1,0 +1,209 @@
+//! Writing: the same fields in the same order as they are read, without a copy of them in between.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use serde::{Serialize, Serializer, ser::SerializeTuple};
+
+use super::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
+use crate::{Change, Event, Name, Record, Value, Version};
+
+/// Bytes of several things, one after another in one piece of memory.
+#[derive(Default)]
+pub(crate) struct Pages {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Pages {
+    pub(crate) fn with_capacity(bytes: usize, things: usize) -> Pages {
+        Pages { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(things) }
+    }
+
+    pub(super) fn write(&mut self, tag: u8, body: &impl Serialize) {
+        let start = self.bytes.len();
+        self.bytes.push(tag);
+        let written = postcard::serialize_with_flavor(body, Into(&mut self.bytes));
+        let () = written.expect("memory takes all that is written, and all lengths are known");
+        let checksum: [u8; CHECKSUM] = crc32fast::hash(&self.bytes[start..]).to_be_bytes();
+        self.bytes.extend_from_slice(&checksum);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// A record as an event leaves it.
+    pub(crate) fn record(&mut self, record: &Record, version: Version) {
+        let mut names = Names::default();
+        names.of_record(record);
+        self.write(RECORD, &(WireVersion::from(version), &names.names, Out(record, &names)));
+    }
+
+    pub(crate) fn event(&mut self, event: &Event) {
+        let mut names = Names::default();
+        names.add(event.command.as_str());
+        event.changes.iter().for_each(|change| names.of_record(&change.record));
+        self.write(EVENT, &Out(event, &names));
+    }
+
+    /// The one thing that was written.
+    pub(super) fn into_one(self) -> Bytes {
+        self.bytes.into()
+    }
+
+    /// Each thing that was written, in order.
+    pub(crate) fn into_parts(self) -> impl Iterator<Item = Bytes> {
+        // No larger than it must be, as it may be kept for long.
+        let bytes = Bytes::copy_from_slice(&self.bytes);
+        let mut start = 0;
+        self.ends.into_iter().map(move |end| bytes.slice(std::mem::replace(&mut start, end)..end))
+    }
+}
+
+/// Behind what is there, a piece at a time.
+struct Into<'b>(&'b mut Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Into<'_> {
+    type Output = ();
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+/// All names of an event, each once, in the order of their first use.
+#[derive(Default)]
+struct Names<'a> {
+    names: Vec<&'a str>,
+    /// Where those are that are not among the first.
+    numbers: HashMap<&'a str, u32>,
+}
+
+/// Among so few names one is found faster by looking at each.
+const FEW_NAMES: usize = 16;
+
+impl<'a> Names<'a> {
+    fn find(&self, name: &str) -> Option<u32> {
+        let among_first = self.names.iter().take(FEW_NAMES).position(|known| *known == name);
+        among_first.map(|number| number as u32).or_else(|| self.numbers.get(name).copied())
+    }
+
+    fn add(&mut self, name: &'a str) {
+        if self.find(name).is_none() {
+            if self.names.len() >= FEW_NAMES {
+                self.numbers.insert(name, self.names.len() as u32);
+            }
+            self.names.push(name);
+        }
+    }
+
+    fn of_record(&mut self, record: &'a Record) {
+        self.add(record.table.as_str());
+        if let Some(parent) = &record.parent {
+            self.add(parent.container.as_str());
+        }
+        for (name, value) in &record.fields {
+            self.add(name.as_str());
+            if let Value::QName(value) = value {
+                self.add(value.as_str());
+            }
+        }
+    }
+
+    /// Of a name that was added.
+    fn number(&self, name: &str) -> u32 {
+        self.find(name).unwrap_or(u32::MAX)
+    }
+}
+
+/// A thing with the names that it is written with.
+struct Out<'a, T>(&'a T, &'a Names<'a>);
+
+/// Bytes at once, and not one by one.
+struct Raw<'a>(&'a [u8]);
+
+impl Serialize for Raw<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(self.0)
+    }
+}
+
+impl Serialize for Out<'_, Event> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Out(event, names) = self;
+        let mut to = to.serialize_tuple(9)?;
+        to.serialize_element(&WirePlace::from(event.place))?;
+        to.serialize_element(&event.time.as_micros())?;
+        to.serialize_element(&event.request)?;
+        to.serialize_element(&event.idempotency.as_ref().map(WireIdempotency::from))?;
+        to.serialize_element(&names.names)?;
+        to.serialize_element(&names.number(event.command.as_str()))?;
+        to.serialize_element(&Raw(&event.params))?;
+        to.serialize_element(&Out(&event.changes, names))?;
+        let drawn: Vec<WireDrawn> = event.drawn.iter().copied().map(WireDrawn::from).collect();
+        to.serialize_element(&drawn)?;
+        to.end()
+    }
+}
+
+impl Serialize for Out<'_, Vec<Change>> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Out(changes, names) = self;
+        to.collect_seq(changes.iter().map(|Change { replaces, record }| {
+            (replaces.map(WireVersion::from), Out(record, names))
+        }))
+    }
+}
+
+impl Serialize for Out<'_, Record> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Out(Record { table, kind, id, parent, is_active, fields }, names) = self;
+        let mut to = to.serialize_tuple(6)?;
+        to.serialize_element(&names.number(table.as_str()))?;
+        to.serialize_element(kind)?;
+        to.serialize_element(&id.0)?;
+        let parent = parent.as_ref();
+        let parent = parent.map(|parent| (parent.id.0, names.number(parent.container.as_str())));
+        to.serialize_element(&parent)?;
+        to.serialize_element(is_active)?;
+        to.serialize_element(&Out(fields, names))?;
+        to.end()
+    }
+}
+
+impl Serialize for Out<'_, BTreeMap<Name, Value>> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Out(fields, names) = self;
+        let field = |(name, value): (&Name, _)| (names.number(name.as_str()), Out(value, names));
+        to.collect_seq(fields.iter().map(field))
+    }
+}
+
+/// In the order of the types of [`WireValue`](super::WireValue).
+impl Serialize for Out<'_, Value> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        const NAME: &str = "Value";
+        match self.0 {
+            Value::Bool(value) => to.serialize_newtype_variant(NAME, 0, "Bool", value),
+            Value::Int32(value) => to.serialize_newtype_variant(NAME, 1, "Int32", value),
+            Value::Int64(value) => to.serialize_newtype_variant(NAME, 2, "Int64", value),
+            Value::Float32(value) => to.serialize_newtype_variant(NAME, 3, "Float32", value),
+            Value::Float64(value) => to.serialize_newtype_variant(NAME, 4, "Float64", value),
+            Value::String(value) => to.serialize_newtype_variant(NAME, 5, "String", value),
+            Value::Bytes(value) => to.serialize_newtype_variant(NAME, 6, "Bytes", &Raw(value)),
+            Value::QName(value) => {
+                let number = self.1.number(value.as_str());
+                to.serialize_newtype_variant(NAME, 7, "QName", &number)
+            }
+            Value::Ref(value) => to.serialize_newtype_variant(NAME, 8, "Ref", &value.0),
+        }
+    }
+}
