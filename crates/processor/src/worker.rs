@@ -182,6 +182,15 @@ impl Worker {
     }
 }
 
+/// However it ends, nobody is told that it is at work.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !matches!(self.shared.status(), Status::LeadLost(_)) {
+            self.shared.set(Status::Stopped);
+        }
+    }
+}
+
 impl Inner {
     /// Whether this node still leads.
     fn look(&self) -> Result<(), Stop> {
