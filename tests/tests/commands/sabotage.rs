@@ -80,7 +80,7 @@ impl<'s> Case<'s> {
     }
 
     /// The row is not overwritten, the partition says what is in the way, and goes on when it is gone.
-    async fn is_stopped_by(mut self, target: Target) {
+    async fn stops_at(mut self, target: Target) {
         let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
         let key = row.key();
         let put = site.app.storage.insert_if_not_exists(key.clone(), FOREIGN, None, site.soon());
@@ -110,7 +110,7 @@ impl<'s> Case<'s> {
     }
 
     /// Of two writes of the row the later stays, and nobody is told.
-    async fn is_not_noticed(mut self, target: Target, epoch: u64) {
+    async fn passes(mut self, target: Target, epoch: u64) {
         let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
         let order = Order::of_two(epoch, self.last.plog.0).unwrap();
         let put = OrderedPut { key: row.key(), value: FOREIGN, order, ttl: None };
@@ -134,17 +134,17 @@ fn says(message: &str, row: Row) -> bool {
 
 async fn level_0(stage: &Stage) {
     for (number, target) in (0..).zip(Target::ALL) {
-        Case::new(stage, TrustLevel::Zero, number).await.is_stopped_by(target).await;
+        Case::new(stage, TrustLevel::Zero, number).await.stops_at(target).await;
     }
 }
 
 async fn level_1(stage: &Stage) {
     for (number, target) in (0..).zip([Target::Plog, Target::Wlog]) {
-        Case::new(stage, TrustLevel::One, number).await.is_stopped_by(target).await;
+        Case::new(stage, TrustLevel::One, number).await.stops_at(target).await;
     }
     for (number, epoch) in [(2, 1 << 20), (3, 0)] {
         let case = Case::new(stage, TrustLevel::One, number).await;
-        case.is_not_noticed(Target::Record, epoch).await;
+        case.passes(Target::Record, epoch).await;
     }
 }
 
@@ -153,7 +153,7 @@ async fn level_2(stage: &Stage) {
     for target in Target::ALL {
         for epoch in [1 << 20, 0] {
             let case = Case::new(stage, TrustLevel::Two, number).await;
-            case.is_not_noticed(target, epoch).await;
+            case.passes(target, epoch).await;
             number += 1;
         }
     }

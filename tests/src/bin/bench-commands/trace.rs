@@ -157,7 +157,7 @@ impl Trace {
     ) -> std::result::Result<Duration, Failure> {
         let start = clock.now();
         let mut running = tokio::task::JoinSet::new();
-        for groups in self.0.values().cloned() {
+        for groups in Trace::clone(self).0.into_values() {
             let (storage, clock) = (SharedStorage::clone(storage), clock.clone());
             let partition = async move {
                 for group in &groups {

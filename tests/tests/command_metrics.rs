@@ -1,0 +1,112 @@
+//! What partitions report, and which of them are at work on a node.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
+
+use clock::Clock;
+use eventlog::{Alone, Epoch, Log, TrustLevel};
+use istorage::{KeyspaceName, mem::MemDriver};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use processor::{Busy, Ended, NotDeployable, Partitions, Refused, Settings, Status};
+use seqstorage::PartitionStorage;
+use vvm_tests::commands::{NodeSettings, Site, article, create_workspace, cud};
+
+async fn site() -> Site {
+    let clock = Clock::system();
+    let driver = Arc::new(MemDriver::new(clock.clone()));
+    let system = KeyspaceName::new("sysvvm").unwrap();
+    Site::new(driver, system, NonZeroU16::new(10).unwrap(), clock).await
+}
+
+/// A metric of a partition, and of an outcome if it has one.
+fn value(snapshotter: &Snapshotter, name: &str, outcome: Option<&str>) -> Option<DebugValue> {
+    let all = snapshotter.snapshot().into_vec();
+    let found = all.into_iter().find(|(key, ..)| {
+        let key = key.key();
+        let has = |wanted: &str, value: &str| {
+            key.labels().any(|label| label.key() == wanted && label.value() == value)
+        };
+        key.name() == name
+            && has("partition", "1")
+            && outcome.is_none_or(|outcome| has("outcome", outcome))
+    });
+    found.map(|(.., value)| value)
+}
+
+#[test]
+fn what_is_done_is_counted() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    // The partition's task runs on this thread, and so sees the recorder.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let site = site().await;
+            let node = site.node(1, NodeSettings::at(TrustLevel::Zero));
+            node.ready().await;
+            let value = |name, outcome| value(&snapshotter, name, outcome);
+            assert_eq!(value("processor_status", None), Some(DebugValue::Gauge(1.0.into())));
+            node.commands.run(create_workspace(1, site.soon())).await.unwrap();
+            node.commands.run(cud(1, article("a"), site.soon())).await.unwrap();
+            node.commands.run(cud(1, Vec::new(), site.soon())).await.unwrap_err();
+            // A snapshot takes what was counted since the last one.
+            let commands = "processor_commands_total";
+            assert_eq!(value(commands, Some("done")), Some(DebugValue::Counter(2)));
+            node.commands.run(cud(1, Vec::new(), site.soon())).await.unwrap_err();
+            assert_eq!(value(commands, Some("rejected")), Some(DebugValue::Counter(1)));
+            assert_eq!(node.stop().await, Ended::Stopped);
+            let refused = node.commands.run(cud(1, article("a"), site.soon())).await;
+            assert_eq!(refused.unwrap_err(), Refused::Busy(Busy::Stopping));
+            assert_eq!(value(commands, Some("busy")), Some(DebugValue::Counter(1)));
+        });
+    });
+}
+
+#[tokio::test]
+async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
+    let site = site().await;
+    let count = NonZeroU16::new(10).unwrap();
+    let node = Partitions::new(Arc::clone(&site.application), count, site.clock.clone());
+    let deploy = |partition: u16, epoch: u64| {
+        let settings = eventlog::Settings::default();
+        let (storage, clock) = (Arc::clone(&site.app.storage), site.clock.clone());
+        let lead = Arc::new(Alone(Epoch(epoch)));
+        let log = Arc::new(Log::new(storage, clock.clone(), lead, partition, settings));
+        let numbers = site.system.numbers(&site.app.entry);
+        let timeout = Duration::from_secs(2);
+        let numbers = PartitionStorage::new(numbers, Arc::clone(&log), clock, timeout);
+        node.deploy(log, Arc::new(numbers), Settings::new(format!("{partition}")))
+    };
+    let ready = async |partition: u16| {
+        while node.commands(partition).unwrap().status() != Status::Ready {
+            site.clock.sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert_eq!(node.of(eventlog::WsId(27)), 7);
+    let nowhere = node.run(create_workspace(27, site.soon())).await.unwrap_err();
+    assert_eq!(nowhere, Refused::Busy(Busy::NotDeployed));
+    assert_eq!(deploy(10, 1), Err(NotDeployable::Unknown(10, count)));
+    deploy(7, 1).unwrap();
+    assert_eq!(deploy(7, 1), Err(NotDeployable::Twice(7)));
+    deploy(3, 1).unwrap();
+    for partition in [7, 3] {
+        ready(partition).await;
+    }
+    assert_eq!(node.status(), [(3, Status::Ready), (7, Status::Ready)]);
+    node.run(create_workspace(27, site.soon())).await.unwrap();
+    // It was stopped in order, so it may go on under the same lead.
+    assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
+    deploy(7, 1).unwrap();
+    ready(7).await;
+    node.run(cud(27, article("a"), site.soon())).await.unwrap();
+    // There was no time for that: who knows what is still on its way.
+    let ended = node.undeploy(7, site.clock.now()).await;
+    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    assert_eq!(deploy(7, 1), Err(NotDeployable::Open(7, Epoch(1))));
+    deploy(7, 2).unwrap();
+    ready(7).await;
+    node.run(cud(27, article("b"), site.soon())).await.unwrap();
+    assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
+    assert_eq!(node.undeploy(9, site.soon()).await, Ended::Stopped, "it never was");
+}

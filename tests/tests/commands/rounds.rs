@@ -1,0 +1,198 @@
+//! What a command costs, and where its numbers are.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use eventlog::TrustLevel;
+use futures::future::BoxFuture;
+use isequencer::{NumberKey, Offset, SeqId, SeqStorage, WsId};
+use istorage::{
+    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ExpiringRowStream, Key,
+    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+};
+use processor::Ended;
+use seqstorage::PartitionStorage;
+use vvm_tests::commands::{
+    Ledger, Narrow, NodeSettings, article, bill, check, create_workspace, cud,
+};
+
+use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("rounds::a_lone_command_takes_two_rounds_whatever_it_writes", |stage| boxed(two(stage))),
+    ("rounds::a_number_that_was_never_stored_is_absent", |stage| boxed(absent(stage))),
+    ("rounds::numbers_may_be_kept_in_the_application", |stage| boxed(in_view(stage))),
+];
+
+fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
+    Box::pin(trial)
+}
+
+async fn two(stage: &Stage) {
+    let site = &stage.site;
+    let inner = Narrow::new(Arc::clone(&site.app.storage), 100, false);
+    let rounds = Arc::new(Rounds {
+        inner,
+        clock: site.clock.clone(),
+        under_way: AtomicUsize::new(0),
+        rounds: AtomicUsize::new(0),
+    });
+    let storage = Some(Arc::clone(&rounds) as SharedStorage);
+    let node = site.node(PARTITION, NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) });
+    node.ready().await;
+    let mut ledger = Ledger::default();
+    let create = named("create", create_workspace(WS, site.soon()));
+    stage.run(&node, &mut ledger, create).await.unwrap();
+    let first = named("few", cud(WS, article("few"), site.soon()));
+    stage.run(&node, &mut ledger, first).await.unwrap();
+    // Records of both kinds, so in two partitions of the storage.
+    let mut many = Vec::new();
+    for (turn, mut rows) in (0..10).flat_map(|turn| [(turn, article("a")), (turn + 10, bill("b"))])
+    {
+        for row in &mut rows {
+            if let processor::RowChange::Create { raw, parent, .. } = row {
+                raw.0 += 3 * turn;
+                parent.iter_mut().for_each(|parent| parent.id.0 += 3 * turn);
+            }
+        }
+        many.extend(rows);
+    }
+    rounds.rounds.store(0, Ordering::SeqCst);
+    let many = named("many", cud(WS, many, site.soon()));
+    let done = stage.run(&node, &mut ledger, many).await.unwrap();
+    assert_eq!(done.answer.ids.len(), 60);
+    assert_eq!(rounds.rounds.load(Ordering::SeqCst), 2, "one after the other");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+async fn absent(stage: &Stage) {
+    let site = &stage.site;
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.ready().await;
+    let system = site.system.numbers(&site.app.entry);
+    let view = seqstorage::view(Arc::clone(&site.app.storage), site.clock.clone(), PARTITION);
+    for numbers in [system, view] {
+        let (log, clock) = (Arc::clone(&node.log), site.clock.clone());
+        let storage = PartitionStorage::new(numbers, log, clock, Duration::from_secs(10));
+        let (ws, seqs) = (WsId(WS), [1, 2, 3, 256].map(SeqId));
+        assert_eq!(storage.read_numbers(ws, &seqs).await.unwrap(), [0; 4]);
+        let numbers =
+            [(NumberKey { ws, seq: SeqId(3) }, 7), (NumberKey { ws, seq: SeqId(256) }, 9)];
+        storage.write(&numbers, Offset::FIRST.after(4)).await.unwrap();
+        assert_eq!(storage.read_numbers(ws, &seqs).await.unwrap(), [0, 0, 7, 9]);
+        assert_eq!(storage.next_offset().await.unwrap(), Offset::FIRST.after(4));
+    }
+    node.kill();
+}
+
+async fn in_view(stage: &Stage) {
+    let site = &stage.site;
+    let mut ledger = Ledger::default();
+    for round in 0..2 {
+        let settings = NodeSettings { in_view: true, ..NodeSettings::at(TrustLevel::Zero) };
+        let node = site.node(PARTITION, settings);
+        node.ready().await;
+        if round == 0 {
+            let create = named("create", create_workspace(WS, site.soon()));
+            stage.run(&node, &mut ledger, create).await.unwrap();
+        }
+        let request = format!("article {round}");
+        let command = named(&request, cud(WS, article("a"), site.soon()));
+        stage.run(&node, &mut ledger, command).await.unwrap();
+        assert_eq!(node.stop().await, Ended::Stopped);
+    }
+    let view = seqstorage::view(Arc::clone(&site.app.storage), site.clock.clone(), PARTITION);
+    assert_eq!(view.next_offset(PARTITION, site.soon()).await.unwrap(), Some(4));
+    assert_eq!(view.last(WS, &[1], site.soon()).await.unwrap(), [Some(3)]);
+    let system = site.system.numbers(&site.app.entry);
+    assert_eq!(system.next_offset(PARTITION, site.soon()).await.unwrap(), None);
+}
+
+/// Counts rounds of conditional writes: those that are under way at the same time are one.
+#[derive(Debug)]
+struct Rounds {
+    inner: Arc<Narrow>,
+    clock: Clock,
+    under_way: AtomicUsize,
+    rounds: AtomicUsize,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl AppStorage for Rounds {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Option<Bytes>> {
+        self.inner.get(key, consistency, deadline).await
+    }
+
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        self.inner.get_batch(keys, deadline).await
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        self.inner.read(pkey, range, consistency, page_timeout)
+    }
+
+    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
+        self.inner.ttl_read(pkey, range, page_timeout)
+    }
+
+    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
+        self.inner.put_batch(rows, deadline).await
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        self.inner.put_ordered(rows, deadline).await
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        if self.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.rounds.fetch_add(1, Ordering::SeqCst);
+        }
+        // Those that are sent side by side are all sent before the first is answered.
+        self.clock.sleep(Duration::from_millis(20)).await;
+        let outcome = self.inner.write_if(pkey, ops, deadline).await;
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.inner.write_atomic(batch, deadline).await
+    }
+
+    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
+        self.inner.server_time(deadline).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
