@@ -94,7 +94,11 @@ impl Replay<'_> {
             let row = Row::Plog(self.log.partition, offset);
             let there = self.log.get(row).await?.ok_or(Broken::Missing(row))?;
             let before = entry(row, &there)?;
-            self.tail.epoch = self.tail.epoch.max(before.place().epoch);
+            let epoch = before.place().epoch;
+            if epoch > self.log.lead.epoch() {
+                return Err(self.log.overthrown(epoch));
+            }
+            self.tail.epoch = self.tail.epoch.max(epoch);
             // One that cannot be read any more has no time: the one in front of it has.
             if let Entry::Event(event) = before {
                 self.tail.time = event.time;
