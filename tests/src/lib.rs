@@ -1,5 +1,10 @@
 //! What the suites share: the databases that they run on.
 
+/// Its example runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/commands.md")]
+struct Commands;
+
 pub mod commands;
 pub mod processes;
 pub mod reach;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use eventlog::{
-    Entry, Event, Offset, Place, RecordId, Row, StoredRecord, TableKind, Version, WsId,
+    Entry, Epoch, Event, Offset, Place, RecordId, Row, StoredRecord, TableKind, Version, WsId,
 };
 use futures::TryStreamExt;
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
@@ -50,10 +50,28 @@ impl Ledger {
         self.done.len()
     }
 
+    /// Whatever was answered, it may be done or not.
+    pub fn forget(&mut self, request: &str) {
+        self.done.remove(request);
+        self.not_applied.remove(request);
+        self.refused.remove(request);
+        self.open(request);
+    }
+
     /// Nobody was answered.
     pub fn open(&mut self, request: &str) {
         self.unknown.insert(request.to_owned());
     }
+}
+
+/// Where numbers are kept, and what is promised.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// In the application's keyspace, and not in the system's.
+    pub in_view: bool,
+    /// From this epoch on everything is promised. One who had led before went on after it had lost the lead, at the level where nothing
+    /// hinders it: what it wrote may be lost, and rows of it may be left.
+    pub since: Option<Epoch>,
 }
 
 /// What the log says, and what follows from it.
@@ -70,7 +88,7 @@ pub struct World {
 }
 
 impl World {
-    fn add(&mut self, event: Event) {
+    fn add(&mut self, event: Event, terms: Terms) {
         let Place { epoch, plog, ws, wlog } = event.place;
         assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has no gaps");
         if let Some(before) = self.events.last() {
@@ -79,7 +97,11 @@ impl World {
         }
         let last = self.wlogs.entry(ws).or_default();
         *last += 1;
-        assert_eq!(*last, wlog.0, "the log of a workspace has no gaps: {event:?}");
+        assert!(*last <= wlog.0, "the log of a workspace grows: {event:?}");
+        // What was lost can have drawn numbers that were stored.
+        let may_have_gaps = terms.since.is_some();
+        assert!(*last == wlog.0 || may_have_gaps, "the log of a workspace has no gaps: {event:?}");
+        *last = wlog.0;
         for drawn in &event.drawn {
             let last = self.numbers.entry((ws, drawn.seq)).or_default();
             assert!(drawn.last > *last, "no number is given twice: {event:?}");
@@ -91,10 +113,12 @@ impl World {
             let record = change.record.clone();
             let stored = StoredRecord { version: Version { epoch, plog }, record };
             let before = self.records.insert((ws, stored.record.id), stored.clone());
-            assert_eq!(
-                before.map(|before| before.version),
-                change.replaces,
-                "a record replaces the one before it, and a new one replaces none"
+            let found = before.map(|before| before.version);
+            // It may have found what was lost since.
+            let may_differ = terms.since.is_some();
+            assert!(
+                found == change.replaces || may_differ,
+                "a record replaces the one before it, and a new one replaces none: {event:?} {found:?}"
             );
             in_range(&stored);
         }
@@ -117,14 +141,38 @@ fn in_range(StoredRecord { record, .. }: &StoredRecord) {
 /// # Panics
 /// If something is not as it must be.
 pub async fn check(site: &Site, partition: u16, ledger: &Ledger) -> World {
+    check_under(site, partition, ledger, Terms::default()).await
+}
+
+/// The same, under other terms.
+///
+/// # Panics
+/// If something is not as it must be.
+pub async fn check_under(site: &Site, partition: u16, ledger: &Ledger, terms: Terms) -> World {
     let reader = site.reader();
     let mut world = World::default();
     let mut entries = reader.plog(partition, Offset::FIRST);
     while let Some(entry) = entries.try_next().await.expect("the log can be read") {
         let Entry::Event(event) = entry else { panic!("{entry:?} was not marked here") };
-        world.add(*event);
+        let last = world.events.last().map_or(Epoch(0), |last| last.place.epoch);
+        if terms.since.is_some() && event.place.epoch < last {
+            break;
+        }
+        world.add(*event, terms);
     }
-    check_rows(site, partition, &world).await;
+    match terms.since {
+        None => check_all(site, partition, &world).await,
+        Some(since) => check_later(site, since, &world).await,
+    }
+    check_numbers(site, partition, &world, terms).await;
+    check_ledger(&world, ledger);
+    world
+}
+
+/// All that is stored is what the log says.
+async fn check_all(site: &Site, partition: u16, world: &World) {
+    let reader = site.reader();
+    check_rows(site, partition, world).await;
     for (ws, last) in &world.wlogs {
         let wlog: Vec<Entry> =
             reader.wlog(*ws, Offset::FIRST).try_collect().await.expect("it can be read");
@@ -137,9 +185,25 @@ pub async fn check(site: &Site, partition: u16, ledger: &Ledger) -> World {
         let stored = reader.record(*ws, *id).await.expect("it can be read");
         assert_eq!(stored.as_ref(), Some(expected), "a record is what the last event made it");
     }
-    check_numbers(site, partition, &world).await;
-    check_ledger(&world, ledger);
-    world
+}
+
+/// What the log says is stored, but that a row of before may be of an event that was lost.
+async fn check_later(site: &Site, since: Epoch, world: &World) {
+    let reader = site.reader();
+    for event in &world.events {
+        let Place { ws, wlog, .. } = event.place;
+        let mut from = reader.wlog(ws, wlog);
+        let stored = from.try_next().await.expect("it can be read");
+        assert_eq!(stored, Some(Entry::Event(Box::new(event.clone()))));
+    }
+    for ((ws, id), expected) in &world.records {
+        let stored = reader.record(*ws, *id).await.expect("it can be read");
+        let lost_since = |stored: &StoredRecord| {
+            expected.version < stored.version && stored.version.epoch < since
+        };
+        let is_right = stored.as_ref() == Some(expected) || stored.as_ref().is_some_and(lost_since);
+        assert!(is_right, "a record is what the last event made it: {stored:?} {expected:?}");
+    }
 }
 
 /// There is nothing but what the log says.
@@ -168,15 +232,23 @@ async fn check_rows(site: &Site, partition: u16, world: &World) {
     }
 }
 
-async fn check_numbers(site: &Site, partition: u16, world: &World) {
-    let numbers = site.system.numbers(&site.app.entry);
+async fn check_numbers(site: &Site, partition: u16, world: &World, terms: Terms) {
+    let numbers = if terms.in_view {
+        let storage = std::sync::Arc::clone(&site.app.storage);
+        seqstorage::view(storage, site.clock.clone(), partition)
+    } else {
+        site.system.numbers(&site.app.entry)
+    };
     let next = numbers.next_offset(partition, site.soon()).await.expect("it can be read");
     assert_eq!(next.unwrap_or(1), world.events.len() as u64 + 1, "the stored offset");
     for ws in world.wlogs.keys() {
         let seqs = [1, 2, 3, 256];
         let stored = numbers.last(ws.0, &seqs, site.soon()).await.expect("they can be read");
         let expected = seqs.map(|seq| world.numbers.get(&(*ws, seq)).copied());
-        assert_eq!(stored, expected, "numbers of {ws:?} are what the log says");
+        // Numbers that were drawn for what was lost may be stored.
+        let is_right = stored == expected
+            || terms.since.is_some() && stored.iter().zip(&expected).all(|(one, two)| one >= two);
+        assert!(is_right, "numbers of {ws:?}: {stored:?}, and the log says {expected:?}");
     }
 }
 
@@ -196,7 +268,9 @@ fn check_ledger(world: &World, ledger: &Ledger) {
         assert_eq!(place.plog, *plog);
     }
     for request in &ledger.refused {
-        let is_tried_again = ledger.done.contains_key(request) || ledger.unknown.contains(request);
+        let is_tried_again = ledger.done.contains_key(request)
+            || ledger.not_applied.contains_key(request)
+            || ledger.unknown.contains(request);
         let is_there = seen.contains_key(request.as_str());
         assert!(!is_there || is_tried_again, "{request} was refused, and done");
     }

@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{Name, Parent, QName, RecordId, Schema, Value, Version, WsId};
 use isequencer::{SeqId, Sequence, WsKind};
-use processor::{Application, Command, RowChange};
+use processor::{Application, Command, Failure, Handler, RowChange, Work};
 
 /// Rows of a command.
 pub type Batch = Vec<RowChange>;
@@ -45,7 +46,41 @@ id = 65600
 fields = { name = "string" }
 "#;
 
-/// The shop. Its workspaces have a sequence of their own, number 256.
+/// Writes an event, and no rows.
+#[derive(Debug)]
+struct Note;
+
+#[async_trait]
+impl Handler for Note {
+    async fn run(
+        &self,
+        _params: &Bytes,
+        _rows: Vec<RowChange>,
+        _work: &mut Work<'_>,
+    ) -> Result<Bytes, Failure> {
+        Ok(Bytes::new())
+    }
+}
+
+/// Panics when it has drawn numbers and written rows.
+#[derive(Debug)]
+struct Fail;
+
+#[async_trait]
+impl Handler for Fail {
+    async fn run(
+        &self,
+        _params: &Bytes,
+        rows: Vec<RowChange>,
+        work: &mut Work<'_>,
+    ) -> Result<Bytes, Failure> {
+        work.write(rows).await?;
+        panic!("this handler is to panic")
+    }
+}
+
+/// The shop. Its workspaces have a sequence of their own, number 256. Besides the commands of every application it has `shop.Note`, which
+/// writes no rows, and `shop.Fail`, which panics.
 ///
 /// # Panics
 /// If it cannot be.
@@ -54,7 +89,9 @@ pub fn shop() -> Arc<Application> {
     let schema: Schema = SCHEMA.parse().expect("the schema is right");
     let invoices = Sequence::counting_from(SeqId(256), 1).expect("it counts from 1");
     let shop = Application::new(schema).expect("no table is the system's");
-    Arc::new(shop.with_workspaces("Shop", WsKind(1), [invoices]).expect("the kind is new"))
+    let shop = shop.with_workspaces("Shop", WsKind(1), [invoices]).expect("the kind is new");
+    let shop = shop.with_command(record_name("shop.Note"), Note).expect("it is new");
+    Arc::new(shop.with_command(record_name("shop.Fail"), Fail).expect("it is new"))
 }
 
 /// A command that writes rows.

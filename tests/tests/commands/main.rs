@@ -3,7 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
+mod crash;
+mod incarnations;
+mod late;
+mod limits;
+mod rounds;
 mod sabotage;
+mod scene;
 mod stage;
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -19,7 +25,7 @@ async fn run(reach: Reach, trial: TrialFn) -> Result<Completion, Failed> {
         Reach::NotAskedFor(why) => return Ok(Completion::ignored_with(why)),
         Reach::Subject(subject) => subject,
     };
-    let stage = Stage::new(&*subject).await?;
+    let stage = Stage::new(subject).await?;
     let outcome = AssertUnwindSafe(trial(&stage)).catch_unwind().await;
     let dropped = stage.remove().await;
     if let Err(panic) = outcome {
@@ -40,9 +46,18 @@ fn main() -> std::process::ExitCode {
         ("cassandra", drivers.cassandra),
         ("dynamodb", drivers.dynamodb),
     ];
+    let trials = [
+        basics::TRIALS,
+        crash::TRIALS,
+        incarnations::TRIALS,
+        late::TRIALS,
+        limits::TRIALS,
+        rounds::TRIALS,
+        sabotage::TRIALS,
+    ];
     let mut tests = Vec::new();
     for (driver, reach) in targets {
-        for &(name, trial) in basics::TRIALS.iter().chain(sabotage::TRIALS) {
+        for &(name, trial) in trials.into_iter().flatten() {
             let (handle, reach) = (runtime.handle().clone(), reach.clone());
             let body = move || handle.block_on(run(reach, trial));
             tests.push(Trial::ignorable_test(format!("{driver}::{name}"), body));

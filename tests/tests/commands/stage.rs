@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, sync::Arc};
 
 use futures::future::BoxFuture;
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::{Keyspaces, Subject};
+use istorage_tck::{Keyspaces, Scale, Subject};
 use processor::{Command, Done, Refused};
 use vvm_tests::commands::{Ledger, Node, Site};
 
@@ -19,18 +19,31 @@ const PARTITIONS: u16 = 10;
 
 pub(crate) struct Stage {
     keyspaces: Keyspaces,
+    subject: Arc<dyn Subject>,
     driver: Arc<dyn StorageDriver>,
+    system: KeyspaceName,
     pub(crate) site: Site,
+    /// Calls cost next to nothing.
+    pub(crate) is_embedded: bool,
 }
 
 impl Stage {
-    pub(crate) async fn new(subject: &dyn Subject) -> istorage::Result<Stage> {
+    pub(crate) async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Stage> {
         let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
         let driver = keyspaces.noted_by(subject.node(0).await?);
         let system = KeyspaceName::new(format!("shop_{:016x}", clock.random()))?;
         let partitions = NonZeroU16::new(PARTITIONS).unwrap();
-        let site = Site::new(Arc::clone(&driver), system, partitions, clock).await;
-        Ok(Stage { keyspaces, driver, site })
+        let site = Site::new(Arc::clone(&driver), system.clone(), partitions, clock).await;
+        let is_embedded = subject.scale() == Scale::Embedded;
+        Ok(Stage { keyspaces, subject, driver, system, site, is_embedded })
+    }
+
+    /// The same database, from a machine whose calendar is ahead.
+    pub(crate) async fn ahead(&self, ms: i64) -> Site {
+        let driver = self.subject.node(ms).await.unwrap();
+        let clock = self.site.clock.with_wall_offset(ms);
+        let partitions = NonZeroU16::new(PARTITIONS).unwrap();
+        Site::new(driver, self.system.clone(), partitions, clock).await
     }
 
     /// Drops all that was made.

@@ -22,22 +22,9 @@ pub(super) async fn next<S: Stream + Unpin>(
 ) -> Result<Option<S::Item>, Elapsed> {
     let signs = Arc::new(Signs::default());
     let waker = Waker::from(Arc::clone(&signs));
-    loop {
-        let silence = pin!(clock.sleep(timeout));
-        let mut wait = Wait { stream, signs: &signs, waker: &waker, silence };
-        let step = std::future::poll_fn(|context| wait.poll(context)).await;
-        match step {
-            Step::Item(item) => return Ok(item),
-            Step::Sign => {}
-            Step::Silence => return Err(Elapsed),
-        }
-    }
-}
-
-enum Step<T> {
-    Item(Option<T>),
-    Sign,
-    Silence,
+    let begin = || clock.sleep(timeout);
+    let mut wait = Wait { stream, signs: &signs, waker: &waker, silence: pin!(begin()) };
+    std::future::poll_fn(|context| wait.poll(context, begin)).await
 }
 
 struct Wait<'a, S, F> {
@@ -48,18 +35,26 @@ struct Wait<'a, S, F> {
 }
 
 impl<S: Stream + Unpin, F: Future> Wait<'_, S, F> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Step<S::Item>> {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        begin: impl Fn() -> F,
+    ) -> Poll<Result<Option<S::Item>, Elapsed>>
+    where
+        F: Future<Output = ()>,
+    {
         self.signs.task.register(context.waker());
         // What wakes the stream from here on is seen by the next poll.
         let is_sign = self.signs.was_woken.swap(false, Ordering::AcqRel);
         if let Poll::Ready(item) = self.stream.poll_next_unpin(&mut Context::from_waker(self.waker))
         {
-            return Poll::Ready(Step::Item(item));
+            return Poll::Ready(Ok(item));
         }
+        // Whoever is put off wakes itself: to ask again at once would go on for ever.
         if is_sign {
-            return Poll::Ready(Step::Sign);
+            self.silence.set(begin());
         }
-        self.silence.as_mut().poll(context).map(|_| Step::Silence)
+        self.silence.as_mut().poll(context).map(|()| Err(Elapsed))
     }
 }
 

@@ -1,0 +1,211 @@
+//! A node that stands still in the middle of what it does: for a while, or for ever, which is how it dies.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Instant;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use istorage::{
+    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ExpiringRowStream, Key, Op,
+    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+};
+use tokio::sync::watch;
+
+/// What is sent late is sent all the same: nobody but the storage could refuse it then.
+const LATE: Duration = Duration::from_secs(120);
+
+/// At which call a node stands still. The first that comes after [`Stall::arm`] is call 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// It is counted only.
+    Nowhere,
+    /// This call is not done.
+    Before(usize),
+    /// This call is done, and its answer not seen.
+    After(usize),
+    /// As `After`, of the calls that write.
+    AfterWrite(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    at: At,
+    calls: usize,
+    writes: usize,
+    is_still: bool,
+    /// Calls that the storage is doing.
+    under_way: usize,
+}
+
+/// The storage as a node sees it that stands still at one of its calls: from there on no call is done, and none is answered, until the
+/// node goes on. Clones are the same node.
+#[derive(Clone, Debug)]
+pub struct Stall {
+    inner: SharedStorage,
+    state: Arc<watch::Sender<State>>,
+}
+
+/// A call that the storage is doing, or that was dropped there.
+struct UnderWay<'s>(&'s watch::Sender<State>);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|state| state.under_way -= 1);
+    }
+}
+
+impl Stall {
+    /// It does not stand still yet.
+    #[must_use]
+    pub fn new(inner: SharedStorage) -> Stall {
+        let state = State { at: At::Nowhere, calls: 0, writes: 0, is_still: false, under_way: 0 };
+        Stall { inner, state: Arc::new(watch::Sender::new(state)) }
+    }
+
+    /// Counts from here on, and stands still there.
+    pub fn arm(&self, at: At) {
+        self.state.send_modify(|state| (state.at, state.calls, state.writes) = (at, 0, 0));
+    }
+
+    /// How many calls came since then.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.state.borrow().calls
+    }
+
+    /// Whether it stands still.
+    #[must_use]
+    pub fn is_still(&self) -> bool {
+        self.state.borrow().is_still
+    }
+
+    /// Waits until it stands still, and nothing that was sent before is on its way.
+    ///
+    /// # Panics
+    /// Never: it holds what it waits for.
+    pub async fn until_still(&self) {
+        let mut seen = self.state.subscribe();
+        let still = seen.wait_for(|state| state.is_still && state.under_way == 0).await;
+        drop(still.expect("the sender is here"));
+    }
+
+    /// It goes on, and does not stand still again.
+    pub fn go_on(&self) {
+        self.state.send_modify(|state| (state.at, state.is_still) = (At::Nowhere, false));
+    }
+
+    async fn going(&self) {
+        let mut seen = self.state.subscribe();
+        drop(seen.wait_for(|state| !state.is_still).await);
+    }
+
+    fn stand_still(&self) {
+        self.state.send_modify(|state| state.is_still = true);
+    }
+
+    async fn call<T>(&self, op: Op, call: impl Future<Output = T>) -> T {
+        self.going().await;
+        let is_write = matches!(op, Op::PutBatch | Op::PutOrdered | Op::WriteIf | Op::WriteAtomic);
+        let mut this = None;
+        self.state.send_modify(|state| {
+            state.calls += 1;
+            state.writes += usize::from(is_write);
+            this = Some((state.at, state.calls, if is_write { state.writes } else { 0 }));
+        });
+        let (at, this, write) = this.unwrap_or((At::Nowhere, 0, 0));
+        if at == At::Before(this) {
+            self.stand_still();
+        }
+        self.going().await;
+        self.state.send_modify(|state| state.under_way += 1);
+        let under_way = UnderWay(&self.state);
+        let answer = call.await;
+        if at == At::After(this) || at == At::AfterWrite(write) {
+            self.stand_still();
+        }
+        drop(under_way);
+        self.going().await;
+        answer
+    }
+
+    /// A stream is one call: it is read to its end, so that what a node is told late is old.
+    fn streaming<R: Send + 'static>(
+        &self,
+        rows: BoxStream<'static, Result<R>>,
+    ) -> BoxStream<'static, Result<R>> {
+        let this = self.clone();
+        let read = async move {
+            let rows: Vec<Result<R>> = this.call(Op::Read, rows.collect()).await;
+            stream::iter(rows)
+        };
+        stream::once(read).flatten().boxed()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl AppStorage for Stall {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Option<Bytes>> {
+        self.call(Op::Get, self.inner.get(key, consistency, deadline + LATE)).await
+    }
+
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        self.call(Op::GetBatch, self.inner.get_batch(keys, deadline + LATE)).await
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        self.streaming(self.inner.read(pkey, range, consistency, page_timeout))
+    }
+
+    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
+        self.streaming(self.inner.ttl_read(pkey, range, page_timeout))
+    }
+
+    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
+        self.call(Op::PutBatch, self.inner.put_batch(rows, deadline + LATE)).await
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        self.call(Op::PutOrdered, self.inner.put_ordered(rows, deadline + LATE)).await
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        self.call(Op::WriteIf, self.inner.write_if(pkey, ops, deadline + LATE)).await
+    }
+
+    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.call(Op::WriteAtomic, self.inner.write_atomic(batch, deadline + LATE)).await
+    }
+
+    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
+        self.call(Op::ServerTime, self.inner.server_time(deadline + LATE)).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,176 @@
+//! What clients ask for, and what they were answered.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use clock::Instant;
+use eventlog::{Epoch, RecordId, Version, WsId};
+use processor::{Answer, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange};
+use tokio::task::JoinHandle;
+use vvm_tests::commands::{
+    TestLead, article, bill, create_workspace, cud, raw, record_name, text, update,
+};
+
+use crate::turns::Dice;
+
+/// Workspaces of one partition.
+const WORKSPACES: [u64; 3] = [11, 21, 31];
+
+/// What a workspace is, and its settings.
+const WORKSPACE: RecordId = RecordId(65_536);
+const SETTINGS: RecordId = RecordId(65_600);
+
+/// How many records are remembered, so that commands meet.
+const KNOWN: usize = 6;
+
+/// A command that is under way.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) sent: Sent,
+    pub(crate) deadline: Instant,
+    /// Of the leader that it was sent to.
+    pub(crate) epoch: u64,
+    pub(crate) lead: Arc<TestLead>,
+    pub(crate) task: JoinHandle<Result<Done, Refused>>,
+}
+
+/// A command that was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) request: String,
+    command: Command,
+    /// What its sender calls it, if it can be sent again.
+    key: Option<String>,
+    /// Its workspace was there when it was sent.
+    has_workspace: bool,
+}
+
+impl Sent {
+    pub(crate) fn command(&self, deadline: Instant) -> Command {
+        let request = self.request.clone();
+        Command { request, deadline, ..self.command.clone() }
+    }
+
+    /// The document that its workspace has once, if it makes one.
+    fn makes(&self) -> Option<RecordId> {
+        let is_settings = |row: &RowChange| matches!(row, RowChange::Create { table, .. } if table.as_str() == "shop.Settings");
+        match self.command.name.as_str() {
+            "sys.CreateWorkspace" => Some(WORKSPACE),
+            _ => self.command.rows.iter().any(is_settings).then_some(SETTINGS),
+        }
+    }
+}
+
+/// What clients know of what is stored, and what they may send again.
+#[derive(Debug, Default)]
+pub(crate) struct Knowledge {
+    records: Vec<(u64, RecordId, Version)>,
+    keyed: Vec<Sent>,
+    workspaces: BTreeSet<u64>,
+    /// Documents that a workspace has once, and somebody was told of.
+    pub(crate) singletons: BTreeSet<(WsId, RecordId)>,
+    requests: u64,
+}
+
+impl Knowledge {
+    /// How many requests there were.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// A record was written.
+    pub(crate) fn learn(&mut self, sent: &Sent, epoch: u64, done: &Done) {
+        let Done { plog, answer: Answer { ids, .. }, is_repeated, .. } = done;
+        let version = Version { epoch: Epoch(epoch), plog: *plog };
+        if sent.makes() == Some(WORKSPACE) {
+            self.workspaces.insert(sent.command.ws.0);
+        }
+        if !*is_repeated {
+            let ids = ids.iter().map(|(_, id)| (sent.command.ws.0, *id, version));
+            self.records.extend(ids.filter(|(_, id, _)| id.0 > 1 << 20));
+            let surplus = self.records.len().saturating_sub(KNOWN);
+            self.records.drain(..surplus);
+        }
+    }
+
+    /// A command was rejected.
+    ///
+    /// # Panics
+    /// If it was not to be.
+    pub(crate) fn learn_why(&mut self, sent: &Sent, why: &Rejection) {
+        let is_homeless = why.message.starts_with("there is no workspace");
+        assert!(!is_homeless || !sent.has_workspace, "{}: {why}", sent.request);
+        if why.kind == RejectionKind::Conflict
+            && let Some(id) = sent.makes()
+        {
+            self.singletons.insert((sent.command.ws, id));
+        }
+    }
+
+    /// The next command of a client.
+    pub(crate) fn next(&mut self, dice: &Dice) -> Sent {
+        let sent = self.any(dice);
+        let has_workspace = self.workspaces.contains(&sent.command.ws.0);
+        Sent { has_workspace, ..sent }
+    }
+
+    fn any(&mut self, dice: &Dice) -> Sent {
+        self.requests += 1;
+        if dice.one_in(4)
+            && let Some(sent) = dice.of_slice(&self.keyed)
+        {
+            let mut sent = sent.clone();
+            if dice.one_in(6) {
+                // Another command with the same key.
+                sent.request = format!("r{}", self.requests);
+                sent.command.repeat = Some(repeat(&sent, &sent.request));
+            }
+            return sent;
+        }
+        let (request, command) = (format!("r{}", self.requests), self.command(dice));
+        let mut sent = Sent { request, command, key: None, has_workspace: false };
+        if dice.one_in(2) {
+            sent.key = Some(sent.request.clone());
+            sent.command.repeat = Some(repeat(&sent, "body"));
+            self.keyed.push(sent.clone());
+        }
+        sent
+    }
+
+    fn command(&self, dice: &Dice) -> Command {
+        let ws = *dice.of_slice(&WORKSPACES).unwrap();
+        let rows = |rows| cud(ws, rows, Instant::FAR_FUTURE);
+        let called = format!("x{}", self.requests);
+        let unknown = (
+            ws,
+            RecordId(322_685_000_131_099),
+            Version { epoch: Epoch(1), plog: eventlog::Offset(1) },
+        );
+        let (of, id, version) = dice.of_slice(&self.records).copied().unwrap_or(unknown);
+        let updates = |changes| cud(of, changes, Instant::FAR_FUTURE);
+        match dice.below(20) {
+            _ if self.requests < 20 && dice.one_in(2) => create_workspace(ws, Instant::FAR_FUTURE),
+            0 => create_workspace(ws, Instant::FAR_FUTURE),
+
+            1..7 => rows(article(&called)),
+            7..9 => rows(bill(&called)),
+            9..12 => updates(vec![update(id, None, &called)]),
+            12..15 => updates(vec![update(id, Some(version), &called)]),
+            15 => {
+                // Two rows, one of them twice.
+                let again = update(id, None, "again");
+                let settings = raw(1, "shop.Order", [("name", text("o"))]);
+                updates(vec![update(id, None, &called), settings, again])
+            }
+            16 => rows(vec![raw(1, "shop.Settings", [("name", text(&called))])]),
+            17 => rows(vec![raw(1, "shop.Nothing", [])]),
+            18 => Command { name: record_name("shop.Nothing"), ..rows(vec![]) },
+            // The first row is right, and takes a number.
+            _ => rows(vec![raw(1, "shop.Bill", []), raw(2, "shop.Bill", [("cents", text("x"))])]),
+        }
+    }
+}
+
+fn repeat(sent: &Sent, body: &str) -> Repeat {
+    let key = sent.key.as_deref().unwrap_or_default();
+    Repeat::new("joe", key.as_bytes(), body.as_bytes())
+}

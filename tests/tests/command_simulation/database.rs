@@ -1,0 +1,146 @@
+//! A database in memory as its nodes see it: calls come late, fail, or land when nobody expects them any more.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use clock::{Clock, Instant};
+use istorage::{
+    FaultRates, Faulty, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
+};
+use vvm_tests::commands::Narrow;
+
+use crate::{
+    gate::{Gate, Side},
+    lies::{Lie, Lying},
+    turns::Turns,
+};
+
+/// The database, with what is on its way to it.
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub(crate) mem: MemDriver,
+    pub(crate) turns: Arc<Turns>,
+    clock: Clock,
+    seed: u64,
+    rates: FaultRates,
+    /// At most so many rows at once, and whether ordered ones too; `None` if all can be written at once.
+    narrow: Option<(usize, bool)>,
+    lie: Option<Lie>,
+    keyspaces: Mutex<BTreeMap<KeyspaceName, Arc<Faulty>>>,
+}
+
+impl Database {
+    pub(crate) fn new(
+        clock: Clock,
+        seed: u64,
+        rates: FaultRates,
+        narrow: Option<(usize, bool)>,
+        lie: Option<Lie>,
+    ) -> Arc<Database> {
+        let mem = MemDriver::new(clock.clone());
+        let turns = Turns::new(clock.clone(), seed);
+        let keyspaces = Mutex::default();
+        Arc::new(Database { mem, turns, clock, seed, rates, narrow, lie, keyspaces })
+    }
+
+    /// What lies between the nodes and a keyspace. What was sent outlives who sent it.
+    async fn on_its_way(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<Arc<Faulty>>> {
+        let lock = || self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(faulty) = lock().get(keyspace) {
+            return Ok(Some(Arc::clone(faulty)));
+        }
+        let Some(mut inner) = self.mem.open(keyspace, deadline).await? else { return Ok(None) };
+        if let Some(lie) = self.lie {
+            inner = Lying::new(inner, lie);
+        }
+        let turns = Arc::clone(&self.turns);
+        let inner = Arc::new(Gate { inner, turns, side: Side::Database });
+        let mut keyspaces = lock();
+        let seed = self.seed.wrapping_add(keyspaces.len() as u64);
+        let faulty = Arc::new(Faulty::seeded(inner, self.clock.clone(), seed, self.rates));
+        keyspaces.insert(keyspace.clone(), Arc::clone(&faulty));
+        Ok(Some(faulty))
+    }
+
+    /// Whatever is on its way arrives.
+    pub(crate) async fn land_late(&self) -> usize {
+        let lock = || self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut landed = 0;
+        for faulty in lock().values() {
+            landed += faulty.land_late().await.len();
+        }
+        landed
+    }
+}
+
+/// The database in the eyes of one node.
+#[derive(Clone, Debug)]
+pub(crate) struct OfNode {
+    pub(crate) database: Arc<Database>,
+    pub(crate) node: u64,
+    is_at_work: Arc<AtomicBool>,
+}
+
+impl OfNode {
+    pub(crate) fn new(database: &Arc<Database>, node: u64) -> OfNode {
+        let is_at_work = Arc::new(AtomicBool::new(false));
+        OfNode { database: Arc::clone(database), node, is_at_work }
+    }
+
+    /// From here on everything happens to it.
+    pub(crate) fn works(&self) {
+        self.is_at_work.store(true, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl StorageDriver for OfNode {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.database.mem.create(keyspace, deadline).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        let database = &self.database;
+        let (Some(around), Some(inner)) = (
+            database.mem.open(keyspace, deadline).await?,
+            database.on_its_way(keyspace, deadline).await?,
+        ) else {
+            return Ok(None);
+        };
+        let is_at_work = Arc::clone(&self.is_at_work);
+        let side = Side::Node { node: self.node, is_at_work, around };
+        let gate = Arc::new(Gate { inner, turns: Arc::clone(&database.turns), side });
+        // No call of a node outlives its deadline, whatever becomes of it.
+        let guarded = Arc::new(Guarded::new(gate, database.clock.clone()));
+        Ok(Some(match database.narrow {
+            Some((rows, ordered)) => Narrow::new(guarded, rows, ordered),
+            None => guarded,
+        }))
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.database.mem.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn close(&self) {
+        self.database.mem.close().await;
+    }
+}

@@ -1,0 +1,366 @@
+//! A history of one partition: leaders that come and go, clients, a database in which everything goes wrong, and what must be true in the end.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroU16,
+    sync::Arc,
+    time::Duration,
+};
+
+use clock::{Clock, ManualClock};
+use eventlog::{Epoch, Lead};
+use futures::FutureExt;
+use istorage::KeyspaceName;
+use processor::{Done, Ended, Refused, Status};
+use tokio::task::JoinHandle;
+use vvm_tests::commands::{Ledger, Node, Site, Terms, TestLead, check_under};
+
+use crate::{
+    clients::{Flight, Knowledge},
+    database::{Database, OfNode},
+    lies::Lie,
+    past,
+    plan::Plan,
+    turns::{Dice, Idle},
+};
+
+const PARTITION: u16 = 1;
+const CLIENTS: usize = 4;
+
+/// What came of a history.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Of all that happened, and of all that is stored.
+    pub(crate) digest: u64,
+    pub(crate) done: usize,
+    pub(crate) events: usize,
+    pub(crate) leaders: u64,
+}
+
+struct Leader {
+    epoch: u64,
+    node: Arc<Node>,
+    stops: Option<JoinHandle<Ended>>,
+}
+
+struct History {
+    plan: Plan,
+    dice: Dice,
+    manual: ManualClock,
+    clock: Clock,
+    idle: Idle,
+    database: Arc<Database>,
+    /// Without anything that goes wrong.
+    site: Site,
+    /// The last one leads in truth.
+    leaders: Vec<Leader>,
+    epochs: u64,
+    clients: [Option<Flight>; CLIENTS],
+    knowledge: Knowledge,
+    ledger: Ledger,
+    digest: DefaultHasher,
+    tell: bool,
+}
+
+/// Runs the history of a seed, and tells its steps if wanted.
+///
+/// # Panics
+/// If something is not as it must be.
+pub(crate) fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Told {
+    let (runtime, idle) = Idle::runtime();
+    runtime.block_on(Box::pin(async {
+        let mut history = History::new(seed, lie, idle, tell).await;
+        for _ in 0..history.plan.steps {
+            history.step().await;
+        }
+        history.end().await
+    }))
+}
+
+impl History {
+    async fn new(seed: u64, lie: Option<Lie>, idle: Idle, tell: bool) -> History {
+        let (dice, manual) = (Dice::of(seed), ManualClock::new(0));
+        let (plan, clock) = (Plan::of(seed, &dice, lie), manual.clock());
+        let Plan { rates, narrow, .. } = plan;
+        let lie = lie.filter(|lie| !lie.is_of_lead());
+        let database = Database::new(clock.clone(), dice.number(), rates, narrow, lie);
+        let site = open(Arc::new(database.mem.clone()), &clock).await;
+        let mut history = History {
+            plan,
+            dice,
+            manual,
+            clock,
+            idle,
+            database,
+            site,
+            leaders: Vec::new(),
+            epochs: 0,
+            clients: Default::default(),
+            knowledge: Knowledge::default(),
+            ledger: Ledger::default(),
+            digest: DefaultHasher::new(),
+            tell,
+        };
+        if tell {
+            println!("{:#?}", history.plan);
+        }
+        if let Some(left) = history.plan.past {
+            let History { site, plan, ledger, .. } = &mut history;
+            past::write(site, PARTITION, &plan.settings, left, ledger).await;
+            history.epochs = 1;
+            // Its numbers are stored.
+            history.clean_lead().await;
+        }
+        history
+    }
+
+    /// Leads without anything that goes wrong, and stops.
+    async fn clean_lead(&mut self) {
+        self.epochs += 1;
+        let lead = TestLead::of(self.epochs);
+        let node = self.site.node_of(PARTITION, lead, self.plan.settings.clone());
+        self.in_time(node.ready()).await;
+        assert_eq!(self.in_time(node.stop()).await, Ended::Stopped);
+    }
+
+    fn note(&mut self, what: &str) {
+        what.hash(&mut self.digest);
+        self.tell(|| what.to_owned());
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.tell {
+            println!("{}", what());
+        }
+    }
+
+    async fn step(&mut self) {
+        if self.leaders.is_empty() {
+            self.lead().await;
+        }
+        let waiting = self.database.turns.waiting();
+        match self.dice.below(100) {
+            0..60 if waiting > 0 => {
+                let draws = if self.plan.old_wait { 4 } else { 1 };
+                let which = (0..draws).map(|_| self.dice.below(waiting as u64)).max().unwrap();
+                let (who, what) = self.database.turns.let_go(which);
+                self.note(&format!("{who} {what}"));
+            }
+            0..80 => self.send(),
+            80..91 => {
+                let by = Duration::from_nanos(1 + self.dice.below(40_000_000));
+                return self.pass(by).await;
+            }
+            91..93 => self.give_up(),
+            93..95 => {
+                let landed = self.database.land_late().await;
+                self.note(&format!("{landed} land"));
+            }
+            _ if self.dice.one_in(self.plan.calm) => self.change().await,
+            _ => self.send(),
+        }
+        self.rest().await;
+    }
+
+    /// Everything runs as far as it can, and answers are heard.
+    async fn rest(&mut self) {
+        self.idle.reached().await;
+        let newest = self.epochs;
+        for client in 0..CLIENTS {
+            let Some(flight) = &mut self.clients[client] else { continue };
+            let Some(answered) = (&mut flight.task).now_or_never() else { continue };
+            let flight = self.clients[client].take().unwrap();
+            self.hear(flight, &answered.unwrap(), newest);
+        }
+        for Leader { node, .. } in &self.leaders {
+            let status = node.commands.status();
+            let is_violated = matches!(status, Status::Violation(_));
+            assert!(self.plan.may_lose || !is_violated, "{status:?}");
+        }
+        if let Some(Leader { stops: Some(stops), .. }) = self.leaders.last_mut()
+            && let Some(ended) = stops.now_or_never()
+        {
+            self.note(&format!("{ended:?}"));
+            self.kill(self.leaders.len() - 1).await;
+        }
+    }
+
+    fn hear(&mut self, flight: Flight, answered: &Result<Done, Refused>, newest: u64) {
+        let Flight { sent, epoch, lead, .. } = flight;
+        self.tell(|| format!("{}: {answered:?}", sent.request));
+        // Why it is refused depends on who hears first that its time is over.
+        let done = answered.as_ref().ok().map(|done| (done.plog, done.wlog));
+        (&sent.request, done).hash(&mut self.digest);
+        match answered {
+            Ok(done) => self.knowledge.learn(&sent, epoch, done),
+            Err(Refused::Rejected(why)) if !self.plan.may_lose => {
+                self.knowledge.learn_why(&sent, why);
+            }
+            Err(_) => {}
+        }
+        // It was not answered when the lead was lost, or it would have been heard then.
+        let is_told = matches!(answered, Ok(_) | Err(Refused::Rejected(_)));
+        assert!(!is_told || lead.lost().is_none(), "{} without a lead: {answered:?}", sent.request);
+        // What one tells who has lost the lead, and what is told of such a one's deeds.
+        let is_repeated = matches!(answered, Ok(done) if done.is_repeated);
+        if self.plan.may_lose && (epoch != newest || is_repeated) {
+            self.ledger.open(&sent.request);
+        } else {
+            self.ledger.note(&sent.request, answered);
+        }
+    }
+
+    fn send(&mut self) {
+        let Some(client) = (0..CLIENTS).find(|client| self.clients[*client].is_none()) else {
+            return;
+        };
+        let sent = self.knowledge.next(&self.dice);
+        let anybody = self.dice.of_slice(&self.leaders);
+        let leader = anybody.filter(|_| self.dice.one_in(4)).or(self.leaders.last());
+        let Some(Leader { epoch, node, .. }) = leader else { return };
+        // No two of them end at the same moment, so it is decided who comes first.
+        let patience = Duration::from_millis(10 + self.dice.below(2_000));
+        let deadline =
+            self.clock.now() + patience + Duration::from_nanos(self.knowledge.requests());
+        let (epoch, lead, commands) = (*epoch, Arc::clone(&node.lead), node.commands.clone());
+        let command = sent.command(deadline);
+        let what = format!("{client} asks {epoch} for {command:?}");
+        #[expect(clippy::disallowed_methods, reason = "clients are heard one by one, or give up")]
+        let task = tokio::spawn(async move { commands.run(command).await });
+        self.note(&what);
+        self.clients[client] = Some(Flight { sent, deadline, epoch, lead, task });
+    }
+
+    fn give_up(&mut self) {
+        let client = usize::try_from(self.dice.below(CLIENTS as u64)).unwrap();
+        if let Some(Flight { sent, task, .. }) = self.clients[client].take() {
+            task.abort();
+            self.note(&format!("{} is given up", sent.request));
+            self.ledger.open(&sent.request);
+        }
+    }
+
+    /// Time passes. Clients whose time is over are told one by one.
+    async fn pass(&mut self, by: Duration) {
+        let until = self.clock.now() + by;
+        self.note(&format!("{by:?} pass"));
+        const MOMENT: Duration = Duration::from_nanos(1);
+        loop {
+            let now = self.clock.now();
+            let deadlines = self.clients.iter().flatten().map(|flight| flight.deadline);
+            let next = deadlines.filter(|next| *next > now && *next <= until).min();
+            self.manual.advance(next.map_or(until, |next| next - MOMENT) - now);
+            self.rest().await;
+            if next.is_none() {
+                return;
+            }
+            self.manual.advance(MOMENT);
+            self.rest().await;
+        }
+    }
+
+    /// Another leader, or the end of one.
+    async fn change(&mut self) {
+        let last = self.leaders.len() - 1;
+        match self.dice.below(8) {
+            0 | 1 => self.kill(last).await,
+            2 if self.leaders[last].stops.is_none() => {
+                let node = Arc::clone(&self.leaders[last].node);
+                #[expect(clippy::disallowed_methods, reason = "the leader owns it")]
+                let stops = tokio::spawn(async move { node.stop().await });
+                self.leaders[last].stops = Some(stops);
+                let epoch = self.leaders[last].epoch;
+                self.note(&format!("{epoch} is stopped"));
+            }
+            3..6 if self.plan.overlaps > 0 => {
+                self.plan.overlaps -= 1;
+                if self.dice.one_in(2) {
+                    self.leaders[last].node.lead.lose();
+                }
+                self.lead().await;
+            }
+            6 if last > 0 => {
+                let which = usize::try_from(self.dice.below(last as u64)).unwrap();
+                self.leaders[which].node.lead.lose();
+                let epoch = self.leaders[which].epoch;
+                self.note(&format!("{epoch} notices"));
+            }
+            7 if last > 0 => self.kill(0).await,
+            _ => {}
+        }
+    }
+
+    async fn lead(&mut self) {
+        self.epochs += 1;
+        let driver = OfNode::new(&self.database, self.epochs);
+        let site = open(Arc::new(driver.clone()), &self.clock).await;
+        driver.works();
+        let lead = TestLead::of(self.epochs);
+        let node = Arc::new(site.node_of(PARTITION, lead, self.plan.settings.clone()));
+        self.note(&format!("{} leads", self.epochs));
+        self.leaders.push(Leader { epoch: self.epochs, node, stops: None });
+    }
+
+    async fn kill(&mut self, which: usize) {
+        let Leader { epoch, node, stops } = self.leaders.remove(which);
+        self.note(&format!("{epoch} is killed"));
+        if let Some(stops) = stops {
+            stops.abort();
+        }
+        node.kill();
+        self.idle.reached().await;
+    }
+
+    /// Nothing goes wrong any more, and everything can be told.
+    async fn end(mut self) -> Told {
+        for client in 0..CLIENTS {
+            if let Some(Flight { sent, task, .. }) = self.clients[client].take() {
+                task.abort();
+                self.ledger.open(&sent.request);
+            }
+        }
+        while !self.leaders.is_empty() {
+            self.kill(0).await;
+        }
+        self.database.turns.open();
+        self.idle.reached().await;
+        let _landed = self.database.land_late().await;
+        let leaders = self.epochs;
+        self.clean_lead().await;
+        let terms = Terms {
+            in_view: self.plan.settings.in_view,
+            since: self.plan.may_lose.then_some(Epoch(self.epochs)),
+        };
+        let world = check_under(&self.site, PARTITION, &self.ledger, terms).await;
+        for singleton in &self.knowledge.singletons {
+            assert!(world.records.contains_key(singleton), "{singleton:?} was said to be there");
+        }
+        format!("{:?}{:?}{:?}", world.events, world.wlogs, world.numbers).hash(&mut self.digest);
+        Told {
+            digest: self.digest.finish(),
+            done: self.ledger.done(),
+            events: world.events.len(),
+            leaders,
+        }
+    }
+
+    /// Time passes whenever nothing can be done without it.
+    async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
+        let time = async {
+            loop {
+                self.idle.reached().await;
+                self.manual.advance(Duration::from_millis(5));
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            never = time => never,
+        }
+    }
+}
+
+async fn open(driver: Arc<dyn istorage::StorageDriver>, clock: &Clock) -> Site {
+    let keyspace = KeyspaceName::new("simulated").unwrap();
+    Site::new(driver, keyspace, NonZeroU16::new(10).unwrap(), clock.clone()).await
+}

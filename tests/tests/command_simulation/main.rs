@@ -1,0 +1,163 @@
+//! Many histories of a partition: leaders, clients, a database, and everything that goes wrong between them.
+//!
+//! Each history follows from its seed alone: it runs on one thread, time passes only by its will, and calls are sent and arrive when it says so. A
+//! seed that fails is printed, and `cargo test -p vvm-tests --test command_simulation -- seed 4711` tells what happened in it.
+//! `-- schedules 100000` runs so many, `-- schedules 100000 4711` from that seed on, and `-- twice 1000` each of them twice.
+
+#![allow(clippy::unwrap_used)]
+
+mod clients;
+mod database;
+mod gate;
+mod history;
+mod lies;
+mod past;
+mod plan;
+mod turns;
+
+use std::{
+    cell::{Cell, RefCell},
+    ops::Range,
+    panic,
+    process::ExitCode,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use history::Told;
+use libtest_mimic::{Arguments, Failed, Trial};
+use lies::Lie;
+
+/// How many histories are run unless it is said.
+const SCHEDULES: u64 = 3_000;
+
+/// Each lie is found within so many.
+const SCHEDULES_FOR_A_LIE: u64 = 2_000;
+
+/// So many seeds are run twice.
+const REPLAYED: u64 = 50;
+
+thread_local! {
+    /// The first panic of a history, in whatever task it was.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static IS_HISTORY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics of a history are what is wrong with it, also those that a runtime catches.
+fn catch_panics() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if IS_HISTORY.get() {
+            PANIC.with_borrow_mut(|panic| _ = panic.get_or_insert_with(|| info.to_string()));
+        } else {
+            usual(info);
+        }
+    }));
+}
+
+/// What came of a seed, or what is wrong.
+fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Result<Told, String> {
+    IS_HISTORY.set(true);
+    let told = panic::catch_unwind(|| history::run(seed, lie, tell));
+    IS_HISTORY.set(false);
+    match (PANIC.take(), told) {
+        (None, Ok(told)) => Ok(told),
+        (Some(wrong), _) => Err(format!("seed {seed}: {wrong}")),
+        (None, Err(_)) => Err(format!("seed {seed}: it panicked")),
+    }
+}
+
+fn all(seeds: Range<u64>) -> Result<Told, Failed> {
+    let next = AtomicU64::new(seeds.start);
+    let threads = thread::available_parallelism().map_or(1, |n| n.get());
+    let work = || {
+        let mut sum = Told::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return Ok(sum);
+            }
+            let told = run(seed, None, false).inspect_err(|_| {
+                // The others need not go on.
+                next.store(seeds.end, Ordering::Relaxed);
+            })?;
+            sum.done += told.done;
+            sum.events += told.events;
+            sum.leaders += told.leaders;
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut sum = Told::default();
+        for thread in threads {
+            let told: Told = thread.join().unwrap().map_err(|wrong: String| Failed::from(wrong))?;
+            sum.done += told.done;
+            sum.events += told.events;
+            sum.leaders += told.leaders;
+        }
+        Ok(sum)
+    })
+}
+
+fn histories(seeds: Range<u64>) -> Result<(), Failed> {
+    let schedules = seeds.end - seeds.start;
+    let Told { done, events, leaders, .. } = all(seeds)?;
+    println!("{schedules} schedules, {leaders} leaders, {events} events, {done} commands done");
+    if schedules >= 100 && (done as u64) < 3 * schedules {
+        return Err("hardly anything was ever done".into());
+    }
+    Ok(())
+}
+
+fn replays(seeds: Range<u64>) -> Result<(), Failed> {
+    for seed in seeds {
+        let (one, two) = (run(seed, None, false)?, run(seed, None, false)?);
+        if one != two {
+            return Err(format!("seed {seed}: {one:?}, and then {two:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn is_found(lie: Lie) -> Result<(), Failed> {
+    let found = (0..SCHEDULES_FOR_A_LIE).find_map(|seed| run(seed, Some(lie), false).err());
+    let wrong = found.ok_or_else(|| format!("not in {SCHEDULES_FOR_A_LIE} schedules"))?;
+    let start: String = wrong.chars().take(300).collect();
+    println!("{lie:?}: {start}");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    catch_panics();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize| arguments.get(at).map(|text| text.parse::<u64>().unwrap());
+    let seeds = || {
+        let from = number(2).unwrap_or(0);
+        from..from + number(1).unwrap()
+    };
+    let asked = match arguments.first().map(String::as_str) {
+        Some("seed") => Some(run(number(1).unwrap(), None, true).map(drop).map_err(Failed::from)),
+        Some("schedules") => Some(histories(seeds())),
+        Some("twice") => Some(replays(seeds())),
+        _ => None,
+    };
+    if let Some(result) = asked {
+        return match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failed) => {
+                eprintln!("{}", failed.message().unwrap_or_default());
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let mut arguments = Arguments::from_args();
+    // Histories use all processors by themselves.
+    arguments.test_threads.get_or_insert(1);
+    let mut trials = vec![
+        Trial::test("whatever_goes_wrong_what_was_answered_is_there", || histories(0..SCHEDULES)),
+        Trial::test("a_seed_replays_exactly", || replays(0..REPLAYED)),
+    ];
+    let found = |lie: Lie| Trial::test(format!("found::{lie:?}"), move || is_found(lie));
+    trials.extend(Lie::ALL.map(found));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

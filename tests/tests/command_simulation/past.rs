@@ -1,0 +1,42 @@
+//! What happened before the history begins: so many events that it passes from one partition of the storage to the next.
+
+use std::sync::Arc;
+
+use eventlog::{
+    Alone, Drawn, Epoch, Event, Log, Offset, Place, Prepared, Settings, WsId,
+    layout::NEIGHBOURS_PER_PARTITION,
+};
+use isequencer::standard::WLOG_OFFSET;
+use vvm_tests::commands::{Ledger, NodeSettings, Site, record_name};
+
+/// Of one workspace.
+const WS: WsId = WsId(11);
+
+/// Writes the events in front of the last few of a partition of the storage, under the first epoch.
+pub(crate) async fn write(
+    site: &Site,
+    partition: u16,
+    settings: &NodeSettings,
+    left: u64,
+    ledger: &mut Ledger,
+) {
+    let epoch = Epoch(1);
+    let event = |offset: u64| Event {
+        place: Place { epoch, plog: Offset(offset), ws: WS, wlog: Offset(offset) },
+        time: site.clock.wall(),
+        request: format!("past {offset}"),
+        idempotency: None,
+        command: record_name("sys.CUD"),
+        params: Vec::new().into(),
+        changes: Vec::new(),
+        drawn: vec![Drawn { seq: WLOG_OFFSET.0, last: offset }],
+    };
+    let events: Vec<Event> = (1..NEIGHBOURS_PER_PARTITION - left).map(event).collect();
+    events.iter().for_each(|event| ledger.open(&event.request));
+    let group: Vec<Prepared> = events.iter().map(|event| Prepared::new(event, |_| None)).collect();
+    let storage = Arc::clone(&site.app.storage);
+    let lead = Arc::new(Alone(epoch));
+    let settings = Settings { level: settings.level, ..Settings::default() };
+    let fate = Log::new(storage, site.clock.clone(), lead, partition, settings).write(&group).await;
+    assert!(fate.others.is_none() && fate.applied.is_ok(), "{fate:?}");
+}

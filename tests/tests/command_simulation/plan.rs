@@ -1,0 +1,94 @@
+//! What a history is made of, as its seed decides.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+use eventlog::TrustLevel;
+use istorage::FaultRates;
+use processor::Settings;
+use vvm_tests::commands::NodeSettings;
+
+use crate::{lies::Lie, turns::Dice};
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) settings: NodeSettings,
+    pub(crate) rates: FaultRates,
+    /// At most so many rows at once, and whether ordered ones too.
+    pub(crate) narrow: Option<(usize, bool)>,
+    /// How often a leader may begin before the one before it has noticed.
+    pub(crate) overlaps: u64,
+    /// What a leader wrote that had lost the lead may be lost, and leave traces.
+    pub(crate) may_lose: bool,
+    /// How many events there is room for in the partition of the storage that is nearly full, if one is.
+    pub(crate) past: Option<u64>,
+    /// Calls of earlier leaders wait while there are those of later ones, most of the time.
+    pub(crate) old_wait: bool,
+    /// One of so many chances for a leader to go is taken.
+    pub(crate) calm: u64,
+    pub(crate) steps: u64,
+}
+
+impl Plan {
+    pub(crate) fn of(seed: u64, dice: &Dice, lie: Option<Lie>) -> Plan {
+        let lead_lies = lie.is_some_and(Lie::is_of_lead);
+        let level = match seed % 3 {
+            _ if lead_lies => TrustLevel::Two,
+            0 => TrustLevel::Zero,
+            1 => TrustLevel::One,
+            _ => TrustLevel::Two,
+        };
+        let is_trusted = level == TrustLevel::Two;
+        // Where the lead is trusted everything is promised only if it can be, and of two that lose their leads late nothing.
+        let (overlaps, is_late) = match (is_trusted && !lead_lies, dice.below(3)) {
+            (false, _) => (u64::MAX, true),
+            (true, 0) if lie.is_none() => (1, false),
+            (true, 1) if lie.is_none() => (0, true),
+            (true, _) => (0, false),
+        };
+        let narrow = dice.one_in(2).then(|| (1 + within(dice, 6), dice.one_in(2)));
+        let rate = [0, 10, 30, 80][within(dice, 4)];
+        let rates = FaultRates {
+            applied_but_error: rate,
+            not_applied_but_error: rate,
+            applied_late: if is_late { rate } else { 0 },
+            unavailable: rate / 2,
+            hang: rate / 2,
+            slow: rate,
+            reply_after_deadline: rate / 2,
+            delay: Duration::from_millis(1 + dice.below(400)),
+        };
+        Plan {
+            settings: settings(level, dice),
+            rates,
+            narrow,
+            overlaps,
+            may_lose: is_trusted && lie != Some(Lie::TwoLead) && (overlaps > 0 || is_late),
+            past: dice.one_in(40).then(|| dice.below(8)),
+            old_wait: dice.one_in(2),
+            calm: 1 + dice.below(10),
+            steps: 100 + dice.below(500),
+        }
+    }
+}
+
+fn within(dice: &Dice, end: u64) -> usize {
+    usize::try_from(dice.below(end)).unwrap()
+}
+
+fn settings(level: TrustLevel, dice: &Dice) -> NodeSettings {
+    let mut partition = Settings::new("simulated");
+    partition.queue = 1 + within(dice, 8);
+    partition.group_commands = 1 + within(dice, 8);
+    partition.workspaces = 1 + within(dice, 3);
+    partition.sequencer.max_unflushed = NonZeroUsize::new(1 + within(dice, 60)).unwrap();
+    partition.sequencer.cached_numbers = 1 + within(dice, 20);
+    partition.sequencer.flush_delay = Duration::from_millis(dice.below(30));
+    partition.sequencer.retry_after = Duration::from_millis(20);
+    NodeSettings {
+        timeout: Duration::from_millis(90),
+        apply_for: Duration::from_millis(dice.below(400)),
+        in_view: dice.one_in(3),
+        partition,
+        ..NodeSettings::at(level)
+    }
+}

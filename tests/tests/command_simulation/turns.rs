@@ -1,0 +1,173 @@
+//! Who goes next. Every call of a storage waits here until the history lets it go, so the order in which calls are sent and arrive is decided
+//! by the seed, and not by the order in which a runtime wakes its tasks.
+
+use std::{
+    fmt,
+    future::pending,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use clock::{Clock, Instant, ManualClock};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::{Notify, oneshot},
+};
+
+/// Random numbers that follow from a seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(Clock);
+
+impl Dice {
+    pub(crate) fn of(seed: u64) -> Dice {
+        Dice(ManualClock::new(seed).clock())
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.0.random()
+    }
+
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        self.number() % end
+    }
+
+    pub(crate) fn one_in(&self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    pub(crate) fn of_slice<'a, T>(&self, choices: &'a [T]) -> Option<&'a T> {
+        let count = u64::try_from(choices.len()).unwrap();
+        if count == 0 { None } else { choices.get(usize::try_from(self.below(count)).unwrap()) }
+    }
+}
+
+/// A runtime that tells when nothing can run any more.
+pub(crate) struct Idle(Arc<Notify>);
+
+impl Idle {
+    pub(crate) fn runtime() -> (Runtime, Idle) {
+        let idle = Arc::new(Notify::new());
+        let told = Arc::clone(&idle);
+        // It is about to sleep, so all tasks wait for something that only the history can bring.
+        let mut builder = Builder::new_current_thread();
+        builder.on_thread_park(move || told.notify_waiters());
+        (builder.build().unwrap(), Idle(idle))
+    }
+
+    /// Waits until nothing else can run.
+    pub(crate) async fn reached(&self) {
+        self.0.notified().await;
+    }
+}
+
+/// What a call is called while it waits: by whom, and what for. Calls with the same label do the same.
+pub(crate) type Label = (u64, String);
+
+/// Where calls wait for their turn.
+pub(crate) struct Turns {
+    waiting: Mutex<Vec<(Label, oneshot::Sender<()>)>>,
+    /// Nobody waits any more.
+    is_open: AtomicBool,
+    clock: Clock,
+    dice: Dice,
+}
+
+/// A call that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    id: u64,
+    at: Instant,
+    /// It takes its time to arrive.
+    lingers: bool,
+}
+
+tokio::task_local! {
+    static CALL: Call;
+}
+
+impl fmt::Debug for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Turns")
+    }
+}
+
+impl Turns {
+    pub(crate) fn new(clock: Clock, seed: u64) -> Arc<Turns> {
+        let (waiting, is_open) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Turns { waiting, is_open, clock, dice: Dice::of(seed) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Label, oneshot::Sender<()>)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn turn(&self, label: Label) {
+        if self.is_open.load(Ordering::SeqCst) {
+            return;
+        }
+        let (go, gone) = oneshot::channel();
+        self.lock().push((label, go));
+        if gone.await.is_err() {
+            pending::<()>().await;
+        }
+    }
+
+    /// Waits for the turn of a call that is to be sent.
+    pub(crate) async fn to_be_sent(&self, label: Label) -> Call {
+        self.turn(label).await;
+        let id = self.dice.number();
+        Call { id, at: self.clock.now(), lingers: id.is_multiple_of(4) }
+    }
+
+    /// Waits for the turn of a call to arrive, or of its answer, if anything can have come in between.
+    pub(crate) async fn on_its_way(&self, call: Option<Call>, what: &str) {
+        if let Some(Call { id, at, lingers }) = call
+            && (lingers || self.clock.now() > at)
+        {
+            self.turn((id, what.to_owned())).await;
+        }
+    }
+
+    /// How many wait. Those that nobody waits for any more are forgotten.
+    pub(crate) fn waiting(&self) -> usize {
+        let mut waiting = self.lock();
+        waiting.retain(|(_, go)| !go.is_closed());
+        waiting.len()
+    }
+
+    /// Lets one of those that wait go.
+    pub(crate) fn let_go(&self, which: u64) -> Label {
+        let mut waiting = self.lock();
+        waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let which = usize::try_from(which).unwrap();
+        let (label, go) = waiting.remove(which);
+        go.send(()).unwrap();
+        label
+    }
+
+    /// Everything goes at once from now on.
+    pub(crate) fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+        for (_, go) in self.lock().drain(..) {
+            // Who was killed does not wait.
+            let _ = go.send(());
+        }
+    }
+}
+
+impl Call {
+    /// Which call this is part of.
+    pub(crate) fn current() -> Option<Call> {
+        CALL.try_with(|call| *call).ok()
+    }
+
+    pub(crate) async fn scope<T>(self, future: impl Future<Output = T>) -> T {
+        CALL.scope(self, future).await
+    }
+
+    pub(crate) fn sync_scope<T>(self, act: impl FnOnce() -> T) -> T {
+        CALL.sync_scope(self, act)
+    }
+}

@@ -1,0 +1,145 @@
+//! Two leaders: one that stands still at any of its calls, and goes on when another has taken over. It still believes that it leads.
+
+use std::{pin::pin, sync::Arc};
+
+use eventlog::TrustLevel;
+use processor::{Ended, Status};
+use vvm_tests::commands::{At, Node, Stall};
+
+use crate::{
+    scene::{How, Scene, play, ways},
+    stage::{Stage, TrialFn},
+};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("incarnations::the_second_writes_before_a_command_of_the_first_goes_on", |stage| {
+        Box::pin(everywhere(stage, Begun::Command, Order::SecondFirst))
+    }),
+    ("incarnations::a_command_of_the_first_goes_on_before_the_second_writes", |stage| {
+        Box::pin(everywhere(stage, Begun::Command, Order::FirstFirst))
+    }),
+    // Once a leader that read the stored offset when a later one had written events and stored their offset took over the epoch of the last of
+    // them, and did not see that it is later than its own: its next command was acknowledged behind them, and no leader after it
+    // could read the log, as epochs fell there.
+    ("incarnations::the_second_writes_before_the_first_goes_on_to_recover", |stage| {
+        Box::pin(everywhere(stage, Begun::Recovery, Order::SecondFirst))
+    }),
+    ("incarnations::the_first_goes_on_to_recover_before_the_second_writes", |stage| {
+        Box::pin(everywhere(stage, Begun::Recovery, Order::FirstFirst))
+    }),
+];
+
+/// What the first is at when it stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begun {
+    Command,
+    Recovery,
+}
+
+/// Who writes first when the second has taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    SecondFirst,
+    FirstFirst,
+}
+
+async fn everywhere(stage: &Stage, begun: Begun, order: Order) {
+    let mut cases = Vec::new();
+    for (how, partition) in ways(stage).into_iter().zip(0..) {
+        let calls = undisturbed(stage, partition, how, begun).await;
+        assert!(calls > 2, "{calls} calls cannot be all");
+        let at = (1..=calls).flat_map(|call| [At::Before(call), At::After(call)]);
+        cases.extend(at.map(|at| (how, at)));
+    }
+    play(cases, 100, async |partition, (how, at)| {
+        meet(stage, partition, how, begun, order, at).await;
+    })
+    .await;
+}
+
+async fn first(scene: &Scene<'_>, begun: Begun, at: At) -> (Node, Stall) {
+    if begun == Begun::Recovery {
+        scene.leave_a_tail().await;
+    }
+    let stall = Stall::new(scene.storage());
+    if begun == Begun::Recovery {
+        stall.arm(at);
+    }
+    let settings = scene.settings(Arc::new(stall.clone()));
+    let node = scene.stage.site.node(scene.partition, settings);
+    if begun == Begun::Command {
+        node.ready().await;
+        stall.arm(at);
+    }
+    (node, stall)
+}
+
+async fn undisturbed(stage: &Stage, partition: u16, how: How, begun: Begun) -> usize {
+    let scene = Scene::new(stage, partition, how).await;
+    let (node, stall) = first(&scene, begun, At::Nowhere).await;
+    match begun {
+        Begun::Command => drop(scene.run(&node, scene.repeatable()).await.unwrap()),
+        Begun::Recovery => node.ready().await,
+    }
+    assert_eq!(node.stop().await, Ended::Stopped);
+    scene.check(None).await;
+    stall.calls()
+}
+
+async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Order, at: At) {
+    let scene = Scene::new(stage, partition, how).await;
+    let (first, stall) = first(&scene, begun, at).await;
+    // It ends when the first has gone on.
+    let sent = async {
+        match begun {
+            Begun::Command => drop(scene.run(&first, scene.repeatable()).await),
+            Begun::Recovery => drop(first.until(has_recovered).await),
+        }
+    };
+    let mut sent = pin!(sent);
+    let is_over = tokio::select! {
+        biased;
+        () = stall.until_still() => false,
+        () = &mut sent => true,
+    };
+    // Numbers are stored when a command is answered.
+    stall.until_still().await;
+
+    let second = scene.next().await;
+    if order == Order::SecondFirst {
+        let done = scene.until_done(&second, || scene.changes("second")).await;
+        // The first begins behind it then.
+        scene.until_stored(done.plog).await;
+    }
+    stall.go_on();
+    if !is_over {
+        sent.await;
+    }
+    let again = scene.run(&first, scene.changes("first again")).await;
+    let is_detected = how.level != TrustLevel::Two && order == Order::SecondFirst;
+    assert!(!is_detected || again.is_err(), "the second was there before: {again:?}");
+    let more = if order == Order::SecondFirst { "second again" } else { "second" };
+    scene.until_done(&second, || scene.changes(more)).await;
+    first.kill();
+    assert_eq!(second.stop().await, Ended::Stopped);
+
+    let third = scene.next().await;
+    if how.level != TrustLevel::Two {
+        let was = scene.answer("repeatable");
+        let again = scene.run(&third, scene.repeatable()).await.unwrap();
+        let was_done = begun == Begun::Recovery || matches!(was, Some(Ok(_)));
+        assert!(!was_done || again.is_repeated, "{was:?} {again:?}");
+    }
+    scene.until_done(&third, || scene.changes("third")).await;
+    assert_eq!(third.stop().await, Ended::Stopped);
+    let since = (how.level == TrustLevel::Two).then(|| second.log.epoch());
+    if since.is_some() {
+        // Only the second was promised anything.
+        scene.forget(["repeatable", "first again"]);
+    }
+    scene.check(since).await;
+}
+
+fn has_recovered(status: &Status) -> bool {
+    matches!(status, Status::Ready | Status::LeadLost(_))
+}

@@ -1,0 +1,211 @@
+//! A write whose outcome is not known, or that lands late, at each of the writes of commands.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use eventlog::TrustLevel;
+use istorage::{Fault, Faulty, Op, SharedStorage};
+use processor::{Busy, Command, Done, Ended, Refused, Status};
+use vvm_tests::commands::{Node, Stall, TestLead};
+
+use crate::{
+    scene::{How, Scene, play, ways},
+    stage::{Stage, TrialFn},
+};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("late::a_leader_settles_every_write_of_a_lone_command", |stage| {
+        Box::pin(settled(stage, Sent::Lone))
+    }),
+    ("late::a_leader_settles_every_write_of_a_group", |stage| {
+        Box::pin(settled(stage, Sent::Group))
+    }),
+    ("late::a_write_of_a_lone_command_lands_under_the_next_leader", |stage| {
+        Box::pin(left_open(stage, Sent::Lone))
+    }),
+    ("late::a_write_of_a_group_lands_under_the_next_leader", |stage| {
+        Box::pin(left_open(stage, Sent::Group))
+    }),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Lone,
+    Group,
+}
+
+/// Longer than any trial.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// Those that are worth their time everywhere come first.
+const FAULTS: [Fault; 5] = [
+    Fault::AppliedButError,
+    Fault::AppliedLate(NEVER),
+    Fault::Unavailable,
+    Fault::NotAppliedButError,
+    Fault::AppliedLate(Duration::ZERO),
+];
+
+/// One fault, at one write; it loses the lead then if it has one to lose.
+struct Script {
+    faulty: Arc<Faulty>,
+    /// How many writes there were since it was armed; very many before.
+    writes: Arc<AtomicUsize>,
+}
+
+impl Script {
+    fn new(scene: &Scene<'_>, at: Option<(usize, Fault)>, lead: Option<Arc<TestLead>>) -> Script {
+        let writes = Arc::new(AtomicUsize::new(usize::MAX / 2));
+        let counted = Arc::clone(&writes);
+        let script = move |op| {
+            if !matches!(op, Op::PutBatch | Op::PutOrdered | Op::WriteIf | Op::WriteAtomic) {
+                return Fault::None;
+            }
+            let this = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            match at {
+                Some((write, fault)) if write == this => {
+                    if let Some(lead) = &lead {
+                        lead.lose();
+                    }
+                    fault
+                }
+                _ => Fault::None,
+            }
+        };
+        let clock = scene.stage.site.clock.clone();
+        Script { faulty: Arc::new(Faulty::scripted(scene.storage(), clock, script)), writes }
+    }
+
+    fn arm(&self) {
+        self.writes.store(0, Ordering::SeqCst);
+    }
+
+    fn writes(&self) -> usize {
+        self.writes.load(Ordering::SeqCst)
+    }
+}
+
+async fn send(scene: &Scene<'_>, node: &Node, hold: &Stall, sent: Sent) {
+    match sent {
+        Sent::Lone => drop(scene.run(node, scene.repeatable()).await),
+        Sent::Group => scene.run_group(node, hold, scene.group()).await,
+    }
+}
+
+const REQUESTS: [&str; 5] = ["repeatable", "new", "old", "bill", "twice"];
+
+async fn settled(stage: &Stage, sent: Sent) {
+    let faults = if stage.is_embedded { &FAULTS[..] } else { &FAULTS[..3] };
+    let mut cases = Vec::new();
+    for (how, partition) in ways(stage).into_iter().zip(0..) {
+        let writes = settle(stage, partition, how, sent, None).await;
+        let at =
+            (1..=writes).flat_map(|write| faults.iter().map(move |fault| Some((write, *fault))));
+        cases.extend(at.map(|at| (how, at)));
+    }
+    play(cases, 100, async |partition, (how, at)| {
+        settle(stage, partition, how, sent, at).await;
+    })
+    .await;
+}
+
+/// How many writes there were.
+async fn settle(
+    stage: &Stage,
+    partition: u16,
+    how: How,
+    sent: Sent,
+    at: Option<(usize, Fault)>,
+) -> usize {
+    let scene = Scene::new(stage, partition, how).await;
+    let script = Script::new(&scene, at, None);
+    let hold = Stall::new(Arc::clone(&script.faulty) as SharedStorage);
+    let node = stage.site.node(partition, scene.settings(Arc::new(hold.clone())));
+    node.ready().await;
+    script.arm();
+    send(&scene, &node, &hold, sent).await;
+    let may_be_refused = at.is_some_and(|(_, fault)| fault == Fault::Unavailable);
+    for answer in REQUESTS.iter().filter_map(|request| scene.answer(request)) {
+        let is_right = match &answer {
+            Ok(_) => true,
+            Err(Refused::Busy(Busy::Storage(_))) => may_be_refused,
+            Err(_) => false,
+        };
+        assert!(is_right, "{answer:?}");
+    }
+    let done = async |command: &(dyn Fn() -> Command + Sync)| -> Done {
+        if may_be_refused {
+            scene.until_done(&node, command).await
+        } else {
+            scene.run(&node, command()).await.unwrap()
+        }
+    };
+    done(&|| scene.changes("after")).await;
+    script.faulty.land_late().await;
+    let again = done(&|| scene.repeatable()).await;
+    assert!(again.is_repeated || may_be_refused);
+    done(&|| scene.changes("last")).await;
+    script.faulty.land_late().await;
+    assert_eq!(node.stop().await, Ended::Stopped);
+    let writes = script.writes();
+    scene.check(None).await;
+    writes
+}
+
+async fn left_open(stage: &Stage, sent: Sent) {
+    let mut cases = Vec::new();
+    for (how, partition) in ways(stage).into_iter().zip(0..) {
+        let writes = leave_open(stage, partition, how, sent, None).await;
+        cases.extend((1..=writes).map(|write| (how, Some(write))));
+    }
+    play(cases, 100, async |partition, (how, at)| {
+        leave_open(stage, partition, how, sent, at).await;
+    })
+    .await;
+}
+
+/// How many writes the first had.
+async fn leave_open(
+    stage: &Stage,
+    partition: u16,
+    how: How,
+    sent: Sent,
+    at: Option<usize>,
+) -> usize {
+    let scene = Scene::new(stage, partition, how).await;
+    let before = scene.next().await;
+    let lead = TestLead::of(before.log.epoch().0);
+    before.kill();
+    let fault = at.map(|write| (write, Fault::AppliedLate(NEVER)));
+    let script = Script::new(&scene, fault, Some(Arc::clone(&lead)));
+    let hold = Stall::new(Arc::clone(&script.faulty) as SharedStorage);
+    let node = stage.site.node_of(partition, lead, scene.settings(Arc::new(hold.clone())));
+    node.ready().await;
+    script.arm();
+    send(&scene, &node, &hold, sent).await;
+    if at.is_some() {
+        node.until(|status| matches!(status, Status::LeadLost(_))).await;
+    } else {
+        assert_eq!(node.stop().await, Ended::Stopped);
+    }
+    let writes = script.writes();
+    node.kill();
+
+    let next = scene.next().await;
+    scene.run(&next, scene.changes("second")).await.unwrap();
+    let landed = script.faulty.land_late().await;
+    assert_eq!(landed.len(), usize::from(at.is_some()), "{landed:?}");
+    scene.run(&next, scene.changes("second again")).await.unwrap();
+    assert_eq!(next.stop().await, Ended::Stopped);
+    let third = scene.next().await;
+    scene.run(&third, scene.changes("third")).await.unwrap();
+    assert_eq!(third.stop().await, Ended::Stopped);
+    let since = (how.level == TrustLevel::Two).then(|| next.log.epoch());
+    scene.check(since).await;
+    writes
+}

@@ -1,0 +1,305 @@
+//! What is too much, too late, or at the edge of something.
+
+use std::{sync::Arc, time::Duration};
+
+use eventlog::{Offset, RecordId, Row, TrustLevel};
+use futures::{
+    TryStreamExt,
+    future::{join, join_all},
+};
+use istorage::{Consistency, Range};
+use processor::{Busy, Command, Done, Ended, Refused, RejectionKind};
+use vvm_tests::commands::{
+    At, Ledger, Narrow, Node, NodeSettings, Stall, TestLead, article, check, create_workspace, cud,
+    raw, record_name, text, update,
+};
+
+use crate::{
+    scene::{How, LEVELS, Scene, play},
+    stage::{PARTITION, Stage, TrialFn, WS, named},
+};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("limits::a_group_crosses_into_the_next_partition_of_the_storage", |stage| {
+        Box::pin(crossing(stage))
+    }),
+    ("limits::a_group_is_larger_than_what_is_written_at_once", |stage| Box::pin(large(stage))),
+    ("limits::a_row_is_as_large_as_the_storage_takes_and_larger", |stage| {
+        Box::pin(large_rows(stage))
+    }),
+    ("limits::a_full_queue_takes_nothing", |stage| Box::pin(full_queue(stage))),
+    ("limits::what_waits_too_long_is_not_done", |stage| Box::pin(too_late(stage))),
+    ("limits::a_handler_that_panics_harms_nobody_else", |stage| Box::pin(panics(stage))),
+    ("limits::a_task_reads_that_has_used_up_its_turn", |stage| Box::pin(used_up(stage))),
+    ("limits::time_never_falls_when_clocks_differ", |stage| Box::pin(clocks(stage))),
+];
+
+const ZERO: How = How { level: TrustLevel::Zero, narrow: None };
+
+/// Where the second partition of the storage begins.
+const BOUNDARY: u64 = 4_096;
+
+/// How many commands are sent before the first of them is answered.
+const WAVE: usize = 900;
+
+/// A leader that stands still where it is told to.
+struct Held {
+    node: Node,
+    hold: Stall,
+}
+
+impl Held {
+    async fn new(scene: &Scene<'_>, change: impl FnOnce(&mut NodeSettings)) -> Held {
+        let hold = Stall::new(scene.storage());
+        let mut settings = scene.settings(Arc::new(hold.clone()));
+        change(&mut settings);
+        let node = scene.stage.site.node(scene.partition, settings);
+        node.ready().await;
+        Held { node, hold }
+    }
+}
+
+async fn crossing(stage: &Stage) {
+    // At once, if the storage can, and in steps.
+    let ways = if stage.is_embedded { vec![None, Some((100, true))] } else { vec![None] };
+    let cases = ways.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
+    for (partition, (narrow, dies)) in (100..).zip(cases) {
+        let scene = Scene::new(stage, partition, How { narrow, ..ZERO }).await;
+        fill(&scene).await;
+        if dies {
+            die_at_the_boundary(&scene).await;
+        }
+        let Held { node, hold } = Held::new(&scene, |_| {}).await;
+        assert_eq!(node.log.tail().next >= Offset(BOUNDARY), dies);
+        scene.run_group(&node, &hold, many(&scene, "second")).await;
+        let last = scene.answer("second 29").unwrap().unwrap();
+        assert!(last.plog > Offset(BOUNDARY));
+        assert_eq!(node.stop().await, Ended::Stopped);
+        let next = scene.next().await;
+        scene.run(&next, scene.changes("last")).await.unwrap();
+        assert_eq!(next.stop().await, Ended::Stopped);
+        scene.check(None).await;
+    }
+}
+
+/// Until a few more fit into the partition of the storage, of both logs.
+async fn fill(scene: &Scene<'_>) {
+    let node = scene.next().await;
+    let notes: Vec<u64> = (4..BOUNDARY - 6).collect();
+    for wave in notes.chunks(WAVE) {
+        let sent = wave.iter().map(async |plog| {
+            let command = scene.command(&format!("note {plog}"), scene.ws, Vec::new());
+            let command = Command { name: record_name("shop.Note"), ..command };
+            assert_eq!(scene.run(&node, command).await.unwrap().plog, Offset(*plog));
+        });
+        join_all(sent).await;
+    }
+    assert_eq!(node.stop().await, Ended::Stopped);
+}
+
+/// What is before the boundary is in the log and not applied, and what is behind it is not in the log.
+async fn die_at_the_boundary(scene: &Scene<'_>) {
+    let dies = Stall::new(Narrow::new(Arc::clone(&scene.stage.site.app.storage), 100, true));
+    let hold = Stall::new(Arc::new(dies.clone()));
+    let settings = scene.settings(Arc::new(hold.clone()));
+    let node = scene.stage.site.node(scene.partition, settings);
+    node.ready().await;
+    dies.arm(At::AfterWrite(1));
+    tokio::select! {
+        () = scene.run_group(&node, &hold, many(scene, "first")) => panic!("nobody is answered"),
+        () = dies.until_still() => {}
+    }
+    node.kill();
+}
+
+/// A group with more rows than some storages write at once.
+fn many(scene: &Scene<'_>, request: &str) -> Vec<Command> {
+    let changes = (0..30).map(|n| scene.changes(&format!("{request} {n}")));
+    [scene.repeatable()].into_iter().chain(changes).collect()
+}
+
+async fn large(stage: &Stage) {
+    let narrow = [None, Some((3, true)), Some((3, false))];
+    let ways = LEVELS.into_iter().flat_map(|level| narrow.map(|narrow| How { level, narrow }));
+    play(ways.collect(), 100, async |partition, how| {
+        let scene = Scene::new(stage, partition, how).await;
+        let Held { node, hold } = Held::new(&scene, |_| {}).await;
+        scene.run_group(&node, &hold, many(&scene, "many")).await;
+        let answers: Vec<Done> =
+            (0..30).map(|n| scene.answer(&format!("many {n}")).unwrap().unwrap()).collect();
+        assert!(answers.windows(2).all(|two| two[0].plog.next() == two[1].plog));
+        assert_eq!(node.stop().await, Ended::Stopped);
+        scene.check(None).await;
+    })
+    .await;
+}
+
+async fn large_rows(stage: &Stage) {
+    let scene = Scene::new(stage, 100, ZERO).await;
+    let Held { node, hold } = Held::new(&scene, |_| {}).await;
+    let largest = node.log.largest_row();
+    let of_size = |request: &str, id: RecordId, size: usize| {
+        scene.command(request, scene.ws, vec![update(id, None, &"x".repeat(size))])
+    };
+    // What it is packed in needs room too.
+    let nearly = largest - 1_000;
+    let group = vec![
+        scene.repeatable(),
+        of_size("too large", scene.article, largest),
+        scene.changes("after it"),
+    ];
+    scene.run_group(&node, &hold, group).await;
+    let refused = scene.answer("too large").unwrap().unwrap_err();
+    let is_right =
+        matches!(&refused, Refused::Rejected(why) if why.kind == RejectionKind::TooLarge);
+    assert!(is_right, "{refused:?}");
+    let done = ["repeatable", "after it"].map(|request| scene.answer(request).unwrap().unwrap());
+    assert_eq!(done[0].plog.next(), done[1].plog, "it gave its offset back");
+    // One replaces another that is as large.
+    for request in ["large", "large again"] {
+        scene.run(&node, of_size(request, scene.article, nearly)).await.unwrap();
+    }
+    assert_eq!(node.stop().await, Ended::Stopped);
+    let next = scene.next().await;
+    scene.run(&next, scene.changes("last")).await.unwrap();
+    assert_eq!(next.stop().await, Ended::Stopped);
+    scene.check(None).await;
+}
+
+async fn full_queue(stage: &Stage) {
+    let scene = Scene::new(stage, 100, ZERO).await;
+    let Held { node, hold } = Held::new(&scene, |settings| settings.partition.queue = 2).await;
+    let sent = (0..5).map(|n| scene.changes(&format!("{n}")));
+    // One is being done, two wait, and there is no room for the others.
+    let mut commands = vec![scene.repeatable()];
+    commands.extend(sent);
+    hold.arm(At::Before(1));
+    let first = scene.run(&node, scene.repeatable());
+    let others = async {
+        hold.until_still().await;
+        let sent = join_all(commands.into_iter().skip(1).map(|command| scene.run(&node, command)));
+        let go_on = async {
+            assert_eq!(node.commands.waiting(), 2);
+            hold.go_on();
+        };
+        join(sent, go_on).await.0
+    };
+    let (first, others) = join(first, others).await;
+    assert!(first.is_ok() && others[..2].iter().all(Result::is_ok), "{first:?} {others:?}");
+    for refused in &others[2..] {
+        assert_eq!(*refused, Err(Refused::Busy(Busy::QueueFull)));
+    }
+    // There is room again.
+    scene.run(&node, scene.changes("last")).await.unwrap();
+    assert_eq!(node.stop().await, Ended::Stopped);
+    scene.check(None).await;
+}
+
+async fn too_late(stage: &Stage) {
+    let scene = Scene::new(stage, 100, ZERO).await;
+    let Held { node, hold } = Held::new(&scene, |_| {}).await;
+    let soon = || stage.site.clock.now() + Duration::from_millis(100);
+    hold.arm(At::Before(1));
+    let begun = scene.run(&node, Command { deadline: soon(), ..scene.repeatable() });
+    let waiting = async {
+        hold.until_still().await;
+        scene.run(&node, Command { deadline: soon(), ..scene.changes("waits") }).await
+    };
+    let (begun, waiting) = join(begun, waiting).await;
+    assert!(matches!(begun, Err(Refused::Unknown(_))), "{begun:?}");
+    assert_eq!(waiting, Err(Refused::Busy(Busy::TimedOut)));
+    hold.go_on();
+    // Behind both: that the second is not done is seen by the ledger.
+    scene.run(&node, scene.changes("last")).await.unwrap();
+    let again = scene.run(&node, scene.repeatable()).await.unwrap();
+    assert_eq!(scene.run(&node, scene.repeatable()).await.unwrap().answer, again.answer);
+    assert_eq!(node.stop().await, Ended::Stopped);
+    scene.check(None).await;
+}
+
+async fn panics(stage: &Stage) {
+    let scene = Scene::new(stage, 100, ZERO).await;
+    let Held { node, hold } = Held::new(&scene, |_| {}).await;
+    let panics = |request: &str| {
+        let command = scene.command(request, scene.ws, article("never"));
+        Command { name: record_name("shop.Fail"), ..command }
+    };
+    let group = vec![scene.repeatable(), panics("panics"), scene.changes("after it")];
+    scene.run_group(&node, &hold, group).await;
+    scene.run(&node, panics("alone")).await.unwrap_err();
+    for request in ["panics", "alone"] {
+        let refused = scene.answer(request).unwrap().unwrap_err();
+        let is_right =
+            matches!(&refused, Refused::Rejected(why) if why.kind == RejectionKind::Internal);
+        assert!(is_right, "{refused:?}");
+    }
+    let done = ["repeatable", "after it"].map(|request| scene.answer(request).unwrap().unwrap());
+    assert_eq!(done[0].plog.next(), done[1].plog, "it gave its offset back");
+    let ids = done.map(|done| done.answer.ids[0].1.0);
+    assert_eq!(ids[0] + 3, ids[1], "and its ids");
+    scene.run(&node, scene.changes("last")).await.unwrap();
+    assert_eq!(node.stop().await, Ended::Stopped);
+    scene.check(None).await;
+}
+
+/// Whoever awaited a stream of a guarded storage spun for ever, and blocked its thread, if its task had used up its turn (tokio's budget)
+/// when the stream was woken, and no worker of the runtime polled it, but `block_on` of a runtime with several threads. Tokio
+/// puts a task off there by waking it at once; the bound of the stream's silence took that for a sign of life, and polled the stream
+/// again without an end. So it was on redb, whose answers come through channels of tokio.
+async fn used_up(stage: &Stage) {
+    let scene = Scene::new(stage, 100, ZERO).await;
+    let key = Row::Plog(scene.partition, Offset::FIRST).key();
+    let timeout = Duration::from_secs(10);
+    let rows = scene.storage().read(key.pkey, Range::all(), Consistency::Plain, timeout);
+    let (done, is_done) = tokio::sync::oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    let read = move || {
+        let rows = rows.try_collect::<Vec<_>>();
+        done.send(runtime.block_on(join(use_up(100), rows)).1).unwrap();
+    };
+    #[expect(clippy::disallowed_methods, reason = "nobody can wait for a thread that may not end")]
+    drop(std::thread::spawn(read));
+    let clock = &stage.site.clock;
+    let read = clock.timeout_at(clock.now() + timeout, is_done).await;
+    assert_eq!(read.expect("it ends").unwrap().unwrap().len(), 3);
+}
+
+/// Leaves nothing of so many turns to what else the task does.
+async fn use_up(turns: usize) {
+    for _ in 0..turns {
+        while tokio::task::coop::has_budget_remaining() {
+            tokio::task::consume_budget().await;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn clocks(stage: &Stage) {
+    const AHEAD_MS: i64 = 5_000;
+    let (site, ahead) = (&stage.site, stage.ahead(AHEAD_MS).await);
+    for (partition, level) in (PARTITION..).zip(LEVELS) {
+        let ws = WS + u64::from(partition);
+        let mut ledger = Ledger::default();
+        let (mut article, mut second_at) = (None, site.clock.wall());
+        for epoch in 1..=4 {
+            let here = if epoch % 2 == 1 { &ahead } else { site };
+            let node = here.node_of(partition, TestLead::of(epoch), NodeSettings::at(level));
+            node.ready().await;
+            let mut rows = vec![raw(1, "shop.Article", [("name", text("new"))])];
+            rows.extend(article.map(|id| update(id, None, "newer")));
+            if epoch == 1 {
+                let create = named("create", create_workspace(ws, here.soon()));
+                stage.run(&node, &mut ledger, create).await.unwrap();
+            }
+            let command = named(&format!("{epoch}"), cud(ws, rows, here.soon()));
+            let done = stage.run(&node, &mut ledger, command).await.unwrap();
+            article = Some(done.answer.ids[0].1);
+            second_at = if epoch == 2 { site.clock.wall() } else { second_at };
+            assert_eq!(node.stop().await, Ended::Stopped);
+        }
+        let world = check(site, partition, &ledger).await;
+        let times: Vec<_> = world.events.iter().map(|event| event.time).collect();
+        assert!(times.is_sorted(), "{times:?}");
+        assert!(times[2] > second_at, "the clock of the second was behind the first's events");
+    }
+}

@@ -1,0 +1,245 @@
+//! A partition with a past, and what is asked of it in one go: one scene for each thing that can go wrong.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use eventlog::{Epoch, Offset, RecordId, TrustLevel};
+use futures::{
+    FutureExt, StreamExt,
+    future::{join, join_all},
+    stream,
+};
+use istorage::SharedStorage;
+use processor::{Command, Done, Ended, Refused, Repeat};
+use vvm_tests::commands::{
+    At, Batch, Ledger, Narrow, Node, NodeSettings, Stall, Terms, article, bill, check_under,
+    create_workspace, cud, update,
+};
+
+use crate::stage::{Stage, named};
+
+/// How many scenes are played at once.
+const SIDE_BY_SIDE: usize = 8;
+
+/// How an application is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    pub(crate) level: TrustLevel,
+    /// In steps of so many rows, and whether ordered ones are atomic too.
+    pub(crate) narrow: Option<(usize, bool)>,
+}
+
+pub(crate) const LEVELS: [TrustLevel; 3] = [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two];
+
+/// Everything that is to be tried: where a call costs little, in steps too.
+pub(crate) fn ways(stage: &Stage) -> Vec<How> {
+    let narrow: &[_] =
+        if stage.is_embedded { &[None, Some((3, true)), Some((2, false))] } else { &[None] };
+    let at = |level| narrow.iter().map(move |narrow| How { level, narrow: *narrow });
+    LEVELS.into_iter().flat_map(at).collect()
+}
+
+/// Plays a scene for each of the cases, each in a partition of its own, and says which one failed.
+pub(crate) async fn play<C, F>(cases: Vec<C>, first: u16, scene: impl Fn(u16, C) -> F)
+where
+    C: std::fmt::Debug + Clone,
+    F: Future<Output = ()>,
+{
+    let scenes = cases.into_iter().zip(first..).map(|(case, partition)| {
+        let played = AssertUnwindSafe(Box::pin(scene(partition, case.clone()))).catch_unwind();
+        async move {
+            if let Err(panic) = played.await {
+                eprintln!("the case that failed, in partition {partition}: {case:?}");
+                resume_unwind(panic);
+            }
+        }
+    });
+    stream::iter(scenes).buffer_unordered(SIDE_BY_SIDE).collect::<()>().await;
+}
+
+/// A partition with two workspaces, and an article in the first.
+pub(crate) struct Scene<'s> {
+    pub(crate) stage: &'s Stage,
+    pub(crate) partition: u16,
+    pub(crate) how: How,
+    pub(crate) ws: u64,
+    pub(crate) other: u64,
+    pub(crate) article: RecordId,
+    answered: Mutex<Answered>,
+}
+
+#[derive(Default)]
+struct Answered {
+    asked: BTreeSet<String>,
+    ledger: Ledger,
+    /// The last answer.
+    answers: BTreeMap<String, Result<Done, Refused>>,
+}
+
+impl<'s> Scene<'s> {
+    pub(crate) async fn new(stage: &'s Stage, partition: u16, how: How) -> Scene<'s> {
+        let ws = 10_000 + 2 * u64::from(partition);
+        let (other, answered) = (ws + 1, Mutex::default());
+        let mut scene = Scene { stage, partition, how, ws, other, article: RecordId(0), answered };
+        let node = stage.site.node(partition, scene.settings(scene.storage()));
+        node.ready().await;
+        for (request, ws) in [("create", ws), ("create other", other)] {
+            let command = create_workspace(ws, stage.site.soon());
+            scene.run(&node, named(request, command)).await.unwrap();
+        }
+        let first = scene.command("first", ws, article("old"));
+        scene.article = scene.run(&node, first).await.unwrap().answer.ids[0].1;
+        assert_eq!(node.stop().await, Ended::Stopped);
+        scene
+    }
+
+    /// As a node sees it to which nothing happens.
+    pub(crate) fn storage(&self) -> SharedStorage {
+        let storage = Arc::clone(&self.stage.site.app.storage);
+        match self.how.narrow {
+            Some((rows, ordered)) => Narrow::new(storage, rows, ordered),
+            None => storage,
+        }
+    }
+
+    /// Numbers are in the application's keyspace, so that what happens to its storage happens to them too.
+    pub(crate) fn settings(&self, storage: SharedStorage) -> NodeSettings {
+        let mut settings = NodeSettings::at(self.how.level);
+        (settings.in_view, settings.storage) = (true, Some(storage));
+        settings.partition.sequencer.flush_delay = Duration::ZERO;
+        settings
+    }
+
+    /// The next leader, to whom nothing happens, when it is ready.
+    pub(crate) async fn next(&self) -> Node {
+        let node = self.stage.site.node(self.partition, self.settings(self.storage()));
+        node.ready().await;
+        node
+    }
+
+    pub(crate) fn command(&self, request: &str, ws: u64, rows: Batch) -> Command {
+        named(request, cud(ws, rows, self.stage.site.soon()))
+    }
+
+    /// A command that may be sent again: a new article, and a change of the old one.
+    pub(crate) fn repeatable(&self) -> Command {
+        let mut rows = article("new");
+        rows.push(update(self.article, None, "repeatable"));
+        let repeat = Some(Repeat::new("joe", b"key", b"body"));
+        Command { repeat, ..self.command("repeatable", self.ws, rows) }
+    }
+
+    /// Commands over two workspaces. One changes what another makes, two are the same, and three change one record.
+    pub(crate) fn group(&self) -> Vec<Command> {
+        let new = RecordId(self.article.0 + 3);
+        let mut twice = article("newest");
+        twice.push(update(self.article, None, "twice"));
+        vec![
+            self.repeatable(),
+            self.command("new", self.ws, vec![update(new, None, "newer")]),
+            self.command("old", self.ws, vec![update(self.article, None, "newer")]),
+            self.command("bill", self.other, bill("bill")),
+            self.repeatable(),
+            self.command("twice", self.ws, twice),
+        ]
+    }
+
+    /// A change of the old article, and new ones: who leads beside another gives them the numbers that the other gives.
+    pub(crate) fn changes(&self, request: &str) -> Command {
+        let mut rows = article(request);
+        rows.push(update(self.article, None, request));
+        self.command(request, self.ws, rows)
+    }
+
+    /// Sends a command until it is done: there may be an event of another leader, or the storage may not be there.
+    pub(crate) async fn until_done(&self, node: &Node, command: impl Fn() -> Command) -> Done {
+        loop {
+            node.ready().await;
+            match self.run(node, command()).await {
+                Ok(done) => return done,
+                Err(Refused::Busy(_)) => {}
+                Err(refused) => panic!("{refused:?}"),
+            }
+        }
+    }
+
+    /// Waits until a leader that begins now begins behind this event.
+    pub(crate) async fn until_stored(&self, plog: Offset) {
+        let site = &self.stage.site;
+        let numbers = seqstorage::view(self.storage(), site.clock.clone(), self.partition);
+        while numbers.next_offset(self.partition, site.soon()).await.unwrap() <= Some(plog.0) {
+            site.clock.sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Sends a command, and notes the answer.
+    pub(crate) async fn run(&self, node: &Node, command: Command) -> Result<Done, Refused> {
+        let request = command.request.clone();
+        self.answered.lock().unwrap().asked.insert(request.clone());
+        let answer = node.commands.run(command).await;
+        let mut answered = self.answered.lock().unwrap();
+        answered.ledger.note(&request, &answer);
+        answered.answers.insert(request, answer.clone());
+        answer
+    }
+
+    /// Sends commands so that they are one group. The first is one that may be sent again: its answer is looked up before anything else.
+    pub(crate) async fn run_group(&self, node: &Node, hold: &Stall, commands: Vec<Command>) {
+        hold.arm(At::Before(1));
+        let sent = join_all(commands.into_iter().map(|command| self.run(node, command)));
+        // All wait in the queue when the first is begun.
+        let held = async {
+            hold.until_still().await;
+            hold.go_on();
+        };
+        join(sent, held).await;
+    }
+
+    /// Events in the log of the partition of which nothing is applied.
+    pub(crate) async fn leave_a_tail(&self) {
+        let dies = Stall::new(Narrow::new(Arc::clone(&self.stage.site.app.storage), 3, true));
+        let hold = Stall::new(Arc::new(dies.clone()));
+        let mut settings = self.settings(Arc::new(hold.clone()));
+        // Nothing else is written meanwhile.
+        settings.partition.sequencer.flush_delay = Duration::from_secs(600);
+        let node = self.stage.site.node(self.partition, settings);
+        node.ready().await;
+        dies.arm(At::AfterWrite(2));
+        tokio::select! {
+            () = self.run_group(&node, &hold, self.group()) => panic!("nobody can be answered"),
+            () = dies.until_still() => {}
+        }
+        node.kill();
+    }
+
+    /// What a command was answered last.
+    pub(crate) fn answer(&self, request: &str) -> Option<Result<Done, Refused>> {
+        self.answered.lock().unwrap().answers.get(request).cloned()
+    }
+
+    /// What was promised of these commands is not kept: they may be lost.
+    pub(crate) fn forget(&self, requests: impl IntoIterator<Item = &'static str>) {
+        let mut answered = self.answered.lock().unwrap();
+        for request in requests {
+            answered.ledger.forget(request);
+        }
+    }
+
+    /// When all is at rest.
+    pub(crate) async fn check(&self, since: Option<Epoch>) {
+        let ledger = {
+            let mut answered = self.answered.lock().unwrap();
+            let Answered { asked, mut ledger, answers } = std::mem::take(&mut *answered);
+            for request in asked.iter().filter(|asked| !answers.contains_key(*asked)) {
+                ledger.open(request);
+            }
+            ledger
+        };
+        let terms = Terms { in_view: true, since };
+        check_under(&self.stage.site, self.partition, &ledger, terms).await;
+    }
+}

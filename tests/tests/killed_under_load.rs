@@ -1,0 +1,249 @@
+//! A node that is killed while many commands are under way, again and again: whatever it answered is there, exactly so.
+//!
+//! The node is a process of its own: the test binary starts itself again, with a redb file. It says on its output, line by line, what it is about
+//! to do and what it was answered; what it said before it was killed is read to the end.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader},
+    num::NonZeroU16,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::Clock;
+use eventlog::{Epoch, Offset, RecordId, TrustLevel, Version};
+use istorage::{KeyspaceName, StorageDriver};
+use istorage_redb::{Config, RedbDriver};
+use libtest_mimic::{Arguments, Failed, Trial};
+use processor::{Answer, Busy, Done, Ended, Refused, Repeat};
+use tokio::{runtime::Runtime, task::JoinSet};
+use vvm_tests::commands::{
+    Ledger, Node, NodeSettings, Site, TestLead, article, bill, check, create_workspace, cud, update,
+};
+
+/// The first argument of the process that is killed, before its file and its epoch.
+const NODE: &str = "node";
+
+const PARTITIONS: u16 = 3;
+const WORKSPACES: u64 = 30;
+const TASKS: u64 = 64;
+const ROUNDS: u64 = 8;
+
+/// Commands that are sent more than once, by whichever task and node.
+const KEYED: u64 = 300;
+
+/// Where a node ends by itself, if nobody kills it.
+const COMMANDS: u64 = 10_000;
+
+async fn open(file: &Path, clock: &Clock) -> (Arc<RedbDriver>, Site) {
+    let driver = Arc::new(RedbDriver::open(Config::new(file), clock.clone()).await.unwrap());
+    let keyspace = KeyspaceName::new("killed").unwrap();
+    let partitions = NonZeroU16::new(PARTITIONS).unwrap();
+    let site = Site::new(Arc::clone(&driver) as _, keyspace, partitions, clock.clone()).await;
+    (driver, site)
+}
+
+fn nodes(site: &Site, epoch: u64) -> Vec<Node> {
+    let node = |partition| {
+        let mut settings = NodeSettings::at(TrustLevel::Zero);
+        // Numbers are stored often, so that it is killed in the middle of that too.
+        settings.partition.sequencer.flush_delay = Duration::from_millis(2);
+        site.node_of(partition, TestLead::of(epoch), settings)
+    };
+    (0..PARTITIONS).map(node).collect()
+}
+
+/// The part of the process that is killed.
+async fn serve(file: &Path, epoch: u64) {
+    let clock = Clock::system();
+    let (_driver, site) = open(file, &clock).await;
+    let nodes = Arc::new(nodes(&site, epoch));
+    for node in nodes.iter() {
+        node.ready().await;
+    }
+    println!("leads {epoch}");
+    let site = Arc::new(site);
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        tasks.spawn(client(Arc::clone(&site), Arc::clone(&nodes), epoch, task));
+    }
+    tasks.join_all().await;
+}
+
+async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
+    let clock = site.clock.clone();
+    let below = |end: u64| clock.random() % end;
+    let mut known: Vec<(u64, RecordId, Version)> = Vec::new();
+    for count in 0..COMMANDS {
+        let mut ws = below(WORKSPACES);
+        let mut name = format!("{epoch}.{task}.{count}");
+        let mut repeat = None;
+        let mut command = match below(10) {
+            // Most of them are there already.
+            0 => create_workspace(ws, site.soon()),
+            1 | 2 => {
+                let key = below(KEYED);
+                ws = key % WORKSPACES;
+                name = format!("key.{key}");
+                repeat = Some(Repeat::new("joe", name.as_bytes(), b"body"));
+                cud(ws, article(&name), site.soon())
+            }
+            3 | 4 => cud(ws, bill(&name), site.soon()),
+            5..8 if !known.is_empty() => {
+                let index = usize::try_from(below(known.len() as u64)).unwrap();
+                let (of, id, version) = known[index];
+                ws = of;
+                let version = (below(2) == 0).then_some(version);
+                cud(ws, vec![update(id, version, &name)], site.soon())
+            }
+            _ => cud(ws, article(&name), site.soon()),
+        };
+        let partition = ws % u64::from(PARTITIONS);
+        command.request = format!("{partition}.{name}");
+        command.repeat = repeat;
+        let request = command.request.clone();
+        println!("sent {request}");
+        let answered = nodes[usize::try_from(partition).unwrap()].commands.run(command).await;
+        println!("{}", told(&request, &answered));
+        if let Ok(Done { plog, answer: Answer { ids, .. }, is_repeated: false, .. }) = answered {
+            let version = Version { epoch: Epoch(epoch), plog };
+            known.extend(ids.into_iter().take(1).map(|(_, id)| (ws, id, version)));
+            // Descriptors of workspaces are not written twice.
+            known.retain(|(_, id, _)| id.0 > 100_000);
+        }
+    }
+}
+
+fn told(request: &str, answered: &Result<Done, Refused>) -> String {
+    match answered {
+        Ok(Done { plog, wlog, answer, .. }) => {
+            let ids = answer.ids.iter().map(|(raw, id)| format!(" {} {}", raw.0, id.0));
+            format!("done {request} {} {}{}", plog.0, wlog.0, ids.collect::<String>())
+        }
+        Err(Refused::NotApplied { plog, .. }) => format!("late {request} {}", plog.0),
+        Err(Refused::Unknown(_)) => format!("open {request}"),
+        Err(Refused::Busy(_) | Refused::Rejected(_)) => format!("refused {request}"),
+    }
+}
+
+/// What the process said, for each partition.
+#[derive(Default)]
+struct Heard {
+    ledgers: HashMap<u64, Ledger>,
+    /// How often each was sent, and not answered yet.
+    sent: HashMap<String, u64>,
+    leads: u64,
+}
+
+impl Heard {
+    fn line(&mut self, line: &str) {
+        let mut words = line.split(' ');
+        let (what, request) = (words.next().unwrap(), words.next().unwrap());
+        if what == "leads" {
+            self.leads += 1;
+            return;
+        }
+        if what == "sent" {
+            *self.sent.entry(request.to_owned()).or_default() += 1;
+            return;
+        }
+        let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
+        let answered = match (what, &numbers[..]) {
+            ("done", [plog, wlog, ids @ ..]) => {
+                let ids = ids.chunks(2).map(|pair| (RecordId(pair[0]), RecordId(pair[1])));
+                let answer = Answer { ids: ids.collect(), result: Bytes::new() };
+                let (plog, wlog) = (Offset(*plog), Offset(*wlog));
+                Ok(Done { plog, wlog, answer, is_repeated: false })
+            }
+            ("late", [plog]) => {
+                Err(Refused::NotApplied { plog: Offset(*plog), why: String::new() })
+            }
+            ("open", []) => Err(Refused::Unknown(String::new())),
+            ("refused", []) => Err(Refused::Busy(Busy::NotDeployed)),
+            _ => panic!("it says `{line}`"),
+        };
+        *self.sent.get_mut(request).unwrap() -= 1;
+        self.ledger(request).note(request, &answered);
+    }
+
+    fn ledger(&mut self, request: &str) -> &mut Ledger {
+        let (partition, _) = request.split_once('.').unwrap();
+        self.ledgers.entry(partition.parse().unwrap()).or_default()
+    }
+
+    /// It was killed: what it had sent may be done.
+    fn killed(&mut self) {
+        let sent = std::mem::take(&mut self.sent);
+        for (request, _) in sent.into_iter().filter(|(_, times)| *times > 0) {
+            self.ledger(&request).open(&request);
+        }
+    }
+}
+
+/// Runs the process until it has said so much.
+fn round(file: &Path, epoch: u64, lines: u64, heard: &mut Heard) {
+    let mut node = Command::new(std::env::current_exe().unwrap())
+        .arg(NODE)
+        .args([file.as_os_str(), epoch.to_string().as_ref()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(node.stdout.take().unwrap()).lines();
+    let mut count = 0;
+    for line in said {
+        heard.line(&line.unwrap());
+        count += 1;
+        if count == lines {
+            node.kill().unwrap();
+        }
+    }
+    let status = node.wait().unwrap();
+    assert!(count >= lines, "it ended by itself: {status}");
+    heard.killed();
+}
+
+fn killed_under_load() -> Result<(), Failed> {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let file = folder.path().join("killed.redb");
+    let clock = Clock::system();
+    let mut heard = Heard::default();
+    for epoch in 1..=ROUNDS {
+        // Sometimes with the first commands, which come when all is recovered.
+        let lines = if epoch.is_multiple_of(4) { 2 } else { 200 + clock.random() % 3_000 };
+        round(&file, epoch, lines, &mut heard);
+    }
+    assert_eq!(heard.leads, ROUNDS);
+    Runtime::new()?.block_on(async {
+        let (driver, site) = open(&file, &clock).await;
+        for (partition, node) in (0..PARTITIONS).zip(nodes(&site, ROUNDS + 1)) {
+            node.ready().await;
+            assert_eq!(node.stop().await, Ended::Stopped);
+            let ledger = &heard.ledgers[&u64::from(partition)];
+            let world = check(&site, partition, ledger).await;
+            println!("{} events, {} were answered", world.events.len(), ledger.done());
+            assert!(ledger.done() > 100, "hardly anything was done");
+        }
+        driver.close().await;
+    });
+    Ok(())
+}
+
+fn main() -> std::process::ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, file, epoch] = &arguments[..]
+        && first == NODE
+    {
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(serve(Path::new(file), epoch.parse().unwrap()));
+        return std::process::ExitCode::SUCCESS;
+    }
+    let name = "redb::whatever_a_killed_node_answered_is_there";
+    let trial = Trial::test(name, killed_under_load);
+    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
+}
