@@ -135,7 +135,8 @@ impl Work<'_> {
                     self.create(id, table, parent, fields).await?;
                 }
                 RowChange::Update { id, version, is_active, fields } => {
-                    self.update(id, version, is_active, fields).await?;
+                    // What reads is boxed, so that a command that only makes rows has a small future.
+                    Box::pin(self.update(id, version, is_active, fields)).await?;
                 }
             }
         }
@@ -196,7 +197,7 @@ impl Work<'_> {
             Some(parent) => Some(eventlog::Parent { id: self.real(parent.id)?, ..parent }),
             None => None,
         };
-        if kind == TableKind::Singleton && self.get(id).await?.is_some() {
+        if kind == TableKind::Singleton && Box::pin(self.get(id)).await?.is_some() {
             return Err(Rejection::conflict(format!("there is a {table} already")).into());
         }
         let record = Record { table, kind, id, parent, is_active: true, fields };
@@ -207,18 +208,22 @@ impl Work<'_> {
 
     /// Whether the application has such a row, and what it stands in.
     async fn check(&self, record: &Record) -> Result<(), Failure> {
-        let parent = match &record.parent {
+        let stored;
+        let parent = match record.parent.as_ref().map(|parent| parent.id) {
             None => None,
-            Some(parent) => Some(self.get_table(parent.id).await?),
+            Some(id) => Some(match self.changed(id) {
+                Some(change) => &change.record.table,
+                None => {
+                    stored = Box::pin(self.stored_table(id)).await?;
+                    &stored
+                }
+            }),
         };
-        let checked = self.application.schema().check(record, parent.as_ref());
+        let checked = self.application.schema().check(record, parent);
         Ok(checked.map_err(|bad| Rejection::invalid(bad.to_string()))?)
     }
 
-    async fn get_table(&self, id: RecordId) -> Result<QName, Failure> {
-        if let Some(change) = self.changed(id) {
-            return Ok(change.record.table.clone());
-        }
+    async fn stored_table(&self, id: RecordId) -> Result<QName, Failure> {
         match self.state.read(self.ws, id).await? {
             Some(read) => Ok(read.stored.record.table),
             None => Err(Rejection::not_found(format!("there is no record {}", id.0)).into()),
