@@ -5,6 +5,7 @@
 mod deployment;
 mod error;
 mod event;
+mod fields;
 mod judge;
 pub mod layout;
 mod lead;
@@ -26,6 +27,7 @@ pub use error::{Broken, Error, Result, Violation};
 pub use event::{
     Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Place, StoredAnswer, WsId,
 };
+pub use fields::Fields;
 pub use lead::{Alone, Lead, LeadLost};
 pub use level::{BadLevel, TrustLevel};
 pub use log::{Fate, Log, Settings, Tail};

@@ -1,8 +1,6 @@
 //! A row of a table.
 
-use std::collections::BTreeMap;
-
-use crate::{Epoch, Name, Offset, QName, Value};
+use crate::{Epoch, Fields, Name, Offset, QName};
 
 /// The id of a record: unique in its workspace, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,7 +66,7 @@ pub struct Record {
     /// Whether it is in use. Nothing is ever deleted.
     pub is_active: bool,
     /// What its fields hold; those that hold nothing are not there.
-    pub fields: BTreeMap<Name, Value>,
+    pub fields: Fields,
 }
 
 /// The event that wrote a record last. One that is greater is later.

@@ -268,7 +268,7 @@ impl Schema {
             return Err(BadRecord::SingletonId(name.clone(), id.0, record.id.0));
         }
         self.check_place(record, parent)?;
-        for (field, value) in &record.fields {
+        for (field, value) in record.fields.iter() {
             let (name, field) = (name.clone(), field.clone());
             let found = value.field_type();
             match table.fields.get(&field) {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Name, Offset, Parent, QName, RecordId, Value, Version, WsId};
+use eventlog::{Fields, Name, Offset, Parent, QName, RecordId, Value, Version, WsId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -39,7 +39,7 @@ pub enum RowChange {
         /// Where it stands; the parent may be a row of the command.
         parent: Option<Parent>,
         /// What it holds. The ids of rows of the command are replaced by real ones.
-        fields: BTreeMap<Name, Value>,
+        fields: Fields,
     },
     /// One that is there.
     Update {

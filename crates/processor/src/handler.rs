@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fmt};
 use async_trait::async_trait;
 use bytes::Bytes;
 use eventlog::{
-    Change, Name, QName, Record, RecordId, StoredRecord, Table, TableKind, Value, Version, WsId,
+    Change, Fields, Name, QName, Record, RecordId, StoredRecord, Table, TableKind, Value, Version,
+    WsId,
 };
 use isequencer::{NoNumber, SeqId, WsKind, standard};
 
@@ -185,7 +186,7 @@ impl Work<'_> {
         id: RecordId,
         table: QName,
         parent: Option<eventlog::Parent>,
-        mut fields: BTreeMap<Name, Value>,
+        mut fields: Fields,
     ) -> Result<(), Failure> {
         let kind = self.table(&table)?.kind();
         for value in fields.values_mut() {
@@ -264,7 +265,7 @@ impl Work<'_> {
                     record.fields.insert(name, value);
                 }
                 None => {
-                    record.fields.remove(&name);
+                    record.fields.remove(name.as_str());
                 }
             }
         }

@@ -1,12 +1,12 @@
 //! Writing: the same fields in the same order as they are read, without a copy of them in between.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer, ser::SerializeTuple};
 
 use super::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
-use crate::{Change, Event, Name, Record, Value, Version};
+use crate::{Change, Event, Fields, Name, Record, Value, Version};
 
 /// Bytes of several things, one after another in one piece of memory.
 #[derive(Default)]
@@ -110,7 +110,7 @@ impl<'a> Names<'a> {
         if let Some(parent) = &record.parent {
             self.add(parent.container.as_str());
         }
-        for (name, value) in &record.fields {
+        for (name, value) in record.fields.iter() {
             self.add(name.as_str());
             if let Value::QName(value) = value {
                 self.add(value.as_str());
@@ -179,7 +179,7 @@ impl Serialize for Out<'_, Record> {
     }
 }
 
-impl Serialize for Out<'_, BTreeMap<Name, Value>> {
+impl Serialize for Out<'_, Fields> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Out(fields, names) = self;
         let field = |(name, value): (&Name, _)| (names.number(name.as_str()), Out(value, names));

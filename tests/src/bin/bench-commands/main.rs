@@ -144,12 +144,13 @@ async fn measure(
     let driver = keyspaces.noted_by(Arc::clone(driver));
     let span = Duration::from_millis(args.span_ms);
     let name = || KeyspaceName::new(format!("bench_{:x}", clock.random()));
-    let plain = Works::new(&driver, name()?, level, workspaces, |storage| storage, clock).await?;
-    // A server compiles while it runs.
-    plain.run(in_flight, span).await?;
     let (mut samples, mut floors, mut ratios, mut traces) = (vec![], vec![], vec![], vec![]);
-    for round in 0..args.rounds {
+    // The first round warms up: a server compiles while it runs. Each side of a round begins with nothing stored.
+    for round in 0..=args.rounds {
+        let plain =
+            Works::new(&driver, name()?, level, workspaces, |storage| storage, clock).await?;
         let sample = plain.run(in_flight, span).await?;
+        plain.stop().await;
         let recorder = std::sync::Mutex::new(None);
         let record = |storage| {
             let recorded = Recorder::new(storage);
@@ -160,7 +161,7 @@ async fn measure(
         let recorded = Works::new(&driver, name()?, level, workspaces, record, clock).await?;
         let recorder = recorder.into_inner()?.ok_or("the storage was not wrapped")?;
         recorder.take(u64::from(PARTITIONS));
-        recorded.run(in_flight, span.min(Duration::from_millis(1_000))).await?;
+        recorded.run(in_flight, span).await?;
         recorded.stop().await;
         let trace = recorder.take(u64::from(PARTITIONS));
         let fresh = name()?;
@@ -174,12 +175,15 @@ async fn measure(
             driver.name(),
             sample.per_second
         );
+        keyspaces.drop_all(&*driver, clock).await;
+        if round == 0 {
+            continue;
+        }
         samples.push(sample);
         floors.push(floor);
         ratios.push(sample.per_second / floor);
         traces.push(trace);
     }
-    plain.stop().await;
     keyspaces.drop_all(&*driver, clock).await;
     let trace = traces.pop().ok_or("there are no rounds")?;
     let time = |figure: fn(&Sample) -> Duration| {
