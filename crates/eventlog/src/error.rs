@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a log does not do what it is asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Try later. What was to be written was not, and will not be.
+    /// Try later. An event that was to be written was not, and will not be; what an event in the log says may be applied in part.
     #[error("the storage does not do what it is asked to")]
     Storage(#[from] istorage::Error),
     /// Nothing more can be written here.

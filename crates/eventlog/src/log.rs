@@ -19,6 +19,11 @@ use crate::{
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
+/// How many ordered rows are sent together, and how many such chunks at the same time: a storage may write them one by one, and must be done in the time of
+/// one call.
+const TOGETHER: usize = 500;
+const CHUNKS: usize = 4;
+
 /// How many partitions of the storage are written at the same time.
 const SIDE_BY_SIDE: usize = 64;
 
@@ -222,8 +227,12 @@ impl Log {
     }
 
     /// What stands where an event was to be written.
-    fn in_plog(&self, write: &RowWrite, there: Option<&Bytes>) -> Error {
+    fn in_plog(&self, write: &RowWrite, there: Option<&Bytes>, was_unknown: bool) -> Error {
         match judge::in_plog(write, self.lead.epoch(), there) {
+            // When that is removed, an attempt without an answer may land.
+            InPlog::Wrong(violation) if was_unknown => {
+                Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
+            }
             InPlog::Later(epoch) => self.overthrown(epoch),
             InPlog::Earlier(offset) => Error::Overtaken(offset),
             InPlog::Wrong(violation) => violation.into(),
@@ -244,9 +253,10 @@ impl Log {
             match write().await {
                 Ok(outcome) => return Ok((outcome, unknown.is_some())),
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => unknown = Some(error),
+                Err(error) if unknown.is_none() => return Err(error.into()),
                 // It says nothing about the attempts before it.
-                Err(error) if unknown.is_some() => drop(error),
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == ErrorKind::Unavailable => drop(error),
+                Err(error) => return Err(Error::Unknown(error)),
             }
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -281,7 +291,7 @@ impl Log {
         }
         match (in_plog, found.first()) {
             (Some((write, Some(there))), _) if *there == write.after => Ok(()),
-            (Some((write, there)), _) => Err(self.in_plog(write, there)),
+            (Some((write, there)), _) => Err(self.in_plog(write, there, was_unknown)),
             // What stands in the way may be mended, and an attempt without an answer may land then.
             (None, _) if was_unknown => {
                 let what = "an attempt without an answer met a row that is not what was read";
@@ -302,13 +312,13 @@ impl Log {
     /// Confirmed when it returns.
     async fn to_plog(&self, chunk: &[RowWrite]) -> Result<()> {
         if !chunk[0].is_conditional() {
-            return self.put_ordered(chunk, Instant::FAR_FUTURE).await;
+            return self.put_ordered(chunk, None).await;
         }
         let write = || {
             let ops = chunk.iter().map(RowWrite::conditional).collect();
             self.storage().write_if(chunk[0].key.pkey.clone(), ops, self.reader.deadline())
         };
-        let (outcome, _) = self.settled(write).await?;
+        let (outcome, was_unknown) = self.settled(write).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found = conflicts
             .first()
@@ -316,7 +326,7 @@ impl Log {
         match found.unwrap_or((&chunk[0], None)) {
             // They are all or nothing, and nobody else writes these bytes.
             (write, Some(there)) if *there == write.after => Ok(()),
-            (write, there) => Err(self.in_plog(write, there)),
+            (write, there) => Err(self.in_plog(write, there, was_unknown)),
         }
     }
 
@@ -337,24 +347,43 @@ impl Log {
             written.into_iter().collect::<Result<()>>()
         };
         let ordered = async {
-            if ordered.is_empty() { Ok(()) } else { self.put_ordered(&ordered, until).await }
+            let mut chunks = Vec::with_capacity(ordered.len().div_ceil(TOGETHER));
+            for chunk in ordered.chunks(TOGETHER) {
+                chunks.push(self.put_ordered(chunk, Some(until)));
+            }
+            let written: Vec<Result<()>> =
+                stream::iter(chunks).buffer_unordered(CHUNKS).collect().await;
+            written.into_iter().collect::<Result<()>>()
         };
         let (conditional, ordered) = futures::future::join(conditional, ordered).await;
         conditional.and(ordered)
     }
 
-    /// Of two writes of a row the later event's stays, so it is sent again until it is answered.
-    async fn put_ordered(&self, rows: &[RowWrite], until: Instant) -> Result<()> {
+    /// Of two writes of a row the later event's stays, so it is sent again until it is answered. Without a moment until when, it is the log that is written:
+    /// what was sent without an answer may be there.
+    async fn put_ordered(&self, rows: &[RowWrite], until: Option<Instant>) -> Result<()> {
         let mut pause = PAUSE_MIN;
         let mut failed = None;
         loop {
             if let Err(lost) = self.clearance().await {
-                return Err(failed.map_or(lost.into(), Error::Unknown));
+                return Err(match failed {
+                    Some(error) if until.is_none() => Error::Unknown(error),
+                    _ => lost.into(),
+                });
             }
             let rows = rows.iter().map(RowWrite::ordered).collect();
             match self.storage().put_ordered(rows, self.reader.deadline()).await {
                 Ok(()) => return Ok(()),
-                Err(error) => failed = Some(self.pause(&mut pause, until, error).await?),
+                Err(error) => {
+                    let end = until.unwrap_or(Instant::FAR_FUTURE);
+                    match self.pause(&mut pause, end, error).await {
+                        Ok(error) => failed = Some(error),
+                        Err(Error::Storage(error)) if until.is_none() && failed.is_some() => {
+                            return Err(Error::Unknown(error));
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
             }
         }
     }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use istorage::{AppStorageExt, Order, OrderedPut, Outcome};
 
 use crate::{
-    Corrupted, Drawn, Entry, Epoch, Error, Log, Offset, Place, Result, Row, TrustLevel, Violation,
-    WsId, reader::entry,
+    Broken, Corrupted, Drawn, Entry, Epoch, Error, Log, Offset, Place, Result, Row, TrustLevel,
+    Violation, WsId, reader::entry,
 };
 
 /// An event that cannot be read, and what is known of it.
@@ -38,19 +38,22 @@ impl Log {
     /// An event of this log that cannot be read, when it is said where it is in the log of a workspace. `None` if it can be read.
     ///
     /// # Errors
-    /// Those of the storage, and [`Broken::Missing`](crate::Broken::Missing) if there is nothing at the offset, or no event before it.
+    /// Those of the storage; [`Broken::Missing`] if there is nothing at the offset, or no event before it; [`Broken::Misplaced`] if another event, that can be
+    /// read, is where it is said to be in the log of the workspace.
     pub async fn damaged(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<Option<Damaged>> {
         let row = Row::Plog(self.partition, plog);
-        let found = self.get(row).await?.ok_or(crate::Broken::Missing(row))?;
+        let found = self.get(row).await?.ok_or(Broken::Missing(row))?;
         if entry(row, &found).is_ok() {
             return Ok(None);
         }
         let copy = self.get(Row::Wlog(ws, wlog)).await?;
         let readable = copy.as_ref().and_then(|bytes| Entry::from_bytes(bytes).ok());
-        let readable = readable.filter(|entry| {
-            let place = entry.place();
-            (place.plog, place.ws, place.wlog) == (plog, ws, wlog)
-        });
+        if let Some(place) = readable.as_ref().map(Entry::place)
+            && (place.plog, place.ws, place.wlog) != (plog, ws, wlog)
+        {
+            // It is whole, and has nothing to do with the damaged one.
+            return Err(Broken::Misplaced { row: Row::Wlog(ws, wlog), says: place.plog }.into());
+        }
         Ok(Some(match readable {
             Some(entry) => Damaged {
                 row,
@@ -73,11 +76,11 @@ impl Log {
             return Ok(Epoch(0));
         }
         let row = Row::Plog(self.partition, Offset(plog.0 - 1));
-        let before = self.get(row).await?.ok_or(crate::Broken::Missing(row))?;
+        let before = self.get(row).await?.ok_or(Broken::Missing(row))?;
         Ok(entry(row, &before)?.place().epoch)
     }
 
-    /// Puts the marker in the place of exactly what was found. The log of the workspace gets it when the log is
+    /// Puts the marker in the place of exactly what was found; at level 2 that is looked at, and nothing guards it from then on but the lead. The log of the workspace gets it when the log is
     /// [replayed](Log::replay), unless its copy is whole.
     ///
     /// # Errors
@@ -95,7 +98,13 @@ impl Log {
 
     async fn replace(&self, row: Row, found: &Bytes, marker: &Bytes, plog: Offset) -> Result<()> {
         let (storage, key) = (self.reader.storage(), row.key());
+        let why = "is not what was to be marked";
         if self.settings.level == TrustLevel::Two {
+            // Nothing guards the row between this look and the write but the lead.
+            let there = self.get(row).await?;
+            if there.as_ref().is_some_and(|there| there != found && there != marker) {
+                return Err(Violation { row, there, wanted: marker.clone(), why }.into());
+            }
             self.clearance().await?;
             let order = Order::of_two(self.epoch().0, plog.0)?;
             let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
@@ -111,7 +120,6 @@ impl Log {
         if there.as_ref() == Some(marker) {
             return Ok(());
         }
-        let why = "is not what was to be marked";
         Err(Error::from(Violation { row, there, wanted: marker.clone(), why }))
     }
 }

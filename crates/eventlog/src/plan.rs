@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use bytes::{Bytes, BytesMut};
 use clock::WallTime;
 use istorage::{
-    AtomicBatch, BatchLimits, Capabilities, Conditional, Key, Order, OrderedPut, Result,
+    AtomicBatch, BatchLimits, Capabilities, Conditional, Key, Order, OrderedPut, Result, TTL_MAX,
 };
 
 use crate::{
@@ -268,7 +268,7 @@ impl Rows {
             what: What::Answer,
             order,
             after: after.clone(),
-            how: How::Later(Some(ttl)),
+            how: How::Later(Some(ttl.min(TTL_MAX))),
         });
     }
 

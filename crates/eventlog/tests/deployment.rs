@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use eventlog::{Deployment, NotDeployed, TrustLevel};
-use istorage::{KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
+use istorage::{AppStorageExt, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 
 const TABLES: &str = r#"
 [tables."shop.Article"]
@@ -44,6 +44,21 @@ async fn the_level_is_fixed_and_tables_only_grow() {
     deploy(TrustLevel::One, &more).await.unwrap();
     let earlier = deploy(TrustLevel::One, TABLES).await.unwrap_err();
     assert!(matches!(earlier, NotDeployed::Schema(_)), "a node with the tables of before");
+}
+
+#[tokio::test]
+async fn every_byte_is_pinned() {
+    let clock = Clock::system();
+    let storage = storage(&clock).await;
+    let deadline = clock.now() + Duration::from_secs(10);
+    deployment(TrustLevel::Two, TABLES).fix(&storage, &clock, deadline).await.unwrap();
+    let key = istorage::Key::new(vec![0, 24], Vec::new());
+    let row = storage.get_linearizable(&key, deadline).await.unwrap().unwrap();
+    let (body, checksum) = row.split_at(row.len() - 4);
+    let text = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\n\n[tables.\"shop.Article\".fields]\nname = \"string\"\n";
+    assert_eq!(body[..3], [5, 2, text.len() as u8]);
+    assert_eq!(str::from_utf8(&body[3..]).unwrap(), text);
+    assert_eq!(checksum, crc32fast::hash(body).to_be_bytes());
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use eventlog::{BadSchema, FieldType, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
 use hashbrown::HashMap;
-use isequencer::{BadSequences, Sequence, Sequences, WsKind, standard};
+use isequencer::{BadSequences, SeqId, Sequence, Sequences, WsKind, standard};
 
 use crate::{Handler, builtin};
 
@@ -44,6 +44,9 @@ pub enum BadApplication {
     /// Its own would have the names of the system's.
     #[error("the package `sys` is the system's, and {0} is in it")]
     System(QName),
+    /// The system may need it.
+    #[error("sequence {0} is the system's: those of applications begin at 256")]
+    SystemSequence(SeqId),
     /// Two kinds of workspaces have one name.
     #[error("the kind of workspaces `{0}` is declared twice")]
     KindTwice(String),
@@ -100,8 +103,14 @@ impl Application {
         sequences: impl IntoIterator<Item = Sequence>,
     ) -> Result<Application, BadApplication> {
         let name = name.into();
-        let sequences = standard::sequences().into_iter().chain(sequences);
-        self.sequences = self.sequences.with(kind, sequences)?;
+        let mut all = standard::sequences();
+        for sequence in sequences {
+            if sequence.id() < standard::FIRST_OF_APPLICATIONS {
+                return Err(BadApplication::SystemSequence(sequence.id()));
+            }
+            all.push(sequence);
+        }
+        self.sequences = self.sequences.with(kind, all)?;
         if self.kinds.insert(name.clone(), kind).is_some() {
             return Err(BadApplication::KindTwice(name));
         }

@@ -157,6 +157,9 @@ pub enum Busy {
     /// Another node leads.
     #[error("{0}")]
     LeadLost(String),
+    /// The partition has ended, and must be deployed again under a new lead.
+    #[error("the partition has failed, and must be deployed under a new lead: {0}")]
+    Failed(String),
     /// The partition is not at work here.
     #[error("the partition is not at work on this node")]
     NotDeployed,
@@ -248,6 +251,9 @@ mod tests {
     fn an_answer_is_read_back() {
         let ids = vec![(RecordId(1), RecordId(322_680_000_131_072))];
         let answer = Answer { ids, result: Bytes::from_static(b"{}") };
+        // It is a stored format, described in docs/event-format.md.
+        let pinned = [1, 1, 0x80, 0xe0, 0xa2, 0xd6, 0x9c, 0xaf, 0x49, 2, b'{', b'}'];
+        assert_eq!(answer.to_bytes(), pinned.as_slice());
         assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer));
         assert_eq!(Answer::from_bytes(b"\xff"), None);
     }

@@ -6,11 +6,13 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 use bytes::Bytes;
 use clock::{Clock, WallTime};
 use eventlog::{
-    Drawn, Event, Fate, Idempotency, Log, Place, Prepared, RecordId, StoredRecord, Value, WsId,
+    Drawn, Event, Fate, Idempotency, Log, Place, Prepared, RecordId, StoredRecord, Value, Version,
+    WsId,
 };
 use futures::FutureExt;
 use hashbrown::HashMap;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
+use tracing::warn;
 
 use crate::{
     Answer, Application, Busy, Command, Done, Failure, Handler, Refused, Rejection, RejectionKind,
@@ -19,12 +21,12 @@ use crate::{
     builtin::{CREATE_WORKSPACE, NewWorkspace},
     queue::{Answered, Queued, Reply},
     recent::Recent,
-    state::{Overlay, State},
+    state::{Overlay, Seen, State},
 };
 
 /// What a group is made with.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct Means {
     pub(crate) application: Arc<Application>,
     pub(crate) log: Arc<Log>,
     pub(crate) clock: Clock,
@@ -32,6 +34,14 @@ pub(crate) struct Bench {
     pub(crate) kinds: Recent<WsId, WsKind>,
     /// Of the last event.
     pub(crate) time: WallTime,
+    /// Up to where the log is known.
+    pub(crate) seen: Seen,
+}
+
+impl Means {
+    fn state<'g>(&'g self, overlay: &'g Overlay) -> State<'g> {
+        State { overlay, reader: self.log.reader(), seen: self.seen }
+    }
 }
 
 /// Commands that are written together.
@@ -41,6 +51,10 @@ pub(crate) struct Group {
     pub(crate) bytes: usize,
     waiting: Vec<Waiting>,
     overlay: Overlay,
+    /// A command could not be judged: the next one waits until it is known why.
+    pub(crate) is_hindered: bool,
+    /// There is an event in the log that this node has not seen.
+    pub(crate) is_overtaken: bool,
     /// The events whose commands may be sent again, by workspace and key.
     repeats: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
 }
@@ -82,10 +96,6 @@ fn rejected(rejection: Rejection) -> Step {
     Refused::Rejected(rejection).into()
 }
 
-fn unreadable(error: &(dyn std::error::Error + 'static)) -> Step {
-    Refused::Busy(Busy::Storage(in_full(error))).into()
-}
-
 /// An error with all its causes.
 pub(crate) fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -101,10 +111,33 @@ pub(crate) fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 impl Group {
+    /// How many commands wait for its fate.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// What a command needs cannot be read. A row that is damaged does not pass by itself.
+    fn not_read(&mut self, error: &eventlog::Error) -> Step {
+        let what = in_full(error);
+        self.is_hindered = true;
+        Refused::Busy(match error {
+            eventlog::Error::Broken(_) => {
+                warn!(what, "a command needs a row that cannot be read");
+                Busy::Violation(what)
+            }
+            eventlog::Error::Overtaken(_) => {
+                self.is_overtaken = true;
+                Busy::Storage(what)
+            }
+            _ => Busy::Storage(what),
+        })
+        .into()
+    }
+
     /// Runs a command. One for which there is no room comes back.
     pub(crate) async fn add(
         &mut self,
-        bench: &mut Bench,
+        means: &mut Means,
         transaction: &mut Transaction<'_>,
         queued: Queued,
     ) -> Option<Queued> {
@@ -113,7 +146,7 @@ impl Group {
             return None;
         }
         let sees = self.events.len();
-        match self.run(bench, transaction, command).await {
+        match self.run(means, transaction, command).await {
             Step::Outcome(outcome) => {
                 self.waiting.push(Waiting { reply, outcome, sees });
                 None
@@ -127,22 +160,25 @@ impl Group {
 
     async fn run(
         &mut self,
-        bench: &mut Bench,
+        means: &mut Means,
         transaction: &mut Transaction<'_>,
         command: Command,
     ) -> Step {
-        if let Some(step) = self.repeated(bench, &command).await {
-            return step;
+        match self.repeated(means, &command).await {
+            Ok(None) => {}
+            Ok(Some(step)) => return step,
+            Err(error) => return self.not_read(&error),
         }
         let ws = command.ws;
-        let application = Arc::clone(&bench.application);
+        let application = Arc::clone(&means.application);
         let Some(handler) = application.handler(&command.name) else {
             let what = format!("there is no command {}", command.name);
             return rejected(Rejection::not_found(what));
         };
-        let kind = match self.kind(bench, &command).await {
-            Ok(kind) => kind,
-            Err(step) => return step,
+        let kind = match self.kind(means, &command).await {
+            Ok(Ok(kind)) => kind,
+            Ok(Err(rejection)) => return rejected(rejection),
+            Err(error) => return self.not_read(&error),
         };
         let mut joined = match transaction.join(kind, isequencer::WsId(ws.0)).await {
             Ok(joined) => joined,
@@ -150,14 +186,17 @@ impl Group {
             Err(error @ NotJoined::UnknownKind(_)) => {
                 return rejected(Rejection::new(RejectionKind::Internal, error.to_string()));
             }
-            Err(error @ NotJoined::Storage(..)) => return unreadable(&error),
+            Err(error @ NotJoined::Storage(..)) => {
+                self.is_hindered = true;
+                return Refused::Busy(Busy::Storage(in_full(&error))).into();
+            }
         };
         let wlog = match joined.next(standard::WLOG_OFFSET) {
             Ok(wlog) => eventlog::Offset(wlog),
             Err(error) => return rejected(Rejection::conflict(error.to_string())),
         };
         let Command { name, params, rows, request, repeat, deadline, .. } = command;
-        let state = State { overlay: &self.overlay, reader: bench.log.reader() };
+        let state = means.state(&self.overlay);
         let mut work = Work {
             application: &application,
             ws,
@@ -169,10 +208,10 @@ impl Group {
             ids: Vec::with_capacity(rows.len()),
         };
         let ran = AssertUnwindSafe(handled(&**handler, &params, rows, &mut work)).catch_unwind();
-        let result = match bench.clock.timeout_at(deadline, ran).await {
+        let result = match means.clock.timeout_at(deadline, ran).await {
             Ok(Ok(Ok(result))) => result,
             Ok(Ok(Err(Failure::Rejected(rejection)))) => return rejected(rejection),
-            Ok(Ok(Err(Failure::Storage(error)))) => return unreadable(&error),
+            Ok(Ok(Err(Failure::Storage(error)))) => return self.not_read(&error),
             Ok(Err(_)) => {
                 let what = format!("the handler of {name} panicked");
                 return rejected(Rejection::new(RejectionKind::Internal, what));
@@ -181,13 +220,13 @@ impl Group {
         };
         let Work { changes, before, ids, .. } = work;
         let answer = Answer { ids, result };
-        let (epoch, plog) = (bench.log.epoch(), eventlog::Offset(joined.offset().get()));
+        let (epoch, plog) = (means.log.epoch(), eventlog::Offset(joined.offset().get()));
         let place = Place { epoch, plog, ws, wlog };
         let drawn = joined.drawn().map(|(key, last)| Drawn { seq: key.seq.0, last }).collect();
-        bench.time = bench.time.max(bench.clock.wall());
+        means.time = means.time.max(means.clock.wall());
         let event = Event {
             place,
-            time: bench.time,
+            time: means.time,
             request,
             idempotency: repeat.map(|repeat| Idempotency {
                 principal: repeat.principal,
@@ -204,7 +243,7 @@ impl Group {
             before.iter().find(|(read, _)| *read == id).map(|(_, bytes)| bytes.clone())
         };
         let prepared = Prepared::new(&event, read);
-        let (largest, limit) = (prepared.largest_row(), bench.log.largest_row());
+        let (largest, limit) = (prepared.largest_row(), means.log.largest_row());
         if largest > limit {
             let what = format!(
                 "what it writes needs {largest} bytes in a row, and there is room for {limit}"
@@ -224,72 +263,76 @@ impl Group {
         Step::Outcome(Outcome::Event(index, answer))
     }
 
-    /// Whether a command was sent before.
-    async fn repeated(&self, bench: &Bench, command: &Command) -> Option<Step> {
-        let repeat = command.repeat.as_ref()?;
+    /// What a command is answered that was sent before.
+    async fn repeated(
+        &self,
+        means: &Means,
+        command: &Command,
+    ) -> Result<Option<Step>, eventlog::Error> {
+        let Some(repeat) = command.repeat.as_ref() else { return Ok(None) };
         let reused = || {
             let what = "the key was used before, for a command that said something else";
-            Some(rejected(Rejection::new(RejectionKind::KeyReused, what)))
+            Ok(Some(rejected(Rejection::new(RejectionKind::KeyReused, what))))
         };
         if let Some((event, body)) = self.repeats.get(&(command.ws, repeat.key)) {
             return if *body == repeat.body {
-                Some(Step::Outcome(Outcome::Same(*event)))
+                Ok(Some(Step::Outcome(Outcome::Same(*event))))
             } else {
                 reused()
             };
         }
-        let stored = match bench.log.reader().answer(command.ws, repeat.key).await {
-            Ok(stored) => stored?,
-            Err(error) => return Some(unreadable(&error)),
-        };
+        let stored = means.log.reader().answer(command.ws, repeat.key).await?;
+        let Some(stored) = stored else { return Ok(None) };
+        let Place { epoch, plog, wlog, .. } = stored.place;
+        means.seen.check(Version { epoch, plog })?;
         if stored.body != repeat.body {
             return reused();
         }
         let Some(answer) = Answer::from_bytes(&stored.answer) else {
             let what = "the first answer cannot be read";
-            return Some(rejected(Rejection::new(RejectionKind::Internal, what)));
+            return Ok(Some(rejected(Rejection::new(RejectionKind::Internal, what))));
         };
-        let (plog, wlog) = (stored.place.plog, stored.place.wlog);
         let done = Done { plog, wlog, answer, is_repeated: true };
-        Some(Step::Outcome(Outcome::Repeated(done)))
+        Ok(Some(Step::Outcome(Outcome::Repeated(done))))
     }
 
     /// The kind of the command's workspace, as those before it in the group leave it, or as it will be.
-    async fn kind(&self, bench: &mut Bench, command: &Command) -> Result<WsKind, Step> {
+    async fn kind(
+        &self,
+        means: &mut Means,
+        command: &Command,
+    ) -> Result<Result<WsKind, Rejection>, eventlog::Error> {
         let ws = command.ws;
         if command.name.as_str() == CREATE_WORKSPACE {
-            let NewWorkspace { kind, .. } =
-                NewWorkspace::read(&command.params).map_err(rejected)?;
-            let known = bench.application.kinds().get(&kind).copied();
-            return known.ok_or_else(|| {
-                rejected(Rejection::invalid(format!("there are no workspaces of kind `{kind}`")))
-            });
+            let kind = match NewWorkspace::read(&command.params) {
+                Ok(NewWorkspace { kind, .. }) => kind,
+                Err(rejection) => return Ok(Err(rejection)),
+            };
+            let known = means.application.kinds().get(&kind).copied();
+            return Ok(known.ok_or_else(|| {
+                let what = format!("the application has no kind of workspaces `{kind}`");
+                Rejection::invalid(what)
+            }));
         }
-        if let Some(kind) = bench.kinds.get(&ws) {
-            return Ok(*kind);
+        if let Some(kind) = means.kinds.get(&ws) {
+            return Ok(Ok(*kind));
         }
-        let state = State { overlay: &self.overlay, reader: bench.log.reader() };
-        let read = match state.read(ws, DESCRIPTOR_ID).await {
-            Ok(Some(read)) => read,
-            Ok(None) => {
-                let what = format!("there is no workspace {}", ws.0);
-                return Err(rejected(Rejection::not_found(what)));
-            }
-            Err(error) => return Err(unreadable(&error)),
+        let Some(read) = means.state(&self.overlay).read(ws, DESCRIPTOR_ID).await? else {
+            return Ok(Err(Rejection::not_found(format!("there is no workspace {}", ws.0))));
         };
         let StoredRecord { record, .. } = &read.stored;
         let kind = match record.fields.get(KIND) {
-            Some(Value::String(kind)) => bench.application.kinds().get(kind).copied(),
+            Some(Value::String(kind)) => means.application.kinds().get(kind).copied(),
             _ => None,
         };
-        let kind = kind.ok_or_else(|| {
+        let Some(kind) = kind else {
             let what = format!("workspace {} is of a kind that the application has not", ws.0);
-            rejected(Rejection::new(RejectionKind::Internal, what))
-        })?;
+            return Ok(Err(Rejection::new(RejectionKind::Internal, what)));
+        };
         if read.bytes.is_some() {
-            bench.kinds.insert(ws, kind);
+            means.kinds.insert(ws, kind);
         }
-        Ok(kind)
+        Ok(Ok(kind))
     }
 
     /// Answers all. `may_answer` says whether this node still leads.
@@ -317,13 +360,17 @@ impl Group {
                 Outcome::Repeated(done) => Ok(done),
                 // It was judged by what is not there.
                 Outcome::Refused(Refused::Rejected(_)) if sees > fate.committed => {
-                    Err(not_written(fate))
+                    Err(match not_written(fate) {
+                        Refused::Unknown(why) => Refused::Busy(Busy::LeadLost(why)),
+                        refused => refused,
+                    })
                 }
                 Outcome::Refused(refused) => Err(refused),
             };
             reply.answer(if may_answer { answered } else { without_lead(answered) });
         }
         self.events.clear();
+        (self.is_hindered, self.is_overtaken) = (false, false);
         self.bytes = 0;
         self.overlay.clear();
         self.repeats.clear();

@@ -42,6 +42,9 @@ pub enum Failure {
     Storage(#[from] eventlog::Error),
 }
 
+/// How many rows a command can write: they are sought one by one.
+const MOST_ROWS: usize = 4_096;
+
 /// Gives numbers.
 pub(crate) trait Numbers: Send + Sync {
     fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber>;
@@ -104,11 +107,19 @@ impl Work<'_> {
             .map(|Read { stored: StoredRecord { version, record }, .. }| (record, Some(version))))
     }
 
-    /// The next number of a sequence of the workspace. It is given back if the command fails.
+    /// The next number of a sequence that the application declared for such workspaces. It is given back if the command fails.
     ///
     /// # Errors
     /// If there is no such sequence, or it is used up.
     pub fn next(&mut self, seq: SeqId) -> Result<u64, Failure> {
+        if seq < standard::FIRST_OF_APPLICATIONS {
+            let what = format!("sequence {seq} is the system's: nothing else draws from it");
+            return Err(Rejection::new(RejectionKind::Internal, what).into());
+        }
+        self.draw(seq)
+    }
+
+    fn draw(&mut self, seq: SeqId) -> Result<u64, Failure> {
         Ok(self.numbers.next(seq).map_err(|no| match no {
             NoNumber::UnknownSequence { .. } => Rejection::invalid(no.to_string()),
             NoNumber::Exhausted { .. } => Rejection::conflict(no.to_string()),
@@ -120,6 +131,10 @@ impl Work<'_> {
     /// # Errors
     /// What is wrong with them. Then the command must fail, as only some may be written.
     pub async fn write(&mut self, rows: Vec<RowChange>) -> Result<(), Failure> {
+        if self.ids.len() + self.changes.len() + rows.len() > MOST_ROWS {
+            let what = format!("a command writes more than {MOST_ROWS} rows");
+            return Err(Rejection::new(RejectionKind::TooLarge, what).into());
+        }
         let first = self.ids.len();
         for row in &rows {
             if let RowChange::Create { raw, table, .. } = row {
@@ -164,7 +179,7 @@ impl Work<'_> {
                 standard::RECORD_ID
             }
         };
-        self.next(seq).map(RecordId)
+        self.draw(seq).map(RecordId)
     }
 
     fn table(&self, name: &QName) -> Result<&Table, Rejection> {
@@ -199,7 +214,8 @@ impl Work<'_> {
             None => None,
         };
         if kind == TableKind::Singleton && Box::pin(self.get(id)).await?.is_some() {
-            return Err(Rejection::conflict(format!("there is a {table} already")).into());
+            let what = format!("there is a {table} already: update record {}", id.0);
+            return Err(Rejection::conflict(what).into());
         }
         let record = Record { table, kind, id, parent, is_active: true, fields };
         self.check(&record).await?;

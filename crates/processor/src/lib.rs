@@ -1,7 +1,8 @@
 //! Runs the commands of an application.
 //!
 //! An [`Application`] is its tables, its kinds of workspaces and its commands. Each of its partitions is a [`Partition`] at work on the node that
-//! leads: one task that runs commands one after another, writes their events in groups, and answers when they are applied.
+//! leads: a task that runs commands one after another, writes their events in groups, and answers when they are applied; its sequencer's task reads
+//! the log, and applies what is missing.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,6 +1,6 @@
 //! What a partition reports through the `metrics` facade, each with the label `partition`:
 //!
-//! - gauge `processor_status`: 0 recovering, 1 ready, 2 a violation, 3 the lead is lost, 4 stopped;
+//! - gauge `processor_status`: 0 recovering, 1 ready, 2 a violation, 3 the lead is lost, 4 stopped, 5 failed;
 //! - counter `processor_commands_total` with the label `outcome`: `done`, `repeated`, `busy`, `rejected`, `not_applied`, `unknown`;
 //! - histograms `processor_group_commands` and `processor_group_bytes`: how many events were written together, and how large they were;
 //! - histogram `processor_group_seconds`: how long it took to write them;
@@ -62,6 +62,7 @@ impl Meters {
             Status::Violation(_) => 2.0,
             Status::LeadLost(_) => 3.0,
             Status::Stopped => 4.0,
+            Status::Failed(_) => 5.0,
         });
     }
 

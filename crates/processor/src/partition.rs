@@ -12,10 +12,11 @@ use tokio::{
 
 use crate::{
     Application, Commands, Ended, Status,
-    group::{Bench, Group},
+    group::{Group, Means},
     meters::Meters,
     queue::Shared,
     recent::Recent,
+    state::Seen,
     worker::{Inner, Limits, Worker},
 };
 
@@ -96,15 +97,16 @@ impl Partition {
         let commands = Commands::new(sender, Arc::clone(&shared));
         let (stop, stopped) = watch::channel(None);
         let epoch = log.epoch();
-        let bench = Bench {
+        let means = Means {
             application,
             log,
             clock: clock.clone(),
             kinds: Recent::<WsId, _>::new(workspaces),
             time: clock::WallTime::from_nanos(0),
+            seen: Seen { next: eventlog::Offset::FIRST, epoch: Epoch(0) },
         };
         let work = Inner {
-            bench,
+            means,
             queue: receiver,
             shared,
             limits: Limits { commands: group_commands.max(1), bytes: group_bytes },

@@ -126,16 +126,23 @@ impl Partitions {
     pub async fn undeploy(&self, partition: u16, deadline: Instant) -> Ended {
         let working = {
             let mut at = self.write();
-            let working = at.work.remove(&partition);
-            if let Some(working) = &working {
-                at.open.insert(partition, working.epoch());
-            }
+            let Some(working) = at.work.remove(&partition) else {
+                return match at.open.get(&partition) {
+                    Some(_) => Ended::Unproved("it ended before, and not surely".to_owned()),
+                    None => Ended::Stopped,
+                };
+            };
+            at.open.insert(partition, working.epoch());
             working
         };
-        let Some(working) = working else { return Ended::Stopped };
+        let epoch = working.epoch();
         let ended = working.undeploy(deadline).await;
         if ended == Ended::Stopped {
-            self.write().open.remove(&partition);
+            // Another one may have been at work since, and may not have ended so well.
+            let mut at = self.write();
+            if at.open.get(&partition) == Some(&epoch) {
+                at.open.remove(&partition);
+            }
         }
         ended
     }

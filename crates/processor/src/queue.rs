@@ -27,6 +27,8 @@ pub enum Status {
     Violation(String),
     /// It has ended, and does not begin again: another node leads.
     LeadLost(String),
+    /// It has ended, and nobody knows whether something of it is still written: it is deployed again under a new lead.
+    Failed(String),
     /// It is being stopped, or has been.
     Stopped,
 }
@@ -39,6 +41,7 @@ impl Status {
             Status::Recovering(trouble) => Busy::Recovering(trouble.clone()),
             Status::Violation(what) => Busy::Violation(what.clone()),
             Status::LeadLost(why) => Busy::LeadLost(why.clone()),
+            Status::Failed(why) => Busy::Failed(why.clone()),
             Status::Stopped => Busy::Stopping,
         })
     }

@@ -3,7 +3,9 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use eventlog::{Change, Place, Reader, Record, RecordId, StoredRecord, Version, WsId};
+use eventlog::{
+    Change, Epoch, Offset, Place, Reader, Record, RecordId, StoredRecord, Version, WsId,
+};
 use hashbrown::HashMap;
 
 /// What the commands of a group did so far.
@@ -52,11 +54,32 @@ fn note(index: &mut Index, event: usize, place: Place, changes: &[Change]) {
     }
 }
 
+/// Up to where the log is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Of the next event.
+    pub(crate) next: Offset,
+    /// Of the last one.
+    pub(crate) epoch: Epoch,
+}
+
+impl Seen {
+    /// What an event left that is in the log, and that this node has not seen there: an earlier leader stood still before it wrote it. (What one of an earlier
+    /// epoch left behind an event of a later one is none.)
+    pub(crate) fn check(self, left: Version) -> Result<(), eventlog::Error> {
+        if left.plog >= self.next && left.epoch >= self.epoch {
+            return Err(eventlog::Error::Overtaken(left.plog));
+        }
+        Ok(())
+    }
+}
+
 /// What a command of a group sees.
 #[derive(Debug)]
 pub(crate) struct State<'g> {
     pub(crate) overlay: &'g Overlay,
     pub(crate) reader: &'g Reader,
+    pub(crate) seen: Seen,
 }
 
 /// A record that was read.
@@ -78,6 +101,9 @@ impl State<'_> {
             return Ok(Some(Read { stored, bytes: None }));
         }
         let found = self.reader.record_and_bytes(ws, id).await?;
+        if let Some((stored, _)) = &found {
+            self.seen.check(stored.version)?;
+        }
         Ok(found.map(|(stored, bytes)| Read { stored, bytes: Some(bytes) }))
     }
 }

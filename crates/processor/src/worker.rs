@@ -1,17 +1,19 @@
-//! The one task of a partition: it forms groups, writes them, and answers. Nobody drops it in the middle of a write.
+//! The task of a partition: it forms groups, writes them, and answers. Whoever drops it in the middle of a write, as at a deadline, leaves to the next
+//! leader to find out what was written.
 
 use std::{mem, sync::Arc, time::Duration};
 
 use clock::Instant;
-use eventlog::{Error, Fate, LeadLost, Violation};
+use eventlog::{Error, Fate, LeadLost, Offset, Tail, Violation};
 use isequencer::{Sequencer, Transaction};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use crate::{
     Busy, Refused, Status,
-    group::{Bench, Group, in_full},
+    group::{Group, Means, in_full},
     queue::{Queued, Shared},
+    state::Seen,
 };
 
 /// How often it is looked whether what was in the way is gone, and whether the lead still lasts.
@@ -43,7 +45,7 @@ pub(crate) struct Worker {
 }
 
 pub(crate) struct Inner {
-    pub(crate) bench: Bench,
+    pub(crate) means: Means,
     pub(crate) queue: mpsc::Receiver<Queued>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Limits,
@@ -76,16 +78,24 @@ impl Worker {
         let Worker { sequencer, mut work, stop: asked } = self;
         let ended = match stop {
             Stop::Asked => {
-                work.shared.set(Status::Stopped);
-                work.refuse_all(&Busy::Stopping);
+                work.end(Status::Stopped, &Busy::Stopping);
                 let deadline = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
+                // Reading the log writes what is missing, and is given up in the middle of that.
+                let recovers = sequencer.monitor().busy() == Some(isequencer::Busy::Actualizing);
                 match sequencer.close(deadline).await {
+                    Ok(()) if recovers => Ended::Unproved("it was being recovered".to_owned()),
                     Ok(()) => Ended::Stopped,
                     Err(not_flushed) => Ended::Unproved(not_flushed.to_string()),
                 }
             }
-            Stop::Lost(LeadLost(why)) => work.lost(why, Ended::LeadLost),
-            Stop::Open(why) => work.lost(why, Ended::Unproved),
+            Stop::Lost(LeadLost(why)) => {
+                work.end(Status::LeadLost(why.clone()), &Busy::LeadLost(why.clone()));
+                Ended::LeadLost(why)
+            }
+            Stop::Open(why) => {
+                work.end(Status::Failed(why.clone()), &Busy::Failed(why.clone()));
+                Ended::Unproved(why)
+            }
         };
         info!(partition = work.name, ?ended, "a partition ended");
         ended
@@ -100,7 +110,7 @@ impl Worker {
             }
             if let Some(violation) = &self.work.violation {
                 // If that cannot be said, it is asked again.
-                if matches!(self.work.bench.log.is_still(violation).await, Ok(false)) {
+                if matches!(self.work.means.log.is_still(violation).await, Ok(false)) {
                     self.work.violation = None;
                 }
             }
@@ -122,11 +132,12 @@ impl Worker {
             tokio::select! {
                 _ = self.sequencer.ready(), if !is_violated => {}
                 _ = self.stop.changed() => {}
-                () = self.work.bench.clock.sleep(LOOK) => {}
+                () = self.work.means.clock.sleep(LOOK) => {}
             }
         }
-        let time = self.work.bench.log.tail().time;
-        self.work.bench.time = self.work.bench.time.max(time);
+        let Tail { next, epoch, time } = self.work.means.log.tail();
+        self.work.means.time = self.work.means.time.max(time);
+        self.work.means.seen = Seen { next, epoch };
         self.work.set(Status::Ready);
         Ok(())
     }
@@ -143,7 +154,7 @@ impl Worker {
                         None => return Err(Stop::Asked),
                     },
                     _ = self.stop.changed() => return Err(Stop::Asked),
-                    () = self.work.bench.clock.sleep(LOOK) => {
+                    () = self.work.means.clock.sleep(LOOK) => {
                         self.work.look()?;
                         continue;
                     }
@@ -175,7 +186,7 @@ impl Worker {
             tokio::select! {
                 _ = self.sequencer.ready() => {}
                 _ = self.stop.changed() => return Err(Stop::Asked),
-                () = self.work.bench.clock.sleep(LOOK) => {}
+                () = self.work.means.clock.sleep(LOOK) => {}
             }
         }
         Ok(())
@@ -185,7 +196,9 @@ impl Worker {
 /// However it ends, nobody is told that it is at work.
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !matches!(self.shared.status(), Status::LeadLost(_)) {
+        if std::thread::panicking() {
+            self.shared.set(Status::Failed("its task panicked".to_owned()));
+        } else if !matches!(self.shared.status(), Status::LeadLost(_) | Status::Failed(_)) {
             self.shared.set(Status::Stopped);
         }
     }
@@ -194,7 +207,7 @@ impl Drop for Inner {
 impl Inner {
     /// Whether this node still leads.
     fn look(&self) -> Result<(), Stop> {
-        self.bench.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
+        self.means.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
     }
 
     fn set(&mut self, status: Status) {
@@ -223,11 +236,9 @@ impl Inner {
         }
     }
 
-    /// The lead is lost, for whatever reason.
-    fn lost(&mut self, why: String, ended: impl FnOnce(String) -> Ended) -> Ended {
-        self.shared.set(Status::LeadLost(why.clone()));
-        self.refuse_all(&Busy::LeadLost(why.clone()));
-        ended(why)
+    fn end(&mut self, status: Status, busy: &Busy) {
+        self.shared.set(status);
+        self.refuse_all(busy);
     }
 
     /// Forms a group of what waits, writes it, and answers. Whether the next one can follow at once.
@@ -238,25 +249,30 @@ impl Inner {
     ) -> Result<bool, Stop> {
         let mut next = Some(first);
         while let Some(queued) = next {
-            self.carried = self.group.add(&mut self.bench, &mut transaction, queued).await;
+            self.carried = self.group.add(&mut self.means, &mut transaction, queued).await;
             let is_full = self.carried.is_some()
-                || self.group.events.len() >= self.limits.commands
+                || self.group.is_hindered
+                || self.group.waiting() >= self.limits.commands
                 || self.group.bytes >= self.limits.bytes;
             next = if is_full { None } else { self.queue.try_recv().ok() };
         }
         let fate = self.write().await;
-        let is_done = fate.others.is_none() && fate.applied.is_ok();
+        let is_done = fate.others.is_none() && fate.applied.is_ok() && !self.group.is_overtaken;
         if is_done {
             transaction.flush();
         } else {
             transaction.actualize();
         }
-        self.group.answer(&fate, self.bench.log.may_answer());
+        self.group.answer(&fate, self.means.log.may_answer());
         if is_done {
+            if fate.committed > 0 {
+                let next = Offset(self.means.seen.next.0 + fate.committed as u64);
+                self.means.seen = Seen { next, epoch: self.means.log.epoch() };
+            }
             return Ok(true);
         }
         self.shared.meters.recovers();
-        self.bench.kinds.clear();
+        self.means.kinds.clear();
         let Fate { applied, others, .. } = fate;
         for error in [applied.err(), others].into_iter().flatten() {
             warn!(
@@ -278,11 +294,11 @@ impl Inner {
         if self.group.events.is_empty() {
             return Fate { committed: 0, applied: Ok(()), others: None };
         }
-        let start = self.bench.clock.now();
+        let start = self.means.clock.now();
         let events = mem::take(&mut self.group.events);
-        let fate = self.bench.log.write(&events).await;
+        let fate = self.means.log.write(&events).await;
         self.group.events = events;
-        let took = self.bench.clock.now() - start;
+        let took = self.means.clock.now() - start;
         self.shared.meters.group(self.group.events.len(), self.group.bytes, took);
         fate
     }

@@ -1,6 +1,7 @@
 //! Marking an event that cannot be read, with the numbers that it drew.
 
 use eventlog::{Corrupted, Drawn, Offset, WsId};
+use isequencer::standard;
 
 use crate::PartitionStorage;
 
@@ -15,8 +16,16 @@ pub enum NotMarked {
         "the log of the workspace has no copy that can be read: the numbers that the event drew must be given"
     )]
     NumbersNeeded,
+    /// It says two things.
+    #[error("the event is said to be at offset {} of the log of its workspace, and to have drawn {} for that", .wlog.0, .given.0)]
+    OtherOffset {
+        /// Where it is said to be.
+        wlog: Offset,
+        /// What it is said to have drawn.
+        given: Offset,
+    },
     /// It cannot have drawn that.
-    #[error("number {} of sequence {} is not above the last one that is stored, {stored}", .drawn.last, .drawn.seq)]
+    #[error("number {} of sequence {} is not above the last one that is stored, {stored}, or is no number of a sequence", .drawn.last, .drawn.seq)]
     NotAbove {
         /// What was given.
         drawn: Drawn,
@@ -33,7 +42,7 @@ pub enum NotMarked {
 
 impl PartitionStorage {
     /// Marks an event of the log that cannot be read, so that the log can be read on. An operator says where it is in the log of which
-    /// workspace, and what it drew, if the copy there cannot be read either: its offset in the log of the workspace among it.
+    /// workspace, and what it drew besides that offset, if the copy there cannot be read either.
     ///
     /// # Errors
     /// Why not.
@@ -48,19 +57,31 @@ impl PartitionStorage {
         let damaged = damaged.ok_or(NotMarked::Readable(plog))?;
         let drawn = match (damaged.drawn(), given) {
             (Some(drawn), _) => drawn.to_vec(),
-            (None, Some(given)) => self.above_all_stored(ws, given).await?,
+            (None, Some(given)) => self.above_all_stored(ws, wlog, given).await?,
             (None, None) => return Err(NotMarked::NumbersNeeded),
         };
         Ok(self.log.mark(&damaged, drawn).await?)
     }
 
     /// A number that was given before would be given again.
-    async fn above_all_stored(&self, ws: WsId, given: Vec<Drawn>) -> Result<Vec<Drawn>, NotMarked> {
+    async fn above_all_stored(
+        &self,
+        ws: WsId,
+        wlog: Offset,
+        mut given: Vec<Drawn>,
+    ) -> Result<Vec<Drawn>, NotMarked> {
+        // Every event draws its offset in the log of its workspace.
+        let seq = standard::WLOG_OFFSET.0;
+        match given.iter().find(|drawn| drawn.seq == seq) {
+            None => given.insert(0, Drawn { seq, last: wlog.0 }),
+            Some(drawn) if drawn.last == wlog.0 => {}
+            Some(drawn) => return Err(NotMarked::OtherOffset { wlog, given: Offset(drawn.last) }),
+        }
         let seqs: Vec<u16> = given.iter().map(|drawn| drawn.seq).collect();
         let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
         for (drawn, stored) in given.iter().zip(stored) {
             let stored = stored.unwrap_or(0);
-            if drawn.last <= stored {
+            if drawn.last <= stored || drawn.last > i64::MAX as u64 {
                 return Err(NotMarked::NotAbove { drawn: *drawn, stored });
             }
         }

@@ -6,8 +6,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{Name, Parent, QName, RecordId, Schema, Value, Version, WsId};
-use isequencer::{SeqId, Sequence, WsKind};
+use isequencer::{SeqId, Sequence, WsKind, standard};
 use processor::{Application, Command, Failure, Handler, RowChange, Work};
+
+/// The sequence of the shop's own.
+const INVOICES: SeqId = SeqId(256);
 
 /// Rows of a command.
 pub type Batch = Vec<RowChange>;
@@ -46,7 +49,7 @@ id = 65600
 fields = { name = "string" }
 "#;
 
-/// Writes an event, and no rows.
+/// Writes no rows: it reads the workspace, and draws a number of the application's.
 #[derive(Debug)]
 struct Note;
 
@@ -56,9 +59,15 @@ impl Handler for Note {
         &self,
         _params: &Bytes,
         _rows: Vec<RowChange>,
-        _work: &mut Work<'_>,
+        work: &mut Work<'_>,
     ) -> Result<Bytes, Failure> {
-        Ok(Bytes::new())
+        let descriptor = RecordId(65_536);
+        assert!(work.get(descriptor).await?.is_some(), "the workspace is there");
+        for seq in [standard::WLOG_OFFSET, standard::RECORD_ID, standard::CRECORD_ID] {
+            assert!(work.next(seq).is_err(), "only the system draws from {seq}");
+        }
+        let number = work.next(INVOICES)?;
+        Ok(number.to_string().into())
     }
 }
 
@@ -80,14 +89,14 @@ impl Handler for Fail {
 }
 
 /// The shop. Its workspaces have a sequence of their own, number 256. Besides the commands of every application it has `shop.Note`, which
-/// writes no rows, and `shop.Fail`, which panics.
+/// writes no rows and draws from that sequence, and `shop.Fail`, which panics.
 ///
 /// # Panics
 /// If it cannot be.
 #[must_use]
 pub fn shop() -> Arc<Application> {
     let schema: Schema = SCHEMA.parse().expect("the schema is right");
-    let invoices = Sequence::counting_from(SeqId(256), 1).expect("it counts from 1");
+    let invoices = Sequence::counting_from(INVOICES, 1).expect("it counts from 1");
     let shop = Application::new(schema).expect("no table is the system's");
     let shop = shop.with_workspaces("Shop", WsKind(1), [invoices]).expect("the kind is new");
     let shop = shop.with_command(record_name("shop.Note"), Note).expect("it is new");

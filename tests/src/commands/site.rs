@@ -26,16 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct TestLead {
     epoch: Epoch,
     is_lost: AtomicBool,
-    /// It says that it leads, whatever is true: a node that stood still, and does not know yet.
-    is_blind: AtomicBool,
 }
 
 impl TestLead {
     /// One of this epoch.
     #[must_use]
     pub fn of(epoch: u64) -> Arc<TestLead> {
-        let (is_lost, is_blind) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(TestLead { epoch: Epoch(epoch), is_lost, is_blind })
+        Arc::new(TestLead { epoch: Epoch(epoch), is_lost: AtomicBool::new(false) })
     }
 
     /// It is over.
@@ -54,7 +51,7 @@ impl Lead for TestLead {
     }
 
     fn lost(&self) -> Option<LeadLost> {
-        let is_lost = self.is_lost.load(Ordering::SeqCst) && !self.is_blind.load(Ordering::SeqCst);
+        let is_lost = self.is_lost.load(Ordering::SeqCst);
         is_lost.then(|| LeadLost("a test took it away".to_owned()))
     }
 }

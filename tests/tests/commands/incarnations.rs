@@ -141,5 +141,5 @@ async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Orde
 }
 
 fn has_recovered(status: &Status) -> bool {
-    matches!(status, Status::Ready | Status::LeadLost(_))
+    matches!(status, Status::Ready | Status::LeadLost(_) | Status::Failed(_))
 }

@@ -7,10 +7,12 @@ mod crash;
 mod incarnations;
 mod late;
 mod limits;
+mod marked;
 mod rounds;
 mod sabotage;
 mod scene;
 mod stage;
+mod unseen;
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
@@ -52,8 +54,10 @@ fn main() -> std::process::ExitCode {
         incarnations::TRIALS,
         late::TRIALS,
         limits::TRIALS,
+        marked::TRIALS,
         rounds::TRIALS,
         sabotage::TRIALS,
+        unseen::TRIALS,
     ];
     let mut tests = Vec::new();
     for (driver, reach) in targets {

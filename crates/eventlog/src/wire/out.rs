@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer, ser::SerializeTuple};
+use smallvec::SmallVec;
 
 use super::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
-use crate::{Change, Event, Fields, Name, Record, Value, Version};
+use crate::{Change, Drawn, Event, Fields, Name, Record, Value, Version};
 
 /// Bytes of several things, one after another in one piece of memory.
 #[derive(Default)]
@@ -23,7 +24,7 @@ impl Pages {
     pub(super) fn write(&mut self, tag: u8, body: &impl Serialize) {
         let start = self.bytes.len();
         self.bytes.push(tag);
-        let written = postcard::serialize_with_flavor(body, Into(&mut self.bytes));
+        let written = postcard::serialize_with_flavor(body, Append(&mut self.bytes));
         let () = written.expect("memory takes all that is written, and all lengths are known");
         let checksum: [u8; CHECKSUM] = crc32fast::hash(&self.bytes[start..]).to_be_bytes();
         self.bytes.extend_from_slice(&checksum);
@@ -34,7 +35,7 @@ impl Pages {
     pub(crate) fn record(&mut self, record: &Record, version: Version) {
         let mut names = Names::default();
         names.of_record(record);
-        self.write(RECORD, &(WireVersion::from(version), &names.names, Out(record, &names)));
+        self.write(RECORD, &(WireVersion::from(version), &names.names[..], Out(record, &names)));
     }
 
     pub(crate) fn event(&mut self, event: &Event) {
@@ -59,9 +60,9 @@ impl Pages {
 }
 
 /// Behind what is there, a piece at a time.
-struct Into<'b>(&'b mut Vec<u8>);
+struct Append<'b>(&'b mut Vec<u8>);
 
-impl postcard::ser_flavors::Flavor for Into<'_> {
+impl postcard::ser_flavors::Flavor for Append<'_> {
     type Output = ();
 
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
@@ -82,12 +83,12 @@ impl postcard::ser_flavors::Flavor for Into<'_> {
 /// All names of an event, each once, in the order of their first use.
 #[derive(Default)]
 struct Names<'a> {
-    names: Vec<&'a str>,
+    names: SmallVec<[&'a str; FEW_NAMES]>,
     /// Where those are that are not among the first.
     numbers: HashMap<&'a str, u32>,
 }
 
-/// Among so few names one is found faster by looking at each.
+/// Among so few names one is found faster by looking at each, and they need no memory of their own.
 const FEW_NAMES: usize = 16;
 
 impl<'a> Names<'a> {
@@ -118,14 +119,13 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Of a name that was added.
     fn number(&self, name: &str) -> u32 {
-        self.find(name).unwrap_or(u32::MAX)
+        self.find(name).expect("all names are added before any is written")
     }
 }
 
 /// A thing with the names that it is written with.
-struct Out<'a, T>(&'a T, &'a Names<'a>);
+struct Out<'o, 'n, T>(&'o T, &'o Names<'n>);
 
 /// Bytes at once, and not one by one.
 struct Raw<'a>(&'a [u8]);
@@ -136,7 +136,7 @@ impl Serialize for Raw<'_> {
     }
 }
 
-impl Serialize for Out<'_, Event> {
+impl Serialize for Out<'_, '_, Event> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Out(event, names) = self;
         let mut to = to.serialize_tuple(9)?;
@@ -144,17 +144,16 @@ impl Serialize for Out<'_, Event> {
         to.serialize_element(&event.time.as_micros())?;
         to.serialize_element(&event.request)?;
         to.serialize_element(&event.idempotency.as_ref().map(WireIdempotency::from))?;
-        to.serialize_element(&names.names)?;
+        to.serialize_element(&names.names[..])?;
         to.serialize_element(&names.number(event.command.as_str()))?;
         to.serialize_element(&Raw(&event.params))?;
         to.serialize_element(&Out(&event.changes, names))?;
-        let drawn: Vec<WireDrawn> = event.drawn.iter().copied().map(WireDrawn::from).collect();
-        to.serialize_element(&drawn)?;
+        to.serialize_element(&Out(&event.drawn, names))?;
         to.end()
     }
 }
 
-impl Serialize for Out<'_, Vec<Change>> {
+impl Serialize for Out<'_, '_, Vec<Change>> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Out(changes, names) = self;
         to.collect_seq(changes.iter().map(|Change { replaces, record }| {
@@ -163,7 +162,13 @@ impl Serialize for Out<'_, Vec<Change>> {
     }
 }
 
-impl Serialize for Out<'_, Record> {
+impl Serialize for Out<'_, '_, Vec<Drawn>> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.iter().copied().map(WireDrawn::from))
+    }
+}
+
+impl Serialize for Out<'_, '_, Record> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Out(Record { table, kind, id, parent, is_active, fields }, names) = self;
         let mut to = to.serialize_tuple(6)?;
@@ -179,7 +184,7 @@ impl Serialize for Out<'_, Record> {
     }
 }
 
-impl Serialize for Out<'_, Fields> {
+impl Serialize for Out<'_, '_, Fields> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Out(fields, names) = self;
         let field = |(name, value): (&Name, _)| (names.number(name.as_str()), Out(value, names));
@@ -188,7 +193,7 @@ impl Serialize for Out<'_, Fields> {
 }
 
 /// In the order of the types of [`WireValue`](super::WireValue).
-impl Serialize for Out<'_, Value> {
+impl Serialize for Out<'_, '_, Value> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         const NAME: &str = "Value";
         match self.0 {

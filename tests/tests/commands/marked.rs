@@ -1,0 +1,90 @@
+//! An event that cannot be read, and the operator who marks it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use eventlog::{Drawn, Entry, Offset, Row, TrustLevel, WsId};
+use futures::TryStreamExt;
+use isequencer::standard::{CRECORD_ID, WLOG_OFFSET};
+use istorage::{AppStorageExt, Order, OrderedPut};
+use processor::{Ended, Status};
+use seqstorage::{NotMarked, PartitionStorage};
+use vvm_tests::commands::{Ledger, NodeSettings, article, create_workspace, cud};
+
+use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] =
+    &[("marked::an_operator_marks_it_and_the_partition_goes_on", |stage| Box::pin(marked(stage)))];
+
+const DAMAGED: Bytes = Bytes::from_static(b"damaged");
+
+async fn marked(stage: &Stage) {
+    for (number, level) in (0..).zip([TrustLevel::Zero, TrustLevel::One, TrustLevel::Two]) {
+        at_level(stage, level, PARTITION + number, WS + u64::from(number)).await;
+    }
+}
+
+async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
+    let site = &stage.site;
+    let mut ledger = Ledger::default();
+    let first = site.node(partition, NodeSettings::at(level));
+    first.ready().await;
+    let create = named("create", create_workspace(ws, site.soon()));
+    stage.run(&first, &mut ledger, create).await.unwrap();
+    let command = named("article", cud(ws, article("a"), site.soon()));
+    let done = stage.run(&first, &mut ledger, command).await.unwrap();
+    assert_eq!(first.stop().await, Ended::Stopped);
+    let (plog, wlog) = (done.plog.next(), done.wlog.next());
+    damage(stage, level, Row::Plog(partition, plog), first.log.epoch().0, plog).await;
+
+    let node = site.node(partition, NodeSettings::at(level));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = PartitionStorage::new(
+        site.system.numbers(&site.app.entry),
+        Arc::clone(&node.log),
+        site.clock.clone(),
+        Duration::from_secs(10),
+    );
+    let mark = async |plog, given| operator.mark_corrupted(plog, WsId(ws), wlog, given).await;
+    let readable = mark(done.plog, None).await.unwrap_err();
+    assert!(matches!(readable, NotMarked::Readable(_)), "{readable:?}");
+    let unsaid = mark(plog, None).await.unwrap_err();
+    assert!(matches!(unsaid, NotMarked::NumbersNeeded), "{unsaid:?}");
+    let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    let drawn = |seq: isequencer::SeqId, last| Drawn { seq: seq.0, last };
+    let low = mark(plog, Some(vec![drawn(CRECORD_ID, last)])).await.unwrap_err();
+    assert!(matches!(low, NotMarked::NotAbove { .. }), "{low:?}");
+    let other = mark(plog, Some(vec![drawn(WLOG_OFFSET, wlog.0 + 1)])).await.unwrap_err();
+    assert!(matches!(other, NotMarked::OtherOffset { .. }), "{other:?}");
+    let marker = mark(plog, Some(vec![drawn(CRECORD_ID, last + 5)])).await.unwrap();
+    assert_eq!(marker.drawn, [drawn(WLOG_OFFSET, wlog.0), drawn(CRECORD_ID, last + 5)]);
+    assert_eq!((&marker.bytes, marker.marked), (&DAMAGED, node.log.epoch()));
+
+    node.ready().await;
+    let command = named("after", cud(ws, article("b"), site.soon()));
+    let after = stage.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
+    assert_eq!(after.answer.ids[0].1.0, last + 6, "what it drew is not given again");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    let reader = site.reader();
+    let logs: [Vec<Entry>; 2] = [
+        reader.plog(partition, plog).try_collect().await.unwrap(),
+        reader.wlog(WsId(ws), wlog).try_collect().await.unwrap(),
+    ];
+    for log in logs {
+        assert_eq!((log.len(), &log[0]), (2, &Entry::Corrupted(marker.clone())));
+    }
+}
+
+/// Leaves bytes in the place of an event that nobody can read.
+async fn damage(stage: &Stage, level: TrustLevel, row: Row, epoch: u64, plog: Offset) {
+    let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
+    if level == TrustLevel::Two {
+        let order = Order::of_two(epoch, plog.0).unwrap();
+        let put = OrderedPut { key, value: DAMAGED, order, ttl: None };
+        storage.put_ordered(vec![put], deadline).await.unwrap();
+    } else {
+        let inserted = storage.insert_if_not_exists(key, DAMAGED, None, deadline).await.unwrap();
+        assert!(inserted.is_applied());
+    }
+}

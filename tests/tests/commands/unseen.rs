@@ -1,0 +1,83 @@
+//! An earlier leader stood still before it wrote an event, and wrote it when this one had read the log.
+
+use bytes::Bytes;
+use eventlog::{
+    Change, Drawn, Event, Offset, Place, Record, RecordId, Row, StoredRecord, TableKind,
+    TrustLevel, Version, WsId,
+};
+use futures::future::BoxFuture;
+use istorage::AppStorageExt;
+use processor::{Busy, Ended, Refused, RejectionKind};
+use vvm_tests::commands::{Ledger, NodeSettings, check, create_workspace, record_name, text};
+
+use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] =
+    &[("unseen::nothing_is_judged_by_an_event_that_was_not_seen", |stage| boxed(judged(stage)))];
+
+fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
+    Box::pin(trial)
+}
+
+/// The workspace that the event makes.
+const OTHER: u64 = WS + 10;
+
+/// Its record was there, and the command that had made it was rejected when it was sent again, as if it had done nothing.
+async fn judged(stage: &Stage) {
+    let site = &stage.site;
+    let mut ledger = Ledger::default();
+    let first = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    first.ready().await;
+    let create = named("create", create_workspace(WS, site.soon()));
+    stage.run(&first, &mut ledger, create).await.unwrap();
+    assert_eq!(first.stop().await, Ended::Stopped);
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.ready().await;
+
+    let event = created(first.log.epoch(), site.clock.wall());
+    let Place { epoch, plog, ws, .. } = event.place;
+    let record = event.changes[0].record.clone();
+    let row = Row::Record(ws, record.id);
+    let stored = StoredRecord { version: Version { epoch, plog }, record };
+    let (log, table) = (Row::Plog(PARTITION, plog).key(), row.key());
+    for (key, value) in [(log, event.to_bytes()), (table, stored.to_bytes())] {
+        let inserted = site.app.storage.insert_if_not_exists(key, value, None, site.soon()).await;
+        assert!(inserted.unwrap().is_applied());
+    }
+
+    ledger.open("again");
+    let again = || named("again", create_workspace(OTHER, site.soon()));
+    let refused = node.commands.run(again()).await.unwrap_err();
+    assert!(matches!(refused, Refused::Busy(Busy::Storage(_))), "{refused:?}");
+    node.ready().await;
+    let refused = node.commands.run(again()).await.unwrap_err();
+    let is_there =
+        matches!(&refused, Refused::Rejected(why) if why.kind == RejectionKind::Conflict);
+    assert!(is_there, "now it has seen it: {refused:?}");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+/// The event of `again`.
+fn created(epoch: eventlog::Epoch, time: clock::WallTime) -> Event {
+    let (ws, wlog) = (WsId(OTHER), Offset(1));
+    let field = |name: &str, value: &str| (name.parse().unwrap(), text(value));
+    let record = Record {
+        table: record_name("sys.WorkspaceDescriptor"),
+        kind: TableKind::Singleton,
+        id: RecordId(65_536),
+        parent: None,
+        is_active: true,
+        fields: [field("kind", "Shop"), field("name", "Corner shop")].into(),
+    };
+    Event {
+        place: Place { epoch, plog: Offset(2), ws, wlog },
+        time,
+        request: "again".to_owned(),
+        idempotency: None,
+        command: record_name("sys.CreateWorkspace"),
+        params: Bytes::new(),
+        changes: vec![Change { replaces: None, record }],
+        drawn: vec![Drawn { seq: 1, last: 1 }],
+    }
+}
