@@ -271,23 +271,15 @@ impl Log {
             .iter()
             .filter_map(|Conflict { op, there }| Some((rows.conditional(*op)?, there.as_ref())))
             .collect();
-        let mut in_plog =
-            found.iter().find(|(write, _)| matches!(write.row, Row::Plog(..))).copied();
+        let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, Row::Plog(..));
+        let mut in_plog = found.iter().find(is_of_plog).copied();
         // A storage may tell of one condition that failed, and the one that says most may be another.
-        let first = rows.plog.first().filter(|_| in_plog.is_none());
-        let read = match first {
-            Some(first) => {
-                self.storage().get_linearizable(&first.key, self.reader.deadline()).await
-            }
-            None => Ok(None),
-        };
-        let read = match read {
-            Ok(read) => read,
-            Err(error) if was_unknown => return Err(Error::Unknown(error)),
-            Err(error) => return Err(error.into()),
-        };
-        if let (Some(first), Some(there)) = (first, &read) {
-            in_plog = Some((first, Some(there)));
+        let read;
+        if in_plog.is_none()
+            && let Some(first) = rows.plog.first()
+        {
+            read = self.in_first_place(first, was_unknown).await?;
+            in_plog = read.as_ref().map(|there| (first, Some(there)));
         }
         match (in_plog, found.first()) {
             (Some((write, Some(there))), _) if *there == write.after => Ok(()),
@@ -307,6 +299,12 @@ impl Log {
                 Err(istorage::Error::corrupt(what).into())
             }
         }
+    }
+
+    /// What stands where the first event of a group was to be written.
+    async fn in_first_place(&self, first: &RowWrite, was_unknown: bool) -> Result<Option<Bytes>> {
+        let read = self.storage().get_linearizable(&first.key, self.reader.deadline()).await;
+        read.map_err(|error| if was_unknown { Error::Unknown(error) } else { error.into() })
     }
 
     /// Confirmed when it returns.
@@ -342,18 +340,14 @@ impl Log {
         let conditional = async {
             let chunks = in_chunks(conditional, &self.storage().capabilities());
             let writes = chunks.into_iter().map(|chunk| self.to_partition(chunk, until));
-            let written: Vec<Result<()>> =
-                stream::iter(writes).buffer_unordered(SIDE_BY_SIDE).collect().await;
-            written.into_iter().collect::<Result<()>>()
+            all(writes, SIDE_BY_SIDE).await
         };
         let ordered = async {
             let mut chunks = Vec::with_capacity(ordered.len().div_ceil(TOGETHER));
             for chunk in ordered.chunks(TOGETHER) {
                 chunks.push(self.put_ordered(chunk, Some(until)));
             }
-            let written: Vec<Result<()>> =
-                stream::iter(chunks).buffer_unordered(CHUNKS).collect().await;
-            written.into_iter().collect::<Result<()>>()
+            all(chunks, CHUNKS).await
         };
         let (conditional, ordered) = futures::future::join(conditional, ordered).await;
         conditional.and(ordered)
@@ -431,22 +425,23 @@ impl Log {
     }
 }
 
+/// Does all of it, so much at the same time, and tells what failed first.
+async fn all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
+where
+    W: Future<Output = Result<()>>,
+{
+    let written: Vec<_> = stream::iter(writes).buffer_unordered(at_once).collect().await;
+    written.into_iter().collect()
+}
+
 /// The rows that are not done already.
-pub(crate) fn still_to_write(
-    rows: Vec<RowWrite>,
-    conflicts: Vec<Conflict>,
-) -> Result<Vec<RowWrite>> {
+fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Result<Vec<RowWrite>> {
     let mut conflicts = conflicts.into_iter().peekable();
     let mut left = Vec::with_capacity(rows.len());
-    for (op, mut row) in rows.into_iter().enumerate() {
+    for (op, row) in rows.into_iter().enumerate() {
         match conflicts.next_if(|conflict| conflict.op == op) {
             None => left.push(row),
-            Some(Conflict { there, .. }) => {
-                if let Some(how) = judge::applied(&row, there.as_ref())? {
-                    row.how = how;
-                    left.push(row);
-                }
-            }
+            Some(Conflict { there, .. }) => left.extend(unless_done(row, there.as_ref())?),
         }
     }
     Ok(left)

@@ -27,11 +27,6 @@ impl Damaged {
     pub fn drawn(&self) -> Option<&[Drawn]> {
         self.drawn.as_deref()
     }
-
-    /// What stands in its place once it is marked.
-    pub fn marker(&self, marked: Epoch, drawn: Vec<Drawn>) -> Corrupted {
-        Corrupted { place: self.place, marked, drawn, bytes: self.found.clone() }
-    }
 }
 
 impl Log {
@@ -86,13 +81,14 @@ impl Log {
     /// # Errors
     /// [`Error::Violation`] if something else is there now.
     pub async fn mark(&self, damaged: &Damaged, drawn: Vec<Drawn>) -> Result<Corrupted> {
-        let marker = damaged.marker(self.epoch(), drawn);
+        let (place, marked) = (damaged.place, self.epoch());
+        let marker = Corrupted { place, marked, drawn, bytes: damaged.found.clone() };
         let bytes = Entry::Corrupted(marker.clone()).to_bytes();
-        let Place { ws, wlog, .. } = damaged.place;
+        let Place { plog, ws, wlog, .. } = place;
         if let Some(copy) = &damaged.wlog {
-            self.replace(Row::Wlog(ws, wlog), copy, &bytes, damaged.place.plog).await?;
+            self.replace(Row::Wlog(ws, wlog), copy, &bytes, plog).await?;
         }
-        self.replace(damaged.row, &damaged.found, &bytes, damaged.place.plog).await?;
+        self.replace(damaged.row, &damaged.found, &bytes, plog).await?;
         Ok(marker)
     }
 

@@ -218,21 +218,7 @@ fn fields_may_be_added_and_nothing_else_changes() {
 
 #[test]
 fn a_schema_is_read_back_from_its_text() {
-    let schema: Schema = r#"
-[tables."shop.Article"]
-kind = "CDoc"
-fields = { name = "string", weight = "float64" }
-containers = { prices = "shop.Price" }
-
-[tables."shop.Price"]
-kind = "CRecord"
-
-[tables."shop.Settings"]
-kind = "Singleton"
-id = 65600
-"#
-    .parse()
-    .unwrap();
+    let schema = shop();
     let text = schema.to_string();
     assert_eq!(text.parse::<Schema>().unwrap(), schema, "{text}");
     assert_eq!(Schema::default().to_string().parse::<Schema>().unwrap(), Schema::default());

@@ -153,3 +153,29 @@ impl Application {
         self.handlers.get(command)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_the_systems_cannot_be_declared() {
+        let shop = || Application::new(Schema::default()).unwrap();
+        let with = |seq| {
+            let sequence = Sequence::counting_from(SeqId(seq), 1).unwrap();
+            shop().with_workspaces("Shop", WsKind(1), [sequence])
+        };
+        for seq in [1, 4, 255] {
+            let refused = with(seq).unwrap_err();
+            assert_eq!(refused, BadApplication::SystemSequence(SeqId(seq)));
+        }
+        let (same, again) = (with(256).unwrap(), with(256).unwrap());
+        let refused = same.with_workspaces("Shop", WsKind(2), []).unwrap_err();
+        assert_eq!(refused, BadApplication::KindTwice("Shop".to_owned()));
+        let refused = again.with_workspaces("Other", WsKind(1), []).unwrap_err();
+        assert!(matches!(refused, BadApplication::Sequences(_)), "{refused:?}");
+        let table = Table::new(known("sys.Mine"), eventlog::TableKind::CDoc);
+        let refused = Application::new(Schema::new([table]).unwrap()).unwrap_err();
+        assert_eq!(refused, BadApplication::System(known("sys.Mine")));
+    }
+}

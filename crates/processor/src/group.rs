@@ -3,7 +3,6 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
-use bytes::Bytes;
 use clock::{Clock, WallTime};
 use eventlog::{
     Drawn, Event, Fate, Idempotency, Log, Place, Prepared, RecordId, StoredRecord, Value, Version,
@@ -15,8 +14,7 @@ use isequencer::{NotJoined, Transaction, WsKind, standard};
 use tracing::warn;
 
 use crate::{
-    Answer, Application, Busy, Command, Done, Failure, Handler, Refused, Rejection, RejectionKind,
-    RowChange, Work,
+    Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
     application::{DESCRIPTOR_ID, KIND},
     builtin::{CREATE_WORKSPACE, NewWorkspace},
     queue::{Answered, Queued, Reply},
@@ -207,7 +205,7 @@ impl Group {
             before: Vec::new(),
             ids: Vec::with_capacity(rows.len()),
         };
-        let ran = AssertUnwindSafe(handled(&**handler, &params, rows, &mut work)).catch_unwind();
+        let ran = AssertUnwindSafe(handler.run(&params, rows, &mut work)).catch_unwind();
         let result = match means.clock.timeout_at(deadline, ran).await {
             Ok(Ok(Ok(result))) => result,
             Ok(Ok(Err(Failure::Rejected(rejection)))) => return rejected(rejection),
@@ -375,15 +373,6 @@ impl Group {
         self.overlay.clear();
         self.repeats.clear();
     }
-}
-
-async fn handled(
-    handler: &dyn Handler,
-    params: &Bytes,
-    rows: Vec<RowChange>,
-    work: &mut Work<'_>,
-) -> Result<Bytes, Failure> {
-    handler.run(params, rows, work).await
 }
 
 fn of_event(

@@ -45,7 +45,7 @@ pub enum Failure {
 /// How many rows a command can write: they are sought one by one.
 const MOST_ROWS: usize = 4_096;
 
-/// Gives numbers.
+/// Gives numbers: a command that has joined, without the lifetimes of all that it borrows, which handlers need not name.
 pub(crate) trait Numbers: Send + Sync {
     fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber>;
 }
