@@ -7,31 +7,38 @@ use crate::{
     servers::{Kind, OwnServers},
 };
 
+/// The drivers that a program measures if it is not told.
+const ALL: &str = "mem,redb,cassandra,dynamodb";
+const EMBEDDED: &str = "mem,redb";
+
 /// Measures every storage driver beside the bare client of its database.
 pub(crate) fn storage(arguments: &[String]) -> Result<()> {
-    on_servers("bench-storage", arguments)
+    on_servers("bench-storage", ALL, arguments)
 }
 
 /// Measures commands on every storage driver, beside the same writes by the bare driver.
 pub(crate) fn commands(arguments: &[String]) -> Result<()> {
-    on_servers("bench-commands", arguments)
+    on_servers("bench-commands", ALL, arguments)
 }
 
 /// Measures how long partitions take to recover.
 pub(crate) fn recovery(arguments: &[String]) -> Result<()> {
-    on_servers("bench-recovery", arguments)
+    on_servers("bench-recovery", EMBEDDED, arguments)
 }
 
-fn on_servers(program: &str, arguments: &[String]) -> Result<()> {
+fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     let program = ["--release", "--package", "vvm-tests", "--bin", program];
     // Built first: a compiler beside a server would slow both, and the measurements.
     cargo::run(&[&["build"], &program[..]].concat())?;
     let servers = OwnServers::new()?;
     let wanted = [(Kind::Cassandra, "cassandra"), (Kind::Dynamodb, "dynamodb")];
-    let wanted = wanted.into_iter().filter(|(_, driver)| is_chosen(arguments, driver));
+    let wanted = wanted.into_iter().filter(|(_, driver)| is_chosen(arguments, usual, driver));
     let variables = servers.start(&wanted.map(|(kind, _)| kind).collect::<Vec<_>>())?;
     let mut command = cargo(&[&["run", "--quiet"], &program[..]].concat())?;
     command.arg("--").args(arguments).envs(variables);
+    if chosen(arguments).is_none() {
+        command.args(["--drivers", usual]);
+    }
     process::run_reading(&mut command, |_| {})
 }
 
@@ -40,15 +47,19 @@ pub(crate) fn sequencer() -> Result<()> {
     cargo::run(&["bench", "--quiet", "--package", "isequencer", "--bench", "sequencer"])
 }
 
-/// Whether a driver is among `--drivers`; without that all are.
-fn is_chosen(arguments: &[String], driver: &str) -> bool {
+/// What follows `--drivers`.
+fn chosen(arguments: &[String]) -> Option<&str> {
     let mut chosen = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
-    let drivers = chosen.find_map(|(argument, next)| match argument.strip_prefix("--drivers") {
+    chosen.find_map(|(argument, next)| match argument.strip_prefix("--drivers") {
         Some("") => next.map(String::as_str),
         Some(rest) => rest.strip_prefix('='),
         None => None,
-    });
-    drivers.is_none_or(|drivers| drivers.split(',').any(|chosen| chosen == driver))
+    })
+}
+
+/// Whether a driver is among `--drivers`; without that the usual ones are.
+fn is_chosen(arguments: &[String], usual: &str, driver: &str) -> bool {
+    chosen(arguments).unwrap_or(usual).split(',').any(|chosen| chosen == driver)
 }
 
 #[cfg(test)]
@@ -59,11 +70,12 @@ mod tests {
     fn only_servers_of_chosen_drivers_are_needed() {
         let chosen = |arguments: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            ["cassandra", "dynamodb"].map(|driver| is_chosen(&arguments, driver))
+            ["cassandra", "dynamodb"].map(|driver| is_chosen(&arguments, ALL, driver))
         };
         assert_eq!(chosen(&["--rounds", "5"]), [true, true]);
         assert_eq!(chosen(&["--drivers", "redb,cassandra"]), [true, false]);
         assert_eq!(chosen(&["--rounds", "5", "--drivers=dynamodb"]), [false, true]);
         assert_eq!(chosen(&["--drivers", "redb"]), [false, false]);
+        assert!(!is_chosen(&[], EMBEDDED, "cassandra"));
     }
 }
