@@ -5,8 +5,11 @@
 #[doc = include_str!("../../docs/commands.md")]
 struct Commands;
 
+pub mod bench;
+pub mod between;
 pub mod commands;
 pub mod processes;
 pub mod reach;
 pub mod servers;
 pub mod subjects;
+pub mod trials;

@@ -61,7 +61,7 @@ impl Database {
         }
         let Some(mut inner) = self.mem.open(keyspace, deadline).await? else { return Ok(None) };
         if let Some(lie) = self.lie {
-            inner = Lying::new(inner, lie);
+            inner = Lying::of(inner, lie);
         }
         let turns = Arc::clone(&self.turns);
         let inner = Arc::new(Gate { inner, turns, side: Side::Database });
@@ -131,7 +131,7 @@ impl StorageDriver for OfNode {
         // No call of a node outlives its deadline, whatever becomes of it.
         let guarded = Arc::new(Guarded::new(gate, database.clock.clone()));
         Ok(Some(match database.narrow {
-            Some((rows, ordered)) => Narrow::new(guarded, rows, ordered),
+            Some((rows, ordered)) => Narrow::of(guarded, rows, ordered),
             None => guarded,
         }))
     }

@@ -1,20 +1,18 @@
 //! Storages that do not keep the contract: what they do must be found.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use istorage::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Conflict, Consistency, ExpiringRowStream,
-    Key, Order, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+    AtomicBatch, Conditional, Conflict, Consistency, Key, Order, OrderedPut, Outcome, Result,
+    SharedStorage,
 };
+use vvm_tests::between::{Between, Through};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +58,14 @@ const ANSWERS: [u8; 2] = [0, 22];
 
 #[derive(Debug)]
 pub(crate) struct Lying {
-    pub(crate) inner: SharedStorage,
-    pub(crate) lie: Lie,
+    inner: SharedStorage,
+    lie: Lie,
     count: AtomicU64,
 }
 
 impl Lying {
-    pub(crate) fn new(inner: SharedStorage, lie: Lie) -> Arc<Lying> {
-        Arc::new(Lying { inner, lie, count: AtomicU64::new(0) })
+    pub(crate) fn of(inner: SharedStorage, lie: Lie) -> Arc<Through<Lying>> {
+        Through::new(Lying { inner, lie, count: AtomicU64::new(0) })
     }
 
     /// Whether it is the turn of one of so many.
@@ -102,10 +100,9 @@ fn forced(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for Lying {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl Between for Lying {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
     }
 
     async fn get(
@@ -118,28 +115,6 @@ impl AppStorage for Lying {
             return Ok(None);
         }
         self.inner.get(key, consistency, deadline).await
-    }
-
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.inner.get_batch(keys, deadline).await
-    }
-
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        self.inner.read(pkey, range, consistency, page_timeout)
-    }
-
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.inner.ttl_read(pkey, range, page_timeout)
-    }
-
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.inner.put_batch(rows, deadline).await
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
@@ -172,13 +147,5 @@ impl AppStorage for Lying {
                 outcome => return Ok(outcome),
             }
         }
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.inner.server_time(deadline).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -1,7 +1,6 @@
 //! What commands do.
 
 use eventlog::{RecordId, TrustLevel, Value};
-use futures::future::BoxFuture;
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
 use processor::{Ended, Refused, RejectionKind, Repeat};
 use vvm_tests::commands::{
@@ -12,16 +11,14 @@ use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("basics::the_first_numbers_are_those_of_the_built_in_sequences", |stage| {
-        boxed(built_in_sequences(stage))
+        Box::pin(built_in_sequences(stage))
     }),
-    ("basics::what_is_written_is_read_at_every_level", |stage| boxed(written(stage))),
-    ("basics::a_command_that_is_sent_again_gets_the_first_answer", |stage| boxed(repeated(stage))),
-    ("basics::what_cannot_be_done_harms_nothing", |stage| boxed(rejected(stage))),
+    ("basics::what_is_written_is_read_at_every_level", |stage| Box::pin(written(stage))),
+    ("basics::a_command_that_is_sent_again_gets_the_first_answer", |stage| {
+        Box::pin(repeated(stage))
+    }),
+    ("basics::what_cannot_be_done_harms_nothing", |stage| Box::pin(rejected(stage))),
 ];
-
-fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
-    Box::pin(trial)
-}
 
 /// BuiltInSequences.
 async fn built_in_sequences(stage: &Stage) {
@@ -79,11 +76,8 @@ async fn written(stage: &Stage) {
 
 async fn repeated(stage: &Stage) {
     let site = &stage.site;
-    let mut ledger = Ledger::default();
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
-    node.ready().await;
-    let create = named("create", create_workspace(WS, site.soon()));
-    stage.run(&node, &mut ledger, create).await.unwrap();
+    let settings = NodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     let command = |body: &[u8]| {
         let mut command = named("article", cud(WS, article("a"), site.soon()));
         command.repeat = Some(Repeat::new("joe", b"key 1", body));
@@ -119,7 +113,7 @@ async fn repeated(stage: &Stage) {
 }
 
 async fn rejected(stage: &Stage) {
-    use RejectionKind::{Conflict, Invalid, NotFound};
+    use RejectionKind::{Conflict, Invalid, NotFound, TooLarge};
     let site = &stage.site;
     let mut ledger = Ledger::default();
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
@@ -135,6 +129,7 @@ async fn rejected(stage: &Stage) {
     let mut stale = stored.version;
     stale.plog = eventlog::Offset(1);
     let like = |id: u64| raw(1, "shop.Article", [("like", Value::Ref(RecordId(id)))]);
+    let too_many = (1..=4_097).map(|id| raw(id, "shop.Article", [])).collect();
     let mut twice = article("a");
     twice.extend(article("a"));
     let wrong = [
@@ -150,6 +145,7 @@ async fn rejected(stage: &Stage) {
         (Invalid, vec![raw(1, "sys.WorkspaceDescriptor", [])]),
         (NotFound, vec![update(RecordId(FIRST_CRECORD_ID + 99), None, "x")]),
         (Conflict, vec![update(id, Some(stale), "x")]),
+        (TooLarge, too_many),
     ];
     for (n, (kind, rows)) in wrong.into_iter().enumerate() {
         let refused = node.commands.run(named("wrong", cud(WS, rows.clone(), site.soon()))).await;

@@ -99,7 +99,7 @@ async fn fill(scene: &Scene<'_>) {
 
 /// What is before the boundary is in the log and not applied, and what is behind it is not in the log.
 async fn die_at_the_boundary(scene: &Scene<'_>) {
-    let dies = Stall::new(Narrow::new(Arc::clone(&scene.stage.site.app.storage), 100, true));
+    let dies = Stall::new(Narrow::of(Arc::clone(&scene.stage.site.app.storage), 100, true));
     let hold = Stall::new(Arc::new(dies.clone()));
     let settings = scene.settings(Arc::new(hold.clone()));
     let node = scene.stage.site.node(scene.partition, settings);

@@ -9,7 +9,7 @@ use isequencer::standard::{CRECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Order, OrderedPut};
 use processor::{Ended, Status};
 use seqstorage::{NotMarked, PartitionStorage};
-use vvm_tests::commands::{Ledger, NodeSettings, article, create_workspace, cud};
+use vvm_tests::commands::{NodeSettings, article, cud};
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
@@ -26,11 +26,7 @@ async fn marked(stage: &Stage) {
 
 async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     let site = &stage.site;
-    let mut ledger = Ledger::default();
-    let first = site.node(partition, NodeSettings::at(level));
-    first.ready().await;
-    let create = named("create", create_workspace(ws, site.soon()));
-    stage.run(&first, &mut ledger, create).await.unwrap();
+    let (first, mut ledger) = stage.begin(partition, ws, NodeSettings::at(level)).await;
     let command = named("article", cud(ws, article("a"), site.soon()));
     let done = stage.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, Ended::Stopped);

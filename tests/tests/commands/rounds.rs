@@ -12,45 +12,35 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::TrustLevel;
-use futures::future::BoxFuture;
 use isequencer::{NumberKey, Offset, SeqId, SeqStorage, WsId};
-use istorage::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ExpiringRowStream, Key,
-    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
-};
+use istorage::{Conditional, Outcome, Result, SharedStorage};
 use processor::Ended;
 use seqstorage::PartitionStorage;
-use vvm_tests::commands::{
-    Ledger, Narrow, NodeSettings, article, bill, check, create_workspace, cud,
+use vvm_tests::{
+    between::{Between, Through},
+    commands::{Ledger, Narrow, NodeSettings, article, bill, check, create_workspace, cud},
 };
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("rounds::a_lone_command_takes_two_rounds_whatever_it_writes", |stage| boxed(two(stage))),
-    ("rounds::a_number_that_was_never_stored_is_absent", |stage| boxed(absent(stage))),
-    ("rounds::numbers_may_be_kept_in_the_application", |stage| boxed(in_view(stage))),
+    ("rounds::a_lone_command_takes_two_rounds_whatever_it_writes", |stage| Box::pin(two(stage))),
+    ("rounds::a_number_that_was_never_stored_is_absent", |stage| Box::pin(absent(stage))),
+    ("rounds::numbers_may_be_kept_in_the_application", |stage| Box::pin(in_view(stage))),
 ];
-
-fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
-    Box::pin(trial)
-}
 
 async fn two(stage: &Stage) {
     let site = &stage.site;
-    let inner = Narrow::new(Arc::clone(&site.app.storage), 100, false);
-    let rounds = Arc::new(Rounds {
+    let inner = Narrow::of(Arc::clone(&site.app.storage), 100, false);
+    let rounds = Through::new(Rounds {
         inner,
         clock: site.clock.clone(),
         under_way: AtomicUsize::new(0),
         rounds: AtomicUsize::new(0),
     });
     let storage = Some(Arc::clone(&rounds) as SharedStorage);
-    let node = site.node(PARTITION, NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) });
-    node.ready().await;
-    let mut ledger = Ledger::default();
-    let create = named("create", create_workspace(WS, site.soon()));
-    stage.run(&node, &mut ledger, create).await.unwrap();
+    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     let first = named("few", cud(WS, article("few"), site.soon()));
     stage.run(&node, &mut ledger, first).await.unwrap();
     // Records of both kinds, so in two partitions of the storage.
@@ -120,52 +110,16 @@ async fn in_view(stage: &Stage) {
 /// Counts rounds of conditional writes: those that are under way at the same time are one.
 #[derive(Debug)]
 struct Rounds {
-    inner: Arc<Narrow>,
+    inner: SharedStorage,
     clock: Clock,
     under_way: AtomicUsize,
     rounds: AtomicUsize,
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for Rounds {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        self.inner.get(key, consistency, deadline).await
-    }
-
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.inner.get_batch(keys, deadline).await
-    }
-
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        self.inner.read(pkey, range, consistency, page_timeout)
-    }
-
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.inner.ttl_read(pkey, range, page_timeout)
-    }
-
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.inner.put_batch(rows, deadline).await
-    }
-
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.inner.put_ordered(rows, deadline).await
+impl Between for Rounds {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
     }
 
     async fn write_if(
@@ -182,17 +136,5 @@ impl AppStorage for Rounds {
         let outcome = self.inner.write_if(pkey, ops, deadline).await;
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         outcome
-    }
-
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.inner.write_atomic(batch, deadline).await
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.inner.server_time(deadline).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

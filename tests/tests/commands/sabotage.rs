@@ -2,22 +2,17 @@
 
 use bytes::Bytes;
 use eventlog::{RecordId, Row, TrustLevel, WsId};
-use futures::future::BoxFuture;
 use istorage::{AppStorageExt, Order, OrderedPut};
 use processor::{Busy, Done, Ended, Refused, Status};
-use vvm_tests::commands::{Ledger, Node, NodeSettings, article, check, create_workspace, cud};
+use vvm_tests::commands::{Ledger, Node, NodeSettings, article, check, cud};
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("sabotage::sequences_trust_level_0", |stage| boxed(level_0(stage))),
-    ("sabotage::sequences_trust_level_1", |stage| boxed(level_1(stage))),
-    ("sabotage::sequences_trust_level_2", |stage| boxed(level_2(stage))),
+    ("sabotage::sequences_trust_level_0", |stage| Box::pin(level_0(stage))),
+    ("sabotage::sequences_trust_level_1", |stage| Box::pin(level_1(stage))),
+    ("sabotage::sequences_trust_level_2", |stage| Box::pin(level_2(stage))),
 ];
-
-fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
-    Box::pin(trial)
-}
 
 /// What is in the way. Nobody of ours wrote that.
 const FOREIGN: Bytes = Bytes::from_static(&[1]);
@@ -59,11 +54,7 @@ struct Case<'s> {
 impl<'s> Case<'s> {
     async fn new(stage: &'s Stage, level: TrustLevel, number: u16) -> Case<'s> {
         let (partition, ws) = (PARTITION + 10 * number, WS + 10 * u64::from(number));
-        let node = stage.site.node(partition, NodeSettings::at(level));
-        node.ready().await;
-        let mut ledger = Ledger::default();
-        let create = named("create", create_workspace(ws, stage.site.soon()));
-        stage.run(&node, &mut ledger, create).await.unwrap();
+        let (node, mut ledger) = stage.begin(partition, ws, NodeSettings::at(level)).await;
         let first = named("first", cud(ws, article("first"), stage.site.soon()));
         let last = stage.run(&node, &mut ledger, first).await.unwrap();
         Case { stage, partition, ws, node, ledger, last }

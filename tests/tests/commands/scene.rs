@@ -101,7 +101,7 @@ impl<'s> Scene<'s> {
     pub(crate) fn storage(&self) -> SharedStorage {
         let storage = Arc::clone(&self.stage.site.app.storage);
         match self.how.narrow {
-            Some((rows, ordered)) => Narrow::new(storage, rows, ordered),
+            Some((rows, ordered)) => Narrow::of(storage, rows, ordered),
             None => storage,
         }
     }
@@ -201,7 +201,7 @@ impl<'s> Scene<'s> {
 
     /// Events in the log of the partition of which nothing is applied.
     pub(crate) async fn leave_a_tail(&self) {
-        let dies = Stall::new(Narrow::new(Arc::clone(&self.stage.site.app.storage), 3, true));
+        let dies = Stall::new(Narrow::of(Arc::clone(&self.stage.site.app.storage), 3, true));
         let hold = Stall::new(Arc::new(dies.clone()));
         let mut settings = self.settings(Arc::new(hold.clone()));
         // Nothing else is written meanwhile.

@@ -2,13 +2,16 @@
 
 use std::{num::NonZeroU16, sync::Arc};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::{Keyspaces, Scale, Subject};
 use processor::{Command, Done, Refused};
-use vvm_tests::commands::{Ledger, Node, Site};
+use vvm_tests::{
+    commands::{Ledger, Node, NodeSettings, Site, create_workspace},
+    trials,
+};
 
-pub(crate) type TrialFn = for<'a> fn(&'a Stage) -> BoxFuture<'a, ()>;
+pub(crate) type TrialFn = trials::TrialFn<Stage>;
 
 /// The partition that trials work on, and a workspace that is in it.
 pub(crate) const PARTITION: u16 = 1;
@@ -27,8 +30,9 @@ pub(crate) struct Stage {
     pub(crate) is_embedded: bool,
 }
 
-impl Stage {
-    pub(crate) async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Stage> {
+#[async_trait]
+impl trials::Stage for Stage {
+    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Stage> {
         let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
         let driver = keyspaces.noted_by(subject.node(0).await?);
         let system = KeyspaceName::new(format!("shop_{:016x}", clock.random()))?;
@@ -38,6 +42,13 @@ impl Stage {
         Ok(Stage { keyspaces, subject, driver, system, site, is_embedded })
     }
 
+    async fn remove(self) -> istorage::Result<()> {
+        let left = self.keyspaces.drop_all(&*self.driver, &self.site.clock).await;
+        left.into_iter().try_for_each(|(_, error)| Err(error))
+    }
+}
+
+impl Stage {
     /// The same database, from a machine whose calendar is ahead.
     pub(crate) async fn ahead(&self, ms: i64) -> Site {
         let driver = self.subject.node(ms).await.unwrap();
@@ -46,10 +57,18 @@ impl Stage {
         Site::new(driver, self.system.clone(), partitions, clock).await
     }
 
-    /// Drops all that was made.
-    pub(crate) async fn remove(self) -> istorage::Result<()> {
-        let left = self.keyspaces.drop_all(&*self.driver, &self.site.clock).await;
-        left.into_iter().try_for_each(|(_, error)| Err(error))
+    /// A node that leads a partition with one workspace.
+    pub(crate) async fn begin(
+        &self,
+        partition: u16,
+        ws: u64,
+        settings: NodeSettings,
+    ) -> (Node, Ledger) {
+        let (node, mut ledger) = (self.site.node(partition, settings), Ledger::default());
+        node.ready().await;
+        let create = named("create", create_workspace(ws, self.site.soon()));
+        self.run(&node, &mut ledger, create).await.unwrap();
+        (node, ledger)
     }
 
     /// Has a command done, and notes the answer.

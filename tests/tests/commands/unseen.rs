@@ -5,19 +5,14 @@ use eventlog::{
     Change, Drawn, Event, Offset, Place, Record, RecordId, Row, StoredRecord, TableKind,
     TrustLevel, Version, WsId,
 };
-use futures::future::BoxFuture;
 use istorage::AppStorageExt;
 use processor::{Busy, Ended, Refused, RejectionKind};
-use vvm_tests::commands::{Ledger, NodeSettings, check, create_workspace, record_name, text};
+use vvm_tests::commands::{NodeSettings, check, create_workspace, record_name, text};
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] =
-    &[("unseen::nothing_is_judged_by_an_event_that_was_not_seen", |stage| boxed(judged(stage)))];
-
-fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
-    Box::pin(trial)
-}
+    &[("unseen::nothing_is_judged_by_an_event_that_was_not_seen", |stage| Box::pin(judged(stage)))];
 
 /// The workspace that the event makes.
 const OTHER: u64 = WS + 10;
@@ -25,11 +20,8 @@ const OTHER: u64 = WS + 10;
 /// Its record was there, and the command that had made it was rejected when it was sent again, as if it had done nothing.
 async fn judged(stage: &Stage) {
     let site = &stage.site;
-    let mut ledger = Ledger::default();
-    let first = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
-    first.ready().await;
-    let create = named("create", create_workspace(WS, site.soon()));
-    stage.run(&first, &mut ledger, create).await.unwrap();
+    let settings = NodeSettings::at(TrustLevel::Zero);
+    let (first, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
     node.ready().await;

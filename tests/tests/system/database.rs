@@ -2,14 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use futures::future::BoxFuture;
 use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
 use istorage_tck::{Keyspaces, Subject};
 use sysvvm::System;
+use vvm_tests::trials::Stage;
 
-pub(crate) type TrialFn = for<'a> fn(&'a Database) -> BoxFuture<'a, ()>;
+pub(crate) type TrialFn = vvm_tests::trials::TrialFn<Database>;
 
 /// How long anything may take: a server may need long for a keyspace.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,8 +26,9 @@ pub(crate) struct Database {
     pub(crate) clock: Clock,
 }
 
-impl Database {
-    pub(crate) async fn new(subject: &dyn Subject) -> istorage::Result<Database> {
+#[async_trait]
+impl Stage for Database {
+    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Database> {
         let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
         let mut nodes = Vec::new();
         for _ in 0..NODES {
@@ -37,12 +39,13 @@ impl Database {
         Ok(Database { nodes, keyspaces, system, clock })
     }
 
-    /// Drops all that was made.
-    pub(crate) async fn remove(self) -> istorage::Result<()> {
+    async fn remove(self) -> istorage::Result<()> {
         let left = self.keyspaces.drop_all(&*self.nodes[0], &self.clock).await;
         left.into_iter().try_for_each(|(_, error)| Err(error))
     }
+}
 
+impl Database {
     pub(crate) fn soon(&self) -> Instant {
         self.clock.now() + PATIENCE
     }

@@ -2,29 +2,25 @@
 
 use std::num::NonZeroU16;
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use istorage::{Consistency, Key};
 use sysvvm::{AppName, LastNumber, NumberRows, Replayed};
 
 use crate::database::{Database, TrialFn};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("numbers::a_number_that_was_never_stored_is_absent", |database| boxed(absent(database))),
-    ("numbers::every_byte_is_where_it_should_be", |database| boxed(bytes(database))),
-    ("numbers::numbers_never_go_down", |database| boxed(never_down(database))),
+    ("numbers::a_number_that_was_never_stored_is_absent", |database| Box::pin(absent(database))),
+    ("numbers::every_byte_is_where_it_should_be", |database| Box::pin(bytes(database))),
+    ("numbers::numbers_never_go_down", |database| Box::pin(never_down(database))),
     ("numbers::offsets_are_ordered_by_leader_and_then_by_themselves", |database| {
-        boxed(offsets(database))
+        Box::pin(offsets(database))
     }),
     ("numbers::each_partition_workspace_and_application_has_its_own", |database| {
-        boxed(their_own(database))
+        Box::pin(their_own(database))
     }),
-    ("numbers::more_than_fit_into_one_write_are_stored", |database| boxed(many(database))),
-    ("numbers::writes_side_by_side_leave_the_highest", |database| boxed(side_by_side(database))),
+    ("numbers::more_than_fit_into_one_write_are_stored", |database| Box::pin(many(database))),
+    ("numbers::writes_side_by_side_leave_the_highest", |database| Box::pin(side_by_side(database))),
 ];
-
-fn boxed<'a>(trial: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, ()> {
-    Box::pin(trial)
-}
 
 async fn of_app(database: &Database, node: usize, name: &str) -> NumberRows {
     let system = database.open(node).await.unwrap();

@@ -13,10 +13,10 @@ use clock::{Clock, Instant};
 use eventlog::{Name, Parent, QName, RecordId, TrustLevel, Value, WsId};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Command, Commands, Refused, RowChange};
-use rustix::time::{ClockId, clock_gettime};
-use vvm_tests::commands::{Node, NodeSettings, Site, create_workspace};
-
-use crate::Failure;
+use vvm_tests::{
+    bench::{Failure, Sample},
+    commands::{Node, NodeSettings, Site, create_workspace},
+};
 
 pub(crate) const PARTITIONS: u16 = 10;
 
@@ -28,16 +28,6 @@ pub(crate) struct Works {
     workspaces: u64,
     next: Arc<AtomicU64>,
     clock: Clock,
-}
-
-/// What was measured.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    pub(crate) per_second: f64,
-    pub(crate) p50: Duration,
-    pub(crate) p99: Duration,
-    /// What a command cost this process.
-    pub(crate) cpu: Duration,
 }
 
 /// What a command is made of, so that clients cost little.
@@ -102,36 +92,19 @@ impl Works {
             name: "name".parse()?,
             lines: "lines".parse()?,
         };
-        let (start, cpu) = (self.clock.now(), cpu_time());
-        let end = start + span;
-        let mut running = tokio::task::JoinSet::new();
-        for _ in 0..clients {
-            let (commands, next) = (Arc::clone(&self.commands), Arc::clone(&self.next));
-            let (workspaces, clock, names) = (self.workspaces, self.clock.clone(), names.clone());
-            running.spawn(async move {
-                let mut times = Vec::new();
-                let mut now = clock.now();
-                while now < end {
-                    let ws = next.fetch_add(1, Ordering::Relaxed) % workspaces;
-                    let partition = (ws % u64::from(PARTITIONS)) as usize;
-                    commands[partition].run(bill(&names, ws, now)).await?;
-                    let done = clock.now();
-                    times.push(done - now);
-                    now = done;
-                }
-                Ok::<_, Refused>(times)
-            });
-        }
-        let mut times = Vec::new();
-        while let Some(task) = running.join_next().await {
-            times.extend(task??);
-        }
-        let elapsed = (self.clock.now() - start).as_secs_f64();
-        let cpu = (cpu_time() - cpu).div_f64(times.len().max(1) as f64);
-        times.sort_unstable();
-        let at = |per_mille: usize| times.get(times.len() * per_mille / 1_000).copied();
-        let (p50, p99) = at(500).zip(at(990)).ok_or("no command was done in time")?;
-        Ok(Sample { per_second: times.len() as f64 / elapsed, p50, p99, cpu })
+        let (commands, next) = (Arc::clone(&self.commands), Arc::clone(&self.next));
+        let workspaces = self.workspaces;
+        let deadline = self.clock.now() + span + Duration::from_secs(30);
+        let call = move || {
+            let ws = next.fetch_add(1, Ordering::Relaxed) % workspaces;
+            let commands = commands[(ws % u64::from(PARTITIONS)) as usize].clone();
+            let command = bill(&names, ws, deadline);
+            async move {
+                commands.run(command).await?;
+                Ok(())
+            }
+        };
+        Sample::take(&self.clock, clients, span, call).await
     }
 
     pub(crate) async fn stop(self) -> Site {
@@ -143,7 +116,7 @@ impl Works {
 }
 
 /// Three new records of about 100 bytes each, and an event of about 400.
-fn bill(names: &Names, ws: u64, now: Instant) -> Command {
+fn bill(names: &Names, ws: u64, deadline: Instant) -> Command {
     let text = "a text of sixty bytes, as there are many in documents of shops";
     let row = |raw, table: &QName, parent| RowChange::Create {
         raw: RecordId(raw),
@@ -163,12 +136,6 @@ fn bill(names: &Names, ws: u64, now: Instant) -> Command {
         ],
         request: String::new(),
         repeat: None,
-        deadline: now + Duration::from_secs(30),
+        deadline,
     }
-}
-
-/// The time that all threads of this process have run.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -2,11 +2,6 @@
 //!
 //! `cargo xtask bench commands` starts the servers and runs this. Tables go to stdout as Markdown, progress to stderr.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a bench spawns its clients and reads which servers it was given"
-)]
-
 mod load;
 mod trace;
 
@@ -15,15 +10,11 @@ use std::{sync::Arc, time::Duration};
 use clap::Parser;
 use clock::{Clock, Instant};
 use eventlog::TrustLevel;
-use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
-use istorage_cassandra::CassandraDriver;
-use istorage_dynamodb::DynamoDbDriver;
-use istorage_redb::RedbDriver;
+use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::Keyspaces;
-use load::{PARTITIONS, Sample, Works};
+use load::{PARTITIONS, Works};
 use trace::{Recorder, Trace};
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+use vvm_tests::bench::{Database, Failure, Sample, median, millis};
 
 /// Measures commands on every driver, beside the same writes by the bare driver.
 #[derive(Clone, Debug, Parser)]
@@ -66,33 +57,13 @@ fn main() -> Result<(), Failure> {
 async fn bench(args: Args) -> Result<(), Failure> {
     let clock = Clock::system();
     for driver in &args.drivers {
-        match driver.as_str() {
-            "mem" => run(&args, &clock, Arc::new(MemDriver::new(clock.clone()))).await?,
-            "redb" => {
-                let folder = tempfile::tempdir_in(scratch()?)?;
-                let config = istorage_redb::Config::new(folder.path().join("bench.redb"));
-                run(&args, &clock, Arc::new(RedbDriver::open(config, clock.clone()).await?))
-                    .await?;
-            }
-            "cassandra" => {
-                let config = istorage_cassandra::Config::new([address("VVM_TEST_CASSANDRA")?]);
-                let connected =
-                    CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
-                run(&args, &clock, Arc::new(connected)).await?;
-            }
-            "dynamodb" => {
-                let config = istorage_dynamodb::Config::local(address("VVM_TEST_DYNAMODB")?);
-                let connected =
-                    DynamoDbDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
-                run(&args, &clock, Arc::new(connected)).await?;
-            }
-            other => return Err(format!("there is no driver `{other}`").into()),
-        }
+        let database = Database::connect(driver, &clock).await?;
+        run(&args, &clock, Arc::clone(&database.driver)).await?;
     }
     Ok(())
 }
 
-/// Medians of the rounds.
+/// Medians of the rounds, and what was written in the last.
 struct Row {
     sample: Sample,
     floor: f64,
@@ -153,7 +124,7 @@ async fn measure(
         plain.stop().await;
         let recorder = std::sync::Mutex::new(None);
         let record = |storage| {
-            let recorded = Recorder::new(storage);
+            let recorded = Recorder::of(storage);
             *recorder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
                 Some(Arc::clone(&recorded));
             recorded as istorage::SharedStorage
@@ -184,38 +155,8 @@ async fn measure(
         ratios.push(sample.per_second / floor);
         traces.push(trace);
     }
-    keyspaces.drop_all(&*driver, clock).await;
-    let trace = traces.pop().ok_or("there are no rounds")?;
-    let time = |figure: fn(&Sample) -> Duration| {
-        Duration::from_secs_f64(median(samples.iter().map(|s| figure(s).as_secs_f64()).collect()))
-    };
-    let sample = Sample {
-        per_second: median(samples.iter().map(|sample| sample.per_second).collect()),
-        p50: time(|sample| sample.p50),
-        p99: time(|sample| sample.p99),
-        cpu: time(|sample| sample.cpu),
-    };
-    Ok(Row { sample, floor: median(floors), ratio: median(ratios), trace })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-fn millis(duration: Duration) -> String {
-    format!("{:.2} ms", duration.as_secs_f64() * 1_000.0)
-}
-
-fn address(variable: &str) -> Result<String, Failure> {
-    std::env::var(variable)
-        .map_err(|_| format!("{variable} is not set: run `cargo xtask bench commands`").into())
-}
-
-/// A folder on a real disk: `/tmp` may be memory.
-fn scratch() -> Result<std::path::PathBuf, Failure> {
-    let folder =
-        std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
+    let none = "there are no rounds";
+    let (trace, sample) = traces.pop().zip(Sample::medians(&samples)).ok_or(none)?;
+    let (floor, ratio) = median(floors).zip(median(ratios)).ok_or(none)?;
+    Ok(Row { sample, floor, ratio, trace })
 }

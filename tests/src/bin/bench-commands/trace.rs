@@ -10,12 +10,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::future::join_all;
-use istorage::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ExpiringRowStream, Key,
-    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+use istorage::{AtomicBatch, Conditional, OrderedPut, Outcome, Result, SharedStorage};
+use vvm_tests::{
+    bench::Failure,
+    between::{Between, Through},
 };
-
-use crate::Failure;
 
 /// A write.
 #[derive(Clone, Debug)]
@@ -33,8 +32,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn new(inner: SharedStorage) -> Arc<Recorder> {
-        Arc::new(Recorder { inner, calls: Mutex::default() })
+    pub(crate) fn of(inner: SharedStorage) -> Arc<Through<Recorder>> {
+        Through::new(Recorder { inner, calls: Mutex::default() })
     }
 
     fn note(&self, call: Call) {
@@ -184,41 +183,9 @@ impl Trace {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl AppStorage for Recorder {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn get(
-        &self,
-        key: &Key,
-        consistency: Consistency,
-        deadline: Instant,
-    ) -> Result<Option<Bytes>> {
-        self.inner.get(key, consistency, deadline).await
-    }
-
-    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.inner.get_batch(keys, deadline).await
-    }
-
-    fn read(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        consistency: Consistency,
-        page_timeout: Duration,
-    ) -> RowStream {
-        self.inner.read(pkey, range, consistency, page_timeout)
-    }
-
-    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.inner.ttl_read(pkey, range, page_timeout)
-    }
-
-    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.inner.put_batch(rows, deadline).await
+impl Between for Recorder {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
@@ -239,13 +206,5 @@ impl AppStorage for Recorder {
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
         self.note(Call::Atomic(batch.clone()));
         self.inner.write_atomic(batch, deadline).await
-    }
-
-    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.inner.server_time(deadline).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -2,34 +2,28 @@
 //!
 //! `cargo xtask bench recovery` starts the servers and runs this. A table goes to stdout as Markdown, progress to stderr.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a bench reads which servers it was given, and how much memory it takes"
-)]
-
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clap::Parser;
-use clock::{Clock, Instant, WallTime};
+use clock::{Clock, WallTime};
 use eventlog::{
     Alone, Change, Drawn, Epoch, Event, Log, Offset, Place, Prepared, Record, RecordId, Settings,
     TableKind, TrustLevel, Value, WsId,
 };
 use isequencer::standard::{FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
-use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
-use istorage_cassandra::CassandraDriver;
-use istorage_redb::RedbDriver;
+use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::Keyspaces;
 use sysvvm::{LastNumber, Replayed};
-use vvm_tests::commands::{NodeSettings, Site, TestLead};
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+use vvm_tests::{
+    bench::{Database, Failure, millis},
+    commands::{NodeSettings, Site, TestLead},
+};
 
 /// Measures how long partitions take to recover.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// Only these drivers: mem, redb, cassandra.
+    /// Only these drivers: mem, redb, cassandra, dynamodb.
     #[arg(long, value_delimiter = ',', default_value = "mem,redb")]
     drivers: Vec<String>,
     /// How many events the log has.
@@ -53,25 +47,8 @@ async fn main() -> Result<(), Failure> {
     println!("| driver | events | behind the offset | workspaces | recovered in | most memory |");
     println!("|---|---:|---:|---:|---:|---:|");
     for driver in &args.drivers {
-        match driver.as_str() {
-            "mem" => run(&args, &clock, Arc::new(MemDriver::new(clock.clone()))).await?,
-            "redb" => {
-                let folder = tempfile::tempdir_in(scratch()?)?;
-                let config = istorage_redb::Config::new(folder.path().join("bench.redb"));
-                run(&args, &clock, Arc::new(RedbDriver::open(config, clock.clone()).await?))
-                    .await?;
-            }
-            "cassandra" => {
-                let address = std::env::var("VVM_TEST_CASSANDRA").map_err(
-                    |_| "VVM_TEST_CASSANDRA is not set: run `cargo xtask bench recovery`",
-                )?;
-                let config = istorage_cassandra::Config::new([address]);
-                let connected =
-                    CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
-                run(&args, &clock, Arc::new(connected)).await?;
-            }
-            other => return Err(format!("there is no driver `{other}`").into()),
-        }
+        let database = Database::connect(driver, &clock).await?;
+        run(&args, &clock, Arc::clone(&database.driver)).await?;
     }
     Ok(())
 }
@@ -106,11 +83,11 @@ async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Resu
     for (events, mut times) in args.events.iter().zip(times) {
         times.sort_unstable();
         println!(
-            "| {} | {events} | {} | {} | {:.2} ms | {} |",
+            "| {} | {events} | {} | {} | {} | {} |",
             driver.name(),
             args.tail,
             args.workspaces,
-            times[times.len() / 2].as_secs_f64() * 1_000.0,
+            millis(times[times.len() / 2]),
             most_memory()?
         );
     }
@@ -197,12 +174,4 @@ fn most_memory() -> Result<String, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     Ok(most.ok_or("there is no VmHWM")?.trim().to_owned())
-}
-
-/// A folder on a real disk: `/tmp` may be memory.
-fn scratch() -> Result<std::path::PathBuf, Failure> {
-    let folder =
-        std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
 }

@@ -13,7 +13,9 @@ use scylla::{
     },
 };
 
-use crate::work::{Failure, Op, Side, ccols, pkey, value};
+use vvm_tests::bench::Failure;
+
+use crate::work::{Op, Side, ccols, pkey, value};
 
 pub(crate) struct CassandraFloor {
     session: Session,

@@ -14,7 +14,9 @@ use aws_sdk_dynamodb::{
 };
 use bytes::Bytes;
 
-use crate::work::{Failure, Op, Side, ccols, pkey, value};
+use vvm_tests::bench::Failure;
+
+use crate::work::{Op, Side, ccols, pkey, value};
 
 pub(crate) struct DynamoDbFloor {
     client: Client,

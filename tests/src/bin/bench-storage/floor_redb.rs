@@ -3,13 +3,17 @@
 //! Writes: one thread takes every request that waits, writes all of them in one durable transaction and answers them.
 //! Reads: a transaction for each, on a thread that may block.
 
+#![expect(clippy::disallowed_methods, reason = "the floor has a thread of its own")]
+
 use std::{collections::VecDeque, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::work::{Failure, Op, Side, ccols, pkey, value};
+use vvm_tests::bench::Failure;
+
+use crate::work::{Op, Side, ccols, pkey, value};
 
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 const GROUP_MAX: usize = 4_096;

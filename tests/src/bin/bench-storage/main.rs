@@ -2,11 +2,6 @@
 //!
 //! `cargo xtask bench storage` starts the servers and runs this. Tables go to stdout as Markdown, progress to stderr.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a bench spawns its callers and reads which servers it was given"
-)]
-
 mod floor_cassandra;
 mod floor_dynamodb;
 mod floor_redb;
@@ -24,7 +19,11 @@ use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
 
 use measure::Meter;
-use work::{Driver, Failure, Op, Side, prefill};
+use vvm_tests::{
+    bench::{Failure, address, scratch},
+    servers::{CASSANDRA, DYNAMODB},
+};
+use work::{Driver, Op, Side, prefill};
 
 /// Measures every driver beside its floor.
 #[derive(Clone, Debug, Parser)]
@@ -123,7 +122,7 @@ async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Fai
 }
 
 async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
-    let address = address("VVM_TEST_CASSANDRA")?;
+    let address = address(CASSANDRA)?;
     let config = istorage_cassandra::Config::new([address.clone()]);
     let driver = CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
     let floor =
@@ -135,7 +134,7 @@ async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<()
 }
 
 async fn dynamodb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
-    let endpoint = address("VVM_TEST_DYNAMODB")?;
+    let endpoint = address(DYNAMODB)?;
     let config = istorage_dynamodb::Config::local(&endpoint);
     let driver = DynamoDbDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
     let floor = floor_dynamodb::DynamoDbFloor::connect(&endpoint, &format!("floor_{name}")).await?;
@@ -143,17 +142,4 @@ async fn dynamodb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(),
     let side = Arc::clone(&floor) as Arc<dyn Side>;
     run(args, clock, &driver, name, Some(Floor { side, what })).await?;
     floor.drop_table().await
-}
-
-fn address(variable: &str) -> Result<String, Failure> {
-    std::env::var(variable)
-        .map_err(|_| format!("{variable} is not set: run `cargo xtask bench storage`").into())
-}
-
-/// A folder on a real disk: `/tmp` may be memory.
-fn scratch() -> Result<std::path::PathBuf, Failure> {
-    let folder =
-        std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
 }

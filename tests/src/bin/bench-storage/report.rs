@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::measure::{Row, Sample};
+use vvm_tests::bench::{Sample, millis};
+
+use crate::measure::Row;
 
 /// One driver's rows as a Markdown table.
 pub(crate) fn table(driver: &str, floor: Option<&str>, rows: &[Row]) -> String {
@@ -38,8 +40,4 @@ fn rate(sample: &Sample) -> String {
 
 fn micros(duration: std::time::Duration) -> String {
     format!("{:.0} µs", duration.as_secs_f64() * 1_000_000.0)
-}
-
-fn millis(duration: std::time::Duration) -> String {
-    format!("{:.2} ms", duration.as_secs_f64() * 1_000.0)
 }

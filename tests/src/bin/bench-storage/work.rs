@@ -6,9 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Clock;
 use istorage::{AppStorageExt, Conditional, Consistency, Key, Put, SharedStorage};
-
-/// Whatever goes wrong here ends the bench.
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+use vvm_tests::bench::Failure;
 
 /// Rows that are there before anything is read.
 pub(crate) const PREFILLED: u64 = 10_000;

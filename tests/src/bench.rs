@@ -1,0 +1,161 @@
+//! What the benches share: how calls are measured, and the databases that they are measured on.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use clock::{Clock, Instant};
+use istorage::{StorageDriver, mem::MemDriver};
+use istorage_cassandra::CassandraDriver;
+use istorage_dynamodb::DynamoDbDriver;
+use istorage_redb::RedbDriver;
+use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use crate::servers::{CASSANDRA, DYNAMODB, Server};
+
+/// Whatever goes wrong ends a bench.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Calls.
+    pub per_second: f64,
+    /// Half of them took no longer.
+    pub p50: Duration,
+    /// 99 of 100 took no longer.
+    pub p99: Duration,
+    /// What a call cost this process; it swings less than a server does.
+    pub cpu: Duration,
+}
+
+impl Sample {
+    /// So many tasks call until the time is over, each again when it is answered.
+    ///
+    /// # Errors
+    /// That of the first call that fails, and if none is finished in time.
+    pub async fn take<F>(
+        clock: &Clock,
+        tasks: usize,
+        span: Duration,
+        call: impl Fn() -> F + Clone + Send + 'static,
+    ) -> Result<Sample, Failure>
+    where
+        F: Future<Output = Result<(), Failure>> + Send,
+    {
+        let (start, cpu) = (clock.now(), cpu_time());
+        let end = start + span;
+        let mut running = JoinSet::new();
+        for _ in 0..tasks {
+            let (clock, call) = (clock.clone(), call.clone());
+            running.spawn(async move {
+                let mut times = Vec::new();
+                let mut now = clock.now();
+                while now < end {
+                    call().await?;
+                    let done = clock.now();
+                    times.push(done - now);
+                    now = done;
+                }
+                Ok::<_, Failure>(times)
+            });
+        }
+        let mut times = Vec::new();
+        while let Some(task) = running.join_next().await {
+            times.extend(task??);
+        }
+        let elapsed = (clock.now() - start).as_secs_f64();
+        let cpu = (cpu_time() - cpu).div_f64(times.len().max(1) as f64);
+        times.sort_unstable();
+        let at = |per_mille: usize| times.get(times.len() * per_mille / 1_000).copied();
+        let (p50, p99) = at(500).zip(at(990)).ok_or("no call was finished in time")?;
+        Ok(Sample { per_second: times.len() as f64 / elapsed, p50, p99, cpu })
+    }
+
+    /// The median of each figure by itself; `None` of no samples.
+    pub fn medians(samples: &[Sample]) -> Option<Sample> {
+        let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
+        let time = |figure: fn(&Sample) -> f64| middle(figure).map(Duration::from_secs_f64);
+        Some(Sample {
+            per_second: middle(|sample| sample.per_second)?,
+            p50: time(|sample| sample.p50.as_secs_f64())?,
+            p99: time(|sample| sample.p99.as_secs_f64())?,
+            cpu: time(|sample| sample.cpu.as_secs_f64())?,
+        })
+    }
+}
+
+/// The time that all threads of this process have run.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// The one in the middle; `None` of no values.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// A duration as tables show it.
+pub fn millis(duration: Duration) -> String {
+    format!("{:.2} ms", duration.as_secs_f64() * 1_000.0)
+}
+
+/// Where a server is.
+///
+/// # Errors
+/// If it was not given.
+pub fn address(server: Server) -> Result<String, Failure> {
+    let Server { variable, .. } = server;
+    let missing = || format!("{variable} is not set: run this as `cargo xtask bench`");
+    Ok(server.address().ok_or_else(missing)?)
+}
+
+/// A folder on a real disk: `/tmp` may be memory.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn scratch() -> Result<PathBuf, Failure> {
+    let folder =
+        std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// A database, and the folder of its file if it has one.
+#[derive(Debug)]
+pub struct Database {
+    /// The driver.
+    pub driver: Arc<dyn StorageDriver>,
+    _folder: Option<TempDir>,
+}
+
+impl Database {
+    /// The one with this name.
+    ///
+    /// # Errors
+    /// If there is no driver of that name, or it cannot be reached.
+    pub async fn connect(name: &str, clock: &Clock) -> Result<Database, Failure> {
+        let (clock, far) = (clock.clone(), Instant::FAR_FUTURE);
+        let mut folder = None;
+        let driver: Arc<dyn StorageDriver> = match name {
+            "mem" => Arc::new(MemDriver::new(clock)),
+            "redb" => {
+                let made = folder.insert(tempfile::tempdir_in(scratch()?)?);
+                let config = istorage_redb::Config::new(made.path().join("bench.redb"));
+                Arc::new(RedbDriver::open(config, clock).await?)
+            }
+            "cassandra" => {
+                let config = istorage_cassandra::Config::new([address(CASSANDRA)?]);
+                Arc::new(CassandraDriver::connect(config, clock, far).await?)
+            }
+            "dynamodb" => {
+                let config = istorage_dynamodb::Config::local(address(DYNAMODB)?);
+                Arc::new(DynamoDbDriver::connect(config, clock, far).await?)
+            }
+            other => return Err(format!("there is no driver `{other}`").into()),
+        };
+        Ok(Database { driver, _folder: folder })
+    }
+}

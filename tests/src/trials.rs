@@ -1,0 +1,75 @@
+//! Trials that are held on every driver, each on a stage of its own.
+
+use std::{
+    panic::{AssertUnwindSafe, resume_unwind},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use futures::{FutureExt, future::BoxFuture};
+use istorage_tck::Subject;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tokio::runtime::Runtime;
+
+use crate::reach::{Drivers, Reach};
+
+/// Where one trial is held, on one driver.
+#[async_trait]
+pub trait Stage: Sized + Sync {
+    /// One with nothing on it yet.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Self>;
+
+    /// Drops all that was made there, whatever became of the trial.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    async fn remove(self) -> istorage::Result<()>;
+}
+
+/// A trial.
+pub type TrialFn<S> = for<'a> fn(&'a S) -> BoxFuture<'a, ()>;
+
+async fn held<S: Stage>(reach: Reach, trial: TrialFn<S>) -> Result<Completion, Failed> {
+    let subject = match reach {
+        Reach::NotAskedFor(why) => return Ok(Completion::ignored_with(why)),
+        Reach::Subject(subject) => subject,
+    };
+    let stage = S::new(subject).await?;
+    let outcome = AssertUnwindSafe(trial(&stage)).catch_unwind().await;
+    let dropped = stage.remove().await;
+    if let Err(panic) = outcome {
+        resume_unwind(panic);
+    }
+    dropped?;
+    Ok(Completion::Completed)
+}
+
+/// Holds all trials on those drivers that are chosen: each is a test, as `driver::trial`. Files are made in `folder`.
+///
+/// # Panics
+/// If there is no room for a runtime, or for a file of redb.
+pub fn hold<S: Stage + Send + 'static>(
+    folder: &str,
+    choose: impl FnOnce(Drivers) -> Vec<(&'static str, Reach)>,
+    trials: &[&'static [(&'static str, TrialFn<S>)]],
+) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let runtime = Runtime::new().expect("a runtime needs no more than some threads");
+    let folder =
+        tempfile::tempdir_in(folder).expect("the folder for temporary files must be writable");
+    let drivers =
+        runtime.block_on(Drivers::reach(folder.path())).expect("a new file can be opened");
+    let mut tests = Vec::new();
+    for (driver, reach) in choose(drivers) {
+        for &(name, trial) in trials.iter().copied().flatten() {
+            let (handle, reach) = (runtime.handle().clone(), reach.clone());
+            let body = move || handle.block_on(held(reach, trial));
+            tests.push(Trial::ignorable_test(format!("{driver}::{name}"), body));
+        }
+    }
+    libtest_mimic::run(&arguments, tests).exit_code()
+}

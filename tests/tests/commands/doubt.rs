@@ -1,0 +1,114 @@
+//! Groups that must end, and ends that must not be taken for more than they are.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use eventlog::{Row, TrustLevel};
+use istorage::{AppStorageExt, Fault, Faulty, Op, SharedStorage};
+use processor::{Ended, Refused, Repeat, Status};
+use tokio::task::JoinSet;
+use vvm_tests::commands::{
+    At, Ledger, NodeSettings, Stall, article, check, create_workspace, cud, raw,
+};
+
+use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("doubt::a_group_ends_although_commands_that_write_nothing_keep_coming", |stage| {
+        Box::pin(ends(stage))
+    }),
+    ("doubt::what_is_stopped_while_it_recovers_proves_nothing", |stage| Box::pin(unproved(stage))),
+    ("doubt::an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone", |stage| {
+        Box::pin(may_land(stage))
+    }),
+];
+
+fn at(storage: SharedStorage) -> NodeSettings {
+    NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) }
+}
+
+/// For each of them something was read, and meanwhile the next one came, so the group was never written.
+async fn ends(stage: &Stage) {
+    const MOST: u64 = 500;
+    const READ: Duration = Duration::from_millis(2);
+    let site = &stage.site;
+    let slow = |op| if op == Op::Get { Fault::Slow(READ) } else { Fault::None };
+    let inner = Arc::clone(&site.app.storage);
+    let mut settings = at(Arc::new(Faulty::scripted(inner, site.clock.clone(), slow)));
+    settings.partition.group_commands = 10;
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let mut noise = JoinSet::new();
+    let command = named("among them", cud(WS, article("a"), site.soon()));
+    let mut among_them = pin!(node.commands.run(command));
+    let mut sent = 0;
+    let answered = loop {
+        // There is always one that waits.
+        while node.commands.waiting() < 5 && sent < MOST {
+            sent += 1;
+            let mut command = cud(WS, vec![raw(1, "shop.Nothing", [])], site.soon());
+            // It is looked up whether it was sent before.
+            command.repeat = Some(Repeat::new("joe", &sent.to_be_bytes(), b""));
+            let commands = node.commands.clone();
+            noise.spawn(async move { commands.run(command).await });
+            tokio::task::yield_now().await;
+        }
+        let soon = site.clock.now() + READ / 10;
+        if let Ok(answered) = site.clock.timeout_at(soon, &mut among_them).await {
+            break answered;
+        }
+    };
+    assert!(sent < MOST, "it is written only when no others come any more");
+    ledger.note("among them", &answered);
+    answered.unwrap();
+    while let Some(refused) = noise.join_next().await {
+        let refused = refused.unwrap().unwrap_err();
+        assert!(matches!(refused, Refused::Rejected(_)), "{refused:?}");
+    }
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+/// What it was writing is given up in the middle.
+async fn unproved(stage: &Stage) {
+    let stall = Stall::new(Arc::clone(&stage.site.app.storage));
+    stall.arm(At::Before(1));
+    let node = stage.site.node(PARTITION, at(Arc::new(stall.clone())));
+    stall.until_still().await;
+    let ended = node.stop().await;
+    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+}
+
+/// So nobody is told that nothing was done.
+async fn may_land(stage: &Stage) {
+    let site = &stage.site;
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let armed = Arc::clone(&is_armed);
+    let script = move |op| {
+        let is_write = matches!(op, Op::WriteIf | Op::WriteAtomic);
+        let is_first = is_write && armed.swap(false, Ordering::SeqCst);
+        if is_first { Fault::NotAppliedButError } else { Fault::None }
+    };
+    let inner = Arc::clone(&site.app.storage);
+    let faulty = Arc::new(Faulty::scripted(inner, site.clock.clone(), script));
+    let node = site.node(PARTITION, at(faulty));
+    node.ready().await;
+    let key = Row::Plog(PARTITION, eventlog::Offset::FIRST).key();
+    let foreign = Bytes::from_static(&[1]);
+    let put = site.app.storage.insert_if_not_exists(key, foreign, None, site.soon());
+    assert!(put.await.unwrap().is_applied());
+    is_armed.store(true, Ordering::SeqCst);
+    let mut ledger = Ledger::default();
+    let command = named("create", create_workspace(WS, site.soon()));
+    let answered = stage.run(&node, &mut ledger, command).await;
+    assert!(matches!(answered, Err(Refused::Unknown(_))), "{answered:?}");
+    node.until(|status| matches!(status, Status::Failed(_))).await;
+    let ended = node.stop().await;
+    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+}
