@@ -24,6 +24,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const TOGETHER: usize = 500;
 const CHUNKS: usize = 4;
 
+/// What a marker has besides the bytes of the event that it stands for: its place, and up to a hundred numbers.
+const ROOM_TO_MARK: usize = 2_048;
+
 /// How many partitions of the storage are written at the same time.
 const SIDE_BY_SIDE: usize = 64;
 
@@ -127,9 +130,9 @@ impl Log {
         &self.reader
     }
 
-    /// How large a row can be: no event, and no record, may be larger.
+    /// How large a row can be: no event, and no record, may be larger. There is room left for a marker around it.
     pub fn largest_row(&self) -> usize {
-        self.storage().capabilities().row.value
+        self.storage().capabilities().row.value.saturating_sub(ROOM_TO_MARK)
     }
 
     /// The end of the log, when it has been [replayed](Log::replay).
@@ -457,4 +460,22 @@ pub(crate) fn unless_done(mut row: RowWrite, there: Option<&Bytes>) -> Result<Op
         Ok(Some(_)) | Err(_) => {}
     }
     Ok(Some(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Corrupted, Drawn, Entry, Place, WsId};
+
+    #[test]
+    fn the_largest_event_has_room_to_be_marked() {
+        let most = u64::MAX;
+        let place =
+            Place { epoch: Epoch(most), plog: Offset(most), ws: WsId(most), wlog: Offset(most) };
+        let drawn = (0..100).map(|n| Drawn { seq: u16::MAX - n, last: most }).collect();
+        let bytes = Bytes::from(vec![7; 100_000]);
+        let size = bytes.len();
+        let marker = Entry::Corrupted(Corrupted { place, marked: Epoch(most), drawn, bytes });
+        assert!(marker.to_bytes().len() - size <= ROOM_TO_MARK);
+    }
 }

@@ -104,7 +104,15 @@ impl Log {
             self.clearance().await?;
             let order = Order::of_two(self.epoch().0, plog.0)?;
             let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
-            return Ok(storage.put_ordered(vec![put], self.reader.deadline()).await?);
+            storage.put_ordered(vec![put], self.reader.deadline()).await?;
+            // Of two writes of one order any may stay: it may have been written under this very epoch.
+            let there = self.get(row).await?;
+            if there.as_ref() != Some(marker) {
+                let why =
+                    "was written under this lead, or a later one: it is marked under the next one";
+                return Err(Violation { row, there, wanted: marker.clone(), why }.into());
+            }
+            return Ok(());
         }
         let write = || {
             let (old, new) = (found.clone(), marker.clone());

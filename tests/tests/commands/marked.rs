@@ -6,15 +6,19 @@ use bytes::Bytes;
 use eventlog::{Drawn, Entry, Offset, Row, TrustLevel, WsId};
 use futures::TryStreamExt;
 use isequencer::standard::{CRECORD_ID, WLOG_OFFSET};
-use istorage::{AppStorageExt, Order, OrderedPut};
+use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
 use processor::{Ended, Status};
 use seqstorage::{NotMarked, PartitionStorage};
-use vvm_tests::commands::{NodeSettings, article, cud};
+use vvm_tests::commands::{Node, NodeSettings, article, cud};
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] =
-    &[("marked::an_operator_marks_it_and_the_partition_goes_on", |stage| Box::pin(marked(stage)))];
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("marked::an_operator_marks_it_and_the_partition_goes_on", |stage| Box::pin(marked(stage))),
+    ("marked::one_in_front_of_the_stored_offset_needs_no_numbers", |stage| {
+        Box::pin(in_front_of_the_stored_offset(stage))
+    }),
+];
 
 const DAMAGED: Bytes = Bytes::from_static(b"damaged");
 
@@ -35,12 +39,7 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
 
     let node = site.node(partition, NodeSettings::at(level));
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let operator = PartitionStorage::new(
-        site.system.numbers(&site.app.entry),
-        Arc::clone(&node.log),
-        site.clock.clone(),
-        Duration::from_secs(10),
-    );
+    let operator = operator(stage, &node);
     let mark = async |plog, given| operator.mark_corrupted(plog, WsId(ws), wlog, given).await;
     let readable = mark(done.plog, None).await.unwrap_err();
     assert!(matches!(readable, NotMarked::Readable(_)), "{readable:?}");
@@ -70,6 +69,46 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     for log in logs {
         assert_eq!((log.len(), &log[0]), (2, &Entry::Corrupted(marker.clone())));
     }
+}
+
+/// Whoever marks it under the lead of a node.
+fn operator(stage: &Stage, node: &Node) -> PartitionStorage {
+    PartitionStorage::new(
+        stage.site.system.numbers(&stage.site.app.entry),
+        Arc::clone(&node.log),
+        stage.site.clock.clone(),
+        Duration::from_secs(10),
+    )
+}
+
+/// Recovery reads the event in front of the stored offset, so that stops it too; and no number can be above those that are stored.
+async fn in_front_of_the_stored_offset(stage: &Stage) {
+    let site = &stage.site;
+    let (first, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), site.soon()));
+    let done = stage.run(&first, &mut ledger, command).await.unwrap();
+    assert_eq!(first.stop().await, Ended::Stopped);
+    for row in [Row::Plog(PARTITION, done.plog), Row::Wlog(WsId(WS), done.wlog)] {
+        let (storage, key) = (&site.app.storage, row.key());
+        let there = storage.get(&key, Consistency::Linearizable, site.soon()).await.unwrap();
+        let swap = storage.compare_and_swap(key, there.unwrap(), DAMAGED, None, site.soon());
+        assert!(swap.await.unwrap().is_applied());
+    }
+
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(stage, &node);
+    let marker = operator.mark_corrupted(done.plog, WsId(WS), done.wlog, None).await.unwrap();
+    assert_eq!(marker.drawn, [Drawn { seq: WLOG_OFFSET.0, last: done.wlog.0 }]);
+    node.ready().await;
+    let command = named("after", cud(WS, article("b"), site.soon()));
+    let after = stage.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!((after.plog, after.wlog), (done.plog.next(), done.wlog.next()));
+    let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    assert_eq!(after.answer.ids[0].1.0, last + 1, "its numbers were stored");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    let logged: Vec<Entry> = site.reader().wlog(WsId(WS), done.wlog).try_collect().await.unwrap();
+    assert_eq!(logged[0], Entry::Corrupted(marker));
 }
 
 /// Leaves bytes in the place of an event that nobody can read.
