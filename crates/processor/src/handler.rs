@@ -126,7 +126,7 @@ impl Work<'_> {
         })?)
     }
 
-    /// Writes rows. New ones get ids, in their order, and what refers to them is told these.
+    /// Writes rows: the new ones, which get ids in their order, and then those that change. What refers to new ones is told their ids.
     ///
     /// # Errors
     /// What is wrong with them. Then the command must fail, as only some may be written.
@@ -142,7 +142,9 @@ impl Work<'_> {
                 self.ids.push((*raw, id));
             }
         }
+        let made = self.changes.len();
         let mut created = first;
+        let mut updates = Vec::new();
         for row in rows {
             match row {
                 RowChange::Create { table, parent, fields, .. } => {
@@ -151,10 +153,17 @@ impl Work<'_> {
                     self.create(id, table, parent, fields).await?;
                 }
                 RowChange::Update { id, version, is_active, fields } => {
-                    // What reads is boxed, so that a command that only makes rows has a small future.
-                    Box::pin(self.update(id, version, is_active, fields)).await?;
+                    updates.push((id, version, is_active, fields));
                 }
             }
+        }
+        // Only now, as a row may stand in one that comes behind it.
+        for at in made..self.changes.len() {
+            self.check(&self.changes[at].record).await?;
+        }
+        for (id, version, is_active, fields) in updates {
+            // What reads is boxed, so that a command that only makes rows has a small future.
+            Box::pin(self.update(id, version, is_active, fields)).await?;
         }
         Ok(())
     }
@@ -218,7 +227,6 @@ impl Work<'_> {
             return Err(Rejection::conflict(what).into());
         }
         let record = Record { table, kind, id, parent, is_active: true, fields };
-        self.check(&record).await?;
         self.changes.push(Change { replaces: None, record });
         Ok(())
     }

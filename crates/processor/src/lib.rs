@@ -8,6 +8,7 @@
 
 mod application;
 mod builtin;
+mod causes;
 mod command;
 mod group;
 mod handler;

@@ -17,7 +17,7 @@ use crate::{
     queue::Shared,
     recent::Recent,
     state::Seen,
-    worker::{Inner, Limits, Worker},
+    worker::{Groups, Limits, Worker},
 };
 
 /// How a partition works.
@@ -105,7 +105,7 @@ impl Partition {
             time: clock::WallTime::from_nanos(0),
             seen: Seen { next: eventlog::Offset::FIRST, epoch: Epoch(0) },
         };
-        let work = Inner {
+        let groups = Groups {
             means,
             queue: receiver,
             shared,
@@ -115,7 +115,7 @@ impl Partition {
             violation: None,
             group: Group::default(),
         };
-        let worker = Worker { sequencer, work, stop: stopped };
+        let worker = Worker { sequencer, groups, stop: stopped };
         #[expect(clippy::disallowed_methods, reason = "the partition owns the task and ends it")]
         let task = tokio::spawn(worker.run());
         Partition { commands, stop, task, epoch, clock }

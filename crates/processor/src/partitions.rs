@@ -39,10 +39,10 @@ pub enum NotDeployable {
     #[error("there is no partition {0}: the application has {1}")]
     Unknown(u16, NonZeroU16),
     /// Undeploy it first.
-    #[error("partition {0} is at work already")]
+    #[error("partition {0} is at work already: undeploy it first")]
     Twice(u16),
     /// It takes a new lead.
-    #[error("partition {0} ended under epoch {epoch}, and may still be written under it", epoch = .1.0)]
+    #[error("partition {0} ended under epoch {epoch}, and may still be written under it: take a new lead", epoch = .1.0)]
     Open(u16, Epoch),
 }
 

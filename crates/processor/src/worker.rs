@@ -11,7 +11,8 @@ use tracing::{info, warn};
 
 use crate::{
     Busy, Refused, Status,
-    group::{Group, Means, in_full},
+    causes::in_full,
+    group::{Group, Means},
     queue::{Queued, Shared},
     state::Seen,
 };
@@ -39,12 +40,13 @@ pub enum Ended {
 
 pub(crate) struct Worker {
     pub(crate) sequencer: Sequencer,
-    pub(crate) work: Inner,
+    pub(crate) groups: Groups,
     /// Until when it must have ended; `None` while it works.
     pub(crate) stop: watch::Receiver<Option<Instant>>,
 }
 
-pub(crate) struct Inner {
+/// Its groups, one after another: from what waits to the answers.
+pub(crate) struct Groups {
     pub(crate) means: Means,
     pub(crate) queue: mpsc::Receiver<Queued>,
     pub(crate) shared: Arc<Shared>,
@@ -75,10 +77,10 @@ impl Worker {
                 break stop;
             }
         };
-        let Worker { sequencer, mut work, stop: asked } = self;
+        let Worker { sequencer, mut groups, stop: asked } = self;
         let ended = match stop {
             Stop::Asked => {
-                work.end(Status::Stopped, &Busy::Stopping);
+                groups.end(Status::Stopped, &Busy::Stopping);
                 let deadline = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
                 // Reading the log writes what is missing, and is given up in the middle of that.
                 let recovers = sequencer.monitor().busy() == Some(isequencer::Busy::Actualizing);
@@ -89,34 +91,34 @@ impl Worker {
                 }
             }
             Stop::Lost(LeadLost(why)) => {
-                work.end(Status::LeadLost(why.clone()), &Busy::LeadLost(why.clone()));
+                groups.end(Status::LeadLost(why.clone()), &Busy::LeadLost(why.clone()));
                 Ended::LeadLost(why)
             }
             Stop::Open(why) => {
-                work.end(Status::Failed(why.clone()), &Busy::Failed(why.clone()));
+                groups.end(Status::Failed(why.clone()), &Busy::Failed(why.clone()));
                 Ended::Unproved(why)
             }
         };
-        info!(partition = work.name, ?ended, "a partition ended");
+        info!(partition = groups.name, ?ended, "a partition ended");
         ended
     }
 
     /// Waits until the log is read, and nothing is in the way. Commands are refused meanwhile.
     async fn until_ready(&mut self) -> Result<(), Stop> {
         loop {
-            self.work.look()?;
+            self.groups.look()?;
             if self.stop.borrow().is_some() {
                 return Err(Stop::Asked);
             }
-            if let Some(violation) = &self.work.violation {
+            if let Some(violation) = &self.groups.violation {
                 // If that cannot be said, it is asked again.
-                if matches!(self.work.means.log.is_still(violation).await, Ok(false)) {
-                    self.work.violation = None;
+                if matches!(self.groups.means.log.is_still(violation).await, Ok(false)) {
+                    self.groups.violation = None;
                 }
             }
             let monitor = self.sequencer.monitor();
             let trouble = monitor.trouble();
-            let status = match (&self.work.violation, monitor.busy()) {
+            let status = match (&self.groups.violation, monitor.busy()) {
                 (Some(violation), _) => Status::Violation(violation.to_string()),
                 (None, None | Some(isequencer::Busy::Unflushed)) => break,
                 (None, Some(isequencer::Busy::Closed)) => {
@@ -127,53 +129,53 @@ impl Worker {
                     None => Status::Recovering(None),
                 },
             };
-            self.work.set(status);
-            let is_violated = self.work.violation.is_some();
+            self.groups.set(status);
+            let is_violated = self.groups.violation.is_some();
             tokio::select! {
                 _ = self.sequencer.ready(), if !is_violated => {}
                 _ = self.stop.changed() => {}
-                () = self.work.means.clock.sleep(LOOK) => {}
+                () = self.groups.means.clock.sleep(LOOK) => {}
             }
         }
-        let Tail { next, epoch, time } = self.work.means.log.tail();
-        self.work.means.time = self.work.means.time.max(time);
-        self.work.means.seen = Seen { next, epoch };
-        self.work.set(Status::Ready);
+        let Tail { next, epoch, time } = self.groups.means.log.tail();
+        self.groups.means.time = self.groups.means.time.max(time);
+        self.groups.means.seen = Seen { next, epoch };
+        self.groups.set(Status::Ready);
         Ok(())
     }
 
     /// Writes one group after another.
     async fn until_trouble(&mut self) -> Result<(), Stop> {
         loop {
-            let first = match self.work.carried.take() {
+            let first = match self.groups.carried.take() {
                 Some(carried) => carried,
                 None => tokio::select! {
                     biased;
-                    queued = self.work.queue.recv() => match queued {
+                    queued = self.groups.queue.recv() => match queued {
                         Some(queued) => queued,
                         None => return Err(Stop::Asked),
                     },
                     _ = self.stop.changed() => return Err(Stop::Asked),
-                    () = self.work.means.clock.sleep(LOOK) => {
-                        self.work.look()?;
+                    () = self.groups.means.clock.sleep(LOOK) => {
+                        self.groups.look()?;
                         continue;
                     }
                 },
             };
-            self.work.look()?;
+            self.groups.look()?;
             if self.stop.borrow().is_some() {
-                self.work.carried = Some(first);
+                self.groups.carried = Some(first);
                 return Err(Stop::Asked);
             }
             let Ok(transaction) = self.sequencer.start() else {
-                self.work.carried = Some(first);
+                self.groups.carried = Some(first);
                 self.until_admitted().await?;
                 if self.sequencer.monitor().busy().is_some() {
                     return Ok(());
                 }
                 continue;
             };
-            if !self.work.group(transaction, first).await? {
+            if !self.groups.group(transaction, first).await? {
                 return Ok(());
             }
         }
@@ -182,11 +184,11 @@ impl Worker {
     /// Waits for numbers to be stored, of which too many wait. Commands wait with it.
     async fn until_admitted(&mut self) -> Result<(), Stop> {
         while self.sequencer.monitor().busy() == Some(isequencer::Busy::Unflushed) {
-            self.work.look()?;
+            self.groups.look()?;
             tokio::select! {
                 _ = self.sequencer.ready() => {}
                 _ = self.stop.changed() => return Err(Stop::Asked),
-                () = self.work.means.clock.sleep(LOOK) => {}
+                () = self.groups.means.clock.sleep(LOOK) => {}
             }
         }
         Ok(())
@@ -194,7 +196,7 @@ impl Worker {
 }
 
 /// However it ends, nobody is told that it is at work.
-impl Drop for Inner {
+impl Drop for Groups {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.set(Status::Failed("its task panicked".to_owned()));
@@ -204,7 +206,7 @@ impl Drop for Inner {
     }
 }
 
-impl Inner {
+impl Groups {
     /// Whether this node still leads.
     fn look(&self) -> Result<(), Stop> {
         self.means.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))

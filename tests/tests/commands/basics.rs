@@ -58,9 +58,14 @@ async fn written(stage: &Stage) {
                 stage.run(&node, &mut ledger, create).await.unwrap();
             }
             let request = format!("article {round}");
-            let command = named(&request, cud(ws, article("new"), site.soon()));
+            let mut rows = article("new");
+            if round == 1 {
+                // The prices in front of the article that they stand in.
+                rows.reverse();
+            }
+            let command = named(&request, cud(ws, rows, site.soon()));
             let done = stage.run(&node, &mut ledger, command).await.unwrap();
-            let id = done.answer.ids[0].1;
+            let (_, id) = *done.answer.ids.iter().find(|(raw, _)| *raw == RecordId(1)).unwrap();
             let request = format!("update {round}");
             let command = named(&request, cud(ws, vec![update(id, None, "newer")], site.soon()));
             let done = stage.run(&node, &mut ledger, command).await.unwrap();

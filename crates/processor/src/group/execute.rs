@@ -1,0 +1,280 @@
+//! One command: whether it was done before, in which workspace it is done, and what its handler makes of it.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use clock::{Clock, WallTime};
+use eventlog::{
+    Drawn, Event, Idempotency, Log, Place, Prepared, RecordId, StoredRecord, Value, Version, WsId,
+};
+use futures::FutureExt;
+use isequencer::{NotJoined, Transaction, WsKind, standard};
+use tracing::warn;
+
+use super::{Group, Outcome, Waiting};
+use crate::{
+    Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
+    application::{DESCRIPTOR_ID, KIND},
+    builtin::{CREATE_WORKSPACE, NewWorkspace},
+    causes::in_full,
+    queue::Queued,
+    recent::Recent,
+    state::{Overlay, Seen, State},
+};
+
+/// What a group is made with.
+#[derive(Debug)]
+pub(crate) struct Means {
+    pub(crate) application: Arc<Application>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) clock: Clock,
+    /// The kinds of workspaces that are stored.
+    pub(crate) kinds: Recent<WsId, WsKind>,
+    /// Of the last event.
+    pub(crate) time: WallTime,
+    /// Up to where the log is known.
+    pub(crate) seen: Seen,
+}
+
+impl Means {
+    fn state<'g>(&'g self, overlay: &'g Overlay) -> State<'g> {
+        State { overlay, reader: self.log.reader(), seen: self.seen }
+    }
+}
+
+/// What became of a command that was to join a group.
+enum Step {
+    Outcome(Outcome),
+    /// It has to wait for the next group.
+    Full(Command),
+}
+
+impl From<Refused> for Step {
+    fn from(refused: Refused) -> Step {
+        Step::Outcome(Outcome::Refused(refused))
+    }
+}
+
+fn rejected(rejection: Rejection) -> Step {
+    Refused::Rejected(rejection).into()
+}
+
+impl Group {
+    /// What a command needs cannot be read. A row that is damaged does not pass by itself.
+    fn not_read(&mut self, error: &eventlog::Error) -> Step {
+        let what = in_full(error);
+        self.is_hindered = true;
+        Refused::Busy(match error {
+            eventlog::Error::Broken(_) => {
+                warn!(what, "a command needs a row that cannot be read");
+                Busy::Violation(what)
+            }
+            eventlog::Error::Overtaken(_) => {
+                self.is_overtaken = true;
+                Busy::Storage(what)
+            }
+            _ => Busy::Storage(what),
+        })
+        .into()
+    }
+
+    /// Runs a command. One for which there is no room comes back.
+    pub(crate) async fn add(
+        &mut self,
+        means: &mut Means,
+        transaction: &mut Transaction<'_>,
+        queued: Queued,
+    ) -> Option<Queued> {
+        let Queued { command, reply } = queued;
+        if !reply.take() {
+            return None;
+        }
+        let sees = self.events.len();
+        match self.run(means, transaction, command).await {
+            Step::Outcome(outcome) => {
+                self.waiting.push(Waiting { reply, outcome, sees });
+                None
+            }
+            Step::Full(command) => {
+                reply.put_back();
+                Some(Queued { command, reply })
+            }
+        }
+    }
+
+    async fn run(
+        &mut self,
+        means: &mut Means,
+        transaction: &mut Transaction<'_>,
+        command: Command,
+    ) -> Step {
+        match self.repeated(means, &command).await {
+            Ok(None) => {}
+            Ok(Some(step)) => return step,
+            Err(error) => return self.not_read(&error),
+        }
+        let ws = command.ws;
+        let application = Arc::clone(&means.application);
+        let Some(handler) = application.handler(&command.name) else {
+            let what = format!("there is no command {}", command.name);
+            return rejected(Rejection::not_found(what));
+        };
+        let kind = match self.kind(means, &command).await {
+            Ok(Ok(kind)) => kind,
+            Ok(Err(rejection)) => return rejected(rejection),
+            Err(error) => return self.not_read(&error),
+        };
+        let mut joined = match transaction.join(kind, isequencer::WsId(ws.0)).await {
+            Ok(joined) => joined,
+            Err(NotJoined::Full) => return Step::Full(command),
+            Err(error @ NotJoined::UnknownKind(_)) => {
+                return rejected(Rejection::new(RejectionKind::Internal, error.to_string()));
+            }
+            Err(error @ NotJoined::Storage(..)) => {
+                self.is_hindered = true;
+                return Refused::Busy(Busy::Storage(in_full(&error))).into();
+            }
+        };
+        let wlog = match joined.next(standard::WLOG_OFFSET) {
+            Ok(wlog) => eventlog::Offset(wlog),
+            Err(error) => return rejected(Rejection::conflict(error.to_string())),
+        };
+        let Command { name, params, rows, request, repeat, deadline, .. } = command;
+        let state = means.state(&self.overlay);
+        let mut work = Work {
+            application: &application,
+            ws,
+            kind,
+            state: &state,
+            numbers: &mut joined,
+            changes: Vec::with_capacity(rows.len()),
+            before: Vec::new(),
+            ids: Vec::with_capacity(rows.len()),
+        };
+        let ran = AssertUnwindSafe(handler.run(&params, rows, &mut work)).catch_unwind();
+        let result = match means.clock.timeout_at(deadline, ran).await {
+            Ok(Ok(Ok(result))) => result,
+            Ok(Ok(Err(Failure::Rejected(rejection)))) => return rejected(rejection),
+            Ok(Ok(Err(Failure::Storage(error)))) => return self.not_read(&error),
+            Ok(Err(_)) => {
+                let what = format!("the handler of {name} panicked");
+                return rejected(Rejection::new(RejectionKind::Internal, what));
+            }
+            Err(_) => return Refused::Busy(Busy::TimedOut).into(),
+        };
+        let Work { changes, before, ids, .. } = work;
+        let answer = Answer { ids, result };
+        let (epoch, plog) = (means.log.epoch(), eventlog::Offset(joined.offset().get()));
+        let place = Place { epoch, plog, ws, wlog };
+        let drawn = joined.drawn().map(|(key, last)| Drawn { seq: key.seq.0, last }).collect();
+        means.time = means.time.max(means.clock.wall());
+        let event = Event {
+            place,
+            time: means.time,
+            request,
+            idempotency: repeat.map(|repeat| Idempotency {
+                principal: repeat.principal,
+                key: repeat.key,
+                body: repeat.body,
+                answer: answer.to_bytes(),
+            }),
+            command: name,
+            params,
+            changes,
+            drawn,
+        };
+        let read = |id: RecordId| {
+            before.iter().find(|(read, _)| *read == id).map(|(_, bytes)| bytes.clone())
+        };
+        let prepared = Prepared::new(&event, read);
+        let (largest, limit) = (prepared.largest_row(), means.log.largest_row());
+        if largest > limit {
+            let what = format!(
+                "what it writes needs {largest} bytes in a row, and there is room for {limit}"
+            );
+            return rejected(Rejection::new(RejectionKind::TooLarge, what));
+        }
+        // From here on its numbers and its offset are its own: nothing can fail any more.
+        let offset = joined.keep();
+        debug_assert_eq!(offset.get(), plog.0);
+        let index = self.events.len();
+        if let Some(repeat) = &event.idempotency {
+            self.repeats.insert((ws, repeat.key), (index, repeat.body));
+        }
+        self.bytes += prepared.bytes();
+        self.events.push(prepared);
+        self.overlay.add(place, event.changes);
+        Step::Outcome(Outcome::Event(index, answer))
+    }
+
+    /// What a command is answered that was sent before.
+    async fn repeated(
+        &self,
+        means: &Means,
+        command: &Command,
+    ) -> Result<Option<Step>, eventlog::Error> {
+        let Some(repeat) = command.repeat.as_ref() else { return Ok(None) };
+        let reused = || {
+            let what = "the key was used before, for a command that said something else";
+            Ok(Some(rejected(Rejection::new(RejectionKind::KeyReused, what))))
+        };
+        if let Some((event, body)) = self.repeats.get(&(command.ws, repeat.key)) {
+            return if *body == repeat.body {
+                Ok(Some(Step::Outcome(Outcome::Same(*event))))
+            } else {
+                reused()
+            };
+        }
+        let stored = means.log.reader().answer(command.ws, repeat.key).await?;
+        let Some(stored) = stored else { return Ok(None) };
+        let Place { epoch, plog, wlog, .. } = stored.place;
+        means.seen.check(Version { epoch, plog })?;
+        if stored.body != repeat.body {
+            return reused();
+        }
+        let Some(answer) = Answer::from_bytes(&stored.answer) else {
+            let what = "the first answer cannot be read";
+            return Ok(Some(rejected(Rejection::new(RejectionKind::Internal, what))));
+        };
+        let done = Done { plog, wlog, answer, is_repeated: true };
+        Ok(Some(Step::Outcome(Outcome::Repeated(done))))
+    }
+
+    /// The kind of the command's workspace, as those before it in the group leave it, or as it will be.
+    async fn kind(
+        &self,
+        means: &mut Means,
+        command: &Command,
+    ) -> Result<Result<WsKind, Rejection>, eventlog::Error> {
+        let ws = command.ws;
+        if command.name.as_str() == CREATE_WORKSPACE {
+            let kind = match NewWorkspace::read(&command.params) {
+                Ok(NewWorkspace { kind, .. }) => kind,
+                Err(rejection) => return Ok(Err(rejection)),
+            };
+            let known = means.application.kinds().get(&kind).copied();
+            return Ok(known.ok_or_else(|| {
+                let what = format!("the application has no kind of workspaces `{kind}`");
+                Rejection::invalid(what)
+            }));
+        }
+        if let Some(kind) = means.kinds.get(&ws) {
+            return Ok(Ok(*kind));
+        }
+        let Some(read) = means.state(&self.overlay).read(ws, DESCRIPTOR_ID).await? else {
+            return Ok(Err(Rejection::not_found(format!("there is no workspace {}", ws.0))));
+        };
+        let StoredRecord { record, .. } = &read.stored;
+        let kind = match record.fields.get(KIND) {
+            Some(Value::String(kind)) => means.application.kinds().get(kind).copied(),
+            _ => None,
+        };
+        let Some(kind) = kind else {
+            let what = format!("workspace {} is of a kind that the application has not", ws.0);
+            return Ok(Err(Rejection::new(RejectionKind::Internal, what)));
+        };
+        if read.bytes.is_some() {
+            means.kinds.insert(ws, kind);
+        }
+        Ok(Ok(kind))
+    }
+}
