@@ -9,13 +9,21 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use bytes::Bytes;
+use clock::Instant;
 use eventlog::{Row, TrustLevel};
-use istorage::{AppStorageExt, Fault, Faulty, Op, SharedStorage};
+use istorage::{
+    AppStorageExt, AtomicBatch, Conditional, Error, Fault, Faulty, Op, OrderedPut, Outcome, Result,
+    SharedStorage,
+};
 use processor::{Ended, Refused, Repeat, Status};
 use tokio::task::JoinSet;
-use vvm_tests::commands::{
-    At, Ledger, NodeSettings, Stall, article, check, create_workspace, cud, raw,
+use vvm_tests::{
+    between::{Between, Through},
+    commands::{
+        At, Ledger, Narrow, NodeSettings, Stall, article, check, create_workspace, cud, raw,
+    },
 };
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
@@ -28,6 +36,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("doubt::an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone", |stage| {
         Box::pin(may_land(stage))
     }),
+    ("doubt::an_attempt_without_an_answer_stays_open_when_the_storage_closes", |stage| {
+        Box::pin(closes(stage))
+    }),
 ];
 
 fn at(storage: SharedStorage) -> NodeSettings {
@@ -36,8 +47,8 @@ fn at(storage: SharedStorage) -> NodeSettings {
 
 /// For each of them something was read, and meanwhile the next one came, so the group was never written.
 async fn ends(stage: &Stage) {
-    const MOST: u64 = 500;
     const READ: Duration = Duration::from_millis(2);
+    const LONG: Duration = Duration::from_secs(20);
     let site = &stage.site;
     let slow = |op| if op == Op::Get { Fault::Slow(READ) } else { Fault::None };
     let inner = Arc::clone(&site.app.storage);
@@ -47,10 +58,12 @@ async fn ends(stage: &Stage) {
     let mut noise = JoinSet::new();
     let command = named("among them", cud(WS, article("a"), site.soon()));
     let mut among_them = pin!(node.commands.run(command));
-    let mut sent = 0;
+    let mut sent = 0u64;
+    let end = site.clock.now() + LONG;
     let answered = loop {
+        assert!(site.clock.now() < end, "it is written only when no others come any more");
         // There is always one that waits.
-        while node.commands.waiting() < 5 && sent < MOST {
+        while node.commands.waiting() < 5 {
             sent += 1;
             let mut command = cud(WS, vec![raw(1, "shop.Nothing", [])], site.soon());
             // It is looked up whether it was sent before.
@@ -64,7 +77,6 @@ async fn ends(stage: &Stage) {
             break answered;
         }
     };
-    assert!(sent < MOST, "it is written only when no others come any more");
     ledger.note("among them", &answered);
     answered.unwrap();
     while let Some(refused) = noise.join_next().await {
@@ -111,4 +123,77 @@ async fn may_land(stage: &Stage) {
     node.until(|status| matches!(status, Status::Failed(_))).await;
     let ended = node.stop().await;
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+}
+
+/// A storage that does not answer a write, and is closed from then on.
+#[derive(Debug)]
+struct Closes {
+    inner: SharedStorage,
+    is_armed: AtomicBool,
+    is_closed: AtomicBool,
+}
+
+impl Closes {
+    fn look(&self) -> Result<()> {
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Err(Error::closed());
+        }
+        if self.is_armed.load(Ordering::SeqCst) {
+            self.is_closed.store(true, Ordering::SeqCst);
+            return Err(Error::outcome_unknown("nobody answered"));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Between for Closes {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        self.look()?;
+        self.inner.put_ordered(rows, deadline).await
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        self.look()?;
+        self.inner.write_if(pkey, ops, deadline).await
+    }
+
+    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.look()?;
+        self.inner.write_atomic(batch, deadline).await
+    }
+}
+
+/// That it is closed says nothing about what was sent before: the command may be done.
+async fn closes(stage: &Stage) {
+    let levels = [TrustLevel::Zero, TrustLevel::Two];
+    let ways = levels.into_iter().flat_map(|level| [false, true].map(|steps| (level, steps)));
+    for (partition, (level, in_steps)) in (PARTITION..).zip(ways) {
+        let inner = Arc::clone(&stage.site.app.storage);
+        let (is_armed, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let closes = Through::new(Closes { inner, is_armed, is_closed });
+        let storage: SharedStorage = match in_steps {
+            true => Narrow::of(Arc::clone(&closes) as SharedStorage, 100, true),
+            false => Arc::clone(&closes) as SharedStorage,
+        };
+        let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(level) };
+        let ws = WS + u64::from(partition - PARTITION);
+        let (node, mut ledger) = stage.begin(partition, ws, settings).await;
+        closes.is_armed.store(true, Ordering::SeqCst);
+        let command = named("open", cud(ws, article("a"), stage.site.soon()));
+        let answered = stage.run(&node, &mut ledger, command).await;
+        assert!(matches!(answered, Err(Refused::Unknown(_))), "{level:?} {answered:?}");
+        node.until(|status| matches!(status, Status::Failed(_))).await;
+        let ended = node.stop().await;
+        assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    }
 }
