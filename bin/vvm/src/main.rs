@@ -25,7 +25,12 @@ use std::{
 use clap::Parser;
 use cli::{Cli, Command, ElectionsCommand, StorageCommand};
 use failure::Failure;
+use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
+
+/// A command is many small pieces of memory, and takes about a tenth less time with this one.
+#[global_allocator]
+static MEMORY: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;

@@ -16,6 +16,10 @@ use load::{PARTITIONS, Works};
 use trace::{Recorder, Trace};
 use vvm_tests::bench::{Database, Failure, Sample, median, millis};
 
+/// That of the `vvm` binary.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures commands on every driver, beside the same writes by the bare driver.
 #[derive(Clone, Debug, Parser)]
 struct Args {

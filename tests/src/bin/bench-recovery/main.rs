@@ -20,6 +20,10 @@ use vvm_tests::{
     commands::{NodeSettings, Site, TestLead},
 };
 
+/// That of the `vvm` binary.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures how long partitions take to recover.
 #[derive(Clone, Debug, Parser)]
 struct Args {
