@@ -41,13 +41,13 @@ impl Reader {
     }
 
     /// The log of a partition from an event on, to the first that is missing. It is lazy, and reads any length in bounded memory.
-    pub fn plog(&self, partition: u16, from: Offset) -> BoxStream<'_, Result<Entry>> {
+    pub fn plog(&self, partition: u16, from: Offset) -> BoxStream<'static, Result<Entry>> {
         self.log(move |offset| Row::Plog(partition, offset), from)
     }
 
     /// The log of a workspace from an event on, to the first that is missing: all that is applied. It is lazy, and reads any length in bounded
     /// memory.
-    pub fn wlog(&self, ws: WsId, from: Offset) -> BoxStream<'_, Result<Entry>> {
+    pub fn wlog(&self, ws: WsId, from: Offset) -> BoxStream<'static, Result<Entry>> {
         self.log(move |offset| Row::Wlog(ws, offset), from)
     }
 
@@ -55,7 +55,7 @@ impl Reader {
         &self,
         row: impl Fn(Offset) -> Row + Copy + Send + Sync + 'static,
         from: Offset,
-    ) -> BoxStream<'_, Result<Entry>> {
+    ) -> BoxStream<'static, Result<Entry>> {
         let rows = self.logged(row, from, Consistency::Plain);
         let dense = stream::try_unfold((rows, from), move |(mut rows, next)| async move {
             match rows.try_next().await? {
@@ -98,6 +98,49 @@ impl Reader {
                     at.rows = None;
                 }
                 Ok(Some(((offset, read.value), at)))
+            }
+        };
+        stream::try_unfold(at, read).boxed()
+    }
+
+    /// The records of a workspace from an id on, in the order of ids: all up to `last`, and those behind it that follow without a large gap. It is lazy, and
+    /// reads any number in bounded memory.
+    pub fn records(
+        &self,
+        ws: WsId,
+        from: RecordId,
+        last: RecordId,
+    ) -> BoxStream<'static, Result<StoredRecord>> {
+        struct At {
+            storage: SharedStorage,
+            rows: Option<RowStream>,
+            next: RecordId,
+            is_empty: bool,
+        }
+        let storage = SharedStorage::clone(&self.storage);
+        let at = At { storage, rows: None, next: from, is_empty: true };
+        let timeout = self.timeout;
+        let read = move |mut at: At| async move {
+            loop {
+                let key = Row::Record(ws, at.next).key();
+                let first = at.next.0 - at.next.0 % NEIGHBOURS_PER_PARTITION;
+                let rows = at.rows.get_or_insert_with(|| {
+                    let range = Range::from(key.ccols);
+                    at.storage.read(key.pkey, range, Consistency::Plain, timeout)
+                });
+                if let Some(row) = rows.try_next().await? {
+                    let id = RecordId(first + within(&row.ccols)?);
+                    let stored = StoredRecord::from_bytes(&row.value);
+                    let row = Row::Record(ws, id);
+                    let stored = stored.map_err(|why| Broken::Unreadable { row, why })?;
+                    at.is_empty = false;
+                    return Ok(Some((stored, at)));
+                }
+                if at.is_empty && first + NEIGHBOURS_PER_PARTITION > last.0 {
+                    return Ok(None);
+                }
+                let next = RecordId(first + NEIGHBOURS_PER_PARTITION);
+                at = At { rows: None, next, is_empty: true, ..at };
             }
         };
         stream::try_unfold(at, read).boxed()

@@ -112,6 +112,11 @@ impl Work {
         self.term.lease.epoch
     }
 
+    /// Until when the lead lasts if it is not renewed.
+    pub fn valid_until(&self) -> Instant {
+        self.term.valid_until()
+    }
+
     /// Whether a write may be sent that is given up after `timeout`. Ask right before it is sent, and again before its
     /// success is told to anybody.
     ///

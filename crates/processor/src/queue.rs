@@ -1,11 +1,15 @@
 //! From whoever sends commands to the task that does them.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU8, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
 };
 
 use clock::Clock;
+use eventlog::Offset;
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
@@ -47,11 +51,28 @@ impl Status {
     }
 }
 
+/// In a few words, with the reason.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Status::Recovering(None) => f.write_str("recovering"),
+            Status::Recovering(Some(trouble)) => write!(f, "recovering: {trouble}"),
+            Status::Ready => f.write_str("ready"),
+            Status::Violation(what) => write!(f, "violation: {what}"),
+            Status::LeadLost(why) => write!(f, "lead lost: {why}"),
+            Status::Failed(why) => write!(f, "failed: {why}"),
+            Status::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
 /// What the partition's task and those who send commands both know.
 #[derive(Debug)]
 pub(crate) struct Shared {
     status: Mutex<Status>,
     is_ready: AtomicBool,
+    /// Of the first event that is not known to be applied.
+    applied: AtomicU64,
     pub(crate) clock: Clock,
     pub(crate) meters: Meters,
 }
@@ -59,7 +80,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(clock: Clock, meters: Meters) -> Shared {
         let status = Mutex::new(Status::Recovering(None));
-        Shared { status, is_ready: AtomicBool::new(false), clock, meters }
+        let (is_ready, applied) = (AtomicBool::new(false), AtomicU64::new(Offset::FIRST.0));
+        Shared { status, is_ready, applied, clock, meters }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -74,6 +96,11 @@ impl Shared {
         let is_news = *current != status;
         *current = status;
         is_news
+    }
+
+    /// All events before this one are applied.
+    pub(crate) fn set_applied(&self, next: Offset) {
+        self.applied.store(next.0, Ordering::Release);
     }
 
     /// Why no command is done now.
@@ -181,6 +208,11 @@ impl Commands {
     /// What the partition is doing.
     pub fn status(&self) -> Status {
         self.shared.status()
+    }
+
+    /// The offset of the first event in the log of the partition that is not known to be applied. What is told of the logs to others ends in front of it.
+    pub fn applied(&self) -> Offset {
+        Offset(self.shared.applied.load(Ordering::Acquire))
     }
 
     /// How many commands wait.

@@ -139,7 +139,7 @@ impl Worker {
         }
         let Tail { next, epoch, time } = self.groups.means.log.tail();
         self.groups.means.time = self.groups.means.time.max(time);
-        self.groups.means.seen = Seen { next, epoch };
+        self.groups.see(Seen { next, epoch });
         self.groups.set(Status::Ready);
         Ok(())
     }
@@ -212,6 +212,12 @@ impl Groups {
         self.means.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
     }
 
+    /// The log is known, and applied, up to here.
+    fn see(&mut self, seen: Seen) {
+        self.means.seen = seen;
+        self.shared.set_applied(seen.next);
+    }
+
     fn set(&mut self, status: Status) {
         let is_ready = status == Status::Ready;
         if self.shared.set(status.clone()) {
@@ -265,12 +271,13 @@ impl Groups {
         } else {
             transaction.actualize();
         }
+        if is_done && fate.committed > 0 {
+            // Before it is answered: whoever asks right after that finds it.
+            let next = Offset(self.means.seen.next.0 + fate.committed as u64);
+            self.see(Seen { next, epoch: self.means.log.epoch() });
+        }
         self.group.answer(&fate, self.means.log.may_answer());
         if is_done {
-            if fate.committed > 0 {
-                let next = Offset(self.means.seen.next.0 + fate.committed as u64);
-                self.means.seen = Seen { next, epoch: self.means.log.epoch() };
-            }
             return Ok(true);
         }
         self.shared.meters.recovers();

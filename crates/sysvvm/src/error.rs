@@ -30,6 +30,16 @@ pub enum Error {
         /// The number that was asked for.
         wanted: u16,
     },
+    /// Configure the number of slots that the storage was deployed with.
+    #[error(
+        "the storage was deployed with {there} slots, and cannot be used with {wanted}: the number is fixed"
+    )]
+    OtherSlots {
+        /// The number that is stored.
+        there: u32,
+        /// The number that was asked for.
+        wanted: u32,
+    },
     /// Use a newer program: the storage was written in a format that this one does not know.
     #[error(
         "the storage has format {found}, and this program knows formats up to {known}: use a newer program"

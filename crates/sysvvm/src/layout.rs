@@ -23,6 +23,8 @@ pub(crate) enum Prefix {
     Format = 6,
     /// The epoch of a slot: a partition for each.
     Epochs = 7,
+    /// How many slots there are: one row.
+    Slots = 8,
 }
 
 impl Prefix {
@@ -69,6 +71,11 @@ pub(crate) fn format() -> Key {
     Key::new(Prefix::Format.pkey().to_vec(), "")
 }
 
+/// The row that says how many slots there are.
+pub(crate) fn slots() -> Key {
+    Key::new(Prefix::Slots.pkey().to_vec(), "")
+}
+
 /// The row that holds the number of the application registered last. It sorts before all applications.
 pub(crate) fn last_app_number() -> Key {
     Key::new(Prefix::Applications.pkey().to_vec(), vec![0])
@@ -98,6 +105,7 @@ mod tests {
         let epoch = bytes(election(Row::Epoch(slot)));
         assert_eq!(epoch, (vec![0, 0, 0, 7, 0, 0, 1, 2], vec![]));
         assert_eq!(bytes(format()), (vec![0, 0, 0, 6], vec![]));
+        assert_eq!(bytes(slots()), (vec![0, 0, 0, 8], vec![]));
         assert_eq!(bytes(last_app_number()), (vec![0, 0, 0, 5], vec![0]));
         let seq_storage_part = bytes(plog_offset(AppNumber(0x0102), 0x0304));
         assert_eq!(seq_storage_part, (vec![0, 0, 0, 2, 0, 0, 1, 2, 3, 4], vec![0, 0, 0, 0]));

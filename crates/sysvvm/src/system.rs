@@ -5,6 +5,7 @@ use std::{num::NonZeroU16, sync::Arc, time::Duration};
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::TryStreamExt;
+use ielections::Slot;
 use istorage::{
     AppStorageExt, Conditional, Key, KeyspaceName, Outcome, Range, SharedStorage, StorageDriver,
     settle::{Patience, write_if_settled},
@@ -85,6 +86,35 @@ impl System {
     #[must_use]
     pub fn elections(&self) -> ElectionRows {
         ElectionRows::new(Arc::clone(&self.storage), self.clock.clone())
+    }
+
+    /// Fixes how many slots there are. Whoever does so first decides it; any number of nodes may do so at once.
+    ///
+    /// # Errors
+    /// [`Error::OtherSlots`] if it was decided otherwise.
+    pub async fn fix_slots(&self, slots: Slot, deadline: Instant) -> Result<()> {
+        let key = layout::slots();
+        let ours = Bytes::copy_from_slice(&slots.get().to_be_bytes());
+        let there = match self.get(&key, deadline).await? {
+            Some(there) => there,
+            None => {
+                let value = ours.clone();
+                let insert = Conditional::Insert { ccols: key.ccols, value, ttl: None };
+                match self.write(key.pkey, vec![insert], deadline).await? {
+                    Outcome::Applied => ours.clone(),
+                    Outcome::NotApplied(mut conflicts) => {
+                        conflicts.pop().and_then(|conflict| conflict.there).unwrap_or_default()
+                    }
+                }
+            }
+        };
+        if there == ours {
+            return Ok(());
+        }
+        match there.as_ref().try_into().map(u32::from_be_bytes) {
+            Ok(there) => Err(Error::OtherSlots { there, wanted: slots.get() }),
+            Err(_) => Err(Error::Foreign { what: format!("the number of slots is {there:?}") }),
+        }
     }
 
     /// The numbers of an application.
