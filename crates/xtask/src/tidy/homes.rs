@@ -13,6 +13,11 @@ const HOMES: &[&str] = &[
     "crates/isequencer/src/sequencer.rs",
     // The task of a partition.
     "crates/processor/src/partition.rs",
+    // The task of a node, and those of its services.
+    "crates/vvm/src/launch.rs",
+    "crates/vvm/src/service.rs",
+    // The only reader of the environment, and the end of the process.
+    "bin/vvm/src/serve.rs",
     // The thread that writes, and those that read.
     "crates/istorage-redb/src/engine.rs",
     // Tasks that race for one row.

@@ -1,0 +1,126 @@
+//! A node before it is launched.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use clock::Clock;
+use eventlog::TrustLevel;
+use ielections::{Kill, LockFile};
+use istorage::StorageDriver;
+
+use crate::{AppSettings, Launched, Node, Service, Settings, launch::Parts, problem::FirstProblem};
+
+/// A node that is provided, and not launched.
+#[derive(Debug)]
+pub struct Vvm(Builder);
+
+/// What a node is made of.
+pub struct Builder {
+    settings: Settings,
+    driver: Arc<dyn StorageDriver>,
+    clock: Clock,
+    apps: Vec<AppSettings>,
+    admin: Vec<Box<dyn Service>>,
+    services: Vec<Box<dyn Service>>,
+    kill: Option<Kill>,
+    lock: Option<LockFile>,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// What a node cannot be made of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadSettings(String);
+
+impl Vvm {
+    /// A node on a storage.
+    pub fn builder(driver: Arc<dyn StorageDriver>, clock: Clock, settings: Settings) -> Builder {
+        let (apps, admin, services) = (Vec::new(), Vec::new(), Vec::new());
+        Builder { settings, driver, clock, apps, admin, services, kill: None, lock: None }
+    }
+
+    /// Begins everything, in order, in tasks of its own; it does not wait for any of it.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime. It must be one with timers.
+    pub fn launch(self) -> Launched {
+        let Builder { settings, driver, clock, apps, admin, services, kill, lock } = self.0;
+        let problem = FirstProblem::default();
+        let node = Node::new(&settings, apps, clock.clone(), problem.clone());
+        Launched::start(Parts {
+            settings,
+            driver,
+            clock,
+            node,
+            problem,
+            admin,
+            services,
+            kill,
+            lock,
+        })
+    }
+}
+
+impl Builder {
+    /// An application that the node works for.
+    #[must_use]
+    pub fn with_app(mut self, app: AppSettings) -> Builder {
+        self.apps.push(app);
+        self
+    }
+
+    /// A service that begins first and stops last: whoever wants to know how the node does, asks it.
+    #[must_use]
+    pub fn with_admin(mut self, service: impl Service) -> Builder {
+        self.admin.push(Box::new(service));
+        self
+    }
+
+    /// A service that sends commands: it stops before the partitions do.
+    #[must_use]
+    pub fn with_service(mut self, service: impl Service) -> Builder {
+        self.services.push(Box::new(service));
+        self
+    }
+
+    /// What ends the process when work goes on too long after the lead was lost. Without it such work goes on.
+    #[must_use]
+    pub fn with_killer(self, kill: Kill) -> Builder {
+        Builder { kill: Some(kill), ..self }
+    }
+
+    /// The node leads again at once after a crash, if this proves that its former process is gone. Not used where an application has trust level 2.
+    #[must_use]
+    pub fn with_comeback(self, lock: LockFile) -> Builder {
+        Builder { lock: Some(lock), ..self }
+    }
+
+    /// Provides the node.
+    ///
+    /// # Errors
+    /// What cannot be, and what to do.
+    pub fn build(mut self) -> Result<Vvm, BadSettings> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.apps.iter().find(|app| !names.insert(app.name.to_string())) {
+            return Err(BadSettings(format!("the application `{}` is there twice", twice.name)));
+        }
+        let (call, lease) = (self.settings.call_timeout, self.settings.lease);
+        let room = lease.retry_for.saturating_sub(lease.call_timeout);
+        if call > room {
+            return Err(BadSettings(format!(
+                "a call to the storage may take {call:?}, and of a lease of {:?} only {room:?} may be left when it is sent: \
+                 shorten `call_timeout`, or take a longer lease",
+                lease.duration
+            )));
+        }
+        if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
+            // What a former process wrote could replace what this one does.
+            self.lock = None;
+        }
+        Ok(Vvm(self))
+    }
+}

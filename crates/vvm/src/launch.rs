@@ -1,0 +1,231 @@
+//! From launch to the end: the one task that begins everything, watches it, and stops it in order.
+
+use std::{mem, sync::Arc};
+
+use clock::{Clock, Instant};
+use ielections::{Elections, Kill, Leadership, LockFile, Lost};
+use istorage::StorageDriver;
+use sysvvm::System;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    Node, Problem, Service, Settings, Stage, lead::UnderLead, partitions, problem::FirstProblem,
+    service::Services,
+};
+
+/// What a node is made of. Nothing runs.
+pub(crate) struct Parts {
+    pub(crate) settings: Settings,
+    pub(crate) driver: Arc<dyn StorageDriver>,
+    pub(crate) clock: Clock,
+    pub(crate) node: Node,
+    pub(crate) problem: FirstProblem,
+    pub(crate) admin: Vec<Box<dyn Service>>,
+    pub(crate) services: Vec<Box<dyn Service>>,
+    pub(crate) kill: Option<Kill>,
+    pub(crate) lock: Option<LockFile>,
+}
+
+/// A node that was launched. [`shutdown`](Launched::shutdown) stops it in order; dropping it asks it to stop, and waits for nothing.
+#[derive(Debug)]
+pub struct Launched {
+    node: Node,
+    problem: FirstProblem,
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Launched {
+    pub(crate) fn start(parts: Parts) -> Launched {
+        let (node, problem) = (parts.node.clone(), parts.problem.clone());
+        let shutdown = CancellationToken::new();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "whoever launched it owns the task, and awaits it in `shutdown`"
+        )]
+        let task = tokio::spawn(parts.run(shutdown.clone()));
+        Launched { node, problem, shutdown, task }
+    }
+
+    /// The node, as its services see it.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Waits until the node cannot go on. It never returns if all is well.
+    ///
+    /// # Cancel safety
+    /// Safe: it tells the same again.
+    pub async fn problem(&self) -> Arc<Problem> {
+        self.problem.wait().await
+    }
+
+    /// Stops everything: first what listens, then the partitions; then the lead is released, if it is proved that nothing is written any more;
+    /// at last the admin service and the storage. It may be called right after launch.
+    ///
+    /// # Errors
+    /// The first problem that the node had.
+    ///
+    /// # Cancel safety
+    /// The node stops nevertheless, and nobody waits for it.
+    pub async fn shutdown(mut self) -> Result<(), Arc<Problem>> {
+        self.shutdown.cancel();
+        if let Err(panicked) = (&mut self.task).await {
+            self.problem.report(Problem::ServiceEnded {
+                service: "the orchestrator",
+                why: panicked.into(),
+            });
+        }
+        self.problem.get().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+/// What is held while the node leads.
+struct Lead {
+    leadership: Leadership,
+    under: Arc<UnderLead>,
+}
+
+impl Parts {
+    async fn run(mut self, shutdown: CancellationToken) {
+        let (mut admin, mut services) = (Services::default(), Services::default());
+        let mut lead = None;
+        if self.bind().await {
+            admin = Services::start(mem::take(&mut self.admin), &self.node);
+            services = Services::start(mem::take(&mut self.services), &self.node);
+            let lock = self.lock.take();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                _ = self.problem.wait() => {}
+                problem = self.work(lock, &mut lead) => self.problem.report(problem),
+                problem = admin.ended() => self.problem.report(problem),
+                problem = services.ended() => self.problem.report(problem),
+            }
+        }
+        // A problem is its host's to act on.
+        shutdown.cancelled().await;
+        self.stop(admin, services, lead).await;
+    }
+
+    /// Takes what only one can have.
+    async fn bind(&mut self) -> bool {
+        for service in self.admin.iter_mut().chain(&mut self.services) {
+            if let Err(why) = service.bind().await {
+                self.problem.report(Problem::NotBound { service: service.name(), why });
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Acquires the lead and works under it, until there is a problem. The lead is left to whoever stops it.
+    async fn work(&self, lock: Option<LockFile>, lead: &mut Option<Lead>) -> Problem {
+        match self.try_work(lock, lead).await {
+            Ok(lost) => Problem::LeadLost(lost),
+            Err(problem) => problem,
+        }
+    }
+
+    async fn try_work(
+        &self,
+        lock: Option<LockFile>,
+        lead: &mut Option<Lead>,
+    ) -> Result<Lost, Problem> {
+        let system = self.open().await?;
+        let leadership = self.acquire(&system, lock).await?;
+        let slot = leadership.slot();
+        let under = Arc::new(UnderLead::new(leadership.work().map_err(Problem::LeadLost)?));
+        self.node.leads(Some((slot, Arc::clone(&under))));
+        self.node.enter(Stage::Recovering);
+        let Lead { leadership, under } = lead.insert(Lead { leadership, under });
+        let settings = &self.settings;
+        tokio::select! {
+            biased;
+            lost = leadership.over() => return Ok(lost),
+            deployed = partitions::deploy(&self.node, &system, settings, slot, under) => deployed?,
+        }
+        self.node.enter(Stage::Leading);
+        Ok(leadership.over().await)
+    }
+
+    async fn open(&self) -> Result<System, Problem> {
+        let deadline = self.clock.now() + self.settings.open_within;
+        let (driver, name) = (Arc::clone(&self.driver), self.settings.system.clone());
+        let system = System::open(driver, name, self.clock.clone(), deadline).await?;
+        system.fix_slots(self.settings.slots, deadline).await?;
+        Ok(system)
+    }
+
+    async fn acquire(
+        &self,
+        system: &System,
+        lock: Option<LockFile>,
+    ) -> Result<Leadership, Problem> {
+        let Settings { slots, advertised, lease, acquire_within, .. } = self.settings;
+        let (store, clock) = (Arc::new(system.elections()), self.clock.clone());
+        let elections = Elections::new(store, clock, advertised, lease);
+        let mut elections = elections.map_err(|why| Problem::Refused(why.to_string()))?;
+        if let Some(kill) = &self.kill {
+            elections = elections.with_killer(Arc::clone(kill));
+        }
+        if let Some(lock) = lock {
+            elections = elections.with_comeback(lock);
+        }
+        let node = self.node.clone();
+        let elections = elections.with_health(Arc::new(move || node.is_well()));
+        let budget = elections.budget();
+        info!(failover = ?budget.failover_bound(), stop = ?budget.stop_bound(), "waits for the lead; at most so long after another node died, and so long to stop");
+        self.node.observes(elections.observer());
+        self.node.enter(Stage::Waiting);
+        let until = acquire_within.map_or(Instant::FAR_FUTURE, |within| self.clock.now() + within);
+        Ok(elections.acquire(slots, until).await?)
+    }
+
+    /// In the reverse order of the beginning; each has its share of the time.
+    async fn stop(self, mut admin: Services, mut services: Services, lead: Option<Lead>) {
+        let start = self.clock.now();
+        let share = |quarters: u32| start + self.settings.stop_within * quarters / 4;
+        self.node.enter(Stage::Stopping);
+        services.stop(&self.clock, share(2), &self.problem).await;
+        if let Some(lead) = lead {
+            self.give_up(lead, share(3)).await;
+        }
+        self.driver.close().await;
+        self.node.enter(Stage::Stopped);
+        admin.stop(&self.clock, share(4), &self.problem).await;
+        info!(took = ?(self.clock.now() - start), "the node has stopped");
+    }
+
+    /// Ends all work under the lead, and releases it if it is proved that nothing is written any more.
+    async fn give_up(&self, Lead { leadership, under }: Lead, deadline: Instant) {
+        let open = partitions::undeploy(&self.node, deadline).await;
+        self.node.leads(None);
+        if let Some(lost) = leadership.lost() {
+            self.problem.report(Problem::LeadLost(lost));
+        }
+        if !open.is_empty() {
+            for open in open {
+                warn!(why = open, "the lead is left to expire");
+            }
+            return;
+        }
+        under.finish();
+        match leadership.stopped(deadline).await {
+            Ok(stopped) => {
+                // If the store does not answer, the lease expires.
+                let released = self.clock.timeout_at(deadline, stopped.release()).await;
+                info!(in_time = released.is_ok(), "the lead is given away");
+            }
+            Err(unproved) => warn!(%unproved, "the lead is left to expire"),
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! A node as its services see it: what it leads, who leads the rest, and its applications.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use eventlog::{Lead, Offset, Reader, WsId};
+use ielections::{Leaders, Observer, Slot};
+use isequencer::SeqId;
+use processor::{Application, Command, Commands, Done, Partitions, Refused};
+use sysvvm::{AppName, NumberRows};
+use tokio::sync::{Mutex, watch};
+
+use crate::{
+    AppSettings, NumbersIn, Problem, Settings,
+    lead::UnderLead,
+    problem::FirstProblem,
+    status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus},
+};
+
+/// For how long it is not asked again who leads.
+const LEADERS_KNOWN: Duration = Duration::from_millis(500);
+
+/// What a node is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// It opens its storage.
+    Opening,
+    /// It waits for the lead of a slot.
+    Waiting,
+    /// It leads, and its partitions are being deployed or recover.
+    Recovering,
+    /// It leads, and its partitions have been recovered.
+    Leading,
+    /// It is being stopped.
+    Stopping,
+    /// Nothing of it works any more.
+    Stopped,
+}
+
+/// A node, as its services see it. Clones are the same node.
+#[derive(Clone, Debug)]
+pub struct Node(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clock: Clock,
+    launched: Instant,
+    slots: Slot,
+    advertised: SocketAddr,
+    call_timeout: Duration,
+    apps: Vec<App>,
+    stage: watch::Sender<Stage>,
+    lead: RwLock<Option<(Slot, Arc<UnderLead>)>>,
+    observer: OnceLock<Observer>,
+    leaders: Mutex<Option<(Instant, Leaders)>>,
+    problem: FirstProblem,
+}
+
+/// An application on a node.
+#[derive(Debug)]
+pub struct App {
+    clock: Clock,
+    pub(crate) settings: AppSettings,
+    pub(crate) partitions: Partitions,
+    pub(crate) opened: OnceLock<Opened>,
+}
+
+/// An application whose keyspace is open.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) app: sysvvm::App,
+    pub(crate) system: NumberRows,
+    pub(crate) reader: Reader,
+}
+
+/// Another node, or none, has what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this node does not lead partition {partition}")]
+pub struct NotLeader {
+    /// The partition that it is in.
+    pub partition: u16,
+}
+
+impl Node {
+    pub(crate) fn new(
+        settings: &Settings,
+        apps: Vec<AppSettings>,
+        clock: Clock,
+        problem: FirstProblem,
+    ) -> Node {
+        let apps = apps.into_iter().map(|settings| App::new(settings, clock.clone())).collect();
+        Node(Arc::new(Inner {
+            launched: clock.now(),
+            clock,
+            slots: settings.slots,
+            advertised: settings.advertised,
+            call_timeout: settings.call_timeout,
+            apps,
+            stage: watch::Sender::new(Stage::Opening),
+            lead: RwLock::new(None),
+            observer: OnceLock::new(),
+            leaders: Mutex::new(None),
+            problem,
+        }))
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// Where other nodes' clients find it.
+    pub fn advertised(&self) -> SocketAddr {
+        self.0.advertised
+    }
+
+    /// How long a call to the storage may take.
+    pub fn call_timeout(&self) -> Duration {
+        self.0.call_timeout
+    }
+
+    /// What it is doing.
+    pub fn stage(&self) -> Stage {
+        let stage = *self.0.stage.borrow();
+        // What is led recovers by itself.
+        let recovers = |app: &App| {
+            let all = app.partitions.status();
+            all.iter().any(|(_, status)| matches!(status, processor::Status::Recovering(_)))
+        };
+        match stage {
+            Stage::Leading if self.0.apps.iter().any(recovers) => Stage::Recovering,
+            stage => stage,
+        }
+    }
+
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.0.stage.send_replace(stage);
+    }
+
+    /// Its applications.
+    pub fn apps(&self) -> &[App] {
+        &self.0.apps
+    }
+
+    /// An application of it.
+    pub fn app(&self, owner: &str, name: &str) -> Option<&App> {
+        let is_it = |app: &&App| app.name().owner() == owner && app.name().name() == name;
+        self.0.apps.iter().find(is_it)
+    }
+
+    /// Ends the lead in order, so that another node can have it. The node's host is told of [`Problem::SteppedDown`], and shuts it down.
+    ///
+    /// # Errors
+    /// If it does not lead.
+    pub fn step_down(&self) -> Result<(), NotLeading> {
+        if self.lead().is_none() {
+            return Err(NotLeading);
+        }
+        self.0.problem.report(Problem::SteppedDown);
+        Ok(())
+    }
+
+    /// Who leads the partitions that this node does not; `None` if nobody does, or it is not known.
+    pub async fn leader_of(&self, partition: u16) -> Option<SocketAddr> {
+        let slot = slot_of(partition, self.0.slots);
+        let leaders = self.leaders().await;
+        let (_, lease) = leaders.iter().find(|(of, _)| **of == slot)?;
+        (lease.owner != self.0.advertised).then_some(lease.owner)
+    }
+
+    /// Who leads which slot, as far as it is known, a moment ago.
+    pub async fn leaders(&self) -> Leaders {
+        let Some(observer) = self.0.observer.get() else { return Leaders::default() };
+        let mut known = self.0.leaders.lock().await;
+        let now = self.0.clock.now();
+        match &*known {
+            Some((at, leaders)) if now < *at + LEADERS_KNOWN => leaders.clone(),
+            _ => {
+                // If the storage does not answer, nobody is known to lead.
+                let leaders = observer.leaders().await.unwrap_or_default();
+                *known = Some((self.0.clock.now(), leaders.clone()));
+                leaders
+            }
+        }
+    }
+
+    /// Whether it can go on leading: a partition that has ended begins again only under another lead.
+    pub(crate) fn is_well(&self) -> bool {
+        let has_ended = |(_, status): &(u16, processor::Status)| {
+            use processor::Status;
+            matches!(status, Status::Failed(_) | Status::LeadLost(_))
+        };
+        !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
+    }
+
+    pub(crate) fn observes(&self, observer: Observer) {
+        // It is asked once.
+        let _ = self.0.observer.set(observer);
+    }
+
+    pub(crate) fn leads(&self, lead: Option<(Slot, Arc<UnderLead>)>) {
+        *self.0.lead.write().unwrap_or_else(PoisonError::into_inner) = lead;
+    }
+
+    fn lead(&self) -> Option<(Slot, Arc<UnderLead>)> {
+        self.0.lead.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What it is doing, in full.
+    pub async fn status(&self) -> NodeStatus {
+        let now = self.0.clock.now();
+        let lead = self.lead().map(|(slot, lead)| LeadStatus {
+            slot: slot.get(),
+            epoch: lead.epoch().0,
+            left_ms: lead.left(now).map(|left| left.as_millis() as u64),
+        });
+        let leaders = self.leaders().await;
+        NodeStatus {
+            stage: self.stage(),
+            up_ms: (now - self.0.launched).as_millis() as u64,
+            advertised: self.0.advertised,
+            slots: self.0.slots.get(),
+            lead,
+            leaders: leaders.iter().map(|(slot, lease)| (slot.get(), lease.owner)).collect(),
+            apps: self.0.apps.iter().map(App::status).collect(),
+            problem: self.0.problem.get().map(|problem| problem.to_string()),
+        }
+    }
+}
+
+/// The node leads nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this node does not lead")]
+pub struct NotLeading;
+
+/// The slot whose leader has a partition.
+pub(crate) fn slot_of(partition: u16, slots: Slot) -> Slot {
+    let number = 1 + u32::from(partition) % slots.get();
+    Slot::new(number).unwrap_or(slots)
+}
+
+impl App {
+    fn new(settings: AppSettings, clock: Clock) -> App {
+        let application = Arc::clone(&settings.application);
+        let partitions = Partitions::new(application, settings.partitions, clock.clone());
+        App { clock, settings, partitions, opened: OnceLock::new() }
+    }
+
+    /// Whose it is, and what it is called.
+    pub fn name(&self) -> &AppName {
+        &self.settings.name
+    }
+
+    /// What it is.
+    pub fn application(&self) -> &Application {
+        &self.settings.application
+    }
+
+    /// The partition of a workspace.
+    pub fn partition_of(&self, ws: WsId) -> u16 {
+        self.partitions.of(ws)
+    }
+
+    /// The partition of a workspace, if it is at work on this node.
+    ///
+    /// # Errors
+    /// If it is not: another node leads it, or this one is not ready.
+    pub fn at(&self, ws: WsId) -> Result<Here<'_>, NotLeader> {
+        let partition = self.partition_of(ws);
+        let not_leader = NotLeader { partition };
+        let commands = self.partitions.commands(partition).ok_or(not_leader)?;
+        let opened = self.opened.get().ok_or(not_leader)?;
+        Ok(Here { commands, app: self, opened, partition })
+    }
+
+    fn status(&self) -> AppStatus {
+        let partition = |(number, status): (u16, processor::Status)| PartitionStatus {
+            number,
+            status: status.to_string(),
+            waiting: self.partitions.commands(number).map_or(0, |commands| commands.waiting()),
+        };
+        AppStatus {
+            app: self.settings.name.to_string(),
+            partitions: self.settings.partitions.get(),
+            level: self.settings.level.to_string(),
+            here: self.partitions.status().into_iter().map(partition).collect(),
+        }
+    }
+}
+
+/// A partition that is at work on this node.
+#[derive(Debug)]
+pub struct Here<'a> {
+    commands: Commands,
+    app: &'a App,
+    opened: &'a Opened,
+    partition: u16,
+}
+
+impl Here<'_> {
+    /// Has a command done.
+    ///
+    /// # Errors
+    /// As [`Commands::run`].
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn run(&self, command: Command) -> Result<Done, Refused> {
+        self.commands.run(command).await
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> processor::Status {
+        self.commands.status()
+    }
+
+    /// All events in front of this one in the log of the partition are applied. Whoever asks right after a command was answered finds its event
+    /// among them.
+    pub fn applied(&self) -> Offset {
+        self.commands.applied()
+    }
+
+    /// Reads what is stored.
+    pub fn reader(&self) -> &Reader {
+        &self.opened.reader
+    }
+
+    /// The last number of a sequence of a workspace that is stored. Those that were drawn a moment ago may be missing.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn last_number(
+        &self,
+        ws: WsId,
+        seq: SeqId,
+        deadline: Instant,
+    ) -> Result<Option<u64>, sysvvm::Error> {
+        let last = match self.app.settings.numbers {
+            NumbersIn::System => self.opened.system.last(ws.0, &[seq.0], deadline).await?,
+            NumbersIn::View => {
+                let storage = Arc::clone(&self.opened.app.storage);
+                let clock = self.app.clock.clone();
+                let view = seqstorage::view(storage, clock, self.partition);
+                view.last(ws.0, &[seq.0], deadline).await?
+            }
+        };
+        Ok(last.into_iter().next().flatten())
+    }
+}

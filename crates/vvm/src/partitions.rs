@@ -1,0 +1,120 @@
+//! The partitions of a slot, from the lead to its end.
+
+use std::sync::Arc;
+
+use clock::Instant;
+use eventlog::{Deployment, Log, NotDeployed, Reader};
+use futures::future::join_all;
+use ielections::Slot;
+use processor::Ended;
+use seqstorage::PartitionStorage;
+use sysvvm::System;
+
+use crate::{
+    App, Node, NumbersIn, Problem, Settings,
+    lead::UnderLead,
+    node::{Opened, slot_of},
+};
+
+/// Puts the partitions of a slot to work. They recover by themselves, side by side.
+pub(crate) async fn deploy(
+    node: &Node,
+    system: &System,
+    settings: &Settings,
+    slot: Slot,
+    lead: &Arc<UnderLead>,
+) -> Result<(), Problem> {
+    let deadline = node.clock().now() + settings.open_within;
+    for app in node.apps() {
+        let opened = open(app, node, system, deadline).await?;
+        let reader =
+            Reader::new(Arc::clone(&opened.storage), node.clock().clone(), settings.call_timeout);
+        let numbers = system.numbers(&opened.entry);
+        let opened = app.opened.get_or_init(|| Opened { app: opened, system: numbers, reader });
+        for partition in 0..app.settings.partitions.get() {
+            if slot_of(partition, settings.slots) == slot {
+                put_to_work(app, node, &opened.app, partition, (system, settings, lead))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens the keyspace of an application, which is made for the first node, and notes how it is deployed, which the first node decides.
+async fn open(
+    app: &App,
+    node: &Node,
+    system: &System,
+    deadline: Instant,
+) -> Result<sysvvm::App, Problem> {
+    let (name, partitions) = (app.name(), app.settings.partitions);
+    let opened = loop {
+        match system.open_app(name, deadline).await {
+            Err(sysvvm::Error::DoesNotExist { .. }) => {}
+            opened => break opened?,
+        }
+        match system.init_app(name, partitions, deadline).await {
+            // Another node was faster.
+            Err(sysvvm::Error::AlreadyExists { .. }) => {}
+            made => break made?,
+        }
+    };
+    if opened.entry.partitions != partitions {
+        return Err(Problem::Refused(format!(
+            "the application `{name}` was deployed with {} partitions, and cannot be deployed with {partitions}: the number is fixed",
+            opened.entry.partitions
+        )));
+    }
+    let (level, schema) = (app.settings.level, app.application().schema().clone());
+    let deployment = Deployment { level, schema };
+    deployment.fix(&opened.storage, node.clock(), deadline).await.map_err(|why| match why {
+        NotDeployed::Storage(error) => Problem::Storage(error.to_string()),
+        why => Problem::Refused(format!("the application `{name}` cannot be deployed so: {why}")),
+    })?;
+    Ok(opened)
+}
+
+fn put_to_work(
+    app: &App,
+    node: &Node,
+    opened: &sysvvm::App,
+    partition: u16,
+    (system, settings, lead): (&System, &Settings, &Arc<UnderLead>),
+) -> Result<(), Problem> {
+    let (clock, timeout) = (node.clock(), settings.call_timeout);
+    let storage = &opened.storage;
+    let log_settings = eventlog::Settings {
+        level: app.settings.level,
+        timeout,
+        answers_kept: app.settings.answers_kept,
+        ..eventlog::Settings::default()
+    };
+    let lead = Arc::clone(lead) as Arc<dyn eventlog::Lead>;
+    let log = Log::new(Arc::clone(storage), clock.clone(), lead, partition, log_settings);
+    let log = Arc::new(log);
+    let numbers = match app.settings.numbers {
+        NumbersIn::System => system.numbers(&opened.entry),
+        NumbersIn::View => seqstorage::view(Arc::clone(storage), clock.clone(), partition),
+    };
+    let numbers = PartitionStorage::new(numbers, Arc::clone(&log), clock.clone(), timeout);
+    let mut work = app.settings.partition.clone();
+    work.name = format!("{}/{partition}", app.name());
+    app.partitions
+        .deploy(log, Arc::new(numbers), work)
+        .map_err(|why| Problem::Refused(why.to_string()))
+}
+
+/// Stops all of them side by side. What is told about those that are not proved to write nothing any more.
+pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> Vec<String> {
+    let stops = node.apps().iter().flat_map(|app| {
+        app.partitions.status().into_iter().map(move |(partition, _)| async move {
+            match app.partitions.undeploy(partition, deadline).await {
+                Ended::Stopped => None,
+                Ended::Unproved(why) | Ended::LeadLost(why) => {
+                    Some(format!("partition {partition} of {}: {why}", app.name()))
+                }
+            }
+        })
+    });
+    join_all(stops).await.into_iter().flatten().collect()
+}

@@ -1,0 +1,114 @@
+//! What runs beside the partitions for as long as a node does: whatever listens.
+
+use std::{fmt, future::poll_fn, task::Poll};
+
+use async_trait::async_trait;
+use clock::{Clock, Instant};
+use futures::FutureExt;
+use tokio::task::{JoinError, JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{Failure, Node, Problem, problem::FirstProblem};
+
+/// A service of a node. It works from launch to the end, also while the node waits for the lead.
+#[async_trait]
+pub trait Service: fmt::Debug + Send + Sync + 'static {
+    /// What it is called in logs.
+    fn name(&self) -> &'static str;
+
+    /// Takes what only one can have, such as a port, before anything else is done.
+    ///
+    /// # Errors
+    /// Why it cannot. The node is not launched then.
+    async fn bind(&mut self) -> Result<(), Failure>;
+
+    /// Works until `stop` is cancelled, ends what is under way, and returns. If it returns before, the node has a problem.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure>;
+}
+
+/// How the task of a service ended.
+type Ended = Result<Result<(), Failure>, JoinError>;
+
+/// A service at work, in a task of its own. Dropping it ends it where it stands.
+#[derive(Debug)]
+pub(crate) struct Running {
+    name: &'static str,
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), Failure>>,
+}
+
+impl Running {
+    pub(crate) fn start(service: Box<dyn Service>, node: Node) -> Running {
+        let (name, stop) = (service.name(), CancellationToken::new());
+        #[expect(clippy::disallowed_methods, reason = "the orchestrator owns the task and ends it")]
+        let task = tokio::spawn(service.run(node, stop.clone()));
+        info!(service = name, "a service runs");
+        Running { name, stop, task }
+    }
+
+    /// Stops it in order, and gives it up at the deadline.
+    async fn stop(mut self, clock: &Clock, deadline: Instant, problem: &FirstProblem) {
+        self.stop.cancel();
+        match clock.timeout_at(deadline, &mut self.task).await {
+            Ok(Ok(Ok(()))) => info!(service = self.name, "a service stopped"),
+            Ok(ended) => problem.report(self.ended(ended)),
+            Err(_) => {
+                warn!(service = self.name, "a service did not stop in time, and is given up");
+                problem.report(Problem::NotStopped(self.name.to_owned()));
+            }
+        }
+    }
+
+    fn ended(&self, ended: Ended) -> Problem {
+        let why = match ended {
+            Ok(Ok(())) => "it returned, although nobody asked it to".into(),
+            Ok(Err(why)) => why,
+            Err(panicked) => panicked.into(),
+        };
+        Problem::ServiceEnded { service: self.name, why }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Services that began in this order, and stop in reverse.
+#[derive(Debug, Default)]
+pub(crate) struct Services(Vec<Running>);
+
+impl Services {
+    pub(crate) fn start(services: Vec<Box<dyn Service>>, node: &Node) -> Services {
+        Services(
+            services.into_iter().map(|service| Running::start(service, node.clone())).collect(),
+        )
+    }
+
+    /// Waits until one ends by itself. It never returns if none does.
+    pub(crate) async fn ended(&mut self) -> Problem {
+        let (at, ended) = poll_fn(|context| {
+            for (at, service) in self.0.iter_mut().enumerate() {
+                if let Poll::Ready(ended) = service.task.poll_unpin(context) {
+                    return Poll::Ready((at, ended));
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        // Its task must not be asked again.
+        self.0.remove(at).ended(ended)
+    }
+
+    /// Stops them in order, all by the deadline.
+    pub(crate) async fn stop(&mut self, clock: &Clock, deadline: Instant, problem: &FirstProblem) {
+        while let Some(service) = self.0.pop() {
+            service.stop(clock, deadline, problem).await;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What an operator decides.
+
+use std::{net::SocketAddr, num::NonZeroU16, sync::Arc, time::Duration};
+
+use eventlog::TrustLevel;
+use ielections::{Slot, Timing};
+use istorage::KeyspaceName;
+use processor::Application;
+use sysvvm::AppName;
+
+/// How a node works.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The keyspace of what all nodes share: leases, numbers, the registry of applications.
+    pub system: KeyspaceName,
+    /// How many nodes work at the same time (`NumVVM`): each leads one slot. All nodes of a storage must say the same.
+    pub slots: Slot,
+    /// Where other nodes' clients find this one; the value of its lead.
+    pub advertised: SocketAddr,
+    /// How long a lease lasts, and what its time is for.
+    pub lease: Timing,
+    /// How long the lead is waited for; `None` for ever, as a standby does.
+    pub acquire_within: Option<Duration>,
+    /// How long each call to the storage may take that reads or writes for commands.
+    pub call_timeout: Duration,
+    /// How long opening the storage may take, with all that has to be made for the first time.
+    pub open_within: Duration,
+    /// How long everything together may take to stop.
+    pub stop_within: Duration,
+}
+
+impl Settings {
+    /// One slot, leases of 20 s, 120 s to acquire the lead, 2 s for a call, 60 s to open, 10 s to stop.
+    ///
+    /// # Panics
+    /// Never: the name of the system keyspace is a name.
+    pub fn new(advertised: SocketAddr) -> Settings {
+        Settings {
+            system: KeyspaceName::new("sysvvm").expect("it is a name"),
+            slots: Slot::new(1).expect("one is a slot"),
+            advertised,
+            lease: Timing::default(),
+            acquire_within: Some(Duration::from_secs(120)),
+            call_timeout: Duration::from_secs(2),
+            open_within: Duration::from_secs(60),
+            stop_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Where the numbers of an application are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NumbersIn {
+    /// In the system keyspace.
+    #[default]
+    System,
+    /// In `sys.SequencesView` of the application's own keyspace.
+    View,
+}
+
+/// An application, and how it is deployed.
+#[derive(Clone, Debug)]
+pub struct AppSettings {
+    /// Whose it is, and what it is called.
+    pub name: AppName,
+    /// What it is.
+    pub application: Arc<Application>,
+    /// Over how many partitions its workspaces are spread. Fixed when it is deployed for the first time.
+    pub partitions: NonZeroU16,
+    /// How its rows are written. Fixed when it is deployed for the first time.
+    pub level: TrustLevel,
+    /// Where its numbers are kept.
+    pub numbers: NumbersIn,
+    /// How long a command that is sent again gets its first answer.
+    pub answers_kept: Duration,
+    /// Of each partition; its name is replaced.
+    pub partition: processor::Settings,
+}
+
+impl AppSettings {
+    /// Ten partitions at level 0, numbers in the system keyspace, answers for a day.
+    ///
+    /// # Panics
+    /// Never: ten is not zero.
+    pub fn new(name: AppName, application: Arc<Application>) -> AppSettings {
+        let eventlog::Settings { level, answers_kept, .. } = eventlog::Settings::default();
+        AppSettings {
+            name,
+            application,
+            partitions: NonZeroU16::new(10).expect("ten is not zero"),
+            level,
+            numbers: NumbersIn::default(),
+            answers_kept,
+            partition: processor::Settings::new(String::new()),
+        }
+    }
+}

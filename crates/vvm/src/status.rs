@@ -1,0 +1,63 @@
+//! What a node is doing, for people and programs.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use serde::Serialize;
+
+use crate::Stage;
+
+/// What a node is doing.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeStatus {
+    /// In one word.
+    pub stage: Stage,
+    /// How long it has been launched.
+    pub up_ms: u64,
+    /// Where clients find it.
+    pub advertised: SocketAddr,
+    /// How many nodes work at the same time.
+    pub slots: u32,
+    /// What it leads.
+    pub lead: Option<LeadStatus>,
+    /// Who leads each slot, by the leases that the storage has.
+    pub leaders: BTreeMap<u32, SocketAddr>,
+    /// Its applications.
+    pub apps: Vec<AppStatus>,
+    /// Why it does not go on.
+    pub problem: Option<String>,
+}
+
+/// The lead of a slot.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeadStatus {
+    /// Which.
+    pub slot: u32,
+    /// In which epoch.
+    pub epoch: u64,
+    /// How long it lasts if it is not renewed; `None` if it is over.
+    pub left_ms: Option<u64>,
+}
+
+/// An application on a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct AppStatus {
+    /// Whose it is, and what it is called.
+    pub app: String,
+    /// How many partitions it has.
+    pub partitions: u16,
+    /// Its trust level.
+    pub level: String,
+    /// Those that are at work on this node.
+    pub here: Vec<PartitionStatus>,
+}
+
+/// A partition at work.
+#[derive(Clone, Debug, Serialize)]
+pub struct PartitionStatus {
+    /// Which.
+    pub number: u16,
+    /// What it is doing.
+    pub status: String,
+    /// How many commands wait.
+    pub waiting: usize,
+}

@@ -1,0 +1,408 @@
+//! Nodes in one process: who leads, what is told when something goes wrong, and what is left when a node has stopped.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    net::SocketAddr,
+    num::NonZeroU16,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use eventlog::WsId;
+use ielections::{Row, Slot, Timing, TtlStore, Written};
+use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
+use processor::Done;
+use sysvvm::{AppName, System};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use vvm::{AppSettings, Builder, Failure, Launched, Node, Problem, Service, Settings, Stage, Vvm};
+use vvm_tests::commands::{article, create_workspace, cud, shop};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A database, and nodes on it.
+struct Cluster {
+    driver: Arc<dyn StorageDriver>,
+    clock: Clock,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let clock = Clock::system();
+        Cluster { driver: Arc::new(Kept(MemDriver::new(clock.clone()))), clock }
+    }
+
+    fn settings(&self, number: u16) -> Settings {
+        Settings {
+            lease: Timing::of(Duration::from_secs(2)),
+            call_timeout: Duration::from_millis(200),
+            acquire_within: None,
+            ..Settings::new(SocketAddr::from(([127, 0, 0, 1], number)))
+        }
+    }
+
+    fn node(&self, number: u16, change: impl FnOnce(&mut Settings)) -> Builder {
+        let mut settings = self.settings(number);
+        change(&mut settings);
+        let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+        Vvm::builder(Arc::clone(&self.driver), self.clock.clone(), settings).with_app(app)
+    }
+
+    fn launch(&self, number: u16) -> Launched {
+        self.node(number, |_| {}).build().unwrap().launch()
+    }
+
+    async fn until(&self, launched: &Launched, stage: Stage) {
+        let deadline = self.clock.now() + PATIENCE;
+        while launched.node().stage() != stage {
+            assert!(self.clock.now() < deadline, "it stays {:?}", launched.node().stage());
+            self.clock.sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    async fn store(&self) -> impl TtlStore {
+        let name = KeyspaceName::new("sysvvm").unwrap();
+        let (driver, clock) = (Arc::clone(&self.driver), self.clock.clone());
+        System::open(driver, name, clock, Instant::FAR_FUTURE).await.unwrap().elections()
+    }
+
+    /// The lease of a slot.
+    async fn lease(&self, slot: u32) -> Option<Bytes> {
+        let slot = Slot::new(slot).unwrap();
+        let leases = self.store().await.leases(Instant::FAR_FUTURE).await.unwrap();
+        leases.into_iter().find(|seen| seen.slot == slot).map(|seen| seen.value)
+    }
+
+    /// Somebody puts another lease in the place of that of a slot.
+    async fn usurp(&self, slot: u32) {
+        let there = self.lease(slot).await.unwrap();
+        let row = Row::Lease(Slot::new(slot).unwrap());
+        let lasts = Some(Duration::from_secs(60));
+        let store = self.store().await;
+        let swap = store.compare_and_swap(row, there, "x".into(), lasts, Instant::FAR_FUTURE);
+        assert!(matches!(swap.await.unwrap(), Written::Done), "somebody else was faster");
+    }
+}
+
+/// A driver that a node does not close, as others use it.
+#[derive(Debug)]
+struct Kept(MemDriver);
+
+#[async_trait]
+impl StorageDriver for Kept {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> istorage::Result<()> {
+        self.0.create(keyspace, deadline).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> istorage::Result<Option<istorage::SharedStorage>> {
+        self.0.open(keyspace, deadline).await
+    }
+
+    async fn drop_keyspace(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> istorage::Result<()> {
+        self.0.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn close(&self) {}
+}
+
+/// A service that does what a test tells it.
+#[derive(Debug, Default)]
+struct Told {
+    is_taken: bool,
+    hangs: bool,
+    fails: Arc<Notify>,
+    panics: bool,
+    stopped: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Service for Told {
+    fn name(&self) -> &'static str {
+        "the told one"
+    }
+
+    async fn bind(&mut self) -> Result<(), Failure> {
+        if self.is_taken { Err("the port is taken".into()) } else { Ok(()) }
+    }
+
+    async fn run(self: Box<Self>, _: Node, stop: CancellationToken) -> Result<(), Failure> {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.fails.notified() => {
+                assert!(!self.panics, "it was told to");
+                return Err("it was told to".into());
+            }
+        }
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        self.stopped.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+async fn run(launched: &Launched, command: processor::Command) -> Done {
+    let app = launched.node().app("acme", "shop").unwrap();
+    app.at(command.ws).unwrap().run(command).await.unwrap()
+}
+
+/// VVM.test.Basic
+#[tokio::test]
+async fn the_first_leads_and_the_second_does_not() {
+    let cluster = Cluster::new();
+    let first = cluster.launch(1);
+    cluster.until(&first, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&first, create_workspace(7, soon)).await;
+    let done = run(&first, cud(7, article("a"), soon)).await;
+    assert_eq!(done.wlog.0, 2);
+
+    let second =
+        cluster.node(2, |settings| settings.acquire_within = Some(Duration::from_millis(300)));
+    let second = second.build().unwrap().launch();
+    let problem = second.problem().await;
+    assert!(matches!(*problem, Problem::NotAcquired(_)), "{problem}");
+    let leader = second.node().leader_of(7).await;
+    assert_eq!(leader, Some(first.node().advertised()));
+    assert!(second.node().app("acme", "shop").unwrap().at(WsId(7)).is_err());
+    assert!(matches!(*second.shutdown().await.unwrap_err(), Problem::NotAcquired(_)));
+    first.shutdown().await.unwrap();
+}
+
+/// VVM.test.Shutdown
+#[tokio::test]
+async fn whose_lead_is_lost_is_told_and_stops() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    cluster.usurp(1).await;
+    let problem = node.problem().await;
+    assert!(matches!(*problem, Problem::LeadLost(_)), "{problem}");
+    let told = node.shutdown().await.unwrap_err();
+    assert!(Arc::ptr_eq(&told, &problem), "it is told once, and the same");
+    assert_eq!(cluster.lease(1).await.unwrap(), "x", "what is another's is left alone");
+}
+
+/// VVM.test.CancelLeadership
+#[tokio::test]
+async fn who_is_shut_down_gives_the_lead_away() {
+    let cluster = Cluster::new();
+    let first = cluster.launch(1);
+    cluster.until(&first, Stage::Leading).await;
+    let second = cluster.launch(2);
+    cluster.until(&second, Stage::Waiting).await;
+    first.shutdown().await.unwrap();
+    let start = cluster.clock.now();
+    cluster.until(&second, Stage::Leading).await;
+    assert!(cluster.clock.now() - start < Duration::from_secs(1), "it waited for the lease's end");
+    second.shutdown().await.unwrap();
+    assert!(cluster.lease(1).await.is_none());
+}
+
+#[tokio::test]
+async fn shutdown_ends_whatever_it_is_doing() {
+    let cluster = Cluster::new();
+    cluster.launch(1).shutdown().await.unwrap();
+    assert!(cluster.lease(1).await.is_none(), "right after launch");
+
+    let leader = cluster.launch(1);
+    cluster.until(&leader, Stage::Leading).await;
+    let waits = cluster.launch(2);
+    cluster.until(&waits, Stage::Waiting).await;
+    let start = cluster.clock.now();
+    waits.shutdown().await.unwrap();
+    assert!(cluster.clock.now() - start < Duration::from_millis(500), "during acquisition");
+    leader.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_that_cannot_begin_is_told_at_once() {
+    let cluster = Cluster::new();
+    let taken = Told { is_taken: true, ..Told::default() };
+    let other = Told::default();
+    let stopped = Arc::clone(&other.stopped);
+    let node = cluster.node(1, |_| {}).with_admin(other).with_service(taken);
+    let node = node.build().unwrap().launch();
+    let problem = node.problem().await;
+    assert!(matches!(*problem, Problem::NotBound { service: "the told one", .. }), "{problem}");
+    assert!(cluster.lease(1).await.is_none(), "nothing else was begun");
+    assert!(node.shutdown().await.is_err());
+    assert_eq!(stopped.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order() {
+    for panics in [false, true] {
+        let cluster = Cluster::new();
+        let told = Told { panics, ..Told::default() };
+        let other = Told::default();
+        let (fails, stopped) = (Arc::clone(&told.fails), Arc::clone(&other.stopped));
+        let node = cluster.node(1, |_| {}).with_admin(other).with_service(told);
+        let node = node.build().unwrap().launch();
+        cluster.until(&node, Stage::Leading).await;
+        fails.notify_one();
+        let problem = node.problem().await;
+        let is_it = matches!(*problem, Problem::ServiceEnded { service: "the told one", .. });
+        assert!(is_it, "{problem}");
+        assert!(Arc::ptr_eq(&node.shutdown().await.unwrap_err(), &problem));
+        assert_eq!(stopped.load(Ordering::SeqCst), 1);
+        assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
+    let cluster = Cluster::new();
+    let hangs = Told { hangs: true, ..Told::default() };
+    let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(1));
+    let node = node.with_service(hangs).build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    let start = cluster.clock.now();
+    let problem = node.shutdown().await.unwrap_err();
+    assert!(matches!(&*problem, Problem::NotStopped(name) if name == "the told one"), "{problem}");
+    assert!(cluster.clock.now() - start < Duration::from_secs(1));
+    assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
+}
+
+/// Whatever happens together.
+#[tokio::test]
+async fn a_problem_is_told_once() {
+    let cluster = Cluster::new();
+    let told = Told::default();
+    let fails = Arc::clone(&told.fails);
+    let node = cluster.node(1, |_| {}).with_service(told).build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    fails.notify_one();
+    cluster.usurp(1).await;
+    node.node().step_down().unwrap();
+    let first = node.problem().await;
+    for _ in 0..3 {
+        assert!(Arc::ptr_eq(&node.problem().await, &first));
+    }
+    assert!(Arc::ptr_eq(&node.shutdown().await.unwrap_err(), &first));
+}
+
+#[tokio::test]
+async fn who_steps_down_lets_another_lead() {
+    let cluster = Cluster::new();
+    let first = cluster.launch(1);
+    cluster.until(&first, Stage::Leading).await;
+    let second = cluster.launch(2);
+    cluster.until(&second, Stage::Waiting).await;
+    assert!(second.node().step_down().is_err(), "it does not lead");
+    first.node().step_down().unwrap();
+    assert!(matches!(*first.problem().await, Problem::SteppedDown));
+    assert!(matches!(*first.shutdown().await.unwrap_err(), Problem::SteppedDown));
+    cluster.until(&second, Stage::Leading).await;
+    second.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
+    let cluster = Cluster::new();
+    let two = |settings: &mut Settings| settings.slots = Slot::new(2).unwrap();
+    let nodes = [1, 2].map(|number| cluster.node(number, two).build().unwrap().launch());
+    for node in &nodes {
+        cluster.until(node, Stage::Leading).await;
+    }
+    let here = |node: &Launched, ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
+    for ws in 0..20 {
+        assert!(here(&nodes[0], ws) != here(&nodes[1], ws), "workspace {ws}");
+        assert_eq!(here(&nodes[0], ws), here(&nodes[0], ws + 2), "its slot has every other one");
+    }
+    // Each tells who has the others.
+    let (own, other) = if here(&nodes[0], 0) { (0, 1) } else { (1, 0) };
+    assert_eq!(nodes[other].node().leader_of(0).await, Some(nodes[own].node().advertised()));
+    for node in nodes {
+        node.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn another_number_of_slots_or_partitions_is_refused() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    node.shutdown().await.unwrap();
+
+    let three = |settings: &mut Settings| settings.slots = Slot::new(3).unwrap();
+    let node = cluster.node(1, three).build().unwrap().launch();
+    let problem = node.problem().await.to_string();
+    assert!(problem.contains("1 slots") && problem.contains('3'), "{problem}");
+    assert!(node.shutdown().await.is_err());
+
+    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+    let app = AppSettings { partitions: NonZeroU16::new(11).unwrap(), ..app };
+    let settings = cluster.settings(1);
+    let driver = Arc::clone(&cluster.driver);
+    let node = Vvm::builder(driver, cluster.clock.clone(), settings).with_app(app);
+    let node = node.build().unwrap().launch();
+    let problem = node.problem().await.to_string();
+    assert!(problem.contains("10 partitions") && problem.contains("11"), "{problem}");
+    assert!(node.shutdown().await.is_err());
+    assert!(cluster.lease(1).await.is_none(), "the lead that it took is given away");
+}
+
+/// Nothing of a node is left but what the test itself runs.
+#[tokio::test]
+async fn no_task_is_left() {
+    let cluster = Cluster::new();
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    for round in 0..5 {
+        let node = cluster.node(1, |_| {}).with_service(Told::default()).build().unwrap().launch();
+        cluster.until(&node, Stage::Leading).await;
+        let soon = cluster.clock.now() + PATIENCE;
+        run(&node, create_workspace(100 + round, soon)).await;
+        assert!(alive() > before + 10, "each partition has tasks");
+        node.shutdown().await.unwrap();
+        let deadline = cluster.clock.now() + PATIENCE;
+        while alive() > before {
+            // What was aborted is dropped when its worker comes to it.
+            assert!(cluster.clock.now() < deadline, "{} tasks are left", alive() - before);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A lease is over, and work goes on: the process is ended, although the runtime is blocked.
+#[test]
+fn the_killer_ends_what_does_not_stop() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let killed = Arc::new(AtomicBool::new(false));
+    let kill = Arc::clone(&killed);
+    runtime.block_on(async {
+        let cluster = Cluster::new();
+        let node = cluster.node(1, |_| {});
+        let node = node.with_killer(Arc::new(move |_| kill.store(true, Ordering::SeqCst)));
+        let node = node.build().unwrap().launch();
+        cluster.until(&node, Stage::Leading).await;
+        // The one thread of the runtime stands still: nothing can be renewed, or stopped.
+        let clock = cluster.clock.clone();
+        let end = clock.now() + PATIENCE;
+        while !killed.load(Ordering::SeqCst) {
+            assert!(clock.now() < end, "it was not killed");
+            std::thread::yield_now();
+        }
+        assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+    });
+}
