@@ -1,0 +1,126 @@
+//! The admin endpoint: how the node does, and what an operator can ask of it.
+
+use std::{fmt, net::SocketAddr, sync::Arc};
+
+use async_trait::async_trait;
+use hyper::{Method, Request, Response, StatusCode, body::Incoming};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use vvm::{Failure, Node, Service, Stage};
+
+use crate::{
+    Limits,
+    reply::{Body, Trouble, json_of, of_bytes},
+    server::{self, Answers},
+};
+
+/// All metrics, as Prometheus reads them.
+pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// How the admin endpoint works.
+#[derive(Clone)]
+pub struct AdminSettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// What connections may cost.
+    pub limits: Limits,
+    /// The metrics of the process.
+    pub metrics: Metrics,
+    /// Of the program.
+    pub version: &'static str,
+}
+
+impl fmt::Debug for AdminSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminSettings").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
+/// The admin endpoint of a node.
+#[derive(Debug)]
+pub struct Admin {
+    settings: AdminSettings,
+    listener: Option<TcpListener>,
+}
+
+impl Admin {
+    /// It listens when the node is launched.
+    pub fn new(settings: AdminSettings) -> Admin {
+        Admin { settings, listener: None }
+    }
+}
+
+#[async_trait]
+impl Service for Admin {
+    fn name(&self) -> &'static str {
+        "the admin endpoint"
+    }
+
+    async fn bind(&mut self) -> Result<(), Failure> {
+        self.listener = Some(server::bind(self.settings.listen).await?);
+        Ok(())
+    }
+
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure> {
+        let Admin { settings, listener } = *self;
+        let listener = listener.ok_or("it has no port")?;
+        let (clock, limits) = (node.clock().clone(), settings.limits);
+        let requests = Requests { node, settings };
+        server::serve("admin", listener, requests, limits, &clock, &stop).await;
+        Ok(())
+    }
+}
+
+struct Requests {
+    node: Node,
+    settings: AdminSettings,
+}
+
+impl Answers for Requests {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, "/livez") => text(StatusCode::OK, "ok\n"),
+            (&Method::GET, "/readyz") => self.ready(query).await,
+            (&Method::GET, "/metrics") => text(StatusCode::OK, (self.settings.metrics)()),
+            (&Method::GET, "/status") => {
+                let status = self.node.status().await;
+                let version = self.settings.version;
+                json_of(StatusCode::OK, &json!({ "version": version, "node": status }))
+            }
+            (&Method::POST, "/step-down") => match self.node.step_down() {
+                Ok(()) => json_of(StatusCode::ACCEPTED, &json!({ "steppingDown": true })),
+                Err(not_leading) => {
+                    let status = StatusCode::CONFLICT;
+                    Trouble::new(status, "not_leading", not_leading.to_string()).into_response("")
+                }
+            },
+            (_, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
+                let reason = format!("{} is not for {path}", request.method());
+                let status = StatusCode::METHOD_NOT_ALLOWED;
+                Trouble::new(status, "method_not_allowed", reason).into_response("")
+            }
+            (_, path) => {
+                let all = "/livez, /readyz, /metrics, /status, POST /step-down";
+                Trouble::not_found(format!("there is no {path}, but {all}")).into_response("")
+            }
+        }
+    }
+}
+
+impl Requests {
+    /// Whether commands are done here.
+    async fn ready(&self, query: &str) -> Response<Body> {
+        let is_ready = self.node.stage() == Stage::Leading;
+        let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        if query.split('&').any(|parameter| parameter == "verbose") {
+            return json_of(status, &self.node.status().await);
+        }
+        text(status, if is_ready { "ready\n" } else { "not ready\n" })
+    }
+}
+
+fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+    of_bytes(status, "text/plain; charset=utf-8", text.into().into_bytes())
+}

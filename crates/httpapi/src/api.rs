@@ -1,0 +1,386 @@
+//! The API: commands, documents, logs.
+
+use std::{net::SocketAddr, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Clock;
+use http_body_util::{BodyExt, Limited};
+use hyper::{
+    Request, Response, StatusCode,
+    body::Incoming,
+    header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH},
+};
+use processor::{Busy, Command, Done, Refused, RejectionKind, Repeat, RowChange};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json, value::RawValue};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use vvm::{
+    App, Failure, Here, Node, Service,
+    eventlog::{Epoch, Offset, QName, RecordId, Version, WsId},
+};
+
+use crate::{
+    Limits, read,
+    reply::{Body, REQUEST_ID, Trouble, json_of},
+    route::{Route, What, route},
+    rows::{self, RowBody, json_of_bytes, json_of_record},
+    server::{self, Answers},
+};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// How long a name may be that comes in a header.
+const LONGEST_NAME: usize = 256;
+
+/// As nobody is asked yet who he is.
+const ANYBODY: &str = "anybody";
+
+/// How the API works.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiSettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// What connections may cost.
+    pub limits: Limits,
+    /// How long a command may take, waiting included.
+    pub command_time: Duration,
+}
+
+/// The HTTP API of a node.
+#[derive(Debug)]
+pub struct Api {
+    settings: ApiSettings,
+    listener: Option<TcpListener>,
+}
+
+impl Api {
+    /// It listens when the node is launched.
+    pub fn new(settings: ApiSettings) -> Api {
+        Api { settings, listener: None }
+    }
+}
+
+#[async_trait]
+impl Service for Api {
+    fn name(&self) -> &'static str {
+        "the HTTP API"
+    }
+
+    async fn bind(&mut self) -> Result<(), Failure> {
+        self.listener = Some(server::bind(self.settings.listen).await?);
+        Ok(())
+    }
+
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure> {
+        let Api { settings, listener } = *self;
+        let listener = listener.ok_or("it has no port")?;
+        let clock = node.clock().clone();
+        let requests = Requests { node, settings };
+        server::serve("api", listener, requests, settings.limits, &clock, &stop).await;
+        Ok(())
+    }
+}
+
+struct Requests {
+    node: Node,
+    settings: ApiSettings,
+}
+
+/// What a command is sent with.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandBody<'b> {
+    #[serde(borrow)]
+    args: Option<&'b RawValue>,
+    #[serde(default)]
+    rows: Vec<RowBody>,
+}
+
+/// A new document, or what changes of one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct DocBody {
+    #[serde(default)]
+    fields: Map<String, Json>,
+    is_active: Option<bool>,
+}
+
+/// What is known of a request besides its body.
+struct Asked {
+    request: String,
+    headers: HeaderMap,
+    path: String,
+    query: Option<String>,
+    method: hyper::Method,
+}
+
+impl Answers for Requests {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let request = request_id(&head.headers, self.node.clock());
+        let asked = Asked {
+            request,
+            headers: head.headers,
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().map(str::to_owned),
+            method: head.method,
+        };
+        let answered = self.try_answer(&asked, body).await;
+        let mut response = answered.unwrap_or_else(|trouble| trouble.into_response(&asked.request));
+        if let Ok(id) = HeaderValue::from_str(&asked.request) {
+            response.headers_mut().insert(REQUEST_ID, id);
+        }
+        let status = response.status().as_u16().to_string();
+        metrics::counter!("httpapi_requests_total", "status" => status).increment(1);
+        response
+    }
+}
+
+/// What the request is called by whoever sent it, else a name that is new.
+fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
+    let is_fit = |id: &&str| {
+        (1..=LONGEST_NAME).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fit);
+    given.map_or_else(|| format!("{:016x}{:016x}", clock.random(), clock.random()), str::to_owned)
+}
+
+impl Requests {
+    async fn try_answer(&self, asked: &Asked, body: Incoming) -> Result<Response<Body>, Trouble> {
+        let Route { owner, app, ws, what } = route(&asked.method, &asked.path)?;
+        let app = self
+            .node
+            .app(owner, app)
+            .ok_or_else(|| Trouble::not_found(format!("there is no application {owner}/{app}")))?;
+        let schema = app.application().schema();
+        let table = |name: &QName| rows::table_of(schema, name.as_str());
+        match what {
+            What::Command(name) => {
+                let body = self.body(asked, body).await?;
+                let CommandBody { args, rows } = parsed(&body, "{}")?;
+                let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
+                let rows = rows.into_iter().map(|row| row.into_change(schema));
+                let rows = rows.collect::<Result<_, _>>()?;
+                let params = params.unwrap_or_default();
+                let done = self.run(asked, app, ws, (name, params, rows), &body).await?;
+                Ok(json_of(StatusCode::OK, &json_of_done(&done)))
+            }
+            What::CreateDoc(name) => {
+                let bytes = self.body(asked, body).await?;
+                let DocBody { fields, is_active } = parsed(&bytes, "{}")?;
+                if is_active.is_some() {
+                    return Err(Trouble::bad_request("a new document has no `isActive`"));
+                }
+                let row = rows::new_doc(table(&name)?, fields)?;
+                let done = self.cud(asked, app, ws, row, &bytes).await?;
+                Ok(json_of(StatusCode::CREATED, &json_of_done(&done)))
+            }
+            What::ReadDoc(name, id) => {
+                let here = self.at(app, ws).await?;
+                let stored = read::record(&here, ws, table(&name)?, id).await?;
+                Ok(with_version(json_of(StatusCode::OK, &json_of_record(&stored)), stored.version))
+            }
+            What::ChangeDoc(name, id) => {
+                let bytes = self.body(asked, body).await?;
+                let DocBody { fields, is_active } = parsed(&bytes, "{}")?;
+                let expected = if_match(&asked.headers)?;
+                let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
+                self.change(asked, app, ws, (&name, id, row), &bytes).await
+            }
+            What::DeactivateDoc(name, id) => {
+                let expected = if_match(&asked.headers)?;
+                let row = rows::update(table(&name)?, id, expected, Some(false), Map::new())?;
+                self.change(asked, app, ws, (&name, id, row), &Bytes::new()).await
+            }
+            What::ListDocs(name) => {
+                let here = self.at(app, ws).await?;
+                let query = asked.query.as_deref();
+                read::docs(&here, &self.node, ws, table(&name)?, query).await
+            }
+            What::Log => read::log(&self.at(app, ws).await?, ws, asked.query.as_deref()),
+        }
+    }
+
+    /// All of a body, within its limits.
+    async fn body(&self, asked: &Asked, body: Incoming) -> Result<Bytes, Trouble> {
+        let Limits { body_bytes, body_time, .. } = self.settings.limits;
+        let clock = self.node.clock();
+        let too_large = || {
+            let reason = format!("a body has at most {body_bytes} bytes");
+            Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", reason)
+        };
+        let whole = Limited::new(body, body_bytes).collect();
+        match clock.timeout_at(clock.now() + body_time, whole).await {
+            Ok(Ok(whole)) => Ok(whole.to_bytes()),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+            Ok(Err(error)) => {
+                Err(Trouble::bad_request(format!("the body of {} broke: {error}", asked.path)))
+            }
+            Err(_) => {
+                let reason = format!("the body did not come within {body_time:?}");
+                Err(Trouble::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", reason))
+            }
+        }
+    }
+
+    /// The partition of a workspace, if it is at work here; else who has it.
+    async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<Here<'a>, Trouble> {
+        match app.at(ws) {
+            Ok(here) => Ok(here),
+            Err(not_leader) => {
+                let leader = self.node.leader_of(not_leader.partition).await;
+                let trouble = Trouble::unavailable("not_leader", not_leader.to_string());
+                Err(match leader {
+                    Some(leader) => trouble.with("leader", leader.to_string()),
+                    None => trouble,
+                })
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        asked: &Asked,
+        app: &App,
+        ws: WsId,
+        (name, params, rows): (QName, Bytes, Vec<RowChange>),
+        body: &Bytes,
+    ) -> Result<Done, Trouble> {
+        let here = self.at(app, ws).await?;
+        let clock = self.node.clock();
+        let command = Command {
+            ws,
+            name,
+            params,
+            rows,
+            request: asked.request.clone(),
+            repeat: repeat(asked, body)?,
+            deadline: clock.now() + self.settings.command_time,
+        };
+        here.run(command).await.map_err(refused)
+    }
+
+    async fn cud(
+        &self,
+        asked: &Asked,
+        app: &App,
+        ws: WsId,
+        row: RowChange,
+        body: &Bytes,
+    ) -> Result<Done, Trouble> {
+        let name = "sys.CUD".parse().map_err(|bad| Trouble::bad_request(format!("{bad}")))?;
+        self.run(asked, app, ws, (name, Bytes::new(), vec![row]), body).await
+    }
+
+    /// Changes a record of a table.
+    async fn change(
+        &self,
+        asked: &Asked,
+        app: &App,
+        ws: WsId,
+        (table, id, row): (&QName, RecordId, RowChange),
+        body: &Bytes,
+    ) -> Result<Response<Body>, Trouble> {
+        let here = self.at(app, ws).await?;
+        let table = rows::table_of(app.application().schema(), table.as_str())?;
+        // The table of a record never changes.
+        read::record(&here, ws, table, id).await?;
+        let done = self.cud(asked, app, ws, row, body).await?;
+        Ok(json_of(StatusCode::OK, &json_of_done(&done)))
+    }
+}
+
+fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes, empty: &'static str) -> Result<T, Trouble> {
+    let text = if body.is_empty() { empty.as_bytes() } else { &body[..] };
+    serde_json::from_slice(text)
+        .map_err(|error| Trouble::bad_request(format!("the body cannot be understood: {error}")))
+}
+
+/// A command that may be sent again says so by a key.
+fn repeat(asked: &Asked, body: &Bytes) -> Result<Option<Repeat>, Trouble> {
+    let Some(key) = asked.headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    if !(1..=LONGEST_NAME).contains(&key.len()) {
+        let reason = format!("an Idempotency-Key has 1 to {LONGEST_NAME} bytes");
+        return Err(Trouble::bad_request(reason));
+    }
+    let method = asked.method.as_str().as_bytes();
+    let if_match = asked.headers.get(IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
+    let all = [method, b"\0", asked.path.as_bytes(), b"\0", if_match, b"\0", body].concat();
+    Ok(Some(Repeat::new(ANYBODY, key.as_bytes(), &all)))
+}
+
+/// The version that a change expects, as it was told by `ETag`.
+fn if_match(headers: &HeaderMap) -> Result<Option<Version>, Trouble> {
+    let Some(tag) = headers.get(IF_MATCH) else { return Ok(None) };
+    let version = || {
+        let (epoch, plog) =
+            tag.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?.split_once('.')?;
+        Some(Version { epoch: Epoch(epoch.parse().ok()?), plog: Offset(plog.parse().ok()?) })
+    };
+    let wrong = || Trouble::bad_request("If-Match is to be the ETag of the document");
+    version().map(Some).ok_or_else(wrong)
+}
+
+fn with_version(mut response: Response<Body>, version: Version) -> Response<Body> {
+    let tag = format!("\"{}.{}\"", version.epoch.0, version.plog.0);
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+fn json_of_done(done: &Done) -> Json {
+    let Done { plog, wlog, answer, is_repeated } = done;
+    let ids = answer.ids.iter().map(|(raw, id)| (raw.0.to_string(), json!(id.0)));
+    let mut json = json!({
+        "plogOffset": plog.0,
+        "wlogOffset": wlog.0,
+        "newIds": Json::Object(ids.collect()),
+    });
+    if let Some(object) = json.as_object_mut() {
+        if !answer.result.is_empty() {
+            object.insert("result".to_owned(), json_of_bytes(&answer.result));
+        }
+        if *is_repeated {
+            object.insert("repeated".to_owned(), json!(true));
+        }
+    }
+    json
+}
+
+fn refused(refused: Refused) -> Trouble {
+    let reason = refused.to_string();
+    match refused {
+        Refused::Busy(busy) => {
+            let code = match busy {
+                Busy::QueueFull => "queue_full",
+                Busy::Recovering(_) => "recovering",
+                Busy::Violation(_) => "violation",
+                Busy::LeadLost(_) | Busy::NotDeployed => "not_leader",
+                Busy::Failed(_) => "failed",
+                Busy::Stopping => "stopping",
+                Busy::TimedOut => "timed_out",
+                Busy::Storage(_) => "storage",
+            };
+            Trouble::unavailable(code, reason)
+        }
+        Refused::Rejected(rejection) => {
+            let (status, code) = match rejection.kind {
+                RejectionKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
+                RejectionKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+                RejectionKind::Conflict => (StatusCode::CONFLICT, "conflict"),
+                RejectionKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
+                RejectionKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+                RejectionKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+            };
+            Trouble::new(status, code, rejection.message)
+        }
+        Refused::NotApplied { plog, .. } => {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Trouble::new(status, "not_applied", reason).with("plogOffset", plog.0)
+        }
+        Refused::Unknown(_) => Trouble::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason),
+    }
+}

@@ -1,0 +1,15 @@
+//! The HTTP API of a node, and its admin endpoint: [services](vvm::Service) of the orchestrator.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod admin;
+mod api;
+mod read;
+mod reply;
+mod route;
+mod rows;
+mod server;
+
+pub use admin::{Admin, AdminSettings, Metrics};
+pub use api::{Api, ApiSettings};
+pub use server::Limits;

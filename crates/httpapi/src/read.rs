@@ -1,0 +1,106 @@
+//! What is read bit by bit: lists of documents, logs.
+
+use std::io;
+
+use futures::{StreamExt, TryStreamExt};
+use hyper::{Response, StatusCode, body::Frame};
+use serde_json::{Value as Json, json};
+use vvm::{
+    Here, Node,
+    eventlog::{Entry, Offset, RecordId, StoredRecord, Table, TableKind, WsId},
+    isequencer::standard,
+};
+
+use crate::{
+    reply::{Body, Trouble, json_of, stream_of},
+    route::parameter,
+    rows::{json_of_entry, json_of_record},
+};
+
+/// How much is told if it is not said how much.
+const USUAL: usize = 100;
+
+/// How much is told at most.
+const MOST_DOCS: usize = 1_000;
+
+/// How many records are looked at for one answer: there may be many of other tables between those of one.
+const LOOKED_AT: usize = 10_000;
+
+/// The documents of a collection, in the order of their ids.
+pub(crate) async fn docs(
+    here: &Here<'_>,
+    node: &Node,
+    ws: WsId,
+    table: &Table,
+    query: Option<&str>,
+) -> Result<Response<Body>, Trouble> {
+    if table.kind() != TableKind::CDoc {
+        let reason = format!("{} is no table of documents of a collection", table.name());
+        return Err(Trouble::bad_request(reason));
+    }
+    let limit = parameter(query, "limit")?.unwrap_or(USUAL).clamp(1, MOST_DOCS);
+    let first = standard::FIRST_CRECORD_ID;
+    let after: u64 = parameter(query, "after")?.unwrap_or(0);
+    let deadline = node.clock().now() + node.call_timeout();
+    let last = here.last_number(ws, standard::CRECORD_ID, deadline).await;
+    let last = last.map_err(|error| Trouble::unavailable("storage", error.to_string()))?;
+    let from = RecordId(first.max(after.saturating_add(1)));
+    let mut records = here.reader().records(ws, from, RecordId(last.unwrap_or(first)));
+    let mut docs: Vec<Json> = Vec::new();
+    let mut next = None;
+    let mut looked_at = 0;
+    while let Some(stored) = records.try_next().await.map_err(unreadable)? {
+        looked_at += 1;
+        let StoredRecord { record, .. } = &stored;
+        let is_one = record.table == *table.name() && record.is_active;
+        if is_one {
+            docs.push(json_of_record(&stored));
+        }
+        if docs.len() == limit || looked_at == LOOKED_AT {
+            next = Some(record.id.0);
+            break;
+        }
+    }
+    Ok(json_of(StatusCode::OK, &json!({ "docs": docs, "next": next })))
+}
+
+/// The log of a workspace, an event a line, to the last one that is applied.
+pub(crate) fn log(
+    here: &Here<'_>,
+    ws: WsId,
+    query: Option<&str>,
+) -> Result<Response<Body>, Trouble> {
+    let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
+    let limit: usize = parameter(query, "limit")?.unwrap_or(USUAL);
+    if from == 0 {
+        return Err(Trouble::bad_request("the first event of a log is at offset 1"));
+    }
+    let end = here.applied();
+    let is_applied = move |entry: &Entry| entry.place().plog < end;
+    let entries = here.reader().wlog(ws, Offset(from));
+    let lines = entries
+        .try_take_while(move |entry| std::future::ready(Ok(is_applied(entry))))
+        .take(limit)
+        .map(|entry| {
+            let mut line = serde_json::to_vec(&json_of_entry(&entry.map_err(io::Error::other)?))?;
+            line.push(b'\n');
+            Ok(Frame::data(line.into()))
+        });
+    Ok(stream_of("application/x-ndjson", lines.boxed()))
+}
+
+pub(crate) fn unreadable(error: vvm::eventlog::Error) -> Trouble {
+    Trouble::unavailable("storage", error.to_string())
+}
+
+/// A record of a table.
+pub(crate) async fn record(
+    here: &Here<'_>,
+    ws: WsId,
+    table: &Table,
+    id: RecordId,
+) -> Result<StoredRecord, Trouble> {
+    let stored = here.reader().record(ws, id).await.map_err(unreadable)?;
+    let stored = stored.filter(|stored| stored.record.table == *table.name());
+    stored.ok_or_else(|| Trouble::not_found(format!("there is no {} {}", table.name(), id.0)))
+}

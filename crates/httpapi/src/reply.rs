@@ -1,0 +1,114 @@
+//! Answers: JSON, and problems as JSON (RFC 9457).
+
+use std::io;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::{
+    Response, StatusCode,
+    body::Frame,
+    header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// What is answered: at once, or bit by bit.
+pub(crate) type Body =
+    Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What went wrong with a request, for programs and for people.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    status: StatusCode,
+    /// For programs: it stays the same.
+    code: &'static str,
+    /// For people.
+    reason: String,
+    /// After how many seconds it makes sense to try again.
+    retry_after: Option<u32>,
+    more: Map<String, Value>,
+}
+
+impl Trouble {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        reason: impl Into<String>,
+    ) -> Trouble {
+        Trouble { status, code, reason: reason.into(), retry_after: None, more: Map::new() }
+    }
+
+    pub(crate) fn bad_request(reason: impl Into<String>) -> Trouble {
+        Trouble::new(StatusCode::BAD_REQUEST, "bad_request", reason)
+    }
+
+    pub(crate) fn not_found(reason: impl Into<String>) -> Trouble {
+        Trouble::new(StatusCode::NOT_FOUND, "not_found", reason)
+    }
+
+    /// Nothing was done, and it can be tried again.
+    pub(crate) fn unavailable(code: &'static str, reason: impl Into<String>) -> Trouble {
+        Trouble {
+            retry_after: Some(1),
+            ..Trouble::new(StatusCode::SERVICE_UNAVAILABLE, code, reason)
+        }
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Trouble {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(crate) fn into_response(self, request: &str) -> Response<Body> {
+        let Trouble { status, code, reason, retry_after, more } = self;
+        let mut problem = json!({
+            "type": "about:blank",
+            "title": status.canonical_reason(),
+            "status": status.as_u16(),
+            "code": code,
+            "reason": reason,
+            "requestId": request,
+        });
+        if let Some(problem) = problem.as_object_mut() {
+            problem.extend(more);
+        }
+        let mut response = json_of(status, &problem);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// An answer as JSON.
+pub(crate) fn json_of(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => of_bytes(status, "application/json", bytes),
+        Err(error) => {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            of_bytes(status, "text/plain", format!("the answer cannot be written: {error}").into())
+        }
+    }
+}
+
+pub(crate) fn of_bytes(status: StatusCode, what: &'static str, bytes: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(bytes.into())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(what));
+    response
+}
+
+/// An answer that comes bit by bit. One that fails is cut, so that nobody takes it for whole.
+pub(crate) fn stream_of(
+    what: &'static str,
+    bits: BoxStream<'static, io::Result<Frame<Bytes>>>,
+) -> Response<Body> {
+    let mut response = Response::new(Either::Right(StreamBody::new(bits)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(what));
+    response
+}

@@ -1,0 +1,141 @@
+//! Which resource a path names. Nothing is looked up here.
+
+use std::str::FromStr;
+
+use hyper::Method;
+use vvm::eventlog::{QName, RecordId, WsId};
+
+use crate::reply::Trouble;
+
+/// A resource of a workspace.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Route<'p> {
+    pub(crate) owner: &'p str,
+    pub(crate) app: &'p str,
+    pub(crate) ws: WsId,
+    pub(crate) what: What,
+}
+
+/// What is asked for in a workspace.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Command(QName),
+    CreateDoc(QName),
+    ReadDoc(QName, RecordId),
+    ChangeDoc(QName, RecordId),
+    DeactivateDoc(QName, RecordId),
+    ListDocs(QName),
+    Log,
+}
+
+pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Trouble> {
+    let unknown = || Trouble::not_found(format!("there is no {path}"));
+    let rest = path.strip_prefix("/api/v2/apps/").ok_or_else(unknown)?;
+    let mut parts = [""; 7];
+    let mut count = 0;
+    for part in rest.split('/') {
+        *parts.get_mut(count).ok_or_else(unknown)? = part;
+        count += 1;
+    }
+    let [owner, app, "workspaces", ws, what @ ..] = &parts[..count] else {
+        return Err(unknown());
+    };
+    let ws =
+        WsId(ws.parse().map_err(|_| {
+            Trouble::bad_request(format!("`{ws}` is no workspace: it is a number"))
+        })?);
+    let id = |id: &str| {
+        let id = id.parse().map(RecordId);
+        id.map_err(|_| Trouble::bad_request("the id of a record is a number"))
+    };
+    let what = match (method, what) {
+        (&Method::POST, ["commands", command]) => What::Command(name(command)?),
+        (&Method::POST, ["docs", table]) => What::CreateDoc(name(table)?),
+        (&Method::GET, ["docs", table, record]) => What::ReadDoc(name(table)?, id(record)?),
+        (&Method::PATCH, ["docs", table, record]) => What::ChangeDoc(name(table)?, id(record)?),
+        (&Method::DELETE, ["docs", table, record]) => {
+            What::DeactivateDoc(name(table)?, id(record)?)
+        }
+        (&Method::GET, ["cdocs", table]) => What::ListDocs(name(table)?),
+        (&Method::GET, ["wlog"]) => What::Log,
+        (_, ["commands" | "docs" | "cdocs", _] | ["docs", _, _] | ["wlog"]) => {
+            let reason = format!("{method} is not for {path}");
+            return Err(Trouble::new(
+                hyper::StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                reason,
+            ));
+        }
+        _ => return Err(unknown()),
+    };
+    Ok(Route { owner, app, ws, what })
+}
+
+fn name(name: &str) -> Result<QName, Trouble> {
+    QName::from_str(name).map_err(|bad| Trouble::bad_request(bad.to_string()))
+}
+
+/// The value of a parameter of a query.
+pub(crate) fn parameter<T: FromStr>(query: Option<&str>, name: &str) -> Result<Option<T>, Trouble> {
+    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let Some((_, value)) = pairs.rfind(|(key, _)| *key == name) else { return Ok(None) };
+    let bad = |_| Trouble::bad_request(format!("`{name}={value}` cannot be understood"));
+    value.parse().map(Some).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(method: Method, rest: &str) -> Result<What, Trouble> {
+        let path = format!("/api/v2/apps/acme/shop/workspaces/7{rest}");
+        let route = route(&method, &path)?;
+        assert_eq!((route.owner, route.app, route.ws), ("acme", "shop", WsId(7)));
+        Ok(route.what)
+    }
+
+    #[test]
+    fn each_path_has_one_meaning() {
+        let bill = || "shop.Bill".parse().unwrap();
+        let id = RecordId(322);
+        for (method, rest, expected) in [
+            (Method::POST, "/commands/shop.Bill", What::Command(bill())),
+            (Method::POST, "/docs/shop.Bill", What::CreateDoc(bill())),
+            (Method::GET, "/docs/shop.Bill/322", What::ReadDoc(bill(), id)),
+            (Method::PATCH, "/docs/shop.Bill/322", What::ChangeDoc(bill(), id)),
+            (Method::DELETE, "/docs/shop.Bill/322", What::DeactivateDoc(bill(), id)),
+            (Method::GET, "/cdocs/shop.Bill", What::ListDocs(bill())),
+            (Method::GET, "/wlog", What::Log),
+        ] {
+            assert_eq!(what(method, rest).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_refused() {
+        for (method, rest, status) in [
+            (Method::GET, "", 404),
+            (Method::GET, "/", 404),
+            (Method::GET, "/nothing", 404),
+            (Method::GET, "/commands/shop.Bill", 405),
+            (Method::PUT, "/docs/shop.Bill/1", 405),
+            (Method::POST, "/commands/shop.Bill/1", 404),
+            (Method::POST, "/commands/Bill", 400),
+            (Method::GET, "/docs/shop.Bill/x", 400),
+            (Method::GET, "/wlog/1/2/3/4/5", 404),
+        ] {
+            let trouble = what(method, rest).unwrap_err();
+            assert_eq!(trouble.into_response("").status(), status, "{rest}");
+        }
+        for path in ["", "/", "/api/v2/apps", "/api/v2/apps/a/b/workspaces/x/wlog"] {
+            assert!(route(&Method::GET, path).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn parameters_of_queries() {
+        assert_eq!(parameter(Some("from=7&limit=9"), "limit").unwrap(), Some(9));
+        assert_eq!(parameter::<u64>(Some("from=7"), "limit").unwrap(), None);
+        assert!(parameter::<u64>(Some("from=x"), "from").is_err());
+    }
+}

@@ -1,0 +1,251 @@
+//! Between JSON and rows. The type of a field is that of its table: JSON has fewer.
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use bytes::Bytes;
+use processor::RowChange;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+use vvm::eventlog::{
+    Corrupted, Entry, Epoch, Event, FieldType, Fields, Name, Offset, Parent, QName, Record,
+    RecordId, Schema, StoredRecord, Table, Value, Version,
+};
+
+use crate::reply::Trouble;
+
+/// The largest id that a new row has in its command.
+const LARGEST_RAW: u64 = u16::MAX as u64;
+
+/// A row as it is sent.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct RowBody {
+    id: u64,
+    table: String,
+    parent: Option<ParentBody>,
+    version: Option<VersionBody>,
+    is_active: Option<bool>,
+    #[serde(default)]
+    fields: Map<String, Json>,
+}
+
+/// Where a row stands.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct ParentBody {
+    id: u64,
+    container: String,
+}
+
+/// Which event wrote a row last.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VersionBody {
+    epoch: u64,
+    offset: u64,
+}
+
+impl From<Version> for VersionBody {
+    fn from(version: Version) -> VersionBody {
+        VersionBody { epoch: version.epoch.0, offset: version.plog.0 }
+    }
+}
+
+impl From<VersionBody> for Version {
+    fn from(version: VersionBody) -> Version {
+        Version { epoch: Epoch(version.epoch), plog: Offset(version.offset) }
+    }
+}
+
+impl RowBody {
+    /// A new row if its id is one of those that a command gives, else one that is there.
+    pub(crate) fn into_change(self, schema: &Schema) -> Result<RowChange, Trouble> {
+        let RowBody { id, table, parent, version, is_active, fields } = self;
+        let table = table_of(schema, &table)?;
+        if id > LARGEST_RAW {
+            if parent.is_some() {
+                return Err(Trouble::bad_request(format!(
+                    "record {id} cannot move: it has a `parent`"
+                )));
+            }
+            let version = version.map(Version::from);
+            return update(table, RecordId(id), version, is_active, fields);
+        }
+        if version.is_some() || is_active.is_some() {
+            let reason = format!("row {id} is new: it has no `version` and no `isActive`");
+            return Err(Trouble::bad_request(reason));
+        }
+        create(table, RecordId(id), parent, fields)
+    }
+}
+
+/// The table of a name.
+pub(crate) fn table_of<'s>(schema: &'s Schema, name: &str) -> Result<&'s Table, Trouble> {
+    let parsed: QName = name
+        .parse()
+        .map_err(|_| Trouble::bad_request(format!("`{name}` is no name of a table")))?;
+    schema.table(&parsed).ok_or_else(|| Trouble::bad_request(format!("there is no table {name}")))
+}
+
+fn create(
+    table: &Table,
+    raw: RecordId,
+    parent: Option<ParentBody>,
+    fields: Map<String, Json>,
+) -> Result<RowChange, Trouble> {
+    let parent = match parent {
+        None => None,
+        Some(ParentBody { id, container }) => {
+            Some(Parent { id: RecordId(id), container: field_name(&container)? })
+        }
+    };
+    let mut all = Fields::new();
+    for (name, json) in fields {
+        if !json.is_null() {
+            all.insert(field_name(&name)?, value(table, &name, json)?);
+        }
+    }
+    Ok(RowChange::Create { raw, table: table.name().clone(), parent, fields: all })
+}
+
+/// A new document by itself.
+pub(crate) fn new_doc(table: &Table, fields: Map<String, Json>) -> Result<RowChange, Trouble> {
+    create(table, RecordId(1), None, fields)
+}
+
+/// What changes of a row.
+pub(crate) fn update(
+    table: &Table,
+    id: RecordId,
+    version: Option<Version>,
+    is_active: Option<bool>,
+    fields: Map<String, Json>,
+) -> Result<RowChange, Trouble> {
+    let change = |(name, json): (String, Json)| {
+        let value = if json.is_null() { None } else { Some(value(table, &name, json)?) };
+        Ok((field_name(&name)?, value))
+    };
+    let fields = fields.into_iter().map(change).collect::<Result<_, Trouble>>()?;
+    Ok(RowChange::Update { id, version, is_active, fields })
+}
+
+fn field_name(name: &str) -> Result<Name, Trouble> {
+    name.parse().map_err(|_| Trouble::bad_request(format!("`{name}` is no name of a field")))
+}
+
+fn value(table: &Table, name: &str, json: Json) -> Result<Value, Trouble> {
+    let Some(field_type) = table.fields().get(name).copied() else {
+        return Err(Trouble::bad_request(format!("{} has no field `{name}`", table.name())));
+    };
+    let wrong =
+        |what: &str| Trouble::bad_request(format!("`{name}` of {} is {what}", table.name()));
+    let text = |json: &Json, what| json.as_str().map(str::to_owned).ok_or_else(|| wrong(what));
+    Ok(match field_type {
+        FieldType::Bool => Value::Bool(json.as_bool().ok_or_else(|| wrong("true or false"))?),
+        FieldType::Int32 => {
+            let number = json.as_i64().and_then(|number| i32::try_from(number).ok());
+            Value::Int32(number.ok_or_else(|| wrong("a whole number of 32 bits"))?)
+        }
+        FieldType::Int64 => {
+            Value::Int64(json.as_i64().ok_or_else(|| wrong("a whole number of 64 bits"))?)
+        }
+        FieldType::Float32 => {
+            let number = json.as_f64().map(|number| number as f32);
+            let number = number.filter(|number| number.is_finite());
+            Value::Float32(number.ok_or_else(|| wrong("a number of 32 bits"))?)
+        }
+        FieldType::Float64 => Value::Float64(json.as_f64().ok_or_else(|| wrong("a number"))?),
+        FieldType::String => match json {
+            Json::String(text) => Value::String(text),
+            _ => return Err(wrong("a text")),
+        },
+        FieldType::Bytes => {
+            let what = "bytes, as a text in Base64";
+            let bytes = BASE64.decode(text(&json, what)?).map_err(|_| wrong(what))?;
+            Value::Bytes(Bytes::from(bytes))
+        }
+        FieldType::QName => {
+            let what = "a name such as `shop.Article`";
+            Value::QName(text(&json, what)?.parse().map_err(|_| wrong(what))?)
+        }
+        FieldType::Ref => {
+            Value::Ref(RecordId(json.as_u64().ok_or_else(|| wrong("the id of a record"))?))
+        }
+    })
+}
+
+fn json_of_value(value: &Value) -> Json {
+    match value {
+        Value::Bool(value) => json!(value),
+        Value::Int32(value) => json!(value),
+        Value::Int64(value) => json!(value),
+        Value::Float32(value) => json!(value),
+        Value::Float64(value) => json!(value),
+        Value::String(value) => json!(value),
+        Value::Bytes(value) => json!(BASE64.encode(value)),
+        Value::QName(value) => json!(value.as_str()),
+        Value::Ref(value) => json!(value.0),
+    }
+}
+
+fn json_of_fields(fields: &Fields) -> Json {
+    let fields =
+        fields.iter().map(|(name, value)| (name.as_str().to_owned(), json_of_value(value)));
+    Json::Object(fields.collect())
+}
+
+fn json_of_row(record: &Record) -> Json {
+    let Record { table, id, parent, is_active, fields, .. } = record;
+    let mut row = json!({
+        "id": id.0,
+        "table": table.as_str(),
+        "isActive": is_active,
+        "fields": json_of_fields(fields),
+    });
+    if let (Some(parent), Some(row)) = (parent, row.as_object_mut()) {
+        let parent = json!({ "id": parent.id.0, "container": parent.container.as_str() });
+        row.insert("parent".to_owned(), parent);
+    }
+    row
+}
+
+/// A record as it is stored.
+pub(crate) fn json_of_record(stored: &StoredRecord) -> Json {
+    let mut row = json_of_row(&stored.record);
+    if let Some(row) = row.as_object_mut() {
+        row.insert("version".to_owned(), json!(VersionBody::from(stored.version)));
+    }
+    row
+}
+
+/// A row of the log of a workspace.
+pub(crate) fn json_of_entry(entry: &Entry) -> Json {
+    let place = entry.place();
+    let mut json = json!({
+        "wlogOffset": place.wlog.0,
+        "plogOffset": place.plog.0,
+        "epoch": place.epoch.0,
+    });
+    let Some(object) = json.as_object_mut() else { return json };
+    match entry {
+        Entry::Event(event) => {
+            let Event { time, request, command, params, changes, .. } = &**event;
+            object.insert("timeMicros".to_owned(), json!(time.as_micros()));
+            object.insert("requestId".to_owned(), json!(request));
+            object.insert("command".to_owned(), json!(command.as_str()));
+            if !params.is_empty() {
+                object.insert("args".to_owned(), json_of_bytes(params));
+            }
+            let rows = changes.iter().map(|change| json_of_row(&change.record));
+            object.insert("rows".to_owned(), rows.collect());
+        }
+        Entry::Corrupted(Corrupted { bytes, .. }) => {
+            object.insert("corrupted".to_owned(), json!(BASE64.encode(bytes)));
+        }
+    }
+    json
+}
+
+/// What a handler takes or gives: JSON as it is, and other bytes as a text in Base64.
+pub(crate) fn json_of_bytes(bytes: &Bytes) -> Json {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "base64": BASE64.encode(bytes) }))
+}

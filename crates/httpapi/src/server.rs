@@ -1,0 +1,142 @@
+//! Listening: connections, and what each of them may cost.
+
+use std::{
+    convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+};
+
+use clock::Clock;
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+use vvm::Failure;
+
+use crate::reply::Body;
+
+/// What connections may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many there may be. Others wait until one ends.
+    pub connections: usize,
+    /// How long a head of a request may take to come, and how long a connection may be idle.
+    pub head_time: Duration,
+    /// How many bytes a head may have.
+    pub head_bytes: usize,
+    /// How long a body may take to come.
+    pub body_time: Duration,
+    /// How many bytes a body may have.
+    pub body_bytes: usize,
+    /// How long what is under way may take to end when the node stops.
+    pub drain_time: Duration,
+}
+
+impl Default for Limits {
+    /// 20,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a body, 2 s to end.
+    fn default() -> Limits {
+        Limits {
+            connections: 20_000,
+            head_time: Duration::from_secs(30),
+            head_bytes: 16 << 10,
+            body_time: Duration::from_secs(10),
+            body_bytes: 1 << 20,
+            drain_time: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Answers requests.
+pub(crate) trait Answers: Send + Sync + 'static {
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// A port that is taken.
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}").into())
+}
+
+/// Serves connections until `stop`, and then those requests that are under way.
+pub(crate) async fn serve<A: Answers>(
+    name: &'static str,
+    listener: TcpListener,
+    answers: A,
+    limits: Limits,
+    clock: &Clock,
+    stop: &CancellationToken,
+) {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let (answers, room) = (Arc::new(answers), Arc::new(Semaphore::new(limits.connections)));
+    let open = metrics::gauge!("httpapi_connections", "service" => name);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = async {
+            let permit = Arc::clone(&room).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next() => open.decrement(1),
+            (permit, accepted) = accepted => match accepted {
+                Ok((stream, _)) => {
+                    open.increment(1);
+                    let (answers, stop) = (Arc::clone(&answers), stop.clone());
+                    connections.spawn(async move {
+                        connection(stream, answers, limits, stop).await;
+                        drop(permit);
+                    });
+                }
+                // A connection that is gone already; or there are no more file handles, which passes.
+                Err(error) => {
+                    warn!(service = name, %error, "a connection was not accepted");
+                    clock.sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    if clock.timeout_at(clock.now() + limits.drain_time, all).await.is_err() {
+        warn!(
+            service = name,
+            left = connections.len(),
+            "connections did not end in time, and are cut"
+        );
+    }
+    open.set(0);
+}
+
+async fn connection<A: Answers>(
+    stream: TcpStream,
+    answers: Arc<A>,
+    limits: Limits,
+    stop: CancellationToken,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "a connection answers with delay");
+    }
+    let service = service_fn(|request| {
+        let answers = Arc::clone(&answers);
+        async move { Ok::<_, Infallible>(answers.answer(request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_time)
+        .max_buf_size(limits.head_bytes.max(8_192))
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a connection broke");
+    }
+}
