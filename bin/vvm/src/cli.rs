@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -8,14 +8,28 @@ use crate::{failure::Failure, target::Target};
 
 /// A node of an event-sourced application platform.
 #[derive(Debug, Parser)]
-#[command(name = "vvm", version, arg_required_else_help = true)]
+#[command(
+    name = "vvm",
+    version,
+    after_help = "Without a command it serves: a node on redb in ./data, for this machine only."
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a node.
+    #[command(after_long_help = HOW_SERVE_ENDS)]
+    Serve(ServeArgs),
+    /// Run a node in memory with the demo application, to try it.
+    Dev(DevArgs),
+    /// Look at the configuration, or begin one.
+    #[command(subcommand, arg_required_else_help = true)]
+    Config(ConfigCommand),
+    /// Ask a node how it does.
+    Status(StatusArgs),
     /// Check elections over a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Elections(ElectionsCommand),
@@ -30,8 +44,87 @@ impl Command {
         match self {
             Command::Elections(ElectionsCommand::Verify(args)) => args.json,
             Command::Storage(StorageCommand::Verify(args)) => args.json,
+            Command::Status(args) => args.json,
+            Command::Serve(_) | Command::Dev(_) | Command::Config(_) => false,
         }
     }
+}
+
+/// How a node ends.
+const HOW_SERVE_ENDS: &str = "\
+    SIGTERM or Ctrl-C stops it in order; a second one at once.\n\n\
+    Exit codes: 0 stopped when asked; 1 it could not begin; 2 wrong usage; 3 wrong configuration; 4 the storage could \
+    not be reached or opened; 5 a port is taken; 6 the lead was not acquired; 7 the lead is lost; 8 a service ended; \
+    9 something did not stop in time; 10 killed, as work went on after the lead was lost; 11 stepped down when asked; \
+    12 a second signal. After 4, 6, 7, 8, 9, 10 and 11 start it again.";
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct ServeArgs {
+    /// The configuration; without it redb in ./data, and the demo application.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where the API listens.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Where the admin endpoint listens.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DevArgs {
+    /// Where the API listens.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Where the admin endpoint listens.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say whether a configuration can be used.
+    Check(ConfigArgs),
+    /// Print what holds: defaults, the file and the environment together.
+    Show(ConfigArgs),
+    /// Print a configuration to begin with, with comments.
+    Init {
+        /// For which storage.
+        #[arg(value_enum, default_value_t = Example::Redb)]
+        storage: Example,
+    },
+}
+
+/// The storages for which there is a configuration to begin with.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Example {
+    /// redb: one file, one process.
+    Redb,
+    /// Apache Cassandra.
+    Cassandra,
+    /// Amazon DynamoDB.
+    Dynamodb,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// The configuration; without it the defaults.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Its admin endpoint.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:55555")]
+    pub(crate) admin: SocketAddr,
+
+    /// Print what it says, as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

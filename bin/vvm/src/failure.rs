@@ -3,6 +3,7 @@
 use std::{error::Error, fmt, process::ExitCode};
 
 use istorage::ErrorKind;
+use vvm::Problem;
 
 /// What went wrong, in words for the operator.
 #[derive(Debug)]
@@ -18,6 +19,19 @@ enum Kind {
     Usage = 2,
     Config = 3,
     Unreachable = 4,
+    /// A port is taken.
+    NotBound = 5,
+    /// Others lead.
+    NotAcquired = 6,
+    LeadLost = 7,
+    ServiceEnded = 8,
+    /// Something did not stop in time.
+    NotStopped = 9,
+    /// Its work went on after the lead was lost.
+    Killed = 10,
+    SteppedDown = 11,
+    /// A second signal.
+    AtOnce = 12,
 }
 
 impl Failure {
@@ -41,6 +55,11 @@ impl Failure {
         Failure { kind: Kind::Config, message: message.into() }
     }
 
+    /// Nobody answers.
+    pub(crate) fn unreachable(message: impl Into<String>) -> Failure {
+        Failure { kind: Kind::Unreachable, message: message.into() }
+    }
+
     /// The storage cannot be opened.
     pub(crate) fn storage(what: &str, error: &istorage::Error) -> Failure {
         let kind = match error.kind() {
@@ -59,6 +78,30 @@ impl Failure {
                 Failure { kind: Kind::Unreachable, message }
             }
         }
+    }
+
+    /// The exit code of a process that the killer ended.
+    pub(crate) const KILLED: u8 = Kind::Killed as u8;
+
+    /// Somebody would not wait for the end.
+    pub(crate) fn at_once(signal: &str) -> Failure {
+        let message = format!("a second signal, {signal}: stopped at once");
+        Failure { kind: Kind::AtOnce, message }
+    }
+
+    /// A node does not go on.
+    pub(crate) fn node(problem: &Problem) -> Failure {
+        let kind = match problem {
+            Problem::NotBound { .. } => Kind::NotBound,
+            Problem::Refused(_) => Kind::Config,
+            Problem::Storage(_) => Kind::Unreachable,
+            Problem::NotAcquired(_) => Kind::NotAcquired,
+            Problem::LeadLost(_) => Kind::LeadLost,
+            Problem::SteppedDown => Kind::SteppedDown,
+            Problem::ServiceEnded { .. } => Kind::ServiceEnded,
+            Problem::NotStopped(_) => Kind::NotStopped,
+        };
+        Failure { kind, message: with_causes(problem) }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

@@ -1,0 +1,140 @@
+//! What a configuration says, and what is refused.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::target::Target;
+
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(shipped(name)).unwrap()
+}
+
+fn target(text: &str) -> Target {
+    toml::from_str::<Config>(text).unwrap().storage.into_target().unwrap()
+}
+
+#[test]
+fn each_file_that_we_ship_is_read_and_names_its_storage() {
+    let target =
+        |name| Config::read(Some(&shipped(name)), &[]).unwrap().storage.into_target().unwrap();
+    assert!(
+        matches!(target("vvm.toml"), Target::Redb(config) if config.path == Path::new("data/vvm.redb"))
+    );
+    assert!(matches!(target("cassandra.toml"), Target::Cassandra(_)));
+    assert!(matches!(target("dynamodb.toml"), Target::DynamoDb(_)));
+    assert_eq!(std::fs::read_dir(shipped("")).unwrap().count(), 4);
+}
+
+#[test]
+fn a_wrong_file_is_refused_with_the_place_and_what_was_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    std::fs::write(&path, "[storage]\ndriver = \"redb\"\n\n[storage.redb]\npaht = \"x\"\n")
+        .unwrap();
+    let message = Config::read(Some(&path), &[]).unwrap_err().to_string();
+    for part in ["vvm.toml", "line 5", "paht", "path"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}
+
+#[test]
+fn cassandra_without_its_address_is_refused() {
+    let config: Config = toml::from_str("[storage]\ndriver = \"cassandra\"").unwrap();
+    let message = config.storage.into_target().unwrap_err().to_string();
+    assert!(message.contains("contact_points"), "{message}");
+}
+
+#[test]
+fn the_file_that_we_ship_for_redb_says_what_holds_without_it() {
+    assert_eq!(target(""), target(&read("vvm.toml")));
+}
+
+/// An example that set something else than the default would make who deletes a line move their data.
+#[test]
+fn each_setting_of_the_files_that_we_ship_can_be_left_out() {
+    let mut left_out = 0;
+    for (name, needed) in [
+        ("vvm.toml", [].as_slice()),
+        ("cassandra.toml", ["driver", "contact_points"].as_slice()),
+        ("dynamodb.toml", ["driver"].as_slice()),
+    ] {
+        let text = read(name);
+        let is_setting = |line: &&str| !line.starts_with('#') && line.contains('=');
+        let is_needed = |line: &&str| needed.iter().any(|key| line.starts_with(key));
+        for line in text.lines().filter(is_setting).filter(|line| !is_needed(line)) {
+            assert_eq!(target(&text.replace(line, "")), target(&text), "{name}: {line}");
+            left_out += 1;
+        }
+    }
+    assert_eq!(left_out, 7);
+}
+
+#[test]
+fn the_demo_is_an_application() {
+    let (name, application) = demo().unwrap();
+    assert_eq!(name.to_string(), "demo/shop");
+    assert!(application.schema().table(&"shop.Article".parse().unwrap()).is_some());
+}
+
+fn variable(name: &str, value: &str) -> Override {
+    let all = [(name.to_owned(), value.to_owned())].into_iter();
+    Override::of_environment(all).pop().unwrap()
+}
+
+#[test]
+fn flags_come_before_the_environment_and_that_before_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    let file = "[node]\nslots = 2\nstop_seconds = 3\n[http]\nlisten = \"127.0.0.1:1\"\n";
+    std::fs::write(&path, file).unwrap();
+    let overrides = [
+        variable("VVM__NODE__SLOTS", "3"),
+        variable("VVM__HTTP__LISTEN", "127.0.0.1:2"),
+        variable("VVM__LOG__FILTER", "debug"),
+        Override::of_flag("--listen", ["http", "listen"], "127.0.0.1:3"),
+    ];
+    let config = Config::read(Some(&path), &overrides).unwrap();
+    assert_eq!((config.node.slots, config.http.listen.port()), (3, 3));
+    assert_eq!(config.node.stop_seconds.get(), std::time::Duration::from_secs(3));
+    assert_eq!(config.node.lease_seconds, NodeConfig::default().lease_seconds);
+    assert_eq!(config.log.filter, "debug");
+}
+
+#[test]
+fn what_overrides_wrongly_is_named() {
+    for (one, what) in [
+        (variable("VVM__NODE__SLOTS", "many"), "VVM__NODE__SLOTS=many"),
+        (variable("VVM__NODE__SLOT", "1"), "slot"),
+        (variable("VVM__NODE__SLOTS__MORE", "1"), "VVM__NODE__SLOTS__MORE"),
+        (variable("VVM__", "1"), "VVM__=1"),
+        (Override::of_flag("--listen", ["http", "listen"], "here"), "--listen=here"),
+    ] {
+        let message = Config::read(None, &[one]).unwrap_err().to_string();
+        assert!(message.contains(what), "{what}: {message}");
+    }
+}
+
+#[test]
+fn what_is_shown_is_the_same_configuration_but_for_secrets() {
+    let text = "[storage]\ndriver = \"dynamodb\"\n[storage.dynamodb]\nregion = \"r\"\naccess_key_id = \"a\"\nsecret_access_key = \"s3cret\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    std::fs::write(&path, text).unwrap();
+    let shown = Config::read(Some(&path), &[]).unwrap().to_toml().unwrap();
+    assert!(!shown.contains("s3cret"), "{shown}");
+    let again: Config = toml::from_str(&shown).unwrap();
+    assert_eq!(again.http, HttpConfig::default());
+    assert_eq!(again.node, NodeConfig::default());
+}
+
+#[test]
+fn spans_of_time_have_bounds() {
+    for bad in ["-1", "1e12", "\"soon\"", "nan"] {
+        let overrides = [variable("VVM__NODE__LEASE_SECONDS", bad)];
+        assert!(Config::read(None, &overrides).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,204 @@
+//! `vvm serve`: a node, from its configuration to its exit code.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use clock::Clock;
+use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, Metrics};
+use ielections::{LockFile, Slot, Timing};
+use istorage::KeyspaceName;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tracing::{info, warn};
+use vvm::{AppSettings, NumbersIn, Settings, Vvm};
+
+use crate::{
+    cli::ServeArgs,
+    config::{self, Config, HttpConfig, Override},
+    failure::Failure,
+    signals::Signals,
+    target::Target,
+};
+
+/// The configuration that a node is started with.
+pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
+    #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
+    let mut overrides = Override::of_environment(std::env::vars());
+    if let Some(listen) = args.listen {
+        overrides.push(Override::of_flag("--listen", ["http", "listen"], listen));
+    }
+    if let Some(listen) = args.admin {
+        overrides.push(Override::of_flag("--admin", ["admin", "listen"], listen));
+    }
+    Config::read(args.config.as_deref(), &overrides)
+}
+
+/// Whether a node could be started with it, as far as that is known without its storage.
+pub(crate) fn check(config: Config) -> Result<(), Failure> {
+    settings(&config)?;
+    check_listens(&config.http)?;
+    apps(&config)?;
+    config.storage.into_target().map(drop)
+}
+
+/// Runs a node until it is asked to stop, or cannot go on.
+pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::install().map_err(Failure::runtime)?;
+    let clock = Clock::system();
+    let node = tokio::select! {
+        node = provide(config, storage, &clock) => node?,
+        signal = signals.next() => {
+            info!(signal, "stopped before it began");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let launched = node.launch();
+    let problem = tokio::select! {
+        problem = launched.problem() => Some(problem),
+        signal = signals.next() => {
+            info!(signal, "stops; a second signal stops it at once");
+            None
+        }
+    };
+    let stopped = tokio::select! {
+        stopped = launched.shutdown() => stopped,
+        signal = signals.next() => {
+            return Err(Failure::at_once(signal));
+        }
+    };
+    match (stopped, problem) {
+        (Ok(()), None) => Ok(ExitCode::SUCCESS),
+        (Err(problem), _) | (Ok(()), Some(problem)) => Err(Failure::node(&problem)),
+    }
+}
+
+/// All that a node needs, and nothing of it runs.
+async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
+    let settings = settings(&config)?;
+    let metrics = metrics()?;
+    check_listens(&config.http)?;
+    let apps = apps(&config)?;
+    let lock = lock(&config.node.folder);
+    let has_view = config.sequences.storage == config::SequencesIn::View;
+    let limits = limits(&config.http);
+    let (listen, admin) = (config.http.listen, config.admin.listen);
+    let command_time = config.http.command_seconds.get();
+    let target = match storage {
+        Some(target) => target,
+        None => config.storage.into_target()?,
+    };
+    let deadline = clock.now() + settings.open_within;
+    let driver = target.connect(clock.clone(), deadline).await;
+    let driver =
+        driver.map_err(|error| Failure::storage(&format!("cannot open {target}"), &error))?;
+    info!(storage = %target, api = %listen, %admin, has_view, "a node");
+    let mut builder = Vvm::builder(driver, clock.clone(), settings)
+        .with_admin(Admin::new(AdminSettings {
+            listen: admin,
+            limits: Limits { connections: 100, ..limits },
+            metrics,
+            version: env!("CARGO_PKG_VERSION"),
+        }))
+        .with_service(Api::new(ApiSettings { listen, limits, command_time }))
+        .with_killer(Arc::new(kill));
+    for app in apps {
+        builder = builder.with_app(app);
+    }
+    if let Some(lock) = lock {
+        builder = builder.with_comeback(lock);
+    }
+    builder.build().map_err(|bad| Failure::config(bad.to_string()))
+}
+
+fn settings(config: &Config) -> Result<Settings, Failure> {
+    let node = &config.node;
+    let lease = Timing::of(node.lease_seconds.get());
+    let system = match &config.storage.system_keyspace {
+        Some(name) => KeyspaceName::new(name.clone())
+            .map_err(|error| Failure::config(format!("storage.system_keyspace: {error}")))?,
+        None => Settings::new(config.http.listen).system,
+    };
+    let slots = Slot::new(node.slots)
+        .ok_or_else(|| Failure::config("node.slots: at least one node works: 1 or more"))?;
+    let acquire = node.acquire_seconds.get();
+    let advertised = node.advertised.unwrap_or(config.http.listen);
+    Ok(Settings {
+        system,
+        slots,
+        lease,
+        acquire_within: (!acquire.is_zero()).then_some(acquire),
+        call_timeout: node.call_seconds.map_or(lease.duration / 10, config::Seconds::get),
+        stop_within: node.stop_seconds.get(),
+        ..Settings::new(advertised)
+    })
+}
+
+/// Nobody is asked who he is, so nobody else must reach it.
+fn check_listens(http: &HttpConfig) -> Result<(), Failure> {
+    if http.listen.ip().is_loopback() {
+        return Ok(());
+    }
+    if http.anybody_may_do_everything {
+        warn!(listen = %http.listen, "whoever can reach the API can do everything");
+        return Ok(());
+    }
+    Err(Failure::config(format!(
+        "http.listen is {}, which others can reach, and the API asks nobody who he is: listen on 127.0.0.1, or set \
+         `http.anybody_may_do_everything = true` if something in front of it does ask",
+        http.listen
+    )))
+}
+
+fn limits(http: &HttpConfig) -> Limits {
+    Limits {
+        connections: http.connections.max(1),
+        head_time: http.head_seconds.get(),
+        body_time: http.body_seconds.get(),
+        body_bytes: http.body_bytes,
+        ..Limits::default()
+    }
+}
+
+/// The applications; without any that of the demo.
+fn apps(config: &Config) -> Result<Vec<AppSettings>, Failure> {
+    let mut apps = Vec::new();
+    for app in &config.apps {
+        let application = app.application(&config.folder)?;
+        let settings = AppSettings::new(app.name()?, Arc::new(application));
+        apps.push(AppSettings { partitions: app.partitions, ..settings });
+    }
+    if apps.is_empty() {
+        let (name, application) = config::demo()?;
+        info!(app = %name, "no application is configured: that of the demo is at work");
+        apps.push(AppSettings::new(name, Arc::new(application)));
+    }
+    for app in &mut apps {
+        app.level = config.sequences.trust_level;
+        app.numbers = match config.sequences.storage {
+            config::SequencesIn::System => NumbersIn::System,
+            config::SequencesIn::View => NumbersIn::View,
+        };
+        app.partition.queue = config.http.queue.max(1);
+        app.partition.sequencer.cached_numbers = config.sequences.cached_numbers;
+    }
+    Ok(apps)
+}
+
+/// The proof that a former process is gone. Without it the node waits for its own lease.
+fn lock(folder: &PathBuf) -> Option<LockFile> {
+    let lock = std::fs::create_dir_all(folder).map_err(|error| error.to_string());
+    let lock = lock.and_then(|()| LockFile::lock(folder).map_err(|error| error.to_string()));
+    lock.map_err(|why| warn!(folder = %folder.display(), why, "after a crash the node will wait for its own lease")).ok()
+}
+
+/// The metrics of the process.
+fn metrics() -> Result<Metrics, Failure> {
+    let recorder = PrometheusBuilder::new().install_recorder();
+    let recorder = recorder.map_err(|error| Failure::unfinished(format!("metrics: {error}")))?;
+    Ok(Arc::new(move || recorder.render()))
+}
+
+/// Ends the process at once.
+fn kill(why: &str) {
+    crate::say(format!("error: killed: {why}"));
+    #[expect(clippy::disallowed_methods, reason = "the binary ends the process")]
+    std::process::exit(i32::from(Failure::KILLED));
+}

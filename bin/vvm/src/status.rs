@@ -1,0 +1,124 @@
+//! `vvm status`: how a node does, for a person or a program.
+
+use std::{net::SocketAddr, process::ExitCode, time::Duration};
+
+use bytes::Bytes;
+use clock::Clock;
+use http_body_util::{BodyExt, Empty};
+use hyper::{Request, client::conn::http1, header::HOST};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::{cli::StatusArgs, failure::Failure, print};
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCode, Failure> {
+    let clock = Clock::system();
+    let answer = clock.timeout_at(clock.now() + PATIENCE, get(admin, "/status")).await;
+    let unreachable = |why: String| {
+        Failure::unreachable(format!(
+            "no node answers at {admin}: {why}: is it running, and is that the `admin.listen` of its configuration?"
+        ))
+    };
+    let answer = answer.map_err(|late| unreachable(late.to_string()))?;
+    let answer = answer.map_err(|error| unreachable(error.to_string()))?;
+    let status: Value = serde_json::from_slice(&answer)
+        .map_err(|error| unreachable(format!("what answers there is no node: {error}")))?;
+    if json {
+        print(&format!("{status:#}\n"))?;
+    } else {
+        print(&described(&status))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn get(
+    address: SocketAddr,
+    path: &str,
+) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TokioIo::new(TcpStream::connect(address).await?);
+    let (mut sender, connection) = http1::handshake(stream).await?;
+    let request = Request::get(path).header(HOST, address.to_string());
+    let request = request.body(Empty::<Bytes>::new())?;
+    let answer = async {
+        let answer = sender.send_request(request).await?;
+        Ok::<_, hyper::Error>(answer.into_body().collect().await?.to_bytes())
+    };
+    tokio::select! {
+        answer = answer => Ok(answer?),
+        ended = connection => Err(ended.err().map_or("it hung up".into(), Into::into)),
+    }
+}
+
+/// A few lines for a person.
+fn described(status: &Value) -> String {
+    let node = &status["node"];
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let mut lines = vec![format!(
+        "vvm {} at {}: {}, up {} s",
+        text(&status["version"]),
+        text(&node["advertised"]),
+        text(&node["stage"]),
+        node["up_ms"].as_u64().unwrap_or_default() / 1_000
+    )];
+    if let Some(problem) = node["problem"].as_str() {
+        lines.push(format!("problem: {problem}"));
+    }
+    match &node["lead"] {
+        Value::Null => lines.push("leads nothing".to_owned()),
+        lead => lines.push(format!(
+            "leads slot {} in epoch {}, for {} ms if that is not renewed",
+            lead["slot"], lead["epoch"], lead["left_ms"]
+        )),
+    }
+    for (slot, owner) in node["leaders"].as_object().into_iter().flatten() {
+        lines.push(format!("slot {slot}: {}", text(owner)));
+    }
+    for app in node["apps"].as_array().into_iter().flatten() {
+        let here = app["here"].as_array().map_or(0, Vec::len);
+        lines.push(format!(
+            "{}: {here} of {} partitions here, trust level {}",
+            text(&app["app"]),
+            app["partitions"],
+            text(&app["level"])
+        ));
+        for partition in app["here"].as_array().into_iter().flatten() {
+            if partition["status"] != "ready" || partition["waiting"] != 0 {
+                let (number, waiting) = (&partition["number"], &partition["waiting"]);
+                let status = text(&partition["status"]);
+                lines.push(format!("  partition {number}: {status}, {waiting} commands wait"));
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_as_it_should_be_is_told() {
+        let partition = |number, status| json!({"number": number, "status": status, "waiting": 0});
+        let status = json!({"version": "1.2.3", "node": {
+            "stage": "leading", "up_ms": 7_900, "advertised": "10.0.0.1:8822",
+            "lead": {"slot": 1, "epoch": 3, "left_ms": 500}, "leaders": {"1": "10.0.0.1:8822"},
+            "apps": [{"app": "demo/shop", "partitions": 10, "level": "0",
+                      "here": [partition(0, "ready"), partition(1, "violation: a row")]}],
+            "problem": null,
+        }});
+        let described = described(&status);
+        assert!(
+            described.starts_with("vvm 1.2.3 at 10.0.0.1:8822: leading, up 7 s\n"),
+            "{described}"
+        );
+        assert!(described.contains("slot 1 in epoch 3"), "{described}");
+        assert!(described.contains("partition 1: violation: a row"), "{described}");
+        assert!(!described.contains("partition 0"), "{described}");
+    }
+}
