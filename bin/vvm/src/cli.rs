@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Ask a node how it does.
     Status(StatusArgs),
+    /// Send commands to a node that runs, and measure how long they take.
+    Bench(BenchArgs),
     /// Check elections over a storage.
     #[command(subcommand, arg_required_else_help = true)]
     Elections(ElectionsCommand),
@@ -45,6 +47,7 @@ impl Command {
             Command::Elections(ElectionsCommand::Verify(args)) => args.json,
             Command::Storage(StorageCommand::Verify(args)) => args.json,
             Command::Status(args) => args.json,
+            Command::Bench(args) => args.json,
             Command::Serve(_) | Command::Dev(_) | Command::Config(_) => false,
         }
     }
@@ -160,6 +163,46 @@ pub(crate) struct StorageArgs {
     /// The storage that this configuration file names.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// The API of the node.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8822")]
+    pub(crate) node: SocketAddr,
+
+    /// Its application; it has the tables of the demo.
+    #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
+    pub(crate) app: String,
+
+    /// How many clients send commands, each one after another, on a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) clients: u32,
+
+    /// How many commands a second are due, whatever is answered; without it each client sends the next when the one
+    /// before is answered.
+    #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: Option<u32>,
+
+    /// For how long.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+
+    /// Over how many workspaces, from 1 on. Those that are not there are made.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) workspaces: u32,
+
+    /// How unequal they are: 0 all alike, 1 and more a few have most (Zipf).
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0)]
+    pub(crate) zipf: f64,
+
+    /// How many records a command makes.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=4_096))]
+    pub(crate) records: u16,
+
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

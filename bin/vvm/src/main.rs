@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod advice;
+mod bench;
 mod cli;
 mod config;
 mod config_command;
@@ -70,6 +71,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Config(command) => config_command::run(command),
         Command::Status(args) => on_runtime(status::run(args)),
+        Command::Bench(args) => on_runtime(bench::run(args)),
     }
 }
 

@@ -5,11 +5,12 @@ use std::{
 };
 
 use clock::Clock;
+use futures::FutureExt;
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -72,6 +73,14 @@ pub(crate) async fn serve<A: Answers>(
     let (answers, room) = (Arc::new(answers), Arc::new(Semaphore::new(limits.connections)));
     let open = metrics::gauge!("httpapi_connections", "service" => name);
     let mut connections = JoinSet::new();
+    let begin = |connections: &mut JoinSet<()>, stream, permit: Option<OwnedSemaphorePermit>| {
+        open.increment(1);
+        let (answers, stop) = (Arc::clone(&answers), stop.clone());
+        connections.spawn(async move {
+            connection(stream, answers, limits, stop).await;
+            drop(permit);
+        });
+    };
     loop {
         let accepted = async {
             let permit = Arc::clone(&room).acquire_owned().await;
@@ -82,14 +91,7 @@ pub(crate) async fn serve<A: Answers>(
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => open.decrement(1),
             (permit, accepted) = accepted => match accepted {
-                Ok((stream, _)) => {
-                    open.increment(1);
-                    let (answers, stop) = (Arc::clone(&answers), stop.clone());
-                    connections.spawn(async move {
-                        connection(stream, answers, limits, stop).await;
-                        drop(permit);
-                    });
-                }
+                Ok((stream, _)) => begin(&mut connections, stream, permit.ok()),
                 // A connection that is gone already; or there are no more file handles, which passes.
                 Err(error) => {
                     warn!(service = name, %error, "a connection was not accepted");
@@ -97,6 +99,10 @@ pub(crate) async fn serve<A: Answers>(
                 }
             },
         }
+    }
+    // Those that came before the end are answered too.
+    while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
+        begin(&mut connections, stream, None);
     }
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
@@ -130,6 +136,8 @@ async fn connection<A: Answers>(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
+        // A request that has come is begun before it is looked whether the node stops.
+        biased;
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();

@@ -1,0 +1,185 @@
+//! `vvm bench`: commands for a node that runs, and how long they take.
+
+mod client;
+mod load;
+
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::{cli::BenchArgs, failure::Failure, print, signals::Signals};
+use client::Client;
+use load::{Load, Pace, Workspaces};
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came of the commands of one client, or of all.
+struct Outcome {
+    /// In microseconds, of those that were done.
+    times: Histogram<u64>,
+    /// How many were not, by what was answered.
+    failed: BTreeMap<String, u64>,
+}
+
+impl Outcome {
+    fn new() -> Result<Outcome, Failure> {
+        let times = Histogram::new(3).map_err(|error| Failure::unfinished(error.to_string()))?;
+        Ok(Outcome { times, failed: BTreeMap::new() })
+    }
+
+    fn add(&mut self, other: Outcome) -> Result<(), Failure> {
+        self.times.add(other.times).map_err(|error| Failure::unfinished(error.to_string()))?;
+        for (why, count) in other.failed {
+            *self.failed.entry(why).or_default() += count;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
+    let clock = Clock::system();
+    let mut signals = Signals::install().map_err(Failure::runtime)?;
+    let load = Arc::new(Load::new(&args)?);
+    load.create_workspaces(&clock).await?;
+    let done = Arc::new(AtomicU64::new(0));
+    let start = clock.now();
+    let end = start + Duration::from_secs(args.seconds);
+    let mut clients = JoinSet::new();
+    for number in 0..args.clients {
+        let (load, clock, done) = (Arc::clone(&load), clock.clone(), Arc::clone(&done));
+        let pace = Pace::new(args.rate, args.clients, number, start);
+        clients.spawn(async move { client(&load, &clock, pace, end, &done).await });
+    }
+    let outcome = tokio::select! {
+        outcome = all(clients) => outcome?,
+        () = watch(&clock, start, end, &done) => return Err(Failure::unfinished("the clients do not end")),
+        signal = signals.next() => return Err(Failure::unfinished(format!("ended by {signal}"))),
+    };
+    let took = (clock.now() - start).as_secs_f64();
+    report(&args, &outcome, took)?;
+    let is_clean = outcome.failed.is_empty() && !outcome.times.is_empty();
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Sends one command after another.
+async fn client(
+    load: &Load,
+    clock: &Clock,
+    mut pace: Pace,
+    end: Instant,
+    done: &AtomicU64,
+) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome::new()?;
+    let mut workspaces = Workspaces::new(load, clock.random());
+    let mut client = None;
+    while clock.now() < end {
+        let Some(due) = pace.next(clock, end).await else { break };
+        let ws = workspaces.next();
+        let answered = async {
+            let client = match &mut client {
+                Some(client) => client,
+                none => none.insert(Client::connect(load.address).await?),
+            };
+            client.post(&load.path(ws), load.body.clone()).await
+        };
+        let answered = clock.timeout_at(clock.now() + PATIENCE, answered).await;
+        let why = match answered {
+            Ok(Ok(status)) if status.is_success() => {
+                // From when it was due: a node that stands still must not slow down who measures it.
+                let micros = (clock.now() - due).as_micros() as u64;
+                outcome.times.saturating_record(micros);
+                done.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            Ok(Ok(status)) => status.to_string(),
+            Ok(Err(error)) => {
+                client = None;
+                error.to_string()
+            }
+            Err(_) => {
+                client = None;
+                format!("no answer in {PATIENCE:?}")
+            }
+        };
+        *outcome.failed.entry(why).or_default() += 1;
+        // It may be on its way to another node.
+        clock.sleep(Duration::from_millis(20)).await;
+    }
+    Ok(outcome)
+}
+
+async fn all(mut clients: JoinSet<Result<Outcome, Failure>>) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome::new()?;
+    while let Some(client) = clients.join_next().await {
+        let client = client.map_err(|panicked| Failure::unfinished(panicked.to_string()))??;
+        outcome.add(client)?;
+    }
+    Ok(outcome)
+}
+
+/// Shows how it goes. It ends long after everything should have.
+async fn watch(clock: &Clock, start: Instant, end: Instant, done: &AtomicU64) {
+    const EVERY: Duration = Duration::from_millis(200);
+    let bar = ProgressBar::new((end - start).as_millis() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}") {
+        bar.set_style(style);
+    }
+    let mut before = 0;
+    while clock.now() < end + 2 * PATIENCE {
+        clock.sleep(EVERY).await;
+        let sum = done.load(Ordering::Relaxed);
+        let now = (sum - before) as f64 / EVERY.as_secs_f64();
+        before = sum;
+        bar.set_position((clock.now() - start).as_millis() as u64);
+        bar.set_message(format!("{now:.0} commands/s"));
+    }
+}
+
+fn report(args: &BenchArgs, outcome: &Outcome, took: f64) -> Result<(), Failure> {
+    let Outcome { times, failed } = outcome;
+    let per_second = times.len() as f64 / took;
+    let at = |quantile: f64| times.value_at_quantile(quantile);
+    if args.json {
+        let result = json!({
+            "clients": args.clients,
+            "rate": args.rate,
+            "workspaces": args.workspaces,
+            "zipf": args.zipf,
+            "records": args.records,
+            "seconds": took,
+            "done": times.len(),
+            "perSecond": per_second,
+            "micros": {
+                "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999), "max": times.max(),
+            },
+            "failed": failed,
+        });
+        return print(&format!("{result:#}\n"));
+    }
+    let mut text = format!(
+        "{} commands in {took:.1} s: {per_second:.0}/s\np50 {} µs, p90 {} µs, p99 {} µs, p99.9 {} µs, longest {} µs\n",
+        times.len(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        times.max()
+    );
+    for (why, count) in failed {
+        text += &format!("{count} times: {why}\n");
+    }
+    print(&text)
+}

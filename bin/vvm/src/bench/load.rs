@@ -1,0 +1,183 @@
+//! Which commands are sent, where, and when.
+
+use std::{net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use hyper::StatusCode;
+use serde_json::json;
+use sysvvm::AppName;
+
+use super::{PATIENCE, client::Client};
+use crate::{cli::BenchArgs, failure::Failure};
+
+/// What is sent to which node.
+pub(super) struct Load {
+    pub(super) address: SocketAddr,
+    app: AppName,
+    /// The sums of the shares of all workspaces up to each; the last is 1.
+    sums: Vec<f64>,
+    /// Each command says the same.
+    pub(super) body: Bytes,
+}
+
+impl Load {
+    pub(super) fn new(args: &BenchArgs) -> Result<Load, Failure> {
+        let app = args.app.parse().map_err(|error| Failure::usage(format!("--app: {error}")))?;
+        if !(args.zipf.is_finite() && args.zipf >= 0.0) {
+            return Err(Failure::usage("--zipf is a number from 0 on"));
+        }
+        let bill = json!({
+            "id": 1, "table": "shop.Bill",
+            "fields": { "number": 1, "customer": "a customer with a name of some length, as there are" },
+        });
+        let line = |id: u64| {
+            json!({
+                "id": id, "table": "shop.Line", "parent": { "id": 1, "container": "lines" },
+                "fields": { "article": 322_685_000_131_072_u64, "quantity": 2, "cents": 1_999 },
+            })
+        };
+        let lines = (2..=u64::from(args.records)).map(line);
+        let rows: Vec<_> = [bill].into_iter().chain(lines).collect();
+        let body = json!({ "rows": rows }).to_string().into();
+        Ok(Load { address: args.node, app, sums: sums(args.workspaces, args.zipf), body })
+    }
+
+    fn base(&self, ws: u64) -> String {
+        let app = &self.app;
+        format!("/api/v2/apps/{}/{}/workspaces/{ws}/commands", app.owner(), app.name())
+    }
+
+    pub(super) fn path(&self, ws: u64) -> String {
+        self.base(ws) + "/sys.CUD"
+    }
+
+    /// Those that are there already stay as they are.
+    pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), Failure> {
+        let unreachable = |why: String| {
+            Failure::unreachable(format!("the node at {} does not answer: {why}", self.address))
+        };
+        let deadline = clock.now() + PATIENCE;
+        let client = clock.timeout_at(deadline, Client::connect(self.address)).await;
+        let client = client.map_err(|late| unreachable(late.to_string()))?;
+        let mut client = client.map_err(|error| unreachable(error.to_string()))?;
+        for ws in 1..=self.sums.len() as u64 {
+            let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();
+            let path = self.base(ws) + "/sys.CreateWorkspace";
+            let answer = clock.timeout_at(clock.now() + PATIENCE, client.post(&path, body.into()));
+            let status = answer.await.map_err(|late| unreachable(late.to_string()))?;
+            let status = status.map_err(|error| unreachable(error.to_string()))?;
+            if !status.is_success() && status != StatusCode::CONFLICT {
+                return Err(unreachable(format!(
+                    "workspace {ws} of {} is not made: {status}",
+                    self.app
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The share of the workspace at each rank is one by the rank to the power of `zipf`.
+fn sums(workspaces: u32, zipf: f64) -> Vec<f64> {
+    let mut sum = 0.0;
+    let mut sums: Vec<f64> = (1..=workspaces)
+        .map(|rank| {
+            sum += f64::from(rank).powf(-zipf);
+            sum
+        })
+        .collect();
+    sums.iter_mut().for_each(|part| *part /= sum);
+    sums
+}
+
+/// Draws workspaces, from 1 on.
+pub(super) struct Workspaces<'l> {
+    sums: &'l [f64],
+    state: u64,
+}
+
+impl Workspaces<'_> {
+    pub(super) fn new(load: &Load, seed: u64) -> Workspaces<'_> {
+        Workspaces { sums: &load.sums, state: seed }
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        // SplitMix64
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let part = ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+        let rank = self.sums.partition_point(|sum| *sum <= part).min(self.sums.len() - 1);
+        rank as u64 + 1
+    }
+}
+
+/// When a client sends its next command.
+pub(super) struct Pace {
+    /// `None` if the next follows the answer to the one before.
+    every: Option<Duration>,
+    due: Instant,
+}
+
+impl Pace {
+    /// All clients together send `rate` commands a second; without it each as many as it can.
+    pub(super) fn new(rate: Option<u32>, clients: u32, number: u32, start: Instant) -> Pace {
+        let every = rate.map(|rate| Duration::from_secs(u64::from(clients)) / rate);
+        let due = start + every.map_or(Duration::ZERO, |every| every * number / clients);
+        Pace { every, due }
+    }
+
+    /// When the next command is due, when that has come; `None` if it comes after the end.
+    pub(super) async fn next(&mut self, clock: &Clock, end: Instant) -> Option<Instant> {
+        let Some(every) = self.every else { return Some(clock.now()) };
+        let due = self.due;
+        if due >= end {
+            return None;
+        }
+        self.due = due + every;
+        clock.sleep_until(due).await;
+        Some(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(zipf: f64) -> Vec<u32> {
+        let sums = sums(10, zipf);
+        let mut workspaces = Workspaces { sums: &sums, state: 7 };
+        let mut counts = vec![0; 10];
+        (0..100_000).for_each(|_| counts[workspaces.next() as usize - 1] += 1);
+        counts
+    }
+
+    #[test]
+    fn workspaces_are_drawn_by_their_shares() {
+        for count in drawn(0.0) {
+            assert!((9_000..11_000).contains(&count), "{count}");
+        }
+        let zipf = drawn(1.0);
+        let ratio = f64::from(zipf[0]) / f64::from(zipf[9]);
+        assert!((8.0..12.5).contains(&ratio), "{zipf:?}");
+    }
+
+    #[tokio::test]
+    async fn an_open_loop_is_due_at_its_rate_whatever_is_answered() {
+        let manual = clock::ManualClock::new(1);
+        let clock = manual.clock();
+        let start = clock.now();
+        let mut pace = Pace::new(Some(100), 2, 1, start);
+        manual.advance(Duration::from_secs(1));
+        let end = start + Duration::from_secs(1);
+        let mut due = Vec::new();
+        while let Some(moment) = pace.next(&clock, end).await {
+            due.push(moment - start);
+        }
+        assert_eq!(due.len(), 50);
+        assert_eq!(due[0], Duration::from_millis(10));
+        assert_eq!(due[1] - due[0], Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,263 @@
+//! Nodes as processes on one storage: one leads, the others wait, and take over.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "support/load.rs"]
+mod load;
+#[path = "support/node.rs"]
+mod node;
+#[path = "support/proxy.rs"]
+mod proxy;
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use clock::Clock;
+use istorage::{KeyspaceName, StorageDriver};
+use libtest_mimic::{Arguments, Trial};
+use load::{Known, Load};
+use node::{Node, request};
+use proxy::Proxy;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+/// A storage that several processes share.
+#[derive(Clone, Copy)]
+enum Shared {
+    Cassandra,
+    DynamoDb,
+}
+
+/// How long a lease lasts.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// Keyspaces of its own on a server, and a folder for each node.
+struct Stage {
+    shared: Shared,
+    address: String,
+    system: String,
+    folder: TempDir,
+}
+
+impl Stage {
+    fn new(shared: Shared, address: String) -> Stage {
+        let system = format!("node_{:x}", Clock::system().random() >> 24);
+        Stage { shared, address, system, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn config(&self, address: &str) -> String {
+        let storage = match self.shared {
+            Shared::Cassandra => format!(
+                "driver = \"cassandra\"\ncassandra = {{ contact_points = [\"{address}\"] }}"
+            ),
+            Shared::DynamoDb => format!(
+                "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"{address}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\", table_prefix = \"\" }}"
+            ),
+        };
+        format!(
+            "[storage]\nsystem_keyspace = \"{}\"\n{storage}\n[node]\nlease_seconds = {}\nacquire_seconds = 0\n",
+            self.system,
+            LEASE.as_secs()
+        )
+    }
+
+    fn node(&self, name: &str) -> Node {
+        self.node_at(name, &self.address)
+    }
+
+    fn node_at(&self, name: &str, address: &str) -> Node {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Node::start(&folder, &self.config(address))
+    }
+
+    /// Removes what was made.
+    fn clean(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let clock = Clock::system();
+            let soon = clock.now() + node::PATIENCE;
+            let driver: Arc<dyn StorageDriver> = match self.shared {
+                Shared::Cassandra => {
+                    let config = istorage_cassandra::Config::new([self.address.clone()]);
+                    let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
+                    Arc::new(driver.await.unwrap())
+                }
+                Shared::DynamoDb => {
+                    let config = istorage_dynamodb::Config {
+                        table_prefix: String::new(),
+                        ..istorage_dynamodb::Config::local(&self.address)
+                    };
+                    let driver = istorage_dynamodb::DynamoDbDriver::connect(config, clock, soon);
+                    Arc::new(driver.await.unwrap())
+                }
+            };
+            for name in [self.system.clone(), format!("{}_1_demo_shop", self.system)] {
+                let name = KeyspaceName::new(name).unwrap();
+                driver.drop_keyspace(&name, soon).await.unwrap();
+            }
+            driver.close().await;
+        });
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.clean();
+        }
+    }
+}
+
+/// All that was acknowledged is there, once, where it was said to be.
+fn check(node: &Node, clients: u64, known: &Known) {
+    let mut logs = BTreeMap::new();
+    for ws in 1..=clients {
+        let log = node.logged(ws);
+        let mut names = log.clone();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), log.len(), "something is there twice in workspace {ws}");
+        logs.insert(ws, log);
+    }
+    for (name, _, offset) in &known.done {
+        let ws: u64 = name.split_once('-').unwrap().0.parse().unwrap();
+        assert_eq!(logs[&ws][*offset as usize - 1], *name, "what was acknowledged is not there");
+    }
+}
+
+/// How long nothing was done, at most.
+fn longest_pause(known: &Known) -> Duration {
+    let mut moments: Vec<Instant> = known.done.iter().map(|(_, at, _)| *at).collect();
+    moments.sort();
+    moments.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+}
+
+/// The time that it prints when it begins to wait.
+fn takeover_bound(node: &Node) -> Duration {
+    let said = node.said();
+    let line = said.lines().find(|line| line.contains("failover")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let bound = line["fields"]["failover"].as_str().unwrap().strip_suffix('s').unwrap();
+    Duration::from_secs_f64(bound.parse().unwrap())
+}
+
+/// The leader is killed under load: the standby has everything that was acknowledged, and works within the time that is promised.
+fn killed(stage: &Stage) {
+    for with_keys in [false, true] {
+        let tag = if with_keys { "keys" } else { "plain" };
+        let mut first = stage.node("first").ready();
+        let second = stage.node("second");
+        second.until("/livez", |status| status == 200);
+        (1..=4).for_each(|ws| first.create_workspace(ws));
+        let load = Load::start(tag, vec![first.api, second.api], 4, with_keys);
+        load.until_more(50);
+        first.signal(Signal::KILL);
+        first.ended();
+        load.until_more(50);
+        let known = load.stop();
+        let (pause, bound) = (longest_pause(&known), takeover_bound(&second));
+        assert!(pause < bound, "nothing was done for {pause:?}, and {bound:?} are promised");
+        check(&second, 4, &known);
+        second.stop();
+    }
+}
+
+/// A leader stands still for longer than its lease. When it goes on it must neither write nor answer, and end.
+fn frozen(stage: &Stage) {
+    let mut first = stage.node("first").ready();
+    let second = stage.node("second");
+    second.until("/livez", |status| status == 200);
+    (1..=4).for_each(|ws| first.create_workspace(ws));
+    let load = Load::start("a", vec![first.api, second.api], 4, true);
+    load.until_more(50);
+    first.signal(Signal::STOP);
+    second.until("/readyz", |status| status == 200);
+    load.until_more(50);
+    first.signal(Signal::CONT);
+    let code = first.ended().code();
+    assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", first.said());
+    load.until_more(50);
+    let known = load.stop();
+    check(&second, 4, &known);
+    second.stop();
+}
+
+/// The leader is cut off from its storage: it ends, and another one leads.
+fn cut_off(stage: &Stage) {
+    let proxy = Proxy::start(&stage.address);
+    let address = match stage.shared {
+        Shared::Cassandra => proxy.address.to_string(),
+        Shared::DynamoDb => format!("http://{}", proxy.address),
+    };
+    let mut first = stage.node_at("first", &address).ready();
+    first.create_workspace(1);
+    let second = stage.node("second");
+    second.until("/livez", |status| status == 200);
+    let start = Instant::now();
+    proxy.cut();
+    let code = first.ended().code();
+    assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", first.said());
+    assert!(start.elapsed() < LEASE, "it stopped after {:?}", start.elapsed());
+    second.until("/readyz", |status| status == 200);
+    assert_eq!(second.logged(1).len(), 1);
+    second.stop();
+}
+
+/// The first takes the lead, the second waits; the first stops, the second takes the lead; the first waits; and back.
+fn in_turn(stage: &Stage) {
+    let leads = |node: &Node| request(node.admin, "GET", "/readyz", &[], "").0 == 200;
+    let mut leader = stage.node("first").ready();
+    for turn in 0..3 {
+        let name = if turn % 2 == 0 { "second" } else { "first" };
+        let standby = stage.node(name);
+        standby.until("/livez", |status| status == 200);
+        let (status, answer) = standby.command(1, "sys.CUD", "{}");
+        assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
+        assert!(leads(&leader) && !leads(&standby));
+        // It says who leads, as soon as it knows.
+        let start = Instant::now();
+        while standby.command(1, "sys.CUD", "{}").1["leader"] != leader.api.to_string() {
+            assert!(start.elapsed() < node::PATIENCE, "it does not know who leads");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let start = Instant::now();
+        leader.stop();
+        leader = standby.ready();
+        assert!(start.elapsed() < LEASE, "it waited for the end of a lease that was given away");
+    }
+    leader.stop();
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let servers = [
+        ("cassandra", "VVM_TEST_CASSANDRA", Shared::Cassandra),
+        ("dynamodb", "VVM_TEST_DYNAMODB", Shared::DynamoDb),
+    ];
+    let trials: [(&str, fn(&Stage)); 4] = [
+        ("the_leader_is_killed_under_load", killed),
+        ("the_leader_stands_still_for_longer_than_its_lease", frozen),
+        ("the_leader_is_cut_off_from_its_storage", cut_off),
+        ("nodes_lead_in_turn", in_turn),
+    ];
+    let trials = servers.into_iter().flat_map(|(server, variable, shared)| {
+        let address = std::env::var(variable).ok();
+        trials.map(|(name, trial)| {
+            let (address, is_ignored) = (address.clone(), address.is_none());
+            let run = move || {
+                trial(&Stage::new(shared, address.unwrap()));
+                Ok(())
+            };
+            Trial::test(format!("{server}::{name}"), run).with_ignored_flag(is_ignored)
+        })
+    });
+    // Each has processes and servers for itself, as leases do not wait.
+    let arguments = Arguments { test_threads: Some(1), ..arguments };
+    assert!(Path::new(env!("CARGO_BIN_EXE_vvm")).exists());
+    libtest_mimic::run(&arguments, trials.collect()).exit();
+}

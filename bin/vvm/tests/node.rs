@@ -1,0 +1,244 @@
+//! A node on redb, as a process: how it begins, works, and ends.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "support/load.rs"]
+mod load;
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    time::{Duration, Instant},
+};
+
+use load::{Known, Load};
+use node::{Node, command_path, free, request};
+use rustix::process::Signal;
+
+/// All that was acknowledged is in the logs, once, and at the offset that was told; whatever else is there is there once.
+fn check(node: &Node, clients: u64, known: &Known) {
+    let mut logs = BTreeMap::new();
+    for ws in 1..=clients {
+        let log = node.logged(ws);
+        let mut names = log.clone();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), log.len(), "something is there twice in workspace {ws}");
+        logs.insert(ws, log);
+    }
+    for (name, _, offset) in &known.done {
+        let ws: u64 = name.split_once('-').unwrap().0.parse().unwrap();
+        assert_eq!(logs[&ws][*offset as usize - 1], *name, "what was acknowledged is not there");
+    }
+}
+
+#[test]
+fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = Node::start(folder.path(), "").ready();
+    (1..=8).for_each(|ws| first.create_workspace(ws));
+    let load = Load::start("a", vec![first.api], 8, false);
+    load.until_more(100);
+    let start = Instant::now();
+    first.signal(Signal::TERM);
+    let status = first.ended();
+    let took = start.elapsed();
+    let known = load.stop();
+    assert_eq!(status.code(), Some(0), "{}", first.said());
+    assert!(took < Duration::from_secs(2), "it took {took:?}");
+    assert!(first.said().contains("the lead is given away"), "{}", first.said());
+
+    // So the next one need not wait.
+    let start = Instant::now();
+    let second = Node::start(folder.path(), "").ready();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    check(&second, 8, &known);
+    // Whose connection was not taken any more has no answer, and nothing was done.
+    for name in &known.open {
+        let ws = name.split_once('-').unwrap().0.parse().unwrap();
+        assert!(!second.logged(ws).contains(name), "{name} was done, and not answered");
+    }
+    second.stop();
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start(folder.path(), "").ready();
+    // A request that does not come to its end keeps it from stopping.
+    let mut slow = std::net::TcpStream::connect(node.api).unwrap();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n",
+        command_path(1, "sys.CUD")
+    );
+    std::io::Write::write_all(&mut slow, head.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    node.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_millis(300));
+    node.signal(Signal::INT);
+    let start = Instant::now();
+    assert_eq!(node.ended().code(), Some(12), "{}", node.said());
+    assert!(start.elapsed() < Duration::from_millis(500));
+}
+
+#[test]
+fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start(folder.path(), "").ready();
+    (1..=8).for_each(|ws| node.create_workspace(ws));
+    for round in ["a", "b", "c"] {
+        let load = Load::start(round, vec![node.api], 8, false);
+        load.until_more(200);
+        node.signal(Signal::KILL);
+        node.ended();
+        let known = load.stop();
+        let start = Instant::now();
+        node = Node::start(folder.path(), "").ready();
+        // Its lease of 20 s has not expired; `late_writes` are waited for, a tenth of it.
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(4), "it took {took:?}: {}", node.said());
+        check(&node, 8, &known);
+    }
+    node.stop();
+}
+
+/// Sent again with its key until it is answered, a command is done once, whatever happened between.
+#[test]
+fn what_is_sent_again_with_its_key_is_done_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (api, admin) = (free(), free());
+    let mut node = Node::start_at(folder.path(), "", api, admin).ready();
+    (1..=8).for_each(|ws| node.create_workspace(ws));
+    let load = Load::start("a", vec![api], 8, true);
+    for _ in 0..2 {
+        load.until_more(200);
+        node.signal(Signal::KILL);
+        node.ended();
+        node = Node::start_at(folder.path(), "", api, admin).ready();
+    }
+    load.until_more(200);
+    let known = load.stop();
+    check(&node, 8, &known);
+    node.stop();
+}
+
+/// What a node that cannot begin says, and its exit code.
+fn refused(folder: &std::path::Path, config: &str) -> (Option<i32>, String) {
+    let mut node = Node::start(folder, config);
+    let code = node.ended().code();
+    (code, node.said())
+}
+
+#[test]
+fn what_it_cannot_begin_with_is_told_and_nothing_is_harmed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, said) = refused(folder.path(), "[http]\nlisen = \"127.0.0.1:1\"\n");
+    assert_eq!(code, Some(3), "{said}");
+    for part in [".toml", "line 2", "lisen", "listen"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said) = refused(folder.path(), "[storage]\ndriver = \"cassandra\"\n");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("contact_points"), "{said}");
+    let (code, said) = refused(
+        folder.path(),
+        "[[apps]]\nname = \"a/b\"\ntables = \"none.toml\"\nworkspaces = {}\n",
+    );
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("none.toml"), "{said}");
+    let (code, said) = refused(folder.path(), "[node]\nlease_seconds = 1\ncall_seconds = 2\n");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("call"), "{said}");
+    assert!(!folder.path().join("data/vvm.redb").exists() || code == Some(3));
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (api, admin) in
+        [(taken.local_addr().unwrap(), free()), (free(), taken.local_addr().unwrap())]
+    {
+        let mut node = Node::start_at(folder.path(), "", api, admin);
+        assert_eq!(node.ended().code(), Some(5), "{}", node.said());
+        let port = taken.local_addr().unwrap().to_string();
+        assert!(node.said().contains(&port), "{}", node.said());
+    }
+}
+
+#[test]
+fn a_file_that_another_process_holds_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Node::start(folder.path(), "").ready();
+    let (code, said) = refused(folder.path(), "");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("another process"), "{said}");
+    first.stop();
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o500)).unwrap();
+    // Whoever may do everything may write here too.
+    if fs::write(data.join("probe"), "").is_err() {
+        let (code, said) = refused(folder.path(), "");
+        assert_eq!(code, Some(4), "{said}");
+        assert!(said.contains("vvm.redb"), "{said}");
+    }
+    let (code, said) = refused(folder.path(), "[storage.redb]\npath = \"/proc/none/vvm.redb\"\n");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("/proc/none"), "{said}");
+}
+
+#[test]
+fn others_must_not_reach_it_unless_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start_at(folder.path(), "", "0.0.0.0:0".parse().unwrap(), free());
+    assert_eq!(node.ended().code(), Some(3), "{}", node.said());
+    assert!(node.said().contains("anybody_may_do_everything"), "{}", node.said());
+}
+
+#[test]
+fn another_number_of_partitions_slots_or_level_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = |partitions| {
+        format!(
+            "[[apps]]\nname = \"demo/shop\"\ntables = \"demo.toml\"\nworkspaces = {{ Shop = 1 }}\npartitions = {partitions}\n"
+        )
+    };
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/demo.toml");
+    fs::copy(demo, folder.path().join("demo.toml")).unwrap();
+    let node = Node::start(folder.path(), &app(3)).ready();
+    node.create_workspace(1);
+    node.stop();
+    for (config, what) in [
+        (app(4), "3 partitions"),
+        (format!("[node]\nslots = 2\n{}", app(3)), "1 slots"),
+        (format!("[sequences]\ntrust_level = 1\n{}", app(3)), "trust level 0"),
+    ] {
+        let (code, said) = refused(folder.path(), &config);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    let node = Node::start(folder.path(), &app(3)).ready();
+    assert_eq!(node.logged(1).len(), 1);
+    node.stop();
+}
+
+#[test]
+fn stepping_down_ends_it_with_a_code_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start(folder.path(), "").ready();
+    let (status, _) = request(node.admin, "GET", "/step-down", &[], "");
+    assert_eq!(status, 405, "looking does nothing");
+    let (status, answer) = request(node.admin, "POST", "/step-down", &[], "");
+    assert_eq!(status, 202, "{answer}");
+    assert_eq!(node.ended().code(), Some(11), "{}", node.said());
+}

@@ -1,0 +1,117 @@
+//! Clients that send commands until they are told to stop, and remember what they were answered.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use super::node::{PATIENCE, command_path, try_request};
+
+const NEW_ARTICLE: &str = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
+
+/// What a client knows of its commands.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Those that were answered as done, and when, with the offset.
+    pub(crate) done: Vec<(String, Instant, u64)>,
+    /// Those for which there was no answer that says so.
+    pub(crate) open: Vec<String>,
+}
+
+/// Clients at work.
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    known: Arc<Mutex<Known>>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Commands have names that begin with their workspace and a tag. Each client works in a workspace of its own, from 1 on, and asks the nodes in turn until one does its command. With a key it sends the same command until it is
+    /// done; else each once.
+    pub(crate) fn start(
+        tag: &'static str,
+        nodes: Vec<SocketAddr>,
+        clients: u64,
+        with_keys: bool,
+    ) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let known = Arc::new(Mutex::new(Known::default()));
+        let client = |ws| {
+            let (stop, known, nodes) = (Arc::clone(&stop), Arc::clone(&known), nodes.clone());
+            std::thread::spawn(move || {
+                let mut node = 0;
+                for number in 0_u64.. {
+                    let name = format!("{ws}-{tag}-{number}");
+                    loop {
+                        if stop.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        match once(nodes[node % nodes.len()], ws, &name, with_keys) {
+                            Ok(offset) => {
+                                let done = (name, Instant::now(), offset);
+                                known.lock().unwrap().done.push(done);
+                                break;
+                            }
+                            Err(is_open) => {
+                                node += 1;
+                                std::thread::sleep(Duration::from_millis(10));
+                                if is_open && !with_keys {
+                                    known.lock().unwrap().open.push(name);
+                                    break;
+                                }
+                            }
+                        }
+                    }
+                }
+            })
+        };
+        let clients = (1..=clients).map(client).collect();
+        Load { stop, known, clients }
+    }
+
+    /// How many commands are done.
+    pub(crate) fn done(&self) -> usize {
+        self.known.lock().unwrap().done.len()
+    }
+
+    /// Waits until so many more are done.
+    pub(crate) fn until_more(&self, more: usize) {
+        let (wanted, start) = (self.done() + more, Instant::now());
+        while self.done() < wanted {
+            assert!(start.elapsed() < PATIENCE, "only {} are done", self.done());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What all of them know at the end.
+    pub(crate) fn stop(self) -> Known {
+        self.stop.store(true, Ordering::SeqCst);
+        self.clients.into_iter().for_each(|client| client.join().unwrap());
+        Arc::into_inner(self.known).unwrap().into_inner().unwrap()
+    }
+}
+
+/// The offset in the log of the workspace; or whether it may have been done.
+fn once(node: SocketAddr, ws: u64, name: &str, with_key: bool) -> Result<u64, bool> {
+    let mut headers = vec![("x-request-id", name)];
+    if with_key {
+        headers.push(("idempotency-key", name));
+    }
+    let path = command_path(ws, "sys.CUD");
+    match try_request(node, "POST", &path, &headers, NEW_ARTICLE) {
+        Ok((200, body)) => {
+            let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+            Ok(answer["wlogOffset"].as_u64().unwrap())
+        }
+        // It says that nothing was done.
+        Ok((503, _)) => Err(false),
+        Ok((504, _)) => Err(true),
+        Ok((status, body)) => panic!("{status}: {body}"),
+        Err(error) => Err(error.kind() != std::io::ErrorKind::ConnectionRefused),
+    }
+}

@@ -1,0 +1,200 @@
+//! A node as a process, and requests to it.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A node as a process. Dropping it kills it.
+pub(crate) struct Node {
+    child: Child,
+    pub(crate) api: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    log: PathBuf,
+}
+
+/// A port that nobody has now.
+pub(crate) fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+impl Node {
+    /// Starts `vvm serve` in a folder with a configuration, which may be empty.
+    pub(crate) fn start(folder: &Path, config: &str) -> Node {
+        Node::start_at(folder, config, free(), free())
+    }
+
+    pub(crate) fn start_at(
+        folder: &Path,
+        config: &str,
+        api: SocketAddr,
+        admin: SocketAddr,
+    ) -> Node {
+        let file = folder.join(format!("{}.toml", api.port()));
+        std::fs::write(&file, config).unwrap();
+        let log = folder.join(format!("{}.log", api.port()));
+        let stderr = File::options().create(true).append(true).open(&log).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_vvm"))
+            .args(["serve", "--listen", &api.to_string(), "--admin", &admin.to_string()])
+            .arg("--config")
+            .arg(&file)
+            .current_dir(folder)
+            .env_remove("RUST_LOG")
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
+        Node { child, api, admin, log }
+    }
+
+    /// Waits until it is ready to take commands.
+    pub(crate) fn ready(self) -> Node {
+        self.until("/readyz", |status| status == 200);
+        self
+    }
+
+    /// Waits until its admin endpoint says something.
+    pub(crate) fn until(&self, path: &str, wanted: impl Fn(u16) -> bool) {
+        let start = Instant::now();
+        loop {
+            match try_request(self.admin, "GET", path, &[], "") {
+                Ok((status, _)) if wanted(status) => return,
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+            assert!(start.elapsed() < PATIENCE, "{path}: {}", self.said());
+        }
+    }
+
+    /// What it wrote to stderr.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops it in order.
+    pub(crate) fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let status = self.ended();
+        assert_eq!(status.code(), Some(0), "{}", self.said());
+    }
+
+    /// Does a command of the demo.
+    pub(crate) fn command(&self, ws: u64, name: &str, body: &str) -> (u16, Value) {
+        request(self.api, "POST", &command_path(ws, name), &[], body)
+    }
+
+    pub(crate) fn create_workspace(&self, ws: u64) {
+        let body = r#"{"args":{"kind":"Shop"}}"#;
+        let (status, answer) = self.command(ws, "sys.CreateWorkspace", body);
+        assert!(status == 200 || status == 409, "{status} {answer}");
+    }
+
+    /// What the requests in the log of a workspace are called.
+    pub(crate) fn logged(&self, ws: u64) -> Vec<String> {
+        let path = format!("{}/wlog?limit=1000000", workspace_path(ws));
+        let (status, log) = try_request(self.api, "GET", &path, &[], "").unwrap();
+        assert_eq!(status, 200, "{log}");
+        let request = |line| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            event["requestId"].as_str().unwrap().to_owned()
+        };
+        log.lines().map(request).collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn workspace_path(ws: u64) -> String {
+    format!("/api/v2/apps/demo/shop/workspaces/{ws}")
+}
+
+pub(crate) fn command_path(ws: u64, name: &str) -> String {
+    format!("{}/commands/{name}", workspace_path(ws))
+}
+
+/// One request on a connection of its own; the answer is JSON.
+pub(crate) fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, Value) {
+    let (status, body) = try_request(address, method, path, headers, body).unwrap();
+    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+pub(crate) fn try_request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    head += &format!("content-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
+    answer(&mut stream)
+}
+
+/// Reads an answer to its end, which is that of the connection.
+pub(crate) fn answer(stream: &mut TcpStream) -> std::io::Result<(u16, String)> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let cut = || std::io::Error::other(format!("no whole answer: {text}"));
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(cut)?;
+    let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let body = if is_chunked { unchunked(body).ok_or_else(cut)? } else { body.to_owned() };
+    Ok((status, body))
+}
+
+fn unchunked(mut text: &str) -> Option<String> {
+    let mut body = String::new();
+    loop {
+        let (size, rest) = text.split_once("\r\n")?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        if size == 0 {
+            return Some(body);
+        }
+        body.push_str(rest.get(..size)?);
+        text = rest.get(size + 2..)?;
+    }
+}
