@@ -233,13 +233,15 @@ fn in_turn(stage: &Stage) {
     leader.stop();
 }
 
+type Run = fn(&Stage);
+
 fn main() {
     let arguments = Arguments::from_args();
     let servers = [
         ("cassandra", "VVM_TEST_CASSANDRA", Shared::Cassandra),
         ("dynamodb", "VVM_TEST_DYNAMODB", Shared::DynamoDb),
     ];
-    let trials: [(&str, fn(&Stage)); 4] = [
+    let trials: [(&str, Run); 4] = [
         ("the_leader_is_killed_under_load", killed),
         ("the_leader_stands_still_for_longer_than_its_lease", frozen),
         ("the_leader_is_cut_off_from_its_storage", cut_off),

@@ -1,0 +1,257 @@
+//! Clients that are slow, broken, many, or ask for what cannot be.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use node::{Node, answer, command_path, request, try_request, workspace_path};
+
+const WS: u64 = 1;
+
+fn node_with(http: &str) -> (tempfile::TempDir, Node) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("[storage]\ndriver = \"mem\"\n[http]\n{http}\n");
+    let node = Node::start(folder.path(), &config).ready();
+    node.create_workspace(WS);
+    (folder, node)
+}
+
+fn code(answer: (u16, serde_json::Value)) -> (u16, String) {
+    (answer.0, answer.1["code"].as_str().unwrap_or_else(|| panic!("{}", answer.1)).to_owned())
+}
+
+#[test]
+fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
+    let (_folder, node) = node_with("body_bytes = 10000");
+    let cud = |body: &str| code(node.command(WS, "sys.CUD", body));
+    let row = |rest: &str| format!(r#"{{"rows":[{{"id":1,"table":"shop.Article"{rest}}}]}}"#);
+    for (body, status, expected) in [
+        ("{", 400, "bad_request"),
+        ("[]", 400, "bad_request"),
+        (r#"{"rows":[]}"#, 400, "invalid"),
+        (r#"{"row":[]}"#, 400, "bad_request"),
+        (&row(r#","fields":{"nane":"x"}"#), 400, "bad_request"),
+        (&row(r#","fields":{"name":1}"#), 400, "bad_request"),
+        (&row(r#","fields":{"cents":1.5}"#), 400, "bad_request"),
+        (&row(r#","version":{"epoch":1,"offset":1}"#), 400, "bad_request"),
+        (r#"{"rows":[{"id":1,"table":"shop.None"}]}"#, 400, "bad_request"),
+        (r#"{"rows":[{"id":0,"table":"shop.Article"}]}"#, 400, "invalid"),
+        (r#"{"rows":[{"id":99999,"table":"shop.Article"}]}"#, 404, "not_found"),
+        (&"[".repeat(5_000), 400, "bad_request"),
+        (&row(&format!(r#","fields":{{"name":"{}"}}"#, "x".repeat(20_000))), 413, "body_too_large"),
+    ] {
+        assert_eq!(cud(body), (status, expected.to_owned()), "{}", &body[..body.len().min(99)]);
+    }
+    let docs = |method, rest: &str, headers: &[(&str, &str)]| {
+        code(request(node.api, method, &format!("{}/{rest}", workspace_path(WS)), headers, ""))
+    };
+    let not_found = (404, "not_found".to_owned());
+    assert_eq!(docs("GET", "docs/shop.Article/322685000131072", &[]), not_found);
+    assert_eq!(docs("PATCH", "docs/shop.Article/322685000131072", &[]), not_found);
+    assert_eq!(docs("GET", "none", &[]), not_found);
+    assert_eq!(docs("PUT", "docs/shop.Article", &[]).0, 405);
+    assert_eq!(docs("GET", "wlog?from=0", &[]).0, 400);
+    assert_eq!(docs("GET", "wlog?limit=x", &[]).0, 400);
+    assert_eq!(docs("GET", "cdocs/shop.Bill", &[]).0, 400);
+    assert_eq!(docs("DELETE", "docs/shop.Article/1", &[("if-match", "1.2")]).0, 400);
+    let elsewhere = code(request(node.api, "GET", "/api/v2/apps/a/b/workspaces/1/wlog", &[], ""));
+    assert_eq!(elsewhere, not_found);
+    let unknown = code(node.command(99, "sys.CUD", &row("")));
+    assert_eq!(unknown, not_found);
+    assert_eq!(node.logged(WS).len(), 1, "nothing was written");
+    node.stop();
+}
+
+#[test]
+fn a_document_is_made_read_changed_listed_and_put_out_of_use() {
+    let (_folder, node) = node_with("");
+    let at = |rest: &str| format!("{}/{rest}", workspace_path(WS));
+    let article = r#"{"fields":{"name":"Tea","cents":500}}"#;
+    let (status, made) = request(node.api, "POST", &at("docs/shop.Article"), &[], article);
+    assert_eq!(status, 201, "{made}");
+    let id = made["newIds"]["1"].as_u64().unwrap();
+    let doc = at(&format!("docs/shop.Article/{id}"));
+    let (status, read) = request(node.api, "GET", &doc, &[], "");
+    assert_eq!((status, read["fields"]["name"].as_str()), (200, Some("Tea")));
+    let tag = format!("\"{}.{}\"", read["version"]["epoch"], read["version"]["offset"]);
+    let change = |body| request(node.api, "PATCH", &doc, &[("if-match", &tag)], body);
+    assert_eq!(change(r#"{"fields":{"cents":null}}"#).0, 200);
+    assert_eq!(code(change(r#"{"fields":{"cents":1}}"#)), (409, "conflict".to_owned()));
+    let list = || request(node.api, "GET", &at("cdocs/shop.Article?limit=1"), &[], "").1;
+    let listed = list();
+    assert_eq!(listed["docs"][0]["id"].as_u64(), Some(id));
+    assert!(listed["docs"][0]["fields"].get("cents").is_none(), "{listed}");
+    let next = listed["next"].as_u64().unwrap();
+    let rest =
+        request(node.api, "GET", &at(&format!("cdocs/shop.Article?after={next}")), &[], "").1;
+    assert_eq!((rest["docs"].as_array().unwrap().len(), rest["next"].as_u64()), (0, None));
+    // The same document is no bill.
+    let other = at(&format!("docs/shop.Bill/{id}"));
+    assert_eq!(request(node.api, "GET", &other, &[], "").0, 404);
+    assert_eq!(request(node.api, "DELETE", &doc, &[], "").0, 200);
+    assert_eq!(list()["docs"].as_array().unwrap().len(), 0);
+    assert_eq!(request(node.api, "GET", &doc, &[], "").1["isActive"], false);
+    node.stop();
+}
+
+#[test]
+fn a_key_makes_a_command_that_can_be_sent_again() {
+    let (_folder, node) = node_with("");
+    let path = command_path(WS, "sys.CUD");
+    let body = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
+    let key = [("idempotency-key", "k"), ("x-request-id", "first")];
+    let (status, first) = request(node.api, "POST", &path, &key, body);
+    assert_eq!(status, 200);
+    let again = [("idempotency-key", "k"), ("x-request-id", "second")];
+    let (status, second) = request(node.api, "POST", &path, &again, body);
+    assert_eq!((status, &second["newIds"]), (200, &first["newIds"]));
+    assert_eq!(second["repeated"], true);
+    let (status, _) = request(node.api, "POST", &path, &key, r#"{"rows":[]}"#);
+    assert_eq!(status, 422);
+    assert_eq!(node.logged(WS)[1..], ["first"]);
+    node.stop();
+}
+
+#[test]
+fn slow_clients_are_let_go_and_others_do_not_wait_for_them() {
+    let (_folder, node) = node_with("head_seconds = 0.5\nbody_seconds = 0.5\n");
+    let start = Instant::now();
+    let mut head = TcpStream::connect(node.api).unwrap();
+    head.write_all(b"POST / HTTP/1.1\r\nhost:").unwrap();
+    let mut body = TcpStream::connect(node.api).unwrap();
+    let path = command_path(WS, "sys.CUD");
+    let text = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{{");
+    body.write_all(text.as_bytes()).unwrap();
+    // Meanwhile others are answered.
+    assert_eq!(node.logged(WS).len(), 1);
+    let (status, text) = answer(&mut body).unwrap();
+    assert_eq!(status, 408, "{text}");
+    let mut rest = Vec::new();
+    // Closed, with or without a word.
+    let _ = head.read_to_end(&mut rest);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    node.stop();
+}
+
+#[test]
+fn broken_clients_harm_nobody() {
+    let (_folder, node) = node_with("");
+    for text in [
+        "\r\n\r\n",
+        "GET\r\n\r\n",
+        "\0\u{1}\u{2}\u{ff}",
+        "POST / HTTP/1.1\r\ncontent-length: 99999999999999999999\r\n\r\n",
+        "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+    ] {
+        let mut stream = TcpStream::connect(node.api).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        drop(stream);
+    }
+    let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(1 << 20));
+    let mut stream = TcpStream::connect(node.api).unwrap();
+    // It may hang up in the middle.
+    let _ = stream.write_all(long.as_bytes());
+    assert_eq!(node.logged(WS).len(), 1);
+    node.stop();
+}
+
+#[test]
+fn ten_thousand_idle_connections_are_no_burden() {
+    let (_folder, node) = node_with("connections = 10100\n");
+    let idle: Vec<_> = (0..10_000).map_while(|_| TcpStream::connect(node.api).ok()).collect();
+    // A machine may allow fewer files.
+    assert!(idle.len() > 900, "only {} connections", idle.len());
+    let start = Instant::now();
+    let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+    assert_eq!(node.command(WS, "sys.CUD", body).0, 200);
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    let start = Instant::now();
+    node.stop();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+/// Those above the limit wait, and are served when there is room.
+#[test]
+fn connections_above_the_limit_wait() {
+    let (_folder, node) = node_with("connections = 2\n");
+    // Those that came before are gone first.
+    sleep(Duration::from_millis(100));
+    let idle = [(); 2].map(|()| TcpStream::connect(node.api).unwrap());
+    sleep(Duration::from_millis(100));
+    let api = node.api;
+    let path = format!("{}/wlog", workspace_path(WS));
+    let waits = std::thread::spawn(move || try_request(api, "GET", &path, &[], "").unwrap().0);
+    sleep(Duration::from_millis(200));
+    assert!(!waits.is_finished(), "a third connection was served beside two others");
+    drop(idle);
+    assert_eq!(waits.join().unwrap(), 200);
+    node.stop();
+}
+
+#[test]
+fn the_admin_endpoint_says_how_it_does() {
+    let (_folder, node) = node_with("");
+    let get = |path| request(node.admin, "GET", path, &[], "");
+    assert_eq!(get("/livez").0, 200);
+    let (status, verbose) = get("/readyz?verbose");
+    assert_eq!((status, verbose["stage"].as_str()), (200, Some("leading")));
+    let (_, status) = get("/status");
+    assert_eq!(status["node"]["lead"]["slot"], 1);
+    assert_eq!(status["node"]["apps"][0]["here"].as_array().unwrap().len(), 10);
+    let (_, metrics) = get("/metrics");
+    let metrics = metrics.as_str().unwrap();
+    for name in [
+        "processor_commands_total",
+        "processor_status",
+        "ielections_leads",
+        "httpapi_requests_total",
+        "httpapi_connections",
+    ] {
+        assert!(metrics.contains(name), "{name}: {metrics}");
+    }
+    assert_eq!(get("/none").0, 404);
+    let told = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+        .args(["status", "--admin", &node.admin.to_string()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("leads slot 1") && told.contains("demo/shop: 10 of 10"), "{told}");
+    node.stop();
+}
+
+#[test]
+fn the_bench_measures_a_node_that_runs() {
+    let (_folder, node) = node_with("");
+    let bench = |rest: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+            .args(["bench", "--json", "--seconds", "1", "--node", &node.api.to_string()])
+            .args(rest)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{told}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let closed = bench(&["--clients", "4", "--workspaces", "3"]);
+    let done = closed["done"].as_u64().unwrap();
+    let logged: usize = (1..=3).map(|ws| node.logged(ws).len() - 1).sum();
+    assert_eq!(done, logged as u64, "what it counts is what was done");
+    let open = bench(&["--clients", "4", "--rate", "200", "--zipf", "1", "--records", "1"]);
+    let done = open["done"].as_u64().unwrap();
+    assert!((190..=200).contains(&done), "{open}");
+    let unreachable = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+        .args(["bench", "--node", "127.0.0.1:1"])
+        .output()
+        .unwrap();
+    assert_eq!(unreachable.status.code(), Some(4));
+    node.stop();
+}
