@@ -72,10 +72,9 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
         let settings = eventlog::Settings::default();
         let (storage, clock) = (Arc::clone(&site.app.storage), site.clock.clone());
         let lead = Arc::new(Alone(Epoch(epoch)));
-        let log = Arc::new(Log::new(storage, clock.clone(), lead, partition, settings));
+        let log = Arc::new(Log::new(storage, clock, lead, partition, settings));
         let numbers = site.system.numbers(&site.app.entry);
-        let timeout = Duration::from_secs(2);
-        let numbers = PartitionStorage::new(numbers, Arc::clone(&log), clock, timeout);
+        let numbers = PartitionStorage::in_system(numbers, Arc::clone(&log));
         node.deploy(log, Arc::new(numbers), Settings::new(format!("{partition}")))
     };
     let ready = async |partition: u16| {

@@ -111,8 +111,8 @@ async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
         println!("sent {request}");
         let answered = nodes[usize::try_from(partition).unwrap()].commands.run(command).await;
         println!("{}", told(&request, &answered));
-        if let Ok(Done { plog, answer: Answer { ids, .. }, is_repeated: false, .. }) = answered {
-            let version = Version { epoch: Epoch(epoch), plog };
+        if let Ok(done) = answered {
+            let (version, ids) = (done.version(), done.answer.ids);
             known.extend(ids.into_iter().take(1).map(|(_, id)| (ws, id, version)));
             // Descriptors of workspaces are not written twice.
             known.retain(|(_, id, _)| id.0 > 100_000);
@@ -122,9 +122,10 @@ async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
 
 fn told(request: &str, answered: &Result<Done, Refused>) -> String {
     match answered {
-        Ok(Done { plog, wlog, answer, .. }) => {
+        Ok(Done { epoch, plog, wlog, answer, .. }) => {
             let ids = answer.ids.iter().map(|(raw, id)| format!(" {} {}", raw.0, id.0));
-            format!("done {request} {} {}{}", plog.0, wlog.0, ids.collect::<String>())
+            let ids = ids.collect::<String>();
+            format!("done {request} {} {} {}{ids}", epoch.0, plog.0, wlog.0)
         }
         Err(Refused::NotApplied { plog, .. }) => format!("late {request} {}", plog.0),
         Err(Refused::Unknown(_)) => format!("open {request}"),
@@ -155,11 +156,11 @@ impl Heard {
         }
         let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
         let answered = match (what, &numbers[..]) {
-            ("done", [plog, wlog, ids @ ..]) => {
+            ("done", [epoch, plog, wlog, ids @ ..]) => {
                 let ids = ids.chunks(2).map(|pair| (RecordId(pair[0]), RecordId(pair[1])));
                 let answer = Answer { ids: ids.collect(), result: Bytes::new() };
-                let (plog, wlog) = (Offset(*plog), Offset(*wlog));
-                Ok(Done { plog, wlog, answer, is_repeated: false })
+                let (epoch, plog, wlog) = (Epoch(*epoch), Offset(*plog), Offset(*wlog));
+                Ok(Done { epoch, plog, wlog, answer, is_repeated: false })
             }
             ("late", [plog]) => {
                 Err(Refused::NotApplied { plog: Offset(*plog), why: String::new() })

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use istorage::ErrorKind;
 
 use crate::{LeadLost, Offset, Row, Unreadable};
 
@@ -12,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a log does not do what it is asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Try later. An event that was to be written was not, and will not be; what an event in the log says may be applied in part.
+    /// Try later, unless it [lasts](Error::is_lasting). An event that was to be written was not, and will not be; what an event in the log says may be applied in part.
     #[error("the storage does not do what it is asked to")]
     Storage(#[from] istorage::Error),
     /// Nothing more can be written here.
@@ -30,6 +31,19 @@ pub enum Error {
     /// Stop, and tell an operator: the log cannot be read on.
     #[error(transparent)]
     Broken(#[from] Broken),
+}
+
+impl Error {
+    /// Whether it stays so until an operator puts it right: trying again does not help.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Error::Violation(_) | Error::Broken(_) => true,
+            Error::Storage(error) => {
+                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid)
+            }
+            Error::LeadLost(_) | Error::Unknown(_) | Error::Overtaken(_) => false,
+        }
+    }
 }
 
 /// A row holds what it cannot. It was left as it is.

@@ -5,7 +5,7 @@ use clock::WallTime;
 
 use crate::{QName, Record, Version};
 
-/// The fencing token of a leader.
+/// The fencing token of a leader. It has at most 23 bits: what it is written with is an order of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 

@@ -22,7 +22,7 @@ pub trait Lead: fmt::Debug + Send + Sync + 'static {
 #[error("this node does not lead any more: {0}")]
 pub struct LeadLost(pub String);
 
-/// The lead of the only node there is.
+/// The lead of the only node there is. Each time that it starts it needs a higher epoch, of at most 23 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone(pub Epoch);
 

@@ -115,6 +115,11 @@ impl Log {
         self.partition
     }
 
+    /// By which it goes.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Under which it is written.
     pub fn epoch(&self) -> Epoch {
         self.lead.epoch()
@@ -135,7 +140,7 @@ impl Log {
         self.storage().capabilities().row.value.saturating_sub(ROOM_TO_MARK)
     }
 
-    /// The end of the log, when it has been [replayed](Log::replay).
+    /// Where the log ended when it was [replayed](Log::replay) last; before that nothing is known of it.
     pub fn tail(&self) -> Tail {
         *self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -33,8 +33,8 @@ impl Log {
     /// An event of this log that cannot be read, when it is said where it is in the log of a workspace. `None` if it can be read.
     ///
     /// # Errors
-    /// Those of the storage; [`Broken::Missing`] if there is nothing at the offset, or no event before it; [`Broken::Misplaced`] if another event, that can be
-    /// read, is where it is said to be in the log of the workspace.
+    /// Those of the storage; [`Broken::Missing`] if there is nothing at the offset, or no event before it in one of the logs; [`Broken::Misplaced`] if another event, that can be
+    /// read, is where it is said to be in the log of the workspace, or that workspace is in another partition.
     pub async fn damaged(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<Option<Damaged>> {
         let row = Row::Plog(self.partition, plog);
         let found = self.get(row).await?.ok_or(Broken::Missing(row))?;
@@ -58,11 +58,30 @@ impl Log {
                 drawn: Some(entry.drawn().to_vec()),
             },
             None => {
+                self.check_neighbour(ws, wlog).await?;
                 let epoch = self.epoch_before(plog).await?;
                 let place = Place { epoch, plog, ws, wlog };
                 Damaged { row, found, place, wlog: copy, drawn: None }
             }
         }))
+    }
+
+    /// Whether there is an event of this log in front of an offset in the log of a workspace: one behind a hole would hide all that is behind that.
+    async fn check_neighbour(&self, ws: WsId, wlog: Offset) -> Result<()> {
+        if wlog <= Offset::FIRST {
+            return Ok(());
+        }
+        let row = Row::Wlog(ws, Offset(wlog.0 - 1));
+        let bytes = self.get(row).await?.ok_or(Broken::Missing(row))?;
+        let Ok(before) = entry(row, &bytes) else { return Ok(()) };
+        let (place, row) = (before.place(), Row::Plog(self.partition, before.place().plog));
+        let bytes = self.get(row).await?.ok_or(Broken::Missing(row))?;
+        match entry(row, &bytes) {
+            Ok(same) if same.place() != place => {
+                Err(Broken::Misplaced { row, says: same.place().plog }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// That of the event in front: epochs never fall, so one behind it has that one or a later one.

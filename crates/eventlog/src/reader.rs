@@ -32,11 +32,13 @@ impl Reader {
         Reader { storage, clock, timeout }
     }
 
-    pub(crate) fn storage(&self) -> &SharedStorage {
+    /// The keyspace of the application.
+    pub fn storage(&self) -> &SharedStorage {
         &self.storage
     }
 
-    pub(crate) fn deadline(&self) -> Instant {
+    /// Until when a call that begins now may take.
+    pub fn deadline(&self) -> Instant {
         self.clock.now() + self.timeout
     }
 
@@ -84,7 +86,8 @@ impl Reader {
         let at = At { storage: SharedStorage::clone(&self.storage), rows: None, next: from };
         let timeout = self.timeout;
         let read = move |mut at: At| {
-            let key = row(at.next).key();
+            let place = row(at.next);
+            let key = place.key();
             async move {
                 let first = at.next.0 - at.next.0 % NEIGHBOURS_PER_PARTITION;
                 let rows = at.rows.get_or_insert_with(|| {
@@ -92,7 +95,7 @@ impl Reader {
                     at.storage.read(key.pkey, range, consistency, timeout)
                 });
                 let Some(read) = rows.try_next().await? else { return Ok(None) };
-                let offset = Offset(first + within(&read.ccols)?);
+                let offset = Offset(first + within(place, &read.ccols)?);
                 at.next = offset.next();
                 if at.next.0.is_multiple_of(NEIGHBOURS_PER_PARTITION) {
                     at.rows = None;
@@ -129,7 +132,7 @@ impl Reader {
                     at.storage.read(key.pkey, range, Consistency::Plain, timeout)
                 });
                 if let Some(row) = rows.try_next().await? {
-                    let id = RecordId(first + within(&row.ccols)?);
+                    let id = RecordId(first + within(Row::Record(ws, at.next), &row.ccols)?);
                     let stored = StoredRecord::from_bytes(&row.value);
                     let row = Row::Record(ws, id);
                     let stored = stored.map_err(|why| Broken::Unreadable { row, why })?;
@@ -195,11 +198,13 @@ pub(crate) fn entry(row: Row, bytes: &Bytes) -> Result<Entry> {
     if is == says { Ok(entry) } else { Err(Broken::Misplaced { row, says }.into()) }
 }
 
-/// Where a row of a log is in its partition of the storage.
-fn within(ccols: &[u8]) -> Result<u64> {
+/// Where a row is in the partition of the storage that `neighbour` is in, too.
+fn within(neighbour: Row, ccols: &[u8]) -> Result<u64> {
     let within = ccols.try_into().map(u16::from_be_bytes).map(u64::from).ok();
     within.filter(|within| *within < NEIGHBOURS_PER_PARTITION).ok_or_else(|| {
-        let what = format!("a row of a log is called {ccols:?}: it is none of this program");
+        let what = format!(
+            "beside {neighbour} there is a row with the clustering columns {ccols:02x?}: it is none of this program, remove it"
+        );
         Error::Storage(istorage::Error::corrupt(what))
     })
 }

@@ -120,7 +120,7 @@ pub enum BadSchema {
     )]
     WrongKind(QName, Name, QName, TableKind, TableKind),
     /// Nobody would find its record.
-    #[error("{0} is a singleton, and has no id: give it one from 65536 to 66047")]
+    #[error("{0} is a singleton, and has no id: give it one from 65537 to 66047")]
     NoId(QName),
     /// Only singletons have an id.
     #[error("{0} has an id, and is no singleton")]
@@ -166,23 +166,23 @@ pub enum BadRecord {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotFollow {
     /// Its records are there.
-    #[error("the table {0} is gone")]
+    #[error("the table {0} is gone: declare it again, as its records are there")]
     TableGone(QName),
     /// Its records are of the other kind.
     #[error("the table {0} was of kind {1:?}, and would be of kind {2:?}")]
     Kind(QName, TableKind, TableKind),
     /// Its record has the other id.
-    #[error("the singleton {0} had another id")]
-    Id(QName),
+    #[error("the singleton {0} had the id {1}: give it that again")]
+    Id(QName, u64),
     /// Records hold it. It may become unused, but must stay declared, lest it come back with another type.
-    #[error("the field `{1}` of {0} is gone")]
+    #[error("the field `{1}` of {0} is gone: declare it again, as records hold it")]
     FieldGone(QName, Name),
     /// Records hold the other type.
     #[error("the field `{1}` of {0} was of type {2:?}, and would be of type {3:?}")]
     Retyped(QName, Name, FieldType, FieldType),
     /// Records stand in it.
-    #[error("the container `{1}` of {0} is gone, or for records of another table")]
-    Container(QName, Name),
+    #[error("the container `{1}` of {0} was for records of {2}: declare it so again")]
+    Container(QName, Name, QName),
 }
 
 impl Schema {
@@ -313,7 +313,7 @@ impl Schema {
                 return Err(CannotFollow::Kind(name(), was.kind, is.kind));
             }
             if is.id != was.id {
-                return Err(CannotFollow::Id(name()));
+                return Err(CannotFollow::Id(name(), was.id.map_or(0, |id| id.0)));
             }
             for (field, held) in &was.fields {
                 match is.fields.get(field) {
@@ -327,7 +327,11 @@ impl Schema {
             }
             for (container, records) in &was.containers {
                 if is.containers.get(container) != Some(records) {
-                    return Err(CannotFollow::Container(name(), container.clone()));
+                    return Err(CannotFollow::Container(
+                        name(),
+                        container.clone(),
+                        records.clone(),
+                    ));
                 }
             }
         }

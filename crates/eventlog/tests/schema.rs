@@ -198,7 +198,7 @@ fn fields_may_be_added_and_nothing_else_changes() {
     for (was, is, why) in [
         ("shop.Order", "shop.Other", CannotFollow::TableGone(order.clone())),
         ("\"ODoc\"", "\"WDoc\"", CannotFollow::Kind(order, TableKind::ODoc, TableKind::WDoc)),
-        ("65536", "65537", CannotFollow::Id(qname("shop.Settings"))),
+        ("65536", "65537", CannotFollow::Id(qname("shop.Settings"), 65_536)),
         ("name = \"string\",", "", CannotFollow::FieldGone(article.clone(), name("name"))),
         (
             "name = \"string\"",
@@ -210,7 +210,11 @@ fn fields_may_be_added_and_nothing_else_changes() {
                 FieldType::Bytes,
             ),
         ),
-        ("{ prices", "{ costs", CannotFollow::Container(article, name("prices"))),
+        (
+            "{ prices",
+            "{ costs",
+            CannotFollow::Container(article, name("prices"), qname("shop.Price")),
+        ),
     ] {
         assert_eq!(follows(&SHOP.replacen(was, is, 1)), Err(why));
     }

@@ -332,9 +332,10 @@ fn with_version(mut response: Response<Body>, version: Version) -> Response<Body
 }
 
 fn json_of_done(done: &Done) -> Json {
-    let Done { plog, wlog, answer, is_repeated } = done;
+    let Done { epoch, plog, wlog, answer, is_repeated } = done;
     let ids = answer.ids.iter().map(|(raw, id)| (raw.0.to_string(), json!(id.0)));
     let mut json = json!({
+        "epoch": epoch.0,
         "plogOffset": plog.0,
         "wlogOffset": wlog.0,
         "newIds": Json::Object(ids.collect()),

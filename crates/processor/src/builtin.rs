@@ -8,8 +8,8 @@ use eventlog::{QName, RecordId, Value};
 use serde::Deserialize;
 
 use crate::{
-    Failure, Handler, Rejection, RowChange, Work,
-    application::{DESCRIPTOR, DESCRIPTOR_ID, KIND, NAME, known},
+    Failure, Handler, Rejection, RejectionKind, RowChange, Work,
+    application::{DESCRIPTOR, KIND, NAME, known},
 };
 
 /// Writes rows.
@@ -38,14 +38,6 @@ impl Handler for Cud {
         }
         if !params.is_empty() {
             return Err(Rejection::invalid("sys.CUD has rows, and no params").into());
-        }
-        let is_system = |row: &RowChange| match row {
-            RowChange::Create { table, .. } => table.package() == "sys",
-            RowChange::Update { id, .. } => *id == DESCRIPTOR_ID,
-        };
-        if rows.iter().any(is_system) {
-            let what = "the tables of `sys` are written by commands of their own";
-            return Err(Rejection::invalid(what).into());
         }
         work.write(rows).await?;
         Ok(Bytes::new())
@@ -92,7 +84,14 @@ impl Handler for CreateWorkspace {
             parent: None,
             fields: fields.into(),
         };
-        work.write(vec![descriptor]).await?;
-        Ok(Bytes::new())
+        let ws = work.ws();
+        match work.write_any(vec![descriptor]).await {
+            // It is the only row that could be in the way.
+            Err(Failure::Rejected(Rejection { kind: RejectionKind::Conflict, .. })) => {
+                Err(Rejection::conflict(format!("workspace {} exists already", ws.0)).into())
+            }
+            Err(failure) => Err(failure),
+            Ok(_) => Ok(Bytes::new()),
+        }
     }
 }

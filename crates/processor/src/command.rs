@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Fields, Name, Offset, Parent, QName, RecordId, Value, Version, WsId};
+use eventlog::{Epoch, Fields, Name, Offset, Parent, QName, RecordId, Value, Version, WsId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -80,6 +80,8 @@ impl Repeat {
 /// A command is done: its event is in the logs, and applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
+    /// Of the leader that did it.
+    pub epoch: Epoch,
     /// Where its event is in the log of the partition.
     pub plog: Offset,
     /// Where it is in the log of the workspace.
@@ -88,6 +90,13 @@ pub struct Done {
     pub answer: Answer,
     /// It was done before, and this is the first answer.
     pub is_repeated: bool,
+}
+
+impl Done {
+    /// That of all records that it wrote: what a later change of one of them may [expect](RowChange::Update).
+    pub fn version(&self) -> Version {
+        Version { epoch: self.epoch, plog: self.plog }
+    }
 }
 
 /// What a command says when it is done.
@@ -155,7 +164,7 @@ pub enum Busy {
     #[error("the partition has stopped: {0}")]
     Violation(String),
     /// Another node leads.
-    #[error("{0}")]
+    #[error("this node does not lead any more: {0}")]
     LeadLost(String),
     /// The partition has ended, and must be deployed again under a new lead.
     #[error("the partition has failed, and must be deployed under a new lead: {0}")]
@@ -166,8 +175,8 @@ pub enum Busy {
     /// It is being stopped.
     #[error("the partition is being stopped")]
     Stopping,
-    /// It waited too long for its turn.
-    #[error("it waited too long for its turn")]
+    /// Its turn did not come in time, or its handler took too long.
+    #[error("it was not done in time")]
     TimedOut,
     /// Something was written before it that its group did not expect, or the storage did not do what it was asked to.
     #[error("{0}")]

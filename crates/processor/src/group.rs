@@ -21,7 +21,7 @@ pub(crate) struct Group {
     pub(crate) bytes: usize,
     waiting: Vec<Waiting>,
     overlay: Overlay,
-    /// A command could not be judged: the next one waits until it is known why.
+    /// A command could not be judged, as the storage does not answer: the group ends with it.
     pub(crate) is_hindered: bool,
     /// There is an event in the log that this node has not seen.
     pub(crate) is_overtaken: bool,
@@ -81,7 +81,10 @@ impl Group {
                 // It was judged by what is not there.
                 Outcome::Refused(Refused::Rejected(_)) if sees > fate.committed => {
                     Err(match not_written(fate) {
-                        Refused::Unknown(why) => Refused::Busy(Busy::LeadLost(why)),
+                        Refused::Unknown(_) => {
+                            let why = "it is not known what was written before it";
+                            Refused::Busy(Busy::LeadLost(why.to_owned()))
+                        }
                         refused => refused,
                     })
                 }
@@ -104,12 +107,12 @@ fn of_event(
     answer: Answer,
     is_repeated: bool,
 ) -> Answered {
-    let Place { plog, wlog, .. } = place;
+    let Place { epoch, plog, wlog, .. } = place;
     if event >= fate.committed {
         return Err(not_written(fate));
     }
     match &fate.applied {
-        Ok(()) => Ok(Done { plog, wlog, answer, is_repeated }),
+        Ok(()) => Ok(Done { epoch, plog, wlog, answer, is_repeated }),
         Err(error) => Err(Refused::NotApplied { plog, why: in_full(error) }),
     }
 }
@@ -118,7 +121,7 @@ fn of_event(
 fn not_written(fate: &Fate) -> Refused {
     match &fate.others {
         Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(in_full(error)),
-        Some(error @ eventlog::Error::LeadLost(_)) => Refused::Busy(Busy::LeadLost(in_full(error))),
+        Some(eventlog::Error::LeadLost(lost)) => Refused::Busy(Busy::LeadLost(lost.0.clone())),
         Some(error @ eventlog::Error::Violation(_)) => {
             Refused::Busy(Busy::Violation(in_full(error)))
         }
@@ -129,7 +132,7 @@ fn not_written(fate: &Fate) -> Refused {
 
 /// Another node may have done, or undone, what this one read or wrote.
 fn without_lead(answered: Answered) -> Answered {
-    let why = "this node does not lead any more";
+    let why = "the lead was lost before it could be answered";
     match answered {
         Ok(_) => Err(Refused::Unknown(why.to_owned())),
         Err(Refused::Rejected(_)) => Err(Refused::Busy(Busy::LeadLost(why.to_owned()))),

@@ -12,6 +12,7 @@ use isequencer::{NoNumber, SeqId, WsKind, standard};
 
 use crate::{
     Application, Rejection, RejectionKind, RowChange,
+    application::DESCRIPTOR_ID,
     state::{Read, State},
 };
 
@@ -69,6 +70,8 @@ pub struct Work<'g> {
     pub(crate) before: Vec<(RecordId, Bytes)>,
     /// The ids of its new rows.
     pub(crate) ids: Vec<(RecordId, RecordId)>,
+    /// Rows could not be written, whatever its handler made of that.
+    pub(crate) has_failed: bool,
 }
 
 impl fmt::Debug for Work<'_> {
@@ -126,16 +129,43 @@ impl Work<'_> {
         })?)
     }
 
-    /// Writes rows: the new ones, which get ids in their order, and then those that change. What refers to new ones is told their ids.
+    /// Writes rows: the new ones, which get ids in their order, and then those that change. What refers to new ones is told their ids. The
+    /// ids are returned with what the new rows were called.
     ///
     /// # Errors
-    /// What is wrong with them. Then the command must fail, as only some may be written.
-    pub async fn write(&mut self, rows: Vec<RowChange>) -> Result<(), Failure> {
-        if self.ids.len() + self.changes.len() + rows.len() > MOST_ROWS {
+    /// What is wrong with them. Then the command fails, whatever its handler makes of that, as only some may be written.
+    pub async fn write(
+        &mut self,
+        rows: Vec<RowChange>,
+    ) -> Result<&[(RecordId, RecordId)], Failure> {
+        let is_of_system = |row: &RowChange| match row {
+            RowChange::Create { table, .. } => table.package() == "sys",
+            RowChange::Update { id, .. } => *id == DESCRIPTOR_ID,
+        };
+        if rows.iter().any(is_of_system) {
+            self.has_failed = true;
+            let what = "the tables of `sys` are written by commands of their own";
+            return Err(Rejection::invalid(what).into());
+        }
+        self.write_any(rows).await
+    }
+
+    /// As [`write`](Work::write), and those of the system.
+    pub(crate) async fn write_any(
+        &mut self,
+        rows: Vec<RowChange>,
+    ) -> Result<&[(RecordId, RecordId)], Failure> {
+        let first = self.ids.len();
+        let written = self.try_write(rows, first).await;
+        self.has_failed |= written.is_err();
+        written.map(|()| &self.ids[first..])
+    }
+
+    async fn try_write(&mut self, rows: Vec<RowChange>, first: usize) -> Result<(), Failure> {
+        if self.changes.len() + rows.len() > MOST_ROWS {
             let what = format!("a command writes more than {MOST_ROWS} rows");
             return Err(Rejection::new(RejectionKind::TooLarge, what).into());
         }
-        let first = self.ids.len();
         for row in &rows {
             if let RowChange::Create { raw, table, .. } = row {
                 let id = self.new_id(*raw, table)?;

@@ -136,14 +136,6 @@ impl Partition {
         self.commands.status()
     }
 
-    /// Waits until it has ended by itself: the lead is lost.
-    ///
-    /// # Cancel safety
-    /// Safe, but it may be called no more when it has returned.
-    pub async fn ended(&mut self) -> Ended {
-        ended((&mut self.task).await)
-    }
-
     /// Takes no more commands, ends the group under way, stores what waits, and ends. Only [`Ended::Stopped`] proves that nothing is written any
     /// more: otherwise no other partition may work under the same epoch, and the lead must not be released.
     ///

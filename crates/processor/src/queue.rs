@@ -6,9 +6,10 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use clock::Clock;
+use clock::{Clock, Instant};
 use eventlog::Offset;
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
@@ -208,6 +209,26 @@ impl Commands {
     /// What the partition is doing.
     pub fn status(&self) -> Status {
         self.shared.status()
+    }
+
+    /// Waits until it does commands.
+    ///
+    /// # Errors
+    /// What it is doing instead, if it has ended, or the deadline comes.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn ready(&self, deadline: Instant) -> Result<(), Status> {
+        const LOOK: Duration = Duration::from_millis(2);
+        loop {
+            let status = self.status();
+            match status {
+                Status::Ready => return Ok(()),
+                Status::LeadLost(_) | Status::Failed(_) | Status::Stopped => return Err(status),
+                _ if self.shared.clock.now() >= deadline => return Err(status),
+                Status::Recovering(_) | Status::Violation(_) => self.shared.clock.sleep(LOOK).await,
+            }
+        }
     }
 
     /// The offset of the first event in the log of the partition that is not known to be applied. What is told of the logs to others ends in front of it.

@@ -80,7 +80,7 @@ impl Worker {
         let Worker { sequencer, mut groups, stop: asked } = self;
         let ended = match stop {
             Stop::Asked => {
-                groups.end(Status::Stopped, &Busy::Stopping);
+                groups.end(Status::Stopped);
                 let deadline = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
                 // Reading the log writes what is missing, and is given up in the middle of that.
                 let recovers = sequencer.monitor().busy() == Some(isequencer::Busy::Actualizing);
@@ -91,11 +91,11 @@ impl Worker {
                 }
             }
             Stop::Lost(LeadLost(why)) => {
-                groups.end(Status::LeadLost(why.clone()), &Busy::LeadLost(why.clone()));
+                groups.end(Status::LeadLost(why.clone()));
                 Ended::LeadLost(why)
             }
             Stop::Open(why) => {
-                groups.end(Status::Failed(why.clone()), &Busy::Failed(why.clone()));
+                groups.end(Status::Failed(why.clone()));
                 Ended::Unproved(why)
             }
         };
@@ -244,9 +244,11 @@ impl Groups {
         }
     }
 
-    fn end(&mut self, status: Status, busy: &Busy) {
+    fn end(&mut self, status: Status) {
         self.shared.set(status);
-        self.refuse_all(busy);
+        if let Some(busy) = self.shared.busy() {
+            self.refuse_all(&busy);
+        }
     }
 
     /// Forms a group of what waits, writes it, and answers. Whether the next one can follow at once.
@@ -280,7 +282,6 @@ impl Groups {
         if is_done {
             return Ok(true);
         }
-        self.shared.meters.recovers();
         self.means.kinds.clear();
         let Fate { applied, others, .. } = fate;
         for error in [applied.err(), others].into_iter().flatten() {
@@ -296,6 +297,7 @@ impl Groups {
                 Error::Storage(_) | Error::Overtaken(_) | Error::Broken(_) => {}
             }
         }
+        self.shared.meters.recovers();
         Ok(false)
     }
 
@@ -317,7 +319,7 @@ impl Groups {
 fn status_of(trouble: &isequencer::StorageError) -> Status {
     let what = in_full(trouble);
     match trouble.0.downcast_ref::<Error>() {
-        Some(Error::Violation(_) | Error::Broken(_)) => Status::Violation(in_full(&*trouble.0)),
+        Some(error) if error.is_lasting() => Status::Violation(in_full(&*trouble.0)),
         _ => Status::Recovering(Some(what)),
     }
 }

@@ -1,13 +1,15 @@
 //! What the sequencer of a partition needs.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use clock::{Clock, Instant};
+use clock::Instant;
 use eventlog::{Entry, Log};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
 use sysvvm::{LastNumber, NumberRows, Replayed};
+
+use crate::view;
 
 /// Ids of records below are of a time when they led to several tables. They are not counted on: the sequence begins above them.
 const FIRST_COUNTED_RECORD_ID: u64 = 322_680_000_000_000;
@@ -17,42 +19,51 @@ const FIRST_COUNTED_RECORD_ID: u64 = 322_680_000_000_000;
 pub struct PartitionStorage {
     pub(crate) numbers: NumberRows,
     pub(crate) log: Arc<Log>,
-    clock: Clock,
-    timeout: Duration,
 }
 
 impl PartitionStorage {
-    /// `timeout` is for each call that reads or stores numbers.
-    pub fn new(
-        numbers: NumberRows,
-        log: Arc<Log>,
-        clock: Clock,
-        timeout: Duration,
-    ) -> PartitionStorage {
-        PartitionStorage { numbers, log, clock, timeout }
+    /// With the numbers of the application in the system keyspace. Calls take as long as those of the log may.
+    pub fn in_system(numbers: NumberRows, log: Arc<Log>) -> PartitionStorage {
+        PartitionStorage { numbers, log }
+    }
+
+    /// With the numbers in the keyspace of the application, where the log is.
+    pub fn in_view(log: Arc<Log>) -> PartitionStorage {
+        let storage = Arc::clone(log.reader().storage());
+        let numbers = view(storage, log.clock().clone(), log.partition());
+        PartitionStorage { numbers, log }
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.clock.now() + self.timeout
+        self.log.reader().deadline()
     }
 }
 
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StorageError {
+/// All that goes wrong is told as the log tells it, so that whoever is told knows whether it passes.
+fn failed(error: eventlog::Error) -> StorageError {
     StorageError(Box::new(error))
+}
+
+fn not_numbered(error: sysvvm::Error) -> StorageError {
+    failed(match error {
+        sysvvm::Error::Storage(error) => error.into(),
+        error => istorage::Error::corrupt(error.to_string()).into(),
+    })
 }
 
 #[async_trait]
 impl SeqStorage for PartitionStorage {
     async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
         let seqs: Vec<u16> = seqs.iter().map(|seq| seq.0).collect();
-        let last = self.numbers.last(ws.0, &seqs, self.deadline()).await.map_err(failed)?;
+        let last = self.numbers.last(ws.0, &seqs, self.deadline()).await.map_err(not_numbered)?;
         // What was never stored is absent, on every driver.
         Ok(last.into_iter().map(Option::unwrap_or_default).collect())
     }
 
     async fn next_offset(&self) -> Result<Offset, StorageError> {
         let partition = self.log.partition();
-        let next = self.numbers.next_offset(partition, self.deadline()).await.map_err(failed)?;
+        let next = self.numbers.next_offset(partition, self.deadline()).await;
+        let next = next.map_err(not_numbered)?;
         let Some(next) = next else { return Ok(Offset::FIRST) };
         Offset::new(next).ok_or_else(|| {
             StorageError(format!("the stored offset of partition {partition} is {next}").into())
@@ -68,7 +79,7 @@ impl SeqStorage for PartitionStorage {
         let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
         let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
         let replayed = Replayed { partition, epoch, next: next.get() };
-        self.numbers.store(&numbers, replayed, self.deadline()).await.map_err(failed)
+        self.numbers.store(&numbers, replayed, self.deadline()).await.map_err(not_numbered)
     }
 
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {

@@ -18,7 +18,7 @@ const CRECORD_ID: &str = "sys.CRecIDSeq";
 /// Sequences of applications have numbers for names.
 const OF_APPLICATION: &str = "app.Seq";
 
-/// The numbers of a partition in the keyspace of its application.
+/// The numbers of a partition in the keyspace of its application, for whoever reads them.
 pub fn view(application: SharedStorage, clock: Clock, partition: u16) -> NumberRows {
     NumberRows::new(application, clock, Box::new(ViewKeys { partition }))
 }

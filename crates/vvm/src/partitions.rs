@@ -93,10 +93,11 @@ fn put_to_work(
     let log = Log::new(Arc::clone(storage), clock.clone(), lead, partition, log_settings);
     let log = Arc::new(log);
     let numbers = match app.settings.numbers {
-        NumbersIn::System => system.numbers(&opened.entry),
-        NumbersIn::View => seqstorage::view(Arc::clone(storage), clock.clone(), partition),
+        NumbersIn::System => {
+            PartitionStorage::in_system(system.numbers(&opened.entry), Arc::clone(&log))
+        }
+        NumbersIn::View => PartitionStorage::in_view(Arc::clone(&log)),
     };
-    let numbers = PartitionStorage::new(numbers, Arc::clone(&log), clock.clone(), timeout);
     let mut work = app.settings.partition.clone();
     work.name = format!("{}/{partition}", app.name());
     app.partitions

@@ -33,8 +33,8 @@ impl Ledger {
             Ok(done) => {
                 let first = self.done.insert(request.clone(), done.clone());
                 if let Some(first) = first {
-                    let is_same = (first.plog, first.wlog, &first.answer)
-                        == (done.plog, done.wlog, &done.answer);
+                    let is_same = (first.version(), first.wlog, &first.answer)
+                        == (done.version(), done.wlog, &done.answer);
                     assert!(is_same, "{request} was first answered {first:?}, and then {done:?}");
                 }
             }
@@ -261,7 +261,8 @@ fn check_ledger(world: &World, ledger: &Ledger) {
     }
     for (request, done) in &ledger.done {
         let place = seen.get(request.as_str()).unwrap_or_else(|| panic!("{request} is lost"));
-        assert_eq!((place.plog, place.wlog), (done.plog, done.wlog), "{request} was answered");
+        let version = Version { epoch: place.epoch, plog: place.plog };
+        assert_eq!((version, place.wlog), (done.version(), done.wlog), "{request} was answered");
     }
     for (request, plog) in &ledger.not_applied {
         let place = seen.get(request.as_str()).unwrap_or_else(|| panic!("{request} is lost"));

@@ -164,11 +164,11 @@ impl Site {
             settings,
         ));
         let numbers = if in_view {
-            seqstorage::view(storage, self.clock.clone(), partition)
+            PartitionStorage::in_view(Arc::clone(&log))
         } else {
-            self.system.numbers(&self.app.entry)
+            let numbers = self.system.numbers(&self.app.entry);
+            PartitionStorage::in_system(numbers, Arc::clone(&log))
         };
-        let numbers = PartitionStorage::new(numbers, Arc::clone(&log), self.clock.clone(), timeout);
         let partition = Partition::deploy(
             Arc::clone(&self.application),
             Arc::clone(&log),

@@ -78,9 +78,9 @@ impl Knowledge {
     }
 
     /// A record was written.
-    pub(crate) fn learn(&mut self, sent: &Sent, epoch: u64, done: &Done) {
-        let Done { plog, answer: Answer { ids, .. }, is_repeated, .. } = done;
-        let version = Version { epoch: Epoch(epoch), plog: *plog };
+    pub(crate) fn learn(&mut self, sent: &Sent, done: &Done) {
+        let (version, Done { answer: Answer { ids, .. }, is_repeated, .. }) =
+            (done.version(), done);
         if sent.makes() == Some(WORKSPACE) {
             self.workspaces.insert(sent.command.ws.0);
         }

@@ -192,7 +192,7 @@ impl History {
         let done = answered.as_ref().ok().map(|done| (done.plog, done.wlog));
         (&sent.request, done).hash(&mut self.digest);
         match answered {
-            Ok(done) => self.knowledge.learn(&sent, epoch, done),
+            Ok(done) => self.knowledge.learn(&sent, done),
             Err(Refused::Rejected(why)) if !self.plan.may_lose => {
                 self.knowledge.learn_why(&sent, why);
             }

@@ -1,9 +1,9 @@
 //! An event that cannot be read, and the operator who marks it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use eventlog::{Drawn, Entry, Offset, Row, TrustLevel, WsId};
+use eventlog::{Broken, Drawn, Entry, Error, Offset, Row, TrustLevel, WsId};
 use futures::TryStreamExt;
 use isequencer::standard::{CRECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
@@ -47,6 +47,9 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     assert!(matches!(unsaid, NotMarked::NumbersNeeded), "{unsaid:?}");
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     let drawn = |seq: isequencer::SeqId, last| Drawn { seq: seq.0, last };
+    // An event behind a hole would hide all that come after it.
+    let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
+    assert!(matches!(far, Err(NotMarked::Log(Error::Broken(Broken::Missing(_))))), "{far:?}");
     let low = mark(plog, Some(vec![drawn(CRECORD_ID, last)])).await.unwrap_err();
     assert!(matches!(low, NotMarked::NotAbove { .. }), "{low:?}");
     let other = mark(plog, Some(vec![drawn(WLOG_OFFSET, wlog.0 + 1)])).await.unwrap_err();
@@ -73,12 +76,8 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
 
 /// Whoever marks it under the lead of a node.
 fn operator(stage: &Stage, node: &Node) -> PartitionStorage {
-    PartitionStorage::new(
-        stage.site.system.numbers(&stage.site.app.entry),
-        Arc::clone(&node.log),
-        stage.site.clock.clone(),
-        Duration::from_secs(10),
-    )
+    let numbers = stage.site.system.numbers(&stage.site.app.entry);
+    PartitionStorage::in_system(numbers, Arc::clone(&node.log))
 }
 
 /// Recovery reads the event in front of the stored offset, so that stops it too; and no number can be above those that are stored.

@@ -68,11 +68,9 @@ async fn absent(stage: &Stage) {
     let site = &stage.site;
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
     node.ready().await;
-    let system = site.system.numbers(&site.app.entry);
-    let view = seqstorage::view(Arc::clone(&site.app.storage), site.clock.clone(), PARTITION);
-    for numbers in [system, view] {
-        let (log, clock) = (Arc::clone(&node.log), site.clock.clone());
-        let storage = PartitionStorage::new(numbers, log, clock, Duration::from_secs(10));
+    let log = || Arc::clone(&node.log);
+    let system = PartitionStorage::in_system(site.system.numbers(&site.app.entry), log());
+    for storage in [system, PartitionStorage::in_view(log())] {
         let (ws, seqs) = (WsId(WS), [1, 2, 3, 256].map(SeqId));
         assert_eq!(storage.read_numbers(ws, &seqs).await.unwrap(), [0; 4]);
         let numbers =

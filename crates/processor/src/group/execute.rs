@@ -59,22 +59,17 @@ fn rejected(rejection: Rejection) -> Step {
 }
 
 impl Group {
-    /// What a command needs cannot be read. A row that is damaged does not pass by itself.
+    /// What a command needs cannot be read. A row that is damaged does not pass by itself, and is in the way of nobody else.
     fn not_read(&mut self, error: &eventlog::Error) -> Step {
         let what = in_full(error);
+        if error.is_lasting() {
+            warn!(what, "a command needs a row that cannot be read");
+            let what = format!("{what}: an operator must put it right");
+            return rejected(Rejection::new(RejectionKind::Internal, what));
+        }
         self.is_hindered = true;
-        Refused::Busy(match error {
-            eventlog::Error::Broken(_) => {
-                warn!(what, "a command needs a row that cannot be read");
-                Busy::Violation(what)
-            }
-            eventlog::Error::Overtaken(_) => {
-                self.is_overtaken = true;
-                Busy::Storage(what)
-            }
-            _ => Busy::Storage(what),
-        })
-        .into()
+        self.is_overtaken |= matches!(error, eventlog::Error::Overtaken(_));
+        Refused::Busy(Busy::Storage(what)).into()
     }
 
     /// Runs a command. One for which there is no room comes back.
@@ -149,6 +144,7 @@ impl Group {
             changes: Vec::with_capacity(rows.len()),
             before: Vec::new(),
             ids: Vec::with_capacity(rows.len()),
+            has_failed: false,
         };
         let ran = AssertUnwindSafe(handler.run(&params, rows, &mut work)).catch_unwind();
         let result = match means.clock.timeout_at(deadline, ran).await {
@@ -161,7 +157,11 @@ impl Group {
             }
             Err(_) => return Refused::Busy(Busy::TimedOut).into(),
         };
-        let Work { changes, before, ids, .. } = work;
+        let Work { changes, before, ids, has_failed, .. } = work;
+        if has_failed {
+            let what = format!("the handler of {name} went on after rows could not be written");
+            return rejected(Rejection::new(RejectionKind::Internal, what));
+        }
         let answer = Answer { ids, result };
         let (epoch, plog) = (means.log.epoch(), eventlog::Offset(joined.offset().get()));
         let place = Place { epoch, plog, ws, wlog };
@@ -235,7 +235,7 @@ impl Group {
             let what = "the first answer cannot be read";
             return Ok(Some(rejected(Rejection::new(RejectionKind::Internal, what))));
         };
-        let done = Done { plog, wlog, answer, is_repeated: true };
+        let done = Done { epoch, plog, wlog, answer, is_repeated: true };
         Ok(Some(Step::Outcome(Outcome::Repeated(done))))
     }
 
