@@ -57,6 +57,8 @@ pub struct Violation {
     pub wanted: Bytes,
     /// Why it cannot be.
     pub why: &'static str,
+    /// Nothing of the event is in the log, and what is there can be read: a new look may be right.
+    pub may_pass: bool,
 }
 
 /// A log that cannot be read on.
@@ -82,6 +84,14 @@ pub enum Broken {
     /// The event in front of the stored offset, or of others.
     #[error("{0} is missing, although there are, or were, events behind it")]
     Missing(Row),
+    /// The event that it says wrote it is not in the log.
+    #[error("{row} says that event {} wrote it, and the log ends in front of that", .plog.0)]
+    OfNoEvent {
+        /// The row.
+        row: Row,
+        /// The event that it names.
+        plog: Offset,
+    },
     /// Its leader had lost the lead before.
     #[error(
         "{row} was written in epoch {epoch}, and the event before it in the later epoch {before}"
@@ -98,7 +108,7 @@ pub enum Broken {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { row, there, wanted, why } = self;
+        let Violation { row, there, wanted, why, .. } = self;
         write!(f, "{row} {why}: ")?;
         match there {
             Some(there) => write!(f, "it holds {}", Shown(there))?,

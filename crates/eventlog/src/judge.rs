@@ -8,7 +8,8 @@ use crate::{
 };
 
 fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Violation {
-    Violation { row: write.row, there: there.cloned(), wanted: write.after.clone(), why }
+    let (there, wanted) = (there.cloned(), write.after.clone());
+    Violation { row: write.row, there, wanted, why, may_pass: false }
 }
 
 /// What stands where an event was to be written in the log of its partition. It is none of ours.
@@ -48,7 +49,9 @@ pub(crate) fn applied(
         What::Marker => match (write.row, Entry::from_bytes(bytes)) {
             // What cannot be read in one log may be whole in the other.
             (Row::Wlog(ws, wlog), Ok(entry))
-                if entry.place().ws == ws && entry.place().wlog == wlog =>
+                if (entry.place().ws, entry.place().wlog) == (ws, wlog)
+                    && Entry::from_bytes(&write.after)
+                        .is_ok_and(|marker| marker.place().plog == entry.place().plog) =>
             {
                 Ok(None)
             }

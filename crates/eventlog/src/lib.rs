@@ -1,4 +1,8 @@
-//! Events of an application, their bytes, and the tables that they write.
+//! What happened in an application: events, their bytes, the tables that they write, and the logs that they are in.
+//!
+//! A [`Log`] is the log of a partition in the hands of its leader, which proves by a [`Lead`] that it leads: it [writes](Log::write) groups of events and what
+//! follows from them, at a [`TrustLevel`], and [replays](Log::replay) its end after a takeover. A [`Reader`] reads logs and records, for anybody. A [`Schema`]
+//! says which tables there are, and a [`Deployment`] keeps them, and the level, beside the rows.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -31,7 +35,7 @@ pub use fields::Fields;
 pub use lead::{Alone, Lead, LeadLost};
 pub use level::{BadLevel, TrustLevel};
 pub use log::{Fate, Log, Settings, Tail};
-pub use mark::Damaged;
+pub use mark::{Around, Damaged};
 pub use names::{BadName, LONGEST_NAME, Name, QName};
 pub use plan::Prepared;
 pub use reader::Reader;

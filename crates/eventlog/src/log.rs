@@ -11,9 +11,10 @@ use futures::{StreamExt, stream};
 use istorage::{AppStorageExt, Conflict, ErrorKind, Outcome, SharedStorage};
 
 use crate::{
-    Epoch, Error, Lead, LeadLost, Offset, Prepared, Reader, Result, Row, TrustLevel, Violation,
+    Entry, Epoch, Error, Lead, LeadLost, Offset, Place, Prepared, Reader, Result, Row,
+    StoredRecord, TrustLevel, Violation,
     judge::{self, InPlog},
-    plan::{RowWrite, Rows, Rules, in_chunks},
+    plan::{How, RowWrite, Rows, Rules, in_chunks},
 };
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -207,6 +208,24 @@ impl Log {
         Fate { committed, applied, others }
     }
 
+    /// Whether an event that left something is in the log. Where the log is written conditionally, it is; at level 2 another one may have replaced it.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn has(&self, place: Place) -> Result<bool> {
+        if self.settings.level != TrustLevel::Two {
+            return Ok(true);
+        }
+        let there = self.get(Row::Plog(self.partition, place.plog)).await?;
+        let entry = there.and_then(|bytes| Entry::from_bytes(&bytes).ok());
+        Ok(entry.is_some_and(|entry| entry.place() == place))
+    }
+
+    /// Whether what is told of the log stays true when this node leads no more: at level 2 another one may replace what this one wrote.
+    pub fn is_final(&self) -> bool {
+        self.settings.level != TrustLevel::Two
+    }
+
     /// Waits until a write may be sent.
     pub(crate) async fn clearance(&self) -> std::result::Result<(), LeadLost> {
         while !self.may_send() {
@@ -298,9 +317,12 @@ impl Log {
                 Err(Error::Unknown(istorage::Error::outcome_unknown(what)))
             }
             (None, Some((write, there))) => {
-                let why = "is not what was read, or is there already";
+                let is_swap = matches!(write.how, How::If(Some(_)));
+                let why = if is_swap { "is not what was read" } else { "is there already" };
+                let is_record = there.is_some_and(|there| StoredRecord::from_bytes(there).is_ok());
+                let may_pass = is_swap && is_record;
                 let (there, wanted) = (there.cloned(), write.after.clone());
-                Err(Violation { row: write.row, there, wanted, why }.into())
+                Err(Violation { row: write.row, there, wanted, why, may_pass }.into())
             }
             (None, None) => {
                 let what = "a storage did not write, and does not say why";
@@ -422,11 +444,14 @@ impl Log {
         Ok(error)
     }
 
-    /// Whether a row is as it was found when it stood in the way.
+    /// Whether a row is as it was found when it stood in the way, and is in the way still.
     ///
     /// # Errors
     /// Those of the storage.
     pub async fn is_still(&self, violation: &Violation) -> Result<bool> {
+        if violation.may_pass {
+            return Ok(false);
+        }
         let deadline = self.reader.deadline();
         let there = self.storage().get_linearizable(&violation.row.key(), deadline).await?;
         Ok(there == violation.there)

@@ -1,7 +1,10 @@
 //! Putting a marker in the place of an event that cannot be read any more: done for an operator, under the lead.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use istorage::{AppStorageExt, Order, OrderedPut, Outcome};
+use futures::TryStreamExt;
+use istorage::{Conditional, Order, OrderedPut, Outcome};
 
 use crate::{
     Broken, Corrupted, Drawn, Entry, Epoch, Error, Log, Offset, Place, Result, Row, TrustLevel,
@@ -104,21 +107,32 @@ impl Log {
         let marker = Corrupted { place, marked, drawn, bytes: damaged.found.clone() };
         let bytes = Entry::Corrupted(marker.clone()).to_bytes();
         let Place { plog, ws, wlog, .. } = place;
-        if let Some(copy) = &damaged.wlog {
-            self.replace(Row::Wlog(ws, wlog), copy, &bytes, plog).await?;
+        match &damaged.wlog {
+            Some(copy) => self.replace(Row::Wlog(ws, wlog), Some(copy), &bytes, plog).await?,
+            // It is missing: nobody writes it who does not read the log from here.
+            None if damaged.drawn.is_none() => {
+                self.replace(Row::Wlog(ws, wlog), None, &bytes, plog).await?;
+            }
+            None => {}
         }
-        self.replace(damaged.row, &damaged.found, &bytes, plog).await?;
+        self.replace(damaged.row, Some(&damaged.found), &bytes, plog).await?;
         Ok(marker)
     }
 
-    async fn replace(&self, row: Row, found: &Bytes, marker: &Bytes, plog: Offset) -> Result<()> {
+    async fn replace(
+        &self,
+        row: Row,
+        found: Option<&Bytes>,
+        marker: &Bytes,
+        plog: Offset,
+    ) -> Result<()> {
         let (storage, key) = (self.reader.storage(), row.key());
         let why = "is not what was to be marked";
         if self.settings.level == TrustLevel::Two {
             // Nothing guards the row between this look and the write but the lead.
             let there = self.get(row).await?;
-            if there.as_ref().is_some_and(|there| there != found && there != marker) {
-                return Err(Violation { row, there, wanted: marker.clone(), why }.into());
+            if there.is_some() && there.as_ref() != found && there.as_ref() != Some(marker) {
+                return Err(violation(row, there, marker, why));
             }
             self.clearance().await?;
             let order = Order::of_two(self.epoch().0, plog.0)?;
@@ -129,13 +143,17 @@ impl Log {
             if there.as_ref() != Some(marker) {
                 let why =
                     "was written under this lead, or a later one: it is marked under the next one";
-                return Err(Violation { row, there, wanted: marker.clone(), why }.into());
+                return Err(violation(row, there, marker, why));
             }
             return Ok(());
         }
         let write = || {
-            let (old, new) = (found.clone(), marker.clone());
-            storage.compare_and_swap(key.clone(), old, new, None, self.reader.deadline())
+            let (ccols, value) = (key.ccols.clone(), marker.clone());
+            let op = match found.cloned() {
+                Some(old) => Conditional::Swap { ccols, old, new: value, ttl: None },
+                None => Conditional::Insert { ccols, value, ttl: None },
+            };
+            storage.write_if(key.pkey.clone(), vec![op], self.reader.deadline())
         };
         let (outcome, _) = self.settled(write).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(()) };
@@ -143,6 +161,44 @@ impl Log {
         if there.as_ref() == Some(marker) {
             return Ok(());
         }
-        Err(Error::from(Violation { row, there, wanted: marker.clone(), why }))
+        Err(violation(row, there, marker, why))
     }
+
+    /// What the readable events of a workspace drew that are in the log from an offset on, and in front of another; and where the next one behind that is in
+    /// the log of the workspace.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn drawn_around(&self, ws: WsId, from: Offset, plog: Offset) -> Result<Around> {
+        let mut around = Around::default();
+        let mut rows = self.logged(from);
+        while let Some((offset, bytes)) = rows.try_next().await? {
+            let Ok(entry) = entry(Row::Plog(self.partition, offset), &bytes) else { continue };
+            if entry.place().ws != ws {
+                continue;
+            }
+            if offset > plog {
+                around.next.get_or_insert(entry.place().wlog);
+                continue;
+            }
+            for drawn in entry.drawn() {
+                let last = around.before.entry(drawn.seq).or_default();
+                *last = drawn.last.max(*last);
+            }
+        }
+        Ok(around)
+    }
+}
+
+/// What is known of the events around one that cannot be read.
+#[derive(Clone, Debug, Default)]
+pub struct Around {
+    /// The highest number of each sequence that those in front of it drew.
+    pub before: BTreeMap<u16, u64>,
+    /// Where the next one is in the log of the workspace.
+    pub next: Option<Offset>,
+}
+
+fn violation(row: Row, there: Option<Bytes>, marker: &Bytes, why: &'static str) -> Error {
+    Violation { row, there, wanted: marker.clone(), why, may_pass: false }.into()
 }

@@ -190,12 +190,12 @@ impl Reader {
 pub(crate) fn entry(row: Row, bytes: &Bytes) -> Result<Entry> {
     let entry = Entry::from_bytes(bytes).map_err(|why| Broken::Unreadable { row, why })?;
     let place = entry.place();
-    let (is, says) = match row {
-        Row::Wlog(_, offset) => (offset, place.wlog),
-        Row::Plog(_, offset) => (offset, place.plog),
+    let (is_here, says) = match row {
+        Row::Wlog(ws, offset) => ((ws, offset) == (place.ws, place.wlog), place.wlog),
+        Row::Plog(_, offset) => (offset == place.plog, place.plog),
         Row::Record(..) | Row::Answer(..) => return Ok(entry),
     };
-    if is == says { Ok(entry) } else { Err(Broken::Misplaced { row, says }.into()) }
+    if is_here { Ok(entry) } else { Err(Broken::Misplaced { row, says }.into()) }
 }
 
 /// Where a row is in the partition of the storage that `neighbour` is in, too.

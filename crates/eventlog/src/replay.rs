@@ -199,7 +199,7 @@ impl Log {
         Ok(None)
     }
 
-    fn logged(&self, from: Offset) -> BoxStream<'static, Result<Logged>> {
+    pub(crate) fn logged(&self, from: Offset) -> BoxStream<'static, Result<Logged>> {
         let partition = self.partition;
         self.reader.logged(move |offset| Row::Plog(partition, offset), from, self.consistency())
     }

@@ -2,7 +2,7 @@
 
 mod execute;
 
-use eventlog::{Fate, Place, Prepared, WsId};
+use eventlog::{Fate, Offset, Place, Prepared, WsId};
 use hashbrown::HashMap;
 
 use crate::{
@@ -23,10 +23,20 @@ pub(crate) struct Group {
     overlay: Overlay,
     /// A command could not be judged, as the storage does not answer: the group ends with it.
     pub(crate) is_hindered: bool,
-    /// There is an event in the log that this node has not seen.
-    pub(crate) is_overtaken: bool,
+    /// There is an event in the log that this node has not seen: the last one of which something was read.
+    pub(crate) overtaken: Option<Offset>,
     /// The events whose commands may be sent again, by workspace and key.
     repeats: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
+}
+
+/// Who answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Says {
+    Leader,
+    /// Another one may lead, and write; what is in the log is in it for ever, or not.
+    FormerLeader {
+        is_final: bool,
+    },
 }
 
 /// A command that waits for the fate of its group.
@@ -55,8 +65,8 @@ impl Group {
         self.waiting.len()
     }
 
-    /// Answers all. `may_answer` says whether this node still leads.
-    pub(crate) fn answer(&mut self, fate: &Fate, may_answer: bool) {
+    /// Answers all, as somebody may who leads still, or leads no more.
+    pub(crate) fn answer(&mut self, fate: &Fate, says: Says) {
         let places: Vec<Place> = self.events.iter().map(Prepared::place).collect();
         // The answers of those that others are the same as.
         let mut answers: HashMap<usize, Answer> = HashMap::new();
@@ -90,10 +100,13 @@ impl Group {
                 }
                 Outcome::Refused(refused) => Err(refused),
             };
-            reply.answer(if may_answer { answered } else { without_lead(answered) });
+            reply.answer(match says {
+                Says::Leader => answered,
+                Says::FormerLeader { is_final } => without_lead(answered, is_final),
+            });
         }
         self.events.clear();
-        (self.is_hindered, self.is_overtaken) = (false, false);
+        (self.is_hindered, self.overtaken) = (false, None);
         self.bytes = 0;
         self.overlay.clear();
         self.repeats.clear();
@@ -131,10 +144,11 @@ fn not_written(fate: &Fate) -> Refused {
 }
 
 /// Another node may have done, or undone, what this one read or wrote.
-fn without_lead(answered: Answered) -> Answered {
+fn without_lead(answered: Answered, is_final: bool) -> Answered {
     let why = "the lead was lost before it could be answered";
     match answered {
         Ok(_) => Err(Refused::Unknown(why.to_owned())),
+        Err(Refused::NotApplied { .. }) if !is_final => Err(Refused::Unknown(why.to_owned())),
         Err(Refused::Rejected(_)) => Err(Refused::Busy(Busy::LeadLost(why.to_owned()))),
         Err(refused) => Err(refused),
     }

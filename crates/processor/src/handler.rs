@@ -190,6 +190,7 @@ impl Work<'_> {
         // Only now, as a row may stand in one that comes behind it.
         for at in made..self.changes.len() {
             self.check(&self.changes[at].record).await?;
+            self.check_stands(at)?;
         }
         for (id, version, is_active, fields) in updates {
             // What reads is boxed, so that a command that only makes rows has a small future.
@@ -276,6 +277,34 @@ impl Work<'_> {
         };
         let checked = self.application.schema().check(record, parent);
         Ok(checked.map_err(|bad| Rejection::invalid(bad.to_string()))?)
+    }
+
+    /// Whether a new row stands, in the end, in a row that is there, or in a document.
+    fn check_stands(&self, at: usize) -> Result<(), Rejection> {
+        let parent = |record: &Record| record.parent.as_ref().map(|parent| parent.id);
+        let child = &self.changes[at].record;
+        let place = |id| self.changes.iter().position(|change| change.record.id == id);
+        let mut next = parent(child);
+        let mut steps = 0;
+        while let Some(above) = next.and_then(place) {
+            // Where each stands in one that comes before it, there is no circle.
+            if above < at {
+                return Ok(());
+            }
+            steps += 1;
+            if steps > self.changes.len() {
+                return Err(Rejection::invalid(
+                    "new rows stand in one another, and in no document",
+                ));
+            }
+            next = parent(&self.changes[above].record);
+        }
+        match child.kind {
+            TableKind::ORecord if next.is_some() => Err(Rejection::invalid(
+                "records of an operation are made with its document, by one command",
+            )),
+            _ => Ok(()),
+        }
     }
 
     async fn stored_table(&self, id: RecordId) -> Result<QName, Failure> {

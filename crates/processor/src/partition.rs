@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use clock::{Clock, Instant};
-use eventlog::{Epoch, Log, WsId};
+use eventlog::{Epoch, Log, Offset, WsId};
 use isequencer::{Params, SeqStorage, Sequencer, Sequences};
 use tokio::{
     sync::{mpsc, watch},
@@ -20,12 +20,15 @@ use crate::{
     worker::{Groups, Limits, Worker},
 };
 
+/// No queue is longer.
+const LONGEST_QUEUE: usize = 1 << 20;
+
 /// How a partition works.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Its name in metrics and logs.
     pub name: String,
-    /// How many commands may wait.
+    /// How many commands may wait, up to 2^20.
     pub queue: usize,
     /// How many events are written together.
     pub group_commands: usize,
@@ -93,7 +96,7 @@ impl Partition {
         };
         let sequencer = Sequencer::new(params, numbers, clock.clone());
         let shared = Arc::new(Shared::new(clock.clone(), Meters::new(&name)));
-        let (sender, receiver) = mpsc::channel(queue.max(1));
+        let (sender, receiver) = mpsc::channel(queue.clamp(1, LONGEST_QUEUE));
         let commands = Commands::new(sender, Arc::clone(&shared));
         let (stop, stopped) = watch::channel(None);
         let epoch = log.epoch();
@@ -103,7 +106,8 @@ impl Partition {
             clock: clock.clone(),
             kinds: Recent::<WsId, _>::new(workspaces),
             time: clock::WallTime::from_nanos(0),
-            seen: Seen { next: eventlog::Offset::FIRST, epoch: Epoch(0) },
+            seen: Seen { next: Offset::FIRST, epoch: Epoch(0), sought: Offset(0) },
+            sought: Offset(0),
         };
         let groups = Groups {
             means,

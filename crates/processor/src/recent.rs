@@ -31,11 +31,6 @@ impl<K: Eq + Hash + Copy, V> Recent<K, V> {
         }
         self.young.insert(key, value);
     }
-
-    pub(crate) fn clear(&mut self) {
-        self.young.clear();
-        self.old.clear();
-    }
 }
 
 #[cfg(test)]
@@ -52,7 +47,5 @@ mod tests {
         }
         assert_eq!(recent.get(&999), Some(&999));
         assert_eq!(recent.get(&500), None);
-        recent.clear();
-        assert_eq!(recent.get(&0), None);
     }
 }

@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use eventlog::{
-    Change, Epoch, Offset, Place, Reader, Record, RecordId, StoredRecord, Version, WsId,
+    Broken, Change, Epoch, Offset, Place, Reader, Record, RecordId, Row, StoredRecord, Version,
+    WsId,
 };
 use hashbrown::HashMap;
 
@@ -61,16 +62,23 @@ pub(crate) struct Seen {
     pub(crate) next: Offset,
     /// Of the last one.
     pub(crate) epoch: Epoch,
+    /// Up to here it was looked for events that had left something, before the log was read last.
+    pub(crate) sought: Offset,
 }
 
 impl Seen {
     /// What an event left that is in the log, and that this node has not seen there: an earlier leader stood still before it wrote it. (What one of an earlier
     /// epoch left behind an event of a later one is none.)
-    pub(crate) fn check(self, left: Version) -> Result<(), eventlog::Error> {
-        if left.plog >= self.next && left.epoch >= self.epoch {
-            return Err(eventlog::Error::Overtaken(left.plog));
+    ///
+    /// If the log was read since, and has no such event, the row is of none.
+    pub(crate) fn check(self, row: Row, left: Version) -> Result<(), eventlog::Error> {
+        if left.plog < self.next || left.epoch < self.epoch {
+            return Ok(());
         }
-        Ok(())
+        if left.plog <= self.sought {
+            return Err(Broken::OfNoEvent { row, plog: left.plog }.into());
+        }
+        Err(eventlog::Error::Overtaken(left.plog))
     }
 }
 
@@ -102,7 +110,7 @@ impl State<'_> {
         }
         let found = self.reader.record_and_bytes(ws, id).await?;
         if let Some((stored, _)) = &found {
-            self.seen.check(stored.version)?;
+            self.seen.check(Row::Record(ws, id), stored.version)?;
         }
         Ok(found.map(|(stored, bytes)| Read { stored, bytes: Some(bytes) }))
     }

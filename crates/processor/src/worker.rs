@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use crate::{
     Busy, Refused, Status,
     causes::in_full,
-    group::{Group, Means},
+    group::{Group, Means, Says},
     queue::{Queued, Shared},
     state::Seen,
 };
@@ -139,7 +139,8 @@ impl Worker {
         }
         let Tail { next, epoch, time } = self.groups.means.log.tail();
         self.groups.means.time = self.groups.means.time.max(time);
-        self.groups.see(Seen { next, epoch });
+        let sought = self.groups.means.sought;
+        self.groups.see(Seen { next, epoch, sought });
         self.groups.set(Status::Ready);
         Ok(())
     }
@@ -267,7 +268,8 @@ impl Groups {
             next = if is_full { None } else { self.queue.try_recv().ok() };
         }
         let fate = self.write().await;
-        let is_done = fate.others.is_none() && fate.applied.is_ok() && !self.group.is_overtaken;
+        let overtaken = self.group.overtaken;
+        let is_done = fate.others.is_none() && fate.applied.is_ok() && overtaken.is_none();
         if is_done {
             transaction.flush();
         } else {
@@ -276,13 +278,22 @@ impl Groups {
         if is_done && fate.committed > 0 {
             // Before it is answered: whoever asks right after that finds it.
             let next = Offset(self.means.seen.next.0 + fate.committed as u64);
-            self.see(Seen { next, epoch: self.means.log.epoch() });
+            self.see(Seen { next, epoch: self.means.log.epoch(), ..self.means.seen });
         }
-        self.group.answer(&fate, self.means.log.may_answer());
+        if !is_done {
+            // Before it is answered: whoever asks right after that learns that it has to wait.
+            self.set(Status::Recovering(None));
+            self.means.sought = overtaken.unwrap_or(Offset(0));
+        }
+        let log = &self.means.log;
+        let says = match log.may_answer() {
+            true => Says::Leader,
+            false => Says::FormerLeader { is_final: log.is_final() },
+        };
+        self.group.answer(&fate, says);
         if is_done {
             return Ok(true);
         }
-        self.means.kinds.clear();
         let Fate { applied, others, .. } = fate;
         for error in [applied.err(), others].into_iter().flatten() {
             warn!(

@@ -1,7 +1,7 @@
 //! Marking an event that cannot be read, with the numbers that it drew.
 
-use eventlog::{Corrupted, Drawn, Offset, WsId};
-use isequencer::standard;
+use eventlog::{Around, Corrupted, Drawn, Offset, WsId};
+use isequencer::{SeqId, standard};
 
 use crate::PartitionStorage;
 
@@ -24,13 +24,21 @@ pub enum NotMarked {
         /// What it is said to have drawn.
         given: Offset,
     },
-    /// It cannot have drawn that: all that was drawn before it is stored.
-    #[error("number {} of sequence {} is not above the last one that is stored, {stored}, or is no number of a sequence: give the last one that the event drew, or a higher one", .drawn.last, .drawn.seq)]
+    /// It cannot have drawn that.
+    #[error("number {} of sequence {} is not above the last one that is known, {known}, or is no number of that sequence: give the last one that the event drew, or a higher one", .drawn.last, .drawn.seq)]
     NotAbove {
         /// What was given.
         drawn: Drawn,
-        /// What is stored.
-        stored: u64,
+        /// What is stored, or was drawn by an event in front of it.
+        known: u64,
+    },
+    /// It cannot be there.
+    #[error("the event is said to be at offset {} of the log of its workspace, and the next one that can be read is at {}", .wlog.0, .next.0)]
+    NotBefore {
+        /// Where it is said to be.
+        wlog: Offset,
+        /// Where the next one is.
+        next: Offset,
     },
     /// The log.
     #[error(transparent)]
@@ -61,11 +69,17 @@ impl PartitionStorage {
             None => {
                 let partition = self.log.partition();
                 let next = self.numbers.next_offset(partition, self.deadline()).await?;
-                if next.is_some_and(|next| plog.0 < next) {
+                let from = next.map_or(Offset::FIRST, Offset);
+                let around = self.log.drawn_around(ws, from.min(plog), plog).await?;
+                if let Some(next) = around.next.filter(|next| *next <= wlog) {
+                    return Err(NotMarked::NotBefore { wlog, next });
+                }
+                if plog < from {
                     with_offset(wlog, Vec::new())?
                 } else {
-                    let drawn = with_offset(wlog, given.ok_or(NotMarked::NumbersNeeded)?)?;
-                    self.check_above_all_stored(ws, &drawn).await?;
+                    let given = given.ok_or(NotMarked::NumbersNeeded)?;
+                    let drawn = with_offset(wlog, given)?;
+                    self.check_above_all_known(ws, &drawn, &around).await?;
                     drawn
                 }
             }
@@ -73,14 +87,33 @@ impl PartitionStorage {
         Ok(self.log.mark(&damaged, drawn).await?)
     }
 
-    /// A number that was given before would be given again.
-    async fn check_above_all_stored(&self, ws: WsId, given: &[Drawn]) -> Result<(), NotMarked> {
-        let seqs: Vec<u16> = given.iter().map(|drawn| drawn.seq).collect();
+    /// A number that was given before would be given again. Its offset in the log of the workspace is known by the event in front of it.
+    async fn check_above_all_known(
+        &self,
+        ws: WsId,
+        drawn: &[Drawn],
+        around: &Around,
+    ) -> Result<(), NotMarked> {
+        let seqs: Vec<u16> = drawn.iter().map(|drawn| drawn.seq).collect();
         let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
-        for (drawn, stored) in given.iter().zip(stored) {
-            let stored = stored.unwrap_or(0);
-            if drawn.last <= stored || drawn.last > i64::MAX as u64 {
-                return Err(NotMarked::NotAbove { drawn: *drawn, stored });
+        let ranges = standard::sequences();
+        for (drawn, stored) in drawn.iter().zip(stored) {
+            if drawn.seq == standard::WLOG_OFFSET.0 {
+                continue;
+            }
+            let before = around.before.get(&drawn.seq).copied().unwrap_or(0);
+            let known = stored.unwrap_or(0).max(before);
+            let sequence = ranges.iter().find(|sequence| sequence.id() == SeqId(drawn.seq));
+            let is_one = match sequence {
+                // It is what follows the one before it.
+                Some(sequence) => {
+                    let before = drawn.last.checked_sub(1);
+                    before.and_then(|before| sequence.after(before)) == Some(drawn.last)
+                }
+                None => drawn.last <= i64::MAX as u64,
+            };
+            if drawn.last <= known || !is_one {
+                return Err(NotMarked::NotAbove { drawn: *drawn, known });
             }
         }
         Ok(())

@@ -8,6 +8,8 @@ mod stall;
 
 pub use invariants::{Ledger, Terms, World, check, check_under};
 pub use narrow::Narrow;
-pub use shop::{Batch, article, bill, create_workspace, cud, raw, record_name, shop, text, update};
+pub use shop::{
+    Batch, article, bill, child, create_workspace, cud, raw, record_name, shop, text, update,
+};
 pub use site::{Node, NodeSettings, Site, TestLead};
 pub use stall::{At, Stall};

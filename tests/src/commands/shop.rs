@@ -19,7 +19,11 @@ const SCHEMA: &str = r#"
 [tables."shop.Article"]
 kind = "CDoc"
 fields = { name = "string", weight = "float64", like = "ref", left = "int64" }
-containers = { prices = "shop.Price" }
+containers = { prices = "shop.Price", parts = "shop.Part" }
+
+[tables."shop.Part"]
+kind = "CRecord"
+containers = { parts = "shop.Part" }
 
 [tables."shop.Price"]
 kind = "CRecord"
@@ -88,8 +92,61 @@ impl Handler for Fail {
     }
 }
 
+/// Goes on when rows cannot be written.
+#[derive(Debug)]
+struct Swallow;
+
+#[async_trait]
+impl Handler for Swallow {
+    async fn run(
+        &self,
+        _params: &Bytes,
+        rows: Vec<RowChange>,
+        work: &mut Work<'_>,
+    ) -> Result<Bytes, Failure> {
+        let written = work.write(rows).await.map(<[_]>::len);
+        Ok(format!("{written:?}").into())
+    }
+}
+
+/// Does not end.
+#[derive(Debug)]
+struct Never;
+
+#[async_trait]
+impl Handler for Never {
+    async fn run(
+        &self,
+        _params: &Bytes,
+        _rows: Vec<RowChange>,
+        _work: &mut Work<'_>,
+    ) -> Result<Bytes, Failure> {
+        std::future::pending().await
+    }
+}
+
+/// Writes the last row by itself.
+#[derive(Debug)]
+struct Twice;
+
+#[async_trait]
+impl Handler for Twice {
+    async fn run(
+        &self,
+        _params: &Bytes,
+        mut rows: Vec<RowChange>,
+        work: &mut Work<'_>,
+    ) -> Result<Bytes, Failure> {
+        let last = rows.split_off(rows.len().saturating_sub(1));
+        let first = work.write(rows).await?.len();
+        assert!(first == 0 || work.write(last).await?.len() == 1, "it tells what it made");
+        Ok(Bytes::new())
+    }
+}
+
 /// The shop. Its workspaces have a sequence of their own, number 256. Besides the commands of every application it has `shop.Note`, which
-/// writes no rows and draws from that sequence, and `shop.Fail`, which panics.
+/// writes no rows and draws from that sequence, and `shop.Fail`, which panics, `shop.Swallow`, which ignores errors,
+/// `shop.Never`, which does not end, and `shop.Twice`, which writes rows in two calls.
 ///
 /// # Panics
 /// If it cannot be.
@@ -100,6 +157,9 @@ pub fn shop() -> Arc<Application> {
     let shop = Application::new(schema).expect("no table is the system's");
     let shop = shop.with_workspaces("Shop", WsKind(1), [invoices]).expect("the kind is new");
     let shop = shop.with_command(record_name("shop.Note"), Note).expect("it is new");
+    let shop = shop.with_command(record_name("shop.Swallow"), Swallow).expect("it is new");
+    let shop = shop.with_command(record_name("shop.Never"), Never).expect("it is new");
+    let shop = shop.with_command(record_name("shop.Twice"), Twice).expect("it is new");
     Arc::new(shop.with_command(record_name("shop.Fail"), Fail).expect("it is new"))
 }
 
@@ -157,7 +217,9 @@ pub fn raw<const N: usize>(id: u64, table: &str, fields: [(&str, Value); N]) -> 
     }
 }
 
-fn child<const N: usize>(
+/// A new row in a container of another one.
+#[must_use]
+pub fn child<const N: usize>(
     id: u64,
     table: &str,
     of: (u64, &str),

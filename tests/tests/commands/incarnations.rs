@@ -3,12 +3,12 @@
 use std::{pin::pin, sync::Arc};
 
 use eventlog::TrustLevel;
-use processor::{Ended, Status};
-use vvm_tests::commands::{At, Node, Stall};
+use processor::{Command, Ended, Refused, Repeat, Status};
+use vvm_tests::commands::{At, Narrow, Node, NodeSettings, Stall, TestLead, article, cud};
 
 use crate::{
     scene::{How, Scene, play, ways},
-    stage::{Stage, TrialFn},
+    stage::{PARTITION, Stage, TrialFn, WS, named},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
@@ -26,6 +26,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
     ("incarnations::the_first_goes_on_to_recover_before_the_second_writes", |stage| {
         Box::pin(everywhere(stage, Begun::Recovery, Order::FirstFirst))
+    }),
+    ("incarnations::at_level_2_nobody_says_that_an_event_is_there_which_is_not", |stage| {
+        Box::pin(at_level_2(stage))
     }),
 ];
 
@@ -142,4 +145,44 @@ async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Orde
 
 fn has_recovered(status: &Status) -> bool {
     matches!(status, Status::Ready | Status::LeadLost(_) | Status::Failed(_))
+}
+
+/// The second leads, and has written where the first writes. What the first leaves is not in the log: neither the first may say so once it knows that it leads no
+/// more, nor the second to whoever sends the first one's command again.
+async fn at_level_2(stage: &Stage) {
+    let site = &stage.site;
+    let settings = |storage| NodeSettings { storage, ..NodeSettings::at(TrustLevel::Two) };
+    let (begins, mut ledger) = stage.begin(PARTITION, WS, settings(None)).await;
+    assert_eq!(begins.stop().await, Ended::Stopped);
+    let stall = Stall::new(Narrow::of(Arc::clone(&site.app.storage), 100, true));
+    let (lead, storage) = (TestLead::of(1 << 10), Arc::new(stall.clone()));
+    let first = site.node_of(PARTITION, Arc::clone(&lead), settings(Some(storage)));
+    first.ready().await;
+    let second = site.node_of(PARTITION, TestLead::of(1 << 11), settings(None));
+    second.ready().await;
+    let written = named("of the second", cud(WS, article("a"), site.soon()));
+    let written = stage.run(&second, &mut ledger, written).await.unwrap();
+
+    let repeatable = || {
+        let command = named("repeatable", cud(WS, article("b"), site.soon()));
+        Command { repeat: Some(Repeat::new("joe", b"key", b"body")), ..command }
+    };
+    let of_first = first.commands.run(repeatable()).await.unwrap();
+    assert_eq!(of_first.plog, written.plog, "it looks like a success");
+    let done = stage.run(&second, &mut ledger, repeatable()).await.unwrap();
+    assert!(!done.is_repeated, "its event is not in the log");
+    let again = second.commands.run(repeatable()).await.unwrap();
+    assert_eq!((again.is_repeated, again.version()), (true, done.version()));
+
+    stall.arm(At::AfterWrite(1));
+    let sent = first.commands.run(named("of the first", cud(WS, article("c"), site.soon())));
+    let loses = async {
+        stall.until_still().await;
+        lead.lose();
+        stall.go_on();
+    };
+    let (refused, ()) = futures::future::join(sent, loses).await;
+    assert!(matches!(refused, Err(Refused::Unknown(_))), "{refused:?}");
+    first.kill();
+    assert_eq!(second.stop().await, Ended::Stopped);
 }

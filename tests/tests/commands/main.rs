@@ -5,6 +5,7 @@
 mod basics;
 mod crash;
 mod doubt;
+mod handlers;
 mod incarnations;
 mod late;
 mod limits;
@@ -22,6 +23,7 @@ fn main() -> std::process::ExitCode {
         basics::TRIALS,
         crash::TRIALS,
         doubt::TRIALS,
+        handlers::TRIALS,
         incarnations::TRIALS,
         late::TRIALS,
         limits::TRIALS,

@@ -1,11 +1,11 @@
 //! An event that cannot be read, and the operator who marks it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use eventlog::{Broken, Drawn, Entry, Error, Offset, Row, TrustLevel, WsId};
 use futures::TryStreamExt;
-use isequencer::standard::{CRECORD_ID, WLOG_OFFSET};
+use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
 use processor::{Ended, Status};
 use seqstorage::{NotMarked, PartitionStorage};
@@ -18,6 +18,7 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("marked::one_in_front_of_the_stored_offset_needs_no_numbers", |stage| {
         Box::pin(in_front_of_the_stored_offset(stage))
     }),
+    ("marked::what_is_known_of_it_is_not_believed_otherwise", |stage| Box::pin(known(stage))),
 ];
 
 const DAMAGED: Bytes = Bytes::from_static(b"damaged");
@@ -108,6 +109,57 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
     let logged: Vec<Entry> = site.reader().wlog(WsId(WS), done.wlog).try_collect().await.unwrap();
     assert_eq!(logged[0], Entry::Corrupted(marker));
+}
+
+/// Two events are in the log, and their numbers are not stored. A number that the first drew was taken for one that the second drew, and given again.
+async fn known(stage: &Stage) {
+    let site = &stage.site;
+    let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    assert_eq!(first.stop().await, Ended::Stopped);
+    let mut settings = NodeSettings::at(TrustLevel::Zero);
+    settings.partition.sequencer.flush_delay = Duration::from_secs(600);
+    let second = site.node(PARTITION, settings);
+    second.ready().await;
+    let mut done = Vec::new();
+    for name in ["one", "two", "three"] {
+        let command = named(name, cud(WS, article(name), site.soon()));
+        done.push(second.commands.run(command).await.unwrap());
+    }
+    second.kill();
+    let (plog, wlog) = (done[1].plog, done[1].wlog);
+    for row in [Row::Plog(PARTITION, plog), Row::Wlog(WsId(WS), wlog)] {
+        let (storage, key) = (&site.app.storage, row.key());
+        let old = storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
+        let write = if matches!(row, Row::Plog(..)) {
+            storage.compare_and_swap(key, old, DAMAGED, None, site.soon()).await
+        } else {
+            // Here it is missing.
+            storage.compare_and_delete(key, old, site.soon()).await
+        };
+        assert!(write.unwrap().is_applied());
+    }
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(stage, &node);
+    let mark = async |wlog, seq: isequencer::SeqId, last| {
+        let given = Some(vec![Drawn { seq: seq.0, last }]);
+        operator.mark_corrupted(plog, WsId(WS), wlog, given).await
+    };
+    let last = |done: &processor::Done| done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    let low = mark(wlog, CRECORD_ID, last(&done[0])).await.unwrap_err();
+    assert!(matches!(low, NotMarked::NotAbove { .. }), "{low:?}");
+    let other = mark(wlog, RECORD_ID, last(&done[1])).await.unwrap_err();
+    assert!(matches!(other, NotMarked::NotAbove { .. }), "an id of another sequence: {other:?}");
+    let taken = mark(wlog.next(), CRECORD_ID, last(&done[1])).await.unwrap_err();
+    assert!(matches!(taken, NotMarked::NotBefore { .. } | NotMarked::Log(_)), "{taken:?}");
+    mark(wlog, CRECORD_ID, last(&done[1])).await.unwrap();
+    node.ready().await;
+    let command = named("after", cud(WS, article("after"), site.soon()));
+    let after = node.commands.run(command).await.unwrap();
+    assert_eq!(after.wlog, done[2].wlog.next());
+    assert_eq!(node.stop().await, Ended::Stopped);
+    let log: Vec<Entry> = site.reader().wlog(WsId(WS), wlog).try_collect().await.unwrap();
+    assert_eq!(log.len(), 3, "the marker, and two behind it");
 }
 
 /// Leaves bytes in the place of an event that nobody can read.

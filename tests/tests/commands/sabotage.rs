@@ -1,10 +1,19 @@
 //! Rows that nobody of ours wrote, where the next command is to write: SequencesTrustLevel0, 1 and 2.
 
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
 use bytes::Bytes;
-use eventlog::{RecordId, Row, TrustLevel, WsId};
-use istorage::{AppStorageExt, Order, OrderedPut};
+use clock::Instant;
+use eventlog::{RecordId, Row, StoredRecord, TrustLevel, WsId};
+use istorage::{
+    AppStorageExt, AtomicBatch, Conditional, Key, Order, OrderedPut, Outcome, SharedStorage,
+};
 use processor::{Busy, Done, Ended, Refused, Status};
-use vvm_tests::commands::{Ledger, Node, NodeSettings, article, check, cud};
+use vvm_tests::{
+    between::{Between, Through},
+    commands::{Ledger, Node, NodeSettings, article, check, cud, text, update},
+};
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
@@ -12,6 +21,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("sabotage::sequences_trust_level_0", |stage| Box::pin(level_0(stage))),
     ("sabotage::sequences_trust_level_1", |stage| Box::pin(level_1(stage))),
     ("sabotage::sequences_trust_level_2", |stage| Box::pin(level_2(stage))),
+    ("sabotage::a_record_that_changed_since_it_was_read_is_told_and_looked_at_again", |stage| {
+        Box::pin(changed(stage))
+    }),
 ];
 
 /// What is in the way. Nobody of ours wrote that.
@@ -147,5 +159,85 @@ async fn level_2(stage: &Stage) {
             case.passes(target, epoch).await;
             number += 1;
         }
+    }
+}
+
+/// Puts a record right between a command's look and its write.
+#[derive(Debug)]
+struct PutsRight {
+    inner: SharedStorage,
+    key: Key,
+    value: Mutex<Option<Bytes>>,
+}
+
+impl PutsRight {
+    async fn put(&self, deadline: Instant) {
+        let value = self.value.lock().unwrap().take();
+        if let Some(value) = value {
+            let there = self.inner.get_linearizable(&self.key, deadline).await.unwrap().unwrap();
+            let swap = self.inner.compare_and_swap(self.key.clone(), there, value, None, deadline);
+            assert!(swap.await.unwrap().is_applied());
+        }
+    }
+}
+
+#[async_trait]
+impl Between for PutsRight {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> istorage::Result<Outcome> {
+        self.put(deadline).await;
+        self.inner.write_if(pkey, ops, deadline).await
+    }
+
+    async fn write_atomic(
+        &self,
+        batch: AtomicBatch,
+        deadline: Instant,
+    ) -> istorage::Result<Outcome> {
+        self.put(deadline).await;
+        self.inner.write_atomic(batch, deadline).await
+    }
+}
+
+/// An update of something else is told. Where nothing of it is in the log a new look is right, and the partition waited for that row to change once more; where the
+/// event is in the log, an operator has to look at it.
+async fn changed(stage: &Stage) {
+    let site = &stage.site;
+    let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), site.soon()));
+    let done = stage.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!(node.stop().await, Ended::Stopped);
+    let id = done.answer.ids[0].1;
+    let key = Row::Record(WsId(WS), id).key();
+    let there = site.app.storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
+    let mut stored = StoredRecord::from_bytes(&there).unwrap();
+    stored.record.fields.insert("name".parse().unwrap(), text("right"));
+    let value = Mutex::new(Some(stored.to_bytes()));
+    let inner = Arc::clone(&site.app.storage);
+    let storage: SharedStorage = Through::new(PutsRight { inner, key, value });
+    let at_once = storage.capabilities().atomic.is_some();
+    let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) };
+    let node = site.node(PARTITION, settings);
+    node.ready().await;
+    let change = || cud(WS, vec![update(id, None, "newer")], site.soon());
+    let refused = node.commands.run(named("changed", change())).await.unwrap_err();
+    let row = Row::Record(WsId(WS), id);
+    assert!(says(&refused.to_string(), row), "{refused}");
+    if at_once {
+        node.ready().await;
+        node.commands.run(named("again", change())).await.unwrap();
+        assert_eq!(node.stop().await, Ended::Stopped);
+    } else {
+        assert!(matches!(refused, Refused::NotApplied { .. }), "{refused:?}");
+        node.until(|status| matches!(status, Status::Violation(_))).await;
+        node.stop().await;
     }
 }

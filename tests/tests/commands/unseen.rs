@@ -7,12 +7,18 @@ use eventlog::{
 };
 use istorage::AppStorageExt;
 use processor::{Busy, Ended, Refused, RejectionKind};
-use vvm_tests::commands::{NodeSettings, check, create_workspace, record_name, text};
+use vvm_tests::commands::{
+    NodeSettings, article, check, create_workspace, cud, record_name, text, update,
+};
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] =
-    &[("unseen::nothing_is_judged_by_an_event_that_was_not_seen", |stage| Box::pin(judged(stage)))];
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("unseen::nothing_is_judged_by_an_event_that_was_not_seen", |stage| Box::pin(judged(stage))),
+    ("unseen::a_row_of_no_event_is_told_and_in_nobody_elses_way", |stage| {
+        Box::pin(of_no_event(stage))
+    }),
+];
 
 /// The workspace that the event makes.
 const OTHER: u64 = WS + 10;
@@ -48,6 +54,34 @@ async fn judged(stage: &Stage) {
     assert!(is_there, "now it has seen it: {refused:?}");
     assert_eq!(node.stop().await, Ended::Stopped);
     check(site, PARTITION, &ledger).await;
+}
+
+/// As after a part of the storage was restored from an earlier moment. The log was read again for each command that looked at it, and meanwhile all others
+/// were refused.
+async fn of_no_event(stage: &Stage) {
+    let site = &stage.site;
+    let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), site.soon()));
+    let done = stage.run(&node, &mut ledger, command).await.unwrap();
+    let id = done.answer.ids[0].1;
+    let key = Row::Record(WsId(WS), id).key();
+    let old = site.app.storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
+    let mut stored = StoredRecord::from_bytes(&old).unwrap();
+    stored.version.plog = Offset(1_000);
+    let swap = site.app.storage.compare_and_swap(key, old, stored.to_bytes(), None, site.soon());
+    assert!(swap.await.unwrap().is_applied());
+
+    let look = || cud(WS, vec![update(id, None, "x")], site.soon());
+    let refused = stage.run(&node, &mut ledger, named("look", look())).await.unwrap_err();
+    assert!(matches!(refused, Refused::Busy(Busy::Storage(_))), "{refused:?}");
+    node.ready().await;
+    for request in ["look again", "and again"] {
+        let refused = stage.run(&node, &mut ledger, named(request, look())).await.unwrap_err();
+        assert!(refused.to_string().contains("event 1000 wrote it"), "{refused}");
+        let command = named(&format!("beside {request}"), cud(WS, article("b"), site.soon()));
+        stage.run(&node, &mut ledger, command).await.unwrap();
+    }
+    assert_eq!(node.stop().await, Ended::Stopped);
 }
 
 /// The event of `again`.

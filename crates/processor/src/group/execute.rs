@@ -4,7 +4,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use clock::{Clock, WallTime};
 use eventlog::{
-    Drawn, Event, Idempotency, Log, Place, Prepared, RecordId, StoredRecord, Value, Version, WsId,
+    Drawn, Event, Idempotency, Log, Offset, Place, Prepared, RecordId, Row, StoredRecord, Value,
+    Version, WsId,
 };
 use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
@@ -33,6 +34,8 @@ pub(crate) struct Means {
     pub(crate) time: WallTime,
     /// Up to where the log is known.
     pub(crate) seen: Seen,
+    /// Up to where it is to be looked for events of which something was read.
+    pub(crate) sought: Offset,
 }
 
 impl Means {
@@ -68,7 +71,9 @@ impl Group {
             return rejected(Rejection::new(RejectionKind::Internal, what));
         }
         self.is_hindered = true;
-        self.is_overtaken |= matches!(error, eventlog::Error::Overtaken(_));
+        if let eventlog::Error::Overtaken(by) = error {
+            self.overtaken = self.overtaken.max(Some(*by));
+        }
         Refused::Busy(Busy::Storage(what)).into()
     }
 
@@ -130,7 +135,7 @@ impl Group {
             }
         };
         let wlog = match joined.next(standard::WLOG_OFFSET) {
-            Ok(wlog) => eventlog::Offset(wlog),
+            Ok(wlog) => Offset(wlog),
             Err(error) => return rejected(Rejection::conflict(error.to_string())),
         };
         let Command { name, params, rows, request, repeat, deadline, .. } = command;
@@ -163,7 +168,7 @@ impl Group {
             return rejected(Rejection::new(RejectionKind::Internal, what));
         }
         let answer = Answer { ids, result };
-        let (epoch, plog) = (means.log.epoch(), eventlog::Offset(joined.offset().get()));
+        let (epoch, plog) = (means.log.epoch(), Offset(joined.offset().get()));
         let place = Place { epoch, plog, ws, wlog };
         let drawn = joined.drawn().map(|(key, last)| Drawn { seq: key.seq.0, last }).collect();
         means.time = means.time.max(means.clock.wall());
@@ -227,7 +232,11 @@ impl Group {
         let stored = means.log.reader().answer(command.ws, repeat.key).await?;
         let Some(stored) = stored else { return Ok(None) };
         let Place { epoch, plog, wlog, .. } = stored.place;
-        means.seen.check(Version { epoch, plog })?;
+        let row = Row::Answer(command.ws, repeat.key);
+        means.seen.check(row, Version { epoch, plog })?;
+        if !means.log.has(stored.place).await? {
+            return Ok(None);
+        }
         if stored.body != repeat.body {
             return reused();
         }

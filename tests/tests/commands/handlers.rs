@@ -1,0 +1,122 @@
+//! Handlers that do what they should not, and rows that nobody may write.
+
+use std::time::Duration;
+
+use eventlog::{RecordId, TrustLevel, Value, WsId};
+use processor::{Busy, Command, Ended, Refused, RejectionKind};
+use vvm_tests::commands::{NodeSettings, check, child, cud, raw, record_name, text, update};
+
+use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("handlers::one_that_goes_on_after_an_error_commits_nothing", |stage| {
+        Box::pin(swallows(stage))
+    }),
+    ("handlers::one_that_never_ends_is_given_up", |stage| Box::pin(never_ends(stage))),
+    ("handlers::rows_count_once_in_however_many_calls", |stage| Box::pin(in_two_calls(stage))),
+    ("handlers::rows_that_nobody_may_write", |stage| Box::pin(forbidden(stage))),
+];
+
+fn of_kind(refused: Refused, kind: RejectionKind) {
+    assert!(matches!(&refused, Refused::Rejected(why) if why.kind == kind), "{refused:?}");
+}
+
+fn by(name: &str, command: Command) -> Command {
+    Command { name: record_name(name), ..command }
+}
+
+/// A row with a field that its table has not was in the log once.
+async fn swallows(stage: &Stage) {
+    let site = &stage.site;
+    let settings = NodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    for (name, rows) in [
+        ("a field", vec![raw(1, "shop.Article", [("nonsense", Value::Int64(1))])]),
+        // So no other command of the workspace was ever done again.
+        ("the descriptor", vec![update(RecordId(65_536), None, "x")]),
+    ] {
+        let command = named(name, by("shop.Swallow", cud(WS, rows, site.soon())));
+        let refused = stage.run(&node, &mut ledger, command).await.unwrap_err();
+        of_kind(refused, RejectionKind::Internal);
+    }
+    let command =
+        named("right", by("shop.Swallow", cud(WS, vec![raw(1, "shop.Article", [])], site.soon())));
+    stage.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+/// Its command has a deadline, and others wait no longer than that.
+async fn never_ends(stage: &Stage) {
+    let site = &stage.site;
+    let settings = NodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let soon = site.clock.now() + Duration::from_millis(300);
+    let command = named("never", by("shop.Never", cud(WS, Vec::new(), soon)));
+    let refused = stage.run(&node, &mut ledger, command).await.unwrap_err();
+    let is_late = matches!(refused, Refused::Unknown(_) | Refused::Busy(Busy::TimedOut));
+    assert!(is_late, "{refused:?}");
+    let deadline = site.clock.now() + Duration::from_secs(20);
+    let command = named("after", cud(WS, vec![raw(1, "shop.Article", [])], deadline));
+    stage.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+async fn in_two_calls(stage: &Stage) {
+    let site = &stage.site;
+    let settings = NodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let rows = |count| {
+        (1..=count).map(|id| raw(id, "shop.Line", [])).map(|row| match row {
+            processor::RowChange::Create { raw, fields, .. } => processor::RowChange::Create {
+                raw,
+                table: record_name("shop.Bill"),
+                parent: None,
+                fields,
+            },
+            update @ processor::RowChange::Update { .. } => update,
+        })
+    };
+    // More than half of what is allowed at once.
+    let many = by("shop.Twice", cud(WS, rows(2_100).collect(), site.soon()));
+    let done = stage.run(&node, &mut ledger, named("many", many)).await.unwrap();
+    assert_eq!(done.answer.ids.len(), 2_100);
+    let too_many = by("shop.Twice", cud(WS, rows(4_097).collect(), site.soon()));
+    let refused = stage.run(&node, &mut ledger, named("too many", too_many)).await.unwrap_err();
+    of_kind(refused, RejectionKind::TooLarge);
+    assert_eq!(node.stop().await, Ended::Stopped);
+}
+
+async fn forbidden(stage: &Stage) {
+    let site = &stage.site;
+    let settings = NodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let order =
+        named("order", cud(WS, vec![raw(1, "shop.Order", [("name", text("o"))])], site.soon()));
+    let order = stage.run(&node, &mut ledger, order).await.unwrap().answer.ids[0].1;
+    let part = |id, of| child(id, "shop.Part", (of, "parts"), []);
+    for (name, rows) in [
+        ("in itself", vec![part(1, 1)]),
+        ("in one another", vec![part(1, 2), part(2, 1)]),
+        ("below a circle", vec![part(1, 2), part(2, 3), part(3, 2)]),
+        ("an item later than its order", vec![child(1, "shop.Item", (order.0, "items"), [])]),
+        ("a descriptor", vec![raw(1, "sys.WorkspaceDescriptor", [])]),
+    ] {
+        let command = named(name, cud(WS, rows, site.soon()));
+        let refused = stage.run(&node, &mut ledger, command).await.unwrap_err();
+        of_kind(refused, RejectionKind::Invalid);
+    }
+    let again = named("again", vvm_tests::commands::create_workspace(WS, site.soon()));
+    let refused = stage.run(&node, &mut ledger, again).await.unwrap_err();
+    assert!(refused.to_string().contains("workspace 11 exists already"), "{refused}");
+    // In the order that suits whoever sends them: deep ones first.
+    let article = raw(3, "shop.Article", []);
+    let rows = vec![part(1, 2), child(2, "shop.Part", (3, "parts"), []), article];
+    let tree = named("a tree", cud(WS, rows, site.soon()));
+    let ids = stage.run(&node, &mut ledger, tree).await.unwrap().answer.ids;
+    let deep = site.reader().record(WsId(WS), ids[0].1).await.unwrap().unwrap();
+    assert_eq!(deep.record.parent.unwrap().id, ids[1].1);
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
