@@ -302,3 +302,60 @@ async fn an_event_that_cannot_be_read_is_marked_and_passed() {
         }
     }
 }
+
+/// What is read before an event that cannot be is applied before anybody is told: whoever marks it reads what is in front of it.
+#[tokio::test]
+async fn what_is_in_front_of_an_event_that_cannot_be_read_is_applied() {
+    for level in LEVELS {
+        let storage = storage().await;
+        write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
+        let lost = event(1, 2, Some((1, 1)));
+        only_in_plog(&storage, level, &lost).await;
+        let broken = event(1, 3, Some((1, 2)));
+        let row = Row::Plog(PARTITION, Offset(3));
+        put(&storage, level, row, broken.place, Bytes::from_static(b"damaged")).await;
+        let next = log(&storage, level, 2);
+        replayed(&next, 1).await.unwrap_err();
+        let wlog: Vec<Entry> = next.reader().wlog(WS, Offset(2)).try_collect().await.unwrap();
+        assert_eq!(wlog, [Entry::Event(Box::new(lost))]);
+    }
+}
+
+/// What was damaged is not that any more.
+#[tokio::test]
+async fn what_changed_since_it_was_looked_at_is_not_marked() {
+    for level in LEVELS {
+        let storage = storage().await;
+        write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
+        let (row, place) = (Row::Plog(PARTITION, Offset(2)), event(1, 2, None).place);
+        put(&storage, level, row, place, Bytes::from_static(b"damaged")).await;
+        let next = log(&storage, level, 3);
+        let damaged = next.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+        let mended = event(2, 2, Some((1, 1)));
+        if level == TrustLevel::Two {
+            put(&storage, level, row, mended.place, mended.to_bytes()).await;
+        } else {
+            let (key, far) = (row.key(), Instant::FAR_FUTURE);
+            let old = Bytes::from_static(b"damaged");
+            let swap = storage.compare_and_swap(key, old, mended.to_bytes(), None, far).await;
+            assert!(swap.unwrap().is_applied());
+        }
+        let error = next.mark(&damaged, Vec::new()).await.unwrap_err();
+        assert!(matches!(error, Error::Violation(_)), "{error:?}");
+        let left = storage.get_linearizable(&row.key(), Instant::FAR_FUTURE).await.unwrap();
+        assert_eq!(left, Some(mended.to_bytes()));
+    }
+}
+
+/// A reader is not told of what is another workspace's.
+#[tokio::test]
+async fn an_event_of_another_workspace_is_not_read_as_one_of_this() {
+    let storage = storage().await;
+    let mut other = event(1, 1, None);
+    other.place.ws = WsId(8);
+    let row = Row::Wlog(WS, Offset(1));
+    put(&storage, TrustLevel::Zero, row, other.place, other.to_bytes()).await;
+    let reader = log(&storage, TrustLevel::Zero, 1);
+    let error = reader.reader().wlog(WS, Offset(1)).try_next().await.unwrap_err();
+    assert!(matches!(broken(error), Broken::Misplaced { .. }));
+}

@@ -209,7 +209,7 @@ pub enum RejectionKind {
     KeyReused,
     /// What it writes is too large.
     TooLarge,
-    /// Its handler failed.
+    /// Not the command is wrong: its handler failed, or what is stored cannot be understood.
     Internal,
 }
 
@@ -254,6 +254,15 @@ mod tests {
         assert_ne!(key("joe", b"1"), key("joe", b"2"));
         assert_ne!(key("joe", b"1"), key("jo", b"e1"), "where the name ends counts");
         assert_ne!(Repeat::new("joe", b"1", b"a").body, Repeat::new("joe", b"1", b"b").body);
+    }
+
+    /// They are stored: whoever sends a command again after an upgrade relies on them.
+    #[test]
+    fn hashes_of_keys_and_bodies_are_pinned() {
+        let hex = |bytes: [u8; 32]| bytes.map(|byte| format!("{byte:02x}")).concat();
+        let Repeat { key, body, .. } = Repeat::new("joe", b"key", b"body");
+        assert_eq!(hex(key), "27476cfb89c9ec11a7eb38eb5d5e94a4a61932d3a9fedd37267cea68fc7a095e");
+        assert_eq!(hex(body), "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5");
     }
 
     #[test]

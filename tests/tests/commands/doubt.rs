@@ -4,7 +4,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -13,11 +13,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{Row, TrustLevel};
+use futures::future::{join, join_all};
 use istorage::{
-    AppStorageExt, AtomicBatch, Conditional, Error, Fault, Faulty, Op, OrderedPut, Outcome, Result,
+    AppStorageExt, AtomicBatch, Conditional, Error, Fault, Faulty, Op, OrderedPut, Outcome,
     SharedStorage,
 };
-use processor::{Ended, Refused, Repeat, Status};
+use processor::{Busy, Command, Done, Ended, Refused, Repeat, Status};
 use tokio::task::JoinSet;
 use vvm_tests::{
     between::{Between, Through},
@@ -39,6 +40,10 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("doubt::an_attempt_without_an_answer_stays_open_when_the_storage_closes", |stage| {
         Box::pin(closes(stage))
     }),
+    ("doubt::what_was_judged_by_what_is_then_not_written_is_not_told", |stage| {
+        Box::pin(judged_by_nothing(stage))
+    }),
+    ("doubt::a_group_has_no_more_bytes_than_it_may", |stage| Box::pin(few_bytes(stage))),
 ];
 
 fn at(storage: SharedStorage) -> NodeSettings {
@@ -125,6 +130,69 @@ async fn may_land(stage: &Stage) {
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
 }
 
+/// Commands that are sent together, on a storage where each group is one write; how often it was written. All of that may fail.
+async fn in_one_group(
+    stage: &Stage,
+    change: impl FnOnce(&mut NodeSettings),
+    fails: bool,
+    commands: Vec<Command>,
+) -> (Vec<Result<Done, Refused>>, usize) {
+    let site = &stage.site;
+    let written = Arc::new(AtomicUsize::new(0));
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let (count, armed) = (Arc::clone(&written), Arc::clone(&is_armed));
+    let script = move |op| {
+        if op != Op::WriteAtomic || !armed.load(Ordering::SeqCst) {
+            return Fault::None;
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+        if fails { Fault::Unavailable } else { Fault::None }
+    };
+    let inner = Arc::clone(&site.app.storage);
+    let faulty = Arc::new(Faulty::scripted(inner, site.clock.clone(), script));
+    let hold = Stall::new(faulty);
+    let mut settings = at(Arc::new(hold.clone()));
+    change(&mut settings);
+    let (node, _) = stage.begin(PARTITION, WS, settings).await;
+    is_armed.store(true, Ordering::SeqCst);
+    hold.arm(At::Before(1));
+    let sent = commands.into_iter().map(|command| node.commands.run(command));
+    // All others wait when the first of them is begun.
+    let held = async {
+        hold.until_still().await;
+        hold.go_on();
+    };
+    let (answered, ()) = join(join_all(sent), held).await;
+    is_armed.store(false, Ordering::SeqCst);
+    node.stop().await;
+    (answered, written.load(Ordering::SeqCst))
+}
+
+/// Whoever is told that a workspace exists already relies on that.
+async fn judged_by_nothing(stage: &Stage) {
+    if !stage.is_embedded {
+        return;
+    }
+    let create = || create_workspace(WS + 10, stage.site.soon());
+    let (answered, written) = in_one_group(stage, |_| {}, true, vec![create(), create()]).await;
+    assert_eq!(written, 1, "both are in one group");
+    for refused in answered {
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, Refused::Busy(Busy::Storage(_))), "{refused:?}");
+    }
+}
+
+async fn few_bytes(stage: &Stage) {
+    if !stage.is_embedded {
+        return;
+    }
+    let four = (0..4).map(|_| cud(WS, article("a"), stage.site.soon())).collect();
+    let change = |settings: &mut NodeSettings| settings.partition.group_bytes = 1;
+    let (answered, written) = in_one_group(stage, change, false, four).await;
+    answered.into_iter().for_each(|answered| drop(answered.unwrap()));
+    assert_eq!(written, 4, "each by itself");
+}
+
 /// A storage that does not answer a write, and is closed from then on.
 #[derive(Debug)]
 struct Closes {
@@ -134,7 +202,7 @@ struct Closes {
 }
 
 impl Closes {
-    fn look(&self) -> Result<()> {
+    fn look(&self) -> istorage::Result<()> {
         if self.is_closed.load(Ordering::SeqCst) {
             return Err(Error::closed());
         }
@@ -152,7 +220,7 @@ impl Between for Closes {
         &self.inner
     }
 
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> istorage::Result<()> {
         self.look()?;
         self.inner.put_ordered(rows, deadline).await
     }
@@ -162,12 +230,16 @@ impl Between for Closes {
         pkey: Bytes,
         ops: Vec<Conditional>,
         deadline: Instant,
-    ) -> Result<Outcome> {
+    ) -> istorage::Result<Outcome> {
         self.look()?;
         self.inner.write_if(pkey, ops, deadline).await
     }
 
-    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+    async fn write_atomic(
+        &self,
+        batch: AtomicBatch,
+        deadline: Instant,
+    ) -> istorage::Result<Outcome> {
         self.look()?;
         self.inner.write_atomic(batch, deadline).await
     }

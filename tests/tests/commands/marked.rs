@@ -19,6 +19,8 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
         Box::pin(in_front_of_the_stored_offset(stage))
     }),
     ("marked::what_is_known_of_it_is_not_believed_otherwise", |stage| Box::pin(known(stage))),
+    ("marked::the_largest_event_has_room_for_its_marker", |stage| Box::pin(largest(stage))),
+    ("marked::what_is_said_to_be_marked_at_level_2_is", |stage| Box::pin(under_one_epoch(stage))),
 ];
 
 const DAMAGED: Bytes = Bytes::from_static(b"damaged");
@@ -48,6 +50,9 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     assert!(matches!(unsaid, NotMarked::NumbersNeeded), "{unsaid:?}");
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     let drawn = |seq: isequencer::SeqId, last| Drawn { seq: seq.0, last };
+    let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
+    let is_told = matches!(elsewhere, Err(NotMarked::Log(Error::Broken(Broken::Misplaced { .. }))));
+    assert!(is_told, "a whole event is there: {elsewhere:?}");
     // An event behind a hole would hide all that come after it.
     let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
     assert!(matches!(far, Err(NotMarked::Log(Error::Broken(Broken::Missing(_))))), "{far:?}");
@@ -160,6 +165,41 @@ async fn known(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
     let log: Vec<Entry> = site.reader().wlog(WsId(WS), wlog).try_collect().await.unwrap();
     assert_eq!(log.len(), 3, "the marker, and two behind it");
+}
+
+async fn largest(stage: &Stage) {
+    let site = &stage.site;
+    let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    assert_eq!(first.stop().await, Ended::Stopped);
+    let (plog, wlog) = (Offset(2), Offset(2));
+    let bytes = Bytes::from(vec![7; first.log.largest_row()]);
+    let key = Row::Plog(PARTITION, plog).key();
+    let put = site.app.storage.insert_if_not_exists(key, bytes.clone(), None, site.soon());
+    assert!(put.await.unwrap().is_applied());
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let mark = operator(stage, &node).mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await;
+    assert_eq!(mark.unwrap().bytes, bytes);
+    node.ready().await;
+    assert_eq!(node.stop().await, Ended::Stopped);
+}
+
+/// Of two writes of one order any may stay, so a row that was written under the epoch of whoever marks it may stay as it is. Then that is said.
+async fn under_one_epoch(stage: &Stage) {
+    let site = &stage.site;
+    let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
+    assert_eq!(first.stop().await, Ended::Stopped);
+    let plog = Offset(2);
+    let row = Row::Plog(PARTITION, plog);
+    damage(stage, TrustLevel::Two, row, first.log.epoch().0 + 1, plog).await;
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Two));
+    assert_eq!(node.log.epoch().0, first.log.epoch().0 + 1);
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let mark = operator(stage, &node).mark_corrupted(plog, WsId(WS), plog, Some(Vec::new())).await;
+    let there = site.app.storage.get_linearizable(&row.key(), site.soon()).await.unwrap().unwrap();
+    let is_marked = matches!(Entry::from_bytes(&there), Ok(Entry::Corrupted(_)));
+    assert_eq!(mark.is_ok(), is_marked, "{mark:?}");
+    node.stop().await;
 }
 
 /// Leaves bytes in the place of an event that nobody can read.

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{RecordId, Row, StoredRecord, TrustLevel, WsId};
+use eventlog::{Offset, RecordId, Row, StoredRecord, TrustLevel, WsId};
 use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Key, Order, OrderedPut, Outcome, SharedStorage,
 };
 use processor::{Busy, Done, Ended, Refused, Status};
 use vvm_tests::{
     between::{Between, Through},
-    commands::{Ledger, Node, NodeSettings, article, check, cud, text, update},
+    commands::{Ledger, Node, NodeSettings, article, check, cud, update},
 };
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
@@ -219,7 +219,8 @@ async fn changed(stage: &Stage) {
     let key = Row::Record(WsId(WS), id).key();
     let there = site.app.storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
     let mut stored = StoredRecord::from_bytes(&there).unwrap();
-    stored.record.fields.insert("name".parse().unwrap(), text("right"));
+    // As from an earlier moment.
+    stored.version.plog = Offset(stored.version.plog.0 - 1);
     let value = Mutex::new(Some(stored.to_bytes()));
     let inner = Arc::clone(&site.app.storage);
     let storage: SharedStorage = Through::new(PutsRight { inner, key, value });

@@ -91,8 +91,8 @@ impl Call {
         }
     }
 
-    async fn run(&self, storage: &SharedStorage, deadline: Instant) -> Result<()> {
-        let outcome = match self.clone() {
+    async fn run(self, storage: &SharedStorage, deadline: Instant) -> Result<()> {
+        let outcome = match self {
             Call::If(pkey, ops) => storage.write_if(pkey, ops, deadline).await?,
             Call::Atomic(batch) => storage.write_atomic(batch, deadline).await?,
             Call::Ordered(rows) => return storage.put_ordered(rows, deadline).await,
@@ -154,17 +154,18 @@ impl Trace {
         clock: &Clock,
         side_by_side: bool,
     ) -> std::result::Result<Duration, Failure> {
+        let partitions = Trace::clone(self).0.into_values();
         let start = clock.now();
         let mut running = tokio::task::JoinSet::new();
-        for groups in Trace::clone(self).0.into_values() {
+        for groups in partitions {
             let (storage, clock) = (SharedStorage::clone(storage), clock.clone());
             let partition = async move {
-                for group in &groups {
+                for group in groups {
                     let deadline = clock.now() + Duration::from_secs(10);
-                    for call in &group.plog {
+                    for call in group.plog {
                         call.run(&storage, deadline).await?;
                     }
-                    let rest = group.rest.iter().map(|call| call.run(&storage, deadline));
+                    let rest = group.rest.into_iter().map(|call| call.run(&storage, deadline));
                     join_all(rest).await.into_iter().collect::<Result<()>>()?;
                 }
                 Ok::<_, istorage::Error>(())
