@@ -5,6 +5,11 @@
 #[doc = include_str!("../../docs/commands.md")]
 struct Commands;
 
+/// Its example runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/orchestration.md")]
+struct Orchestration;
+
 pub mod bench;
 pub mod between;
 pub mod commands;

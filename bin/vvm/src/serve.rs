@@ -7,6 +7,7 @@ use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, Metrics};
 use ielections::{LockFile, Slot, Timing};
 use istorage::KeyspaceName;
 use metrics_exporter_prometheus::PrometheusBuilder;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 use vvm::{AppSettings, NumbersIn, Settings, Vvm};
 
@@ -74,6 +75,7 @@ pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitC
 async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
     let settings = settings(&config)?;
     let metrics = metrics()?;
+    allow_connections(config.http.connections);
     check_listens(&config.http)?;
     let apps = apps(&config)?;
     let lock = lock(&config.node.folder);
@@ -154,6 +156,24 @@ fn limits(http: &HttpConfig) -> Limits {
         body_time: http.body_seconds.get(),
         body_bytes: http.body_bytes,
         ..Limits::default()
+    }
+}
+
+/// Each connection is an open file.
+fn allow_connections(connections: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let maximum = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        warn!(%error, "the limit of open files cannot be raised");
+    }
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // Storage and the node itself need some, too.
+    if allowed < connections as u64 + 100 {
+        warn!(
+            allowed,
+            connections,
+            "there may be fewer open files than connections: raise the limit (ulimit -n, LimitNOFILE)"
+        );
     }
 }
 

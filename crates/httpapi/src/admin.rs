@@ -58,7 +58,7 @@ impl Service for Admin {
     }
 
     async fn bind(&mut self) -> Result<(), Failure> {
-        self.listener = Some(server::bind(self.settings.listen).await?);
+        self.listener = Some(server::bind(self.settings.listen)?);
         Ok(())
     }
 

@@ -69,7 +69,7 @@ impl Service for Api {
     }
 
     async fn bind(&mut self) -> Result<(), Failure> {
-        self.listener = Some(server::bind(self.settings.listen).await?);
+        self.listener = Some(server::bind(self.settings.listen)?);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Listening: connections, and what each of them may cost.
 
 use std::{
-    convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+    convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
 };
 
 use clock::Clock;
@@ -9,7 +9,7 @@ use futures::FutureExt;
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
 };
@@ -55,9 +55,19 @@ pub(crate) trait Answers: Send + Sync + 'static {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
 }
 
+/// How many connections may wait to be accepted. One that finds no room is tried again by its client after a second.
+const BACKLOG: u32 = 4_096;
+
 /// A port that is taken.
-pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}").into())
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let listen = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // Connections of a former process may not be over.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|error: io::Error| format!("{address}: {error}").into())
 }
 
 /// Serves connections until `stop`, and then those requests that are under way.

@@ -1,6 +1,6 @@
 //! From launch to the end: the one task that begins everything, watches it, and stops it in order.
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use ielections::{Elections, Kill, Leadership, LockFile, Lost};
@@ -54,6 +54,28 @@ impl Launched {
         &self.node
     }
 
+    /// Waits until the node leads, and its partitions have been recovered.
+    ///
+    /// # Errors
+    /// Why it does not go on, or that it was not ready in time.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn ready(&self, deadline: Instant) -> Result<(), NotReady> {
+        const LOOK: Duration = Duration::from_millis(5);
+        let clock = self.node.clock();
+        loop {
+            if let Some(problem) = self.problem.get() {
+                return Err(NotReady::Problem(problem));
+            }
+            match self.node.stage() {
+                Stage::Leading => return Ok(()),
+                stage if clock.now() >= deadline => return Err(NotReady::Late(stage)),
+                _ => clock.sleep(LOOK).await,
+            }
+        }
+    }
+
     /// Waits until the node cannot go on. It never returns if all is well.
     ///
     /// # Cancel safety
@@ -86,6 +108,17 @@ impl Drop for Launched {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
+}
+
+/// Why a node is not ready.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotReady {
+    /// It does not go on.
+    #[error("the node does not go on: {0}")]
+    Problem(Arc<Problem>),
+    /// It takes longer.
+    #[error("the node is still {0:?}")]
+    Late(Stage),
 }
 
 /// What is held while the node leads.

@@ -27,7 +27,7 @@ mod settings;
 mod status;
 
 pub use builder::{BadSettings, Builder, Vvm};
-pub use launch::Launched;
+pub use launch::{Launched, NotReady};
 pub use node::{App, Here, Node, NotLeader, NotLeading, Stage};
 pub use problem::{Failure, Problem};
 pub use service::Service;

@@ -138,3 +138,22 @@ fn spans_of_time_have_bounds() {
         assert!(Config::read(None, &overrides).is_err(), "{bad}");
     }
 }
+
+/// Whoever removes the signs of comments gets what holds anyway.
+#[test]
+fn what_is_commented_out_is_what_holds() {
+    let text = read("vvm.toml");
+    let (said, rest) = text.split_once("# All below holds").unwrap();
+    let rest = rest.split_once('\n').unwrap().1;
+    let is_setting = |line: &&str| line.starts_with("# [") || line.contains(" = ");
+    let rest: Vec<&str> =
+        rest.lines().filter(is_setting).map(|line| line.trim_start_matches("# ")).collect();
+    let config: Config = toml::from_str(&format!("{said}\n{}", rest.join("\n"))).unwrap();
+    assert_eq!(config.node, NodeConfig::default());
+    assert_eq!(config.http, HttpConfig::default());
+    assert_eq!(config.admin, AdminConfig::default());
+    assert_eq!(config.sequences, SequencesConfig::default());
+    assert_eq!(config.apps[0].name, "demo/shop");
+    let folder = shipped("");
+    assert!(config.apps[0].application(&folder).is_ok());
+}
