@@ -26,6 +26,9 @@ use load::{Load, Pace, Workspaces};
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What takes longer counts as this, in microseconds: an hour.
+const LONGEST: u64 = 3_600_000_000;
+
 /// What came of the commands of one client, or of all.
 struct Outcome {
     /// In microseconds, of those that were done.
@@ -36,7 +39,8 @@ struct Outcome {
 
 impl Outcome {
     fn new() -> Result<Outcome, Failure> {
-        let times = Histogram::new(3).map_err(|error| Failure::unfinished(error.to_string()))?;
+        let times = Histogram::new_with_bounds(1, LONGEST, 3);
+        let times = times.map_err(|error| Failure::unfinished(error.to_string()))?;
         Ok(Outcome { times, failed: BTreeMap::new() })
     }
 

@@ -250,6 +250,10 @@ fn the_bench_measures_a_node_that_runs() {
     let done = closed["done"].as_u64().unwrap();
     let logged: usize = (1..=3).map(|ws| node.logged(ws).len() - 1).sum();
     assert_eq!(done, logged as u64, "what it counts is what was done");
+    // Four clients, each of whom waits for its answers: what all of them took together is what they were there for.
+    let median = closed["micros"]["p50"].as_f64().unwrap();
+    let sum = median * done as f64 / 4_000_000.0;
+    assert!((0.4..1.2).contains(&sum), "{closed}");
     let open = bench(&["--clients", "4", "--rate", "200", "--zipf", "1", "--records", "1"]);
     let done = open["done"].as_u64().unwrap();
     assert!((190..=200).contains(&done), "{open}");

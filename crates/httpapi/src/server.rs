@@ -37,10 +37,10 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 20,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a body, 2 s to end.
+    /// 15,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a body, 2 s to end.
     fn default() -> Limits {
         Limits {
-            connections: 20_000,
+            connections: 15_000,
             head_time: Duration::from_secs(30),
             head_bytes: 16 << 10,
             body_time: Duration::from_secs(10),

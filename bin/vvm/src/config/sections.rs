@@ -72,7 +72,7 @@ impl Default for HttpConfig {
         HttpConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8822)),
             anybody_may_do_everything: false,
-            connections: 20_000,
+            connections: 15_000,
             head_seconds: Seconds(30.0),
             body_bytes: 1 << 20,
             body_seconds: Seconds(10.0),
