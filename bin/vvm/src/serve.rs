@@ -79,7 +79,6 @@ async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Resu
     check_listens(&config.http)?;
     let apps = apps(&config)?;
     let lock = lock(&config.node.folder);
-    let has_view = config.sequences.storage == config::SequencesIn::View;
     let limits = limits(&config.http);
     let (listen, admin) = (config.http.listen, config.admin.listen);
     let command_time = config.http.command_seconds.get();
@@ -91,7 +90,7 @@ async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Resu
     let driver = target.connect(clock.clone(), deadline).await;
     let driver =
         driver.map_err(|error| Failure::storage(&format!("cannot open {target}"), &error))?;
-    info!(storage = %target, api = %listen, %admin, has_view, "a node");
+    info!(storage = %target, api = %listen, %admin, "a node");
     let mut builder = Vvm::builder(driver, clock.clone(), settings)
         .with_admin(Admin::new(AdminSettings {
             listen: admin,

@@ -10,7 +10,6 @@ mod node;
 mod proxy;
 
 use std::{
-    collections::BTreeMap,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -113,23 +112,6 @@ impl Drop for Stage {
     }
 }
 
-/// All that was acknowledged is there, once, where it was said to be.
-fn check(node: &Node, clients: u64, known: &Known) {
-    let mut logs = BTreeMap::new();
-    for ws in 1..=clients {
-        let log = node.logged(ws);
-        let mut names = log.clone();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), log.len(), "something is there twice in workspace {ws}");
-        logs.insert(ws, log);
-    }
-    for (name, _, offset) in &known.done {
-        let ws: u64 = name.split_once('-').unwrap().0.parse().unwrap();
-        assert_eq!(logs[&ws][*offset as usize - 1], *name, "what was acknowledged is not there");
-    }
-}
-
 /// How long nothing was done, at most.
 fn longest_pause(known: &Known) -> Duration {
     let mut moments: Vec<Instant> = known.done.iter().map(|(_, at, _)| *at).collect();
@@ -162,7 +144,7 @@ fn killed(stage: &Stage) {
         let known = load.stop();
         let (pause, bound) = (longest_pause(&known), takeover_bound(&second));
         assert!(pause < bound, "nothing was done for {pause:?}, and {bound:?} are promised");
-        check(&second, 4, &known);
+        known.check(&second, 4);
         second.stop();
     }
 }
@@ -183,7 +165,7 @@ fn frozen(stage: &Stage) {
     assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", first.said());
     load.until_more(50);
     let known = load.stop();
-    check(&second, 4, &known);
+    known.check(&second, 4);
     second.stop();
 }
 

@@ -8,33 +8,15 @@ mod load;
 mod node;
 
 use std::{
-    collections::BTreeMap,
     fs,
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     time::{Duration, Instant},
 };
 
-use load::{Known, Load};
+use load::Load;
 use node::{Node, command_path, free, request};
 use rustix::process::Signal;
-
-/// All that was acknowledged is in the logs, once, and at the offset that was told; whatever else is there is there once.
-fn check(node: &Node, clients: u64, known: &Known) {
-    let mut logs = BTreeMap::new();
-    for ws in 1..=clients {
-        let log = node.logged(ws);
-        let mut names = log.clone();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), log.len(), "something is there twice in workspace {ws}");
-        logs.insert(ws, log);
-    }
-    for (name, _, offset) in &known.done {
-        let ws: u64 = name.split_once('-').unwrap().0.parse().unwrap();
-        assert_eq!(logs[&ws][*offset as usize - 1], *name, "what was acknowledged is not there");
-    }
-}
 
 #[test]
 fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
@@ -56,7 +38,7 @@ fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
     let start = Instant::now();
     let second = Node::start(folder.path(), "").ready();
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    check(&second, 8, &known);
+    known.check(&second, 8);
     // Whose connection was not taken any more has no answer, and nothing was done.
     for name in &known.open {
         let ws = name.split_once('-').unwrap().0.parse().unwrap();
@@ -103,7 +85,7 @@ fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
         // Its lease has not expired.
         let took = start.elapsed();
         assert!(took < Duration::from_secs(4), "it took {took:?}: {}", node.said());
-        check(&node, 8, &known);
+        known.check(&node, 8);
     }
     node.stop();
 }
@@ -124,7 +106,7 @@ fn what_is_sent_again_with_its_key_is_done_once() {
     }
     load.until_more(200);
     let known = load.stop();
-    check(&node, 8, &known);
+    known.check(&node, 8);
     node.stop();
 }
 

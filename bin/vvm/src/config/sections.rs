@@ -103,7 +103,7 @@ pub(crate) struct SequencesConfig {
     /// 0, 1 or 2. Fixed when an application is deployed for the first time.
     #[serde(deserialize_with = "level", serialize_with = "as_number")]
     pub(crate) trust_level: TrustLevel,
-    /// Fixed, too.
+    /// Where there are none yet, the logs are read from their beginning once.
     pub(crate) storage: SequencesIn,
     /// How many numbers are kept in memory, in each partition.
     pub(crate) cached_numbers: usize,

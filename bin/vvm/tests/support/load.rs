@@ -1,6 +1,7 @@
 //! Clients that send commands until they are told to stop, and remember what they were answered.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -10,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::node::{PATIENCE, command_path, try_request};
+use super::node::{Node, PATIENCE, command_path, try_request};
 
 const NEW_ARTICLE: &str = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
 
@@ -21,6 +22,29 @@ pub(crate) struct Known {
     pub(crate) done: Vec<(String, Instant, u64)>,
     /// Those for which there was no answer that says so.
     pub(crate) open: Vec<String>,
+}
+
+impl Known {
+    /// All that was acknowledged is in the logs, once, and at the offset that was told; whatever else is there is there once.
+    pub(crate) fn check(&self, node: &Node, clients: u64) {
+        let mut logs = BTreeMap::new();
+        for ws in 1..=clients {
+            let log = node.logged(ws);
+            let mut names = log.clone();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), log.len(), "something is there twice in workspace {ws}");
+            logs.insert(ws, log);
+        }
+        for (name, _, offset) in &self.done {
+            let ws: u64 = name.split_once('-').unwrap().0.parse().unwrap();
+            assert_eq!(
+                logs[&ws][*offset as usize - 1],
+                *name,
+                "what was acknowledged is not there"
+            );
+        }
+    }
 }
 
 /// Clients at work.
