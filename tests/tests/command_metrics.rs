@@ -7,7 +7,10 @@ use std::{num::NonZeroU16, sync::Arc, time::Duration};
 use clock::Clock;
 use eventlog::{Alone, Epoch, Log, TrustLevel};
 use istorage::{KeyspaceName, mem::MemDriver};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use metrics_util::{
+    CompositeKey,
+    debugging::{DebugValue, DebuggingRecorder, Snapshotter},
+};
 use processor::{Busy, Ended, NotDeployable, Partitions, Refused, Settings, Status};
 use seqstorage::PartitionStorage;
 use vvm_tests::commands::{NodeSettings, Site, article, create_workspace, cud};
@@ -19,19 +22,38 @@ async fn site() -> Site {
     Site::new(driver, system, NonZeroU16::new(10).unwrap(), clock).await
 }
 
-/// A metric of a partition, and of an outcome if it has one.
-fn value(snapshotter: &Snapshotter, name: &str, outcome: Option<&str>) -> Option<DebugValue> {
-    let all = snapshotter.snapshot().into_vec();
-    let found = all.into_iter().find(|(key, ..)| {
-        let key = key.key();
-        let has = |wanted: &str, value: &str| {
-            key.labels().any(|label| label.key() == wanted && label.value() == value)
+/// What partition 1 reported since it was asked last.
+struct Reported(Vec<(CompositeKey, DebugValue)>);
+
+impl Reported {
+    fn since_last(snapshotter: &Snapshotter) -> Reported {
+        let all = snapshotter.snapshot().into_vec().into_iter();
+        Reported(all.map(|(key, _, _, value)| (key, value)).collect())
+    }
+
+    /// A metric, with another label if it has one.
+    fn value(&self, name: &str, label: Option<(&str, &str)>) -> Option<&DebugValue> {
+        let labels = [("partition", "1")].into_iter().chain(label);
+        let is_it = |(key, _): &&(CompositeKey, DebugValue)| {
+            let has = |(name, value)| {
+                key.key().labels().any(|label| label.key() == name && label.value() == value)
+            };
+            key.key().name() == name && labels.clone().all(has)
         };
-        key.name() == name
-            && has("partition", "1")
-            && outcome.is_none_or(|outcome| has("outcome", outcome))
-    });
-    found.map(|(.., value)| value)
+        self.0.iter().find(is_it).map(|(_, value)| value)
+    }
+
+    fn commands(&self, outcome: &str) -> Option<&DebugValue> {
+        self.value("processor_commands_total", Some(("outcome", outcome)))
+    }
+
+    /// The values of a histogram.
+    fn values(&self, name: &str, label: Option<(&str, &str)>) -> Vec<f64> {
+        match self.value(name, label) {
+            Some(DebugValue::Histogram(values)) => values.iter().map(|value| value.0).collect(),
+            other => panic!("{name} is no histogram: {other:?}"),
+        }
+    }
 }
 
 #[test]
@@ -45,20 +67,29 @@ fn what_is_done_is_counted() {
             let site = site().await;
             let node = site.node(1, NodeSettings::at(TrustLevel::Zero));
             node.ready().await;
-            let value = |name, outcome| value(&snapshotter, name, outcome);
-            assert_eq!(value("processor_status", None), Some(DebugValue::Gauge(1.0.into())));
+            let reported = || Reported::since_last(&snapshotter);
+            let status = DebugValue::Gauge(1.0.into());
+            assert_eq!(reported().value("processor_status", None), Some(&status));
             node.commands.run(create_workspace(1, site.soon())).await.unwrap();
             node.commands.run(cud(1, article("a"), site.soon())).await.unwrap();
             node.commands.run(cud(1, Vec::new(), site.soon())).await.unwrap_err();
-            // A snapshot takes what was counted since the last one.
-            let commands = "processor_commands_total";
-            assert_eq!(value(commands, Some("done")), Some(DebugValue::Counter(2)));
+            let seen = reported();
+            assert_eq!(seen.commands("done"), Some(&DebugValue::Counter(2)));
+            assert_eq!(seen.values("processor_group_commands", None), [1.0, 1.0]);
+            let bytes = seen.values("processor_group_bytes", None);
+            assert!(bytes.iter().all(|bytes| (50.0..1_000.0).contains(bytes)), "{bytes:?}");
+            // Three waited and ran, and two had something to write.
+            for (stage, count) in [("wait", 3), ("run", 3), ("log", 2), ("apply", 2)] {
+                let took = seen.values("processor_stage_seconds", Some(("stage", stage)));
+                assert_eq!(took.len(), count, "{stage}: {took:?}");
+                assert!(took.iter().all(|took| (0.0..10.0).contains(took)), "{stage}: {took:?}");
+            }
             node.commands.run(cud(1, Vec::new(), site.soon())).await.unwrap_err();
-            assert_eq!(value(commands, Some("rejected")), Some(DebugValue::Counter(1)));
+            assert_eq!(reported().commands("rejected"), Some(&DebugValue::Counter(1)));
             assert_eq!(node.stop().await, Ended::Stopped);
             let refused = node.commands.run(cud(1, article("a"), site.soon())).await;
             assert_eq!(refused.unwrap_err(), Refused::Busy(Busy::Stopping));
-            assert_eq!(value(commands, Some("busy")), Some(DebugValue::Counter(1)));
+            assert_eq!(reported().commands("busy"), Some(&DebugValue::Counter(1)));
         });
     });
 }

@@ -10,6 +10,7 @@ mod config_command;
 mod elections_verify;
 mod failure;
 mod latency;
+mod metrics;
 mod progress;
 mod report;
 mod scratch;

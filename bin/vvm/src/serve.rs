@@ -3,10 +3,9 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use clock::Clock;
-use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, Metrics};
+use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits};
 use ielections::{LockFile, Slot, Timing};
-use istorage::KeyspaceName;
-use metrics_exporter_prometheus::PrometheusBuilder;
+use istorage::{KeyspaceName, MeteredDriver};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 use vvm::{AppSettings, NumbersIn, Settings, Vvm};
@@ -15,6 +14,7 @@ use crate::{
     cli::ServeArgs,
     config::{self, Config, HttpConfig, Override},
     failure::Failure,
+    metrics,
     signals::Signals,
     target::Target,
 };
@@ -74,7 +74,7 @@ pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitC
 /// All that a node needs, and nothing of it runs.
 async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
     let settings = settings(&config)?;
-    let metrics = metrics()?;
+    let (metrics, upkeep) = metrics::install()?;
     allow_connections(config.http.connections);
     check_listens(&config.http)?;
     let apps = apps(&config)?;
@@ -91,7 +91,9 @@ async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Resu
     let driver =
         driver.map_err(|error| Failure::storage(&format!("cannot open {target}"), &error))?;
     info!(storage = %target, api = %listen, %admin, "a node");
+    let driver = Arc::new(MeteredDriver::new(driver, clock.clone()));
     let mut builder = Vvm::builder(driver, clock.clone(), settings)
+        .with_admin(upkeep)
         .with_admin(Admin::new(AdminSettings {
             listen: admin,
             limits: Limits { connections: 100, ..limits },
@@ -206,13 +208,6 @@ fn lock(folder: &PathBuf) -> Option<LockFile> {
     let lock = std::fs::create_dir_all(folder).map_err(|error| error.to_string());
     let lock = lock.and_then(|()| LockFile::lock(folder).map_err(|error| error.to_string()));
     lock.map_err(|why| warn!(folder = %folder.display(), why, "after a crash the node will wait for its own lease")).ok()
-}
-
-/// The metrics of the process.
-fn metrics() -> Result<Metrics, Failure> {
-    let recorder = PrometheusBuilder::new().install_recorder();
-    let recorder = recorder.map_err(|error| Failure::unfinished(format!("metrics: {error}")))?;
-    Ok(Arc::new(move || recorder.render()))
 }
 
 /// Ends the process at once.

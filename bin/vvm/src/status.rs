@@ -15,6 +15,9 @@ use crate::{cli::StatusArgs, failure::Failure, print};
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// So many events of a partition are worth a line, as reading them again would take a moment.
+const FAR_BEHIND: u64 = 10_000;
+
 pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCode, Failure> {
     let clock = Clock::system();
     let answer = clock.timeout_at(clock.now() + PATIENCE, get(admin, "/status")).await;
@@ -67,6 +70,13 @@ fn described(status: &Value) -> String {
     if let Some(problem) = node["problem"].as_str() {
         lines.push(format!("problem: {problem}"));
     }
+    let storage = &node["storage"];
+    lines.push(match storage["trouble"].as_str() {
+        None => format!("storage: {}", text(&storage["driver"])),
+        Some(trouble) => {
+            format!("storage: {} does not answer: {trouble}", text(&storage["driver"]))
+        }
+    });
     match &node["lead"] {
         Value::Null => lines.push("leads nothing".to_owned()),
         lead => lines.push(format!(
@@ -86,10 +96,13 @@ fn described(status: &Value) -> String {
             text(&app["level"])
         ));
         for partition in app["here"].as_array().into_iter().flatten() {
-            if partition["status"] != "ready" || partition["waiting"] != 0 {
+            let behind = partition["unflushed_events"].as_u64().unwrap_or_default();
+            if partition["status"] != "ready" || partition["waiting"] != 0 || behind > FAR_BEHIND {
                 let (number, waiting) = (&partition["number"], &partition["waiting"]);
                 let status = text(&partition["status"]);
-                lines.push(format!("  partition {number}: {status}, {waiting} commands wait"));
+                lines.push(format!(
+                    "  partition {number}: {status}, {waiting} commands wait, numbers of {behind} events are not stored yet"
+                ));
             }
         }
     }
@@ -104,12 +117,14 @@ mod tests {
 
     #[test]
     fn what_is_not_as_it_should_be_is_told() {
-        let partition = |number, status| json!({"number": number, "status": status, "waiting": 0});
+        let partition = |number, status, unflushed| json!({"number": number, "status": status, "waiting": 0, "unflushed_events": unflushed});
         let status = json!({"version": "1.2.3", "node": {
             "stage": "leading", "up_ms": 7_900, "advertised": "10.0.0.1:8822",
             "lead": {"slot": 1, "epoch": 3, "left_ms": 500}, "leaders": {"1": "10.0.0.1:8822"},
+            "storage": {"driver": "redb", "trouble": "no answer"},
             "apps": [{"app": "demo/shop", "partitions": 10, "level": "0",
-                      "here": [partition(0, "ready"), partition(1, "violation: a row")]}],
+                      "here": [partition(0, "ready", 9), partition(1, "violation: a row", 0),
+                               partition(2, "ready", 20_000)]}],
             "problem": null,
         }});
         let described = described(&status);
@@ -120,5 +135,10 @@ mod tests {
         assert!(described.contains("slot 1 in epoch 3"), "{described}");
         assert!(described.contains("partition 1: violation: a row"), "{described}");
         assert!(!described.contains("partition 0"), "{described}");
+        assert!(
+            described.contains("partition 2: ready, 0 commands wait, numbers of 20000 events"),
+            "{described}"
+        );
+        assert!(described.contains("storage: redb does not answer: no answer"), "{described}");
     }
 }

@@ -66,6 +66,8 @@ pub struct Fate {
     pub applied: Result<()>,
     /// Why the others are not in the log; with [`Error::Unknown`] they may be.
     pub others: Option<Error>,
+    /// How long it took until it was known what is in the log. Where that is not one call with the rest, the rest came after it.
+    pub to_log: Duration,
 }
 
 /// The last event of a log, as far as those behind it depend on it.
@@ -95,6 +97,8 @@ pub struct Log {
     pub(crate) settings: Settings,
     tail: Mutex<Tail>,
     overthrown: OnceLock<LeadLost>,
+    /// What the storage said when a part of the write under way was to be sent again.
+    trouble: Mutex<Option<String>>,
 }
 
 impl Log {
@@ -108,7 +112,8 @@ impl Log {
     ) -> Log {
         let reader = Reader::new(storage, clock.clone(), settings.timeout);
         let (tail, overthrown) = (Mutex::new(Tail::NONE), OnceLock::new());
-        Log { reader, clock, lead, partition, settings, tail, overthrown }
+        let trouble = Mutex::default();
+        Log { reader, clock, lead, partition, settings, tail, overthrown, trouble }
     }
 
     /// Which partition it is of.
@@ -150,6 +155,15 @@ impl Log {
         *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = tail;
     }
 
+    /// Why the write under way is not done yet, if the storage did not do what it was asked to: it is sent again until it is known what became of it.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
     fn storage(&self) -> &SharedStorage {
         self.reader.storage()
     }
@@ -173,16 +187,21 @@ impl Log {
     /// # Cancel safety
     /// None: nobody knows then what is written. Let it end.
     pub async fn write(&self, group: &[Prepared]) -> Fate {
-        let nothing = |error| Fate { committed: 0, applied: Ok(()), others: Some(error) };
+        self.set_trouble(None);
+        let start = self.clock.now();
+        let fate = |committed, applied, others| {
+            let to_log = self.clock.now() - start;
+            Fate { committed, applied, others, to_log }
+        };
         let rows = match self.rows(group) {
             Ok(rows) => rows,
-            Err(error) => return nothing(error),
+            Err(error) => return fate(0, Ok(()), Some(error)),
         };
         let can = self.storage().capabilities();
         if can.atomic.is_some_and(|limits| rows.fit(limits)) {
             return match self.at_once(&rows).await {
-                Ok(()) => Fate { committed: group.len(), applied: Ok(()), others: None },
-                Err(error) => nothing(error),
+                Ok(()) => fate(group.len(), Ok(()), None),
+                Err(error) => fate(0, Ok(()), Some(error)),
             };
         }
         let (mut committed, mut others) = (0, None);
@@ -195,6 +214,7 @@ impl Log {
                 }
             }
         }
+        let fate = fate(committed, Ok(()), others);
         // What is in the log is applied, although others did not get there.
         let rest = if committed == group.len() {
             Ok(rows.rest)
@@ -205,7 +225,7 @@ impl Log {
             Ok(rest) => self.apply(rest).await,
             Err(error) => Err(error),
         };
-        Fate { committed, applied, others }
+        Fate { applied, ..fate }
     }
 
     /// Whether an event that left something is in the log. Where the log is written conditionally, it is; at level 2 another one may have replaced it.
@@ -279,10 +299,15 @@ impl Log {
             }
             match write().await {
                 Ok(outcome) => return Ok((outcome, unknown.is_some())),
-                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => unknown = Some(error),
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                    self.set_trouble(Some(error.to_string()));
+                    unknown = Some(error);
+                }
                 Err(error) if unknown.is_none() => return Err(error.into()),
                 // It says nothing about the attempts before it.
-                Err(error) if error.kind() == ErrorKind::Unavailable => drop(error),
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    self.set_trouble(Some(error.to_string()));
+                }
                 Err(error) => return Err(Error::Unknown(error)),
             }
             self.clock.sleep(pause).await;
@@ -439,6 +464,7 @@ impl Log {
         if !may_pass || self.clock.now() + *pause >= until {
             return Err(error.into());
         }
+        self.set_trouble(Some(error.to_string()));
         self.clock.sleep(*pause).await;
         *pause = (*pause * 2).min(PAUSE_MAX);
         Ok(error)

@@ -127,13 +127,19 @@ impl Answers for Requests {
             query: head.uri.query().map(str::to_owned),
             method: head.method,
         };
-        let answered = self.try_answer(&asked, body).await;
+        let clock = self.node.clock();
+        let start = clock.now();
+        let (kind, answered) = match route(&asked.method, &asked.path) {
+            Ok(route) => (route.what.kind(), self.try_answer(&asked, route, body).await),
+            Err(trouble) => ("none", Err(trouble)),
+        };
         let mut response = answered.unwrap_or_else(|trouble| trouble.into_response(&asked.request));
         if let Ok(id) = HeaderValue::from_str(&asked.request) {
             response.headers_mut().insert(REQUEST_ID, id);
         }
         let status = response.status().as_u16().to_string();
-        metrics::counter!("httpapi_requests_total", "status" => status).increment(1);
+        metrics::histogram!("httpapi_request_seconds", "kind" => kind, "status" => status)
+            .record(clock.now() - start);
         response
     }
 }
@@ -148,8 +154,12 @@ fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
 }
 
 impl Requests {
-    async fn try_answer(&self, asked: &Asked, body: Incoming) -> Result<Response<Body>, Trouble> {
-        let Route { owner, app, ws, what } = route(&asked.method, &asked.path)?;
+    async fn try_answer(
+        &self,
+        asked: &Asked,
+        Route { owner, app, ws, what }: Route<'_>,
+        body: Incoming,
+    ) -> Result<Response<Body>, Trouble> {
         let app = self
             .node
             .app(owner, app)
@@ -199,7 +209,7 @@ impl Requests {
                 let query = asked.query.as_deref();
                 read::docs(&here, &self.node, ws, table(&name)?, query).await
             }
-            What::Log => read::log(&self.at(app, ws).await?, ws, asked.query.as_deref()),
+            What::Log => read::log(&self.at(app, ws).await?, ws, asked.query.as_deref()).await,
         }
     }
 

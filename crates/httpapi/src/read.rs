@@ -2,7 +2,7 @@
 
 use std::io;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 use hyper::{Response, StatusCode, body::Frame};
 use serde_json::{Value as Json, json};
 use vvm::{
@@ -65,7 +65,7 @@ pub(crate) async fn docs(
 }
 
 /// The log of a workspace, an event a line, to the last one that is applied.
-pub(crate) fn log(
+pub(crate) async fn log(
     here: &Here<'_>,
     ws: WsId,
     query: Option<&str>,
@@ -78,7 +78,11 @@ pub(crate) fn log(
     let end = here.applied();
     let is_applied = move |entry: &Entry| entry.place().plog < end;
     let entries = here.reader().wlog(ws, Offset(from));
-    let lines = entries
+    let mut entries = entries.boxed();
+    // What fails at once can still be told.
+    let first = entries.try_next().await.map_err(unreadable)?;
+    let lines = stream::iter(first.map(Ok))
+        .chain(entries)
         .try_take_while(move |entry| std::future::ready(Ok(is_applied(entry))))
         .take(limit)
         .map(|entry| {
@@ -90,6 +94,10 @@ pub(crate) fn log(
 }
 
 pub(crate) fn unreadable(error: vvm::eventlog::Error) -> Trouble {
+    if error.is_lasting() {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        return Trouble::new(status, "internal", format!("{error}: an operator must put it right"));
+    }
     Trouble::unavailable("storage", error.to_string())
 }
 

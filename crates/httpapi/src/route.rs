@@ -28,6 +28,21 @@ pub(crate) enum What {
     Log,
 }
 
+impl What {
+    /// What such requests are called in metrics.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            What::Command(_) => "command",
+            What::CreateDoc(_) => "create_doc",
+            What::ReadDoc(..) => "read_doc",
+            What::ChangeDoc(..) => "change_doc",
+            What::DeactivateDoc(..) => "deactivate_doc",
+            What::ListDocs(_) => "list_docs",
+            What::Log => "wlog",
+        }
+    }
+}
+
 pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Trouble> {
     let unknown = || Trouble::not_found(format!("there is no {path}"));
     let rest = path.strip_prefix("/api/v2/apps/").ok_or_else(unknown)?;

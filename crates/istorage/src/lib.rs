@@ -53,7 +53,7 @@ pub use driver::{KeyspaceName, StorageDriver};
 pub use error::{Error, ErrorKind, Result};
 pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;
-pub use metered::Metered;
+pub use metered::{Metered, MeteredDriver};
 pub use storage::{
     AppStorage, AppStorageExt, Consistency, ExpiringRowStream, Op, RowStream, ServerTime,
     SharedStorage,

@@ -1,6 +1,10 @@
 //! Metrics of any storage.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,8 +14,55 @@ use metrics::{Counter, Histogram};
 
 use crate::{
     AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ErrorKind, ExpiringRowStream,
-    Key, Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+    Key, KeyspaceName, Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
+    SharedStorage, StorageDriver,
 };
+
+/// A driver whose keyspaces report their calls, as [`Metered`] does.
+#[derive(Debug)]
+pub struct MeteredDriver {
+    inner: Arc<dyn StorageDriver>,
+    clock: Clock,
+}
+
+impl MeteredDriver {
+    /// Reports the calls of all keyspaces that are opened here.
+    pub fn new(inner: Arc<dyn StorageDriver>, clock: Clock) -> MeteredDriver {
+        MeteredDriver { inner, clock }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl StorageDriver for MeteredDriver {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.inner.create(keyspace, deadline).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        let metered = |storage| {
+            let metered = Metered::new(storage, self.inner.name(), self.clock.clone());
+            Arc::new(metered) as SharedStorage
+        };
+        Ok(self.inner.open(keyspace, deadline).await?.map(metered))
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.inner.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
 
 /// Reports every call through the `metrics` facade:
 ///
@@ -30,8 +81,29 @@ pub struct Metered {
 }
 
 struct Meter {
-    seconds: Vec<Histogram>,
+    driver: &'static str,
+    op: Op,
+    /// By result: most never happen, and are not reported then.
+    seconds: [OnceLock<Histogram>; RESULTS.len()],
     rows: Counter,
+}
+
+impl Meter {
+    fn new(driver: &'static str, op: Op) -> Meter {
+        let rows = metrics::counter!("istorage_rows_total", "driver" => driver, "op" => op.name());
+        Meter { driver, op, seconds: Default::default(), rows }
+    }
+
+    fn called(&self, result: usize, took: Duration, rows: u64) {
+        let seconds = self.seconds[result].get_or_init(|| {
+            metrics::histogram!(
+                "istorage_call_seconds",
+                "driver" => self.driver, "op" => self.op.name(), "result" => RESULTS[result]
+            )
+        });
+        seconds.record(took);
+        self.rows.increment(rows);
+    }
 }
 
 const RESULTS: [&str; 7] =
@@ -58,18 +130,8 @@ impl std::fmt::Debug for Meter {
 impl Metered {
     /// Reports the calls of `inner` under the name of its driver.
     pub fn new(inner: SharedStorage, driver: &'static str, clock: Clock) -> Metered {
-        let meter = |op: Op| {
-            let seconds = |result: &&'static str| metrics::histogram!("istorage_call_seconds", "driver" => driver, "op" => op.name(), "result" => *result);
-            Meter {
-                seconds: RESULTS.iter().map(seconds).collect(),
-                rows: metrics::counter!("istorage_rows_total", "driver" => driver, "op" => op.name()),
-            }
-        };
-        Metered { inner, clock, meters: Arc::new(Op::ALL.into_iter().map(meter).collect()) }
-    }
-
-    fn meter(&self, op: Op) -> &Meter {
-        &self.meters[op as usize]
+        let meters = Op::ALL.into_iter().map(|op| Meter::new(driver, op)).collect();
+        Metered { inner, clock, meters: Arc::new(meters) }
     }
 
     async fn call<T>(
@@ -86,9 +148,7 @@ impl Metered {
             Ok(_) => NOT_APPLIED,
             Err(error) => index_of(error.kind()),
         };
-        let meter = self.meter(op);
-        meter.seconds[result].record((self.clock.now() - start).as_secs_f64());
-        meter.rows.increment(rows as u64);
+        self.meters[op as usize].called(result, self.clock.now() - start, rows as u64);
         answer
     }
 
@@ -128,9 +188,7 @@ struct Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        let meter = &self.meters[Op::Read as usize];
-        meter.seconds[self.result].record(self.waited.as_secs_f64());
-        meter.rows.increment(self.rows);
+        self.meters[Op::Read as usize].called(self.result, self.waited, self.rows);
     }
 }
 

@@ -3,7 +3,8 @@
 //! - gauge `processor_status`: 0 recovering, 1 ready, 2 a violation, 3 the lead is lost, 4 stopped, 5 failed;
 //! - counter `processor_commands_total` with the label `outcome`: `done`, `repeated`, `busy`, `rejected`, `not_applied`, `unknown`;
 //! - histograms `processor_group_commands` and `processor_group_bytes`: how many events were written together, and how large they were;
-//! - histogram `processor_group_seconds`: how long it took to write them;
+//! - histogram `processor_stage_seconds` with the label `stage`, what a command spends its time on: `wait`, each command until its group began; `run`,
+//!   the group until all its handlers were done; `log`, until its events were in the log; `apply`, until they were applied, and could be answered;
 //! - counter `processor_recoveries_total`: how often the log had to be read again.
 
 use std::{fmt, time::Duration};
@@ -22,7 +23,10 @@ pub(crate) struct Meters {
     unknown: Counter,
     group_commands: Histogram,
     group_bytes: Histogram,
-    group_seconds: Histogram,
+    wait: Histogram,
+    run: Histogram,
+    log: Histogram,
+    apply: Histogram,
     recoveries: Counter,
 }
 
@@ -40,6 +44,11 @@ impl Meters {
                 "processor_commands_total", "partition" => label(), "outcome" => outcome
             )
         };
+        let stage = |stage: &'static str| {
+            metrics::histogram!(
+                "processor_stage_seconds", "partition" => label(), "stage" => stage
+            )
+        };
         Meters {
             status: metrics::gauge!("processor_status", "partition" => label()),
             done: outcome("done"),
@@ -50,7 +59,10 @@ impl Meters {
             unknown: outcome("unknown"),
             group_commands: metrics::histogram!("processor_group_commands", "partition" => label()),
             group_bytes: metrics::histogram!("processor_group_bytes", "partition" => label()),
-            group_seconds: metrics::histogram!("processor_group_seconds", "partition" => label()),
+            wait: stage("wait"),
+            run: stage("run"),
+            log: stage("log"),
+            apply: stage("apply"),
             recoveries: metrics::counter!("processor_recoveries_total", "partition" => label()),
         }
     }
@@ -78,10 +90,19 @@ impl Meters {
         counter.increment(1);
     }
 
-    pub(crate) fn group(&self, commands: usize, bytes: usize, took: Duration) {
-        self.group_commands.record(commands as f64);
+    pub(crate) fn waited(&self, waited: Duration) {
+        self.wait.record(waited);
+    }
+
+    pub(crate) fn ran(&self, took: Duration) {
+        self.run.record(took);
+    }
+
+    pub(crate) fn written(&self, events: usize, bytes: usize, to_log: Duration, rest: Duration) {
+        self.group_commands.record(events as f64);
         self.group_bytes.record(bytes as f64);
-        self.group_seconds.record(took);
+        self.log.record(to_log);
+        self.apply.record(rest);
     }
 
     pub(crate) fn recovers(&self) {

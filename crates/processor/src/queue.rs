@@ -11,6 +11,7 @@ use std::{
 
 use clock::{Clock, Instant};
 use eventlog::Offset;
+use isequencer::{Monitor, Unflushed};
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
@@ -122,6 +123,8 @@ const GIVEN_UP: u8 = 2;
 pub(crate) struct Queued {
     pub(crate) command: Command,
     pub(crate) reply: Reply,
+    /// Since when it waits.
+    pub(crate) since: Instant,
 }
 
 /// To whoever waits for the answer.
@@ -157,11 +160,16 @@ impl Reply {
 pub struct Commands {
     queue: mpsc::Sender<Queued>,
     shared: Arc<Shared>,
+    numbers: Monitor,
 }
 
 impl Commands {
-    pub(crate) fn new(queue: mpsc::Sender<Queued>, shared: Arc<Shared>) -> Commands {
-        Commands { queue, shared }
+    pub(crate) fn new(
+        queue: mpsc::Sender<Queued>,
+        shared: Arc<Shared>,
+        numbers: Monitor,
+    ) -> Commands {
+        Commands { queue, shared, numbers }
     }
 
     /// Has a command done, and waits for its end, at most until its deadline.
@@ -185,7 +193,8 @@ impl Commands {
         let (answer, answered) = oneshot::channel();
         let turn = Arc::new(AtomicU8::new(WAITING));
         let reply = Reply { answer, turn: Arc::clone(&turn) };
-        if let Err(error) = self.queue.try_send(Queued { command, reply }) {
+        let since = self.shared.clock.now();
+        if let Err(error) = self.queue.try_send(Queued { command, reply, since }) {
             return Err(Refused::Busy(match error {
                 TrySendError::Full(_) => Busy::QueueFull,
                 TrySendError::Closed(_) => self.shared.busy().unwrap_or(Busy::Stopping),
@@ -239,5 +248,10 @@ impl Commands {
     /// How many commands wait.
     pub fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
+    }
+
+    /// Which of its numbers are not stored yet: after a crash they are found in the log again.
+    pub fn unflushed(&self) -> Unflushed {
+        self.numbers.unflushed()
     }
 }

@@ -1,7 +1,7 @@
 //! The task of a partition: it forms groups, writes them, and answers. Whoever drops it in the middle of a write, as at a deadline, leaves to the next
 //! leader to find out what was written.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{mem, pin::pin, sync::Arc, time::Duration};
 
 use clock::Instant;
 use eventlog::{Error, Fate, LeadLost, Offset, Tail, Violation};
@@ -19,6 +19,12 @@ use crate::{
 
 /// How often it is looked whether what was in the way is gone, and whether the lead still lasts.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The same for the lead while there is nothing to do. A command that comes has it looked at once.
+const IDLE_LOOK: Duration = Duration::from_secs(1);
+
+/// A write that is not done in that time, as the storage does not do what it is asked to, is no secret any more.
+const LONG_WRITE: Duration = Duration::from_secs(1);
 
 /// How large a group may be.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +163,7 @@ impl Worker {
                         None => return Err(Stop::Asked),
                     },
                     _ = self.stop.changed() => return Err(Stop::Asked),
-                    () = self.groups.means.clock.sleep(LOOK) => {
+                    () = self.groups.means.clock.sleep(IDLE_LOOK) => {
                         self.groups.look()?;
                         continue;
                     }
@@ -258,15 +264,22 @@ impl Groups {
         mut transaction: Transaction<'_>,
         first: Queued,
     ) -> Result<bool, Stop> {
+        let start = self.means.clock.now();
         let mut next = Some(first);
         while let Some(queued) = next {
+            let since = queued.since;
             self.carried = self.group.add(&mut self.means, &mut transaction, queued).await;
+            if self.carried.is_none() {
+                // Some come while the group is being formed.
+                self.shared.meters.waited(start - since);
+            }
             let is_full = self.carried.is_some()
                 || self.group.is_hindered
                 || self.group.waiting() >= self.limits.commands
                 || self.group.bytes >= self.limits.bytes;
             next = if is_full { None } else { self.queue.try_recv().ok() };
         }
+        self.shared.meters.ran(self.means.clock.now() - start);
         let fate = self.write().await;
         let overtaken = self.group.overtaken;
         let is_done = fate.others.is_none() && fate.applied.is_ok() && overtaken.is_none();
@@ -279,6 +292,9 @@ impl Groups {
             // Before it is answered: whoever asks right after that finds it.
             let next = Offset(self.means.seen.next.0 + fate.committed as u64);
             self.see(Seen { next, epoch: self.means.log.epoch(), ..self.means.seen });
+        }
+        if is_done && self.shared.busy().is_some() {
+            self.set(Status::Ready);
         }
         if !is_done {
             // Before it is answered: whoever asks right after that learns that it has to wait.
@@ -314,14 +330,28 @@ impl Groups {
 
     async fn write(&mut self) -> Fate {
         if self.group.events.is_empty() {
-            return Fate { committed: 0, applied: Ok(()), others: None };
+            return Fate { committed: 0, applied: Ok(()), others: None, to_log: Duration::ZERO };
         }
-        let start = self.means.clock.now();
+        let (log, clock) = (Arc::clone(&self.means.log), self.means.clock.clone());
+        let start = clock.now();
         let events = mem::take(&mut self.group.events);
-        let fate = self.means.log.write(&events).await;
+        let fate = {
+            let mut write = pin!(log.write(&events));
+            loop {
+                tokio::select! {
+                    biased;
+                    fate = write.as_mut() => break fate,
+                    () = clock.sleep(LONG_WRITE) => {}
+                }
+                if let Some(trouble) = log.trouble() {
+                    let what = format!("a write is sent again and again: {trouble}");
+                    self.set(Status::Recovering(Some(what)));
+                }
+            }
+        };
         self.group.events = events;
-        let took = self.means.clock.now() - start;
-        self.shared.meters.group(self.group.events.len(), self.group.bytes, took);
+        let rest = (self.means.clock.now() - start).saturating_sub(fate.to_log);
+        self.shared.meters.written(self.group.events.len(), self.group.bytes, fate.to_log, rest);
         fate
     }
 }

@@ -50,7 +50,7 @@ impl Vvm {
     pub fn launch(self) -> Launched {
         let Builder { settings, driver, clock, apps, admin, services, kill, lock } = self.0;
         let problem = FirstProblem::default();
-        let node = Node::new(&settings, apps, clock.clone(), problem.clone());
+        let node = Node::new(&settings, driver.name(), apps, clock.clone(), problem.clone());
         Launched::start(Parts {
             settings,
             driver,

@@ -32,7 +32,7 @@ pub use node::{App, Here, Node, NotLeader, NotLeading, Stage};
 pub use problem::{Failure, Problem};
 pub use service::Service;
 pub use settings::{AppSettings, NumbersIn, Settings};
-pub use status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus};
+pub use status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus};
 
 pub use eventlog;
 pub use ielections;

@@ -10,6 +10,7 @@ use clock::{Clock, Instant};
 use eventlog::{Lead, Offset, Reader, WsId};
 use ielections::{Leaders, Observer, Slot};
 use isequencer::SeqId;
+use istorage::KeyspaceName;
 use processor::{Application, Command, Commands, Done, Partitions, Refused};
 use sysvvm::{AppName, NumberRows};
 use tokio::sync::{Mutex, watch};
@@ -18,7 +19,7 @@ use crate::{
     AppSettings, NumbersIn, Problem, Settings,
     lead::UnderLead,
     problem::FirstProblem,
-    status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus},
+    status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus},
 };
 
 /// For how long it is not asked again who leads.
@@ -53,11 +54,13 @@ struct Inner {
     slots: Slot,
     advertised: SocketAddr,
     call_timeout: Duration,
+    driver: &'static str,
+    system: KeyspaceName,
     apps: Vec<App>,
     stage: watch::Sender<Stage>,
     lead: RwLock<Option<(Slot, Arc<UnderLead>)>>,
     observer: OnceLock<Observer>,
-    leaders: Mutex<Option<(Instant, Leaders)>>,
+    leaders: Mutex<Option<(Instant, Result<Leaders, String>)>>,
     problem: FirstProblem,
 }
 
@@ -89,6 +92,7 @@ pub struct NotLeader {
 impl Node {
     pub(crate) fn new(
         settings: &Settings,
+        driver: &'static str,
         apps: Vec<AppSettings>,
         clock: Clock,
         problem: FirstProblem,
@@ -100,6 +104,8 @@ impl Node {
             slots: settings.slots,
             advertised: settings.advertised,
             call_timeout: settings.call_timeout,
+            driver,
+            system: settings.system.clone(),
             apps,
             stage: watch::Sender::new(Stage::Opening),
             lead: RwLock::new(None),
@@ -173,16 +179,19 @@ impl Node {
         (lease.owner != self.0.advertised).then_some(lease.owner)
     }
 
-    /// Who leads which slot, as far as it is known, a moment ago.
+    /// Who led which slot a moment ago. If the storage does not answer, nobody is known to lead.
     pub async fn leaders(&self) -> Leaders {
-        let Some(observer) = self.0.observer.get() else { return Leaders::default() };
+        self.try_leaders().await.unwrap_or_default()
+    }
+
+    async fn try_leaders(&self) -> Result<Leaders, String> {
+        let observer = self.0.observer.get().ok_or("it is not open")?;
         let mut known = self.0.leaders.lock().await;
         let now = self.0.clock.now();
         match &*known {
             Some((at, leaders)) if now < *at + LEADERS_KNOWN => leaders.clone(),
             _ => {
-                // If the storage does not answer, nobody is known to lead.
-                let leaders = observer.leaders().await.unwrap_or_default();
+                let leaders = observer.leaders().await.map_err(|error| error.to_string());
                 *known = Some((self.0.clock.now(), leaders.clone()));
                 leaders
             }
@@ -219,7 +228,16 @@ impl Node {
             epoch: lead.epoch().0,
             left_ms: lead.left(now).map(|left| left.as_millis() as u64),
         });
-        let leaders = self.leaders().await;
+        let (leaders, trouble) = match self.try_leaders().await {
+            Ok(leaders) => (leaders, None),
+            Err(trouble) => (Leaders::default(), Some(trouble)),
+        };
+        let storage = StorageStatus {
+            driver: self.0.driver,
+            system_keyspace: self.0.system.to_string(),
+            answers: trouble.is_none(),
+            trouble,
+        };
         NodeStatus {
             stage: self.stage(),
             up_ms: (now - self.0.launched).as_millis() as u64,
@@ -227,6 +245,7 @@ impl Node {
             slots: self.0.slots.get(),
             lead,
             leaders: leaders.iter().map(|(slot, lease)| (slot.get(), lease.owner)).collect(),
+            storage,
             apps: self.0.apps.iter().map(App::status).collect(),
             problem: self.0.problem.get().map(|problem| problem.to_string()),
         }
@@ -279,16 +298,23 @@ impl App {
     }
 
     fn status(&self) -> AppStatus {
-        let partition = |(number, status): (u16, processor::Status)| PartitionStatus {
-            number,
-            status: status.to_string(),
-            waiting: self.partitions.commands(number).map_or(0, |commands| commands.waiting()),
+        let partition = |(number, status): (u16, processor::Status)| {
+            let commands = self.partitions.commands(number)?;
+            let unflushed = commands.unflushed();
+            Some(PartitionStatus {
+                number,
+                status: status.to_string(),
+                waiting: commands.waiting(),
+                next_offset: commands.applied().0,
+                unflushed_numbers: unflushed.numbers,
+                unflushed_events: unflushed.events,
+            })
         };
         AppStatus {
             app: self.settings.name.to_string(),
             partitions: self.settings.partitions.get(),
             level: self.settings.level.to_string(),
-            here: self.partitions.status().into_iter().map(partition).collect(),
+            here: self.partitions.status().into_iter().filter_map(partition).collect(),
         }
     }
 }

@@ -21,10 +21,25 @@ pub struct NodeStatus {
     pub lead: Option<LeadStatus>,
     /// Who leads each slot, by the leases that the storage has.
     pub leaders: BTreeMap<u32, SocketAddr>,
+    /// Where everything is kept.
+    pub storage: StorageStatus,
     /// Its applications.
     pub apps: Vec<AppStatus>,
     /// Why it does not go on.
     pub problem: Option<String>,
+}
+
+/// The storage of a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct StorageStatus {
+    /// Its driver.
+    pub driver: &'static str,
+    /// The keyspace of what all nodes share.
+    pub system_keyspace: String,
+    /// Whether it said a moment ago who leads.
+    pub answers: bool,
+    /// Why it did not.
+    pub trouble: Option<String>,
 }
 
 /// The lead of a slot.
@@ -60,4 +75,10 @@ pub struct PartitionStatus {
     pub status: String,
     /// How many commands wait.
     pub waiting: usize,
+    /// The offset of the first event in its log that is not known to be applied.
+    pub next_offset: u64,
+    /// How many numbers of its sequencer are not stored yet.
+    pub unflushed_numbers: usize,
+    /// How many events its stored numbers are behind the log: so many are read again after a crash.
+    pub unflushed_events: u64,
 }

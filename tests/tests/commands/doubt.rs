@@ -44,6 +44,7 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
         Box::pin(judged_by_nothing(stage))
     }),
     ("doubt::a_group_has_no_more_bytes_than_it_may", |stage| Box::pin(few_bytes(stage))),
+    ("doubt::a_write_that_is_sent_again_and_again_is_no_secret", |stage| Box::pin(told(stage))),
 ];
 
 fn at(storage: SharedStorage) -> NodeSettings {
@@ -267,5 +268,44 @@ async fn closes(stage: &Stage) {
         node.until(|status| matches!(status, Status::Failed(_))).await;
         let ended = node.stop().await;
         assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    }
+}
+
+/// The disk was full. The partition was said to be ready, and commands waited in its queue until their time was over.
+async fn told(stage: &Stage) {
+    let site = &stage.site;
+    for (partition, level) in (PARTITION..).zip([TrustLevel::Zero, TrustLevel::Two]) {
+        let is_full = Arc::new(AtomicBool::new(false));
+        let full = Arc::clone(&is_full);
+        let script = move |op| {
+            let is_write =
+                matches!(op, Op::WriteIf | Op::WriteAtomic | Op::PutOrdered | Op::PutBatch);
+            let fails = is_write && full.load(Ordering::SeqCst);
+            if fails { Fault::NotAppliedButError } else { Fault::None }
+        };
+        let inner = Arc::clone(&site.app.storage);
+        let storage: SharedStorage = Arc::new(Faulty::scripted(inner, site.clock.clone(), script));
+        let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(level) };
+        let ws = WS + u64::from(partition - PARTITION);
+        let (node, mut ledger) = stage.begin(partition, ws, settings).await;
+        is_full.store(true, Ordering::SeqCst);
+        let open = named("open", cud(ws, article("a"), site.soon()));
+        let mut open = pin!(node.commands.run(open));
+        let is_told = |status: &Status| matches!(status, Status::Recovering(Some(what)) if what.contains("again and again"));
+        tokio::select! {
+            answered = &mut open => panic!("nothing was written: {answered:?}"),
+            _ = node.until(is_told) => {}
+        }
+        let next = node.commands.run(named("next", cud(ws, article("b"), site.soon()))).await;
+        assert!(matches!(next, Err(Refused::Busy(Busy::Recovering(Some(_))))), "{next:?}");
+        is_full.store(false, Ordering::SeqCst);
+        let answered = open.await;
+        ledger.note("open", &answered);
+        assert!(answered.is_ok(), "{level:?} {answered:?}");
+        assert_eq!(node.commands.status(), Status::Ready);
+        let after = named("after", cud(ws, article("c"), site.soon()));
+        stage.run(&node, &mut ledger, after).await.unwrap();
+        assert_eq!(node.stop().await, Ended::Stopped);
+        check(site, partition, &ledger).await;
     }
 }

@@ -84,7 +84,7 @@ impl Group {
         transaction: &mut Transaction<'_>,
         queued: Queued,
     ) -> Option<Queued> {
-        let Queued { command, reply } = queued;
+        let Queued { command, reply, since } = queued;
         if !reply.take() {
             return None;
         }
@@ -96,7 +96,7 @@ impl Group {
             }
             Step::Full(command) => {
                 reply.put_back();
-                Some(Queued { command, reply })
+                Some(Queued { command, reply, since })
             }
         }
     }

@@ -1,0 +1,86 @@
+//! The metrics of the process, as Prometheus reads them.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use httpapi::Metrics;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio_util::sync::CancellationToken;
+use vvm::{Node, Service};
+
+use crate::failure::Failure;
+
+/// Of histograms of seconds: from the fastest storage to the longest patience.
+const SECONDS: [f64; 17] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 30.0,
+];
+
+/// Of all others: how many, or how many bytes.
+const AMOUNTS: [f64; 11] =
+    [1.0, 4.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
+
+/// Begins to gather what all parts of the process report, and how to read it.
+pub(crate) fn install() -> Result<(Metrics, Upkeep), Failure> {
+    let failed = |error| Failure::unfinished(format!("metrics: {error}"));
+    let builder = PrometheusBuilder::new()
+        .set_buckets(&AMOUNTS)
+        .and_then(|all| all.set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS));
+    let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(failed)?;
+    let upkeep = Upkeep(handle.clone());
+    Ok((Arc::new(move || handle.render()), upkeep))
+}
+
+/// Sorts what was reported into histograms, also if nobody reads them: until then each single value is kept.
+pub(crate) struct Upkeep(PrometheusHandle);
+
+impl fmt::Debug for Upkeep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Upkeep")
+    }
+}
+
+#[async_trait]
+impl Service for Upkeep {
+    fn name(&self) -> &'static str {
+        "the metrics"
+    }
+
+    async fn bind(&mut self) -> Result<(), vvm::Failure> {
+        Ok(())
+    }
+
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), vvm::Failure> {
+        const EVERY: Duration = Duration::from_secs(1);
+        while !stop.is_cancelled() {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = node.clock().sleep(EVERY) => self.0.run_upkeep(),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Histograms that are read with quantiles cannot be added up over nodes.
+    #[test]
+    fn histograms_have_buckets_that_fit_what_they_measure() {
+        let (read, upkeep) = install().unwrap();
+        metrics::histogram!("some_stage_seconds").record(0.002);
+        metrics::histogram!("some_bytes").record(5_000.0);
+        upkeep.0.run_upkeep();
+        let text = read();
+        for line in [
+            "some_stage_seconds_bucket{le=\"0.001\"} 0",
+            "some_stage_seconds_bucket{le=\"0.0025\"} 1",
+            "some_bytes_bucket{le=\"4096\"} 0",
+            "some_bytes_bucket{le=\"16384\"} 1",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line}: {text}");
+        }
+    }
+}
