@@ -1,12 +1,12 @@
 //! Nodes in one process: who leads, what is told when something goes wrong, and what is left when a node has stopped.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{
     net::SocketAddr,
     num::NonZeroU16,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -23,7 +23,7 @@ use sysvvm::{AppName, System};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Failure, Launched, Node, Problem, Service, Settings, Stage, Vvm};
-use vvm_tests::commands::{article, create_workspace, cud, shop};
+use vvm_tests::commands::{At, Stall, article, create_workspace, cud, shop};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,12 +31,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Cluster {
     driver: Arc<dyn StorageDriver>,
     clock: Clock,
+    /// Applications are not opened meanwhile.
+    is_held: Arc<AtomicBool>,
+    /// What is between nodes and the keyspaces of applications.
+    stall: Arc<OnceLock<Stall>>,
 }
 
 impl Cluster {
     fn new() -> Cluster {
         let clock = Clock::system();
-        Cluster { driver: Arc::new(Kept(MemDriver::new(clock.clone()))), clock }
+        let (is_held, stall) = <(Arc<AtomicBool>, Arc<OnceLock<Stall>>)>::default();
+        let driver = Kept {
+            inner: MemDriver::new(clock.clone()),
+            is_held: Arc::clone(&is_held),
+            stall: Arc::clone(&stall),
+            clock: clock.clone(),
+        };
+        Cluster { driver: Arc::new(driver), clock, is_held, stall }
     }
 
     fn settings(&self, number: u16) -> Settings {
@@ -93,16 +104,21 @@ impl Cluster {
 
 /// A driver that a node does not close, as others use it.
 #[derive(Debug)]
-struct Kept(MemDriver);
+struct Kept {
+    inner: MemDriver,
+    is_held: Arc<AtomicBool>,
+    stall: Arc<OnceLock<Stall>>,
+    clock: Clock,
+}
 
 #[async_trait]
 impl StorageDriver for Kept {
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.inner.name()
     }
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> istorage::Result<()> {
-        self.0.create(keyspace, deadline).await
+        self.inner.create(keyspace, deadline).await
     }
 
     async fn open(
@@ -110,7 +126,18 @@ impl StorageDriver for Kept {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> istorage::Result<Option<istorage::SharedStorage>> {
-        self.0.open(keyspace, deadline).await
+        let opened = self.inner.open(keyspace, deadline).await?;
+        if keyspace.as_str() == "sysvvm" {
+            return Ok(opened);
+        }
+        while self.is_held.load(Ordering::SeqCst) {
+            self.clock.sleep(Duration::from_millis(2)).await;
+        }
+        let stalled = |storage| {
+            let stall = self.stall.get_or_init(|| Stall::new(storage));
+            Arc::new(stall.clone()) as istorage::SharedStorage
+        };
+        Ok(opened.map(stalled))
     }
 
     async fn drop_keyspace(
@@ -118,7 +145,7 @@ impl StorageDriver for Kept {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> istorage::Result<()> {
-        self.0.drop_keyspace(keyspace, deadline).await
+        self.inner.drop_keyspace(keyspace, deadline).await
     }
 
     async fn close(&self) {}
@@ -203,6 +230,44 @@ async fn whose_lead_is_lost_is_told_and_stops() {
 }
 
 /// VVM.test.CancelLeadership
+/// Its applications are not open yet.
+#[tokio::test]
+async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
+    let cluster = Cluster::new();
+    cluster.is_held.store(true, Ordering::SeqCst);
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Recovering).await;
+    cluster.usurp(1).await;
+    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    cluster.is_held.store(false, Ordering::SeqCst);
+    let here = |ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
+    assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
+    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+    assert_eq!(cluster.lease(1).await.unwrap(), "x", "what another one holds is left to it");
+}
+
+/// Its partitions read their logs, and that does not go on.
+#[tokio::test]
+async fn whose_lead_is_lost_while_it_recovers_stops() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    node.shutdown().await.unwrap();
+
+    let stall = cluster.stall.get().unwrap().clone();
+    stall.arm(At::Before(5));
+    let node = cluster.launch(1);
+    stall.until_still().await;
+    cluster.until(&node, Stage::Recovering).await;
+    cluster.usurp(1).await;
+    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    let start = cluster.clock.now();
+    assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+    let took = cluster.clock.now() - start;
+    assert!(took < Duration::from_secs(9), "it took {took:?}");
+    stall.go_on();
+}
+
 #[tokio::test]
 async fn who_is_shut_down_gives_the_lead_away() {
     let cluster = Cluster::new();
@@ -404,5 +469,57 @@ fn the_killer_ends_what_does_not_stop() {
             std::thread::yield_now();
         }
         assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
+    });
+}
+
+/// What the next test sets for the process that it starts: itself again.
+const STANDS_STILL: &str = "VVM_TEST_STANDS_STILL";
+
+/// The exit code of a process that its killer ended.
+const KILLED: i32 = 10;
+
+/// All threads of the runtime, and the one that waits for it, stand still: only a thread of the operating system can end the process.
+#[test]
+fn a_process_whose_runtime_stands_still_is_killed() {
+    if std::env::var_os(STANDS_STILL).is_some() {
+        return stand_still();
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_whose_runtime_stands_still_is_killed", "--nocapture"])
+        .env(STANDS_STILL, "yes")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let clock = Clock::system();
+    let end = clock.now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if clock.now() > end {
+            child.kill().unwrap();
+            panic!("nobody ended it");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(KILLED));
+}
+
+/// Leads, and blocks everything.
+fn stand_still() {
+    const THREADS: usize = 2;
+    let forever = || loop {
+        std::thread::park();
+    };
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(THREADS).enable_all().build().unwrap().block_on(async {
+        let cluster = Cluster::new();
+        let kill = Arc::new(|_: &str| std::process::exit(KILLED));
+        let node = cluster.node(1, |_| {}).with_killer(kill).build().unwrap().launch();
+        cluster.until(&node, Stage::Leading).await;
+        for _ in 0..THREADS {
+            tokio::spawn(async move { forever() });
+        }
+        forever();
     });
 }

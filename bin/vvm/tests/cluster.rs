@@ -19,7 +19,7 @@ use clock::Clock;
 use istorage::{KeyspaceName, StorageDriver};
 use libtest_mimic::{Arguments, Trial};
 use load::{Known, Load};
-use node::{Node, request};
+use node::{Node, request, workspace_path};
 use proxy::Proxy;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -65,13 +65,13 @@ impl Stage {
     }
 
     fn node(&self, name: &str) -> Node {
-        self.node_at(name, &self.address)
+        self.node_with(name, &self.config(&self.address))
     }
 
-    fn node_at(&self, name: &str, address: &str) -> Node {
+    fn node_with(&self, name: &str, config: &str) -> Node {
         let folder = self.folder.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        Node::start(&folder, &self.config(address))
+        Node::start(&folder, config)
     }
 
     /// Removes what was made.
@@ -144,7 +144,7 @@ fn killed(stage: &Stage) {
         let known = load.stop();
         let (pause, bound) = (longest_pause(&known), takeover_bound(&second));
         assert!(pause < bound, "nothing was done for {pause:?}, and {bound:?} are promised");
-        known.check(&second, 4);
+        known.check(&[&second], 4);
         second.stop();
     }
 }
@@ -165,7 +165,7 @@ fn frozen(stage: &Stage) {
     assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", first.said());
     load.until_more(50);
     let known = load.stop();
-    known.check(&second, 4);
+    known.check(&[&second], 4);
     second.stop();
 }
 
@@ -176,12 +176,17 @@ fn cut_off(stage: &Stage) {
         Shared::Cassandra => proxy.address.to_string(),
         Shared::DynamoDb => format!("http://{}", proxy.address),
     };
-    let mut first = stage.node_at("first", &address).ready();
+    let mut first = stage.node_with("first", &stage.config(&address)).ready();
     first.create_workspace(1);
     let second = stage.node("second");
     second.until("/livez", |status| status == 200);
     let start = Instant::now();
     proxy.cut();
+    // Nothing of the answer was sent, so it can still say why there is none.
+    let (status, answer) =
+        request(first.api, "GET", &format!("{}/wlog", workspace_path(1)), &[], "");
+    assert_eq!(status, 503, "{answer}");
+    assert!(["storage", "not_leader"].contains(&answer["code"].as_str().unwrap()), "{answer}");
     let code = first.ended().code();
     assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", first.said());
     assert!(start.elapsed() < LEASE, "it stopped after {:?}", start.elapsed());
@@ -215,6 +220,45 @@ fn in_turn(stage: &Stage) {
     leader.stop();
 }
 
+/// Three nodes for two slots: each of two leads one, and the third takes over from whoever dies. The other one does not notice.
+fn two_slots(stage: &Stage) {
+    let config = format!("{}slots = 2\n", stage.config(&stage.address));
+    let mut first = stage.node_with("first", &config).ready();
+    let second = stage.node_with("second", &config).ready();
+    let third = stage.node_with("third", &config);
+    third.until("/livez", |status| status == 200);
+    for ws in 1..=4 {
+        assert!(first.has(ws) != second.has(ws), "one of them has workspace {ws}");
+        let (leader, other) = if first.has(ws) { (&first, &second) } else { (&second, &first) };
+        leader.create_workspace(ws);
+        let (status, answer) = other.command(ws, "sys.CUD", "{}");
+        assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
+        assert_eq!(answer["leader"], leader.api.to_string(), "{answer}");
+    }
+    let (_, status) = request(third.admin, "GET", "/status", &[], "");
+    let leaders = status["node"]["leaders"].as_object().unwrap();
+    let leaders: Vec<&str> = leaders.values().map(|leader| leader.as_str().unwrap()).collect();
+    for node in [&first, &second] {
+        assert!(leaders.contains(&node.api.to_string().as_str()), "{status}");
+    }
+    let of_second: Vec<String> =
+        (1..=4).filter(|ws| second.has(*ws)).map(|ws| format!("{ws}-")).collect();
+
+    let load = Load::start("a", vec![first.api, second.api, third.api], 4, true);
+    load.until_more(50);
+    first.signal(Signal::KILL);
+    first.ended();
+    third.until("/readyz", |status| status == 200);
+    load.until_more(50);
+    let mut known = load.stop();
+    known.check(&[&second, &third], 4);
+    known.done.retain(|(name, ..)| of_second.iter().any(|of| name.starts_with(of)));
+    let pause = longest_pause(&known);
+    assert!(pause < LEASE / 2, "the slot that nobody touched stood still for {pause:?}");
+    second.stop();
+    third.stop();
+}
+
 type Run = fn(&Stage);
 
 fn main() {
@@ -223,7 +267,8 @@ fn main() {
         ("cassandra", "VVM_TEST_CASSANDRA", Shared::Cassandra),
         ("dynamodb", "VVM_TEST_DYNAMODB", Shared::DynamoDb),
     ];
-    let trials: [(&str, Run); 4] = [
+    let trials: [(&str, Run); 5] = [
+        ("two_slots_have_leaders_of_their_own", two_slots),
         ("the_leader_is_killed_under_load", killed),
         ("the_leader_stands_still_for_longer_than_its_lease", frozen),
         ("the_leader_is_cut_off_from_its_storage", cut_off),

@@ -15,7 +15,7 @@ use std::{
 };
 
 use load::Load;
-use node::{Node, command_path, free, request};
+use node::{Node, command_path, free, request, workspace_path};
 use rustix::process::Signal;
 
 #[test]
@@ -38,7 +38,7 @@ fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
     let start = Instant::now();
     let second = Node::start(folder.path(), "").ready();
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    known.check(&second, 8);
+    known.check(&[&second], 8);
     // Whose connection was not taken any more has no answer, and nothing was done.
     for name in &known.open {
         let ws = name.split_once('-').unwrap().0.parse().unwrap();
@@ -85,7 +85,7 @@ fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
         // Its lease has not expired.
         let took = start.elapsed();
         assert!(took < Duration::from_secs(4), "it took {took:?}: {}", node.said());
-        known.check(&node, 8);
+        known.check(&[&node], 8);
     }
     node.stop();
 }
@@ -106,7 +106,7 @@ fn what_is_sent_again_with_its_key_is_done_once() {
     }
     load.until_more(200);
     let known = load.stop();
-    known.check(&node, 8);
+    known.check(&[&node], 8);
     node.stop();
 }
 
@@ -225,4 +225,66 @@ fn stepping_down_ends_it_with_a_code_of_its_own() {
     let (status, answer) = request(node.admin, "POST", "/step-down", &[], "");
     assert_eq!(status, 202, "{answer}");
     assert_eq!(node.ended().code(), Some(11), "{}", node.said());
+}
+
+/// As on a full disk nothing more is written. It says so, takes no commands, and goes on by itself when that is over.
+#[test]
+fn a_full_disk_is_told_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "[node]\nlease_seconds = 10\n";
+    let mut node = Node::start_limited(folder.path(), config).ready();
+    (1..=4).for_each(|ws| node.create_workspace(ws));
+    let load = Load::start("a", vec![node.api], 4, true);
+    load.until_more(100);
+    let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
+    node.limit_files(Some(half));
+    node.until("/readyz", |status| status == 503);
+    let (_, status) = request(node.admin, "GET", "/status", &[], "");
+    let here = status["node"]["apps"][0]["here"].as_array().unwrap();
+    let is_told = |partition: &serde_json::Value| {
+        partition["status"].as_str().unwrap().contains("a write is sent again and again")
+    };
+    assert!(here.iter().any(is_told), "{status}");
+    node.limit_files(None);
+    node.until("/readyz", |status| status == 200);
+    load.until_more(100);
+
+    // It stays full: the lead cannot be kept.
+    node.limit_files(Some(half));
+    let code = node.ended().code();
+    assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", node.said());
+    let known = load.stop();
+    let node = Node::start(folder.path(), config).ready();
+    known.check(&[&node], 4);
+    node.stop();
+}
+
+/// The log says which numbers were drawn, wherever they are kept.
+#[test]
+fn numbers_can_be_kept_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ids = Vec::new();
+    for (round, place) in ["system", "view", "system", "view"].into_iter().enumerate() {
+        let config = format!("[sequences]\nstorage = \"{place}\"\n");
+        let node = Node::start(folder.path(), &config).ready();
+        node.create_workspace(1);
+        for number in 0..20 {
+            let body = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
+            let (status, answer) = node.command(1, "sys.CUD", body);
+            assert_eq!(status, 200, "{answer}");
+            // The first event made the workspace.
+            assert_eq!(answer["wlogOffset"], 20 * round as u64 + number + 2);
+            ids.push(answer["newIds"]["1"].as_u64().unwrap());
+        }
+        let (_, list) = request(
+            node.api,
+            "GET",
+            &format!("{}/cdocs/shop.Article?limit=1000", workspace_path(1)),
+            &[],
+            "",
+        );
+        assert_eq!(list["docs"].as_array().unwrap().len(), ids.len(), "{place}: {list}");
+        node.stop();
+    }
+    assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ids:?}");
 }

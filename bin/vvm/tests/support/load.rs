@@ -26,10 +26,10 @@ pub(crate) struct Known {
 
 impl Known {
     /// All that was acknowledged is in the logs, once, and at the offset that was told; whatever else is there is there once.
-    pub(crate) fn check(&self, node: &Node, clients: u64) {
+    pub(crate) fn check(&self, nodes: &[&Node], clients: u64) {
         let mut logs = BTreeMap::new();
         for ws in 1..=clients {
-            let log = node.logged(ws);
+            let log = nodes.iter().find(|node| node.has(ws)).unwrap().logged(ws);
             let mut names = log.clone();
             names.sort();
             names.dedup();

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,11 +39,36 @@ impl Node {
         api: SocketAddr,
         admin: SocketAddr,
     ) -> Node {
+        Node::spawn(Command::new(env!("CARGO_BIN_EXE_vvm")), folder, config, api, admin)
+    }
+
+    /// Starts it so that its files can be kept from growing: see [`Node::limit_files`].
+    pub(crate) fn start_limited(folder: &Path, config: &str) -> Node {
+        let mut command = Command::new("sh");
+        // A write beyond the limit is an error then, and not the end of the process.
+        let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
+        command.args(["-c", ignoring, env!("CARGO_BIN_EXE_vvm")]);
+        Node::spawn(command, folder, config, free(), free())
+    }
+
+    /// From now on nothing is written behind this place in any file; `None` lets go of that.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit).unwrap();
+    }
+
+    fn spawn(
+        mut command: Command,
+        folder: &Path,
+        config: &str,
+        api: SocketAddr,
+        admin: SocketAddr,
+    ) -> Node {
         let file = folder.join(format!("{}.toml", api.port()));
         std::fs::write(&file, config).unwrap();
         let log = folder.join(format!("{}.log", api.port()));
         let stderr = File::options().create(true).append(true).open(&log).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_vvm"))
+        let child = command
             .args(["serve", "--listen", &api.to_string(), "--admin", &admin.to_string()])
             .arg("--config")
             .arg(&file)
@@ -111,6 +136,11 @@ impl Node {
         let body = r#"{"args":{"kind":"Shop"}}"#;
         let (status, answer) = self.command(ws, "sys.CreateWorkspace", body);
         assert!(status == 200 || status == 409, "{status} {answer}");
+    }
+
+    /// Whether it leads the partition of a workspace.
+    pub(crate) fn has(&self, ws: u64) -> bool {
+        request(self.api, "GET", &format!("{}/wlog", workspace_path(ws)), &[], "").0 == 200
     }
 
     /// What the requests in the log of a workspace are called.
