@@ -68,7 +68,10 @@ impl Run {
     fn prepare(args: &StorageArgs) -> Result<Run, Failure> {
         let (target, folder) = match (&args.storage, &args.config) {
             (Some(target), _) => (target.clone(), None),
-            (None, Some(path)) => (Config::read(Some(path), &[])?.storage.into_target()?, None),
+            (None, Some(path)) => {
+                let config = Config::read(Some(path), &[])?;
+                (config.storage.to_target(&config.source)?, None)
+            }
             (None, None) => {
                 let folder = folder_in(Path::new(""))?;
                 let file = folder.path().join("scratch.redb");

@@ -4,8 +4,8 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use clock::Clock;
 use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits};
-use ielections::{LockFile, Slot, Timing};
-use istorage::{KeyspaceName, MeteredDriver};
+use ielections::{LockFile, Timing};
+use istorage::MeteredDriver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 use vvm::{AppSettings, NumbersIn, Settings, Vvm};
@@ -35,9 +35,10 @@ pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
 /// Whether a node could be started with it, as far as that is known without its storage.
 pub(crate) fn check(config: Config) -> Result<(), Failure> {
     settings(&config)?;
-    check_listens(&config.http)?;
+    check_listens(&config)?;
     apps(&config)?;
-    config.storage.into_target().map(drop)
+    let target = config.storage.to_target(&config.source)?;
+    check_advertised(&config, &target)
 }
 
 /// Runs a node until it is asked to stop, or cannot go on.
@@ -75,8 +76,8 @@ pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitC
 async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
     let settings = settings(&config)?;
     let (metrics, upkeep) = metrics::install()?;
-    allow_connections(config.http.connections);
-    check_listens(&config.http)?;
+    allow_connections(config.http.connections.get());
+    check_listens(&config)?;
     let apps = apps(&config)?;
     let lock = lock(&config.node.folder);
     let limits = limits(&config.http);
@@ -84,8 +85,9 @@ async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Resu
     let command_time = config.http.command_seconds.get();
     let target = match storage {
         Some(target) => target,
-        None => config.storage.into_target()?,
+        None => config.storage.to_target(&config.source)?,
     };
+    check_advertised(&config, &target)?;
     let deadline = clock.now() + settings.open_within;
     let driver = target.connect(clock.clone(), deadline).await;
     let driver =
@@ -114,48 +116,59 @@ async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Resu
 fn settings(config: &Config) -> Result<Settings, Failure> {
     let node = &config.node;
     let lease = Timing::of(node.lease_seconds.get());
-    let system = match &config.storage.system_keyspace {
-        Some(name) => KeyspaceName::new(name.clone())
-            .map_err(|error| Failure::config(format!("storage.system_keyspace: {error}")))?,
-        None => Settings::new(config.http.listen).system,
-    };
-    let slots = Slot::new(node.slots)
-        .ok_or_else(|| Failure::config("node.slots: at least one node works: 1 or more"))?;
-    let acquire = node.acquire_seconds.get();
-    let advertised = node.advertised.unwrap_or(config.http.listen);
-    Ok(Settings {
-        system,
-        slots,
+    let usual = Settings::new(node.advertised.unwrap_or(config.http.listen));
+    let settings = Settings {
+        system: config.storage.system_keyspace.clone().unwrap_or(usual.system),
+        slots: node.slots,
         lease,
-        acquire_within: (!acquire.is_zero()).then_some(acquire),
+        acquire_within: node.acquire_seconds.map(config::Seconds::get),
         call_timeout: node.call_seconds.map_or(lease.duration / 10, config::Seconds::get),
         stop_within: node.stop_seconds.get(),
-        ..Settings::new(advertised)
-    })
+        ..usual
+    };
+    settings.check().map_err(|bad| config.source.wrong(&["node", "call_seconds"], bad))?;
+    Ok(settings)
 }
 
-/// Nobody is asked who he is, so nobody else must reach it.
-fn check_listens(http: &HttpConfig) -> Result<(), Failure> {
-    if http.listen.ip().is_loopback() {
+/// Nobody is asked who he is, so nobody else must reach the API, or the admin endpoint.
+fn check_listens(config: &Config) -> Result<(), Failure> {
+    let Config { http, admin, source, .. } = config;
+    for (section, listen, is_wanted) in [
+        ("http", http.listen, http.anybody_may_do_everything),
+        ("admin", admin.listen, admin.anybody_may_do_everything),
+    ] {
+        if listen.ip().is_loopback() {
+            continue;
+        }
+        if !is_wanted {
+            let why = format!(
+                "others can reach {listen}, and nobody is asked there who he is: listen on 127.0.0.1, or set \
+                 `{section}.anybody_may_do_everything = true` if something in front of it does ask"
+            );
+            return Err(source.wrong(&[section, "listen"], why));
+        }
+        warn!(section, %listen, "whoever can reach it can do everything");
+    }
+    Ok(())
+}
+
+/// The clients of other nodes are told where this one is.
+fn check_advertised(config: &Config, target: &Target) -> Result<(), Failure> {
+    let advertised = config.node.advertised.unwrap_or(config.http.listen);
+    if target.is_embedded() || !advertised.ip().is_unspecified() {
         return Ok(());
     }
-    if http.anybody_may_do_everything {
-        warn!(listen = %http.listen, "whoever can reach the API can do everything");
-        return Ok(());
-    }
-    Err(Failure::config(format!(
-        "http.listen is {}, which others can reach, and the API asks nobody who he is: listen on 127.0.0.1, or set \
-         `http.anybody_may_do_everything = true` if something in front of it does ask",
-        http.listen
-    )))
+    let why =
+        format!("clients of other nodes cannot find this one at {advertised}: say where they do");
+    Err(config.source.wrong(&["node", "advertised"], why))
 }
 
 fn limits(http: &HttpConfig) -> Limits {
     Limits {
-        connections: http.connections.max(1),
+        connections: http.connections.get(),
         head_time: http.head_seconds.get(),
         body_time: http.body_seconds.get(),
-        body_bytes: http.body_bytes,
+        body_bytes: http.body_bytes.get(),
         ..Limits::default()
     }
 }
@@ -180,10 +193,15 @@ fn allow_connections(connections: usize) {
 
 /// The applications; without any that of the demo.
 fn apps(config: &Config) -> Result<Vec<AppSettings>, Failure> {
-    let mut apps = Vec::new();
-    for app in &config.apps {
-        let application = app.application(&config.folder)?;
-        let settings = AppSettings::new(app.name()?, Arc::new(application));
+    let mut apps: Vec<AppSettings> = Vec::new();
+    for (at, app) in config.apps.iter().enumerate() {
+        let wrong = |key, why| config.source.wrong(&["apps", &at.to_string(), key], why);
+        if apps.iter().any(|other| other.name == app.name) {
+            return Err(wrong("name", format!("{} is there twice", app.name)));
+        }
+        let application =
+            app.application(&config.folder()).map_err(|(key, why)| wrong(key, why))?;
+        let settings = AppSettings::new(app.name.clone(), Arc::new(application));
         apps.push(AppSettings { partitions: app.partitions, ..settings });
     }
     if apps.is_empty() {
@@ -197,7 +215,7 @@ fn apps(config: &Config) -> Result<Vec<AppSettings>, Failure> {
             config::SequencesIn::System => NumbersIn::System,
             config::SequencesIn::View => NumbersIn::View,
         };
-        app.partition.queue = config.http.queue.max(1);
+        app.partition.queue = config.http.queue.get();
         app.partition.sequencer.cached_numbers = config.sequences.cached_numbers;
     }
     Ok(apps)

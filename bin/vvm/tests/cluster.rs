@@ -18,7 +18,7 @@ use std::{
 use clock::Clock;
 use istorage::{KeyspaceName, StorageDriver};
 use libtest_mimic::{Arguments, Trial};
-use load::{Known, Load};
+use load::{Known, Load, has};
 use node::{Node, request, workspace_path};
 use proxy::Proxy;
 use rustix::process::Signal;
@@ -228,8 +228,8 @@ fn two_slots(stage: &Stage) {
     let third = stage.node_with("third", &config);
     third.until("/livez", |status| status == 200);
     for ws in 1..=4 {
-        assert!(first.has(ws) != second.has(ws), "one of them has workspace {ws}");
-        let (leader, other) = if first.has(ws) { (&first, &second) } else { (&second, &first) };
+        assert!(has(&first, ws) != has(&second, ws), "one of them has workspace {ws}");
+        let (leader, other) = if has(&first, ws) { (&first, &second) } else { (&second, &first) };
         leader.create_workspace(ws);
         let (status, answer) = other.command(ws, "sys.CUD", "{}");
         assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
@@ -242,7 +242,7 @@ fn two_slots(stage: &Stage) {
         assert!(leaders.contains(&node.api.to_string().as_str()), "{status}");
     }
     let of_second: Vec<String> =
-        (1..=4).filter(|ws| second.has(*ws)).map(|ws| format!("{ws}-")).collect();
+        (1..=4).filter(|ws| has(&second, *ws)).map(|ws| format!("{ws}-")).collect();
 
     let load = Load::start("a", vec![first.api, second.api, third.api], 4, true);
     load.until_more(50);

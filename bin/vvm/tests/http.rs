@@ -210,18 +210,23 @@ fn the_admin_endpoint_says_how_it_does() {
     let (status, verbose) = get("/readyz?verbose");
     assert_eq!((status, verbose["stage"].as_str()), (200, Some("leading")));
     let (_, status) = get("/status");
-    assert_eq!(status["node"]["lead"]["slot"], 1);
-    assert_eq!(status["node"]["apps"][0]["here"].as_array().unwrap().len(), 10);
-    let (_, metrics) = get("/metrics");
-    let metrics = metrics.as_str().unwrap();
-    for name in [
-        "processor_commands_total",
-        "processor_status",
-        "ielections_leads",
-        "httpapi_requests_total",
-        "httpapi_connections",
-    ] {
-        assert!(metrics.contains(name), "{name}: {metrics}");
+    let node_status = &status["node"];
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(node_status["lead"]["slot"], 1);
+    assert!(node_status["lead"]["left_ms"].as_u64().unwrap() > 0, "{status}");
+    assert_eq!(node_status["leaders"]["1"], node.api.to_string());
+    let storage = &node_status["storage"];
+    assert_eq!((&storage["driver"], &storage["answers"]), (&"mem".into(), &true.into()));
+    assert_eq!(storage["system_keyspace"], "sysvvm");
+    let here = node_status["apps"][0]["here"].as_array().unwrap();
+    assert_eq!(here.len(), 10);
+    for (number, partition) in here.iter().enumerate() {
+        // One event is in the partition of the one workspace, and is stored or not yet.
+        let next = if number as u64 == WS { 2 } else { 1 };
+        assert_eq!(partition["number"], number);
+        assert_eq!((&partition["status"], &partition["waiting"]), (&"ready".into(), &0.into()));
+        assert_eq!(partition["next_offset"], next, "{partition}");
+        assert!(partition["unflushed_events"].as_u64().unwrap() < next, "{partition}");
     }
     assert_eq!(get("/none").0, 404);
     let told = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
@@ -230,6 +235,45 @@ fn the_admin_endpoint_says_how_it_does() {
         .unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     assert!(told.contains("leads slot 1") && told.contains("demo/shop: 10 of 10"), "{told}");
+    node.stop();
+}
+
+/// Whoever reads a metric finds in the documents what it means, and whoever reads those finds the metric.
+#[test]
+fn each_metric_is_documented_and_there() {
+    let (_folder, node) = node_with("");
+    let docs = ["operations", "commands", "sequencing", "elections"].map(|name| {
+        let path = format!("{}/../../docs/{name}.md", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    });
+    let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
+    let metrics = metrics.as_str().unwrap();
+    let there: Vec<&str> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    for name in &there {
+        assert!(docs.iter().any(|text| text.contains(&format!("`{name}"))), "{name} means nothing");
+    }
+    // All but those of what has not happened.
+    let operations = &docs[0];
+    let table = operations.split("### Metrics").nth(1).unwrap().split("Worth an alarm").next();
+    let named = table.unwrap().split('`').filter(|name| name.contains('_') && !name.contains('…'));
+    let is_metric =
+        |name: &&str| ["httpapi_", "processor_", "istorage_"].iter().any(|of| name.starts_with(of));
+    for name in named.filter(is_metric) {
+        assert!(there.contains(&name), "{name} is not there: {there:?}");
+    }
+    for stage in ["wait", "run", "log", "apply"] {
+        let partition = format!("partition=\"demo/shop/{WS}\"");
+        let is_it = |line: &&str| {
+            line.starts_with("processor_stage_seconds_count")
+                && line.contains(&partition)
+                && line.contains(&format!("stage=\"{stage}\""))
+        };
+        let line = metrics.lines().find(is_it).unwrap();
+        assert!(line.ends_with(" 1"), "{line}");
+    }
     node.stop();
 }
 

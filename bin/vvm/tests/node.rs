@@ -11,12 +11,13 @@ use std::{
     fs,
     net::TcpListener,
     os::unix::fs::PermissionsExt,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use load::Load;
 use node::{Node, command_path, free, request, workspace_path};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, prlimit};
 
 #[test]
 fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
@@ -227,17 +228,31 @@ fn stepping_down_ends_it_with_a_code_of_its_own() {
     assert_eq!(node.ended().code(), Some(11), "{}", node.said());
 }
 
+/// Starts a node whose files can be kept from growing: a write beyond the limit is an error then, and not the end of the process.
+fn limited(folder: &std::path::Path, config: &str) -> Node {
+    let mut command = Command::new("sh");
+    let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
+    command.args(["-c", ignoring, env!("CARGO_BIN_EXE_vvm")]);
+    Node::spawn(command, folder, config, free(), free())
+}
+
+/// From now on nothing is written behind this place in any file; `None` lets go of that.
+fn limit_files(node: &Node, bytes: Option<u64>) {
+    let limit = Rlimit { current: bytes, maximum: None };
+    prlimit(Some(node.pid()), Resource::Fsize, limit).unwrap();
+}
+
 /// As on a full disk nothing more is written. It says so, takes no commands, and goes on by itself when that is over.
 #[test]
 fn a_full_disk_is_told_and_nothing_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let config = "[node]\nlease_seconds = 10\n";
-    let mut node = Node::start_limited(folder.path(), config).ready();
+    let mut node = limited(folder.path(), config).ready();
     (1..=4).for_each(|ws| node.create_workspace(ws));
     let load = Load::start("a", vec![node.api], 4, true);
     load.until_more(100);
     let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
-    node.limit_files(Some(half));
+    limit_files(&node, Some(half));
     node.until("/readyz", |status| status == 503);
     let (_, status) = request(node.admin, "GET", "/status", &[], "");
     let here = status["node"]["apps"][0]["here"].as_array().unwrap();
@@ -245,12 +260,12 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
         partition["status"].as_str().unwrap().contains("a write is sent again and again")
     };
     assert!(here.iter().any(is_told), "{status}");
-    node.limit_files(None);
+    limit_files(&node, None);
     node.until("/readyz", |status| status == 200);
     load.until_more(100);
 
     // It stays full: the lead cannot be kept.
-    node.limit_files(Some(half));
+    limit_files(&node, Some(half));
     let code = node.ended().code();
     assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", node.said());
     let known = load.stop();

@@ -1,11 +1,12 @@
 //! A node before it is launched.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use clock::Clock;
 use eventlog::TrustLevel;
 use ielections::{Kill, LockFile};
 use istorage::StorageDriver;
+use sysvvm::AppName;
 
 use crate::{AppSettings, Launched, Node, Service, Settings, launch::Parts, problem::FirstProblem};
 
@@ -33,8 +34,24 @@ impl std::fmt::Debug for Builder {
 
 /// What a node cannot be made of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadSettings(String);
+pub enum BadSettings {
+    /// Leave one of them out.
+    #[error("the application {0} is there twice")]
+    AppTwice(AppName),
+    /// Shorten [`Settings::call_timeout`], or take a longer lease.
+    #[error(
+        "a call to the storage may take {call:?}, and of a lease of {lease:?} only {room:?} may be left when it is sent: \
+         let it take less, or take a longer lease"
+    )]
+    LongCalls {
+        /// How long a call may take.
+        call: Duration,
+        /// How long a lease lasts.
+        lease: Duration,
+        /// How long a call may take at most.
+        room: Duration,
+    },
+}
 
 impl Vvm {
     /// A node on a storage.
@@ -106,17 +123,9 @@ impl Builder {
     pub fn build(mut self) -> Result<Vvm, BadSettings> {
         let mut names = BTreeSet::new();
         if let Some(twice) = self.apps.iter().find(|app| !names.insert(app.name.to_string())) {
-            return Err(BadSettings(format!("the application `{}` is there twice", twice.name)));
+            return Err(BadSettings::AppTwice(twice.name.clone()));
         }
-        let (call, lease) = (self.settings.call_timeout, self.settings.lease);
-        let room = lease.retry_for.saturating_sub(lease.call_timeout);
-        if call > room {
-            return Err(BadSettings(format!(
-                "a call to the storage may take {call:?}, and of a lease of {:?} only {room:?} may be left when it is sent: \
-                 shorten `call_timeout`, or take a longer lease",
-                lease.duration
-            )));
-        }
+        self.settings.check()?;
         if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
             // What a former process wrote could replace what this one does.
             self.lock = None;

@@ -8,6 +8,8 @@ use istorage::KeyspaceName;
 use processor::Application;
 use sysvvm::AppName;
 
+use crate::BadSettings;
+
 /// How a node works.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -45,6 +47,16 @@ impl Settings {
             open_within: Duration::from_secs(60),
             stop_within: Duration::from_secs(10),
         }
+    }
+
+    /// Whether a node can work so.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn check(&self) -> Result<(), BadSettings> {
+        let (call, lease) = (self.call_timeout, self.lease.duration);
+        let room = self.lease.retry_for.saturating_sub(self.lease.call_timeout);
+        if call > room { Err(BadSettings::LongCalls { call, lease, room }) } else { Ok(()) }
     }
 }
 

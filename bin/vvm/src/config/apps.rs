@@ -2,14 +2,15 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     num::NonZeroU16,
     path::{Path, PathBuf},
 };
 
 use eventlog::Schema;
 use isequencer::WsKind;
-use processor::Application;
-use serde::{Deserialize, Serialize};
+use processor::{Application, BadApplication};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 
 use crate::failure::Failure;
@@ -19,7 +20,8 @@ use crate::failure::Failure;
 #[serde(deny_unknown_fields)]
 pub(crate) struct AppConfig {
     /// Whose it is, and what it is called: `owner/name`.
-    pub(crate) name: String,
+    #[serde(deserialize_with = "name", serialize_with = "name_as_text")]
+    pub(crate) name: AppName,
     /// Over how many partitions its workspaces are spread. Fixed when it is deployed for the first time.
     #[serde(default = "ten")]
     pub(crate) partitions: NonZeroU16,
@@ -37,46 +39,42 @@ fn ten() -> NonZeroU16 {
 const DEMO: &str = include_str!("../../../../config/demo.toml");
 
 impl AppConfig {
-    /// Its name.
-    pub(crate) fn name(&self) -> Result<AppName, Failure> {
-        self.name.parse().map_err(|error| {
-            Failure::config(format!("apps: `{}` is not `owner/name`: {error}", self.name))
-        })
-    }
-
-    /// What it is, from the file with its tables.
-    pub(crate) fn application(&self, folder: &Path) -> Result<Application, Failure> {
+    /// What it is, from the file with its tables in a folder; else the key that is wrong, and why.
+    pub(crate) fn application(&self, folder: &Path) -> Result<Application, (&'static str, String)> {
         let path = folder.join(&self.tables);
-        let text = std::fs::read_to_string(&path).map_err(|error| {
-            let what =
-                format!("the tables of {}: cannot read {}: {error}", self.name, path.display());
-            Failure::config(what)
-        })?;
-        let schema: Schema = text
-            .parse()
-            .map_err(|error| Failure::config(format!("{}: {error}", path.display())))?;
-        of_schema(schema, &self.name, &self.workspaces)
+        let wrong = |why: &dyn Display| ("tables", format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error))?;
+        let schema: Schema = text.parse().map_err(|error| wrong(&error))?;
+        of_schema(schema, &self.workspaces).map_err(|error| ("workspaces", error.to_string()))
     }
+}
+
+fn name<'de, D: Deserializer<'de>>(from: D) -> Result<AppName, D::Error> {
+    let name = String::deserialize(from)?;
+    let wrong = |error| D::Error::custom(format!("`{name}` is not `owner/name`: {error}"));
+    name.parse().map_err(wrong)
+}
+
+fn name_as_text<S: Serializer>(name: &AppName, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(name)
 }
 
 fn of_schema(
     schema: Schema,
-    name: &str,
     workspaces: &BTreeMap<String, u16>,
-) -> Result<Application, Failure> {
-    let wrong = |error: processor::BadApplication| Failure::config(format!("{name}: {error}"));
-    let mut application = Application::new(schema).map_err(wrong)?;
+) -> Result<Application, BadApplication> {
+    let mut application = Application::new(schema)?;
     for (kind, number) in workspaces {
-        application = application.with_workspaces(kind, WsKind(*number), []).map_err(wrong)?;
+        application = application.with_workspaces(kind, WsKind(*number), [])?;
     }
     Ok(application)
 }
 
 /// An application to try a node with.
 pub(crate) fn demo() -> Result<(AppName, Application), Failure> {
-    let schema = DEMO.parse().map_err(|error| Failure::config(format!("the demo: {error}")))?;
-    let name = AppName::new("demo", "shop")
-        .map_err(|error| Failure::config(format!("the demo: {error}")))?;
+    let wrong = |error: &dyn Display| Failure::config(format!("the demo: {error}"));
+    let schema = DEMO.parse().map_err(|error| wrong(&error))?;
+    let name = AppName::new("demo", "shop").map_err(|error| wrong(&error))?;
     let kinds = BTreeMap::from([("Shop".to_owned(), 1)]);
-    Ok((name, of_schema(schema, "demo/shop", &kinds)?))
+    Ok((name, of_schema(schema, &kinds).map_err(|error| wrong(&error))?))
 }

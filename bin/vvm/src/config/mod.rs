@@ -2,6 +2,7 @@
 
 mod apps;
 mod sections;
+mod source;
 mod storage;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ pub(crate) use apps::{AppConfig, demo};
 pub(crate) use sections::{
     AdminConfig, HttpConfig, LogConfig, NodeConfig, Seconds, SequencesConfig, SequencesIn,
 };
+pub(crate) use source::Source;
 pub(crate) use storage::StorageConfig;
 
 /// What the names of variables begin with that override the file.
@@ -30,9 +32,9 @@ pub(crate) struct Config {
     pub(crate) sequences: SequencesConfig,
     pub(crate) apps: Vec<AppConfig>,
     pub(crate) log: LogConfig,
-    /// Where the file is: other files are sought beside it.
+    /// Where it was said.
     #[serde(skip)]
-    pub(crate) folder: PathBuf,
+    pub(crate) source: Source,
     /// The section of the storage as it was said.
     #[serde(skip)]
     said_of_storage: toml::Table,
@@ -95,14 +97,11 @@ fn value(text: &str) -> toml::Value {
 impl Config {
     /// Reads a file, if there is one, and what overrides it.
     pub(crate) fn read(path: Option<&Path>, overrides: &[Override]) -> Result<Config, Failure> {
-        let (text, folder) = match path {
-            None => (String::new(), PathBuf::new()),
-            Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    Failure::config(format!("cannot read {}: {error}", path.display()))
-                })?;
-                (text, path.parent().map(Path::to_owned).unwrap_or_default())
-            }
+        let text = match path {
+            None => String::new(),
+            Some(path) => std::fs::read_to_string(path).map_err(|error| {
+                Failure::config(format!("cannot read {}: {error}", path.display()))
+            })?,
         };
         let mut config = Config::of_text(&text, path)?;
         let mut table: toml::Table = toml::from_str(&text)
@@ -115,11 +114,18 @@ impl Config {
                 Failure::config(format!("{}={}: {}", one.called, one.value, error.trim_end()))
             })?;
         }
-        config.folder = folder;
+        let (file, overrides) = (path.map(Path::to_owned), overrides.to_vec());
+        config.source = Source { file, text, overrides };
         if let Some(storage) = table.get("storage").and_then(toml::Value::as_table) {
             config.said_of_storage = storage.clone();
         }
         Ok(config)
+    }
+
+    /// Where the file is: other files are sought beside it.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let folder = self.source.file.as_deref().and_then(Path::parent);
+        folder.map(Path::to_owned).unwrap_or_default()
     }
 
     /// All that holds, but for passwords.

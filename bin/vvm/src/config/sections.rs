@@ -3,6 +3,7 @@
 use std::{
     io::IsTerminal,
     net::{Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
     path::PathBuf,
     time::Duration,
 };
@@ -10,6 +11,8 @@ use std::{
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use eventlog::TrustLevel;
+use ielections::Slot;
+use tracing_subscriber::EnvFilter;
 
 /// The node among others.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -18,11 +21,14 @@ pub(crate) struct NodeConfig {
     /// Where clients of other nodes find this one; without it where the API listens.
     pub(crate) advertised: Option<SocketAddr>,
     /// How many nodes work at the same time. The others wait.
-    pub(crate) slots: u32,
+    #[serde(deserialize_with = "slots", serialize_with = "slots_as_number")]
+    pub(crate) slots: Slot,
     /// How long a lease lasts.
+    #[serde(deserialize_with = "lease")]
     pub(crate) lease_seconds: Seconds,
     /// How long the lead is waited for; 0 for ever.
-    pub(crate) acquire_seconds: Seconds,
+    #[serde(deserialize_with = "or_for_ever", serialize_with = "for_ever_is_0")]
+    pub(crate) acquire_seconds: Option<Seconds>,
     /// How long everything may take to stop.
     pub(crate) stop_seconds: Seconds,
     /// How long a call to the storage may take; without it a tenth of the lease.
@@ -35,9 +41,9 @@ impl Default for NodeConfig {
     fn default() -> NodeConfig {
         NodeConfig {
             advertised: None,
-            slots: 1,
+            slots: Slot::new(1).unwrap_or_else(|| unreachable!("one is a slot")),
             lease_seconds: Seconds(20.0),
-            acquire_seconds: Seconds(120.0),
+            acquire_seconds: Some(Seconds(120.0)),
             stop_seconds: Seconds(10.0),
             call_seconds: None,
             folder: PathBuf::from("data"),
@@ -54,17 +60,17 @@ pub(crate) struct HttpConfig {
     /// It asks nobody who he is. Whoever can reach it can do everything.
     pub(crate) anybody_may_do_everything: bool,
     /// How many connections there may be.
-    pub(crate) connections: usize,
+    pub(crate) connections: NonZeroUsize,
     /// How long the head of a request may take, and a connection be idle.
     pub(crate) head_seconds: Seconds,
     /// How many bytes a body may have.
-    pub(crate) body_bytes: usize,
+    pub(crate) body_bytes: NonZeroUsize,
     /// How long a body may take to come.
     pub(crate) body_seconds: Seconds,
     /// How long a command may take, with the time that it waits.
     pub(crate) command_seconds: Seconds,
     /// How many commands may wait in a partition.
-    pub(crate) queue: usize,
+    pub(crate) queue: NonZeroUsize,
 }
 
 impl Default for HttpConfig {
@@ -72,14 +78,18 @@ impl Default for HttpConfig {
         HttpConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8822)),
             anybody_may_do_everything: false,
-            connections: 15_000,
+            connections: most(15_000),
             head_seconds: Seconds(30.0),
-            body_bytes: 1 << 20,
+            body_bytes: most(1 << 20),
             body_seconds: Seconds(10.0),
             command_seconds: Seconds(10.0),
-            queue: 1_000,
+            queue: most(1_000),
         }
     }
+}
+
+fn most(limit: usize) -> NonZeroUsize {
+    NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// The admin endpoint.
@@ -88,11 +98,14 @@ impl Default for HttpConfig {
 pub(crate) struct AdminConfig {
     /// Where it listens.
     pub(crate) listen: SocketAddr,
+    /// It asks nobody who he is. Whoever can reach it can let the node step down.
+    pub(crate) anybody_may_do_everything: bool,
 }
 
 impl Default for AdminConfig {
     fn default() -> AdminConfig {
-        AdminConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 55_555)) }
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 55_555));
+        AdminConfig { listen, anybody_may_do_everything: false }
     }
 }
 
@@ -127,6 +140,31 @@ pub(crate) enum SequencesIn {
     View,
 }
 
+fn slots<'de, D: Deserializer<'de>>(from: D) -> Result<Slot, D::Error> {
+    let slots = Slot::new(u32::deserialize(from)?);
+    slots.ok_or_else(|| D::Error::custom("at least one node works: 1 or more"))
+}
+
+fn slots_as_number<S: serde::Serializer>(slots: &Slot, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u32(slots.get())
+}
+
+fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
+    let lease = Seconds::deserialize(from)?;
+    if lease.get() < SHORTEST_LEASE {
+        return Err(D::Error::custom("a lease lasts a second or more"));
+    }
+    Ok(lease)
+}
+
+fn or_for_ever<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Seconds>, D::Error> {
+    Ok(Some(seconds(from)?).filter(|seconds| !seconds.get().is_zero()))
+}
+
+fn for_ever_is_0<S: serde::Serializer>(time: &Option<Seconds>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.map_or(0.0, |Seconds(seconds)| seconds))
+}
+
 fn level<'de, D: Deserializer<'de>>(from: D) -> Result<TrustLevel, D::Error> {
     u8::deserialize(from)?.to_string().parse().map_err(D::Error::custom)
 }
@@ -140,6 +178,7 @@ fn as_number<S: serde::Serializer>(level: &TrustLevel, to: S) -> Result<S::Ok, S
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LogConfig {
     /// What: `info`, or as `RUST_LOG`.
+    #[serde(deserialize_with = "filter")]
     pub(crate) filter: String,
     /// How.
     pub(crate) format: LogFormat,
@@ -150,6 +189,12 @@ impl Default for LogConfig {
         let filter = "info,scylla=off,aws_config=off".to_owned();
         LogConfig { filter, format: LogFormat::Auto }
     }
+}
+
+fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let filter = String::deserialize(from)?;
+    EnvFilter::try_new(&filter).map_err(D::Error::custom)?;
+    Ok(filter)
 }
 
 /// How logs are written.
@@ -177,6 +222,9 @@ impl LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Seconds(f64);
 
+/// In a shorter one there is no time for calls.
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
 /// No span is longer: a year.
 const LONGEST: f64 = 365.0 * 24.0 * 3_600.0;
 
@@ -188,23 +236,32 @@ impl Seconds {
 
 impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Number {
-            Whole(u32),
-            Part(f64),
+        let seconds = seconds(from)?;
+        match seconds.get().is_zero() {
+            true => Err(D::Error::custom("more than 0 seconds are expected")),
+            false => Ok(seconds),
         }
-        let seconds = match Number::deserialize(from) {
-            Ok(Number::Whole(seconds)) => f64::from(seconds),
-            Ok(Number::Part(seconds)) => seconds,
-            Err(_) => {
-                return Err(D::Error::custom("a number of seconds is expected, such as 20 or 0.5"));
-            }
-        };
-        if (0.0..=LONGEST).contains(&seconds) {
-            Ok(Seconds(seconds))
-        } else {
-            Err(D::Error::custom("a number of seconds from 0 to a year is expected"))
+    }
+}
+
+/// From 0 on.
+fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Whole(u32),
+        Part(f64),
+    }
+    let seconds = match Number::deserialize(from) {
+        Ok(Number::Whole(seconds)) => f64::from(seconds),
+        Ok(Number::Part(seconds)) => seconds,
+        Err(_) => {
+            return Err(D::Error::custom("a number of seconds is expected, such as 20 or 0.5"));
         }
+    };
+    if (0.0..=LONGEST).contains(&seconds) {
+        Ok(Seconds(seconds))
+    } else {
+        Err(D::Error::custom("a number of seconds from 0 to a year is expected"))
     }
 }

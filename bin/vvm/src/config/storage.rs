@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use istorage::KeyspaceName;
+use serde::{Deserialize, Deserializer, de::Error};
 
+use super::Source;
 use crate::{failure::Failure, target::Target};
 
 /// Where redb keeps everything if nothing is said.
@@ -15,7 +17,8 @@ const DEFAULT_FILE: &str = "data/vvm.redb";
 pub(crate) struct StorageConfig {
     driver: DriverName,
     /// The keyspace of what all nodes share; those of applications begin with its name.
-    pub(crate) system_keyspace: Option<String>,
+    #[serde(deserialize_with = "keyspace")]
+    pub(crate) system_keyspace: Option<KeyspaceName>,
     redb: RedbSettings,
     cassandra: Option<istorage_cassandra::Config>,
     dynamodb: istorage_dynamodb::Config,
@@ -36,6 +39,11 @@ impl Default for RedbSettings {
     }
 }
 
+fn keyspace<'de, D: Deserializer<'de>>(from: D) -> Result<Option<KeyspaceName>, D::Error> {
+    let name = String::deserialize(from)?;
+    KeyspaceName::new(name).map(Some).map_err(D::Error::custom)
+}
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum DriverName {
@@ -48,18 +56,24 @@ enum DriverName {
 
 impl StorageConfig {
     /// The storage that is chosen.
-    pub(crate) fn into_target(self) -> Result<Target, Failure> {
-        let missing = "`storage.driver` is \"cassandra\", and `[storage.cassandra]` with its `contact_points` is missing";
+    pub(crate) fn to_target(&self, source: &Source) -> Result<Target, Failure> {
+        let missing =
+            "it is \"cassandra\", and `[storage.cassandra]` with its `contact_points` is missing";
         Ok(match self.driver {
             DriverName::Mem => Target::Mem,
             DriverName::Redb => {
-                let RedbSettings { path, cache_bytes } = self.redb;
-                Target::Redb(istorage_redb::Config { path, cache_bytes })
+                let RedbSettings { path, cache_bytes } = &self.redb;
+                Target::Redb(istorage_redb::Config {
+                    path: path.clone(),
+                    cache_bytes: *cache_bytes,
+                })
             }
             DriverName::Cassandra => {
-                Target::Cassandra(Box::new(self.cassandra.ok_or_else(|| Failure::config(missing))?))
+                let config = self.cassandra.clone();
+                let config = config.ok_or_else(|| source.wrong(&["storage", "driver"], missing))?;
+                Target::Cassandra(Box::new(config))
             }
-            DriverName::Dynamodb => Target::DynamoDb(Box::new(self.dynamodb)),
+            DriverName::Dynamodb => Target::DynamoDb(Box::new(self.dynamodb.clone())),
         })
     }
 }

@@ -14,13 +14,16 @@ fn read(name: &str) -> String {
 }
 
 fn target(text: &str) -> Target {
-    toml::from_str::<Config>(text).unwrap().storage.into_target().unwrap()
+    let config = toml::from_str::<Config>(text).unwrap();
+    config.storage.to_target(&config.source).unwrap()
 }
 
 #[test]
 fn each_file_that_we_ship_is_read_and_names_its_storage() {
-    let target =
-        |name| Config::read(Some(&shipped(name)), &[]).unwrap().storage.into_target().unwrap();
+    let target = |name| {
+        let config = Config::read(Some(&shipped(name)), &[]).unwrap();
+        config.storage.to_target(&config.source).unwrap()
+    };
     assert!(
         matches!(target("vvm.toml"), Target::Redb(config) if config.path == Path::new("data/vvm.redb"))
     );
@@ -44,7 +47,7 @@ fn a_wrong_file_is_refused_with_the_place_and_what_was_expected() {
 #[test]
 fn cassandra_without_its_address_is_refused() {
     let config: Config = toml::from_str("[storage]\ndriver = \"cassandra\"").unwrap();
-    let message = config.storage.into_target().unwrap_err().to_string();
+    let message = config.storage.to_target(&config.source).unwrap_err().to_string();
     assert!(message.contains("contact_points"), "{message}");
 }
 
@@ -98,7 +101,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
         Override::of_flag("--listen", ["http", "listen"], "127.0.0.1:3"),
     ];
     let config = Config::read(Some(&path), &overrides).unwrap();
-    assert_eq!((config.node.slots, config.http.listen.port()), (3, 3));
+    assert_eq!((config.node.slots.get(), config.http.listen.port()), (3, 3));
     assert_eq!(config.node.stop_seconds.get(), std::time::Duration::from_secs(3));
     assert_eq!(config.node.lease_seconds, NodeConfig::default().lease_seconds);
     assert_eq!(config.log.filter, "debug");
@@ -153,7 +156,49 @@ fn what_is_commented_out_is_what_holds() {
     assert_eq!(config.http, HttpConfig::default());
     assert_eq!(config.admin, AdminConfig::default());
     assert_eq!(config.sequences, SequencesConfig::default());
-    assert_eq!(config.apps[0].name, "demo/shop");
+    assert_eq!(config.apps[0].name.to_string(), "demo/shop");
     let folder = shipped("");
     assert!(config.apps[0].application(&folder).is_ok());
+}
+
+/// What `config check` says of a file, or of a variable over it.
+fn wrong(text: &str, overrides: &[Override]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vvm.toml");
+    std::fs::write(&path, text).unwrap();
+    let checked = Config::read(Some(&path), overrides).and_then(crate::serve::check);
+    checked.unwrap_err().to_string()
+}
+
+#[test]
+fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
+    let app = "[[apps]]\nname = \"a/b\"\ntables = \"none.toml\"\nworkspaces = {}\n";
+    for (text, line, parts) in [
+        ("[node]\nslots = 0\n", 2, ["slots", "1 or more"]),
+        ("[node]\nlease_seconds = 0.5\n", 2, ["lease_seconds", "a second or more"]),
+        ("[node]\nlease_seconds = 5\ncall_seconds = 2\n", 3, ["node.call_seconds", "1s"]),
+        ("[node]\nstop_seconds = 0\n", 2, ["stop_seconds", "more than 0"]),
+        ("[http]\nlisten = \"0.0.0.0:1\"\n", 2, ["http.listen", "http.anybody_may_do_everything"]),
+        ("\n[admin]\nlisten = \"0.0.0.0:1\"\n", 3, ["admin.listen", "admin.anybody_may"]),
+        ("[http]\nqueue = 0\n", 2, ["queue", "nonzero"]),
+        ("[log]\nfilter = \"a=b=c\"\n", 2, ["filter", "a=b=c"]),
+        ("[storage]\nsystem_keyspace = \"A\"\n", 2, ["system_keyspace", "3 to 48"]),
+        ("[storage]\ndriver = \"cassandra\"\n", 2, ["storage.driver", "contact_points"]),
+        (
+            "[storage]\ndriver = \"dynamodb\"\n[node]\nadvertised = \"0.0.0.0:1\"\n",
+            4,
+            ["node.advertised", "say where"],
+        ),
+        ("[[apps]]\nname = \"a\"\n", 2, ["name", "owner/name"]),
+        (app, 3, ["apps.0.tables", "none.toml"]),
+    ] {
+        let message = wrong(text, &[]);
+        assert!(message.contains("vvm.toml"), "{message}");
+        for part in [&format!("line {line}"), parts[0], parts[1]] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+    let listen = variable("VVM__HTTP__LISTEN", "0.0.0.0:1");
+    let message = wrong("[http]\nlisten = \"127.0.0.1:1\"\n", &[listen]);
+    assert!(message.starts_with("VVM__HTTP__LISTEN=0.0.0.0:1: "), "{message}");
 }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::node::{Node, PATIENCE, command_path, try_request};
+use super::node::{Node, PATIENCE, command_path, request, try_request, workspace_path};
 
 const NEW_ARTICLE: &str = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
 
@@ -29,7 +29,7 @@ impl Known {
     pub(crate) fn check(&self, nodes: &[&Node], clients: u64) {
         let mut logs = BTreeMap::new();
         for ws in 1..=clients {
-            let log = nodes.iter().find(|node| node.has(ws)).unwrap().logged(ws);
+            let log = nodes.iter().find(|node| has(node, ws)).unwrap().logged(ws);
             let mut names = log.clone();
             names.sort();
             names.dedup();
@@ -118,6 +118,11 @@ impl Load {
         self.clients.into_iter().for_each(|client| client.join().unwrap());
         Arc::into_inner(self.known).unwrap().into_inner().unwrap()
     }
+}
+
+/// Whether a node leads the partition of a workspace.
+pub(crate) fn has(node: &Node, ws: u64) -> bool {
+    request(node.api, "GET", &format!("{}/wlog", workspace_path(ws)), &[], "").0 == 200
 }
 
 /// The offset in the log of the workspace; or whether it may have been done.

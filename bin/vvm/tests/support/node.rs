@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -42,22 +42,8 @@ impl Node {
         Node::spawn(Command::new(env!("CARGO_BIN_EXE_vvm")), folder, config, api, admin)
     }
 
-    /// Starts it so that its files can be kept from growing: see [`Node::limit_files`].
-    pub(crate) fn start_limited(folder: &Path, config: &str) -> Node {
-        let mut command = Command::new("sh");
-        // A write beyond the limit is an error then, and not the end of the process.
-        let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
-        command.args(["-c", ignoring, env!("CARGO_BIN_EXE_vvm")]);
-        Node::spawn(command, folder, config, free(), free())
-    }
-
-    /// From now on nothing is written behind this place in any file; `None` lets go of that.
-    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
-        let limit = Rlimit { current: bytes, maximum: None };
-        prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit).unwrap();
-    }
-
-    fn spawn(
+    /// Starts a program that is `vvm`, or ends as it.
+    pub(crate) fn spawn(
         mut command: Command,
         folder: &Path,
         config: &str,
@@ -105,7 +91,11 @@ impl Node {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// Waits for its end.
@@ -136,11 +126,6 @@ impl Node {
         let body = r#"{"args":{"kind":"Shop"}}"#;
         let (status, answer) = self.command(ws, "sys.CreateWorkspace", body);
         assert!(status == 200 || status == 409, "{status} {answer}");
-    }
-
-    /// Whether it leads the partition of a workspace.
-    pub(crate) fn has(&self, ws: u64) -> bool {
-        request(self.api, "GET", &format!("{}/wlog", workspace_path(ws)), &[], "").0 == 200
     }
 
     /// What the requests in the log of a workspace are called.

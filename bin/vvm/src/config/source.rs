@@ -1,0 +1,55 @@
+//! Where the configuration was said, so that whoever has to correct it finds the place.
+
+use std::{fmt::Display, path::PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use super::Override;
+use crate::failure::Failure;
+
+/// The file, if there is one, and what overrides it.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    pub(super) file: Option<PathBuf>,
+    pub(super) text: String,
+    pub(super) overrides: Vec<Override>,
+}
+
+impl Source {
+    /// What a key says cannot be. An entry of a list is called by its number, from 0 on.
+    pub(crate) fn wrong(&self, key: &[&str], why: impl Display) -> Failure {
+        Failure::config(format!("{}: {why}", self.place(key)))
+    }
+
+    /// Where that is said, by whatever counts most.
+    fn place(&self, key: &[&str]) -> String {
+        let said = self.overrides.iter().rev().find(|one| {
+            one.path.len() <= key.len() && one.path.iter().zip(key).all(|(one, key)| one == key)
+        });
+        if let Some(Override { called, value, .. }) = said {
+            return format!("{called}={value}");
+        }
+        let name = key.join(".");
+        match (&self.file, self.line(key)) {
+            (Some(file), Some(line)) => format!("{}, line {line}: `{name}`", file.display()),
+            (Some(file), None) => format!("{}: `{name}`", file.display()),
+            (None, _) => format!("`{name}`"),
+        }
+    }
+
+    /// The line of the file that says it.
+    fn line(&self, key: &[&str]) -> Option<usize> {
+        let table = DeTable::parse(&self.text).ok()?;
+        let (first, rest) = key.split_first()?;
+        let mut value = table.get_ref().get(*first)?;
+        for key in rest {
+            value = match value.get_ref() {
+                DeValue::Table(table) => table.get(*key)?,
+                DeValue::Array(array) => array.get(key.parse::<usize>().ok()?)?,
+                _ => return None,
+            };
+        }
+        let before = self.text.get(..value.span().start)?;
+        Some(1 + before.matches('\n').count())
+    }
+}
