@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: the measurements, with servers of their own.
 
+use std::process::Command;
+
 use crate::{
     cargo::{self, cargo},
     error::Result,
@@ -24,6 +26,16 @@ pub(crate) fn commands(arguments: &[String]) -> Result<()> {
 /// Measures how long partitions take to recover.
 pub(crate) fn recovery(arguments: &[String]) -> Result<()> {
     on_servers("bench-recovery", EMBEDDED, arguments)
+}
+
+/// Measures a node as its users meet it.
+pub(crate) fn node(arguments: &[String]) -> Result<()> {
+    let packages = ["--package", "vvm-cli", "--package", "vvm-tests"];
+    let programs = ["--bin", "vvm", "--bin", "bench-node"];
+    cargo::run(&[&["build", "--release"], &packages[..], &programs[..]].concat())?;
+    // It starts the program that lies beside it.
+    let mut command = Command::new(cargo::target_folder()?.join("release").join("bench-node"));
+    process::run(command.args(arguments))
 }
 
 fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Calls of cargo, in the root of the checkout.
 
-use std::{env, process::Command};
+use std::{env, path::PathBuf, process::Command};
 
 use crate::{
     error::{Error, Result},
@@ -28,6 +28,17 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 
 /// The packages of this workspace as cargo describes them.
 pub(crate) fn workspace_packages() -> Result<Vec<serde_json::Value>> {
+    let packages = metadata()?["packages"].as_array().cloned();
+    packages.ok_or_else(|| Error::Failed("cargo metadata lists no packages".to_owned()))
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder() -> Result<PathBuf> {
+    let folder = metadata()?["target_directory"].as_str().map(PathBuf::from);
+    folder.ok_or_else(|| Error::Failed("cargo metadata names no target folder".to_owned()))
+}
+
+fn metadata() -> Result<serde_json::Value> {
     let output = cargo(&["metadata", "--no-deps", "--format-version", "1"])?.output();
     let output =
         output.map_err(|error| Error::Failed(format!("cannot run cargo metadata: {error}")))?;
@@ -35,8 +46,6 @@ pub(crate) fn workspace_packages() -> Result<Vec<serde_json::Value>> {
         let reason = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(Error::Failed(format!("cargo metadata failed: {reason}")));
     }
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| Error::Failed(format!("cannot read cargo metadata: {error}")))?;
-    let packages = metadata["packages"].as_array().cloned();
-    packages.ok_or_else(|| Error::Failed("cargo metadata lists no packages".to_owned()))
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| Error::Failed(format!("cannot read cargo metadata: {error}")))
 }

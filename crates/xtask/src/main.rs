@@ -93,6 +93,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// A node as its users meet it: commands over HTTP, and how it starts, rests and stops with a long log.
+    Node {
+        /// For the measuring program: --clients 1,16,64,320 --workspaces 10 --rounds 3 --seconds 3 --events 1000000 --starts 7.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// What drawing numbers costs.
     Sequencer,
 }
@@ -128,6 +134,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
         Command::Bench(Bench::Commands { arguments }) => bench::commands(&arguments),
         Command::Bench(Bench::Recovery { arguments }) => bench::recovery(&arguments),
+        Command::Bench(Bench::Node { arguments }) => bench::node(&arguments),
         Command::Bench(Bench::Sequencer) => bench::sequencer(),
         Command::Simulate { schedules, from, seed } => simulate::elections(schedules, from, seed),
     }

@@ -1,0 +1,167 @@
+//! The program: nodes as processes, and clients.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use clock::Clock;
+use rustix::{
+    param::{clock_ticks_per_second, page_size},
+    process::{Pid, Signal, kill_process},
+};
+use serde_json::Value;
+use vvm_tests::bench::Failure;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program.
+pub(crate) struct Binary {
+    path: PathBuf,
+    clock: Clock,
+}
+
+/// What clients were answered in a round.
+pub(crate) struct Done {
+    pub(crate) count: f64,
+    pub(crate) per_second: f64,
+    /// In microseconds.
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+/// A process that is killed when nobody needs it any more.
+pub(crate) struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A node that is ready.
+pub(crate) struct Node {
+    process: Process,
+    api: SocketAddr,
+}
+
+impl Binary {
+    pub(crate) fn new(path: PathBuf, clock: Clock) -> Binary {
+        Binary { path, clock }
+    }
+
+    /// Starts a node in a folder, and waits until it is ready.
+    pub(crate) fn start(&self, command: &str, folder: &Path) -> Result<Node, Failure> {
+        let (api, admin) = (free()?, free()?);
+        let log = folder.join("node.log");
+        let child = Command::new(&self.path)
+            .args([command, "--listen", &api.to_string(), "--admin", &admin.to_string()])
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?)
+            .spawn()?;
+        let mut process = Process(child);
+        let end = self.clock.now() + PATIENCE;
+        while !is_ready(admin) {
+            if process.0.try_wait()?.is_some() || self.clock.now() > end {
+                let said = std::fs::read_to_string(&log)?;
+                return Err(format!("the node is not ready: {said}").into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Node { process, api })
+    }
+
+    fn client(&self, node: &Node, clients: u32) -> Command {
+        let mut command = Command::new(&self.path);
+        let (api, clients) = (node.api.to_string(), clients.to_string());
+        command.args(["bench", "--json", "--node", &api, "--clients", &clients]);
+        command
+    }
+
+    /// Sends commands.
+    pub(crate) fn bench(
+        &self,
+        node: &Node,
+        clients: u32,
+        workspaces: u32,
+        seconds: u64,
+    ) -> Result<Done, Failure> {
+        let (workspaces, seconds) = (workspaces.to_string(), seconds.to_string());
+        let mut command = self.client(node, clients);
+        command.args(["--workspaces", &workspaces, "--seconds", &seconds]);
+        let output = command.stderr(Stdio::null()).output()?;
+        let told: Value = serde_json::from_slice(&output.stdout)?;
+        let figure = |value: &Value| value.as_f64().ok_or_else(|| format!("no figure: {told}"));
+        Ok(Done {
+            count: figure(&told["done"])?,
+            per_second: figure(&told["per_second"])?,
+            p50: figure(&told["micros"]["p50"])?,
+            p99: figure(&told["micros"]["p99"])?,
+        })
+    }
+
+    /// Begins to send commands, and waits until that goes on for a while.
+    pub(crate) fn load(&self, node: &Node, clients: u32) -> Result<Process, Failure> {
+        let mut command = self.client(node, clients);
+        command.args(["--workspaces", "1000", "--seconds", "3600"]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(Process(child))
+    }
+}
+
+impl Node {
+    /// Ends it.
+    pub(crate) fn end(mut self, signal: Signal) -> Result<(), Failure> {
+        kill_process(Pid::from_child(&self.process.0), signal)?;
+        self.process.0.wait()?;
+        Ok(())
+    }
+
+    /// What it has used so far.
+    pub(crate) fn cpu(&self) -> Result<Duration, Failure> {
+        let stat = self.read("stat")?;
+        // The name of the program, in parentheses, may hold spaces.
+        let rest = stat.rsplit_once(')').ok_or("no stat")?.1;
+        let mut ticks = rest.split_ascii_whitespace().skip(11).map(str::parse::<u64>);
+        let (user, system) = ticks.next().zip(ticks.next()).ok_or("no times")?;
+        let seconds = (user? + system?) as f64 / clock_ticks_per_second() as f64;
+        Ok(Duration::from_secs_f64(seconds))
+    }
+
+    /// How many bytes of memory it has.
+    pub(crate) fn memory(&self) -> Result<usize, Failure> {
+        let statm = self.read("statm")?;
+        let pages: usize = statm.split(' ').nth(1).ok_or("no statm")?.parse()?;
+        Ok(pages * page_size())
+    }
+
+    fn read(&self, name: &str) -> std::io::Result<String> {
+        std::fs::read_to_string(format!("/proc/{}/{name}", self.process.0.id()))
+    }
+}
+
+/// A port that nobody has now.
+fn free() -> std::io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr()
+}
+
+fn is_ready(admin: SocketAddr) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect(admin)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
