@@ -102,7 +102,7 @@ impl Binary {
         let figure = |value: &Value| value.as_f64().ok_or_else(|| format!("no figure: {told}"));
         Ok(Done {
             count: figure(&told["done"])?,
-            per_second: figure(&told["per_second"])?,
+            per_second: figure(&told["perSecond"])?,
             p50: figure(&told["micros"]["p50"])?,
             p99: figure(&told["micros"]["p99"])?,
         })
