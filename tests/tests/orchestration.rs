@@ -35,6 +35,7 @@ struct Cluster {
     is_held: Arc<AtomicBool>,
     /// What is between nodes and the keyspaces of applications.
     stall: Arc<OnceLock<Stall>>,
+    never_closes: Arc<AtomicBool>,
 }
 
 impl Cluster {
@@ -45,9 +46,11 @@ impl Cluster {
             inner: MemDriver::new(clock.clone()),
             is_held: Arc::clone(&is_held),
             stall: Arc::clone(&stall),
+            never_closes: Arc::default(),
             clock: clock.clone(),
         };
-        Cluster { driver: Arc::new(driver), clock, is_held, stall }
+        let never_closes = Arc::clone(&driver.never_closes);
+        Cluster { driver: Arc::new(driver), clock, is_held, stall, never_closes }
     }
 
     fn settings(&self, number: u16) -> Settings {
@@ -108,6 +111,7 @@ struct Kept {
     inner: MemDriver,
     is_held: Arc<AtomicBool>,
     stall: Arc<OnceLock<Stall>>,
+    never_closes: Arc<AtomicBool>,
     clock: Clock,
 }
 
@@ -148,13 +152,27 @@ impl StorageDriver for Kept {
         self.inner.drop_keyspace(keyspace, deadline).await
     }
 
-    async fn close(&self) {}
+    async fn close(&self) {
+        if self.never_closes.load(Ordering::SeqCst) {
+            std::future::pending().await
+        }
+    }
+}
+
+/// How a service takes what it needs.
+#[derive(Debug, Default)]
+enum Binds {
+    #[default]
+    Well,
+    Taken,
+    Never,
+    Panics,
 }
 
 /// A service that does what a test tells it.
 #[derive(Debug, Default)]
 struct Told {
-    is_taken: bool,
+    binds: Binds,
     hangs: bool,
     fails: Arc<Notify>,
     panics: bool,
@@ -168,7 +186,12 @@ impl Service for Told {
     }
 
     async fn bind(&mut self) -> Result<(), Failure> {
-        if self.is_taken { Err("the port is taken".into()) } else { Ok(()) }
+        match self.binds {
+            Binds::Well => Ok(()),
+            Binds::Taken => Err("the port is taken".into()),
+            Binds::Never => std::future::pending().await,
+            Binds::Panics => panic!("it was told to"),
+        }
     }
 
     async fn run(self: Box<Self>, _: Node, stop: CancellationToken) -> Result<(), Failure> {
@@ -302,7 +325,7 @@ async fn shutdown_ends_whatever_it_is_doing() {
 #[tokio::test]
 async fn a_service_that_cannot_begin_is_told_at_once() {
     let cluster = Cluster::new();
-    let taken = Told { is_taken: true, ..Told::default() };
+    let taken = Told { binds: Binds::Taken, ..Told::default() };
     let other = Told::default();
     let stopped = Arc::clone(&other.stopped);
     let node = cluster.node(1, |_| {}).with_admin(other).with_service(taken);
@@ -312,6 +335,34 @@ async fn a_service_that_cannot_begin_is_told_at_once() {
     assert!(cluster.lease(1).await.is_none(), "nothing else was begun");
     assert!(node.shutdown().await.is_err());
     assert_eq!(stopped.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_service_that_hangs_or_panics_as_it_begins_keeps_nobody_waiting() {
+    let cluster = Cluster::new();
+    let launch = |binds| {
+        let service = Told { binds, ..Told::default() };
+        cluster.node(1, |_| {}).with_service(service).build().unwrap().launch()
+    };
+    let node = launch(Binds::Never);
+    tokio::task::yield_now().await;
+    node.shutdown().await.unwrap();
+    let node = launch(Binds::Panics);
+    let problem = node.problem().await;
+    assert!(problem.to_string().contains("panicked"), "{problem}");
+    assert!(node.shutdown().await.is_err());
+}
+
+/// Its calls do not come back.
+#[tokio::test]
+async fn a_storage_that_does_not_close_is_named_and_given_up() {
+    let cluster = Cluster::new();
+    let node = cluster.node(1, |settings| settings.stop_within = Duration::from_millis(300));
+    let node = node.build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    cluster.never_closes.store(true, Ordering::SeqCst);
+    let problem = node.shutdown().await.unwrap_err();
+    assert!(matches!(&*problem, Problem::NotStopped(what) if what == "the storage"), "{problem}");
 }
 
 #[tokio::test]

@@ -142,6 +142,38 @@ fn slow_clients_are_let_go_and_others_do_not_wait_for_them() {
     node.stop();
 }
 
+/// It asks for a log, and does not take it.
+#[test]
+fn who_does_not_take_an_answer_is_let_go() {
+    let (_folder, node) = node_with("head_seconds = 0.5\n");
+    let text = "x".repeat(900_000);
+    for _ in 0..20 {
+        let body = format!(
+            r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#
+        );
+        assert_eq!(node.command(WS, "sys.CUD", &body).0, 200);
+    }
+    let open = || {
+        let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
+        let metrics = metrics.as_str().unwrap().to_owned();
+        let line =
+            metrics.lines().find(|line| line.starts_with("httpapi_connections{service=\"api\"}"));
+        line.unwrap().ends_with(" 1")
+    };
+    let mut reads_nothing = TcpStream::connect(node.api).unwrap();
+    let head = format!("GET {}/wlog HTTP/1.1\r\nhost: x\r\n\r\n", workspace_path(WS));
+    reads_nothing.write_all(head.as_bytes()).unwrap();
+    let start = Instant::now();
+    while !open() {
+        assert!(start.elapsed() < Duration::from_secs(5), "it is not counted");
+    }
+    while open() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it is still there");
+        sleep(Duration::from_millis(50));
+    }
+    node.stop();
+}
+
 #[test]
 fn broken_clients_harm_nobody() {
     let (_folder, node) = node_with("");

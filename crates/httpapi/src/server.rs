@@ -24,7 +24,7 @@ use crate::reply::Body;
 pub struct Limits {
     /// How many there may be. Others wait until one ends.
     pub connections: usize,
-    /// How long a head of a request may take to come, and how long a connection may be idle.
+    /// How long a head of a request may take to come, and how long a connection may be idle, or not take what it is sent.
     pub head_time: Duration,
     /// How many bytes a head may have.
     pub head_bytes: usize,
@@ -135,6 +135,9 @@ async fn connection<A: Answers>(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "a connection answers with delay");
     }
+    if let Err(error) = give_up_after(&stream, limits.head_time) {
+        debug!(%error, "a connection that takes nothing stays");
+    }
     let service = service_fn(|request| {
         let answers = Arc::clone(&answers);
         async move { Ok::<_, Infallible>(answers.answer(request).await) }
@@ -157,4 +160,16 @@ async fn connection<A: Answers>(
     if let Err(error) = ended {
         debug!(%error, "a connection broke");
     }
+}
+
+/// A client that does not take its answer is given up by the kernel. Nobody else knows how much of it is still under way.
+#[cfg(target_os = "linux")]
+fn give_up_after(stream: &TcpStream, time: Duration) -> io::Result<()> {
+    let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_up_after(_: &TcpStream, _: Duration) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }

@@ -95,12 +95,8 @@ impl Launched {
     /// The node stops nevertheless, and nobody waits for it.
     pub async fn shutdown(mut self) -> Result<(), Arc<Problem>> {
         self.shutdown.cancel();
-        if let Err(panicked) = (&mut self.task).await {
-            self.problem.report(Problem::ServiceEnded {
-                service: "the orchestrator",
-                why: panicked.into(),
-            });
-        }
+        // If it panicked it has told so.
+        let _ = (&mut self.task).await;
         self.problem.get().map_or(Ok(()), Err)
     }
 }
@@ -122,6 +118,18 @@ pub enum NotReady {
     Late(Stage),
 }
 
+/// If the orchestrator panics, as a service may when it binds, its host must not wait for ever to hear of it.
+struct ToldOfPanic(FirstProblem);
+
+impl Drop for ToldOfPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let (service, why) = ("the orchestrator", "it panicked".into());
+            self.0.report(Problem::ServiceEnded { service, why });
+        }
+    }
+}
+
 /// What is held while the node leads.
 struct Lead {
     leadership: Leadership,
@@ -130,9 +138,15 @@ struct Lead {
 
 impl Parts {
     async fn run(mut self, shutdown: CancellationToken) {
+        let _told = ToldOfPanic(self.problem.clone());
         let (mut admin, mut services) = (Services::default(), Services::default());
         let mut lead = None;
-        if self.bind().await {
+        let is_bound = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => false,
+            is_bound = self.bind() => is_bound,
+        };
+        if is_bound {
             admin = Services::start(mem::take(&mut self.admin), &self.node);
             services = Services::start(mem::take(&mut self.services), &self.node);
             let lock = self.lock.take();
@@ -231,15 +245,18 @@ impl Parts {
     /// In the reverse order of the beginning; each has its share of the time.
     async fn stop(self, mut admin: Services, mut services: Services, lead: Option<Lead>) {
         let start = self.clock.now();
-        let share = |quarters: u32| start + self.settings.stop_within * quarters / 4;
+        let share = |eighths: u32| start + self.settings.stop_within * eighths / 8;
         self.node.enter(Stage::Stopping);
-        services.stop(&self.clock, share(2), &self.problem).await;
+        services.stop(&self.clock, share(4), &self.problem).await;
         if let Some(lead) = lead {
-            self.give_up(lead, share(3)).await;
+            self.give_up(lead, share(6)).await;
         }
-        self.driver.close().await;
+        if self.clock.timeout_at(share(7), self.driver.close()).await.is_err() {
+            warn!("the storage did not close in time, and is given up");
+            self.problem.report(Problem::NotStopped("the storage".to_owned()));
+        }
         self.node.enter(Stage::Stopped);
-        admin.stop(&self.clock, share(4), &self.problem).await;
+        admin.stop(&self.clock, share(8), &self.problem).await;
         info!(took = ?(self.clock.now() - start), "the node has stopped");
     }
 

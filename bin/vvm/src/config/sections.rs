@@ -61,7 +61,7 @@ pub(crate) struct HttpConfig {
     pub(crate) anybody_may_do_everything: bool,
     /// How many connections there may be.
     pub(crate) connections: NonZeroUsize,
-    /// How long the head of a request may take, and a connection be idle.
+    /// How long the head of a request may take, and a connection be idle or not take its answer.
     pub(crate) head_seconds: Seconds,
     /// How many bytes a body may have.
     pub(crate) body_bytes: NonZeroUsize,
