@@ -110,6 +110,8 @@ pub(crate) enum Example {
     Cassandra,
     /// Amazon DynamoDB.
     Dynamodb,
+    /// No configuration, but the tables of the demo, to begin those of an application with.
+    Demo,
 }
 
 #[derive(Debug, Args)]

@@ -30,5 +30,6 @@ fn example(storage: Example) -> &'static str {
         Example::Redb => include_str!("../../../config/vvm.toml"),
         Example::Cassandra => include_str!("../../../config/cassandra.toml"),
         Example::Dynamodb => include_str!("../../../config/dynamodb.toml"),
+        Example::Demo => include_str!("../../../config/demo.toml"),
     }
 }

@@ -12,11 +12,11 @@ use vvm::{AppSettings, NumbersIn, Settings, Vvm};
 
 use crate::{
     cli::ServeArgs,
-    config::{self, Config, HttpConfig, Override},
+    config::{self, Config, Override},
     failure::Failure,
     metrics,
     signals::Signals,
-    target::Target,
+    target::{OnDemand, Target},
 };
 
 /// The configuration that a node is started with.
@@ -45,14 +45,7 @@ pub(crate) fn check(config: Config) -> Result<(), Failure> {
 pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitCode, Failure> {
     let mut signals = Signals::install().map_err(Failure::runtime)?;
     let clock = Clock::system();
-    let node = tokio::select! {
-        node = provide(config, storage, &clock) => node?,
-        signal = signals.next() => {
-            info!(signal, "stopped before it began");
-            return Ok(ExitCode::SUCCESS);
-        }
-    };
-    let launched = node.launch();
+    let launched = provide(config, storage, &clock)?.launch();
     let problem = tokio::select! {
         problem = launched.problem() => Some(problem),
         signal = signals.next() => {
@@ -73,14 +66,13 @@ pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitC
 }
 
 /// All that a node needs, and nothing of it runs.
-async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
+fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
     let settings = settings(&config)?;
     let (metrics, upkeep) = metrics::install()?;
     allow_connections(config.http.connections.get());
     check_listens(&config)?;
     let apps = apps(&config)?;
-    let lock = lock(&config.node.folder);
-    let limits = limits(&config.http);
+    let limits = limits(&config);
     let (listen, admin) = (config.http.listen, config.admin.listen);
     let command_time = config.http.command_seconds.get();
     let target = match storage {
@@ -88,17 +80,16 @@ async fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Resu
         None => config.storage.to_target(&config.source)?,
     };
     check_advertised(&config, &target)?;
-    let deadline = clock.now() + settings.open_within;
-    let driver = target.connect(clock.clone(), deadline).await;
-    let driver =
-        driver.map_err(|error| Failure::storage(&format!("cannot open {target}"), &error))?;
+    // In memory there is nothing to come back to.
+    let lock = if target == Target::Mem { None } else { lock(&config.node.folder) };
     info!(storage = %target, api = %listen, %admin, "a node");
+    let driver = Arc::new(OnDemand::new(target, clock.clone()));
     let driver = Arc::new(MeteredDriver::new(driver, clock.clone()));
     let mut builder = Vvm::builder(driver, clock.clone(), settings)
         .with_admin(upkeep)
         .with_admin(Admin::new(AdminSettings {
             listen: admin,
-            limits: Limits { connections: 100, ..limits },
+            limits: Limits { connections: 100, drain_time: limits.drain_time / 6, ..limits },
             metrics,
             version: env!("CARGO_PKG_VERSION"),
         }))
@@ -149,6 +140,10 @@ fn check_listens(config: &Config) -> Result<(), Failure> {
         }
         warn!(section, %listen, "whoever can reach it can do everything");
     }
+    if http.listen == admin.listen && http.listen.port() != 0 {
+        let why = format!("the API listens on {} already: choose another port", http.listen);
+        return Err(source.wrong(&["admin", "listen"], why));
+    }
     Ok(())
 }
 
@@ -163,8 +158,10 @@ fn check_advertised(config: &Config, target: &Target) -> Result<(), Failure> {
     Err(config.source.wrong(&["node", "advertised"], why))
 }
 
-fn limits(http: &HttpConfig) -> Limits {
+/// What is under way when the node stops has a little less time than its service has.
+fn limits(Config { http, node, .. }: &Config) -> Limits {
     Limits {
+        drain_time: node.stop_seconds.get() * 3 / 8,
         connections: http.connections.get(),
         head_time: http.head_seconds.get(),
         body_time: http.body_seconds.get(),

@@ -2,11 +2,13 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use async_trait::async_trait;
 use clock::{Clock, Instant};
-use istorage::{KeyspaceName, Result, StorageDriver, mem::MemDriver};
+use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver};
 use istorage_cassandra::CassandraDriver;
 use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
+use tokio::sync::OnceCell;
 
 /// A storage.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +59,61 @@ impl Target {
                 Arc::new(DynamoDbDriver::connect(*config, clock, deadline).await?)
             }
         })
+    }
+}
+
+/// A storage that is connected when it is used for the first time: a node takes its ports before that, and tells how it does meanwhile.
+#[derive(Debug)]
+pub(crate) struct OnDemand {
+    target: Target,
+    clock: Clock,
+    driver: OnceCell<Arc<dyn StorageDriver>>,
+}
+
+impl OnDemand {
+    pub(crate) fn new(target: Target, clock: Clock) -> OnDemand {
+        OnDemand { target, clock, driver: OnceCell::new() }
+    }
+
+    async fn driver(&self, deadline: Instant) -> Result<&Arc<dyn StorageDriver>> {
+        let connect = || self.target.connect(self.clock.clone(), deadline);
+        self.driver.get_or_try_init(connect).await.map_err(|error| {
+            Error::new(error.kind(), format!("cannot open {}", self.target)).because(error)
+        })
+    }
+}
+
+#[async_trait]
+impl StorageDriver for OnDemand {
+    fn name(&self) -> &'static str {
+        match self.target {
+            Target::Mem => "mem",
+            Target::Redb(_) => "redb",
+            Target::Cassandra(_) => "cassandra",
+            Target::DynamoDb(_) => "dynamodb",
+        }
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.driver(deadline).await?.create(keyspace, deadline).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<SharedStorage>> {
+        self.driver(deadline).await?.open(keyspace, deadline).await
+    }
+
+    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
+        self.driver(deadline).await?.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn close(&self) {
+        if let Some(driver) = self.driver.get() {
+            driver.close().await;
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use clock::Instant;
 use eventlog::{Error, Fate, LeadLost, Offset, Tail, Violation};
 use isequencer::{Sequencer, Transaction};
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     Busy, Refused, Status,
@@ -232,7 +232,7 @@ impl Groups {
                 Status::Violation(what) | Status::Recovering(Some(what)) => {
                     warn!(partition = self.name, what, "a partition takes no commands");
                 }
-                _ => info!(partition = self.name, ?status, "a partition changed"),
+                _ => debug!(partition = self.name, ?status, "a partition changed"),
             }
         }
         if !is_ready && let Some(busy) = self.shared.busy() {

@@ -16,6 +16,19 @@ use crate::{
     service::Services,
 };
 
+/// How often it is looked whether a node is ready.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Until when the parts of a node have to stop, one after another, in parts of the time for all of it.
+mod shares {
+    pub(super) const SERVICES: u32 = 8;
+    pub(super) const PARTITIONS: u32 = 12;
+    pub(super) const LEAD: u32 = 13;
+    pub(super) const STORAGE: u32 = 14;
+    /// The admin services are the last.
+    pub(super) const OF: u32 = 16;
+}
+
 /// What a node is made of. Nothing runs.
 pub(crate) struct Parts {
     pub(crate) settings: Settings,
@@ -63,7 +76,6 @@ impl Launched {
     /// # Cancel safety
     /// Safe.
     pub async fn ready(&self, deadline: Instant) -> Result<(), NotReady> {
-        const LOOK: Duration = Duration::from_millis(5);
         let clock = self.node.clock();
         loop {
             if let Some(problem) = self.problem.get() {
@@ -86,7 +98,7 @@ impl Launched {
     }
 
     /// Stops everything: first what listens, then the partitions; then the lead is released, if it is proved that nothing is written any more;
-    /// at last the admin service and the storage. It may be called right after launch.
+    /// at last the storage and the admin service. It may be called right after launch.
     ///
     /// # Errors
     /// The first problem that the node had.
@@ -202,7 +214,21 @@ impl Parts {
             deployed = partitions::deploy(&self.node, &system, settings, slot, under) => deployed?,
         }
         self.node.enter(Stage::Leading);
+        tokio::select! {
+            biased;
+            lost = leadership.over() => return Ok(lost),
+            () = self.recovered() => {
+                info!(slot = slot.get(), at = %self.settings.advertised, "ready: commands are done here");
+            }
+        }
         Ok(leadership.over().await)
+    }
+
+    /// Waits until the partitions have been recovered.
+    async fn recovered(&self) {
+        while self.node.stage() != Stage::Leading {
+            self.clock.sleep(LOOK).await;
+        }
     }
 
     async fn open(&self) -> Result<System, Problem> {
@@ -242,27 +268,32 @@ impl Parts {
         Ok(elections.acquire(slots, until).await?)
     }
 
-    /// In the reverse order of the beginning; each has its share of the time.
+    /// In the reverse order of the beginning; each has its share of the time ([`shares`]).
     async fn stop(self, mut admin: Services, mut services: Services, lead: Option<Lead>) {
         let start = self.clock.now();
-        let share = |eighths: u32| start + self.settings.stop_within * eighths / 8;
+        let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
         self.node.enter(Stage::Stopping);
-        services.stop(&self.clock, share(4), &self.problem).await;
+        services.stop(&self.clock, until(shares::SERVICES), &self.problem).await;
         if let Some(lead) = lead {
-            self.give_up(lead, share(6)).await;
+            self.give_up(lead, until(shares::PARTITIONS), until(shares::LEAD)).await;
         }
-        if self.clock.timeout_at(share(7), self.driver.close()).await.is_err() {
+        if self.clock.timeout_at(until(shares::STORAGE), self.driver.close()).await.is_err() {
             warn!("the storage did not close in time, and is given up");
             self.problem.report(Problem::NotStopped("the storage".to_owned()));
         }
         self.node.enter(Stage::Stopped);
-        admin.stop(&self.clock, share(8), &self.problem).await;
+        admin.stop(&self.clock, until(shares::OF), &self.problem).await;
         info!(took = ?(self.clock.now() - start), "the node has stopped");
     }
 
     /// Ends all work under the lead, and releases it if it is proved that nothing is written any more.
-    async fn give_up(&self, Lead { leadership, under }: Lead, deadline: Instant) {
-        let open = partitions::undeploy(&self.node, deadline).await;
+    async fn give_up(
+        &self,
+        Lead { leadership, under }: Lead,
+        partitions: Instant,
+        deadline: Instant,
+    ) {
+        let open = partitions::undeploy(&self.node, partitions).await;
         self.node.leads(None);
         if let Some(lost) = leadership.lost() {
             self.problem.report(Problem::LeadLost(lost));
@@ -275,11 +306,10 @@ impl Parts {
         }
         under.finish();
         match leadership.stopped(deadline).await {
-            Ok(stopped) => {
-                // If the store does not answer, the lease expires.
-                let released = self.clock.timeout_at(deadline, stopped.release()).await;
-                info!(in_time = released.is_ok(), "the lead is given away");
-            }
+            Ok(stopped) => match self.clock.timeout_at(deadline, stopped.release()).await {
+                Ok(_) => info!("the lead is given away"),
+                Err(_) => warn!("the storage does not answer: the lead is left to expire"),
+            },
             Err(unproved) => warn!(%unproved, "the lead is left to expire"),
         }
     }

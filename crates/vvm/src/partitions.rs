@@ -68,7 +68,7 @@ async fn open(
     let (level, schema) = (app.settings.level, app.application().schema().clone());
     let deployment = Deployment { level, schema };
     deployment.fix(&opened.storage, node.clock(), deadline).await.map_err(|why| match why {
-        NotDeployed::Storage(error) => Problem::Storage(error.to_string()),
+        NotDeployed::Storage(error) => Problem::of_storage(&error),
         why => Problem::Refused(format!("the application `{name}` cannot be deployed so: {why}")),
     })?;
     Ok(opened)

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use ielections::{Lost, NotAcquired};
+use istorage::ErrorKind;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
@@ -20,7 +21,7 @@ pub enum Problem {
         /// Why.
         why: Failure,
     },
-    /// The storage was deployed in another way, or by another program. Correct the configuration.
+    /// The storage was deployed in another way, or holds what is not ours, or cannot be asked so. Correct the configuration.
     #[error("{0}")]
     Refused(String),
     /// The storage does not do what it is asked to. Try later.
@@ -51,8 +52,25 @@ pub enum Problem {
 impl From<sysvvm::Error> for Problem {
     fn from(error: sysvvm::Error) -> Problem {
         match error {
-            sysvvm::Error::Storage(error) => Problem::Storage(error.to_string()),
+            sysvvm::Error::Storage(error) => Problem::of_storage(&error),
             error => Problem::Refused(error.to_string()),
+        }
+    }
+}
+
+impl Problem {
+    pub(crate) fn of_storage(error: &istorage::Error) -> Problem {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        match error.kind() {
+            ErrorKind::Invalid | ErrorKind::Corrupt => Problem::Refused(text),
+            ErrorKind::Unavailable | ErrorKind::OutcomeUnknown | ErrorKind::Closed => {
+                Problem::Storage(text)
+            }
         }
     }
 }
@@ -61,7 +79,7 @@ impl From<sysvvm::Error> for Problem {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FirstProblem {
     first: Arc<OnceLock<Arc<Problem>>>,
-    pub(crate) is_there: CancellationToken,
+    is_there: CancellationToken,
 }
 
 impl FirstProblem {

@@ -73,6 +73,28 @@ impl Override {
         Override { called: flag.to_owned(), path, value: value.to_string() }
     }
 
+    /// What it says, as it may be shown: of a storage it may be a secret.
+    fn shown(&self) -> String {
+        match self.path.first().is_some_and(|section| section == "storage") {
+            true => self.called.clone(),
+            false => format!("{}={}", self.called, self.value),
+        }
+    }
+
+    fn wrong(&self, why: &str) -> Failure {
+        Failure::config(format!("{}: {why}", self.shown()))
+    }
+
+    /// Its value: what is no TOML is a text, and a secret is one always.
+    fn parsed(&self) -> toml::Value {
+        if self.path.last().is_some_and(|key| is_secret(key)) {
+            return self.value.clone().into();
+        }
+        let parsed = toml::from_str::<toml::Table>(&format!("value = {}", self.value));
+        let value = parsed.ok().and_then(|mut table| table.remove("value"));
+        value.unwrap_or_else(|| toml::Value::String(self.value.clone()))
+    }
+
     fn apply(&self, table: &mut toml::Table) -> Result<(), String> {
         let Some((last, outer)) = self.path.split_last() else {
             return Err("names no key".to_owned());
@@ -82,16 +104,9 @@ impl Override {
             let inner = table.entry(key).or_insert_with(|| toml::Table::new().into());
             table = inner.as_table_mut().ok_or_else(|| format!("`{key}` holds no keys"))?;
         }
-        table.insert(last.clone(), value(&self.value));
+        table.insert(last.clone(), self.parsed());
         Ok(())
     }
-}
-
-/// Numbers, lists and the like are TOML; whatever else is a text.
-fn value(text: &str) -> toml::Value {
-    let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
-    let value = parsed.ok().and_then(|mut table| table.remove("value"));
-    value.unwrap_or_else(|| toml::Value::String(text.to_owned()))
 }
 
 impl Config {
@@ -103,17 +118,10 @@ impl Config {
                 Failure::config(format!("cannot read {}: {error}", path.display()))
             })?,
         };
-        let mut config = Config::of_text(&text, path)?;
-        let mut table: toml::Table = toml::from_str(&text)
-            .map_err(|error| Failure::config(format!("the configuration: {error}")))?;
-        for one in overrides {
-            let applied = one.apply(&mut table).and_then(|()| {
-                table.clone().try_into().map_err(|error: toml::de::Error| error.to_string())
-            });
-            config = applied.map_err(|error| {
-                Failure::config(format!("{}={}: {}", one.called, one.value, error.trim_end()))
-            })?;
-        }
+        let (mut config, table) = match overrides {
+            [] => (Config::of_text(&text, path)?, table_of(&text, path)?),
+            overrides => overridden(&text, path, overrides)?,
+        };
         let (file, overrides) = (path.map(Path::to_owned), overrides.to_vec());
         config.source = Source { file, text, overrides };
         if let Some(storage) = table.get("storage").and_then(toml::Value::as_table) {
@@ -133,25 +141,75 @@ impl Config {
         let failed = |error| Failure::unfinished(format!("the configuration: {error}"));
         let mut all = toml::Table::try_from(self).map_err(failed)?;
         let mut storage = self.said_of_storage.clone();
-        storage.entry("driver").or_insert_with(|| "redb".into());
+        self.storage.complete(&mut storage);
         hide_secrets(&mut storage);
         all.insert("storage".to_owned(), storage.into());
-        toml::to_string(&all).map_err(failed)
+        let text = toml::to_string(&all).map_err(failed)?;
+        Ok(match self.apps.is_empty() {
+            true => format!("# No application is configured: the demo is at work.\n{text}"),
+            false => text,
+        })
     }
 
     /// The error shows the line, and what was expected there.
     fn of_text(text: &str, path: Option<&Path>) -> Result<Config, Failure> {
-        toml::from_str(text).map_err(|error| {
-            let file = path.map_or_else(String::new, |path| format!("{}: ", path.display()));
-            Failure::config(format!("{file}{error}"))
-        })
+        toml::from_str(text).map_err(|error| in_file(path, &error))
     }
+
+    fn of_table(table: toml::Table) -> Result<Config, String> {
+        table.try_into().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())
+    }
+}
+
+fn in_file(path: Option<&Path>, error: &toml::de::Error) -> Failure {
+    let file = path.map_or_else(String::new, |path| format!("{}: ", path.display()));
+    Failure::config(format!("{file}{error}"))
+}
+
+fn table_of(text: &str, path: Option<&Path>) -> Result<toml::Table, Failure> {
+    toml::from_str(text).map_err(|error| in_file(path, &error))
+}
+
+/// A file with all that overrides it, which counts together: one may need another.
+fn overridden(
+    text: &str,
+    path: Option<&Path>,
+    overrides: &[Override],
+) -> Result<(Config, toml::Table), Failure> {
+    let file = table_of(text, path)?;
+    let without = |left_out: Option<usize>| {
+        let mut table = file.clone();
+        for (at, one) in overrides.iter().enumerate() {
+            if left_out != Some(at) {
+                one.apply(&mut table).map_err(|error| one.wrong(&error))?;
+            }
+        }
+        Ok::<_, Failure>(table)
+    };
+    let all = without(None)?;
+    let error = match Config::of_table(all.clone()) {
+        Ok(config) => return Ok((config, all)),
+        Err(error) => error,
+    };
+    for (one, culprit) in overrides.iter().enumerate() {
+        if Config::of_table(without(Some(one))?).is_ok() {
+            return Err(culprit.wrong(&error));
+        }
+    }
+    // The file may be wrong by itself; that names the line.
+    Config::of_text(text, path)?;
+    let called: Vec<&str> = overrides.iter().map(|one| &*one.called).collect();
+    Err(Failure::config(format!("{}: {error}", called.join(", "))))
+}
+
+fn is_secret(key: &str) -> bool {
+    ["password", "secret_access_key", "session_token"].contains(&key)
 }
 
 /// What nobody should see over a shoulder.
 fn hide_secrets(table: &mut toml::Table) {
     for (key, value) in table {
-        if ["password", "secret_access_key", "session_token"].contains(&key.as_str()) {
+        if is_secret(key) {
             *value = "(hidden)".into();
         } else if let Some(inner) = value.as_table_mut() {
             hide_secrets(inner);

@@ -26,8 +26,8 @@ impl Source {
         let said = self.overrides.iter().rev().find(|one| {
             one.path.len() <= key.len() && one.path.iter().zip(key).all(|(one, key)| one == key)
         });
-        if let Some(Override { called, value, .. }) = said {
-            return format!("{called}={value}");
+        if let Some(said) = said {
+            return said.shown();
         }
         let name = key.join(".");
         match (&self.file, self.line(key)) {

@@ -8,6 +8,9 @@ use serde::{Deserialize, Deserializer, de::Error};
 use super::Source;
 use crate::{failure::Failure, target::Target};
 
+/// The keyspace of what all nodes share if nothing is said.
+pub(crate) const SYSTEM_KEYSPACE: &str = "sysvvm";
+
 /// Where redb keeps everything if nothing is said.
 const DEFAULT_FILE: &str = "data/vvm.redb";
 
@@ -55,6 +58,25 @@ enum DriverName {
 }
 
 impl StorageConfig {
+    /// Adds what holds although nothing was said of it, as far as it is the same for everybody.
+    pub(super) fn complete(&self, said: &mut toml::Table) {
+        let name = match self.driver {
+            DriverName::Mem => "mem",
+            DriverName::Redb => "redb",
+            DriverName::Cassandra => "cassandra",
+            DriverName::Dynamodb => "dynamodb",
+        };
+        said.insert("driver".to_owned(), name.into());
+        said.entry("system_keyspace").or_insert_with(|| SYSTEM_KEYSPACE.into());
+        if matches!(self.driver, DriverName::Redb) {
+            let redb = toml::Table::from_iter([
+                ("path".to_owned(), self.redb.path.display().to_string().into()),
+                ("cache_bytes".to_owned(), (self.redb.cache_bytes as i64).into()),
+            ]);
+            said.insert("redb".to_owned(), redb.into());
+        }
+    }
+
     /// The storage that is chosen.
     pub(crate) fn to_target(&self, source: &Source) -> Result<Target, Failure> {
         let missing =
@@ -71,6 +93,10 @@ impl StorageConfig {
             DriverName::Cassandra => {
                 let config = self.cassandra.clone();
                 let config = config.ok_or_else(|| source.wrong(&["storage", "driver"], missing))?;
+                if config.contact_points.is_empty() {
+                    let key = ["storage", "cassandra", "contact_points"];
+                    return Err(source.wrong(&key, "name one node of the cluster or more"));
+                }
                 Target::Cassandra(Box::new(config))
             }
             DriverName::Dynamodb => Target::DynamoDb(Box::new(self.dynamodb.clone())),
