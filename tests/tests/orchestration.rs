@@ -252,7 +252,6 @@ async fn whose_lead_is_lost_is_told_and_stops() {
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "what is another's is left alone");
 }
 
-/// VVM.test.CancelLeadership
 /// Its applications are not open yet.
 #[tokio::test]
 async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
@@ -291,6 +290,7 @@ async fn whose_lead_is_lost_while_it_recovers_stops() {
     stall.go_on();
 }
 
+/// VVM.test.CancelLeadership
 #[tokio::test]
 async fn who_is_shut_down_gives_the_lead_away() {
     let cluster = Cluster::new();

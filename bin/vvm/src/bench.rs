@@ -101,14 +101,14 @@ async fn client(
         };
         let answered = clock.timeout_at(clock.now() + PATIENCE, answered).await;
         let why = match answered {
-            Ok(Ok(status)) if status.is_success() => {
+            Ok(Ok(answer)) if answer.status.is_success() => {
                 // From when it was due: a node that stands still must not slow down who measures it.
                 let micros = (clock.now() - due).as_micros() as u64;
                 outcome.times.saturating_record(micros);
                 done.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            Ok(Ok(status)) => status.to_string(),
+            Ok(Ok(answer)) => answer.problem("code"),
             Ok(Err(error)) => {
                 client = None;
                 error.to_string()

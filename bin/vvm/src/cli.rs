@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Ask a node how it does.
     Status(StatusArgs),
-    /// Send commands to a node that runs, and measure how long they take.
+    /// Send commands to a node that runs, and measure how long they take. They stay in its workspaces.
     Bench(BenchArgs),
     /// Check elections over a storage.
     #[command(subcommand, arg_required_else_help = true)]
@@ -55,9 +55,9 @@ impl Command {
 
 /// How a node ends.
 const HOW_SERVE_ENDS: &str = "\
-    SIGTERM or Ctrl-C stops it in order; a second one at once.\n\n\
-    Exit codes: 0 stopped when asked; 1 it could not begin; 2 wrong usage; 3 wrong configuration; 4 the storage could \
-    not be reached or opened; 5 a port is taken; 6 the lead was not acquired; 7 the lead is lost; 8 a service ended; \
+    SIGTERM, Ctrl-C or SIGHUP stops it in order; a second one at once.\n\n\
+    Exit codes: 0 stopped when asked; 1 it could not begin; 2 wrong usage; 3 wrong configuration, or a storage that is not ours; \
+    4 the storage could not be reached or opened; 5 a port is taken; 6 the lead was not acquired; 7 the lead is lost; 8 a service ended; \
     9 something did not stop in time; 10 killed, as work went on after the lead was lost; 11 stepped down when asked; \
     12 a second signal. After 4, 6, 7, 8, 9, 10 and 11 start it again.";
 
@@ -68,22 +68,22 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
 
     /// Where the API listens.
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Where the admin endpoint listens.
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
     /// Where the API listens.
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Where the admin endpoint listens.
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct ConfigArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Its admin endpoint.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:55555")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:55555")]
     pub(crate) admin: SocketAddr,
 
     /// Print what it says, as JSON.
@@ -170,7 +170,7 @@ pub(crate) struct StorageArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// The API of the node.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8822")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:8822")]
     pub(crate) node: SocketAddr,
 
     /// Its application; it has the tables of the demo.
@@ -245,6 +245,10 @@ pub(crate) struct VerifyArgs {
     /// Print the result, and logs, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "an IP and a port are expected, such as 127.0.0.1:8822")
 }
 
 /// The trials whose name contains the filter.

@@ -63,7 +63,7 @@ impl Failure {
     /// The storage cannot be opened.
     pub(crate) fn storage(what: &str, error: &istorage::Error) -> Failure {
         let kind = match error.kind() {
-            ErrorKind::Invalid => Kind::Config,
+            ErrorKind::Invalid | ErrorKind::Corrupt => Kind::Config,
             _ => Kind::Unreachable,
         };
         Failure { kind, message: format!("{what}: {}", with_causes(error)) }
@@ -101,7 +101,12 @@ impl Failure {
             Problem::ServiceEnded { .. } => Kind::ServiceEnded,
             Problem::NotStopped(_) => Kind::NotStopped,
         };
-        Failure { kind, message: with_causes(problem) }
+        let mut message = with_causes(problem);
+        if kind == Kind::NotBound {
+            message +=
+                "\n  choose another address: `http.listen` (--listen) or `admin.listen` (--admin)";
+        }
+        Failure { kind, message }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

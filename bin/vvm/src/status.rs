@@ -28,8 +28,10 @@ pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCo
     };
     let answer = answer.map_err(|late| unreachable(late.to_string()))?;
     let answer = answer.map_err(|error| unreachable(error.to_string()))?;
-    let status: Value = serde_json::from_slice(&answer)
-        .map_err(|error| unreachable(format!("what answers there is no node: {error}")))?;
+    let status: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    if !status["node"].is_object() {
+        return Err(unreachable("what answers there is no admin endpoint".to_owned()));
+    }
     if json {
         print(&format!("{status:#}\n"))?;
     } else {

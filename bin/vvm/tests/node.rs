@@ -68,6 +68,38 @@ fn a_second_signal_ends_it_at_once() {
     assert!(start.elapsed() < Duration::from_millis(500));
 }
 
+/// It had two seconds for that, however little there was for everything.
+#[test]
+fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start(folder.path(), "[node]\nstop_seconds = 1\n").ready();
+    let mut slow = std::net::TcpStream::connect(node.api).unwrap();
+    let path = command_path(1, "sys.CUD");
+    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n");
+    std::io::Write::write_all(&mut slow, head.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let start = Instant::now();
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+/// Whoever hangs up stops it, unless it was started so that nobody can.
+#[test]
+fn hanging_up_stops_it_unless_that_is_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start(folder.path(), "").ready();
+    node.signal(Signal::HUP);
+    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vvm")]);
+    let node = Node::spawn(command, folder.path(), "", free(), free()).ready();
+    node.signal(Signal::HUP);
+    node.create_workspace(1);
+    assert!(!node.said().contains("SIGHUP"), "{}", node.said());
+    node.stop();
+}
+
 #[test]
 fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
@@ -138,7 +170,14 @@ fn what_it_cannot_begin_with_is_told_and_nothing_is_harmed() {
     let (code, said) = refused(folder.path(), "[node]\nlease_seconds = 1\ncall_seconds = 2\n");
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("call"), "{said}");
-    assert!(!folder.path().join("data/vvm.redb").exists() || code == Some(3));
+    assert!(!folder.path().join("data/vvm.redb").exists(), "nothing was begun");
+    let path = folder.path().join("data/vvm.redb");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "a letter to somebody else".repeat(1_000)).unwrap();
+    let (code, said) = refused(folder.path(), "");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("vvm.redb"), "{said}");
+    assert!(fs::read(&path).unwrap().starts_with(b"a letter"), "it is left alone");
 }
 
 #[test]
@@ -152,6 +191,8 @@ fn a_port_that_is_taken_is_told_at_once() {
         assert_eq!(node.ended().code(), Some(5), "{}", node.said());
         let port = taken.local_addr().unwrap().to_string();
         assert!(node.said().contains(&port), "{}", node.said());
+        assert!(node.said().contains("admin.listen"), "{}", node.said());
+        assert!(!folder.path().join("data/vvm.redb").exists(), "nothing else is begun");
     }
 }
 

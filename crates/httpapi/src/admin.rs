@@ -81,8 +81,8 @@ impl Answers for Requests {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let query = request.uri().query().unwrap_or_default();
         match (request.method(), request.uri().path()) {
-            (&Method::GET, "/livez") => text(StatusCode::OK, "ok\n"),
-            (&Method::GET, "/readyz") => self.ready(query).await,
+            (&Method::GET | &Method::HEAD, "/livez") => text(StatusCode::OK, "ok\n"),
+            (&Method::GET | &Method::HEAD, "/readyz") => self.ready(query).await,
             (&Method::GET, "/metrics") => text(StatusCode::OK, (self.settings.metrics)()),
             (&Method::GET, "/status") => {
                 let status = self.node.status().await;
@@ -96,10 +96,10 @@ impl Answers for Requests {
                     Trouble::new(status, "not_leading", not_leading.to_string()).into_response("")
                 }
             },
-            (_, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
-                let reason = format!("{} is not for {path}", request.method());
-                let status = StatusCode::METHOD_NOT_ALLOWED;
-                Trouble::new(status, "method_not_allowed", reason).into_response("")
+            (method, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
+                let allow = if path == "/step-down" { "POST" } else { "GET" };
+                let reason = format!("{method} is not for {path}, but {allow}");
+                Trouble::method_not_allowed(allow, reason).into_response("")
             }
             (_, path) => {
                 let all = "/livez, /readyz, /metrics, /status, POST /step-down";

@@ -34,6 +34,9 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// How long a name may be that comes in a header.
 const LONGEST_NAME: usize = 256;
 
+/// The code for what is to be asked of another node.
+const NOT_LEADER: &str = "not_leader";
+
 /// As nobody is asked yet who he is.
 const ANYBODY: &str = "anybody";
 
@@ -169,7 +172,7 @@ impl Requests {
         match what {
             What::Command(name) => {
                 let body = self.body(asked, body).await?;
-                let CommandBody { args, rows } = parsed(&body, "{}")?;
+                let CommandBody { args, rows } = parsed(&body)?;
                 let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
                 let rows = rows.into_iter().map(|row| row.into_change(schema));
                 let rows = rows.collect::<Result<_, _>>()?;
@@ -179,7 +182,7 @@ impl Requests {
             }
             What::CreateDoc(name) => {
                 let bytes = self.body(asked, body).await?;
-                let DocBody { fields, is_active } = parsed(&bytes, "{}")?;
+                let DocBody { fields, is_active } = parsed(&bytes)?;
                 if is_active.is_some() {
                     return Err(Trouble::bad_request("a new document has no `isActive`"));
                 }
@@ -194,7 +197,7 @@ impl Requests {
             }
             What::ChangeDoc(name, id) => {
                 let bytes = self.body(asked, body).await?;
-                let DocBody { fields, is_active } = parsed(&bytes, "{}")?;
+                let DocBody { fields, is_active } = parsed(&bytes)?;
                 let expected = if_match(&asked.headers)?;
                 let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
                 self.change(asked, app, ws, (&name, id, row), &bytes).await
@@ -239,14 +242,17 @@ impl Requests {
     async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<Here<'a>, Trouble> {
         match app.at(ws) {
             Ok(here) => Ok(here),
-            Err(not_leader) => {
-                let leader = self.node.leader_of(not_leader.partition).await;
-                let trouble = Trouble::unavailable("not_leader", not_leader.to_string());
-                Err(match leader {
-                    Some(leader) => trouble.with("leader", leader.to_string()),
-                    None => trouble,
-                })
-            }
+            Err(why) => Err(self
+                .elsewhere(app, ws, Trouble::unavailable(NOT_LEADER, why.to_string()))
+                .await),
+        }
+    }
+
+    /// With the address of who leads, if that is known.
+    async fn elsewhere(&self, app: &App, ws: WsId, trouble: Trouble) -> Trouble {
+        match self.node.leader_of(app.partition_of(ws)).await {
+            Some(leader) => trouble.with("leader", leader.to_string()),
+            None => trouble,
         }
     }
 
@@ -269,7 +275,12 @@ impl Requests {
             repeat: repeat(asked, body)?,
             deadline: clock.now() + self.settings.command_time,
         };
-        here.run(command).await.map_err(refused)
+        match here.run(command).await.map_err(refused) {
+            Err(trouble) if trouble.code() == NOT_LEADER => {
+                Err(self.elsewhere(app, ws, trouble).await)
+            }
+            answered => answered,
+        }
     }
 
     async fn cud(
@@ -302,8 +313,9 @@ impl Requests {
     }
 }
 
-fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes, empty: &'static str) -> Result<T, Trouble> {
-    let text = if body.is_empty() { empty.as_bytes() } else { &body[..] };
+/// No body is an empty one.
+fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, Trouble> {
+    let text = if body.is_empty() { b"{}" } else { &body[..] };
     serde_json::from_slice(text)
         .map_err(|error| Trouble::bad_request(format!("the body cannot be understood: {error}")))
 }
@@ -369,7 +381,7 @@ fn refused(refused: Refused) -> Trouble {
                 Busy::QueueFull => "queue_full",
                 Busy::Recovering(_) => "recovering",
                 Busy::Violation(_) => "violation",
-                Busy::LeadLost(_) | Busy::NotDeployed => "not_leader",
+                Busy::LeadLost(_) | Busy::NotDeployed => NOT_LEADER,
                 Busy::Failed(_) => "failed",
                 Busy::Stopping => "stopping",
                 Busy::TimedOut => "timed_out",

@@ -4,6 +4,7 @@ use std::io;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use hyper::{Response, StatusCode, body::Frame};
+use processor::Application;
 use serde_json::{Value as Json, json};
 use vvm::{
     Here, Node,
@@ -13,15 +14,13 @@ use vvm::{
 
 use crate::{
     reply::{Body, Trouble, json_of, stream_of},
-    route::parameter,
+    route::{limit, parameter},
     rows::{json_of_entry, json_of_record},
 };
 
-/// How much is told if it is not said how much.
-const USUAL: usize = 100;
-
 /// How much is told at most.
 const MOST_DOCS: usize = 1_000;
+const MOST_EVENTS: usize = 1_000_000;
 
 /// How many records are looked at for one answer: there may be many of other tables between those of one.
 const LOOKED_AT: usize = 10_000;
@@ -38,7 +37,7 @@ pub(crate) async fn docs(
         let reason = format!("{} is no table of documents of a collection", table.name());
         return Err(Trouble::bad_request(reason));
     }
-    let limit = parameter(query, "limit")?.unwrap_or(USUAL).clamp(1, MOST_DOCS);
+    let limit = limit(query, MOST_DOCS)?;
     let first = standard::FIRST_CRECORD_ID;
     let after: u64 = parameter(query, "after")?.unwrap_or(0);
     let deadline = node.clock().now() + node.call_timeout();
@@ -61,6 +60,9 @@ pub(crate) async fn docs(
             break;
         }
     }
+    if docs.is_empty() && next.is_none() {
+        exists(here, ws).await?;
+    }
     Ok(json_of(StatusCode::OK, &json!({ "docs": docs, "next": next })))
 }
 
@@ -71,7 +73,7 @@ pub(crate) async fn log(
     query: Option<&str>,
 ) -> Result<Response<Body>, Trouble> {
     let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
-    let limit: usize = parameter(query, "limit")?.unwrap_or(USUAL);
+    let limit = limit(query, MOST_EVENTS)?;
     if from == 0 {
         return Err(Trouble::bad_request("the first event of a log is at offset 1"));
     }
@@ -81,6 +83,9 @@ pub(crate) async fn log(
     let mut entries = entries.boxed();
     // What fails at once can still be told.
     let first = entries.try_next().await.map_err(unreadable)?;
+    if first.is_none() {
+        exists(here, ws).await?;
+    }
     let lines = stream::iter(first.map(Ok))
         .chain(entries)
         .try_take_while(move |entry| std::future::ready(Ok(is_applied(entry))))
@@ -99,6 +104,14 @@ pub(crate) fn unreadable(error: vvm::eventlog::Error) -> Trouble {
         return Trouble::new(status, "internal", format!("{error}: an operator must put it right"));
     }
     Trouble::unavailable("storage", error.to_string())
+}
+
+/// Whether there is such a workspace: one that has nothing is looked for.
+async fn exists(here: &Here<'_>, ws: WsId) -> Result<(), Trouble> {
+    match here.reader().record(ws, Application::DESCRIPTOR).await.map_err(unreadable)? {
+        Some(_) => Ok(()),
+        None => Err(Trouble::not_found(format!("there is no workspace {}", ws.0))),
+    }
 }
 
 /// A record of a table.

@@ -8,7 +8,7 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::{
     Response, StatusCode,
     body::Frame,
-    header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -29,6 +29,8 @@ pub(crate) struct Trouble {
     reason: String,
     /// After how many seconds it makes sense to try again.
     retry_after: Option<u32>,
+    /// Which methods there are, if it is not this one.
+    allow: Option<&'static str>,
     more: Map<String, Value>,
 }
 
@@ -38,7 +40,18 @@ impl Trouble {
         code: &'static str,
         reason: impl Into<String>,
     ) -> Trouble {
-        Trouble { status, code, reason: reason.into(), retry_after: None, more: Map::new() }
+        let (reason, more) = (reason.into(), Map::new());
+        Trouble { status, code, reason, retry_after: None, allow: None, more }
+    }
+
+    pub(crate) fn method_not_allowed(allow: &'static str, reason: impl Into<String>) -> Trouble {
+        let trouble = Trouble::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
+        Trouble { allow: Some(allow), ..trouble }
+    }
+
+    /// For programs.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
     }
 
     pub(crate) fn bad_request(reason: impl Into<String>) -> Trouble {
@@ -63,16 +76,18 @@ impl Trouble {
     }
 
     pub(crate) fn into_response(self, request: &str) -> Response<Body> {
-        let Trouble { status, code, reason, retry_after, more } = self;
+        let Trouble { status, code, reason, retry_after, allow, more } = self;
         let mut problem = json!({
             "type": "about:blank",
             "title": status.canonical_reason(),
             "status": status.as_u16(),
             "code": code,
             "reason": reason,
-            "requestId": request,
         });
         if let Some(problem) = problem.as_object_mut() {
+            if !request.is_empty() {
+                problem.insert("requestId".to_owned(), request.into());
+            }
             problem.extend(more);
         }
         let mut response = json_of(status, &problem);
@@ -80,6 +95,9 @@ impl Trouble {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(methods) = allow {
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
         }
         response
     }

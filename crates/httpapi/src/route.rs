@@ -43,6 +43,9 @@ impl What {
     }
 }
 
+/// How much is told if it is not said how much.
+const USUAL: usize = 100;
+
 pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Trouble> {
     let unknown = || Trouble::not_found(format!("there is no {path}"));
     let rest = path.strip_prefix("/api/v2/apps/").ok_or_else(unknown)?;
@@ -73,21 +76,29 @@ pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Tro
         }
         (&Method::GET, ["cdocs", table]) => What::ListDocs(name(table)?),
         (&Method::GET, ["wlog"]) => What::Log,
-        (_, ["commands" | "docs" | "cdocs", _] | ["docs", _, _] | ["wlog"]) => {
-            let reason = format!("{method} is not for {path}");
-            return Err(Trouble::new(
-                hyper::StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                reason,
-            ));
-        }
+        (_, ["commands" | "docs", _]) => return Err(other_method("POST", method, path)),
+        (_, ["docs", _, _]) => return Err(other_method("GET, PATCH, DELETE", method, path)),
+        (_, ["cdocs", _] | ["wlog"]) => return Err(other_method("GET", method, path)),
         _ => return Err(unknown()),
     };
     Ok(Route { owner, app, ws, what })
 }
 
+fn other_method(allow: &'static str, method: &Method, path: &str) -> Trouble {
+    Trouble::method_not_allowed(allow, format!("{method} is not for {path}, but {allow}"))
+}
+
 fn name(name: &str) -> Result<QName, Trouble> {
     QName::from_str(name).map_err(|bad| Trouble::bad_request(bad.to_string()))
+}
+
+/// How many are asked for.
+pub(crate) fn limit(query: Option<&str>, most: usize) -> Result<usize, Trouble> {
+    let limit = parameter(query, "limit")?.unwrap_or(USUAL);
+    match (1..=most).contains(&limit) {
+        true => Ok(limit),
+        false => Err(Trouble::bad_request(format!("`limit` is 1 to {most}"))),
+    }
 }
 
 /// The value of a parameter of a query.
@@ -144,6 +155,20 @@ mod tests {
         }
         for path in ["", "/", "/api/v2/apps", "/api/v2/apps/a/b/workspaces/x/wlog"] {
             assert!(route(&Method::GET, path).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn who_uses_another_method_is_told_which_there_are() {
+        for (rest, allow) in [
+            ("/commands/shop.Bill", "POST"),
+            ("/docs/shop.Bill", "POST"),
+            ("/docs/shop.Bill/1", "GET, PATCH, DELETE"),
+            ("/cdocs/shop.Bill", "GET"),
+            ("/wlog", "GET"),
+        ] {
+            let response = what(Method::PUT, rest).unwrap_err().into_response("");
+            assert_eq!(response.headers()[hyper::header::ALLOW], allow, "{rest}");
         }
     }
 

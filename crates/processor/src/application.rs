@@ -74,6 +74,9 @@ where
 }
 
 impl Application {
+    /// The record of a workspace that says what it is: a workspace without it is not there.
+    pub const DESCRIPTOR: RecordId = DESCRIPTOR_ID;
+
     /// One with these tables, and with the commands `sys.CUD` and `sys.CreateWorkspace`.
     ///
     /// # Errors

@@ -56,7 +56,9 @@ pub(crate) struct NewWorkspace {
 impl NewWorkspace {
     pub(crate) fn read(params: &Bytes) -> Result<NewWorkspace, Rejection> {
         serde_json::from_slice(params).map_err(|error| {
-            Rejection::invalid(format!("the params of {CREATE_WORKSPACE} are wrong: {error}"))
+            let such = r#"{"kind": "Shop", "name": "Corner shop"}"#;
+            let what = format!("{CREATE_WORKSPACE} takes params such as {such}: {error}");
+            Rejection::invalid(what)
         })
     }
 }

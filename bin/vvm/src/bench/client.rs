@@ -33,7 +33,7 @@ impl Client {
     }
 
     /// Sends a request, and reads all of the answer.
-    pub(super) async fn post(&mut self, path: &str, body: Bytes) -> Result<StatusCode, Failed> {
+    pub(super) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failed> {
         self.sender.ready().await?;
         let request = Request::post(path)
             .header(HOST, &self.host)
@@ -41,8 +41,25 @@ impl Client {
             .body(Full::new(body))?;
         let answer = self.sender.send_request(request).await?;
         let status = answer.status();
-        answer.into_body().collect().await?;
-        Ok(status)
+        let body = answer.into_body().collect().await?.to_bytes();
+        Ok(Answer { status, body })
+    }
+}
+
+/// What a node answered.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    body: Bytes,
+}
+
+impl Answer {
+    /// What went wrong, if it says so.
+    pub(super) fn problem(&self, key: &str) -> String {
+        let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        match problem[key].as_str() {
+            Some(what) => format!("{}: {what}", self.status),
+            None => self.status.to_string(),
+        }
     }
 }
 

@@ -65,12 +65,14 @@ impl Load {
             let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();
             let path = self.base(ws) + "/sys.CreateWorkspace";
             let answer = clock.timeout_at(clock.now() + PATIENCE, client.post(&path, body.into()));
-            let status = answer.await.map_err(|late| unreachable(late.to_string()))?;
-            let status = status.map_err(|error| unreachable(error.to_string()))?;
-            if !status.is_success() && status != StatusCode::CONFLICT {
-                return Err(unreachable(format!(
-                    "workspace {ws} of {} is not made: {status}",
-                    self.app
+            let answer = answer.await.map_err(|late| unreachable(late.to_string()))?;
+            let answer = answer.map_err(|error| unreachable(error.to_string()))?;
+            if !answer.status.is_success() && answer.status != StatusCode::CONFLICT {
+                return Err(Failure::unreachable(format!(
+                    "{} does not make workspace {ws} of {}: {}",
+                    self.address,
+                    self.app,
+                    answer.problem("reason")
                 )));
             }
         }
