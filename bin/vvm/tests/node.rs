@@ -344,3 +344,28 @@ fn numbers_can_be_kept_elsewhere() {
     }
     assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ids:?}");
 }
+
+/// A server that takes connections and says nothing.
+#[test]
+fn while_its_storage_says_nothing_it_tells_how_it_does_and_can_be_stopped() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = format!(
+        "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"{}\"]\n",
+        silent.local_addr().unwrap()
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start(folder.path(), &config);
+    node.until("/livez", |status| status == 200);
+    let (_, status) = request(node.admin, "GET", "/status", &[], "");
+    assert_eq!(status["node"]["stage"], "opening", "{status}");
+    assert_eq!(status["node"]["storage"]["answers"], false, "{status}");
+    let (status, answer) = node.command(1, "sys.CUD", "{}");
+    assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
+    let start = Instant::now();
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // A port that is taken is told before the storage is asked.
+    let mut node = Node::start_at(folder.path(), &config, silent.local_addr().unwrap(), free());
+    assert_eq!(node.ended().code(), Some(5), "{}", node.said());
+}
