@@ -2,6 +2,8 @@
 //!
 //! `cargo xtask bench node` runs this. Tables go to stdout as Markdown, progress to stderr.
 
+#![expect(clippy::disallowed_methods, reason = "it has no runtime to wait in")]
+
 mod node;
 
 use std::{path::PathBuf, time::Duration};
