@@ -10,6 +10,7 @@ mod config_command;
 mod elections_verify;
 mod failure;
 mod latency;
+mod logs;
 mod metrics;
 mod progress;
 mod report;
@@ -21,18 +22,14 @@ mod status;
 mod storage_verify;
 mod target;
 
-use std::{
-    fmt::Display,
-    io::{IsTerminal, Write},
-    process::ExitCode,
-};
+use std::{io::Write, process::ExitCode};
 
 use clap::Parser;
 use cli::{Cli, Command, DevArgs, ElectionsCommand, ServeArgs, StorageCommand};
 use failure::Failure;
+use logs::say;
 use mimalloc::MiMalloc;
 use target::Target;
-use tracing_subscriber::EnvFilter;
 
 /// A command is many small pieces of memory, and takes about a tenth less time with this one.
 #[global_allocator]
@@ -40,34 +37,33 @@ static MEMORY: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let command = Cli::parse().command.unwrap_or_else(|| Command::Serve(ServeArgs::default()));
-    match run(command) {
-        Ok(code) => code,
-        Err(failure) => {
-            say(format!("error: {failure}"));
-            failure.exit_code()
-        }
-    }
+    let code = run(command).unwrap_or_else(|failure| {
+        say(format!("error: {failure}"));
+        failure.exit_code()
+    });
+    logs::finish();
+    code
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     let as_json = command.prints_json();
     match command {
         Command::Elections(ElectionsCommand::Verify(args)) => {
-            install_logging(LOGGED, as_json);
+            logs::install(LOGGED, as_json);
             on_runtime(elections_verify::run(args))
         }
         Command::Storage(StorageCommand::Verify(args)) => {
-            install_logging(LOGGED, as_json);
+            logs::install(LOGGED, as_json);
             on_runtime(storage_verify::run(args))
         }
         Command::Serve(args) => {
             let config = serve::configuration(&args)?;
-            install_logging(&config.log.filter, config.log.format.is_json());
+            logs::install(&config.log.filter, config.log.format.is_json());
             on_runtime(serve::run(config, None))
         }
         Command::Dev(DevArgs { listen, admin }) => {
             let config = serve::configuration(&ServeArgs { config: None, listen, admin })?;
-            install_logging(&config.log.filter, config.log.format.is_json());
+            logs::install(&config.log.filter, config.log.format.is_json());
             on_runtime(serve::run(config, Some(Target::Mem)))
         }
         Command::Config(command) => config_command::run(command),
@@ -88,27 +84,10 @@ fn on_runtime(work: impl Future<Output = Result<ExitCode, Failure>>) -> Result<E
 /// came of it; the trials of elections let calls fail on purpose.
 const LOGGED: &str = "warn,scylla=off,aws_config=off,ielections=error";
 
-/// Logs go to stderr, as text or as JSON.
-fn install_logging(filter: &str, as_json: bool) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
-    if as_json {
-        logs.json().init();
-    } else {
-        logs.with_ansi(std::io::stderr().is_terminal()).init();
-    }
-}
-
 /// What was asked for, to stdout.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| Failure::unfinished(format!("cannot write the result: {error}")))
-}
-
-/// A line for the person who started us. Nobody may be there to read it any more, and that must not keep us from
-/// cleaning up: `eprintln` would panic.
-fn say(line: impl Display) {
-    writeln!(std::io::stderr(), "{line}").ok();
 }

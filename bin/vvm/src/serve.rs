@@ -1,6 +1,6 @@
 //! `vvm serve`: a node, from its configuration to its exit code.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
 use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits};
@@ -18,6 +18,9 @@ use crate::{
     signals::Signals,
     target::{OnDemand, Target},
 };
+
+/// Of the application that is at work if none is configured.
+const DEMO_PARTITIONS: u16 = 10;
 
 /// The configuration that a node is started with.
 pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
@@ -69,12 +72,13 @@ pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitC
 fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
     let settings = settings(&config)?;
     let (metrics, upkeep) = metrics::install()?;
-    allow_connections(config.http.connections.get());
+    let connections = allow_connections(config.http.connections.get());
     check_listens(&config)?;
     let apps = apps(&config)?;
-    let limits = limits(&config);
+    let limits = Limits { connections, ..limits(&config) };
     let (listen, admin) = (config.http.listen, config.admin.listen);
     let command_time = config.http.command_seconds.get();
+    let only_local = !config.http.anybody_may_do_everything;
     let target = match storage {
         Some(target) => target,
         None => config.storage.to_target(&config.source)?,
@@ -89,11 +93,17 @@ fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm
         .with_admin(upkeep)
         .with_admin(Admin::new(AdminSettings {
             listen: admin,
-            limits: Limits { connections: 100, drain_time: limits.drain_time / 6, ..limits },
+            limits: Limits {
+                connections: 100,
+                head_time: limits.head_time.min(ADMIN_HEAD),
+                drain_time: limits.drain_time / 6,
+                ..limits
+            },
             metrics,
+            only_local: !config.admin.anybody_may_do_everything,
             version: env!("CARGO_PKG_VERSION"),
         }))
-        .with_service(Api::new(ApiSettings { listen, limits, command_time }))
+        .with_service(Api::new(ApiSettings { listen, limits, command_time, only_local }))
         .with_killer(Arc::new(kill));
     for app in apps {
         builder = builder.with_app(app);
@@ -118,6 +128,13 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
         ..usual
     };
     settings.check().map_err(|bad| config.source.wrong(&["node", "call_seconds"], bad))?;
+    let most = config.apps.iter().map(|app| app.partitions.get()).max().unwrap_or(DEMO_PARTITIONS);
+    if settings.slots.get() > u32::from(most) {
+        let why = format!(
+            "no application has more than {most} partitions: who leads a slot above that has nothing to do"
+        );
+        return Err(config.source.wrong(&["node", "slots"], why));
+    }
     Ok(settings)
 }
 
@@ -170,22 +187,29 @@ fn limits(Config { http, node, .. }: &Config) -> Limits {
     }
 }
 
-/// Each connection is an open file.
-fn allow_connections(connections: usize) {
+/// Whoever wants to know how the node does asks at once.
+const ADMIN_HEAD: Duration = Duration::from_secs(5);
+
+/// Storage, admin endpoint and the node itself need some files, too.
+const OTHER_FILES: u64 = 250;
+
+/// Each connection is an open file: how many there may be.
+fn allow_connections(connections: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         warn!(%error, "the limit of open files cannot be raised");
     }
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    // Storage and the node itself need some, too.
-    if allowed < connections as u64 + 100 {
+    let room = usize::try_from(allowed.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX).max(1);
+    if room < connections {
         warn!(
-            allowed,
-            connections,
-            "there may be fewer open files than connections: raise the limit (ulimit -n, LimitNOFILE)"
+            connections = room,
+            wanted = connections,
+            "there may be fewer connections, as there may be fewer open files: raise the limit (ulimit -n, LimitNOFILE)"
         );
     }
+    connections.min(room)
 }
 
 /// The applications; without any that of the demo.
@@ -225,9 +249,60 @@ fn lock(folder: &PathBuf) -> Option<LockFile> {
     lock.map_err(|why| warn!(folder = %folder.display(), why, "after a crash the node will wait for its own lease")).ok()
 }
 
-/// Ends the process at once.
+/// Ends the process at once, whatever else it does.
 fn kill(why: &str) {
     crate::say(format!("error: killed: {why}"));
+    crate::logs::finish();
     #[expect(clippy::disallowed_methods, reason = "the binary ends the process")]
     std::process::exit(i32::from(Failure::KILLED));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read,
+        process::{Command, Stdio},
+        time::Instant,
+    };
+
+    use super::*;
+
+    /// What the test sets for the process that it starts: itself again.
+    const IS_KILLED: &str = "VVM_TEST_IS_KILLED";
+
+    /// It wrote to stderr first, which nobody read, and the process lived on under a lease that was over.
+    #[test]
+    fn a_process_is_killed_although_nobody_reads_what_it_says() {
+        if std::env::var_os(IS_KILLED).is_some() {
+            for _ in 0..100_000 {
+                crate::say(
+                    "a line that nobody reads, of many that together are more than a pipe holds",
+                );
+            }
+            return kill("it leads no more");
+        }
+        let name = "serve::tests::a_process_is_killed_although_nobody_reads_what_it_says";
+        let start = Instant::now();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(IS_KILLED, "yes")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if start.elapsed() > Duration::from_secs(30) {
+                child.kill().unwrap();
+                panic!("it was not killed");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(status.code(), Some(i32::from(Failure::KILLED)));
+        let mut said = Vec::new();
+        child.stderr.take().unwrap().read_to_end(&mut said).unwrap();
+        assert!(said.len() > 10_000, "it said something: {}", said.len());
+    }
 }

@@ -142,7 +142,7 @@ fn slow_clients_are_let_go_and_others_do_not_wait_for_them() {
     head.write_all(b"POST / HTTP/1.1\r\nhost:").unwrap();
     let mut body = TcpStream::connect(node.api).unwrap();
     let path = command_path(WS, "sys.CUD");
-    let text = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{{");
+    let text = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{{");
     body.write_all(text.as_bytes()).unwrap();
     // Meanwhile others are answered.
     assert_eq!(node.logged(WS).len(), 1);
@@ -174,7 +174,7 @@ fn who_does_not_take_an_answer_is_let_go() {
         line.unwrap().ends_with(" 1")
     };
     let mut reads_nothing = TcpStream::connect(node.api).unwrap();
-    let head = format!("GET {}/wlog HTTP/1.1\r\nhost: x\r\n\r\n", workspace_path(WS));
+    let head = format!("GET {}/wlog HTTP/1.1\r\nhost: localhost\r\n\r\n", workspace_path(WS));
     reads_nothing.write_all(head.as_bytes()).unwrap();
     let start = Instant::now();
     while !open() {
@@ -202,7 +202,7 @@ fn broken_clients_harm_nobody() {
         stream.write_all(text.as_bytes()).unwrap();
         drop(stream);
     }
-    let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(1 << 20));
+    let long = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "x".repeat(1 << 20));
     let mut stream = TcpStream::connect(node.api).unwrap();
     // It may hang up in the middle.
     let _ = stream.write_all(long.as_bytes());

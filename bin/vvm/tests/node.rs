@@ -55,7 +55,7 @@ fn a_second_signal_ends_it_at_once() {
     // A request that does not come to its end keeps it from stopping.
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let head = format!(
-        "POST {} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n",
+        "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n",
         command_path(1, "sys.CUD")
     );
     std::io::Write::write_all(&mut slow, head.as_bytes()).unwrap();
@@ -75,7 +75,7 @@ fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
     let mut node = Node::start(folder.path(), "[node]\nstop_seconds = 1\n").ready();
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let path = command_path(1, "sys.CUD");
-    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n");
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n");
     std::io::Write::write_all(&mut slow, head.as_bytes()).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     let start = Instant::now();

@@ -139,11 +139,14 @@ impl Reader {
                     at.is_empty = false;
                     return Ok(Some((stored, at)));
                 }
-                if at.is_empty && first + NEIGHBOURS_PER_PARTITION > last.0 {
+                // There may be none behind the largest ids.
+                let Some(next) = first.checked_add(NEIGHBOURS_PER_PARTITION) else {
+                    return Ok(None);
+                };
+                if at.is_empty && next > last.0 {
                     return Ok(None);
                 }
-                let next = RecordId(first + NEIGHBOURS_PER_PARTITION);
-                at = At { rows: None, next, is_empty: true, ..at };
+                at = At { rows: None, next: RecordId(next), is_empty: true, ..at };
             }
         };
         stream::try_unfold(at, read).boxed()

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use vvm::{Failure, Node, Service, Stage};
 
 use crate::{
-    Limits,
+    Limits, foreign,
     reply::{Body, Trouble, json_of, of_bytes},
     server::{self, Answers},
 };
@@ -29,6 +29,8 @@ pub struct AdminSettings {
     pub metrics: Metrics,
     /// Of the program.
     pub version: &'static str,
+    /// As that of the API.
+    pub only_local: bool,
 }
 
 impl fmt::Debug for AdminSettings {
@@ -79,6 +81,11 @@ struct Requests {
 
 impl Answers for Requests {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if self.settings.only_local
+            && let Err(trouble) = foreign::refuse(request.headers())
+        {
+            return trouble.into_response("");
+        }
         let query = request.uri().query().unwrap_or_default();
         match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/livez") => text(StatusCode::OK, "ok\n"),

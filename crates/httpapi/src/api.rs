@@ -8,21 +8,24 @@ use clock::Clock;
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     Request, Response, StatusCode,
-    body::Incoming,
+    body::{Body as _, Incoming},
     header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH},
 };
 use processor::{Busy, Command, Done, Refused, RejectionKind, Repeat, RowChange};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json, value::RawValue};
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, SemaphorePermit},
+};
 use tokio_util::sync::CancellationToken;
 use vvm::{
-    App, Failure, Here, Node, Service,
+    App, Failure, Here, Node, NotLeader, Service,
     eventlog::{Epoch, Offset, QName, RecordId, Version, WsId},
 };
 
 use crate::{
-    Limits, read,
+    Limits, foreign, read,
     reply::{Body, REQUEST_ID, Trouble, json_of},
     route::{Route, What, route},
     rows::{self, RowBody, json_of_bytes, json_of_record},
@@ -37,6 +40,9 @@ const LONGEST_NAME: usize = 256;
 /// The code for what is to be asked of another node.
 const NOT_LEADER: &str = "not_leader";
 
+/// How many KiB all bodies together may have that are being read, or whose commands are being done.
+const BODIES: usize = 256 << 10;
+
 /// As nobody is asked yet who he is.
 const ANYBODY: &str = "anybody";
 
@@ -47,8 +53,10 @@ pub struct ApiSettings {
     pub listen: SocketAddr,
     /// What connections may cost.
     pub limits: Limits,
-    /// How long a command may take, waiting included.
+    /// How long a command may take, waiting included, or reading a list.
     pub command_time: Duration,
+    /// Nobody is asked who he is: whoever asks for a page of another site, or by another name than this machine's, is refused.
+    pub only_local: bool,
 }
 
 /// The HTTP API of a node.
@@ -80,7 +88,7 @@ impl Service for Api {
         let Api { settings, listener } = *self;
         let listener = listener.ok_or("it has no port")?;
         let clock = node.clock().clone();
-        let requests = Requests { node, settings };
+        let requests = Requests { node, settings, bodies: Semaphore::new(BODIES) };
         server::serve("api", listener, requests, settings.limits, &clock, &stop).await;
         Ok(())
     }
@@ -89,6 +97,8 @@ impl Service for Api {
 struct Requests {
     node: Node,
     settings: ApiSettings,
+    /// Room for bodies, in KiB.
+    bodies: Semaphore,
 }
 
 /// What a command is sent with.
@@ -132,7 +142,11 @@ impl Answers for Requests {
         };
         let clock = self.node.clock();
         let start = clock.now();
-        let (kind, answered) = match route(&asked.method, &asked.path) {
+        let routed = match self.settings.only_local {
+            true => foreign::refuse(&asked.headers),
+            false => Ok(()),
+        };
+        let (kind, answered) = match routed.and_then(|()| route(&asked.method, &asked.path)) {
             Ok(route) => (route.what.kind(), self.try_answer(&asked, route, body).await),
             Err(trouble) => ("none", Err(trouble)),
         };
@@ -171,7 +185,8 @@ impl Requests {
         let table = |name: &QName| rows::table_of(schema, name.as_str());
         match what {
             What::Command(name) => {
-                let body = self.body(asked, body).await?;
+                no_version(&asked.headers)?;
+                let (body, _room) = self.body(asked, body).await?;
                 let CommandBody { args, rows } = parsed(&body)?;
                 let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
                 let rows = rows.into_iter().map(|row| row.into_change(schema));
@@ -181,7 +196,8 @@ impl Requests {
                 Ok(json_of(StatusCode::OK, &json_of_done(&done)))
             }
             What::CreateDoc(name) => {
-                let bytes = self.body(asked, body).await?;
+                no_version(&asked.headers)?;
+                let (bytes, _room) = self.body(asked, body).await?;
                 let DocBody { fields, is_active } = parsed(&bytes)?;
                 if is_active.is_some() {
                     return Err(Trouble::bad_request("a new document has no `isActive`"));
@@ -193,10 +209,11 @@ impl Requests {
             What::ReadDoc(name, id) => {
                 let here = self.at(app, ws).await?;
                 let stored = read::record(&here, ws, table(&name)?, id).await?;
+                self.still(app, ws, &here).await?;
                 Ok(with_version(json_of(StatusCode::OK, &json_of_record(&stored)), stored.version))
             }
             What::ChangeDoc(name, id) => {
-                let bytes = self.body(asked, body).await?;
+                let (bytes, _room) = self.body(asked, body).await?;
                 let DocBody { fields, is_active } = parsed(&bytes)?;
                 let expected = if_match(&asked.headers)?;
                 let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
@@ -210,23 +227,48 @@ impl Requests {
             What::ListDocs(name) => {
                 let here = self.at(app, ws).await?;
                 let query = asked.query.as_deref();
-                read::docs(&here, &self.node, ws, table(&name)?, query).await
+                let deadline = self.node.clock().now() + self.settings.command_time;
+                let docs = read::docs(&here, &self.node, ws, table(&name)?, query);
+                let docs = self.node.clock().timeout_at(deadline, docs).await;
+                self.still(app, ws, &here).await?;
+                docs.map_err(|_| {
+                    Trouble::unavailable("timed_out", "the documents were not read in time")
+                })?
             }
-            What::Log => read::log(&self.at(app, ws).await?, ws, asked.query.as_deref()).await,
+            What::Log => {
+                let here = self.at(app, ws).await?;
+                let log = read::log(&here, ws, asked.query.as_deref()).await;
+                self.still(app, ws, &here).await?;
+                log
+            }
         }
     }
 
-    /// All of a body, within its limits.
-    async fn body(&self, asked: &Asked, body: Incoming) -> Result<Bytes, Trouble> {
+    /// All of a body, within its limits, and the room that it takes.
+    async fn body(
+        &self,
+        asked: &Asked,
+        body: Incoming,
+    ) -> Result<(Bytes, SemaphorePermit<'_>), Trouble> {
         let Limits { body_bytes, body_time, .. } = self.settings.limits;
         let clock = self.node.clock();
+        let deadline = clock.now() + body_time;
         let too_large = || {
             let reason = format!("a body has at most {body_bytes} bytes");
             Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", reason)
         };
+        let said = body.size_hint().upper().unwrap_or(body_bytes as u64);
+        if said > body_bytes as u64 {
+            return Err(too_large());
+        }
+        let room = u32::try_from((said / 1_024 + 1).min(BODIES as u64)).unwrap_or(u32::MAX);
+        let Ok(Ok(room)) = clock.timeout_at(deadline, self.bodies.acquire_many(room)).await else {
+            let reason = "too many bodies are being read";
+            return Err(Trouble::unavailable("queue_full", reason));
+        };
         let whole = Limited::new(body, body_bytes).collect();
-        match clock.timeout_at(clock.now() + body_time, whole).await {
-            Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        match clock.timeout_at(deadline, whole).await {
+            Ok(Ok(whole)) => Ok((whole.to_bytes(), room)),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
             Ok(Err(error)) => {
                 Err(Trouble::bad_request(format!("the body of {} broke: {error}", asked.path)))
@@ -242,10 +284,20 @@ impl Requests {
     async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<Here<'a>, Trouble> {
         match app.at(ws) {
             Ok(here) => Ok(here),
-            Err(why) => Err(self
-                .elsewhere(app, ws, Trouble::unavailable(NOT_LEADER, why.to_string()))
-                .await),
+            Err(why) => Err(self.not_leader(app, ws, why).await),
         }
+    }
+
+    /// Whether what was read may be told.
+    async fn still(&self, app: &App, ws: WsId, here: &Here<'_>) -> Result<(), Trouble> {
+        match here.may_answer() {
+            Ok(()) => Ok(()),
+            Err(why) => Err(self.not_leader(app, ws, why).await),
+        }
+    }
+
+    async fn not_leader(&self, app: &App, ws: WsId, why: NotLeader) -> Trouble {
+        self.elsewhere(app, ws, Trouble::unavailable(NOT_LEADER, why.to_string())).await
     }
 
     /// With the address of who leads, if that is known.
@@ -322,7 +374,11 @@ fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, Trouble> {
 
 /// A command that may be sent again says so by a key.
 fn repeat(asked: &Asked, body: &Bytes) -> Result<Option<Repeat>, Trouble> {
-    let Some(key) = asked.headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let mut keys = asked.headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(key) = keys.next() else { return Ok(None) };
+    if keys.next().is_some() {
+        return Err(Trouble::bad_request("there is more than one Idempotency-Key"));
+    }
     if !(1..=LONGEST_NAME).contains(&key.len()) {
         let reason = format!("an Idempotency-Key has 1 to {LONGEST_NAME} bytes");
         return Err(Trouble::bad_request(reason));
@@ -343,6 +399,16 @@ fn if_match(headers: &HeaderMap) -> Result<Option<Version>, Trouble> {
     };
     let wrong = || Trouble::bad_request("If-Match is to be the ETag of the document");
     version().map(Some).ok_or_else(wrong)
+}
+
+/// Nobody must believe that a version was looked at.
+fn no_version(headers: &HeaderMap) -> Result<(), Trouble> {
+    match headers.contains_key(IF_MATCH) {
+        true => Err(Trouble::bad_request(
+            "If-Match is for PATCH and DELETE; a row of a command may have a `version`",
+        )),
+        false => Ok(()),
+    }
 }
 
 fn with_version(mut response: Response<Body>, version: Version) -> Response<Body> {

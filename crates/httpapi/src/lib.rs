@@ -4,6 +4,7 @@
 
 mod admin;
 mod api;
+mod foreign;
 mod read;
 mod reply;
 mod route;

@@ -5,7 +5,7 @@ use std::io;
 use futures::{StreamExt, TryStreamExt, stream};
 use hyper::{Response, StatusCode, body::Frame};
 use processor::Application;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use vvm::{
     Here, Node,
     eventlog::{Entry, Offset, RecordId, StoredRecord, Table, TableKind, WsId},
@@ -13,7 +13,7 @@ use vvm::{
 };
 
 use crate::{
-    reply::{Body, Trouble, json_of, stream_of},
+    reply::{Body, Trouble, of_bytes, stream_of},
     route::{limit, parameter},
     rows::{json_of_entry, json_of_record},
 };
@@ -21,6 +21,9 @@ use crate::{
 /// How much is told at most.
 const MOST_DOCS: usize = 1_000;
 const MOST_EVENTS: usize = 1_000_000;
+
+/// How many bytes of documents, or a few more: documents may be large.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// How many records are looked at for one answer: there may be many of other tables between those of one.
 const LOOKED_AT: usize = 10_000;
@@ -45,25 +48,30 @@ pub(crate) async fn docs(
     let last = last.map_err(|error| Trouble::unavailable("storage", error.to_string()))?;
     let from = RecordId(first.max(after.saturating_add(1)));
     let mut records = here.reader().records(ws, from, RecordId(last.unwrap_or(first)));
-    let mut docs: Vec<Json> = Vec::new();
-    let mut next = None;
-    let mut looked_at = 0;
+    let mut page = br#"{"docs":["#.to_vec();
+    let (mut count, mut looked_at, mut next) = (0, 0, None);
     while let Some(stored) = records.try_next().await.map_err(unreadable)? {
         looked_at += 1;
         let StoredRecord { record, .. } = &stored;
         let is_one = record.table == *table.name() && record.is_active;
         if is_one {
-            docs.push(json_of_record(&stored));
+            if count > 0 {
+                page.push(b',');
+            }
+            let doc = json_of_record(&stored).to_string();
+            page.extend_from_slice(doc.as_bytes());
+            count += 1;
         }
-        if docs.len() == limit || looked_at == LOOKED_AT {
+        if count == limit || looked_at == LOOKED_AT || page.len() >= PAGE_BYTES {
             next = Some(record.id.0);
             break;
         }
     }
-    if docs.is_empty() && next.is_none() {
+    if count == 0 && next.is_none() {
         exists(here, ws).await?;
     }
-    Ok(json_of(StatusCode::OK, &json!({ "docs": docs, "next": next })))
+    page.extend_from_slice(format!(r#"],"next":{}}}"#, json!(next)).as_bytes());
+    Ok(of_bytes(StatusCode::OK, "application/json", page))
 }
 
 /// The log of a workspace, an event a line, to the last one that is applied.
@@ -77,7 +85,7 @@ pub(crate) async fn log(
     if from == 0 {
         return Err(Trouble::bad_request("the first event of a log is at offset 1"));
     }
-    let end = here.applied();
+    let (end, commands) = (here.applied(), here.commands().clone());
     let is_applied = move |entry: &Entry| entry.place().plog < end;
     let entries = here.reader().wlog(ws, Offset(from));
     let mut entries = entries.boxed();
@@ -90,7 +98,10 @@ pub(crate) async fn log(
         .chain(entries)
         .try_take_while(move |entry| std::future::ready(Ok(is_applied(entry))))
         .take(limit)
-        .map(|entry| {
+        .map(move |entry| {
+            if !commands.may_answer() {
+                return Err(io::Error::other("this node does not lead any more"));
+            }
             let mut line = serde_json::to_vec(&json_of_entry(&entry.map_err(io::Error::other)?))?;
             line.push(b'\n');
             Ok(Frame::data(line.into()))

@@ -1,12 +1,27 @@
 //! Listening: connections, and what each of them may cost.
 
 use std::{
-    convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+    convert::Infallible,
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
 };
 
 use clock::Clock;
 use futures::FutureExt;
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response,
+    body::{Frame, Incoming, SizeHint},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
@@ -58,6 +73,51 @@ pub(crate) trait Answers: Send + Sync + 'static {
 /// How many connections may wait to be accepted. One that finds no room is tried again by its client after a second.
 const BACKLOG: u32 = 4_096;
 
+/// A connection on which nothing is under way is closed so long after the node began to stop.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// A request is under way until all of its answer is handed over.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn new(count: &Arc<AtomicUsize>) -> UnderWay {
+        count.fetch_add(1, Ordering::AcqRel);
+        UnderWay(Arc::clone(count))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// An answer that is under way as long as it is there.
+struct Tracked {
+    body: Body,
+    _under_way: UnderWay,
+}
+
+impl hyper::body::Body for Tracked {
+    type Data = <Body as hyper::body::Body>::Data;
+    type Error = <Body as hyper::body::Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// A port that is taken.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listen = || {
@@ -80,14 +140,17 @@ pub(crate) async fn serve<A: Answers>(
     stop: &CancellationToken,
 ) {
     const PAUSE: Duration = Duration::from_millis(50);
-    let (answers, room) = (Arc::new(answers), Arc::new(Semaphore::new(limits.connections)));
+    let (answers, room) = (
+        Arc::new(answers),
+        Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS))),
+    );
     let open = metrics::gauge!("httpapi_connections", "service" => name);
     let mut connections = JoinSet::new();
     let begin = |connections: &mut JoinSet<()>, stream, permit: Option<OwnedSemaphorePermit>| {
         open.increment(1);
-        let (answers, stop) = (Arc::clone(&answers), stop.clone());
+        let (answers, clock, stop) = (Arc::clone(&answers), clock.clone(), stop.clone());
         connections.spawn(async move {
-            connection(stream, answers, limits, stop).await;
+            connection(stream, answers, limits, &clock, stop).await;
             drop(permit);
         });
     };
@@ -130,6 +193,7 @@ async fn connection<A: Answers>(
     stream: TcpStream,
     answers: Arc<A>,
     limits: Limits,
+    clock: &Clock,
     stop: CancellationToken,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
@@ -138,9 +202,13 @@ async fn connection<A: Answers>(
     if let Err(error) = give_up_after(&stream, limits.head_time) {
         debug!(%error, "a connection that takes nothing stays");
     }
+    let under_way = Arc::new(AtomicUsize::new(0));
     let service = service_fn(|request| {
-        let answers = Arc::clone(&answers);
-        async move { Ok::<_, Infallible>(answers.answer(request).await) }
+        let (answers, under_way) = (Arc::clone(&answers), UnderWay::new(&under_way));
+        async move {
+            let answer = answers.answer(request).await;
+            Ok::<_, Infallible>(answer.map(|body| Tracked { body, _under_way: under_way }))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -154,7 +222,14 @@ async fn connection<A: Answers>(
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            loop {
+                match clock.timeout_at(clock.now() + QUIET, connection.as_mut()).await {
+                    Ok(ended) => break ended,
+                    // A head that does not come to its end is no request.
+                    Err(_) if under_way.load(Ordering::Acquire) == 0 => return,
+                    Err(_) => {}
+                }
+            }
         }
     };
     if let Err(error) = ended {

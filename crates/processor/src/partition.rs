@@ -97,7 +97,8 @@ impl Partition {
         let sequencer = Sequencer::new(params, numbers, clock.clone());
         let shared = Arc::new(Shared::new(clock.clone(), Meters::new(&name)));
         let (sender, receiver) = mpsc::channel(queue.clamp(1, LONGEST_QUEUE));
-        let commands = Commands::new(sender, Arc::clone(&shared), sequencer.monitor());
+        let commands =
+            Commands::new(sender, Arc::clone(&shared), sequencer.monitor(), Arc::clone(&log));
         let (stop, stopped) = watch::channel(None);
         let epoch = log.epoch();
         let means = Means {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::Offset;
+use eventlog::{Log, Offset};
 use isequencer::{Monitor, Unflushed};
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
@@ -161,6 +161,7 @@ pub struct Commands {
     queue: mpsc::Sender<Queued>,
     shared: Arc<Shared>,
     numbers: Monitor,
+    log: Arc<Log>,
 }
 
 impl Commands {
@@ -168,8 +169,9 @@ impl Commands {
         queue: mpsc::Sender<Queued>,
         shared: Arc<Shared>,
         numbers: Monitor,
+        log: Arc<Log>,
     ) -> Commands {
-        Commands { queue, shared, numbers }
+        Commands { queue, shared, numbers, log }
     }
 
     /// Has a command done, and waits for its end, at most until its deadline.
@@ -248,6 +250,11 @@ impl Commands {
     /// How many commands wait.
     pub fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
+    }
+
+    /// Whether this node leads still, by the clock: what was read may be told only then.
+    pub fn may_answer(&self) -> bool {
+        self.log.may_answer()
     }
 
     /// Which of its numbers are not stored yet: after a crash they are found in the log again.

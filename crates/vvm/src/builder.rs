@@ -38,6 +38,16 @@ pub enum BadSettings {
     /// Leave one of them out.
     #[error("the application {0} is there twice")]
     AppTwice(AppName),
+    /// Take fewer slots, or more partitions.
+    #[error(
+        "there are {slots} slots, and no application has more than {partitions} partitions: who leads a slot above that has nothing to do"
+    )]
+    IdleSlots {
+        /// How many nodes are to work at the same time.
+        slots: u32,
+        /// How many partitions the application has that has most.
+        partitions: u16,
+    },
     /// Shorten [`Settings::call_timeout`], or take a longer lease.
     #[error(
         "a call to the storage may take {call:?}, and of a lease of {lease:?} only {room:?} may be left when it is sent: \
@@ -126,6 +136,11 @@ impl Builder {
             return Err(BadSettings::AppTwice(twice.name.clone()));
         }
         self.settings.check()?;
+        let partitions = self.apps.iter().map(|app| app.partitions.get()).max();
+        let slots = self.settings.slots.get();
+        if let Some(partitions) = partitions.filter(|most| slots > u32::from(*most)) {
+            return Err(BadSettings::IdleSlots { slots, partitions });
+        }
         if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
             // What a former process wrote could replace what this one does.
             self.lock = None;

@@ -273,6 +273,11 @@ impl Parts {
         let start = self.clock.now();
         let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
         self.node.enter(Stage::Stopping);
+        let mut lead = lead;
+        // Who leads no more is killed if its work goes on: clients that are slow to end must not keep it from stopping that.
+        if let Some(lost) = lead.take_if(|lead| lead.leadership.lost().is_some()) {
+            self.give_up(lost, until(shares::PARTITIONS), until(shares::LEAD)).await;
+        }
         services.stop(&self.clock, until(shares::SERVICES), &self.problem).await;
         if let Some(lead) = lead {
             self.give_up(lead, until(shares::PARTITIONS), until(shares::LEAD)).await;

@@ -164,7 +164,8 @@ impl Node {
     /// # Errors
     /// If it does not lead.
     pub fn step_down(&self) -> Result<(), NotLeading> {
-        if self.lead().is_none() {
+        let is_stopping = matches!(self.stage(), Stage::Stopping | Stage::Stopped);
+        if self.lead().is_none() || is_stopping {
             return Err(NotLeading);
         }
         self.0.problem.report(Problem::SteppedDown);
@@ -294,7 +295,9 @@ impl App {
         let not_leader = NotLeader { partition };
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;
         let opened = self.opened.get().ok_or(not_leader)?;
-        Ok(Here { commands, app: self, opened, partition })
+        let here = Here { commands, app: self, opened, partition };
+        here.may_answer()?;
+        Ok(here)
     }
 
     fn status(&self) -> AppStatus {
@@ -320,7 +323,7 @@ impl App {
 }
 
 /// A partition that is at work on this node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Here<'a> {
     commands: Commands,
     app: &'a App,
@@ -338,6 +341,20 @@ impl Here<'_> {
     /// As there.
     pub async fn run(&self, command: Command) -> Result<Done, Refused> {
         self.commands.run(command).await
+    }
+
+    /// Whether what was read may be told: a node that stood still may not know yet that it leads no more.
+    ///
+    /// # Errors
+    /// If it may not.
+    pub fn may_answer(&self) -> Result<(), NotLeader> {
+        let not_leader = NotLeader { partition: self.partition };
+        if self.commands.may_answer() { Ok(()) } else { Err(not_leader) }
+    }
+
+    /// Where its commands are sent.
+    pub fn commands(&self) -> &Commands {
+        &self.commands
     }
 
     /// What it is doing.

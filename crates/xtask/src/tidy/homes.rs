@@ -18,6 +18,8 @@ const HOMES: &[&str] = &[
     "crates/vvm/src/service.rs",
     // The only reader of the environment, and the end of the process.
     "bin/vvm/src/serve.rs",
+    // The thread that writes logs.
+    "bin/vvm/src/logs.rs",
     // The connection of a client.
     "bin/vvm/src/bench/client.rs",
     // The thread that writes, and those that read.

@@ -158,7 +158,8 @@ fn is_ready(admin: SocketAddr) -> bool {
     let ask = || {
         let mut stream = TcpStream::connect(admin)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        stream
+            .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok::<_, std::io::Error>(answer)
