@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroU16,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,12 +17,15 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::WsId;
 use ielections::{Row, Slot, Timing, TtlStore, Written};
-use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
+use istorage::{Fault, Faulty, KeyspaceName, Op, StorageDriver, mem::MemDriver};
 use processor::Done;
 use sysvvm::{AppName, System};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use vvm::{AppSettings, Builder, Failure, Launched, Node, Problem, Service, Settings, Stage, Vvm};
+use vvm::{
+    AppSettings, BadSettings, Builder, Failure, Launched, Node, Problem, Service, Settings, Stage,
+    Vvm,
+};
 use vvm_tests::commands::{At, Stall, article, create_workspace, cud, shop};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,21 +39,35 @@ struct Cluster {
     /// What is between nodes and the keyspaces of applications.
     stall: Arc<OnceLock<Stall>>,
     never_closes: Arc<AtomicBool>,
+    /// Of nothing that is written in keyspaces of applications it is known whether it is there.
+    is_unsure: Arc<AtomicBool>,
+    /// The keyspace of the application.
+    keyspace: Arc<OnceLock<istorage::SharedStorage>>,
+    journal: Journal,
 }
+
+/// What has stopped, in order.
+type Journal = Arc<Mutex<Vec<&'static str>>>;
 
 impl Cluster {
     fn new() -> Cluster {
         let clock = Clock::system();
-        let (is_held, stall) = <(Arc<AtomicBool>, Arc<OnceLock<Stall>>)>::default();
         let driver = Kept {
             inner: MemDriver::new(clock.clone()),
-            is_held: Arc::clone(&is_held),
-            stall: Arc::clone(&stall),
+            is_held: Arc::default(),
+            stall: Arc::default(),
             never_closes: Arc::default(),
+            is_unsure: Arc::default(),
+            keyspace: Arc::default(),
+            journal: Arc::default(),
             clock: clock.clone(),
         };
-        let never_closes = Arc::clone(&driver.never_closes);
-        Cluster { driver: Arc::new(driver), clock, is_held, stall, never_closes }
+        let (is_held, never_closes) =
+            (Arc::clone(&driver.is_held), Arc::clone(&driver.never_closes));
+        let (stall, is_unsure) = (Arc::clone(&driver.stall), Arc::clone(&driver.is_unsure));
+        let (keyspace, journal) = (Arc::clone(&driver.keyspace), Arc::clone(&driver.journal));
+        let driver = Arc::new(driver);
+        Cluster { driver, clock, is_held, stall, never_closes, is_unsure, keyspace, journal }
     }
 
     fn settings(&self, number: u16) -> Settings {
@@ -112,6 +129,9 @@ struct Kept {
     is_held: Arc<AtomicBool>,
     stall: Arc<OnceLock<Stall>>,
     never_closes: Arc<AtomicBool>,
+    is_unsure: Arc<AtomicBool>,
+    keyspace: Arc<OnceLock<istorage::SharedStorage>>,
+    journal: Journal,
     clock: Clock,
 }
 
@@ -138,7 +158,15 @@ impl StorageDriver for Kept {
             self.clock.sleep(Duration::from_millis(2)).await;
         }
         let stalled = |storage| {
-            let stall = self.stall.get_or_init(|| Stall::new(storage));
+            let storage = self.keyspace.get_or_init(|| storage);
+            let is_unsure = Arc::clone(&self.is_unsure);
+            let script = move |op| {
+                let is_write = matches!(op, Op::WriteAtomic | Op::WriteIf | Op::PutOrdered);
+                let is_unsure = is_write && is_unsure.load(Ordering::SeqCst);
+                if is_unsure { Fault::NotAppliedButError } else { Fault::None }
+            };
+            let faulty = Faulty::scripted(Arc::clone(storage), self.clock.clone(), script);
+            let stall = self.stall.get_or_init(|| Stall::new(Arc::new(faulty)));
             Arc::new(stall.clone()) as istorage::SharedStorage
         };
         Ok(opened.map(stalled))
@@ -154,8 +182,9 @@ impl StorageDriver for Kept {
 
     async fn close(&self) {
         if self.never_closes.load(Ordering::SeqCst) {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
+        self.journal.lock().unwrap().push("the storage");
     }
 }
 
@@ -177,6 +206,8 @@ struct Told {
     fails: Arc<Notify>,
     panics: bool,
     stopped: Arc<AtomicUsize>,
+    journal: Journal,
+    noted_as: &'static str,
 }
 
 #[async_trait]
@@ -206,6 +237,7 @@ impl Service for Told {
             std::future::pending::<()>().await;
         }
         self.stopped.fetch_add(1, Ordering::SeqCst);
+        self.journal.lock().unwrap().push(self.noted_as);
         Ok(())
     }
 }
@@ -397,6 +429,96 @@ async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
     assert!(matches!(&*problem, Problem::NotStopped(name) if name == "the told one"), "{problem}");
     assert!(cluster.clock.now() - start < Duration::from_secs(1));
     assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
+}
+
+#[tokio::test]
+async fn what_began_last_stops_first_and_who_tells_how_it_does_stops_last() {
+    let cluster = Cluster::new();
+    let told = |noted_as| {
+        let journal = Arc::clone(&cluster.journal);
+        Told { noted_as, journal, ..Told::default() }
+    };
+    let node = cluster.node(1, |_| {}).with_admin(told("the admin service"));
+    let node = node.with_service(told("the first")).with_service(told("the second"));
+    let node = node.build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    node.shutdown().await.unwrap();
+    let journal = cluster.journal.lock().unwrap().clone();
+    assert_eq!(journal, ["the second", "the first", "the storage", "the admin service"]);
+}
+
+/// Something may still be written under it.
+#[tokio::test]
+async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
+    let cluster = Cluster::new();
+    let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(1));
+    let node = node.build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&node, create_workspace(7, soon)).await;
+    let stall = cluster.stall.get().unwrap().clone();
+    stall.arm(At::Before(1));
+    let app = node.node().clone();
+    let under_way = tokio::spawn(async move {
+        let here = app.app("acme", "shop").unwrap().at(WsId(7)).unwrap();
+        here.run(cud(7, article("a"), soon)).await
+    });
+    stall.until_still().await;
+    node.shutdown().await.unwrap();
+    assert!(cluster.lease(1).await.is_some(), "another one could lead while it is written");
+    stall.go_on();
+    assert!(under_way.await.unwrap().is_err(), "nobody knows");
+}
+
+/// Only a new lead can put it to work again.
+#[tokio::test]
+async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&node, create_workspace(7, soon)).await;
+    cluster.is_unsure.store(true, Ordering::SeqCst);
+    let app = node.node().clone();
+    let under_way = tokio::spawn(async move {
+        let here = app.app("acme", "shop").unwrap().at(WsId(7)).unwrap();
+        here.run(cud(7, article("a"), soon)).await
+    });
+    // It is sent, and sent again, until the storage is gone.
+    cluster.clock.sleep(Duration::from_millis(100)).await;
+    cluster.keyspace.get().unwrap().close().await;
+    cluster.is_unsure.store(false, Ordering::SeqCst);
+    assert!(under_way.await.unwrap().is_err(), "nobody knows");
+    let problem = node.problem().await;
+    assert!(matches!(*problem, Problem::LeadLost(ielections::Lost::Unhealthy)), "{problem}");
+    node.shutdown().await.unwrap_err();
+}
+
+/// Clients kept the partitions from being stopped until the killer came.
+#[tokio::test]
+async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
+    let cluster = Cluster::new();
+    let killed = Arc::new(AtomicBool::new(false));
+    let kill = Arc::clone(&killed);
+    let hangs = Told { hangs: true, ..Told::default() };
+    let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(4));
+    let node = node.with_killer(Arc::new(move |_| kill.store(true, Ordering::SeqCst)));
+    let node = node.with_service(hangs).build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    cluster.usurp(1).await;
+    assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
+    let start = cluster.clock.now();
+    node.shutdown().await.unwrap_err();
+    assert!(cluster.clock.now() - start > Duration::from_secs(1), "it was waited for");
+    assert!(!killed.load(Ordering::SeqCst), "its work had ended");
+}
+
+#[tokio::test]
+async fn more_slots_than_partitions_are_refused() {
+    let cluster = Cluster::new();
+    let eleven = |settings: &mut Settings| settings.slots = Slot::new(11).unwrap();
+    let refused = cluster.node(1, eleven).build().unwrap_err();
+    assert_eq!(refused, BadSettings::IdleSlots { slots: 11, partitions: 10 });
 }
 
 /// Whatever happens together.

@@ -152,8 +152,8 @@ const HOW_VERIFY_ENDS: &str = "\
     redb file that did not exist is made, and stays. Without --storage and --config it verifies the default storage, \
     redb, in a folder of its own inside the current one, which is removed afterwards.\n\n\
     Exit codes: 0 no trial failed, and some passed; 1 a trial failed, none passed, or the run \
-    could not be finished; 2 wrong usage, or no trial's name contains --filter; 3 wrong configuration; \
-    4 the storage could not be reached or opened.";
+    could not be finished; 2 wrong usage, or no trial's name contains --filter; 3 wrong configuration, \
+    or what is stored there is not ours; 4 the storage could not be reached or opened.";
 
 /// Which storage.
 #[derive(Debug, Args)]

@@ -19,7 +19,7 @@ use clock::Clock;
 use istorage::{KeyspaceName, StorageDriver};
 use libtest_mimic::{Arguments, Trial};
 use load::{Known, Load, has};
-use node::{Node, request, workspace_path};
+use node::{Node, request, try_request, workspace_path};
 use proxy::Proxy;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -160,7 +160,21 @@ fn frozen(stage: &Stage) {
     first.signal(Signal::STOP);
     second.until("/readyz", |status| status == 200);
     load.until_more(50);
+    // Who asks it meanwhile is answered when it goes on, if at all; it must not tell what it knew.
+    let path = format!("{}/wlog", workspace_path(1));
+    let asked: Vec<_> = (0..16)
+        .map(|_| {
+            let (api, path) = (first.api, path.clone());
+            std::thread::spawn(move || try_request(api, "GET", &path, &[], ""))
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(200));
     first.signal(Signal::CONT);
+    for asked in asked {
+        if let Ok((status, answer)) = asked.join().unwrap() {
+            assert_eq!(status, 503, "it read out a log under a lead that was over: {answer}");
+        }
+    }
     let code = first.ended().code();
     assert!(matches!(code, Some(7 | 10)), "{code:?}: {}", first.said());
     load.until_more(50);

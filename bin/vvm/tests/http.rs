@@ -110,6 +110,7 @@ fn a_document_is_made_read_changed_listed_and_put_out_of_use() {
     // The same document is no bill.
     let other = at(&format!("docs/shop.Bill/{id}"));
     assert_eq!(request(node.api, "GET", &other, &[], "").0, 404);
+    assert_eq!(request(node.api, "DELETE", &doc, &[("if-match", &tag)], "").0, 409);
     assert_eq!(request(node.api, "DELETE", &doc, &[], "").0, 200);
     assert_eq!(list()["docs"].as_array().unwrap().len(), 0);
     assert_eq!(request(node.api, "GET", &doc, &[], "").1["isActive"], false);
@@ -130,7 +131,104 @@ fn a_key_makes_a_command_that_can_be_sent_again() {
     assert_eq!(second["repeated"], true);
     let (status, _) = request(node.api, "POST", &path, &key, r#"{"rows":[]}"#);
     assert_eq!(status, 422);
-    assert_eq!(node.logged(WS)[1..], ["first"]);
+    // The same key and body with another path, method or version is another request.
+    let docs = format!("{}/docs/shop.Article", workspace_path(WS));
+    let key = [("idempotency-key", "doc")];
+    let (_, made) = request(node.api, "POST", &docs, &key, r#"{"fields":{}}"#);
+    let bills = format!("{}/docs/shop.Bill", workspace_path(WS));
+    let one = format!("{docs}/{}", made["newIds"]["1"]);
+    for (method, path) in [("POST", &bills), ("PATCH", &one)] {
+        assert_eq!(
+            request(node.api, method, path, &key, r#"{"fields":{}}"#).0,
+            422,
+            "{method} {path}"
+        );
+    }
+    let tag = |tag| [("idempotency-key", "tag"), ("if-match", tag)];
+    assert_eq!(request(node.api, "PATCH", &one, &tag("\"9.9\""), "").0, 409);
+    let (_, read) = request(node.api, "GET", &one, &[], "");
+    let now = format!("\"{}.{}\"", read["version"]["epoch"], read["version"]["offset"]);
+    let change = r#"{"fields":{"name":"Tea"}}"#;
+    assert_eq!(request(node.api, "PATCH", &one, &tag(&now), change).0, 200);
+    assert_eq!(request(node.api, "PATCH", &one, &[("idempotency-key", "tag")], change).0, 422);
+    // Of two keys nobody knows which counts, and a version that is not looked at is none.
+    let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
+    assert_eq!(request(node.api, "POST", &docs, &twice, "").0, 400);
+    assert_eq!(request(node.api, "POST", &docs, &[("if-match", &now)], "").0, 400);
+    assert_eq!(node.logged(WS)[1], "first");
+    assert_eq!(node.logged(WS).len(), 4);
+    node.stop();
+}
+
+/// A page is as large as its documents, however few they are: 1,000 of the largest would be 1 GB.
+#[test]
+fn a_page_of_large_documents_is_short_and_the_last_id_is_the_end() {
+    let (_folder, node) = node_with("");
+    let text = "x".repeat(600_000);
+    for _ in 0..5 {
+        let body = format!(r#"{{"fields":{{"name":"{text}"}}}}"#);
+        let docs = format!("{}/docs/shop.Article", workspace_path(WS));
+        assert_eq!(request(node.api, "POST", &docs, &[], &body).0, 201);
+    }
+    let list = |after: u64| {
+        let path = format!("{}/cdocs/shop.Article?limit=1000&after={after}", workspace_path(WS));
+        let (status, list) = request(node.api, "GET", &path, &[], "");
+        assert_eq!(status, 200, "{list}");
+        (list["docs"].as_array().unwrap().len(), list["next"].as_u64())
+    };
+    let (mut after, mut counts) = (Some(0), Vec::new());
+    while let Some(from) = after {
+        let (count, next) = list(from);
+        counts.push(count);
+        after = next;
+    }
+    assert_eq!(counts, [2, 2, 1]);
+    // It looked for what is behind the last one for ever.
+    for last in [u64::MAX, u64::MAX - 1, 1 << 63] {
+        assert_eq!(list(last), (0, None));
+    }
+    node.stop();
+}
+
+/// A browser sends such requests for any page that its user looks at.
+#[test]
+fn web_pages_of_others_are_refused() {
+    let (_folder, node) = node_with("");
+    let docs = format!("{}/docs/shop.Article", workspace_path(WS));
+    let evil = [("origin", "https://evil.example"), ("content-type", "text/plain")];
+    let refused = (403, "foreign".to_owned());
+    assert_eq!(code(request(node.api, "POST", &docs, &evil, "{}")), refused);
+    assert_eq!(code(request(node.admin, "POST", "/step-down", &evil, "")), refused);
+    assert_eq!(
+        code(request(node.admin, "GET", "/status", &[("host", "evil.example")], "")),
+        refused
+    );
+    let own = [("origin", "http://localhost:3000")];
+    assert_eq!(request(node.api, "POST", &docs, &own, "{}").0, 201);
+    node.stop();
+}
+
+/// All together they have 256 MiB; others wait until there is room.
+#[test]
+fn bodies_have_a_limit_together() {
+    let (_folder, node) = node_with("body_seconds = 2\n");
+    let path = command_path(WS, "sys.CUD");
+    let half = |_| {
+        let mut stream = TcpStream::connect(node.api).unwrap();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\n\r\n{{");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let half: Vec<_> = (0..300).map(half).collect();
+    sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+    let large = format!("{body}{}", " ".repeat(500_000));
+    assert_eq!(node.command(WS, "sys.CUD", &large).0, 200);
+    let waited = start.elapsed();
+    assert!(waited > Duration::from_millis(500), "it had room at once: {waited:?}");
+    drop(half);
     node.stop();
 }
 
@@ -212,7 +310,8 @@ fn broken_clients_harm_nobody() {
 
 #[test]
 fn ten_thousand_idle_connections_are_no_burden() {
-    let (_folder, node) = node_with("connections = 10100\n");
+    // More than there can be is as many as there can be.
+    let (_folder, node) = node_with("connections = 9223372036854775807\n");
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let allowed = maximum.unwrap_or(u64::MAX);

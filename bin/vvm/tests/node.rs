@@ -84,6 +84,24 @@ fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
+/// They are no requests yet: nobody waits for the rest of them.
+#[test]
+fn half_heads_do_not_keep_it_from_stopping() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start(folder.path(), "").ready();
+    let half = [node.api, node.admin].map(|address| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        std::io::Write::write_all(&mut stream, b"GET /livez HTT").unwrap();
+        stream
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let start = Instant::now();
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    drop(half);
+}
+
 /// Whoever hangs up stops it, unless it was started so that nobody can.
 #[test]
 fn hanging_up_stops_it_unless_that_is_ignored() {

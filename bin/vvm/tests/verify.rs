@@ -166,9 +166,11 @@ fn a_storage_that_cannot_be_opened_has_an_exit_code_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.redb"), "something else entirely").unwrap();
     let output = run(&folder, &["--storage", "redb:a.redb"]);
-    assert_eq!(code(&output), Some(4), "{}", stderr(&output));
+    assert_eq!(code(&output), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("a.redb"), "{}", stderr(&output));
     assert_eq!(fs::read(folder.path().join("a.redb")).unwrap(), b"something else entirely");
+    let output = run(&folder, &["--storage", "redb:/proc/none/a.redb"]);
+    assert_eq!(code(&output), Some(4), "{}", stderr(&output));
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn overridden(
 }
 
 fn is_secret(key: &str) -> bool {
-    ["password", "secret_access_key", "session_token"].contains(&key)
+    ["password", "secret_access_key"].contains(&key)
 }
 
 /// What nobody should see over a shoulder.
