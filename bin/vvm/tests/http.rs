@@ -41,6 +41,7 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
         (r#"{"row":[]}"#, 400, "bad_request"),
         (&row(r#","fields":{"nane":"x"}"#), 400, "bad_request"),
         (&row(r#","fields":{"name":1}"#), 400, "bad_request"),
+        (&row(r#","fields":{"cents":1,"cents":2}"#), 400, "bad_request"),
         (&row(r#","fields":{"cents":1.5}"#), 400, "bad_request"),
         (&row(r#","version":{"epoch":1,"offset":1}"#), 400, "bad_request"),
         (r#"{"rows":[{"id":1,"table":"shop.None"}]}"#, 400, "bad_request"),

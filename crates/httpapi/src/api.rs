@@ -13,7 +13,7 @@ use hyper::{
 };
 use processor::{Busy, Command, Done, Refused, RejectionKind, Repeat, RowChange};
 use serde::Deserialize;
-use serde_json::{Map, Value as Json, json, value::RawValue};
+use serde_json::{Value as Json, json, value::RawValue};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, SemaphorePermit},
@@ -28,7 +28,7 @@ use crate::{
     Limits, foreign, read,
     reply::{Body, REQUEST_ID, Trouble, json_of},
     route::{Route, What, route},
-    rows::{self, RowBody, json_of_bytes, json_of_record},
+    rows::{self, FieldsBody, RowBody, json_of_bytes, json_of_record},
     server::{self, Answers},
 };
 
@@ -116,7 +116,7 @@ struct CommandBody<'b> {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct DocBody {
     #[serde(default)]
-    fields: Map<String, Json>,
+    fields: FieldsBody,
     is_active: Option<bool>,
 }
 
@@ -221,7 +221,8 @@ impl Requests {
             }
             What::DeactivateDoc(name, id) => {
                 let expected = if_match(&asked.headers)?;
-                let row = rows::update(table(&name)?, id, expected, Some(false), Map::new())?;
+                let row =
+                    rows::update(table(&name)?, id, expected, Some(false), FieldsBody::default())?;
                 self.change(asked, app, ws, (&name, id, row), &Bytes::new()).await
             }
             What::ListDocs(name) => {

@@ -1,9 +1,14 @@
 //! Between JSON and rows. The type of a field is that of its table: JSON has fewer.
 
+use std::fmt;
+
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use processor::RowChange;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error as _, MapAccess, Visitor},
+};
 use serde_json::{Map, Value as Json, json};
 use vvm::eventlog::{
     Corrupted, Entry, Epoch, Event, FieldType, Fields, Name, Offset, Parent, QName, Record,
@@ -25,7 +30,38 @@ pub(crate) struct RowBody {
     version: Option<VersionBody>,
     is_active: Option<bool>,
     #[serde(default)]
-    fields: Map<String, Json>,
+    fields: FieldsBody,
+}
+
+/// Fields as they are sent. JSON may name one twice, and nobody knows which is meant.
+#[derive(Debug, Default)]
+pub(crate) struct FieldsBody(Map<String, Json>);
+
+impl<'de> Deserialize<'de> for FieldsBody {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FieldsBody, D::Error> {
+        struct Once;
+
+        impl<'de> Visitor<'de> for Once {
+            type Value = FieldsBody;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with fields")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<FieldsBody, A::Error> {
+                let mut fields = Map::new();
+                while let Some((name, value)) = from.next_entry::<String, Json>()? {
+                    if fields.contains_key(&name) {
+                        return Err(A::Error::custom(format!("the field `{name}` is there twice")));
+                    }
+                    fields.insert(name, value);
+                }
+                Ok(FieldsBody(fields))
+            }
+        }
+
+        from.deserialize_map(Once)
+    }
 }
 
 /// Where a row stands.
@@ -90,7 +126,7 @@ fn create(
     table: &Table,
     raw: RecordId,
     parent: Option<ParentBody>,
-    fields: Map<String, Json>,
+    FieldsBody(fields): FieldsBody,
 ) -> Result<RowChange, Trouble> {
     let parent = match parent {
         None => None,
@@ -108,7 +144,7 @@ fn create(
 }
 
 /// A new document by itself.
-pub(crate) fn new_doc(table: &Table, fields: Map<String, Json>) -> Result<RowChange, Trouble> {
+pub(crate) fn new_doc(table: &Table, fields: FieldsBody) -> Result<RowChange, Trouble> {
     create(table, RecordId(1), None, fields)
 }
 
@@ -118,7 +154,7 @@ pub(crate) fn update(
     id: RecordId,
     version: Option<Version>,
     is_active: Option<bool>,
-    fields: Map<String, Json>,
+    FieldsBody(fields): FieldsBody,
 ) -> Result<RowChange, Trouble> {
     let change = |(name, json): (String, Json)| {
         let value = if json.is_null() { None } else { Some(value(table, &name, json)?) };

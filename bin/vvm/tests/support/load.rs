@@ -120,9 +120,9 @@ impl Load {
     }
 }
 
-/// Whether a node leads the partition of a workspace.
+/// Whether a node leads the partition of a workspace, which need not be there.
 pub(crate) fn has(node: &Node, ws: u64) -> bool {
-    request(node.api, "GET", &format!("{}/wlog", workspace_path(ws)), &[], "").0 == 200
+    request(node.api, "GET", &format!("{}/wlog", workspace_path(ws)), &[], "").0 != 503
 }
 
 /// The offset in the log of the workspace; or whether it may have been done.
