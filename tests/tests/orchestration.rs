@@ -513,6 +513,22 @@ async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
     assert!(!killed.load(Ordering::SeqCst), "its work had ended");
 }
 
+/// Nothing has told it yet that its lead is over, but the clock has.
+#[tokio::test]
+async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    let app = node.node().app("acme", "shop").unwrap();
+    let here = app.at(WsId(7)).unwrap();
+    assert!(here.may_answer().is_ok());
+    // On the one thread of the runtime: nothing else goes on either.
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert!(here.may_answer().is_err(), "what was read before");
+    assert!(app.at(WsId(7)).is_err(), "what would be read now");
+    node.shutdown().await.unwrap_err();
+}
+
 #[tokio::test]
 async fn more_slots_than_partitions_are_refused() {
     let cluster = Cluster::new();
