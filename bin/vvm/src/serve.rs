@@ -258,6 +258,7 @@ fn kill(why: &str) {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use std::{
         io::Read,

@@ -1,0 +1,241 @@
+//! A database in memory whose moods a test decides, nodes on it, and services that do what they are told.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use ielections::{Row, Slot, Timing, TtlStore, Written};
+use istorage::{Fault, Faulty, KeyspaceName, Op, StorageDriver, mem::MemDriver};
+use processor::Done;
+use sysvvm::{AppName, System};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use vvm::{AppSettings, Builder, Failure, Launched, Node, Service, Settings, Stage, Vvm};
+use vvm_tests::commands::{Stall, shop};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A database, and nodes on it.
+pub(crate) struct Cluster {
+    pub(crate) driver: Arc<dyn StorageDriver>,
+    pub(crate) clock: Clock,
+    /// Applications are not opened meanwhile.
+    pub(crate) is_held: Arc<AtomicBool>,
+    /// What is between nodes and the keyspaces of applications.
+    pub(crate) stall: Arc<OnceLock<Stall>>,
+    pub(crate) never_closes: Arc<AtomicBool>,
+    /// Of nothing that is written in keyspaces of applications it is known whether it is there.
+    pub(crate) is_unsure: Arc<AtomicBool>,
+    /// The keyspace of the application.
+    pub(crate) keyspace: Arc<OnceLock<istorage::SharedStorage>>,
+    pub(crate) journal: Journal,
+}
+
+/// What has stopped, in order.
+pub(crate) type Journal = Arc<Mutex<Vec<&'static str>>>;
+
+impl Cluster {
+    pub(crate) fn new() -> Cluster {
+        let clock = Clock::system();
+        let driver = Kept {
+            inner: MemDriver::new(clock.clone()),
+            is_held: Arc::default(),
+            stall: Arc::default(),
+            never_closes: Arc::default(),
+            is_unsure: Arc::default(),
+            keyspace: Arc::default(),
+            journal: Arc::default(),
+            clock: clock.clone(),
+        };
+        let (is_held, never_closes) =
+            (Arc::clone(&driver.is_held), Arc::clone(&driver.never_closes));
+        let (stall, is_unsure) = (Arc::clone(&driver.stall), Arc::clone(&driver.is_unsure));
+        let (keyspace, journal) = (Arc::clone(&driver.keyspace), Arc::clone(&driver.journal));
+        let driver = Arc::new(driver);
+        Cluster { driver, clock, is_held, stall, never_closes, is_unsure, keyspace, journal }
+    }
+
+    pub(crate) fn settings(&self, number: u16) -> Settings {
+        Settings {
+            lease: Timing::of(Duration::from_secs(2)),
+            call_timeout: Duration::from_millis(200),
+            acquire_within: None,
+            ..Settings::new(SocketAddr::from(([127, 0, 0, 1], number)))
+        }
+    }
+
+    pub(crate) fn node(&self, number: u16, change: impl FnOnce(&mut Settings)) -> Builder {
+        let mut settings = self.settings(number);
+        change(&mut settings);
+        let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+        Vvm::builder(Arc::clone(&self.driver), self.clock.clone(), settings).with_app(app)
+    }
+
+    pub(crate) fn launch(&self, number: u16) -> Launched {
+        self.node(number, |_| {}).build().unwrap().launch()
+    }
+
+    pub(crate) async fn until(&self, launched: &Launched, stage: Stage) {
+        let deadline = self.clock.now() + PATIENCE;
+        while launched.node().stage() != stage {
+            assert!(self.clock.now() < deadline, "it stays {:?}", launched.node().stage());
+            self.clock.sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    pub(crate) async fn store(&self) -> impl TtlStore {
+        let name = KeyspaceName::new("sysvvm").unwrap();
+        let (driver, clock) = (Arc::clone(&self.driver), self.clock.clone());
+        System::open(driver, name, clock, Instant::FAR_FUTURE).await.unwrap().elections()
+    }
+
+    /// The lease of a slot.
+    pub(crate) async fn lease(&self, slot: u32) -> Option<Bytes> {
+        let slot = Slot::new(slot).unwrap();
+        let leases = self.store().await.leases(Instant::FAR_FUTURE).await.unwrap();
+        leases.into_iter().find(|seen| seen.slot == slot).map(|seen| seen.value)
+    }
+
+    /// Somebody puts another lease in the place of that of a slot.
+    pub(crate) async fn usurp(&self, slot: u32) {
+        let there = self.lease(slot).await.unwrap();
+        let row = Row::Lease(Slot::new(slot).unwrap());
+        let lasts = Some(Duration::from_secs(60));
+        let store = self.store().await;
+        let swap = store.compare_and_swap(row, there, "x".into(), lasts, Instant::FAR_FUTURE);
+        assert!(matches!(swap.await.unwrap(), Written::Done), "somebody else was faster");
+    }
+}
+
+/// A driver that a node does not close, as others use it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) inner: MemDriver,
+    pub(crate) is_held: Arc<AtomicBool>,
+    pub(crate) stall: Arc<OnceLock<Stall>>,
+    pub(crate) never_closes: Arc<AtomicBool>,
+    pub(crate) is_unsure: Arc<AtomicBool>,
+    pub(crate) keyspace: Arc<OnceLock<istorage::SharedStorage>>,
+    pub(crate) journal: Journal,
+    pub(crate) clock: Clock,
+}
+
+#[async_trait]
+impl StorageDriver for Kept {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> istorage::Result<()> {
+        self.inner.create(keyspace, deadline).await
+    }
+
+    async fn open(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> istorage::Result<Option<istorage::SharedStorage>> {
+        let opened = self.inner.open(keyspace, deadline).await?;
+        if keyspace.as_str() == "sysvvm" {
+            return Ok(opened);
+        }
+        while self.is_held.load(Ordering::SeqCst) {
+            self.clock.sleep(Duration::from_millis(2)).await;
+        }
+        let stalled = |storage| {
+            let storage = self.keyspace.get_or_init(|| storage);
+            let is_unsure = Arc::clone(&self.is_unsure);
+            let script = move |op| {
+                let is_write = matches!(op, Op::WriteAtomic | Op::WriteIf | Op::PutOrdered);
+                let is_unsure = is_write && is_unsure.load(Ordering::SeqCst);
+                if is_unsure { Fault::NotAppliedButError } else { Fault::None }
+            };
+            let faulty = Faulty::scripted(Arc::clone(storage), self.clock.clone(), script);
+            let stall = self.stall.get_or_init(|| Stall::new(Arc::new(faulty)));
+            Arc::new(stall.clone()) as istorage::SharedStorage
+        };
+        Ok(opened.map(stalled))
+    }
+
+    async fn drop_keyspace(
+        &self,
+        keyspace: &KeyspaceName,
+        deadline: Instant,
+    ) -> istorage::Result<()> {
+        self.inner.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn close(&self) {
+        if self.never_closes.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        self.journal.lock().unwrap().push("the storage");
+    }
+}
+
+/// How a service takes what it needs.
+#[derive(Debug, Default)]
+pub(crate) enum Binds {
+    #[default]
+    Well,
+    Taken,
+    Never,
+    Panics,
+}
+
+/// A service that does what a test tells it.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) binds: Binds,
+    pub(crate) hangs: bool,
+    pub(crate) fails: Arc<Notify>,
+    pub(crate) panics: bool,
+    pub(crate) stopped: Arc<AtomicUsize>,
+    pub(crate) journal: Journal,
+    pub(crate) noted_as: &'static str,
+}
+
+#[async_trait]
+impl Service for Told {
+    fn name(&self) -> &'static str {
+        "the told one"
+    }
+
+    async fn bind(&mut self) -> Result<(), Failure> {
+        match self.binds {
+            Binds::Well => Ok(()),
+            Binds::Taken => Err("the port is taken".into()),
+            Binds::Never => std::future::pending().await,
+            Binds::Panics => panic!("it was told to"),
+        }
+    }
+
+    async fn run(self: Box<Self>, _: Node, stop: CancellationToken) -> Result<(), Failure> {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.fails.notified() => {
+                assert!(!self.panics, "it was told to");
+                return Err("it was told to".into());
+            }
+        }
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        self.stopped.fetch_add(1, Ordering::SeqCst);
+        self.journal.lock().unwrap().push(self.noted_as);
+        Ok(())
+    }
+}
+
+pub(crate) async fn run(launched: &Launched, command: processor::Command) -> Done {
+    let app = launched.node().app("acme", "shop").unwrap();
+    app.at(command.ws).unwrap().run(command).await.unwrap()
+}
