@@ -5,10 +5,10 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use clock::Clock;
 use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits};
 use ielections::{LockFile, Timing};
-use istorage::MeteredDriver;
+use istorage::{Metered, StorageDriver, WrappedDriver};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
-use vvm::{AppSettings, NumbersIn, Settings, Vvm};
+use vvm::{AppSettings, BadSettings, NumbersIn, Settings, Vvm};
 
 use crate::{
     cli::ServeArgs,
@@ -18,9 +18,6 @@ use crate::{
     signals::Signals,
     target::{OnDemand, Target},
 };
-
-/// Of the application that is at work if none is configured.
-const DEMO_PARTITIONS: u16 = 10;
 
 /// The configuration that a node is started with.
 pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
@@ -37,11 +34,24 @@ pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
 
 /// Whether a node could be started with it, as far as that is known without its storage.
 pub(crate) fn check(config: Config) -> Result<(), Failure> {
-    settings(&config)?;
-    check_listens(&config)?;
-    apps(&config)?;
     let target = config.storage.to_target(&config.source)?;
-    check_advertised(&config, &target)
+    plan(&config, &target).map(drop)
+}
+
+/// What is configured, if a node can work so.
+fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>), Failure> {
+    check_listens(config)?;
+    check_advertised(config, target)?;
+    let (settings, apps) = (settings(config), apps(config)?);
+    settings.check(&apps).map_err(|bad| {
+        let key = match bad {
+            BadSettings::AppTwice(_) => ["apps"].as_slice(),
+            BadSettings::IdleSlots { .. } => &["node", "slots"],
+            BadSettings::LongCalls { .. } => &["node", "call_seconds"],
+        };
+        config.source.wrong(key, bad)
+    })?;
+    Ok((settings, apps))
 }
 
 /// Runs a node until it is asked to stop, or cannot go on.
@@ -70,26 +80,26 @@ pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitC
 
 /// All that a node needs, and nothing of it runs.
 fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
-    let settings = settings(&config)?;
-    let (metrics, upkeep) = metrics::install()?;
-    let connections = allow_connections(config.http.connections.get());
-    check_listens(&config)?;
-    let apps = apps(&config)?;
-    let limits = Limits { connections, ..limits(&config) };
-    let (listen, admin) = (config.http.listen, config.admin.listen);
-    let command_time = config.http.command_seconds.get();
-    let only_local = !config.http.anybody_may_do_everything;
     let target = match storage {
         Some(target) => target,
         None => config.storage.to_target(&config.source)?,
     };
-    check_advertised(&config, &target)?;
+    let (settings, apps) = plan(&config, &target)?;
+    let (metrics, upkeep) = metrics::install()?;
+    let connections = allow_connections(config.http.connections.get());
+    let limits = Limits { connections, ..limits(&config) };
+    let (listen, admin) = (config.http.listen, config.admin.listen);
+    let command_time = config.http.command_seconds.get();
+    let only_local = !config.http.anybody_may_do_everything;
     // In memory there is nothing to come back to.
     let lock = if target == Target::Mem { None } else { lock(&config.node.folder) };
     info!(storage = %target, api = %listen, %admin, "a node");
-    let driver = Arc::new(OnDemand::new(target, clock.clone()));
-    let driver = Arc::new(MeteredDriver::new(driver, clock.clone()));
-    let mut builder = Vvm::builder(driver, clock.clone(), settings)
+    let driver: Arc<dyn StorageDriver> = Arc::new(OnDemand::new(target, clock.clone()));
+    let (name, metered_by) = (driver.name(), clock.clone());
+    let driver = WrappedDriver::new(driver, move |storage| {
+        Arc::new(Metered::new(storage, name, metered_by.clone()))
+    });
+    let mut builder = Vvm::builder(Arc::new(driver), clock.clone(), settings)
         .with_admin(upkeep)
         .with_admin(Admin::new(AdminSettings {
             listen: admin,
@@ -114,11 +124,11 @@ fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm
     builder.build().map_err(|bad| Failure::config(bad.to_string()))
 }
 
-fn settings(config: &Config) -> Result<Settings, Failure> {
+fn settings(config: &Config) -> Settings {
     let node = &config.node;
     let lease = Timing::of(node.lease_seconds.get());
     let usual = Settings::new(node.advertised.unwrap_or(config.http.listen));
-    let settings = Settings {
+    Settings {
         system: config.storage.system_keyspace.clone().unwrap_or(usual.system),
         slots: node.slots,
         lease,
@@ -126,16 +136,7 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
         call_timeout: node.call_seconds.map_or(lease.duration / 10, config::Seconds::get),
         stop_within: node.stop_seconds.get(),
         ..usual
-    };
-    settings.check().map_err(|bad| config.source.wrong(&["node", "call_seconds"], bad))?;
-    let most = config.apps.iter().map(|app| app.partitions.get()).max().unwrap_or(DEMO_PARTITIONS);
-    if settings.slots.get() > u32::from(most) {
-        let why = format!(
-            "no application has more than {most} partitions: who leads a slot above that has nothing to do"
-        );
-        return Err(config.source.wrong(&["node", "slots"], why));
     }
-    Ok(settings)
 }
 
 /// Nobody is asked who he is, so nobody else must reach the API, or the admin endpoint.

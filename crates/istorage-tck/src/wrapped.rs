@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use clock::{Clock, Instant};
-use istorage::{KeyspaceName, Result, SharedStorage, StorageDriver};
+use clock::Clock;
+use istorage::{Result, SharedStorage, StorageDriver, WrappedDriver};
 
 use crate::{Scale, Subject};
 
@@ -27,7 +27,8 @@ impl<S: Subject> Wrapped<S> {
 
     fn driver(&self, inner: Arc<dyn StorageDriver>, wall_ahead_ms: i64) -> Arc<dyn StorageDriver> {
         let clock = self.inner.clock().with_wall_offset(wall_ahead_ms);
-        Arc::new(WrappedDriver { inner, clock, wrap: Arc::clone(&self.wrap) })
+        let wrap = Arc::clone(&self.wrap);
+        Arc::new(WrappedDriver::new(inner, move |storage| wrap(storage, clock.clone())))
     }
 }
 
@@ -61,45 +62,5 @@ impl<S: Subject> Subject for Wrapped<S> {
 
     fn side_by_side(&self) -> usize {
         self.inner.side_by_side()
-    }
-}
-
-struct WrappedDriver {
-    inner: Arc<dyn StorageDriver>,
-    clock: Clock,
-    wrap: Wrap,
-}
-
-impl fmt::Debug for WrappedDriver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WrappedDriver").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl StorageDriver for WrappedDriver {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        self.inner.create(keyspace, deadline).await
-    }
-
-    async fn open(
-        &self,
-        keyspace: &KeyspaceName,
-        deadline: Instant,
-    ) -> Result<Option<SharedStorage>> {
-        let storage = self.inner.open(keyspace, deadline).await?;
-        Ok(storage.map(|storage| (self.wrap)(storage, self.clock.clone())))
-    }
-
-    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        self.inner.drop_keyspace(keyspace, deadline).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

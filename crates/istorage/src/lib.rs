@@ -42,6 +42,7 @@ pub mod mem;
 mod metered;
 pub mod settle;
 mod storage;
+mod wrapped;
 
 pub use capabilities::{BatchLimits, Capabilities, RowLimits};
 pub use check::{TTL_MAX, decide};
@@ -53,8 +54,9 @@ pub use driver::{KeyspaceName, StorageDriver};
 pub use error::{Error, ErrorKind, Result};
 pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;
-pub use metered::{Metered, MeteredDriver};
+pub use metered::Metered;
 pub use storage::{
     AppStorage, AppStorageExt, Consistency, ExpiringRowStream, Op, RowStream, ServerTime,
     SharedStorage,
 };
+pub use wrapped::WrappedDriver;

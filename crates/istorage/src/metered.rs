@@ -14,55 +14,8 @@ use metrics::{Counter, Histogram};
 
 use crate::{
     AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ErrorKind, ExpiringRowStream,
-    Key, KeyspaceName, Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
-    SharedStorage, StorageDriver,
+    Key, Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
 };
-
-/// A driver whose keyspaces report their calls, as [`Metered`] does.
-#[derive(Debug)]
-pub struct MeteredDriver {
-    inner: Arc<dyn StorageDriver>,
-    clock: Clock,
-}
-
-impl MeteredDriver {
-    /// Reports the calls of all keyspaces that are opened here.
-    pub fn new(inner: Arc<dyn StorageDriver>, clock: Clock) -> MeteredDriver {
-        MeteredDriver { inner, clock }
-    }
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl StorageDriver for MeteredDriver {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        self.inner.create(keyspace, deadline).await
-    }
-
-    async fn open(
-        &self,
-        keyspace: &KeyspaceName,
-        deadline: Instant,
-    ) -> Result<Option<SharedStorage>> {
-        let metered = |storage| {
-            let metered = Metered::new(storage, self.inner.name(), self.clock.clone());
-            Arc::new(metered) as SharedStorage
-        };
-        Ok(self.inner.open(keyspace, deadline).await?.map(metered))
-    }
-
-    async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        self.inner.drop_keyspace(keyspace, deadline).await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
-}
 
 /// Reports every call through the `metrics` facade:
 ///

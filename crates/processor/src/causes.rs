@@ -1,7 +1,7 @@
 //! Errors as whoever is refused, or reads the log, is told them.
 
 /// An error with all its causes.
-pub(crate) fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

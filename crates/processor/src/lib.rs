@@ -21,6 +21,7 @@ mod state;
 mod worker;
 
 pub use application::{Application, BadApplication};
+pub use causes::in_full;
 pub use command::{
     Answer, Busy, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange,
 };

@@ -135,12 +135,7 @@ impl Builder {
         if let Some(twice) = self.apps.iter().find(|app| !names.insert(app.name.to_string())) {
             return Err(BadSettings::AppTwice(twice.name.clone()));
         }
-        self.settings.check()?;
-        let partitions = self.apps.iter().map(|app| app.partitions.get()).max();
-        let slots = self.settings.slots.get();
-        if let Some(partitions) = partitions.filter(|most| slots > u32::from(*most)) {
-            return Err(BadSettings::IdleSlots { slots, partitions });
-        }
+        self.settings.check(&self.apps)?;
         if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
             // What a former process wrote could replace what this one does.
             self.lock = None;

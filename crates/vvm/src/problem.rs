@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use ielections::{Lost, NotAcquired};
 use istorage::ErrorKind;
+use processor::in_full;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
@@ -60,12 +61,7 @@ impl From<sysvvm::Error> for Problem {
 
 impl Problem {
     pub(crate) fn of_storage(error: &istorage::Error) -> Problem {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(error);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
+        let text = in_full(error);
         match error.kind() {
             ErrorKind::Invalid | ErrorKind::Corrupt => Problem::Refused(text),
             ErrorKind::Unavailable | ErrorKind::OutcomeUnknown | ErrorKind::Closed => {

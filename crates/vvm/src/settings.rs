@@ -32,13 +32,16 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The usual keyspace of what all nodes share.
+    pub const SYSTEM: &str = "sysvvm";
+
     /// One slot, leases of 20 s, 120 s to acquire the lead, 2 s for a call, 60 s to open, 10 s to stop.
     ///
     /// # Panics
     /// Never: the name of the system keyspace is a name.
     pub fn new(advertised: SocketAddr) -> Settings {
         Settings {
-            system: KeyspaceName::new("sysvvm").expect("it is a name"),
+            system: KeyspaceName::new(Settings::SYSTEM).expect("it is a name"),
             slots: Slot::new(1).expect("one is a slot"),
             advertised,
             lease: Timing::default(),
@@ -49,11 +52,16 @@ impl Settings {
         }
     }
 
-    /// Whether a node can work so.
+    /// Whether a node can work so for these applications.
     ///
     /// # Errors
     /// What does not fit.
-    pub fn check(&self) -> Result<(), BadSettings> {
+    pub fn check(&self, apps: &[AppSettings]) -> Result<(), BadSettings> {
+        let partitions = apps.iter().map(|app| app.partitions.get()).max();
+        let slots = self.slots.get();
+        if let Some(partitions) = partitions.filter(|most| slots > u32::from(*most)) {
+            return Err(BadSettings::IdleSlots { slots, partitions });
+        }
         let (call, lease) = (self.call_timeout, self.lease.duration);
         let room = self.lease.retry_for.saturating_sub(self.lease.call_timeout);
         if call > room { Err(BadSettings::LongCalls { call, lease, room }) } else { Ok(()) }

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{Row, Slot, Timing, TtlStore, Written};
-use istorage::{Fault, Faulty, KeyspaceName, Op, StorageDriver, mem::MemDriver};
+use istorage::{Fault, Faulty, KeyspaceName, Op, SharedStorage, StorageDriver, mem::MemDriver};
 use processor::Done;
 use sysvvm::{AppName, System};
 use tokio::sync::Notify;
@@ -25,18 +25,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A database, and nodes on it.
 pub(crate) struct Cluster {
-    pub(crate) driver: Arc<dyn StorageDriver>,
+    pub(crate) driver: Arc<Moody>,
     pub(crate) clock: Clock,
-    /// Applications are not opened meanwhile.
-    pub(crate) is_held: Arc<AtomicBool>,
-    /// What is between nodes and the keyspaces of applications.
-    pub(crate) stall: Arc<OnceLock<Stall>>,
-    pub(crate) never_closes: Arc<AtomicBool>,
-    /// Of nothing that is written in keyspaces of applications it is known whether it is there.
-    pub(crate) is_unsure: Arc<AtomicBool>,
-    /// The keyspace of the application.
-    pub(crate) keyspace: Arc<OnceLock<istorage::SharedStorage>>,
-    pub(crate) journal: Journal,
 }
 
 /// What has stopped, in order.
@@ -45,22 +35,17 @@ pub(crate) type Journal = Arc<Mutex<Vec<&'static str>>>;
 impl Cluster {
     pub(crate) fn new() -> Cluster {
         let clock = Clock::system();
-        let driver = Kept {
+        let driver = Moody {
             inner: MemDriver::new(clock.clone()),
-            is_held: Arc::default(),
-            stall: Arc::default(),
-            never_closes: Arc::default(),
-            is_unsure: Arc::default(),
-            keyspace: Arc::default(),
-            journal: Arc::default(),
             clock: clock.clone(),
+            is_held: AtomicBool::default(),
+            stall: OnceLock::default(),
+            never_closes: AtomicBool::default(),
+            is_unsure: Arc::default(),
+            keyspace: OnceLock::default(),
+            journal: Arc::default(),
         };
-        let (is_held, never_closes) =
-            (Arc::clone(&driver.is_held), Arc::clone(&driver.never_closes));
-        let (stall, is_unsure) = (Arc::clone(&driver.stall), Arc::clone(&driver.is_unsure));
-        let (keyspace, journal) = (Arc::clone(&driver.keyspace), Arc::clone(&driver.journal));
-        let driver = Arc::new(driver);
-        Cluster { driver, clock, is_held, stall, never_closes, is_unsure, keyspace, journal }
+        Cluster { driver: Arc::new(driver), clock }
     }
 
     pub(crate) fn settings(&self, number: u16) -> Settings {
@@ -76,7 +61,7 @@ impl Cluster {
         let mut settings = self.settings(number);
         change(&mut settings);
         let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
-        Vvm::builder(Arc::clone(&self.driver), self.clock.clone(), settings).with_app(app)
+        Vvm::builder(Arc::clone(&self.driver) as _, self.clock.clone(), settings).with_app(app)
     }
 
     pub(crate) fn launch(&self, number: u16) -> Launched {
@@ -93,7 +78,7 @@ impl Cluster {
 
     pub(crate) async fn store(&self) -> impl TtlStore {
         let name = KeyspaceName::new("sysvvm").unwrap();
-        let (driver, clock) = (Arc::clone(&self.driver), self.clock.clone());
+        let (driver, clock) = (Arc::clone(&self.driver) as _, self.clock.clone());
         System::open(driver, name, clock, Instant::FAR_FUTURE).await.unwrap().elections()
     }
 
@@ -115,21 +100,25 @@ impl Cluster {
     }
 }
 
-/// A driver that a node does not close, as others use it.
+/// A database in memory that stays when a node closes it, as others use it.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) inner: MemDriver,
-    pub(crate) is_held: Arc<AtomicBool>,
-    pub(crate) stall: Arc<OnceLock<Stall>>,
-    pub(crate) never_closes: Arc<AtomicBool>,
+pub(crate) struct Moody {
+    inner: MemDriver,
+    clock: Clock,
+    /// Applications are not opened meanwhile.
+    pub(crate) is_held: AtomicBool,
+    /// What is between nodes and the keyspaces of applications.
+    pub(crate) stall: OnceLock<Stall>,
+    pub(crate) never_closes: AtomicBool,
+    /// Of nothing that is written in keyspaces of applications it is known whether it is there.
     pub(crate) is_unsure: Arc<AtomicBool>,
-    pub(crate) keyspace: Arc<OnceLock<istorage::SharedStorage>>,
+    /// The keyspace of the application.
+    pub(crate) keyspace: OnceLock<SharedStorage>,
     pub(crate) journal: Journal,
-    pub(crate) clock: Clock,
 }
 
 #[async_trait]
-impl StorageDriver for Kept {
+impl StorageDriver for Moody {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -142,7 +131,7 @@ impl StorageDriver for Kept {
         &self,
         keyspace: &KeyspaceName,
         deadline: Instant,
-    ) -> istorage::Result<Option<istorage::SharedStorage>> {
+    ) -> istorage::Result<Option<SharedStorage>> {
         let opened = self.inner.open(keyspace, deadline).await?;
         if keyspace.as_str() == "sysvvm" {
             return Ok(opened);
@@ -160,7 +149,7 @@ impl StorageDriver for Kept {
             };
             let faulty = Faulty::scripted(Arc::clone(storage), self.clock.clone(), script);
             let stall = self.stall.get_or_init(|| Stall::new(Arc::new(faulty)));
-            Arc::new(stall.clone()) as istorage::SharedStorage
+            Arc::new(stall.clone()) as SharedStorage
         };
         Ok(opened.map(stalled))
     }

@@ -62,12 +62,12 @@ async fn whose_lead_is_lost_is_told_and_stops() {
 #[tokio::test]
 async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
     let cluster = Cluster::new();
-    cluster.is_held.store(true, Ordering::SeqCst);
+    cluster.driver.is_held.store(true, Ordering::SeqCst);
     let node = cluster.launch(1);
     cluster.until(&node, Stage::Recovering).await;
     cluster.usurp(1).await;
     assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
-    cluster.is_held.store(false, Ordering::SeqCst);
+    cluster.driver.is_held.store(false, Ordering::SeqCst);
     let here = |ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
     assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
     assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
@@ -82,7 +82,7 @@ async fn whose_lead_is_lost_while_it_recovers_stops() {
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
 
-    let stall = cluster.stall.get().unwrap().clone();
+    let stall = cluster.driver.stall.get().unwrap().clone();
     stall.arm(At::Before(5));
     let node = cluster.launch(1);
     stall.until_still().await;
@@ -166,7 +166,7 @@ async fn a_storage_that_does_not_close_is_named_and_given_up() {
     let node = cluster.node(1, |settings| settings.stop_within = Duration::from_millis(300));
     let node = node.build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
-    cluster.never_closes.store(true, Ordering::SeqCst);
+    cluster.driver.never_closes.store(true, Ordering::SeqCst);
     let problem = node.shutdown().await.unwrap_err();
     assert!(matches!(&*problem, Problem::NotStopped(what) if what == "the storage"), "{problem}");
 }
@@ -209,7 +209,7 @@ async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
 async fn what_began_last_stops_first_and_who_tells_how_it_does_stops_last() {
     let cluster = Cluster::new();
     let told = |noted_as| {
-        let journal = Arc::clone(&cluster.journal);
+        let journal = Arc::clone(&cluster.driver.journal);
         Told { noted_as, journal, ..Told::default() }
     };
     let node = cluster.node(1, |_| {}).with_admin(told("the admin service"));
@@ -217,7 +217,7 @@ async fn what_began_last_stops_first_and_who_tells_how_it_does_stops_last() {
     let node = node.build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
-    let journal = cluster.journal.lock().unwrap().clone();
+    let journal = cluster.driver.journal.lock().unwrap().clone();
     assert_eq!(journal, ["the second", "the first", "the storage", "the admin service"]);
 }
 
@@ -230,7 +230,7 @@ async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
     cluster.until(&node, Stage::Leading).await;
     let soon = cluster.clock.now() + PATIENCE;
     run(&node, create_workspace(7, soon)).await;
-    let stall = cluster.stall.get().unwrap().clone();
+    let stall = cluster.driver.stall.get().unwrap().clone();
     stall.arm(At::Before(1));
     let app = node.node().clone();
     let under_way = tokio::spawn(async move {
@@ -252,7 +252,7 @@ async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     cluster.until(&node, Stage::Leading).await;
     let soon = cluster.clock.now() + PATIENCE;
     run(&node, create_workspace(7, soon)).await;
-    cluster.is_unsure.store(true, Ordering::SeqCst);
+    cluster.driver.is_unsure.store(true, Ordering::SeqCst);
     let app = node.node().clone();
     let under_way = tokio::spawn(async move {
         let here = app.app("acme", "shop").unwrap().at(WsId(7)).unwrap();
@@ -260,8 +260,8 @@ async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     });
     // It is sent, and sent again, until the storage is gone.
     cluster.clock.sleep(Duration::from_millis(100)).await;
-    cluster.keyspace.get().unwrap().close().await;
-    cluster.is_unsure.store(false, Ordering::SeqCst);
+    cluster.driver.keyspace.get().unwrap().close().await;
+    cluster.driver.is_unsure.store(false, Ordering::SeqCst);
     assert!(under_way.await.unwrap().is_err(), "nobody knows");
     let problem = node.problem().await;
     assert!(matches!(*problem, Problem::LeadLost(ielections::Lost::Unhealthy)), "{problem}");
@@ -381,7 +381,7 @@ async fn another_number_of_slots_or_partitions_is_refused() {
     let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
     let app = AppSettings { partitions: NonZeroU16::new(11).unwrap(), ..app };
     let settings = cluster.settings(1);
-    let driver = Arc::clone(&cluster.driver);
+    let driver = Arc::clone(&cluster.driver) as _;
     let node = Vvm::builder(driver, cluster.clock.clone(), settings).with_app(app);
     let node = node.build().unwrap().launch();
     let problem = node.problem().await.to_string();

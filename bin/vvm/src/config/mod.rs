@@ -141,7 +141,7 @@ impl Config {
         let failed = |error| Failure::unfinished(format!("the configuration: {error}"));
         let mut all = toml::Table::try_from(self).map_err(failed)?;
         let mut storage = self.said_of_storage.clone();
-        self.storage.complete(&mut storage);
+        self.storage.complete(&mut storage).map_err(failed)?;
         hide_secrets(&mut storage);
         all.insert("storage".to_owned(), storage.into());
         let text = toml::to_string(&all).map_err(failed)?;

@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 
 use istorage::KeyspaceName;
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::Source;
 use crate::{failure::Failure, target::Target};
-
-/// The keyspace of what all nodes share if nothing is said.
-pub(crate) const SYSTEM_KEYSPACE: &str = "sysvvm";
 
 /// Where redb keeps everything if nothing is said.
 const DEFAULT_FILE: &str = "data/vvm.redb";
@@ -28,7 +25,7 @@ pub(crate) struct StorageConfig {
 }
 
 /// As [`istorage_redb::Config`], with a place for the file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct RedbSettings {
     path: PathBuf,
@@ -47,7 +44,7 @@ fn keyspace<'de, D: Deserializer<'de>>(from: D) -> Result<Option<KeyspaceName>, 
     KeyspaceName::new(name).map(Some).map_err(D::Error::custom)
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum DriverName {
     Mem,
@@ -59,22 +56,13 @@ enum DriverName {
 
 impl StorageConfig {
     /// Adds what holds although nothing was said of it, as far as it is the same for everybody.
-    pub(super) fn complete(&self, said: &mut toml::Table) {
-        let name = match self.driver {
-            DriverName::Mem => "mem",
-            DriverName::Redb => "redb",
-            DriverName::Cassandra => "cassandra",
-            DriverName::Dynamodb => "dynamodb",
-        };
-        said.insert("driver".to_owned(), name.into());
-        said.entry("system_keyspace").or_insert_with(|| SYSTEM_KEYSPACE.into());
+    pub(super) fn complete(&self, said: &mut toml::Table) -> Result<(), toml::ser::Error> {
+        said.insert("driver".to_owned(), toml::Value::try_from(self.driver)?);
+        said.entry("system_keyspace").or_insert_with(|| vvm::Settings::SYSTEM.into());
         if matches!(self.driver, DriverName::Redb) {
-            let redb = toml::Table::from_iter([
-                ("path".to_owned(), self.redb.path.display().to_string().into()),
-                ("cache_bytes".to_owned(), (self.redb.cache_bytes as i64).into()),
-            ]);
-            said.insert("redb".to_owned(), redb.into());
+            said.insert("redb".to_owned(), toml::Value::try_from(&self.redb)?);
         }
+        Ok(())
     }
 
     /// The storage that is chosen.
