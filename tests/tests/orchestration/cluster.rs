@@ -48,10 +48,10 @@ impl Cluster {
         Cluster { driver: Arc::new(driver), clock }
     }
 
+    /// With the usual times: a machine that stands still for a moment, say while the panic of a test is written down with all its
+    /// frames, makes no node lose its lead.
     pub(crate) fn settings(&self, number: u16) -> Settings {
         Settings {
-            lease: Timing::of(Duration::from_secs(2)),
-            call_timeout: Duration::from_millis(200),
             acquire_within: None,
             ..Settings::new(SocketAddr::from(([127, 0, 0, 1], number)))
         }
@@ -82,6 +82,11 @@ impl Cluster {
         System::open(driver, name, clock, Instant::FAR_FUTURE).await.unwrap().elections()
     }
 
+    /// A node whose lead is lost when it stands still for a second, and that notices within half of one that another one has it.
+    pub(crate) fn launch_hasty(&self, number: u16) -> Launched {
+        self.node(number, hasty).build().unwrap().launch()
+    }
+
     /// The lease of a slot.
     pub(crate) async fn lease(&self, slot: u32) -> Option<Bytes> {
         let slot = Slot::new(slot).unwrap();
@@ -98,6 +103,12 @@ impl Cluster {
         let swap = store.compare_and_swap(row, there, "x".into(), lasts, Instant::FAR_FUTURE);
         assert!(matches!(swap.await.unwrap(), Written::Done), "somebody else was faster");
     }
+}
+
+/// Leases that are soon over.
+pub(crate) fn hasty(settings: &mut Settings) {
+    settings.lease = Timing::of(Duration::from_secs(2));
+    settings.call_timeout = Duration::from_millis(200);
 }
 
 /// A database in memory that stays when a node closes it, as others use it.
