@@ -35,13 +35,15 @@ struct Outcome {
     times: Histogram<u64>,
     /// How many were not, by what was answered.
     failed: BTreeMap<String, u64>,
+    /// How many were due before the end, and not sent: their clients still waited for answers.
+    unsent: u64,
 }
 
 impl Outcome {
     fn new() -> Result<Outcome, Failure> {
         let times = Histogram::new_with_bounds(1, LONGEST, 3);
         let times = times.map_err(|error| Failure::unfinished(error.to_string()))?;
-        Ok(Outcome { times, failed: BTreeMap::new() })
+        Ok(Outcome { times, failed: BTreeMap::new(), unsent: 0 })
     }
 
     fn add(&mut self, other: Outcome) -> Result<(), Failure> {
@@ -49,6 +51,7 @@ impl Outcome {
         for (why, count) in other.failed {
             *self.failed.entry(why).or_default() += count;
         }
+        self.unsent += other.unsent;
         Ok(())
     }
 }
@@ -122,6 +125,7 @@ async fn client(
         // It may be on its way to another node.
         clock.sleep(Duration::from_millis(20)).await;
     }
+    outcome.unsent = pace.left(end);
     Ok(outcome)
 }
 
@@ -153,7 +157,7 @@ async fn watch(clock: &Clock, start: Instant, end: Instant, done: &AtomicU64) {
 }
 
 fn report(args: &BenchArgs, outcome: &Outcome, took: f64) -> Result<(), Failure> {
-    let Outcome { times, failed } = outcome;
+    let Outcome { times, failed, unsent } = outcome;
     let per_second = times.len() as f64 / took;
     let at = |quantile: f64| times.value_at_quantile(quantile);
     if args.json {
@@ -167,9 +171,10 @@ fn report(args: &BenchArgs, outcome: &Outcome, took: f64) -> Result<(), Failure>
             "done": times.len(),
             "perSecond": per_second,
             "micros": {
-                "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999), "max": times.max(),
+                "mean": times.mean(), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999), "max": times.max(),
             },
             "failed": failed,
+            "unsent": unsent,
         });
         return print(&format!("{result:#}\n"));
     }
@@ -184,6 +189,12 @@ fn report(args: &BenchArgs, outcome: &Outcome, took: f64) -> Result<(), Failure>
     );
     for (why, count) in failed {
         text += &format!("{count} times: {why}\n");
+    }
+    if *unsent > 0 {
+        text += &format!(
+            "{unsent} were due and not sent: the rate is more than {} clients reach\n",
+            args.clients
+        );
     }
     print(&text)
 }

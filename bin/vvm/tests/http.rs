@@ -454,12 +454,13 @@ fn the_bench_measures_a_node_that_runs() {
     let logged: usize = (1..=3).map(|ws| node.logged(ws).len() - 1).sum();
     assert_eq!(done, logged as u64, "what it counts is what was done");
     // Four clients, each of whom waits for its answers: what all of them took together is what they were there for.
-    let median = closed["micros"]["p50"].as_f64().unwrap();
-    let sum = median * done as f64 / 4_000_000.0;
-    assert!((0.4..1.2).contains(&sum), "{closed}");
+    let mean = closed["micros"]["mean"].as_f64().unwrap();
+    let sum = mean * done as f64 / 4_000_000.0;
+    assert!((0.8..=1.01 * closed["seconds"].as_f64().unwrap()).contains(&sum), "{closed}");
     let open = bench(&["--clients", "4", "--rate", "200", "--zipf", "1", "--records", "1"]);
     let done = open["done"].as_u64().unwrap();
-    assert!((190..=200).contains(&done), "{open}");
+    assert_eq!(done + open["unsent"].as_u64().unwrap(), 200, "{open}");
+    assert!(done > 20, "{open}");
     let unreachable = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--node", "127.0.0.1:1"])
         .output()

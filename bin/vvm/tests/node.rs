@@ -98,7 +98,8 @@ fn half_heads_do_not_keep_it_from_stopping() {
     let start = Instant::now();
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(0), "{}", node.said());
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // Requests that are under way are waited for longer.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     drop(half);
 }
 

@@ -142,6 +142,12 @@ impl Pace {
         clock.sleep_until(due).await;
         Some(due)
     }
+
+    /// How many are still due before the end.
+    pub(super) fn left(&self, end: Instant) -> u64 {
+        let Some(every) = self.every else { return 0 };
+        end.saturating_since(self.due).as_nanos().div_ceil(every.as_nanos().max(1)) as u64
+    }
 }
 
 #[cfg(test)]
@@ -177,6 +183,7 @@ mod tests {
         let mut due = Vec::new();
         while let Some(moment) = pace.next(&clock, end).await {
             due.push(moment - start);
+            assert_eq!(due.len() as u64 + pace.left(end), 50);
         }
         assert_eq!(due.len(), 50);
         assert_eq!(due[0], Duration::from_millis(10));
