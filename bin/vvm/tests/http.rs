@@ -13,7 +13,7 @@ use std::{
 };
 
 use node::{Node, answer, command_path, request, try_request, workspace_path};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 const WS: u64 = 1;
 
@@ -191,6 +191,38 @@ fn a_page_of_large_documents_is_short_and_the_last_id_is_the_end() {
     node.stop();
 }
 
+/// However many there are that a list passes over, one answer looks at so many.
+#[test]
+fn a_page_among_documents_out_of_use_may_be_empty_and_goes_on() {
+    const LOOKED_AT: u64 = 10_000;
+    let (_folder, node) = node_with("");
+    let many = |row: &dyn Fn(u64) -> String, ids: std::ops::Range<u64>| {
+        let rows: Vec<String> = ids.map(row).collect();
+        let body = format!(r#"{{"rows":[{}]}}"#, rows.join(","));
+        let (status, answer) = node.command(WS, "sys.CUD", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    let new = |raw| format!(r#"{{"id":{raw},"table":"shop.Article"}}"#);
+    let first = many(&new, 1..4_001)["newIds"]["1"].as_u64().unwrap();
+    many(&new, 1..4_001);
+    many(&new, 1..2_002);
+    let out_of_use = |id| format!(r#"{{"id":{id},"table":"shop.Article","isActive":false}}"#);
+    for begin in (0..LOOKED_AT).step_by(2_500) {
+        many(&out_of_use, first + begin..first + begin + 2_500);
+    }
+    let list = |after: u64| {
+        let path = format!("{}/cdocs/shop.Article?after={after}", workspace_path(WS));
+        let list = request(node.api, "GET", &path, &[], "").1;
+        let ids = list["docs"].as_array().unwrap().iter().map(|doc| doc["id"].as_u64().unwrap());
+        (ids.collect::<Vec<_>>(), list["next"].as_u64())
+    };
+    let last_looked_at = first + LOOKED_AT - 1;
+    assert_eq!(list(0), (vec![], Some(last_looked_at)));
+    assert_eq!(list(last_looked_at), (vec![last_looked_at + 1], None));
+    node.stop();
+}
+
 /// A browser sends such requests for any page that its user looks at.
 #[test]
 fn web_pages_of_others_are_refused() {
@@ -284,6 +316,33 @@ fn who_does_not_take_an_answer_is_let_go() {
         sleep(Duration::from_millis(50));
     }
     node.stop();
+}
+
+/// Their connections stood in the queue of the kernel. Some were accepted, and the rest was cut off.
+#[test]
+fn who_waits_to_be_accepted_is_answered_when_it_stops() {
+    const CLIENTS: usize = 400;
+    let (_folder, mut node) = node_with("[node]\nstop_seconds = 40");
+    node.signal(Signal::STOP);
+    let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+    let asks = |_| {
+        let mut stream = TcpStream::connect(node.api).unwrap();
+        let head = format!(
+            "POST {} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            command_path(WS, "sys.CUD"),
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let clients: Vec<_> = (0..CLIENTS).map(asks).collect();
+    node.signal(Signal::TERM);
+    node.signal(Signal::CONT);
+    for mut stream in clients {
+        let answer = answer(&mut stream);
+        assert!(matches!(answer, Ok((200, _))), "{answer:?}");
+    }
+    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
 }
 
 #[test]

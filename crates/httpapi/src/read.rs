@@ -8,7 +8,7 @@ use processor::Application;
 use serde_json::json;
 use vvm::{
     Here, Node,
-    eventlog::{Entry, Offset, RecordId, StoredRecord, Table, TableKind, WsId},
+    eventlog::{Offset, RecordId, StoredRecord, Table, TableKind, WsId},
     isequencer::standard,
 };
 
@@ -85,27 +85,21 @@ pub(crate) async fn log(
     if from == 0 {
         return Err(Trouble::bad_request("the first event of a log is at offset 1"));
     }
-    let (end, commands) = (here.applied(), here.commands().clone());
-    let is_applied = move |entry: &Entry| entry.place().plog < end;
-    let entries = here.reader().wlog(ws, Offset(from));
-    let mut entries = entries.boxed();
+    let commands = here.commands().clone();
+    let mut entries = here.log(ws, Offset(from)).boxed();
     // What fails at once can still be told.
     let first = entries.try_next().await.map_err(unreadable)?;
     if first.is_none() {
         exists(here, ws).await?;
     }
-    let lines = stream::iter(first.map(Ok))
-        .chain(entries)
-        .try_take_while(move |entry| std::future::ready(Ok(is_applied(entry))))
-        .take(limit)
-        .map(move |entry| {
-            if !commands.may_answer() {
-                return Err(io::Error::other("this node does not lead any more"));
-            }
-            let mut line = serde_json::to_vec(&json_of_entry(&entry.map_err(io::Error::other)?))?;
-            line.push(b'\n');
-            Ok(Frame::data(line.into()))
-        });
+    let lines = stream::iter(first.map(Ok)).chain(entries).take(limit).map(move |entry| {
+        if !commands.may_answer() {
+            return Err(io::Error::other("this node does not lead any more"));
+        }
+        let mut line = serde_json::to_vec(&json_of_entry(&entry.map_err(io::Error::other)?))?;
+        line.push(b'\n');
+        Ok(Frame::data(line.into()))
+    });
     Ok(stream_of("application/x-ndjson", lines.boxed()))
 }
 

@@ -8,14 +8,13 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
 };
 
 use clock::Clock;
-use futures::FutureExt;
 use hyper::{
     Request, Response,
     body::{Frame, Incoming, SizeHint},
@@ -174,10 +173,7 @@ pub(crate) async fn serve<A: Answers>(
         }
     }
     // Those that came before the end are answered too.
-    while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
-        begin(&mut connections, stream, None);
-    }
-    drop(listener);
+    waiting(listener).for_each(|stream| begin(&mut connections, stream, None));
     let all = async { while connections.join_next().await.is_some() {} };
     if clock.timeout_at(clock.now() + limits.drain_time, all).await.is_err() {
         warn!(
@@ -187,6 +183,23 @@ pub(crate) async fn serve<A: Answers>(
         );
     }
     open.set(0);
+}
+
+/// The connections that nobody has accepted yet. The kernel is asked: the runtime learns of them a moment later, and tells of some at a time.
+fn waiting(listener: TcpListener) -> impl Iterator<Item = TcpStream> {
+    let accept = |listener: &std::net::TcpListener| {
+        let (stream, _) = listener.accept()?;
+        stream.set_nonblocking(true)?;
+        TcpStream::from_std(stream)
+    };
+    let listener = listener.into_std().ok();
+    let all = std::iter::from_fn(move || listener.as_ref().map(accept));
+    all.take(BACKLOG as usize)
+        .filter(|next| {
+            // It is gone already.
+            !matches!(next, Err(error) if error.kind() == io::ErrorKind::ConnectionAborted)
+        })
+        .map_while(Result::ok)
 }
 
 async fn connection<A: Answers>(
@@ -202,8 +215,9 @@ async fn connection<A: Answers>(
     if let Err(error) = give_up_after(&stream, limits.head_time) {
         debug!(%error, "a connection that takes nothing stays");
     }
-    let under_way = Arc::new(AtomicUsize::new(0));
+    let (under_way, has_asked) = (Arc::new(AtomicUsize::new(0)), AtomicBool::new(false));
     let service = service_fn(|request| {
+        has_asked.store(true, Ordering::Release);
         let (answers, under_way) = (Arc::clone(&answers), UnderWay::new(&under_way));
         async move {
             let answer = answers.answer(request).await;
@@ -220,17 +234,18 @@ async fn connection<A: Answers>(
         // A request that has come is begun before it is looked whether the node stops.
         biased;
         ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            loop {
-                match clock.timeout_at(clock.now() + QUIET, connection.as_mut()).await {
-                    Ok(ended) => break ended,
-                    // A head that does not come to its end is no request.
-                    Err(_) if under_way.load(Ordering::Acquire) == 0 => return,
-                    Err(_) => {}
-                }
+        () = stop.cancelled() => loop {
+            // It would end at once if nothing is under way: but its first request may have come, and not be read yet.
+            if has_asked.load(Ordering::Acquire) {
+                connection.as_mut().graceful_shutdown();
             }
-        }
+            match clock.timeout_at(clock.now() + QUIET, connection.as_mut()).await {
+                Ok(ended) => break ended,
+                // A head that does not come to its end is no request.
+                Err(_) if under_way.load(Ordering::Acquire) == 0 => return,
+                Err(_) => {}
+            }
+        },
     };
     if let Err(error) = ended {
         debug!(%error, "a connection broke");

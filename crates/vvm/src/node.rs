@@ -7,7 +7,8 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Lead, Offset, Reader, WsId};
+use eventlog::{Entry, Lead, Offset, Reader, WsId};
+use futures::{Stream, TryStreamExt, future};
 use ielections::{Leaders, Observer, Slot};
 use isequencer::SeqId;
 use istorage::KeyspaceName;
@@ -368,7 +369,18 @@ impl Here<'_> {
         self.commands.applied()
     }
 
-    /// Reads what is stored.
+    /// The log of one of its workspaces from an event on, to the last event that is applied.
+    pub fn log(
+        &self,
+        ws: WsId,
+        from: Offset,
+    ) -> impl Stream<Item = eventlog::Result<Entry>> + Send + use<> {
+        let end = self.applied();
+        let is_applied = move |entry: &Entry| future::ready(Ok(entry.place().plog < end));
+        self.reader().wlog(ws, from).try_take_while(is_applied)
+    }
+
+    /// Reads what is stored, also what is not applied yet.
     pub fn reader(&self) -> &Reader {
         &self.opened.reader
     }

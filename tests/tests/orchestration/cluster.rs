@@ -41,7 +41,7 @@ impl Cluster {
             is_held: AtomicBool::default(),
             stall: OnceLock::default(),
             never_closes: AtomicBool::default(),
-            is_unsure: Arc::default(),
+            writes: Arc::new(Mutex::new(Fault::None)),
             keyspace: OnceLock::default(),
             journal: Arc::default(),
         };
@@ -121,9 +121,9 @@ pub(crate) struct Moody {
     /// What is between nodes and the keyspaces of applications.
     pub(crate) stall: OnceLock<Stall>,
     pub(crate) never_closes: AtomicBool,
-    /// Of nothing that is written in keyspaces of applications it is known whether it is there.
-    pub(crate) is_unsure: Arc<AtomicBool>,
-    /// The keyspace of the application.
+    /// What becomes of writes in keyspaces of applications.
+    pub(crate) writes: Arc<Mutex<Fault>>,
+    /// The keyspace of the application, where nothing is in the way.
     pub(crate) keyspace: OnceLock<SharedStorage>,
     pub(crate) journal: Journal,
 }
@@ -152,11 +152,10 @@ impl StorageDriver for Moody {
         }
         let stalled = |storage| {
             let storage = self.keyspace.get_or_init(|| storage);
-            let is_unsure = Arc::clone(&self.is_unsure);
-            let script = move |op| {
-                let is_write = matches!(op, Op::WriteAtomic | Op::WriteIf | Op::PutOrdered);
-                let is_unsure = is_write && is_unsure.load(Ordering::SeqCst);
-                if is_unsure { Fault::NotAppliedButError } else { Fault::None }
+            let writes = Arc::clone(&self.writes);
+            let script = move |op| match op {
+                Op::WriteAtomic | Op::WriteIf | Op::PutOrdered => *writes.lock().unwrap(),
+                _ => Fault::None,
             };
             let faulty = Faulty::scripted(Arc::clone(storage), self.clock.clone(), script);
             let stall = self.stall.get_or_init(|| Stall::new(Arc::new(faulty)));

@@ -15,8 +15,10 @@ use std::{
 
 use clock::Clock;
 use cluster::{Binds, Cluster, PATIENCE, Told, hasty, run};
-use eventlog::WsId;
+use eventlog::{Offset, Reader, WsId};
+use futures::StreamExt;
 use ielections::{Slot, Timing};
+use istorage::Fault;
 use sysvvm::AppName;
 use vvm::{AppSettings, BadSettings, Launched, Problem, Settings, Stage, Vvm};
 use vvm_tests::commands::{At, article, create_workspace, cud, shop};
@@ -252,7 +254,7 @@ async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     cluster.until(&node, Stage::Leading).await;
     let soon = cluster.clock.now() + PATIENCE;
     run(&node, create_workspace(7, soon)).await;
-    cluster.driver.is_unsure.store(true, Ordering::SeqCst);
+    *cluster.driver.writes.lock().unwrap() = Fault::NotAppliedButError;
     let app = node.node().clone();
     let under_way = tokio::spawn(async move {
         let here = app.app("acme", "shop").unwrap().at(WsId(7)).unwrap();
@@ -261,7 +263,7 @@ async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     // It is sent, and sent again, until the storage is gone.
     cluster.clock.sleep(Duration::from_millis(100)).await;
     cluster.driver.keyspace.get().unwrap().close().await;
-    cluster.driver.is_unsure.store(false, Ordering::SeqCst);
+    *cluster.driver.writes.lock().unwrap() = Fault::None;
     assert!(under_way.await.unwrap().is_err(), "nobody knows");
     let problem = node.problem().await;
     assert!(matches!(*problem, Problem::LeadLost(ielections::Lost::Unhealthy)), "{problem}");
@@ -305,6 +307,36 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
     assert!(here.may_answer().is_err(), "what was read before");
     assert!(app.at(WsId(7)).is_err(), "what would be read now");
     node.shutdown().await.unwrap_err();
+}
+
+/// Its row is in the log already, and not the records that it writes.
+#[tokio::test]
+async fn a_log_ends_with_the_last_event_that_is_applied() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&node, create_workspace(7, soon)).await;
+    // What is written is there, but nobody is told so.
+    *cluster.driver.writes.lock().unwrap() = Fault::AppliedButError;
+    let app = node.node().clone();
+    let under_way = tokio::spawn(async move {
+        let here = app.app("acme", "shop").unwrap().at(WsId(7)).unwrap();
+        here.run(cud(7, article("a"), soon)).await
+    });
+    let storage = Arc::clone(cluster.driver.keyspace.get().unwrap());
+    let stored = Reader::new(storage, cluster.clock.clone(), PATIENCE);
+    while stored.wlog(WsId(7), Offset::FIRST).count().await < 2 {
+        assert!(cluster.clock.now() < soon, "it is not written");
+        cluster.clock.sleep(Duration::from_millis(2)).await;
+    }
+    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
+    assert_eq!(here.log(WsId(7), Offset::FIRST).count().await, 1);
+    assert_eq!(here.log(WsId(7), Offset(2)).count().await, 0);
+    *cluster.driver.writes.lock().unwrap() = Fault::None;
+    under_way.await.unwrap().unwrap();
+    assert_eq!(here.log(WsId(7), Offset::FIRST).count().await, 2);
+    node.shutdown().await.unwrap();
 }
 
 #[tokio::test]
