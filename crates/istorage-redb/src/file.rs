@@ -1,13 +1,13 @@
 //! The one file: opened, recognised, reopened after a failure, and given back.
 //!
-//! Invariant: whoever gets a transaction gets it from a file that is ours. Transactions keep no hold on the file: when it
-//! is closed or reopened, the reads under way fail.
+//! Invariant: whoever gets a transaction gets it from a file that is ours, and whoever writes from one that others find under its name.
+//! Transactions keep no hold on the file: when it is closed or reopened, the reads under way fail.
 
 mod contents;
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
@@ -32,7 +32,27 @@ pub(crate) struct StorageFile {
     config: Config,
     open_database: OpenDatabase,
     /// `None` before it is opened, and while a failed file cannot be opened again.
-    database: RwLock<Option<Database>>,
+    open: RwLock<Option<Open>>,
+}
+
+/// An open file. It may be removed, or another may get its name.
+struct Open {
+    database: Database,
+    identity: Option<Identity>,
+}
+
+/// The device and the number of a file, which no other has as long as it is open. `None` where files have no numbers.
+type Identity = (u64, u64);
+
+#[cfg(unix)]
+fn identity(file: &Metadata) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    Some((file.dev(), file.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Option<Identity> {
+    None
 }
 
 impl fmt::Debug for StorageFile {
@@ -43,8 +63,7 @@ impl fmt::Debug for StorageFile {
 
 impl StorageFile {
     pub(crate) fn new(config: Config, open_database: OpenDatabase) -> StorageFile {
-        let database = RwLock::new(None);
-        StorageFile { config, open_database, database }
+        StorageFile { config, open_database, open: RwLock::new(None) }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -59,9 +78,9 @@ impl StorageFile {
         }
         sync_folder(&folder)?;
         self.refuse_foreign()?;
-        let database = self.open_writable(self.path(), false)?;
-        let contents = Contents::read(&database, self.path())?;
-        *self.database_mut() = Some(database);
+        let open = self.open_writable(self.path(), false)?;
+        let contents = Contents::read(&open.database, self.path())?;
+        *self.open_mut() = Some(open);
         Ok(contents)
     }
 
@@ -72,8 +91,8 @@ impl StorageFile {
         name.push(format!(".new-{unique:016x}"));
         let new = Path::new(&name);
         let make = |path| -> Result<()> {
-            let database = self.open_writable(path, true)?;
-            Ok(initialise(&database).map_err(Failure::unavailable)?)
+            let open = self.open_writable(path, true)?;
+            Ok(initialise(&open.database).map_err(Failure::unavailable)?)
         };
         let linked = make(new).map(|()| fs::hard_link(new, self.path()));
         let removed = fs::remove_file(new);
@@ -89,23 +108,36 @@ impl StorageFile {
 
     /// Closes the file and opens it again, which repairs whatever a failure left. It is never made anew.
     pub(crate) fn reopen(&self) -> Result<Contents> {
-        let mut open = self.database_mut();
+        let mut open = self.open_mut();
         // The file must be given back before it can be opened.
         *open = None;
-        let database = self.open_writable(self.path(), false)?;
-        let contents = Contents::read(&database, self.path())?;
-        *open = Some(database);
+        let opened = self.open_writable(self.path(), false)?;
+        let contents = Contents::read(&opened.database, self.path())?;
+        *open = Some(opened);
         Ok(contents)
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.database().is_some()
+        self.open_now().is_some()
+    }
+
+    /// Whether a file is open that is not to be found any more under its name.
+    pub(crate) fn is_away(&self) -> bool {
+        self.open_now().as_ref().is_some_and(|open| !self.is_there(open))
+    }
+
+    fn is_there(&self, open: &Open) -> bool {
+        match fs::metadata(self.path()) {
+            Ok(found) => identity(&found) == open.identity,
+            // Another error says nothing about the file.
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     /// A snapshot of everything that is on the disk.
     pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, Failure> {
-        let database = self.database();
-        Ok(database.as_ref().ok_or_else(|| self.not_open())?.begin_read()?)
+        let open = self.open_now();
+        Ok(open.as_ref().ok_or_else(|| self.not_open())?.database.begin_read()?)
     }
 
     /// A transaction for the one writer. Its commit is durable, and a file that crashes after it opens at once.
@@ -113,9 +145,19 @@ impl StorageFile {
     /// That is what quick repair is for: without it redb would first read the file from one end to the other. It costs a
     /// second sync for each commit, and a map of the free pages: 64 KiB for each GiB of the file. One commit without it
     /// would be enough to lose the promise, so every commit has it.
+    ///
+    /// What is written to a file that was removed would be gone with this process.
     pub(crate) fn begin_write(&self) -> std::result::Result<WriteTransaction, Failure> {
-        let database = self.database();
-        let mut txn = database.as_ref().ok_or_else(|| self.not_open())?.begin_write()?;
+        let open = self.open_now();
+        let open = open.as_ref().ok_or_else(|| self.not_open())?;
+        if !self.is_there(open) {
+            let message = format!(
+                "the storage file {} was removed or replaced while it is open: nothing is written until it is back",
+                self.path().display()
+            );
+            return Err(Failure::new(ErrorKind::Unavailable, message));
+        }
+        let mut txn = open.database.begin_write()?;
         txn.set_quick_repair(true);
         Ok(txn)
     }
@@ -127,13 +169,13 @@ impl StorageFile {
         Failure::new(ErrorKind::Unavailable, message)
     }
 
-    fn database(&self) -> RwLockReadGuard<'_, Option<Database>> {
+    fn open_now(&self) -> RwLockReadGuard<'_, Option<Open>> {
         // It is whole at every moment.
-        self.database.read().unwrap_or_else(PoisonError::into_inner)
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn database_mut(&self) -> RwLockWriteGuard<'_, Option<Database>> {
-        self.database.write().unwrap_or_else(PoisonError::into_inner)
+    fn open_mut(&self) -> RwLockWriteGuard<'_, Option<Open>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks into an existing file without writing to it. A file that redb must repair first cannot be looked into; that
@@ -147,12 +189,14 @@ impl StorageFile {
         Contents::read(&database, self.path()).map(drop)
     }
 
-    fn open_writable(&self, path: &Path, create_new: bool) -> Result<Database> {
+    fn open_writable(&self, path: &Path, create_new: bool) -> Result<Open> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create_new(create_new);
         let file = options
             .open(path)
             .map_err(|error| errors::file_system("open the storage file", path, error))?;
+        let known = file.metadata().map_err(|error| errors::file_system("look at", path, error))?;
+        let identity = identity(&known);
         let mut builder = Builder::new();
         builder.set_cache_size(self.config.cache_bytes);
         let shown = path.display().to_string();
@@ -163,7 +207,9 @@ impl StorageFile {
                 "the storage file is being repaired, {percent:.0} % are done"
             );
         });
-        (self.open_database)(&builder, file).map_err(|error| errors::opening(path, error))
+        let database = (self.open_database)(&builder, file);
+        let database = database.map_err(|error| errors::opening(path, error))?;
+        Ok(Open { database, identity })
     }
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Writer {
     time: Arc<SteadyTime>,
     /// How many requests the last group had.
     last_group: usize,
+    /// Whether it was told that the file was removed.
+    is_away: bool,
     /// Every keyspace, with the moment at which its first row expires.
     keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
 }
@@ -77,7 +79,7 @@ impl Writer {
         time: Arc<SteadyTime>,
     ) -> Writer {
         let keyspaces = HashMap::new();
-        Writer { file, jobs, readers, clock, time, last_group: 0, keyspaces }
+        Writer { file, jobs, readers, clock, time, last_group: 0, is_away: false, keyspaces }
     }
 
     /// Opens the file, and makes it if it does not exist.
@@ -183,7 +185,7 @@ impl Writer {
         &mut self,
         requests: &[Request],
     ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
-        let txn = self.file.begin_write()?;
+        let txn = self.begin()?;
         let mut group = Group::new(&txn);
         let ran = self.run_group(&mut group, requests).and_then(|answers| {
             if !group.wrote() && !requests.is_empty() {

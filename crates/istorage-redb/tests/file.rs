@@ -124,6 +124,37 @@ async fn a_second_driver_in_this_process_is_refused_and_close_lets_it_in() {
     open(&path).await.unwrap().close().await;
 }
 
+/// It went on writing to a file that nobody could find any more, and all of it was gone with the process.
+#[tokio::test]
+async fn nothing_is_written_to_a_file_that_was_removed_or_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, elsewhere) = (folder.path().join("node.redb"), folder.path().join("other.redb"));
+    let driver = open(&path).await.unwrap();
+    let rows = keyspace(&driver, "tests").await;
+    let put = async |ccols: &str| {
+        rows.put(Key::new("p", ccols.to_owned()), Bytes::from("1"), Instant::FAR_FUTURE).await
+    };
+    let refused = async |ccols: &str| {
+        let error = put(ccols).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        let told = error.to_string();
+        assert!(told.contains(path.to_str().unwrap()) && told.contains("removed"), "{told}");
+    };
+    put("there").await.unwrap();
+    fs::rename(&path, &elsewhere).unwrap();
+    refused("removed").await;
+    fs::copy(&elsewhere, &path).unwrap();
+    refused("replaced").await;
+    // What it holds can be read, and it is still the same when it is back.
+    fs::rename(&elsewhere, &path).unwrap();
+    put("back").await.unwrap();
+    let stored =
+        rows.read(Bytes::from("p"), Range::all(), Consistency::Plain, Duration::from_secs(10));
+    let stored: Vec<_> = stored.map_ok(|row| row.ccols).try_collect().await.unwrap();
+    assert_eq!(stored, ["back", "there"]);
+    driver.close().await;
+}
+
 #[tokio::test]
 async fn keyspaces_come_and_go() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! What the writer does besides the callers' writes: keyspaces, expired rows, and the file after a failure.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
@@ -100,7 +100,7 @@ impl Writer {
         if !self.file.is_open() {
             self.reopen();
         }
-        let done = self.file.begin_write().and_then(|txn| {
+        let done = self.begin().and_then(|txn| {
             change(&txn)?;
             txn.commit().map_err(|error| Failure::outcome_unknown(error.into()))
         });
@@ -123,12 +123,27 @@ impl Writer {
 
     /// Opens the file again if it has failed.
     pub(super) fn check(&mut self) {
-        if let Err(failure) = self.file.begin_write().and_then(|txn| Ok(txn.abort()?)) {
+        if let Err(failure) = self.begin().and_then(|txn| Ok(txn.abort()?)) {
             self.recover(&failure);
         }
     }
 
+    pub(super) fn begin(&mut self) -> std::result::Result<WriteTransaction, Failure> {
+        let txn = self.file.begin_write()?;
+        if mem::take(&mut self.is_away) {
+            tracing::warn!(file = %self.file.path().display(), "the storage file is back");
+        }
+        Ok(txn)
+    }
+
     pub(super) fn recover(&mut self, failure: &Failure) {
+        // If it is closed nobody can bring it back any more.
+        if self.file.is_away() {
+            if !mem::replace(&mut self.is_away, true) {
+                tracing::error!(cause = %failure, "nothing can be written");
+            }
+            return;
+        }
         // It says so once, not for every attempt.
         if self.file.is_open() {
             let file = self.file.path().display();
