@@ -85,6 +85,31 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
     node.stop();
 }
 
+/// It was written whatever its table was, and put out of use as a bill.
+#[test]
+fn a_record_is_changed_only_by_the_name_of_its_own_table() {
+    let (_folder, node) = node_with("");
+    let article = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+    let id = node.command(WS, "sys.CUD", article).1["newIds"]["1"].as_u64().unwrap();
+    let not_found = (404, "not_found".to_owned());
+    for rest in
+        [r#""table":"shop.Bill","isActive":false"#, r#""table":"shop.Line","fields":{"cents":1}"#]
+    {
+        let answer = node.command(WS, "sys.CUD", &format!(r#"{{"rows":[{{"id":{id},{rest}}}]}}"#));
+        assert_eq!(code(answer), not_found, "{rest}");
+    }
+    let (path, body) =
+        (format!("{}/docs/shop.Bill/{id}", workspace_path(WS)), r#"{"isActive":false}"#);
+    assert_eq!(code(request(node.api, "PATCH", &path, &[], body)), not_found);
+    assert_eq!(code(request(node.api, "DELETE", &path, &[], "")), not_found);
+    // One above the ids that new rows have in a command.
+    let answer = node.command(WS, "sys.CUD", r#"{"rows":[{"id":65536,"table":"shop.Article"}]}"#);
+    assert!(answer.1.to_string().contains("shop.Article 65536"), "{}", answer.1);
+    assert_eq!(code(answer), not_found);
+    assert_eq!(node.logged(WS).len(), 2);
+    node.stop();
+}
+
 #[test]
 fn a_document_is_made_read_changed_listed_and_put_out_of_use() {
     let (_folder, node) = node_with("");

@@ -217,13 +217,15 @@ impl Requests {
                 let DocBody { fields, is_active } = parsed(&bytes)?;
                 let expected = if_match(&asked.headers)?;
                 let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
-                self.change(asked, app, ws, (&name, id, row), &bytes).await
+                let done = self.cud(asked, app, ws, row, &bytes).await?;
+                Ok(json_of(StatusCode::OK, &json_of_done(&done)))
             }
             What::DeactivateDoc(name, id) => {
                 let expected = if_match(&asked.headers)?;
                 let row =
                     rows::update(table(&name)?, id, expected, Some(false), FieldsBody::default())?;
-                self.change(asked, app, ws, (&name, id, row), &Bytes::new()).await
+                let done = self.cud(asked, app, ws, row, &Bytes::new()).await?;
+                Ok(json_of(StatusCode::OK, &json_of_done(&done)))
             }
             What::ListDocs(name) => {
                 let here = self.at(app, ws).await?;
@@ -346,23 +348,6 @@ impl Requests {
     ) -> Result<Done, Trouble> {
         let name = "sys.CUD".parse().map_err(|bad| Trouble::bad_request(format!("{bad}")))?;
         self.run(asked, app, ws, (name, Bytes::new(), vec![row]), body).await
-    }
-
-    /// Changes a record of a table.
-    async fn change(
-        &self,
-        asked: &Asked,
-        app: &App,
-        ws: WsId,
-        (table, id, row): (&QName, RecordId, RowChange),
-        body: &Bytes,
-    ) -> Result<Response<Body>, Trouble> {
-        let here = self.at(app, ws).await?;
-        let table = rows::table_of(app.application().schema(), table.as_str())?;
-        // The table of a record never changes.
-        read::record(&here, ws, table, id).await?;
-        let done = self.cud(asked, app, ws, row, body).await?;
-        Ok(json_of(StatusCode::OK, &json_of_done(&done)))
     }
 }
 

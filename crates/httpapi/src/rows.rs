@@ -161,7 +161,7 @@ pub(crate) fn update(
         Ok((field_name(&name)?, value))
     };
     let fields = fields.into_iter().map(change).collect::<Result<_, Trouble>>()?;
-    Ok(RowChange::Update { id, version, is_active, fields })
+    Ok(RowChange::Update { id, table: Some(table.name().clone()), version, is_active, fields })
 }
 
 fn field_name(name: &str) -> Result<Name, Trouble> {

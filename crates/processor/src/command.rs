@@ -45,6 +45,8 @@ pub enum RowChange {
     Update {
         /// Which.
         id: RecordId,
+        /// Of which table it is; `None` if that is of no matter.
+        table: Option<QName>,
         /// Which version of it; `None` for whatever is there.
         version: Option<Version>,
         /// Whether it is in use from now on; `None` to leave that as it is.

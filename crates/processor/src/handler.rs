@@ -140,7 +140,8 @@ impl Work<'_> {
     ) -> Result<&[(RecordId, RecordId)], Failure> {
         let is_of_system = |row: &RowChange| match row {
             RowChange::Create { table, .. } => table.package() == "sys",
-            RowChange::Update { id, .. } => *id == DESCRIPTOR_ID,
+            RowChange::Update { table: Some(table), .. } => table.package() == "sys",
+            RowChange::Update { table: None, id, .. } => *id == DESCRIPTOR_ID,
         };
         if rows.iter().any(is_of_system) {
             self.has_failed = true;
@@ -182,8 +183,8 @@ impl Work<'_> {
                     created += 1;
                     self.create(id, table, parent, fields).await?;
                 }
-                RowChange::Update { id, version, is_active, fields } => {
-                    updates.push((id, version, is_active, fields));
+                RowChange::Update { id, table, version, is_active, fields } => {
+                    updates.push((id, (table, version), is_active, fields));
                 }
             }
         }
@@ -192,9 +193,9 @@ impl Work<'_> {
             self.check(&self.changes[at].record).await?;
             self.check_stands(at)?;
         }
-        for (id, version, is_active, fields) in updates {
+        for (id, expected, is_active, fields) in updates {
             // What reads is boxed, so that a command that only makes rows has a small future.
-            Box::pin(self.update(id, version, is_active, fields)).await?;
+            Box::pin(self.update(id, expected, is_active, fields)).await?;
         }
         Ok(())
     }
@@ -317,7 +318,7 @@ impl Work<'_> {
     async fn update(
         &mut self,
         id: RecordId,
-        version: Option<Version>,
+        (table, version): (Option<QName>, Option<Version>),
         is_active: Option<bool>,
         fields: BTreeMap<Name, Option<Value>>,
     ) -> Result<(), Failure> {
@@ -334,6 +335,9 @@ impl Work<'_> {
             }
         };
         let mut record = self.changes[at].record.clone();
+        if let Some(table) = table.filter(|table| *table != record.table) {
+            return Err(Rejection::not_found(format!("there is no {table} {}", id.0)).into());
+        }
         if matches!(record.kind, TableKind::ODoc | TableKind::ORecord) {
             let what = format!("record {} is of an operation, and does not change", id.0);
             return Err(Rejection::invalid(what).into());

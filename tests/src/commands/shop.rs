@@ -258,5 +258,5 @@ pub fn bill(called: &str) -> Batch {
 #[must_use]
 pub fn update(id: RecordId, version: Option<Version>, called: &str) -> RowChange {
     let fields = BTreeMap::from([(name("name"), Some(text(called)))]);
-    RowChange::Update { id, version, is_active: None, fields }
+    RowChange::Update { id, table: None, version, is_active: None, fields }
 }
