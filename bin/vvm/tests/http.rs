@@ -46,6 +46,15 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
         (&row(r#","version":{"epoch":1,"offset":1}"#), 400, "bad_request"),
         (r#"{"rows":[{"id":1,"table":"shop.None"}]}"#, 400, "bad_request"),
         (r#"{"rows":[{"id":0,"table":"shop.Article"}]}"#, 400, "invalid"),
+        // By position, as the fields of a struct may be sent.
+        (r#"[null,[{"id":1,"table":"shop.Article"}]]"#, 400, "bad_request"),
+        (r#"{"rows":[[1,"shop.Article"]]}"#, 400, "bad_request"),
+        (&row(r#","parent":[1,"lines"]"#), 400, "bad_request"),
+        (
+            r#"{"rows":[{"id":322685000131072,"table":"shop.Article","version":[1,1]}]}"#,
+            400,
+            "bad_request",
+        ),
         (r#"{"rows":[{"id":99999,"table":"shop.Article"}]}"#, 404, "not_found"),
         (&"[".repeat(5_000), 400, "bad_request"),
         (&row(&format!(r#","fields":{{"name":"{}"}}"#, "x".repeat(20_000))), 413, "body_too_large"),
@@ -60,6 +69,9 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
         ("cdocs/shop.Article?limit=1001", "bad_request"),
         ("wlog?limit=x", "bad_request"),
         ("wlog?from=0", "bad_request"),
+        ("wlog?form=1", "bad_request"),
+        ("wlog?from=1&from=2", "bad_request"),
+        ("docs/shop.Article/322685000131072?limit=1", "bad_request"),
     ] {
         assert_eq!(docs("GET", rest, &[]), (400, expected.to_owned()), "{rest}");
     }
@@ -70,7 +82,15 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
     }
     let not_found = (404, "not_found".to_owned());
     assert_eq!(docs("GET", "docs/shop.Article/322685000131072", &[]), not_found);
-    assert_eq!(docs("PATCH", "docs/shop.Article/322685000131072", &[]), not_found);
+    assert_eq!(docs("DELETE", "docs/shop.Article/322685000131072", &[]), not_found);
+    // What says nothing is a mistake, and could never be undone.
+    for (method, rest) in
+        [("POST", "docs/shop.Article"), ("PATCH", "docs/shop.Article/322685000131072")]
+    {
+        assert_eq!(docs(method, rest, &[]).0, 400, "{method} {rest}");
+    }
+    let by_position = node.command(98, "sys.CreateWorkspace", r#"{"args":["Shop","n"]}"#);
+    assert_eq!(code(by_position), (400, "invalid".to_owned()));
     assert_eq!(docs("GET", "none", &[]), not_found);
     assert_eq!(docs("PUT", "docs/shop.Article", &[]).0, 405);
     assert_eq!(docs("GET", "wlog?from=0", &[]).0, 400);
@@ -162,19 +182,16 @@ fn a_key_makes_a_command_that_can_be_sent_again() {
     let key = [("idempotency-key", "doc")];
     let (_, made) = request(node.api, "POST", &docs, &key, r#"{"fields":{}}"#);
     let bills = format!("{}/docs/shop.Bill", workspace_path(WS));
+    assert_eq!(request(node.api, "POST", &bills, &key, r#"{"fields":{}}"#).0, 422);
     let one = format!("{docs}/{}", made["newIds"]["1"]);
-    for (method, path) in [("POST", &bills), ("PATCH", &one)] {
-        assert_eq!(
-            request(node.api, method, path, &key, r#"{"fields":{}}"#).0,
-            422,
-            "{method} {path}"
-        );
-    }
+    let (key, named) = ([("idempotency-key", "named")], r#"{"fields":{"name":"Tea"}}"#);
+    assert_eq!(request(node.api, "POST", &docs, &key, named).0, 201);
+    assert_eq!(request(node.api, "PATCH", &one, &key, named).0, 422);
     let tag = |tag| [("idempotency-key", "tag"), ("if-match", tag)];
-    assert_eq!(request(node.api, "PATCH", &one, &tag("\"9.9\""), "").0, 409);
+    let change = r#"{"fields":{"name":"Tea"}}"#;
+    assert_eq!(request(node.api, "PATCH", &one, &tag("\"9.9\""), change).0, 409);
     let (_, read) = request(node.api, "GET", &one, &[], "");
     let now = format!("\"{}.{}\"", read["version"]["epoch"], read["version"]["offset"]);
-    let change = r#"{"fields":{"name":"Tea"}}"#;
     assert_eq!(request(node.api, "PATCH", &one, &tag(&now), change).0, 200);
     assert_eq!(request(node.api, "PATCH", &one, &[("idempotency-key", "tag")], change).0, 422);
     // Of two keys nobody knows which counts, and a version that is not looked at is none.
@@ -182,7 +199,7 @@ fn a_key_makes_a_command_that_can_be_sent_again() {
     assert_eq!(request(node.api, "POST", &docs, &twice, "").0, 400);
     assert_eq!(request(node.api, "POST", &docs, &[("if-match", &now)], "").0, 400);
     assert_eq!(node.logged(WS)[1], "first");
-    assert_eq!(node.logged(WS).len(), 4);
+    assert_eq!(node.logged(WS).len(), 5);
     node.stop();
 }
 

@@ -12,6 +12,7 @@ use vvm::{Failure, Node, Service, Stage};
 use crate::{
     Limits, foreign,
     reply::{Body, Trouble, json_of, of_bytes},
+    route::parameters,
     server::{self, Answers},
 };
 
@@ -121,7 +122,7 @@ impl Requests {
     async fn ready(&self, query: &str) -> Response<Body> {
         let is_ready = self.node.stage() == Stage::Leading;
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        if query.split('&').any(|parameter| parameter == "verbose") {
+        if parameters(Some(query)).any(|(name, _)| name == "verbose") {
             return json_of(status, &self.node.status().await);
         }
         text(status, if is_ready { "ready\n" } else { "not ready\n" })

@@ -28,7 +28,7 @@ use crate::{
     Limits, foreign, read,
     reply::{Body, REQUEST_ID, Trouble, json_of},
     route::{Route, What, route},
-    rows::{self, FieldsBody, RowBody, json_of_bytes, json_of_record},
+    rows::{self, FieldsBody, Object, RowBody, json_of_bytes, json_of_record},
     server::{self, Answers},
 };
 
@@ -108,13 +108,21 @@ struct CommandBody<'b> {
     #[serde(borrow)]
     args: Option<&'b RawValue>,
     #[serde(default)]
-    rows: Vec<RowBody>,
+    rows: Vec<Object<RowBody>>,
 }
 
-/// A new document, or what changes of one.
+/// A new document.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewDocBody {
+    #[serde(default)]
+    fields: FieldsBody,
+}
+
+/// What changes of a document.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct DocBody {
+struct ChangeBody {
     #[serde(default)]
     fields: FieldsBody,
     is_active: Option<bool>,
@@ -181,6 +189,7 @@ impl Requests {
             .node
             .app(owner, app)
             .ok_or_else(|| Trouble::not_found(format!("there is no application {owner}/{app}")))?;
+        what.check_query(asked.query.as_deref())?;
         let schema = app.application().schema();
         let table = |name: &QName| rows::table_of(schema, name.as_str());
         match what {
@@ -189,7 +198,7 @@ impl Requests {
                 let (body, _room) = self.body(asked, body).await?;
                 let CommandBody { args, rows } = parsed(&body)?;
                 let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
-                let rows = rows.into_iter().map(|row| row.into_change(schema));
+                let rows = rows.into_iter().map(|Object(row)| row.into_change(schema));
                 let rows = rows.collect::<Result<_, _>>()?;
                 let params = params.unwrap_or_default();
                 let done = self.run(asked, app, ws, (name, params, rows), &body).await?;
@@ -198,10 +207,12 @@ impl Requests {
             What::CreateDoc(name) => {
                 no_version(&asked.headers)?;
                 let (bytes, _room) = self.body(asked, body).await?;
-                let DocBody { fields, is_active } = parsed(&bytes)?;
-                if is_active.is_some() {
-                    return Err(Trouble::bad_request("a new document has no `isActive`"));
+                // It could never be undone.
+                if bytes.is_empty() {
+                    let reason = "a new document is sent as `{\"fields\": {…}}`, and one without fields as `{}`";
+                    return Err(Trouble::bad_request(reason));
                 }
+                let NewDocBody { fields } = parsed(&bytes)?;
                 let row = rows::new_doc(table(&name)?, fields)?;
                 let done = self.cud(asked, app, ws, row, &bytes).await?;
                 Ok(json_of(StatusCode::CREATED, &json_of_done(&done)))
@@ -214,7 +225,12 @@ impl Requests {
             }
             What::ChangeDoc(name, id) => {
                 let (bytes, _room) = self.body(asked, body).await?;
-                let DocBody { fields, is_active } = parsed(&bytes)?;
+                let ChangeBody { fields, is_active } = parsed(&bytes)?;
+                if fields.is_empty() && is_active.is_none() {
+                    return Err(Trouble::bad_request(
+                        "nothing changes: send `fields` or `isActive`",
+                    ));
+                }
                 let expected = if_match(&asked.headers)?;
                 let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
                 let done = self.cud(asked, app, ws, row, &bytes).await?;
@@ -354,8 +370,10 @@ impl Requests {
 /// No body is an empty one.
 fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, Trouble> {
     let text = if body.is_empty() { b"{}" } else { &body[..] };
-    serde_json::from_slice(text)
-        .map_err(|error| Trouble::bad_request(format!("the body cannot be understood: {error}")))
+    match serde_json::from_slice(text) {
+        Ok(Object(body)) => Ok(body),
+        Err(error) => Err(Trouble::bad_request(format!("the body cannot be understood: {error}"))),
+    }
 }
 
 /// A command that may be sent again says so by a key.

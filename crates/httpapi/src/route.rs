@@ -41,6 +41,30 @@ impl What {
             What::Log => "wlog",
         }
     }
+
+    /// Refuses parameters that mean nothing here, or are there twice: whoever sends them believes that they do something.
+    pub(crate) fn check_query(&self, query: Option<&str>) -> Result<(), Trouble> {
+        let known: &[&str] = match self {
+            What::ListDocs(_) => &["after", "limit"],
+            What::Log => &["from", "limit"],
+            _ => &[],
+        };
+        let mut seen = Vec::new();
+        for (name, _) in parameters(query) {
+            if !known.contains(&name) {
+                let reason = match known {
+                    [] => format!("there is no parameter `{name}` here, nor any other"),
+                    _ => format!("there is no parameter `{name}` here, but {}", known.join(", ")),
+                };
+                return Err(Trouble::bad_request(reason));
+            }
+            if seen.contains(&name) {
+                return Err(Trouble::bad_request(format!("the parameter `{name}` is there twice")));
+            }
+            seen.push(name);
+        }
+        Ok(())
+    }
 }
 
 /// How much is told if it is not said how much.
@@ -101,10 +125,15 @@ pub(crate) fn limit(query: Option<&str>, most: usize) -> Result<usize, Trouble> 
     }
 }
 
+/// The parameters of a query: names and values.
+pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
 /// The value of a parameter of a query.
 pub(crate) fn parameter<T: FromStr>(query: Option<&str>, name: &str) -> Result<Option<T>, Trouble> {
-    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    let Some((_, value)) = pairs.rfind(|(key, _)| *key == name) else { return Ok(None) };
+    let Some((_, value)) = parameters(query).find(|(key, _)| *key == name) else { return Ok(None) };
     let bad = |_| Trouble::bad_request(format!("`{name}={value}` cannot be understood"));
     value.parse().map(Some).map_err(bad)
 }
@@ -177,5 +206,24 @@ mod tests {
         assert_eq!(parameter(Some("from=7&limit=9"), "limit").unwrap(), Some(9));
         assert_eq!(parameter::<u64>(Some("from=7"), "limit").unwrap(), None);
         assert!(parameter::<u64>(Some("from=x"), "from").is_err());
+        assert!(parameter::<u64>(Some("from"), "from").is_err());
+    }
+
+    #[test]
+    fn parameters_that_mean_nothing_are_refused() {
+        let bill = || "shop.Bill".parse().unwrap();
+        let (list, read) = (What::ListDocs(bill()), What::ReadDoc(bill(), RecordId(322)));
+        for query in [None, Some(""), Some("limit=1"), Some("after=1&limit=1"), Some("limit=1&")] {
+            assert!(list.check_query(query).is_ok(), "{query:?}");
+        }
+        for (what, query) in [
+            (&list, "limt=1"),
+            (&list, "limit=1&limit=2"),
+            (&list, "from=1"),
+            (&read, "limit=1"),
+            (&What::Log, "follow"),
+        ] {
+            assert!(what.check_query(Some(query)).is_err(), "{query}");
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! Between JSON and rows. The type of a field is that of its table: JSON has fewer.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData};
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use processor::RowChange;
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{Error as _, MapAccess, Visitor},
+    de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::{Map, Value as Json, json};
 use vvm::eventlog::{
@@ -20,14 +20,38 @@ use crate::reply::Trouble;
 /// The largest id that a new row has in its command.
 const LARGEST_RAW: u64 = u16::MAX as u64;
 
+/// A JSON object. What is derived takes an array too, and the order of its fields would be a promise.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<T>, D::Error> {
+        struct OfMap<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(from)).map(Object)
+            }
+        }
+
+        from.deserialize_map(OfMap(PhantomData))
+    }
+}
+
 /// A row as it is sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct RowBody {
     id: u64,
     table: String,
-    parent: Option<ParentBody>,
-    version: Option<VersionBody>,
+    parent: Option<Object<ParentBody>>,
+    version: Option<Object<VersionBody>>,
     is_active: Option<bool>,
     #[serde(default)]
     fields: FieldsBody,
@@ -36,6 +60,12 @@ pub(crate) struct RowBody {
 /// Fields as they are sent. JSON may name one twice, and nobody knows which is meant.
 #[derive(Debug, Default)]
 pub(crate) struct FieldsBody(Map<String, Json>);
+
+impl FieldsBody {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 impl<'de> Deserialize<'de> for FieldsBody {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FieldsBody, D::Error> {
@@ -103,14 +133,14 @@ impl RowBody {
                     "record {id} cannot move: it has a `parent`"
                 )));
             }
-            let version = version.map(Version::from);
+            let version = version.map(|Object(version)| version.into());
             return update(table, RecordId(id), version, is_active, fields);
         }
         if version.is_some() || is_active.is_some() {
             let reason = format!("row {id} is new: it has no `version` and no `isActive`");
             return Err(Trouble::bad_request(reason));
         }
-        create(table, RecordId(id), parent, fields)
+        create(table, RecordId(id), parent.map(|Object(parent)| parent), fields)
     }
 }
 

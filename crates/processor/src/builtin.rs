@@ -1,6 +1,6 @@
 //! The commands that every application has.
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -55,11 +55,15 @@ pub(crate) struct NewWorkspace {
 
 impl NewWorkspace {
     pub(crate) fn read(params: &Bytes) -> Result<NewWorkspace, Rejection> {
-        serde_json::from_slice(params).map_err(|error| {
+        let wrong = |why: &dyn Display| {
             let such = r#"{"kind": "Shop", "name": "Corner shop"}"#;
-            let what = format!("{CREATE_WORKSPACE} takes params such as {such}: {error}");
-            Rejection::invalid(what)
-        })
+            Rejection::invalid(format!("{CREATE_WORKSPACE} takes params such as {such}: {why}"))
+        };
+        // What is derived takes an array too.
+        if params.trim_ascii_start().starts_with(b"[") {
+            return Err(wrong(&"they are an object"));
+        }
+        serde_json::from_slice(params).map_err(|error| wrong(&error))
     }
 }
 
