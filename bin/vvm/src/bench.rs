@@ -5,6 +5,7 @@ mod load;
 
 use std::{
     collections::BTreeMap,
+    pin::pin,
     process::ExitCode,
     sync::{
         Arc,
@@ -18,8 +19,9 @@ use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use crate::{cli::BenchArgs, failure::Failure, print, signals::Signals};
+use crate::{cli::BenchArgs, failure::Failure, print, say, signals::Signals};
 use client::Client;
 use load::{Load, Pace, Workspaces};
 
@@ -65,15 +67,26 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     let start = clock.now();
     let end = start + Duration::from_secs(args.seconds);
     let mut clients = JoinSet::new();
+    let stop = CancellationToken::new();
     for number in 0..args.clients {
         let (load, clock, done) = (Arc::clone(&load), clock.clone(), Arc::clone(&done));
         let pace = Pace::new(args.rate, args.clients, number, start);
-        clients.spawn(async move { client(&load, &clock, pace, end, &done).await });
+        let stop = stop.clone();
+        clients.spawn(async move { client(&load, &clock, pace, end, &stop, &done).await });
     }
-    let outcome = tokio::select! {
-        outcome = all(clients) => outcome?,
-        () = watch(&clock, start, end, &done) => return Err(Failure::unfinished("the clients do not end")),
-        signal = signals.next() => return Err(Failure::unfinished(format!("ended by {signal}"))),
+    let (mut all, mut watch) = (pin!(all(clients)), pin!(watch(&clock, start, end, &done)));
+    let outcome = loop {
+        tokio::select! {
+            outcome = all.as_mut() => break outcome?,
+            () = watch.as_mut() => return Err(Failure::unfinished("the clients do not end")),
+            signal = signals.next() => {
+                if stop.is_cancelled() {
+                    return Err(Failure::at_once(signal));
+                }
+                say(format!("{signal}: ends, and tells what was measured until now; a second signal ends it at once"));
+                stop.cancel();
+            }
+        }
     };
     let took = (clock.now() - start).as_secs_f64();
     report(&args, &outcome, took)?;
@@ -87,13 +100,15 @@ async fn client(
     clock: &Clock,
     mut pace: Pace,
     end: Instant,
+    stop: &CancellationToken,
     done: &AtomicU64,
 ) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::new()?;
     let mut workspaces = Workspaces::new(load, clock.random());
     let mut client = None;
     while clock.now() < end {
-        let Some(due) = pace.next(clock, end).await else { break };
+        let next = stop.run_until_cancelled(pace.next(clock, end));
+        let Some(Some(due)) = next.await else { break };
         let ws = workspaces.next();
         let answered = async {
             let client = match &mut client {
@@ -125,7 +140,7 @@ async fn client(
         // It may be on its way to another node.
         clock.sleep(Duration::from_millis(20)).await;
     }
-    outcome.unsent = pace.left(end);
+    outcome.unsent = pace.left(clock.now().min(end));
     Ok(outcome)
 }
 

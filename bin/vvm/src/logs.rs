@@ -15,6 +15,8 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
+use crate::failure::Failure;
+
 /// How many lines wait for a reader; those after them are lost, and counted.
 const LINES: usize = 10_000;
 
@@ -61,15 +63,21 @@ fn send(line: Vec<u8>) {
     }
 }
 
-/// Logs go to stderr, as text or as JSON.
-pub(crate) fn install(filter: &str, as_json: bool) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
+/// Logs go to stderr, as text or as JSON. What `RUST_LOG` asks for comes first.
+pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), Failure> {
+    #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
+    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(filter));
+    let filter = filter.map_err(|error| {
+        Failure::config(format!("RUST_LOG: {error}; say `info`, or `warn,vvm=debug`"))
+    })?;
     let logs = tracing_subscriber::fmt().with_writer(|| Line(Vec::new())).with_env_filter(filter);
     if as_json {
         logs.json().init();
     } else {
         logs.with_ansi(io::stderr().is_terminal()).init();
     }
+    Ok(())
 }
 
 /// A line for the person who started us.

@@ -49,21 +49,21 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     let as_json = command.prints_json();
     match command {
         Command::Elections(ElectionsCommand::Verify(args)) => {
-            logs::install(LOGGED, as_json);
+            logs::install(LOGGED, as_json)?;
             on_runtime(elections_verify::run(args))
         }
         Command::Storage(StorageCommand::Verify(args)) => {
-            logs::install(LOGGED, as_json);
+            logs::install(LOGGED, as_json)?;
             on_runtime(storage_verify::run(args))
         }
         Command::Serve(args) => {
             let config = serve::configuration(&args)?;
-            logs::install(&config.log.filter, config.log.format.is_json());
+            logs::install(&config.log.filter, config.log.format.is_json())?;
             on_runtime(serve::run(config, None))
         }
         Command::Dev(DevArgs { listen, admin }) => {
             let config = serve::configuration(&ServeArgs { config: None, listen, admin })?;
-            logs::install(&config.log.filter, config.log.format.is_json());
+            logs::install(&config.log.filter, config.log.format.is_json())?;
             on_runtime(serve::run(config, Some(Target::Mem)))
         }
         Command::Config(command) => config_command::run(command),

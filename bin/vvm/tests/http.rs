@@ -13,7 +13,7 @@ use std::{
 };
 
 use node::{Node, answer, command_path, request, try_request, workspace_path};
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 const WS: u64 = 1;
 
@@ -562,6 +562,32 @@ fn the_bench_measures_a_node_that_runs() {
     let done = open["done"].as_u64().unwrap();
     assert_eq!(done + open["unsent"].as_u64().unwrap(), 200, "{open}");
     assert!(done > 20, "{open}");
+    // Who is stopped tells what there was until then.
+    let long = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+        .args([
+            "bench",
+            "--json",
+            "--seconds",
+            "600",
+            "--rate",
+            "100",
+            "--node",
+            &node.api.to_string(),
+        ])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let before = node.logged(1).len();
+    while node.logged(1).len() < before + 10 {
+        sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&long), Signal::INT).unwrap();
+    let told = long.wait_with_output().unwrap();
+    assert_eq!(told.status.code(), Some(0));
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert!(told["done"].as_u64().unwrap() >= 10, "{told}");
+    assert!(told["unsent"].as_u64().unwrap() < 1_000, "what was not due is not missing: {told}");
     let unreachable = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--node", "127.0.0.1:1"])
         .output()
@@ -571,7 +597,7 @@ fn the_bench_measures_a_node_that_runs() {
         .args(["bench", "--app", "demo/none", "--node", &node.api.to_string()])
         .output()
         .unwrap();
-    assert_eq!(other.status.code(), Some(4));
+    assert_eq!(other.status.code(), Some(1), "it was reached");
     let other = String::from_utf8(other.stderr).unwrap();
     assert!(other.contains("there is no application demo/none"), "{other}");
     node.stop();

@@ -28,7 +28,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 use vvm::Failure;
 
 use crate::reply::Body;
@@ -143,6 +143,10 @@ pub(crate) async fn serve<A: Answers>(
         Arc::new(answers),
         Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS))),
     );
+    // Port 0 is any, and whoever asked for it wants to know which.
+    if let Ok(address) = listener.local_addr() {
+        info!(service = name, %address, "listens");
+    }
     let open = metrics::gauge!("httpapi_connections", "service" => name);
     let mut connections = JoinSet::new();
     let begin = |connections: &mut JoinSet<()>, stream, permit: Option<OwnedSemaphorePermit>| {

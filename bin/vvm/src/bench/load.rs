@@ -68,7 +68,7 @@ impl Load {
             let answer = answer.await.map_err(|late| unreachable(late.to_string()))?;
             let answer = answer.map_err(|error| unreachable(error.to_string()))?;
             if !answer.status.is_success() && answer.status != StatusCode::CONFLICT {
-                return Err(Failure::unreachable(format!(
+                return Err(Failure::unfinished(format!(
                     "{} does not make workspace {ws} of {}: {}",
                     self.address,
                     self.app,
