@@ -73,10 +73,7 @@ impl Failure {
     pub(crate) fn system(what: &str, error: &sysvvm::Error) -> Failure {
         match error {
             sysvvm::Error::Storage(error) => Failure::storage(what, error),
-            other => {
-                let message = format!("{what}: {}", with_causes(other));
-                Failure { kind: Kind::Unreachable, message }
-            }
+            other => Failure::config(format!("{what}: {}", with_causes(other))),
         }
     }
 

@@ -44,8 +44,13 @@ fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>)
     check_advertised(config, target)?;
     let (settings, apps) = (settings(config), apps(config)?);
     settings.check(&apps).map_err(|bad| {
-        let key = match bad {
-            BadSettings::AppTwice(_) => ["apps"].as_slice(),
+        let twice;
+        let key: &[&str] = match &bad {
+            BadSettings::AppTwice(name) => {
+                let second = config.apps.iter().rposition(|app| app.name == *name);
+                twice = second.unwrap_or_default().to_string();
+                &["apps", &twice, "name"]
+            }
             BadSettings::IdleSlots { .. } => &["node", "slots"],
             BadSettings::LongCalls { .. } => &["node", "call_seconds"],
         };
@@ -218,9 +223,6 @@ fn apps(config: &Config) -> Result<Vec<AppSettings>, Failure> {
     let mut apps: Vec<AppSettings> = Vec::new();
     for (at, app) in config.apps.iter().enumerate() {
         let wrong = |key, why| config.source.wrong(&["apps", &at.to_string(), key], why);
-        if apps.iter().any(|other| other.name == app.name) {
-            return Err(wrong("name", format!("{} is there twice", app.name)));
-        }
         let application =
             app.application(&config.folder()).map_err(|(key, why)| wrong(key, why))?;
         let settings = AppSettings::new(app.name.clone(), Arc::new(application));

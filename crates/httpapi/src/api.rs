@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use vvm::{
     App, Failure, Here, Node, NotLeader, Service,
-    eventlog::{Epoch, Offset, QName, RecordId, Version, WsId},
+    eventlog::{Epoch, Offset, QName, Version, WsId},
 };
 
 use crate::{

@@ -1,6 +1,6 @@
 //! A node before it is launched.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
 use eventlog::TrustLevel;
@@ -131,10 +131,6 @@ impl Builder {
     /// # Errors
     /// What cannot be, and what to do.
     pub fn build(mut self) -> Result<Vvm, BadSettings> {
-        let mut names = BTreeSet::new();
-        if let Some(twice) = self.apps.iter().find(|app| !names.insert(app.name.to_string())) {
-            return Err(BadSettings::AppTwice(twice.name.clone()));
-        }
         self.settings.check(&self.apps)?;
         if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
             // What a former process wrote could replace what this one does.

@@ -68,7 +68,7 @@ impl Launched {
         &self.node
     }
 
-    /// Waits until the node leads, and its partitions have been recovered.
+    /// Waits until the node leads, and its partitions have been recovered, but for those that an operator must put right first: the others work.
     ///
     /// # Errors
     /// Why it does not go on, or that it was not ready in time.
@@ -219,6 +219,10 @@ impl Parts {
             lost = leadership.over() => return Ok(lost),
             () = self.recovered() => {
                 info!(slot = slot.get(), at = %self.settings.advertised, "ready: commands are done here");
+                let partitions = self.node.violated();
+                if partitions > 0 {
+                    warn!(partitions, "not in these: an operator must put their logs right; the status of each says what");
+                }
             }
         }
         Ok(leadership.over().await)

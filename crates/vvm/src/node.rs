@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -14,7 +14,6 @@ use isequencer::SeqId;
 use istorage::KeyspaceName;
 use processor::{Application, Command, Commands, Done, Partitions, Refused};
 use sysvvm::{AppName, NumberRows};
-use tokio::sync::{Mutex, watch};
 
 use crate::{
     AppSettings, NumbersIn, Problem, Settings,
@@ -36,7 +35,7 @@ pub enum Stage {
     Waiting,
     /// It leads, and its partitions are being deployed or recover.
     Recovering,
-    /// It leads, and its partitions have been recovered.
+    /// It leads, and its partitions have been recovered, but for those that an operator must put right first.
     Leading,
     /// It is being stopped.
     Stopping,
@@ -58,10 +57,10 @@ struct Inner {
     driver: &'static str,
     system: KeyspaceName,
     apps: Vec<App>,
-    stage: watch::Sender<Stage>,
+    stage: Mutex<Stage>,
     lead: RwLock<Option<(Slot, Arc<UnderLead>)>>,
     observer: OnceLock<Observer>,
-    leaders: Mutex<Option<(Instant, Result<Leaders, String>)>>,
+    leaders: tokio::sync::Mutex<Option<(Instant, Result<Leaders, String>)>>,
     problem: FirstProblem,
 }
 
@@ -108,10 +107,10 @@ impl Node {
             driver,
             system: settings.system.clone(),
             apps,
-            stage: watch::Sender::new(Stage::Opening),
+            stage: Mutex::new(Stage::Opening),
             lead: RwLock::new(None),
             observer: OnceLock::new(),
-            leaders: Mutex::new(None),
+            leaders: tokio::sync::Mutex::new(None),
             problem,
         }))
     }
@@ -133,7 +132,7 @@ impl Node {
 
     /// What it is doing.
     pub fn stage(&self) -> Stage {
-        let stage = *self.0.stage.borrow();
+        let stage = *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
         // What is led recovers by itself.
         let recovers = |app: &App| {
             let all = app.partitions.status();
@@ -146,7 +145,7 @@ impl Node {
     }
 
     pub(crate) fn enter(&self, stage: Stage) {
-        self.0.stage.send_replace(stage);
+        *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
     /// Its applications.
@@ -176,16 +175,18 @@ impl Node {
     /// Who leads the partitions that this node does not; `None` if nobody does, or it is not known.
     pub async fn leader_of(&self, partition: u16) -> Option<SocketAddr> {
         let slot = slot_of(partition, self.0.slots);
-        let leaders = self.leaders().await;
+        let leaders = self.try_leaders().await.ok()?;
         let (_, lease) = leaders.iter().find(|(of, _)| **of == slot)?;
         (lease.owner != self.0.advertised).then_some(lease.owner)
     }
 
-    /// Who led which slot a moment ago. If the storage does not answer, nobody is known to lead.
-    pub async fn leaders(&self) -> Leaders {
-        self.try_leaders().await.unwrap_or_default()
+    /// How many of its partitions do nothing until an operator has put their logs right.
+    pub(crate) fn violated(&self) -> usize {
+        let statuses = self.0.apps.iter().flat_map(|app| app.partitions.status());
+        statuses.filter(|(_, status)| matches!(status, processor::Status::Violation(_))).count()
     }
 
+    /// Who led which slot a moment ago.
     async fn try_leaders(&self) -> Result<Leaders, String> {
         let observer = self.0.observer.get().ok_or("it is not open")?;
         let mut known = self.0.leaders.lock().await;
@@ -356,11 +357,6 @@ impl Here<'_> {
     /// Where its commands are sent.
     pub fn commands(&self) -> &Commands {
         &self.commands
-    }
-
-    /// What it is doing.
-    pub fn status(&self) -> processor::Status {
-        self.commands.status()
     }
 
     /// All events in front of this one in the log of the partition are applied. Whoever asks right after a command was answered finds its event

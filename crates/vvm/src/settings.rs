@@ -1,6 +1,6 @@
 //! What an operator decides.
 
-use std::{net::SocketAddr, num::NonZeroU16, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
 use eventlog::TrustLevel;
 use ielections::{Slot, Timing};
@@ -57,6 +57,10 @@ impl Settings {
     /// # Errors
     /// What does not fit.
     pub fn check(&self, apps: &[AppSettings]) -> Result<(), BadSettings> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = apps.iter().find(|app| !names.insert(app.name.to_string())) {
+            return Err(BadSettings::AppTwice(twice.name.clone()));
+        }
         let partitions = apps.iter().map(|app| app.partitions.get()).max();
         let slots = self.slots.get();
         if let Some(partitions) = partitions.filter(|most| slots > u32::from(*most)) {
