@@ -84,6 +84,26 @@ fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
+/// Commands went on being answered for as long as the process lived, and nothing of them was ever found again.
+#[test]
+fn who_has_lost_its_file_does_nothing_more_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, away) = (folder.path().join("data"), folder.path().join("away"));
+    let mut node = Node::start(folder.path(), "[node]\nlease_seconds = 4\n").ready();
+    node.create_workspace(1);
+    fs::rename(&data, &away).unwrap();
+    let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+    let (status, answer) = node.command(1, "sys.CUD", body);
+    assert!(status >= 503, "{status} {answer}");
+    assert_eq!(node.ended().code(), Some(7), "{}", node.said());
+    assert!(node.said().contains("was removed or replaced"), "{}", node.said());
+    fs::rename(&away, &data).unwrap();
+    let node = Node::start(folder.path(), "").ready();
+    assert_eq!(node.logged(1).len(), 1);
+    assert_eq!(node.command(1, "sys.CUD", body).0, 200);
+    node.stop();
+}
+
 /// They are no requests yet: nobody waits for the rest of them.
 #[test]
 fn half_heads_do_not_keep_it_from_stopping() {
