@@ -1,6 +1,9 @@
 //! What commands do: the port to handlers, and what a handler is given.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -43,7 +46,7 @@ pub enum Failure {
     Storage(#[from] eventlog::Error),
 }
 
-/// How many rows a command can write: they are sought one by one.
+/// How many rows a command can write.
 const MOST_ROWS: usize = 4_096;
 
 /// Gives numbers: a command that has joined, without the lifetimes of all that it borrows, which handlers need not name.
@@ -54,6 +57,32 @@ pub(crate) trait Numbers: Send + Sync {
 impl Numbers for isequencer::Command<'_, '_> {
     fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
         isequencer::Command::next(self, seq)
+    }
+}
+
+/// Where each of many is. Of a few each is looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    places: HashMap<RecordId, usize>,
+    /// How many are in it.
+    count: usize,
+}
+
+impl Index {
+    fn find<T>(
+        &mut self,
+        all: &[T],
+        id_of: impl Fn(&T) -> RecordId,
+        id: RecordId,
+    ) -> Option<usize> {
+        const FEW: usize = 32;
+        if all.len() <= FEW {
+            return all.iter().position(|one| id_of(one) == id);
+        }
+        let new = all.iter().enumerate().skip(self.count);
+        self.places.extend(new.map(|(at, one)| (id_of(one), at)));
+        self.count = all.len();
+        self.places.get(&id).copied()
     }
 }
 
@@ -70,6 +99,10 @@ pub struct Work<'g> {
     pub(crate) before: Vec<(RecordId, Bytes)>,
     /// The ids of its new rows.
     pub(crate) ids: Vec<(RecordId, RecordId)>,
+    /// Where the changes and the ids of many rows are.
+    pub(crate) places: (Index, Index),
+    /// How many bytes the rows have that it replaces, and how many a row of the storage may have: its event has all of them.
+    pub(crate) bytes: (usize, usize),
     /// Rows could not be written, whatever its handler made of that.
     pub(crate) has_failed: bool,
 }
@@ -190,9 +223,9 @@ impl Work<'_> {
         }
         // Only now, as a row may stand in one that comes behind it.
         for at in made..self.changes.len() {
-            self.check(&self.changes[at].record).await?;
-            self.check_stands(at)?;
+            self.check(at).await?;
         }
+        self.check_stand(made)?;
         for (id, expected, is_active, fields) in updates {
             // What reads is boxed, so that a command that only makes rows has a small future.
             Box::pin(self.update(id, expected, is_active, fields)).await?;
@@ -205,7 +238,7 @@ impl Work<'_> {
             let what = format!("a new row is called {}, which is not from 1 to 65535", raw.0);
             return Err(Rejection::invalid(what).into());
         }
-        if self.ids.iter().any(|(other, _)| *other == raw) {
+        if self.called(raw).is_some() {
             return Err(Rejection::invalid(format!("two new rows are called {}", raw.0)).into());
         }
         let table = self.table(table)?;
@@ -229,12 +262,23 @@ impl Work<'_> {
     }
 
     /// The real id of a row of the command.
-    fn real(&self, id: RecordId) -> Result<RecordId, Rejection> {
+    fn real(&mut self, id: RecordId) -> Result<RecordId, Rejection> {
         if id.0 > u64::from(u16::MAX) {
             return Ok(id);
         }
-        let real = self.ids.iter().find(|(raw, _)| *raw == id).map(|(_, id)| *id);
+        let real = self.called(id);
         real.ok_or_else(|| Rejection::invalid(format!("no new row is called {}", id.0)))
+    }
+
+    /// The real id of the new row that the command calls so.
+    fn called(&mut self, raw: RecordId) -> Option<RecordId> {
+        let at = self.places.1.find(&self.ids, |(raw, _)| *raw, raw)?;
+        Some(self.ids[at].1)
+    }
+
+    /// Where a record is among those that the command writes.
+    fn place(&mut self, id: RecordId) -> Option<usize> {
+        self.places.0.find(&self.changes, |change| change.record.id, id)
     }
 
     async fn create(
@@ -264,48 +308,67 @@ impl Work<'_> {
     }
 
     /// Whether the application has such a row, and what it stands in.
-    async fn check(&self, record: &Record) -> Result<(), Failure> {
+    async fn check(&mut self, at: usize) -> Result<(), Failure> {
         let stored;
-        let parent = match record.parent.as_ref().map(|parent| parent.id) {
+        let parent = match self.changes[at].record.parent.as_ref().map(|parent| parent.id) {
             None => None,
-            Some(id) => Some(match self.changed(id) {
-                Some(change) => &change.record.table,
+            Some(id) => Some(match self.place(id) {
+                Some(above) => &self.changes[above].record.table,
                 None => {
                     stored = Box::pin(self.stored_table(id)).await?;
                     &stored
                 }
             }),
         };
-        let checked = self.application.schema().check(record, parent);
+        let checked = self.application.schema().check(&self.changes[at].record, parent);
         Ok(checked.map_err(|bad| Rejection::invalid(bad.to_string()))?)
     }
 
-    /// Whether a new row stands, in the end, in a row that is there, or in a document.
-    fn check_stands(&self, at: usize) -> Result<(), Rejection> {
-        let parent = |record: &Record| record.parent.as_ref().map(|parent| parent.id);
-        let child = &self.changes[at].record;
-        let place = |id| self.changes.iter().position(|change| change.record.id == id);
-        let mut next = parent(child);
-        let mut steps = 0;
-        while let Some(above) = next.and_then(place) {
-            // Where each stands in one that comes before it, there is no circle.
-            if above < at {
-                return Ok(());
-            }
-            steps += 1;
-            if steps > self.changes.len() {
-                return Err(Rejection::invalid(
-                    "new rows stand in one another, and in no document",
-                ));
-            }
-            next = parent(&self.changes[above].record);
+    /// Whether each new row from this one on stands, in the end, in a row that is there, or in a document. Each is looked at once.
+    fn check_stand(&mut self, first: usize) -> Result<(), Rejection> {
+        #[derive(Clone, Copy)]
+        enum Seen {
+            No,
+            /// On the way up from a row.
+            Now,
+            /// In a document of the command.
+            Inside,
+            /// In a row that was there before.
+            Outside,
         }
-        match child.kind {
-            TableKind::ORecord if next.is_some() => Err(Rejection::invalid(
-                "records of an operation are made with its document, by one command",
-            )),
-            _ => Ok(()),
+        let mut seen = vec![Seen::No; self.changes.len() - first];
+        let mut way = Vec::new();
+        for at in first..self.changes.len() {
+            let mut next = at;
+            let top = loop {
+                // What was written before was looked at then.
+                let Some(here) = next.checked_sub(first) else { break Seen::Inside };
+                match seen[here] {
+                    Seen::No => {}
+                    Seen::Now => {
+                        let what = "new rows stand in one another, and in no document";
+                        return Err(Rejection::invalid(what));
+                    }
+                    top => break top,
+                }
+                seen[here] = Seen::Now;
+                way.push(here);
+                let Some(parent) = &self.changes[next].record.parent else { break Seen::Inside };
+                match self.place(parent.id) {
+                    Some(above) => next = above,
+                    None => break Seen::Outside,
+                }
+            };
+            for here in way.drain(..) {
+                let kind = self.changes[first + here].record.kind;
+                if matches!((kind, top), (TableKind::ORecord, Seen::Outside)) {
+                    let what = "records of an operation are made with its document, by one command";
+                    return Err(Rejection::invalid(what));
+                }
+                seen[here] = top;
+            }
         }
+        Ok(())
     }
 
     async fn stored_table(&self, id: RecordId) -> Result<QName, Failure> {
@@ -323,7 +386,7 @@ impl Work<'_> {
         fields: BTreeMap<Name, Option<Value>>,
     ) -> Result<(), Failure> {
         let id = self.real(id)?;
-        let at = match self.changes.iter().position(|change| change.record.id == id) {
+        let at = match self.place(id) {
             Some(_) if version.is_some() => {
                 let what = format!("record {} is written twice, once with a version", id.0);
                 return Err(Rejection::invalid(what).into());
@@ -356,9 +419,8 @@ impl Work<'_> {
                 }
             }
         }
-        self.check(&record).await?;
         self.changes[at].record = record;
-        Ok(())
+        self.check(at).await
     }
 
     /// Takes a record to replace it.
@@ -374,6 +436,15 @@ impl Work<'_> {
                 id.0, version.plog.0
             );
             return Err(Rejection::new(RejectionKind::Conflict, what).into());
+        }
+        let (bytes_now, most) = &mut self.bytes;
+        *bytes_now += bytes.as_ref().map_or(0, Bytes::len);
+        // Its event would have all of them, and they are in memory until it is known to be too large.
+        if *bytes_now > most.saturating_mul(2) {
+            let what = format!(
+                "the rows that it changes have {bytes_now} bytes together, and there is room for {most} in the log"
+            );
+            return Err(Rejection::new(RejectionKind::TooLarge, what).into());
         }
         // One that an earlier command of the group wrote is not in the storage yet.
         self.before.extend(bytes.map(|bytes| (id, bytes)));

@@ -149,6 +149,8 @@ impl Group {
             changes: Vec::with_capacity(rows.len()),
             before: Vec::new(),
             ids: Vec::with_capacity(rows.len()),
+            places: Default::default(),
+            bytes: (0, means.log.largest_row()),
             has_failed: false,
         };
         let ran = AssertUnwindSafe(handler.run(&params, rows, &mut work)).catch_unwind();
