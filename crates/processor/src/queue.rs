@@ -73,7 +73,7 @@ impl fmt::Display for Status {
 pub(crate) struct Shared {
     status: Mutex<Status>,
     is_ready: AtomicBool,
-    /// Of the first event that is not known to be applied.
+    /// Of the first event that is not known to be applied; 0 before the log was read.
     applied: AtomicU64,
     pub(crate) clock: Clock,
     pub(crate) meters: Meters,
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(clock: Clock, meters: Meters) -> Shared {
         let status = Mutex::new(Status::Recovering(None));
-        let (is_ready, applied) = (AtomicBool::new(false), AtomicU64::new(Offset::FIRST.0));
+        let (is_ready, applied) = (AtomicBool::new(false), AtomicU64::new(0));
         Shared { status, is_ready, applied, clock, meters }
     }
 
@@ -243,8 +243,14 @@ impl Commands {
     }
 
     /// The offset of the first event in the log of the partition that is not known to be applied. What is told of the logs to others ends in front of it.
-    pub fn applied(&self) -> Offset {
-        Offset(self.shared.applied.load(Ordering::Acquire))
+    ///
+    /// # Errors
+    /// Why the log was not read yet. Nothing of it may be told before that: what was acknowledged by another leader would be missing.
+    pub fn applied(&self) -> Result<Offset, Busy> {
+        match self.shared.applied.load(Ordering::Acquire) {
+            0 => Err(self.shared.busy().unwrap_or(Busy::Recovering(None))),
+            offset => Ok(Offset(offset)),
+        }
     }
 
     /// How many commands wait.

@@ -38,6 +38,8 @@ pub(crate) struct Limits {
 pub enum Ended {
     /// It was stopped: every write was answered.
     Stopped,
+    /// It did not end in time, and may still be at work.
+    Late,
     /// It was stopped, and something is still to be stored that the next leader finds in the log, or may still be on its way.
     Unproved(String),
     /// This node leads no more.
@@ -84,16 +86,26 @@ impl Worker {
             }
         };
         let Worker { sequencer, mut groups, stop: asked } = self;
+        // Whoever is asked to stop because the lead is lost stops as one who has lost it.
+        let stop = match (stop, groups.look()) {
+            (Stop::Asked, Err(lost)) => lost,
+            (stop, _) => stop,
+        };
         let ended = match stop {
             Stop::Asked => {
                 groups.end(Status::Stopped);
                 let deadline = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
                 // Reading the log writes what is missing, and is given up in the middle of that.
                 let recovers = sequencer.monitor().busy() == Some(isequencer::Busy::Actualizing);
-                match sequencer.close(deadline).await {
-                    Ok(()) if recovers => Ended::Unproved("it was being recovered".to_owned()),
-                    Ok(()) => Ended::Stopped,
-                    Err(not_flushed) => Ended::Unproved(not_flushed.to_string()),
+                tokio::select! {
+                    biased;
+                    closed = sequencer.close(deadline) => match closed {
+                        Ok(()) if recovers => Ended::Unproved("it was being recovered".to_owned()),
+                        Ok(()) => Ended::Stopped,
+                        Err(not_flushed) => Ended::Unproved(not_flushed.to_string()),
+                    },
+                    // What may not be stored any more is not waited for.
+                    LeadLost(why) = groups.lost() => Ended::LeadLost(why),
                 }
             }
             Stop::Lost(LeadLost(why)) => {
@@ -217,6 +229,16 @@ impl Groups {
     /// Whether this node still leads.
     fn look(&self) -> Result<(), Stop> {
         self.means.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
+    }
+
+    /// Waits until this node leads no more.
+    async fn lost(&self) -> LeadLost {
+        loop {
+            if let Some(lost) = self.means.log.lost() {
+                return lost;
+            }
+            self.means.clock.sleep(LOOK).await;
+        }
     }
 
     /// The log is known, and applied, up to here.

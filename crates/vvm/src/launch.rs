@@ -1,6 +1,6 @@
 //! From launch to the end: the one task that begins everything, watches it, and stops it in order.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{mem, pin::pin, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use eventlog::TrustLevel;
@@ -142,6 +142,14 @@ impl Drop for ToldOfPanic {
     }
 }
 
+/// Waits until the lead is lost; for ever without one.
+async fn over(lead: Option<&Lead>) {
+    match lead {
+        Some(lead) => drop(lead.leadership.over().await),
+        None => std::future::pending().await,
+    }
+}
+
 /// What is held while the node leads.
 struct Lead {
     leadership: Leadership,
@@ -277,14 +285,21 @@ impl Parts {
         let start = self.clock.now();
         let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
         self.node.enter(Stage::Stopping);
-        let mut lead = lead;
-        // Who leads no more is killed if its work goes on: clients that are slow to end must not keep it from stopping that.
-        if let Some(lost) = lead.take_if(|lead| lead.leadership.lost().is_some()) {
-            self.give_up(lost, until(shares::PARTITIONS), until(shares::LEAD)).await;
-        }
-        services.stop(&self.clock, until(shares::SERVICES), &self.problem).await;
-        if let Some(lead) = lead {
-            self.give_up(lead, until(shares::PARTITIONS), until(shares::LEAD)).await;
+        {
+            let services = services.stop(&self.clock, until(shares::SERVICES), &self.problem);
+            let mut services = pin!(services);
+            // Who leads no more is killed if its work goes on: clients that are slow to end must not keep it from stopping that.
+            let have_ended = tokio::select! {
+                biased;
+                () = over(lead.as_ref()) => false,
+                () = services.as_mut() => true,
+            };
+            if let Some(lead) = lead {
+                self.give_up(lead, until(shares::PARTITIONS), until(shares::LEAD)).await;
+            }
+            if !have_ended {
+                services.await;
+            }
         }
         if self.clock.timeout_at(until(shares::STORAGE), self.driver.close()).await.is_err() {
             warn!("the storage did not close in time, and is given up");
@@ -302,14 +317,18 @@ impl Parts {
         partitions: Instant,
         deadline: Instant,
     ) {
-        let open = partitions::undeploy(&self.node, partitions).await;
+        let ended = partitions::undeploy(&self.node, partitions).await;
         self.node.leads(None);
         if let Some(lost) = leadership.lost() {
             self.problem.report(Problem::LeadLost(lost));
         }
-        if !open.is_empty() {
-            for open in open {
-                warn!(why = open, "the lead is left to expire");
+        if !ended.unproved.is_empty() {
+            for why in ended.unproved {
+                warn!(why, "the lead is left to expire");
+            }
+            // Otherwise the process is killed when the lease is nearly over.
+            if !ended.is_late {
+                under.abandon();
             }
             return;
         }

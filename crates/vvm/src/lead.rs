@@ -23,10 +23,18 @@ impl UnderLead {
 
     /// All that was written was answered, and nothing is written any more. Without this nobody knows.
     pub(crate) fn finish(&self) {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(work) = work {
+        if let Some(work) = self.take() {
             work.finish();
         }
+    }
+
+    /// Nobody works any more, and what was sent may be on its way still. Who holds the lead yet, to read, can do nothing with it.
+    pub(crate) fn abandon(&self) {
+        drop(self.take());
+    }
+
+    fn take(&self) -> Option<Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// How long it lasts if it is not renewed; `None` if it is over.

@@ -12,7 +12,7 @@ use futures::{Stream, TryStreamExt, future};
 use ielections::{Leaders, Observer, Slot};
 use isequencer::SeqId;
 use istorage::KeyspaceName;
-use processor::{Application, Command, Commands, Done, Partitions, Refused};
+use processor::{Application, Busy, Command, Commands, Done, Partitions, Refused};
 use sysvvm::{AppName, NumberRows};
 
 use crate::{
@@ -310,7 +310,7 @@ impl App {
                 number,
                 status: status.to_string(),
                 waiting: commands.waiting(),
-                next_offset: commands.applied().0,
+                next_offset: commands.applied().ok().map(|offset| offset.0),
                 unflushed_numbers: unflushed.numbers,
                 unflushed_events: unflushed.events,
             })
@@ -361,19 +361,25 @@ impl Here<'_> {
 
     /// All events in front of this one in the log of the partition are applied. Whoever asks right after a command was answered finds its event
     /// among them.
-    pub fn applied(&self) -> Offset {
+    ///
+    /// # Errors
+    /// Why the log was not read yet.
+    pub fn applied(&self) -> Result<Offset, Busy> {
         self.commands.applied()
     }
 
     /// The log of one of its workspaces from an event on, to the last event that is applied.
+    ///
+    /// # Errors
+    /// Why the log of the partition was not read yet.
     pub fn log(
         &self,
         ws: WsId,
         from: Offset,
-    ) -> impl Stream<Item = eventlog::Result<Entry>> + Send + use<> {
-        let end = self.applied();
+    ) -> Result<impl Stream<Item = eventlog::Result<Entry>> + Send + use<>, Busy> {
+        let end = self.applied()?;
         let is_applied = move |entry: &Entry| future::ready(Ok(entry.place().plog < end));
-        self.reader().wlog(ws, from).try_take_while(is_applied)
+        Ok(self.reader().wlog(ws, from).try_take_while(is_applied))
     }
 
     /// Reads what is stored, also what is not applied yet.

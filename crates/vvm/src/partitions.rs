@@ -105,17 +105,31 @@ fn put_to_work(
         .map_err(|why| Problem::Refused(why.to_string()))
 }
 
-/// Stops all of them side by side. What is told about those that are not proved to write nothing any more.
-pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> Vec<String> {
+/// How all partitions ended.
+#[derive(Debug, Default)]
+pub(crate) struct AllEnded {
+    /// What is told about those that are not proved to write nothing any more.
+    pub(crate) unproved: Vec<String>,
+    /// Some may still be at work.
+    pub(crate) is_late: bool,
+}
+
+/// Stops all of them side by side.
+pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> AllEnded {
     let stops = node.apps().iter().flat_map(|app| {
         app.partitions.status().into_iter().map(move |(partition, _)| async move {
-            match app.partitions.undeploy(partition, deadline).await {
-                Ended::Stopped => None,
-                Ended::Unproved(why) | Ended::LeadLost(why) => {
-                    Some(format!("partition {partition} of {}: {why}", app.name()))
-                }
-            }
+            let (why, is_late) = match app.partitions.undeploy(partition, deadline).await {
+                Ended::Stopped => return None,
+                Ended::Unproved(why) | Ended::LeadLost(why) => (why, false),
+                Ended::Late => ("it did not end in time".to_owned(), true),
+            };
+            Some((format!("partition {partition} of {}: {why}", app.name()), is_late))
         })
     });
-    join_all(stops).await.into_iter().flatten().collect()
+    let mut all = AllEnded::default();
+    for (why, is_late) in join_all(stops).await.into_iter().flatten() {
+        all.unproved.push(why);
+        all.is_late |= is_late;
+    }
+    all
 }

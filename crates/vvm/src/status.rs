@@ -76,7 +76,7 @@ pub struct PartitionStatus {
     /// How many commands wait.
     pub waiting: usize,
     /// The offset of the first event in its log that is not known to be applied.
-    pub next_offset: u64,
+    pub next_offset: Option<u64>,
     /// How many numbers of its sequencer are not stored yet.
     pub unflushed_numbers: usize,
     /// How many events its stored numbers are behind the log: so many are read again after a crash.

@@ -331,11 +331,11 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
         cluster.clock.sleep(Duration::from_millis(2)).await;
     }
     let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
-    assert_eq!(here.log(WsId(7), Offset::FIRST).count().await, 1);
-    assert_eq!(here.log(WsId(7), Offset(2)).count().await, 0);
+    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);
+    assert_eq!(here.log(WsId(7), Offset(2)).unwrap().count().await, 0);
     *cluster.driver.writes.lock().unwrap() = Fault::None;
     under_way.await.unwrap().unwrap();
-    assert_eq!(here.log(WsId(7), Offset::FIRST).count().await, 2);
+    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 2);
     node.shutdown().await.unwrap();
 }
 
