@@ -85,12 +85,24 @@ pub(crate) fn say(line: impl Display) {
     send(format!("{line}\n").into_bytes());
 }
 
+/// How long a process that is to be killed may take for them: its lease is nearly over.
+const HASTE: Duration = Duration::from_millis(50);
+
 /// Waits until all is written, if that takes no longer than a moment.
 pub(crate) fn finish() {
+    finish_within(PATIENCE);
+}
+
+/// As [`finish`], for who must not live on.
+pub(crate) fn finish_at_once() {
+    finish_within(HASTE);
+}
+
+fn finish_within(time: Duration) {
     let (done, written) = sync_channel(1);
     // If there is no room nobody reads.
     if stderr().try_send(Job::Done(done)).is_ok() {
-        written.recv_timeout(PATIENCE).ok();
+        written.recv_timeout(time).ok();
     }
 }
 

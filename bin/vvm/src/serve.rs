@@ -1,6 +1,6 @@
 //! `vvm serve`: a node, from its configuration to its exit code.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
 use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits};
@@ -22,7 +22,7 @@ use crate::{
 /// The configuration that a node is started with.
 pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
     #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
-    let mut overrides = Override::of_environment(std::env::vars());
+    let mut overrides = Override::of_environment(std::env::vars_os());
     if let Some(listen) = args.listen {
         overrides.push(Override::of_flag("--listen", ["http", "listen"], listen));
     }
@@ -71,10 +71,18 @@ pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitC
             None
         }
     };
-    let stopped = tokio::select! {
-        stopped = launched.shutdown() => stopped,
-        signal = signals.next() => {
-            return Err(Failure::at_once(signal));
+    let mut is_asked = problem.is_none();
+    let mut stopping = pin!(launched.shutdown());
+    let stopped = loop {
+        tokio::select! {
+            stopped = stopping.as_mut() => break stopped,
+            signal = signals.next() => {
+                if is_asked {
+                    return Err(Failure::at_once(signal));
+                }
+                info!(signal, "stops already; another signal stops it at once");
+                is_asked = true;
+            }
         }
     };
     match (stopped, problem) {
@@ -255,7 +263,7 @@ fn lock(folder: &PathBuf) -> Option<LockFile> {
 /// Ends the process at once, whatever else it does.
 fn kill(why: &str) {
     crate::say(format!("error: killed: {why}"));
-    crate::logs::finish();
+    crate::logs::finish_at_once();
     #[expect(clippy::disallowed_methods, reason = "the binary ends the process")]
     std::process::exit(i32::from(Failure::KILLED));
 }

@@ -1,11 +1,11 @@
 //! The API: commands, documents, logs.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{mem, net::SocketAddr, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Clock;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::{
     Request, Response, StatusCode,
     body::{Body as _, Incoming},
@@ -40,7 +40,7 @@ const LONGEST_NAME: usize = 256;
 /// The code for what is to be asked of another node.
 const NOT_LEADER: &str = "not_leader";
 
-/// How many KiB all bodies together may have that are being read, or whose commands are being done.
+/// How many KiB all bodies together may have that are being read, or whose commands are being done. Each has 1 from the beginning.
 const BODIES: usize = 256 << 10;
 
 /// As nobody is asked yet who he is.
@@ -135,6 +135,7 @@ struct Asked {
     path: String,
     query: Option<String>,
     method: hyper::Method,
+    version: hyper::Version,
 }
 
 impl Answers for Requests {
@@ -147,6 +148,7 @@ impl Answers for Requests {
             path: head.uri.path().to_owned(),
             query: head.uri.query().map(str::to_owned),
             method: head.method,
+            version: head.version,
         };
         let clock = self.node.clock();
         let start = clock.now();
@@ -219,8 +221,10 @@ impl Requests {
             }
             What::ReadDoc(name, id) => {
                 let here = self.at(app, ws).await?;
-                let stored = read::record(&here, ws, table(&name)?, id).await?;
+                let stored = read::record(&here, ws, table(&name)?, id).await;
+                // Also if it was not found: the one that leads now may have it.
                 self.still(app, ws, &here).await?;
+                let stored = stored?;
                 Ok(with_version(json_of(StatusCode::OK, &json_of_record(&stored)), stored.version))
             }
             What::ChangeDoc(name, id) => {
@@ -256,6 +260,11 @@ impl Requests {
             }
             What::Log => {
                 let here = self.at(app, ws).await?;
+                if asked.version < hyper::Version::HTTP_11 {
+                    let reason = "a log has no end that such a client could see: ask by HTTP/1.1 (in nginx: proxy_http_version 1.1)";
+                    let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
+                    return Err(Trouble::new(status, "http_version", reason));
+                }
                 let log = read::log(&here, ws, asked.query.as_deref()).await;
                 self.still(app, ws, &here).await?;
                 log
@@ -263,11 +272,11 @@ impl Requests {
         }
     }
 
-    /// All of a body, within its limits, and the room that it takes.
+    /// All of a body, within its limits, and the room that it takes. Who announces much and sends nothing takes none.
     async fn body(
         &self,
         asked: &Asked,
-        body: Incoming,
+        mut body: Incoming,
     ) -> Result<(Bytes, SemaphorePermit<'_>), Trouble> {
         let Limits { body_bytes, body_time, .. } = self.settings.limits;
         let clock = self.node.clock();
@@ -280,22 +289,40 @@ impl Requests {
         if said > body_bytes as u64 {
             return Err(too_large());
         }
-        let room = u32::try_from((said / 1_024 + 1).min(BODIES as u64)).unwrap_or(u32::MAX);
-        let Ok(Ok(room)) = clock.timeout_at(deadline, self.bodies.acquire_many(room)).await else {
-            let reason = "too many bodies are being read";
-            return Err(Trouble::unavailable("queue_full", reason));
+        let full = || Trouble::unavailable("queue_full", "too many bodies are being read");
+        let mut room = match clock.timeout_at(deadline, self.bodies.acquire()).await {
+            Ok(Ok(room)) => room,
+            _ => return Err(full()),
         };
-        let whole = Limited::new(body, body_bytes).collect();
-        match clock.timeout_at(deadline, whole).await {
-            Ok(Ok(whole)) => Ok((whole.to_bytes(), room)),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-            Ok(Err(error)) => {
-                Err(Trouble::bad_request(format!("the body of {} broke: {error}", asked.path)))
+        let mut whole = Whole::default();
+        loop {
+            let frame = match clock.timeout_at(deadline, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(None) => return Ok((whole.into_bytes(), room)),
+                Ok(Some(Err(error))) => {
+                    let reason = format!("the body of {} broke: {error}", asked.path);
+                    return Err(Trouble::bad_request(reason));
+                }
+                Err(_) => {
+                    let reason = format!("the body did not come within {body_time:?}");
+                    return Err(Trouble::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", reason));
+                }
+            };
+            // Trailers say nothing here.
+            let Ok(data) = frame.into_data() else { continue };
+            let bytes = whole.len() + data.len();
+            if bytes > body_bytes {
+                return Err(too_large());
             }
-            Err(_) => {
-                let reason = format!("the body did not come within {body_time:?}");
-                Err(Trouble::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", reason))
+            let more = (bytes / 1_024 + 1).saturating_sub(room.num_permits());
+            if more > 0 {
+                let more = self.bodies.acquire_many(u32::try_from(more).unwrap_or(u32::MAX));
+                let Ok(Ok(more)) = clock.timeout_at(deadline, more).await else {
+                    return Err(full());
+                };
+                room.merge(more);
             }
+            whole.add(data);
         }
     }
 
@@ -364,6 +391,44 @@ impl Requests {
     ) -> Result<Done, Trouble> {
         let name = "sys.CUD".parse().map_err(|bad| Trouble::bad_request(format!("{bad}")))?;
         self.run(asked, app, ws, (name, Bytes::new(), vec![row]), body).await
+    }
+}
+
+/// A body as it comes. Most come at once, and are not copied.
+#[derive(Default)]
+enum Whole {
+    #[default]
+    Nothing,
+    One(Bytes),
+    Many(Vec<u8>),
+}
+
+impl Whole {
+    fn len(&self) -> usize {
+        match self {
+            Whole::Nothing => 0,
+            Whole::One(bytes) => bytes.len(),
+            Whole::Many(bytes) => bytes.len(),
+        }
+    }
+
+    fn add(&mut self, data: Bytes) {
+        *self = match mem::take(self) {
+            Whole::Nothing => Whole::One(data),
+            Whole::One(first) => Whole::Many([first, data].concat()),
+            Whole::Many(mut bytes) => {
+                bytes.extend_from_slice(&data);
+                Whole::Many(bytes)
+            }
+        };
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Whole::Nothing => Bytes::new(),
+            Whole::One(bytes) => bytes,
+            Whole::Many(bytes) => bytes.into(),
+        }
     }
 }
 
@@ -443,7 +508,7 @@ fn json_of_done(done: &Done) -> Json {
     json
 }
 
-fn refused(refused: Refused) -> Trouble {
+pub(crate) fn refused(refused: Refused) -> Trouble {
     let reason = refused.to_string();
     match refused {
         Refused::Busy(busy) => {

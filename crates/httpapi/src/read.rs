@@ -4,7 +4,7 @@ use std::io;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use hyper::{Response, StatusCode, body::Frame};
-use processor::Application;
+use processor::{Application, Refused};
 use serde_json::json;
 use vvm::{
     Here, Node,
@@ -13,6 +13,7 @@ use vvm::{
 };
 
 use crate::{
+    api::refused,
     reply::{Body, Trouble, of_bytes, stream_of},
     route::{limit, parameter},
     rows::{json_of_entry, json_of_record},
@@ -86,7 +87,8 @@ pub(crate) async fn log(
         return Err(Trouble::bad_request("the first event of a log is at offset 1"));
     }
     let commands = here.commands().clone();
-    let mut entries = here.log(ws, Offset(from)).boxed();
+    let entries = here.log(ws, Offset(from));
+    let mut entries = entries.map_err(|busy| refused(Refused::Busy(busy)))?.boxed();
     // What fails at once can still be told.
     let first = entries.try_next().await.map_err(unreadable)?;
     if first.is_none() {

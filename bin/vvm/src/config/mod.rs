@@ -5,7 +5,10 @@ mod sections;
 mod source;
 mod storage;
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,10 +57,13 @@ pub(crate) struct Override {
 impl Override {
     /// Those of the environment, by name.
     pub(crate) fn of_environment(
-        variables: impl Iterator<Item = (String, String)>,
+        variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Vec<Override> {
         let mut all: Vec<Override> = variables
             .filter_map(|(called, value)| {
+                // Those of others may be anything, and ours is refused then for what it says.
+                let (called, value) =
+                    (called.into_string().ok()?, value.to_string_lossy().into_owned());
                 let keys = called.strip_prefix(PREFIX)?;
                 let path = keys.split("__").map(str::to_ascii_lowercase).collect();
                 Some(Override { called, path, value })

@@ -84,7 +84,7 @@ fn the_demo_is_an_application() {
 }
 
 fn variable(name: &str, value: &str) -> Override {
-    let all = [(name.to_owned(), value.to_owned())].into_iter();
+    let all = [(name.into(), value.into())].into_iter();
     Override::of_environment(all).pop().unwrap()
 }
 
