@@ -3,7 +3,7 @@
 use std::{path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
-use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits};
+use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, ROOM_FOR_BODIES};
 use ielections::{LockFile, Timing};
 use istorage::{Metered, StorageDriver, WrappedDriver};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -41,6 +41,7 @@ pub(crate) fn check(config: Config) -> Result<(), Failure> {
 /// What is configured, if a node can work so.
 fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>), Failure> {
     check_listens(config)?;
+    check_bodies(config)?;
     check_advertised(config, target)?;
     let (settings, apps) = (settings(config), apps(config)?);
     settings.check(&apps).map_err(|bad| {
@@ -180,13 +181,31 @@ fn check_listens(config: &Config) -> Result<(), Failure> {
 
 /// The clients of other nodes are told where this one is.
 fn check_advertised(config: &Config, target: &Target) -> Result<(), Failure> {
-    let advertised = config.node.advertised.unwrap_or(config.http.listen);
-    if target.is_embedded() || !advertised.ip().is_unspecified() {
+    let Config { node, http, source, .. } = config;
+    let advertised = node.advertised.unwrap_or(http.listen);
+    if target.is_embedded() {
         return Ok(());
     }
-    let why =
-        format!("clients of other nodes cannot find this one at {advertised}: say where they do");
-    Err(config.source.wrong(&["node", "advertised"], why))
+    let unknown = format!("clients of other nodes cannot find this one at {advertised}");
+    if advertised.ip().is_unspecified() {
+        let why = format!("{unknown}: say where they do");
+        return Err(source.wrong(&["node", "advertised"], why));
+    }
+    if advertised.port() == 0 {
+        let key =
+            if node.advertised.is_some() { ["node", "advertised"] } else { ["http", "listen"] };
+        return Err(source.wrong(&key, format!("{unknown}: choose a port")));
+    }
+    Ok(())
+}
+
+/// A body that all the room would not hold.
+fn check_bodies(Config { http, source, .. }: &Config) -> Result<(), Failure> {
+    if http.body_bytes.get() <= ROOM_FOR_BODIES {
+        return Ok(());
+    }
+    let why = format!("all bodies together may have {ROOM_FOR_BODIES} bytes: take that or less");
+    Err(source.wrong(&["http", "body_bytes"], why))
 }
 
 /// What is under way when the node stops has a little less time than its service has.

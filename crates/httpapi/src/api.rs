@@ -40,8 +40,11 @@ const LONGEST_NAME: usize = 256;
 /// The code for what is to be asked of another node.
 const NOT_LEADER: &str = "not_leader";
 
-/// How many KiB all bodies together may have that are being read, or whose commands are being done. Each has 1 from the beginning.
-const BODIES: usize = 256 << 10;
+/// How many bytes all bodies together may have that are being read, or whose commands are being done. Each has 1 KiB from the beginning, and none may have more.
+pub const ROOM_FOR_BODIES: usize = 256 << 20;
+
+/// The same, in KiB.
+const BODIES: usize = ROOM_FOR_BODIES >> 10;
 
 /// As nobody is asked yet who he is.
 const ANYBODY: &str = "anybody";

@@ -12,5 +12,5 @@ mod rows;
 mod server;
 
 pub use admin::{Admin, AdminSettings, Metrics};
-pub use api::{Api, ApiSettings};
+pub use api::{Api, ApiSettings, ROOM_FOR_BODIES};
 pub use server::Limits;

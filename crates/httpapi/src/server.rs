@@ -44,7 +44,7 @@ pub struct Limits {
     pub head_bytes: usize,
     /// How long a body may take to come.
     pub body_time: Duration,
-    /// How many bytes a body may have.
+    /// How many bytes a body may have, at most [`ROOM_FOR_BODIES`](crate::ROOM_FOR_BODIES).
     pub body_bytes: usize,
     /// How long what is under way may take to end when the node stops.
     pub drain_time: Duration,

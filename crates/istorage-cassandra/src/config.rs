@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, fs, path::PathBuf};
 
-use istorage::{Error, Result};
+use istorage::BadSetting;
 use serde::Deserialize;
+
+use crate::tls;
 
 /// How to reach the cluster, and what is asked of it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -113,46 +115,57 @@ impl Config {
         }
     }
 
-    /// What is wrong before any server is asked.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Looks for what cannot work whatever the cluster says. Reads the files that are named.
+    ///
+    /// # Errors
+    /// The first setting that cannot be.
+    pub fn check(&self) -> Result<(), BadSetting> {
         if self.contact_points.is_empty() || self.contact_points.iter().any(String::is_empty) {
-            return Err(Error::invalid(
-                "`contact_points` must name at least one node, each as host:port",
-            ));
+            let why = "name one node of the cluster or more, each as host:port";
+            return Err(BadSetting::new("contact_points", why));
         }
         if let Some(replication) = &self.replication {
             replication.check()?;
         }
-        let local = self.consistency == Consistency::LocalQuorum
-            || self.serial_consistency == SerialConsistency::LocalSerial;
-        if local && self.datacenter.is_none() {
-            return Err(Error::invalid(
-                "`local_quorum` and `local_serial` need `datacenter`, which says where local is",
-            ));
+        for (key, value, is_local) in [
+            ("consistency", "local_quorum", self.consistency == Consistency::LocalQuorum),
+            (
+                "serial_consistency",
+                "local_serial",
+                self.serial_consistency == SerialConsistency::LocalSerial,
+            ),
+        ] {
+            if is_local && self.datacenter.is_none() {
+                let why = format!("`{value}` needs `datacenter`, which says where local is");
+                return Err(BadSetting::new(key, why));
+            }
+        }
+        if let Some(login) = &self.login {
+            login.password()?;
+        }
+        if let Some(tls) = &self.tls {
+            tls::client_config(tls)?;
         }
         Ok(())
     }
 }
 
 impl Replication {
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<(), BadSetting> {
+        let wrong = |why: String| Err(BadSetting::new("replication", why));
         let factors: Vec<u8> = match self {
             Replication::Simple(factor) => vec![*factor],
             Replication::Datacenters(factors) => factors.values().copied().collect(),
         };
         if factors.is_empty() || factors.contains(&0) {
-            return Err(Error::invalid(
-                "`replication` must name at least one datacenter, and no number of replicas may be 0",
-            ));
+            return wrong("name one datacenter or more, each with one replica or more".to_owned());
         }
         // The names become part of a statement.
         let safe = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
         match self {
             Replication::Datacenters(factors) => {
                 match factors.keys().find(|name| !name.chars().all(safe)) {
-                    Some(name) => {
-                        Err(Error::invalid(format!("`{name}` cannot be the name of a datacenter")))
-                    }
+                    Some(name) => wrong(format!("`{name}` cannot be the name of a datacenter")),
                     None => Ok(()),
                 }
             }
@@ -163,18 +176,17 @@ impl Replication {
 
 impl Login {
     /// The password, wherever it is kept.
-    pub(crate) fn password(&self) -> Result<String> {
+    pub(crate) fn password(&self) -> Result<String, BadSetting> {
         match (&self.password, &self.password_file) {
             (Some(password), None) => Ok(password.0.clone()),
             (None, Some(path)) => match fs::read_to_string(path) {
                 Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
                 Err(error) => {
-                    let path = path.display();
-                    Err(Error::invalid(format!("the password file {path} cannot be read"))
-                        .because(error))
+                    let why = format!("{} cannot be read: {error}", path.display());
+                    Err(BadSetting::new("login.password_file", why))
                 }
             },
-            _ => Err(Error::invalid("a login needs either `password` or `password_file`")),
+            _ => Err(BadSetting::new("login", "it needs either `password` or `password_file`")),
         }
     }
 }
@@ -193,7 +205,7 @@ impl fmt::Debug for Password {
 
 #[cfg(test)]
 mod tests {
-    use istorage::ErrorKind;
+    use istorage::{Error, ErrorKind};
 
     use super::*;
 
@@ -212,11 +224,14 @@ mod tests {
 
     #[test]
     fn everything_can_be_said() {
-        let config = parse(
+        let mut config = parse(
             "contact_points = ['a']\n datacenter = 'north'\n consistency = 'local_quorum'\n serial_consistency = \
              'local_serial'\n [login]\n username = 'vvm'\n password = 'secret'\n [tls]\n ca_file = 'ca.pem'\n cert_file = \
              'us.pem'\n key_file = 'us.key'\n [replication]\n datacenters = { north = 3, south = 2 }",
         );
+        // There are no such files.
+        assert_eq!(config.check().unwrap_err().key, "tls.ca_file");
+        config.tls = None;
         config.check().unwrap();
         assert_eq!(
             config.replication,
@@ -238,11 +253,16 @@ mod tests {
             ("contact_points = ['']", "contact_points"),
             ("contact_points = ['a']\n serial_consistency = 'local_serial'", "datacenter"),
             ("contact_points = ['a']\n consistency = 'local_quorum'", "datacenter"),
+            ("contact_points = ['a']\n login = { username = 'u' }", "password_file"),
+            (
+                "contact_points = ['a']\n login = { username = 'u', password_file = 'no/file' }",
+                "login.password_file",
+            ),
             ("contact_points = ['a']\n replication = { simple = 0 }", "replication"),
             ("contact_points = ['a']\n replication = { datacenters = {} }", "replication"),
             ("contact_points = ['a']\n replication = { datacenters = { \"a'b\" = 1 } }", "a'b"),
         ] {
-            let error = parse(text).check().unwrap_err();
+            let error = Error::of_setting(parse(text).check().unwrap_err());
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(names), "{text}: {error}");
         }

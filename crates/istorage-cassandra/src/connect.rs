@@ -21,7 +21,7 @@ use crate::{Config, Consistency, SerialConsistency, errors, timestamps::Timestam
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Session> {
-    config.check()?;
+    config.check().map_err(Error::of_setting)?;
     let mut builder = SessionBuilder::new()
         .known_nodes(&config.contact_points)
         .default_execution_profile_handle(profile(config).into_handle())
@@ -35,10 +35,10 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Session> {
         builder = builder.prefer_datacenter(datacenter.clone());
     }
     if let Some(login) = &config.login {
-        builder = builder.user(&login.username, login.password()?);
+        builder = builder.user(&login.username, login.password().map_err(Error::of_setting)?);
     }
     if let Some(tls) = &config.tls {
-        builder = builder.tls_context(Some(tls::client_config(tls)?));
+        builder = builder.tls_context(Some(tls::client_config(tls).map_err(Error::of_setting)?));
     }
     let session = builder.build().await.map_err(errors::not_connected)?;
     if let Some(datacenter) = &config.datacenter {

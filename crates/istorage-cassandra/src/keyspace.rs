@@ -208,7 +208,7 @@ fn usual_replication(session: &Session) -> Result<Replication> {
         .into_iter()
         .map(|(name, nodes)| (name, u8::try_from(nodes.min(REPLICAS)).unwrap_or(1)));
     let replication = Replication::Datacenters(factors.collect());
-    replication.check()?;
+    replication.check().map_err(Error::of_setting)?;
     Ok(replication)
 }
 

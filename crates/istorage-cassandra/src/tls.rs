@@ -1,8 +1,8 @@
 //! Which certificates are trusted and shown.
 
-use std::{path::Path, sync::Arc};
+use std::{fmt::Display, path::Path, sync::Arc};
 
-use istorage::{Error, Result};
+use istorage::BadSetting;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::aws_lc_rs,
@@ -11,56 +11,59 @@ use rustls::{
 
 use crate::Tls;
 
-pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>> {
+const CA: &str = "tls.ca_file";
+const CERT: &str = "tls.cert_file";
+const KEY: &str = "tls.key_file";
+
+pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, BadSetting> {
     let mut authorities = RootCertStore::empty();
-    for certificate in certificates(&tls.ca_file)? {
-        authorities.add(certificate).map_err(|error| unusable(&tls.ca_file, error))?;
+    for certificate in certificates(CA, &tls.ca_file)? {
+        authorities.add(certificate).map_err(|error| unusable(CA, &tls.ca_file, error))?;
     }
     // The provider is named because a process that has several has no default.
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::invalid("TLS cannot be used").because(error))?
+        .map_err(|error| BadSetting::new("tls", format!("TLS cannot be used: {error}")))?
         .with_root_certificates(authorities);
     let config = match (&tls.cert_file, &tls.key_file) {
         (None, None) => builder.with_no_client_auth(),
         (Some(cert_file), Some(key_file)) => {
             let key = PrivateKeyDer::from_pem_file(key_file)
-                .map_err(|error| unusable(key_file, error))?;
+                .map_err(|error| unusable(KEY, key_file, error))?;
             builder
-                .with_client_auth_cert(certificates(cert_file)?, key)
-                .map_err(|error| unusable(cert_file, error))?
+                .with_client_auth_cert(certificates(CERT, cert_file)?, key)
+                .map_err(|error| unusable(CERT, cert_file, error))?
         }
-        _ => return Err(Error::invalid("`cert_file` and `key_file` go together")),
+        _ => return Err(BadSetting::new("tls", "`cert_file` and `key_file` go together")),
     };
     Ok(Arc::new(config))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let certificates: std::result::Result<Vec<_>, pem::Error> =
+fn certificates(
+    key: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, BadSetting> {
+    let certificates: Result<Vec<_>, pem::Error> =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
-            Err(Error::invalid(format!("{} holds no certificate", path.display())))
+            Err(BadSetting::new(key, format!("{} holds no certificate", path.display())))
         }
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(unusable(path, error)),
+        Err(error) => Err(unusable(key, path, error)),
     }
 }
 
-fn unusable(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::invalid(format!("{} cannot be used for TLS", path.display())).because(error)
+fn unusable(key: &'static str, path: &Path, error: impl Display) -> BadSetting {
+    BadSetting::new(key, format!("{} cannot be used for TLS: {error}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
-    use istorage::ErrorKind;
-
     use super::*;
 
-    fn refusal(tls: &str) -> Error {
-        let error = client_config(&toml::from_str(tls).unwrap()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
-        error
+    fn refusal(tls: &str) -> BadSetting {
+        client_config(&toml::from_str(tls).unwrap()).unwrap_err()
     }
 
     #[test]

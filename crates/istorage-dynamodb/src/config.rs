@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use istorage::{Error, KeyspaceName, Result};
+use istorage::{BadSetting, KeyspaceName};
 use serde::Deserialize;
 
 /// Where DynamoDB is, who we are there, and how tables are named and paid for. Everything has a default: the service
@@ -62,26 +62,41 @@ impl Config {
         format!("{}{keyspace}", self.table_prefix)
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
-        const TABLE_NAME_MAX: usize = 255;
+    /// Looks for what cannot work whatever the service says.
+    ///
+    /// # Errors
+    /// The first setting that cannot be.
+    pub fn check(&self) -> Result<(), BadSetting> {
+        const PREFIX_MAX: usize = 255 - KeyspaceName::MAX_LEN;
         let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if !self.table_prefix.chars().all(safe)
-            || self.table_prefix.len() > TABLE_NAME_MAX - KeyspaceName::MAX_LEN
+        if !self.table_prefix.chars().all(safe) || self.table_prefix.len() > PREFIX_MAX {
+            let why = format!(
+                "`{}` cannot start the names of tables: at most {PREFIX_MAX} characters, each of a-z, A-Z, 0-9, `_`, `-` \
+                 and `.`",
+                self.table_prefix
+            );
+            return Err(BadSetting::new("table_prefix", why));
+        }
+        if let Some(endpoint) = &self.endpoint
+            && !is_url(endpoint)
         {
-            return Err(Error::invalid(format!(
-                "`{}` cannot start the names of DynamoDB tables: at most {} characters, each of a-z, A-Z, 0-9, `_`, \
-                 `-` and `.`",
-                self.table_prefix,
-                TABLE_NAME_MAX - KeyspaceName::MAX_LEN
-            )));
+            let why =
+                format!("a URL is expected, such as http://127.0.0.1:8000, and not `{endpoint}`");
+            return Err(BadSetting::new("endpoint", why));
         }
-        if self.access_key_id.is_some() != self.secret_access_key.is_some() {
-            return Err(Error::invalid(
-                "`access_key_id` and `secret_access_key` of DynamoDB are given together or not at all",
-            ));
-        }
-        Ok(())
+        let (id, secret) = ("access_key_id", "secret_access_key");
+        let (key, other) = match (&self.access_key_id, &self.secret_access_key) {
+            (Some(_), None) => (id, secret),
+            (None, Some(_)) => (secret, id),
+            _ => return Ok(()),
+        };
+        Err(BadSetting::new(key, format!("it needs `{other}`: give both, or none")))
     }
+}
+
+fn is_url(text: &str) -> bool {
+    let rest = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
 }
 
 impl Default for Config {
@@ -152,6 +167,19 @@ mod tests {
     #[test]
     fn half_a_key_is_refused() {
         let config = Config { access_key_id: Some("id".to_owned()), ..Config::default() };
-        assert!(config.check().is_err());
+        assert_eq!(config.check().unwrap_err().key, "access_key_id");
+        let secret = Some(Secret::new("hush"));
+        let config = Config { secret_access_key: secret, ..Config::default() };
+        assert_eq!(config.check().unwrap_err().key, "secret_access_key");
+    }
+
+    /// The client took it, and no request could be made.
+    #[test]
+    fn an_endpoint_is_a_url() {
+        let check = |endpoint: &str| Config::local(endpoint).check().is_ok();
+        assert!(check("http://localhost:8000") && check("https://dynamodb.example/"));
+        for bad in ["", "localhost:8000", "http://", "http://local host", "ftp://localhost"] {
+            assert!(!check(bad), "{bad}");
+        }
     }
 }

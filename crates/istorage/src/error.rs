@@ -52,6 +52,11 @@ impl Error {
         Error::new(ErrorKind::Invalid, message)
     }
 
+    /// [`ErrorKind::Invalid`], of a setting.
+    pub fn of_setting(bad: BadSetting) -> Error {
+        Error::invalid(bad.to_string())
+    }
+
     /// [`ErrorKind::Corrupt`].
     pub fn corrupt(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Corrupt, message)
@@ -98,3 +103,27 @@ impl StdError for Error {
         self.0.source.as_ref().map(|source| &**source as _)
     }
 }
+
+/// A setting of a driver that cannot be, which is known before any server is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadSetting {
+    /// The key, with dots, from the settings of the driver on.
+    pub key: &'static str,
+    /// Why it cannot be, and what can.
+    pub why: String,
+}
+
+impl BadSetting {
+    /// What is wrong, and with which key.
+    pub fn new(key: &'static str, why: impl Into<String>) -> BadSetting {
+        BadSetting { key, why: why.into() }
+    }
+}
+
+impl fmt::Display for BadSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.key, self.why)
+    }
+}
+
+impl StdError for BadSetting {}

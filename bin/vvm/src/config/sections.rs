@@ -225,6 +225,9 @@ pub(crate) struct Seconds(f64);
 /// In a shorter one there is no time for calls.
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
+/// In a shorter span nothing is done: a millisecond.
+const SHORTEST: f64 = 0.001;
+
 /// No span is longer: a year.
 const LONGEST: f64 = 365.0 * 24.0 * 3_600.0;
 
@@ -244,7 +247,7 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-/// From 0 on.
+/// None, or a span that something can be done in.
 fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -259,9 +262,10 @@ fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
             return Err(D::Error::custom("a number of seconds is expected, such as 20 or 0.5"));
         }
     };
-    if (0.0..=LONGEST).contains(&seconds) {
+    if seconds == 0.0 || (SHORTEST..=LONGEST).contains(&seconds) {
         Ok(Seconds(seconds))
     } else {
-        Err(D::Error::custom("a number of seconds from 0 to a year is expected"))
+        let wanted = format!("a number of seconds from {SHORTEST} to a year is expected");
+        Err(D::Error::custom(wanted))
     }
 }

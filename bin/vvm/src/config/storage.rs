@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use istorage::KeyspaceName;
+use istorage::{BadSetting, KeyspaceName};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::Source;
@@ -67,6 +67,10 @@ impl StorageConfig {
 
     /// The storage that is chosen.
     pub(crate) fn to_target(&self, source: &Source) -> Result<Target, Failure> {
+        let wrong = |driver, BadSetting { key, why }| {
+            let path: Vec<&str> = ["storage", driver].into_iter().chain(key.split('.')).collect();
+            source.wrong(&path, why)
+        };
         let missing =
             "it is \"cassandra\", and `[storage.cassandra]` with its `contact_points` is missing";
         Ok(match self.driver {
@@ -81,13 +85,13 @@ impl StorageConfig {
             DriverName::Cassandra => {
                 let config = self.cassandra.clone();
                 let config = config.ok_or_else(|| source.wrong(&["storage", "driver"], missing))?;
-                if config.contact_points.is_empty() {
-                    let key = ["storage", "cassandra", "contact_points"];
-                    return Err(source.wrong(&key, "name one node of the cluster or more"));
-                }
+                config.check().map_err(|bad| wrong("cassandra", bad))?;
                 Target::Cassandra(Box::new(config))
             }
-            DriverName::Dynamodb => Target::DynamoDb(Box::new(self.dynamodb.clone())),
+            DriverName::Dynamodb => {
+                self.dynamodb.check().map_err(|bad| wrong("dynamodb", bad))?;
+                Target::DynamoDb(Box::new(self.dynamodb.clone()))
+            }
         })
     }
 }

@@ -208,6 +208,12 @@ fn wrong(text: &str, overrides: &[Override]) -> String {
 
 #[test]
 fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
+    let cassandra = |more| {
+        format!(
+            "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"a\"]\n{more}\n"
+        )
+    };
+    let dynamodb = |more| format!("[storage]\ndriver = \"dynamodb\"\n[storage.dynamodb]\n{more}\n");
     let app = "[[apps]]\nname = \"a/b\"\ntables = \"none.toml\"\nworkspaces = {}\n";
     for (text, line, parts) in [
         ("[node]\nslots = 0\n", 2, ["slots", "1 or more"]),
@@ -231,6 +237,48 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
             4,
             ["storage.cassandra.contact_points", "one node"],
         ),
+        (
+            &cassandra("consistency = \"local_quorum\""),
+            5,
+            ["storage.cassandra.consistency", "needs `datacenter`"],
+        ),
+        (
+            &cassandra("serial_consistency = \"local_serial\""),
+            5,
+            ["storage.cassandra.serial_consistency", "needs `datacenter`"],
+        ),
+        (
+            &cassandra("login = { username = \"x\" }"),
+            5,
+            ["storage.cassandra.login", "`password` or `password_file`"],
+        ),
+        (
+            &cassandra("[storage.cassandra.login]\nusername = \"x\"\npassword_file = \"none\""),
+            7,
+            ["storage.cassandra.login.password_file", "none cannot be read"],
+        ),
+        (
+            &cassandra("replication = { simple = 0 }"),
+            5,
+            ["storage.cassandra.replication", "one replica or more"],
+        ),
+        (
+            &cassandra("tls = { ca_file = \"none.pem\" }"),
+            5,
+            ["storage.cassandra.tls.ca_file", "none.pem"],
+        ),
+        (&dynamodb("table_prefix = \"!!\""), 4, ["storage.dynamodb.table_prefix", "a-z"]),
+        (&dynamodb("endpoint = \"localhost:8000\""), 4, ["storage.dynamodb.endpoint", "http://"]),
+        (
+            &dynamodb("access_key_id = \"x\""),
+            4,
+            ["storage.dynamodb.access_key_id", "secret_access_key"],
+        ),
+        (&dynamodb("[node]\nadvertised = \"10.0.0.1:0\""), 5, ["node.advertised", "choose a port"]),
+        (&dynamodb("[http]\nlisten = \"127.0.0.1:0\""), 5, ["http.listen", "choose a port"]),
+        ("[node]\ncall_seconds = 0.0000001\n", 2, ["call_seconds", "0.001"]),
+        ("[node]\nacquire_seconds = 0.0000001\n", 2, ["acquire_seconds", "0.001"]),
+        ("[http]\nbody_bytes = 268435457\n", 2, ["http.body_bytes", "268435456"]),
         (
             "[http]\nlisten = \"127.0.0.1:1\"\n[admin]\nlisten = \"127.0.0.1:1\"\n",
             4,
