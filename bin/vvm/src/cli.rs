@@ -123,9 +123,9 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Its admin endpoint.
-    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:55555")]
-    pub(crate) admin: SocketAddr,
+    /// Its admin endpoint; without it what VVM__ADMIN__LISTEN says, else 127.0.0.1:55555.
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    pub(crate) admin: Option<SocketAddr>,
 
     /// Print what it says, as JSON.
     #[arg(long)]
@@ -162,7 +162,7 @@ pub(crate) struct StorageArgs {
     #[arg(long, value_name = "STORAGE", conflicts_with = "config")]
     pub(crate) storage: Option<Target>,
 
-    /// The storage that this configuration file names.
+    /// The storage that this configuration file names, or a variable over it (VVM__STORAGE__DRIVER), as for a node.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }

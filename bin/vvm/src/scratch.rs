@@ -15,10 +15,9 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::{
-    cli::StorageArgs,
-    config::Config,
+    cli::{ServeArgs, StorageArgs},
     failure::{Failure, with_causes},
-    say,
+    say, serve,
     signals::Signals,
     target::Target,
 };
@@ -69,7 +68,10 @@ impl Run {
         let (target, folder) = match (&args.storage, &args.config) {
             (Some(target), _) => (target.clone(), None),
             (None, Some(path)) => {
-                let config = Config::read(Some(path), &[])?;
+                let config = serve::configuration(&ServeArgs {
+                    config: Some(path.clone()),
+                    ..ServeArgs::default()
+                })?;
                 (config.storage.to_target(&config.source)?, None)
             }
             (None, None) => {

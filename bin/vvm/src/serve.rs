@@ -1,6 +1,6 @@
 //! `vvm serve`: a node, from its configuration to its exit code.
 
-use std::{path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
 use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, ROOM_FOR_BODIES};
@@ -21,8 +21,7 @@ use crate::{
 
 /// The configuration that a node is started with.
 pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
-    #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
-    let mut overrides = Override::of_environment(std::env::vars_os());
+    let mut overrides = environment();
     if let Some(listen) = args.listen {
         overrides.push(Override::of_flag("--listen", ["http", "listen"], listen));
     }
@@ -30,6 +29,19 @@ pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
         overrides.push(Override::of_flag("--admin", ["admin", "listen"], listen));
     }
     Config::read(args.config.as_deref(), &overrides)
+}
+
+/// Where the admin endpoint listens, as far as that is known without the file of the node.
+pub(crate) fn admin_listen() -> Result<SocketAddr, Failure> {
+    let mut overrides = environment();
+    // Others may need what the file says.
+    overrides.retain(|one| one.path.first().is_some_and(|section| section == "admin"));
+    Ok(Config::read(None, &overrides)?.admin.listen)
+}
+
+fn environment() -> Vec<Override> {
+    #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
+    Override::of_environment(std::env::vars_os())
 }
 
 /// Whether a node could be started with it, as far as that is known without its storage.

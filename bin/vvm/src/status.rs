@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::{cli::StatusArgs, failure::Failure, print};
+use crate::{cli::StatusArgs, failure::Failure, print, serve};
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FAR_BEHIND: u64 = 10_000;
 
 pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCode, Failure> {
+    let admin = admin.map_or_else(serve::admin_listen, Ok)?;
     let clock = Clock::system();
     let answer = clock.timeout_at(clock.now() + PATIENCE, get(admin, "/status")).await;
     let unreachable = |why: String| {

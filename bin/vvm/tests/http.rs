@@ -512,6 +512,14 @@ fn the_admin_endpoint_says_how_it_does() {
         .unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     assert!(told.contains("leads slot 1") && told.contains("demo/shop: 10 of 10"), "{told}");
+    let told = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+        .arg("status")
+        .env("VVM__ADMIN__LISTEN", node.admin.to_string())
+        // What needs the file of the node is none of its business.
+        .env("VVM__STORAGE__CASSANDRA__CONSISTENCY", "quorum")
+        .output()
+        .unwrap();
+    assert_eq!(told.status.code(), Some(0), "{}", String::from_utf8_lossy(&told.stderr));
     let head = try_request(node.admin, "HEAD", "/readyz", &[], "").unwrap();
     assert_eq!(head, (200, String::new()));
     // The API is no admin endpoint, and says so.

@@ -161,6 +161,19 @@ fn a_wrong_configuration_is_refused_with_file_and_key_and_what_is_right() {
     assert!(stderr(&output).contains("cannot read none.toml"), "{}", stderr(&output));
 }
 
+/// It read the file alone, and proved another storage than the node uses.
+#[test]
+fn the_environment_counts_as_it_does_for_a_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "[storage]\ndriver = \"redb\"\n[storage.redb]\npath = \"a.redb\"\n";
+    fs::write(folder.path().join("my.toml"), config).unwrap();
+    let mut command = verify(&folder, &[["--config", "my.toml"].as_slice(), &QUICK].concat());
+    let output = command.env("VVM__STORAGE__DRIVER", "mem").output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("Storage: mem"), "{}", stdout(&output));
+    assert!(!folder.path().join("a.redb").exists());
+}
+
 #[test]
 fn a_storage_that_cannot_be_opened_has_an_exit_code_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
