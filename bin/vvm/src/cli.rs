@@ -247,8 +247,11 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
+/// What is no address.
+pub(crate) const ADDRESS: &str = "an IP and a port are expected, such as 127.0.0.1:8822";
+
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "an IP and a port are expected, such as 127.0.0.1:8822")
+    text.parse().map_err(|_| ADDRESS)
 }
 
 /// The trials whose name contains the filter.

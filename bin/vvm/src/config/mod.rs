@@ -4,6 +4,7 @@ mod apps;
 mod sections;
 mod source;
 mod storage;
+mod words;
 
 use std::{
     ffi::OsString,
@@ -124,12 +125,18 @@ impl Config {
                 Failure::config(format!("cannot read {}: {error}", path.display()))
             })?,
         };
-        let (mut config, table) = match overrides {
-            [] => (Config::of_text(&text, path)?, table_of(&text, path)?),
-            overrides => overridden(&text, path, overrides)?,
+        let mut table = table_of(&text, path)?;
+        for one in overrides {
+            one.apply(&mut table).map_err(|error| one.wrong(&error))?;
+        }
+        let (file, all) = (path.map(Path::to_owned), overrides.to_vec());
+        let source = Source { file, text, overrides: all };
+        check_lists(table.clone(), &source)?;
+        let mut config = match overrides {
+            [] => Config::of_text(&source.text, path)?,
+            overrides => overridden(&source.text, path, overrides)?,
         };
-        let (file, overrides) = (path.map(Path::to_owned), overrides.to_vec());
-        config.source = Source { file, text, overrides };
+        config.source = source;
         if let Some(storage) = table.get("storage").and_then(toml::Value::as_table) {
             config.said_of_storage = storage.clone();
         }
@@ -163,25 +170,37 @@ impl Config {
     }
 
     fn of_table(table: toml::Table) -> Result<Config, String> {
-        table.try_into().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())
+        table.try_into().map_err(|error| words::shown(&error))
     }
 }
 
 fn in_file(path: Option<&Path>, error: &toml::de::Error) -> Failure {
     let file = path.map_or_else(String::new, |path| format!("{}: ", path.display()));
-    Failure::config(format!("{file}{error}"))
+    Failure::config(format!("{file}{}", words::shown(error)))
 }
 
 fn table_of(text: &str, path: Option<&Path>) -> Result<toml::Table, Failure> {
     toml::from_str(text).map_err(|error| in_file(path, &error))
 }
 
+/// A list would be taken for a table whose keys are not named.
+fn check_lists(table: toml::Table, source: &Source) -> Result<(), Failure> {
+    let mut named = table.clone();
+    let Some(path) = words::unlist(&mut named) else { return Ok(()) };
+    if let Err(error) = Config::of_table(named)
+        && (words::is_no_table(&error) || Config::of_table(table).err() == Some(error))
+    {
+        // A table would be as wrong: what is expected is told with all else that is wrong.
+        return Ok(());
+    }
+    let path: Vec<&str> = path.iter().map(|key| &**key).collect();
+    let why =
+        "a table is expected, with the names of its keys, and not a list, as `[[…]]` makes one";
+    Err(source.wrong(&path, why))
+}
+
 /// A file with all that overrides it, which counts together: one may need another.
-fn overridden(
-    text: &str,
-    path: Option<&Path>,
-    overrides: &[Override],
-) -> Result<(Config, toml::Table), Failure> {
+fn overridden(text: &str, path: Option<&Path>, overrides: &[Override]) -> Result<Config, Failure> {
     let file = table_of(text, path)?;
     let without = |left_out: Option<usize>| {
         let mut table = file.clone();
@@ -192,14 +211,16 @@ fn overridden(
         }
         Ok::<_, Failure>(table)
     };
-    let all = without(None)?;
-    let error = match Config::of_table(all.clone()) {
-        Ok(config) => return Ok((config, all)),
+    let error = match Config::of_table(without(None)?) {
+        Ok(config) => return Ok(config),
         Err(error) => error,
     };
     for (one, culprit) in overrides.iter().enumerate() {
         if Config::of_table(without(Some(one))?).is_ok() {
-            return Err(culprit.wrong(&error));
+            // A shell keeps its quotes to itself.
+            let is_bare = error.contains(" in quotes");
+            let hint = if is_bare { "\n  quotes within quotes help: '\"…\"'" } else { "" };
+            return Err(culprit.wrong(&format!("{error}{hint}")));
         }
     }
     // The file may be wrong by itself; that names the line.

@@ -166,7 +166,8 @@ fn for_ever_is_0<S: serde::Serializer>(time: &Option<Seconds>, to: S) -> Result<
 }
 
 fn level<'de, D: Deserializer<'de>>(from: D) -> Result<TrustLevel, D::Error> {
-    u8::deserialize(from)?.to_string().parse().map_err(D::Error::custom)
+    let level = u8::deserialize(from).map(|level| level.to_string().parse());
+    level.ok().and_then(Result::ok).ok_or_else(|| D::Error::custom("0, 1 or 2 is expected"))
 }
 
 fn as_number<S: serde::Serializer>(level: &TrustLevel, to: S) -> Result<S::Ok, S::Error> {
