@@ -1,6 +1,6 @@
 //! What an election reports through the `metrics` facade:
 //!
-//! - gauge `ielections_leads{slot}`: 1 while this node leads the slot, 0 after;
+//! - gauge `ielections_leads{slot}`: 1 while this node leads the slot, else 0, from when it first wants to lead;
 //! - counters `ielections_acquired_total{slot}` and `ielections_lost_total{slot, reason}`;
 //! - histogram `ielections_left_seconds{slot}`: how much of the lead was left when a renewal was confirmed; what comes
 //!   near 0 is about to be lost;
@@ -13,6 +13,14 @@ use crate::{
     Lost, Slot, Written,
     engine::{Answer, Op},
 };
+
+/// All slots are there from the beginning: where nobody leads the sum is 0, and not nothing.
+pub(crate) fn begins(slots: Slot) {
+    for slot in 1..=slots.get() {
+        // Not set: this node may lead the slot already.
+        metrics::gauge!("ielections_leads", "slot" => slot.to_string()).increment(0);
+    }
+}
 
 pub(crate) fn acquired(slot: Slot) {
     let slot = slot.to_string();

@@ -101,6 +101,7 @@ impl Elections {
     /// # Cancel safety
     /// A dropped call may leave a lease that expires.
     pub async fn acquire(&self, slots: Slot, until: Instant) -> Result<Leadership, NotAcquired> {
+        meters::begins(slots);
         let former = self.lock.as_ref().and_then(|lock| lock.former());
         let candidacy = Candidacy { owner: self.owner, slots, until, former };
         let random = self.clock.clone();

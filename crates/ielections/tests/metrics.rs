@@ -74,3 +74,54 @@ fn every_change_and_every_call_is_reported() {
         });
     });
 }
+
+/// A standby tells 0: a sum over the nodes says that nobody leads, also when the leader tells nothing any more.
+#[test]
+fn who_waits_tells_that_it_leads_none_of_the_slots() {
+    let (recorder, clock) = (DebuggingRecorder::new(), Clock::system());
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = Arc::new(MemStore::new(clock.clone()));
+    let node = |port| {
+        let owner = SocketAddr::from(([10, 0, 0, 1], port));
+        let store = Arc::clone(&store);
+        Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap()
+    };
+    let (leader, two) = (node(1), Slot::new(2).unwrap());
+    let _leaderships = runtime.block_on(async {
+        let until = clock.now() + LEASE;
+        [leader.acquire(two, until).await.unwrap(), leader.acquire(two, until).await.unwrap()]
+    });
+    metrics::with_local_recorder(&recorder, || {
+        let waited = runtime.block_on(node(2).acquire(two, clock.now()));
+        assert!(waited.is_err(), "{waited:?}");
+    });
+    let told = snapshot(&snapshotter);
+    for slot in 1..=2 {
+        let line = format!("ielections_leads{{slot={slot}}} 0");
+        assert!(told.contains(&line), "{line}: {told:?}");
+    }
+}
+
+#[test]
+fn who_leads_one_slot_and_wants_another_still_tells_of_the_first() {
+    let (recorder, clock) = (DebuggingRecorder::new(), Clock::system());
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let store = Arc::new(MemStore::new(clock.clone()));
+            let owner = SocketAddr::from(([10, 0, 0, 1], 1));
+            let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
+            let until = clock.now() + LEASE;
+            let _first = node.acquire(Slot::FIRST, until).await.unwrap();
+            let second = node.acquire(Slot::new(3).unwrap(), until).await.unwrap();
+            let told = snapshot(&snapshotter);
+            for slot in 1..=3 {
+                let leads = u8::from(slot == 1 || slot == second.slot().get());
+                let line = format!("ielections_leads{{slot={slot}}} {leads}");
+                assert!(told.contains(&line), "{line}: {told:?}");
+            }
+        });
+    });
+}
