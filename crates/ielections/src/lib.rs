@@ -35,6 +35,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod budget;
+mod causes;
 mod comeback;
 pub mod engine;
 mod killer;

@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 use crate::{
     Budget, DoesNotFit, GaveUp, Kill, Leadership, Lease, LockFile, Lost, Observer, Row, Slot,
     StoreError, Timing, TtlStore,
+    causes::in_full,
     engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op},
     killer, meters,
     term::Term,
@@ -291,11 +292,7 @@ impl Runner {
         match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                warn!(
-                    ?op,
-                    error = &error as &dyn std::error::Error,
-                    "a call of the election failed"
-                );
+                warn!(?op, error = in_full(&error), "a call of the election failed");
                 match error {
                     StoreError::Unavailable(_) => Answer::Unavailable,
                     StoreError::Unknown(_) => Answer::Unknown,

@@ -6,15 +6,20 @@ use clock::Clock;
 use futures::StreamExt;
 use hashbrown::HashMap;
 use tokio::task::consume_budget;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::{
     LoggedEvent, NumberKey, Offset, SeqStorage, StorageError, Unflushed,
+    causes::in_full,
     defect::{self, Defect},
     engine::{Last, Work, max_events},
     meters::Meters,
     shared::Shared,
 };
+
+/// What the keeper does, as its log calls it.
+const STORE: &str = "store numbers";
+const READ: &str = "read the log";
 
 pub(crate) struct Keeper {
     pub(crate) shared: Arc<Shared>,
@@ -65,8 +70,9 @@ impl Keeper {
         let start = self.clock.now();
         self.meters.unflushed(self.shared.engine().unflushed());
         while let Err(error) = self.storage.write(numbers, self.offset(next)).await {
-            self.failed("store numbers", error).await;
+            self.failed(STORE, error).await;
         }
+        self.works(STORE);
         self.meters.flushed(numbers.len(), self.clock.now() - start);
         self.shared.flushed(next);
         self.meters.unflushed(self.shared.engine().unflushed());
@@ -85,13 +91,14 @@ impl Keeper {
             loop {
                 match self.read_log().await {
                     Ok(next) => break (next, self.clock.now() - start),
-                    Err(error) => self.failed("read the log", error).await,
+                    Err(error) => self.failed(READ, error).await,
                 }
             }
         };
         tokio::select! {
             biased;
             (next, took) = actualized => {
+                self.works(READ);
                 self.meters.actualized(took);
                 self.shared.actualized(next);
                 self.meters.unflushed(Unflushed::default());
@@ -150,17 +157,27 @@ impl Keeper {
         stored
     }
 
+    /// A trouble is logged when it begins and when it becomes another, and not with each try: there are many of them.
     async fn failed(&self, what: &'static str, error: StorageError) {
         self.meters.retried();
         self.meters.unflushed(self.shared.engine().unflushed());
-        let error = Arc::new(error);
-        warn!(
-            partition = self.meters.partition(),
-            error = &*error as &dyn std::error::Error,
-            "cannot {what}, and tries again in {:?}",
-            self.retry_after
-        );
-        self.shared.engine().failed(error);
+        let (before, text) = (self.shared.engine().trouble(), in_full(&error));
+        if before.is_none_or(|before| in_full(&*before) != text) {
+            warn!(
+                partition = self.meters.partition(),
+                error = text,
+                "cannot {what}, and tries again every {:?}",
+                self.retry_after
+            );
+        }
+        self.shared.engine().failed(Arc::new(error));
         self.clock.sleep(self.retry_after).await;
+    }
+
+    /// Asked before the trouble is forgotten.
+    fn works(&self, what: &'static str) {
+        if self.shared.engine().trouble().is_some() {
+            info!(partition = self.meters.partition(), "can {what} again");
+        }
     }
 }

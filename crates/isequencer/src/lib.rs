@@ -40,6 +40,7 @@
 struct Page;
 
 mod cache;
+mod causes;
 mod defect;
 mod engine;
 mod event;

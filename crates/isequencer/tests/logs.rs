@@ -1,0 +1,137 @@
+//! What a keeper logs.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use clock::ManualClock;
+use common::params;
+use futures::{StreamExt, stream, stream::BoxStream};
+use isequencer::{
+    LoggedEvent, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer, StorageError, WsId,
+};
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+/// Keeps the lines of one thread.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    fn told(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it is not known what became of it")]
+struct Unknown(#[source] std::io::Error);
+
+/// A storage that fails with this, if with anything.
+#[derive(Debug, Default)]
+struct Fails(Mutex<Option<&'static str>>);
+
+impl Fails {
+    fn set(&self, why: Option<&'static str>) {
+        *self.0.lock().unwrap() = why;
+    }
+}
+
+#[async_trait]
+impl SeqStorage for Fails {
+    async fn read_numbers(&self, _: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
+        Ok(vec![0; seqs.len()])
+    }
+
+    async fn next_offset(&self) -> Result<Offset, StorageError> {
+        Ok(Offset::FIRST)
+    }
+
+    async fn write(&self, _: &[(NumberKey, u64)], _: Offset) -> Result<(), StorageError> {
+        match *self.0.lock().unwrap() {
+            Some(why) => Err(StorageError(Box::new(Unknown(std::io::Error::other(why))))),
+            None => Ok(()),
+        }
+    }
+
+    fn events(&self, _: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
+        stream::empty().boxed()
+    }
+}
+
+async fn others_run() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_trouble_is_told_with_its_causes_when_it_begins_changes_and_ends() {
+    let lines = Lines::default();
+    let _lines = tracing::subscriber::set_default(lines.clone());
+    let (storage, manual) = (Arc::new(Fails::default()), ManualClock::new(1));
+    let params = Params { retry_after: Duration::from_millis(500), ..params() };
+    let mut sequencer = Sequencer::new(params, Arc::clone(&storage) as _, manual.clock());
+    for why in ["the disk is full", "the disk is gone"] {
+        storage.set(Some(why));
+        for _ in 0..3 {
+            others_run().await;
+            manual.advance(Duration::from_millis(500));
+        }
+    }
+    storage.set(None);
+    others_run().await;
+    manual.advance(Duration::from_millis(500));
+    sequencer.ready().await.unwrap();
+    let began = |why| {
+        let causes = "the storage of numbers does not do what it is asked to: it is not known what became of it";
+        format!(
+            "WARN message=cannot read the log, and tries again every 500ms partition=\"1\" error=\"{causes}: {why}\""
+        )
+    };
+    let expected = [
+        began("the disk is full"),
+        began("the disk is gone"),
+        "INFO message=can read the log again partition=\"1\"".to_owned(),
+    ];
+    assert_eq!(lines.told(), expected);
+}
