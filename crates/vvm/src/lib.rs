@@ -34,6 +34,7 @@ pub use service::Service;
 pub use settings::{AppSettings, NumbersIn, Settings};
 pub use status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus};
 
+pub use clock;
 pub use eventlog;
 pub use ielections;
 pub use isequencer;
