@@ -40,7 +40,6 @@ pub(crate) fn admin_listen() -> Result<SocketAddr, Failure> {
 }
 
 fn environment() -> Vec<Override> {
-    #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
     Override::of_environment(std::env::vars_os())
 }
 
