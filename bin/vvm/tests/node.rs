@@ -329,12 +329,15 @@ fn a_lead_that_is_lost_while_numbers_wait_to_be_stored_ends_in_order() {
     let config = "[node]\nlease_seconds = 6\nstop_seconds = 30\n";
     let mut node = limited(folder.path(), config).ready();
     (1..=10).for_each(|ws| node.create_workspace(ws));
-    let load = Load::start("a", vec![node.api], 10, false);
-    load.until_more(200);
     let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
+    let text = "x".repeat(900_000);
+    let body =
+        format!(r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#);
+    for ws in 1..=10 {
+        assert_eq!(node.command(ws, "sys.CUD", &body).0, 200);
+    }
     limit_files(&node, Some(half));
     assert_eq!(node.ended().code(), Some(7), "{}", node.said());
-    load.stop();
 }
 
 /// A lead that is given up anyway, and then a signal: that was taken for the second one, and cut off who was still answered.
