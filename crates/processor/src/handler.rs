@@ -49,6 +49,9 @@ pub enum Failure {
 /// How many rows a command can write.
 const MOST_ROWS: usize = 4_096;
 
+/// How many bytes the rows may have together that a command replaces: they are all in memory, several times, until its event is packed.
+const MOST_BYTES: usize = 32 << 20;
+
 /// Gives numbers: a command that has joined, without the lifetimes of all that it borrows, which handlers need not name.
 pub(crate) trait Numbers: Send + Sync {
     fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber>;
@@ -101,8 +104,8 @@ pub struct Work<'g> {
     pub(crate) ids: Vec<(RecordId, RecordId)>,
     /// Where the changes and the ids of many rows are.
     pub(crate) places: (Index, Index),
-    /// How many bytes the rows have that it replaces, and how many a row of the storage may have: its event has all of them.
-    pub(crate) bytes: (usize, usize),
+    /// How many bytes the rows have that it replaces.
+    pub(crate) bytes: usize,
     /// Rows could not be written, whatever its handler made of that.
     pub(crate) has_failed: bool,
 }
@@ -437,12 +440,11 @@ impl Work<'_> {
             );
             return Err(Rejection::new(RejectionKind::Conflict, what).into());
         }
-        let (bytes_now, most) = &mut self.bytes;
-        *bytes_now += bytes.as_ref().map_or(0, Bytes::len);
-        // Its event would have all of them, and they are in memory until it is known to be too large.
-        if *bytes_now > most.saturating_mul(2) {
+        self.bytes += bytes.as_ref().map_or(0, Bytes::len);
+        if self.bytes > MOST_BYTES {
             let what = format!(
-                "the rows that it changes have {bytes_now} bytes together, and there is room for {most} in the log"
+                "the rows that it changes have more than {} MiB together: change them by several commands",
+                MOST_BYTES >> 20
             );
             return Err(Rejection::new(RejectionKind::TooLarge, what).into());
         }

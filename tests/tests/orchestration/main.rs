@@ -15,13 +15,14 @@ use std::{
 
 use clock::Clock;
 use cluster::{Binds, Cluster, PATIENCE, Told, hasty, run};
-use eventlog::{Offset, Reader, WsId};
+use eventlog::{Offset, Reader, RecordId, WsId};
 use futures::StreamExt;
 use ielections::{Slot, Timing};
 use istorage::Fault;
+use processor::Busy;
 use sysvvm::AppName;
 use vvm::{AppSettings, BadSettings, Launched, Problem, Settings, Stage, Vvm};
-use vvm_tests::commands::{At, article, create_workspace, cud, shop};
+use vvm_tests::commands::{At, article, child, create_workspace, cud, raw, shop, text, update};
 
 /// VVM.test.Basic
 #[tokio::test]
@@ -336,6 +337,74 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
     *cluster.driver.writes.lock().unwrap() = Fault::None;
     under_way.await.unwrap().unwrap();
     assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 2);
+    node.shutdown().await.unwrap();
+}
+
+/// It was told as an empty one, whatever had been acknowledged.
+#[tokio::test]
+async fn a_log_is_not_told_before_it_was_read() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&node, create_workspace(7, soon)).await;
+    node.shutdown().await.unwrap();
+
+    let stall = cluster.driver.stall.get().unwrap().clone();
+    stall.arm(At::Before(5));
+    let node = cluster.launch(1);
+    stall.until_still().await;
+    let app = node.node().app("acme", "shop").unwrap();
+    let here = loop {
+        match app.at(WsId(7)) {
+            Ok(here) => break here,
+            Err(_) => cluster.clock.sleep(Duration::from_millis(2)).await,
+        }
+        assert!(cluster.clock.now() < soon, "it is not deployed");
+    };
+    let told = here.log(WsId(7), Offset::FIRST).map(|_| ());
+    assert!(matches!(told, Err(Busy::Recovering(None))), "{told:?}");
+    stall.go_on();
+    cluster.until(&node, Stage::Leading).await;
+    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);
+    node.shutdown().await.unwrap();
+}
+
+/// Each was sought for each other one, up to the top: it took minutes, and nothing else went on.
+#[tokio::test]
+async fn thousands_of_rows_that_stand_in_one_another_take_no_time() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&node, create_workspace(7, soon)).await;
+    let part = |id| child(id, "shop.Part", (id + 1, "parts"), []);
+    let mut rows: Vec<_> = (1..4_000).map(part).collect();
+    rows.push(raw(4_000, "shop.Article", []));
+    let done = run(&node, cud(7, rows, soon)).await;
+    assert_eq!(done.answer.ids.len(), 4_000);
+    node.shutdown().await.unwrap();
+}
+
+/// All of them were read and packed, in gigabytes, before it was known that no event has room for them.
+#[tokio::test]
+async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
+    let cluster = Cluster::new();
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&node, create_workspace(7, soon)).await;
+    let large = || vec![raw(1, "shop.Article", [("name", text("x".repeat(4 << 20)))])];
+    let mut ids = Vec::new();
+    for _ in 0..12 {
+        ids.push(run(&node, cud(7, large(), soon)).await.answer.ids[0].1);
+    }
+    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
+    let change = |id: &RecordId| update(*id, None, "x");
+    let refused = here.run(cud(7, ids.iter().map(change).collect(), soon)).await.unwrap_err();
+    assert!(refused.to_string().contains("the rows that it changes"), "{refused}");
+    // Some of them are not too much.
+    here.run(cud(7, ids[..3].iter().map(change).collect(), soon)).await.unwrap();
     node.shutdown().await.unwrap();
 }
 

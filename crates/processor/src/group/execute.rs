@@ -150,7 +150,7 @@ impl Group {
             before: Vec::new(),
             ids: Vec::with_capacity(rows.len()),
             places: Default::default(),
-            bytes: (0, means.log.largest_row()),
+            bytes: 0,
             has_failed: false,
         };
         let ran = AssertUnwindSafe(handler.run(&params, rows, &mut work)).catch_unwind();
