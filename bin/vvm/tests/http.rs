@@ -49,6 +49,11 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
         // By position, as the fields of a struct may be sent.
         (r#"[null,[{"id":1,"table":"shop.Article"}]]"#, 400, "bad_request"),
         (r#"{"rows":[[1,"shop.Article"]]}"#, 400, "bad_request"),
+        (
+            r#"{"rows":[{"id":322685000131072,"table":"shop.Line","parent":{"id":1,"container":"lines"}}]}"#,
+            400,
+            "bad_request",
+        ),
         (&row(r#","parent":[1,"lines"]"#), 400, "bad_request"),
         (
             r#"{"rows":[{"id":322685000131072,"table":"shop.Article","version":[1,1]}]}"#,
@@ -89,6 +94,14 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
     {
         assert_eq!(docs(method, rest, &[]).0, 400, "{method} {rest}");
     }
+    let made_inactive = request(
+        node.api,
+        "POST",
+        &format!("{}/docs/shop.Article", workspace_path(WS)),
+        &[],
+        r#"{"isActive":false}"#,
+    );
+    assert_eq!(code(made_inactive), (400, "bad_request".to_owned()));
     let by_position = node.command(98, "sys.CreateWorkspace", r#"{"args":["Shop","n"]}"#);
     assert_eq!(code(by_position), (400, "invalid".to_owned()));
     assert_eq!(docs("GET", "none", &[]), not_found);
@@ -127,6 +140,18 @@ fn a_record_is_changed_only_by_the_name_of_its_own_table() {
     assert!(answer.1.to_string().contains("shop.Article 65536"), "{}", answer.1);
     assert_eq!(code(answer), not_found);
     assert_eq!(node.logged(WS).len(), 2);
+    node.stop();
+}
+
+/// The end of its answer would look like the end of the log, also if it was cut.
+#[test]
+fn a_log_is_not_told_to_who_cannot_see_its_end() {
+    let (_folder, node) = node_with("");
+    let mut old = TcpStream::connect(node.api).unwrap();
+    let head = format!("GET {}/wlog HTTP/1.0\r\nhost: localhost\r\n\r\n", workspace_path(WS));
+    old.write_all(head.as_bytes()).unwrap();
+    let (status, text) = answer(&mut old).unwrap();
+    assert!(status == 505 && text.contains("proxy_http_version"), "{status} {text}");
     node.stop();
 }
 

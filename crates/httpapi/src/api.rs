@@ -545,3 +545,24 @@ pub(crate) fn refused(refused: Refused) -> Trouble {
         Refused::Unknown(_) => Trouble::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_keeps_its_name_if_that_is_one() {
+        let clock = Clock::system();
+        let named = |name: &[u8]| {
+            let value = HeaderValue::from_bytes(name).unwrap();
+            request_id(&HeaderMap::from_iter([(REQUEST_ID, value)]), &clock)
+        };
+        for kept in ["x", "my-request/7", &"x".repeat(LONGEST_NAME)] {
+            assert_eq!(named(kept.as_bytes()), kept);
+        }
+        for other in [&b""[..], b"my request", b"\xff\xfe", &[b'x'; LONGEST_NAME + 1]] {
+            let new = named(other);
+            assert!(new.len() == 32 && new.bytes().all(|byte| byte.is_ascii_hexdigit()), "{new}");
+        }
+    }
+}

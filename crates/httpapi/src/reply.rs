@@ -130,3 +130,21 @@ pub(crate) fn stream_of(
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(what));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_tried_again_says_when_and_nothing_else_does() {
+        let after = |trouble: Trouble| {
+            trouble
+                .into_response("r")
+                .headers()
+                .get(RETRY_AFTER)
+                .map(|after| after.to_str().unwrap().to_owned())
+        };
+        assert_eq!(after(Trouble::unavailable("recovering", "it recovers")).as_deref(), Some("1"));
+        assert_eq!(after(Trouble::not_found("there is none")), None);
+    }
+}
