@@ -42,6 +42,7 @@ impl Cluster {
             stall: OnceLock::default(),
             never_closes: AtomicBool::default(),
             writes: Arc::new(Mutex::new(Fault::None)),
+            stands_still: Arc::default(),
             keyspace: OnceLock::default(),
             journal: Arc::default(),
         };
@@ -123,6 +124,8 @@ pub(crate) struct Moody {
     pub(crate) never_closes: AtomicBool,
     /// What becomes of writes in keyspaces of applications.
     pub(crate) writes: Arc<Mutex<Fault>>,
+    /// At the next row that is read of an application everything stands still, for longer than a hasty lead lasts.
+    pub(crate) stands_still: Arc<AtomicBool>,
     /// The keyspace of the application, where nothing is in the way.
     pub(crate) keyspace: OnceLock<SharedStorage>,
     pub(crate) journal: Journal,
@@ -152,9 +155,14 @@ impl StorageDriver for Moody {
         }
         let stalled = |storage| {
             let storage = self.keyspace.get_or_init(|| storage);
-            let writes = Arc::clone(&self.writes);
+            let (writes, stands_still) = (Arc::clone(&self.writes), Arc::clone(&self.stands_still));
             let script = move |op| match op {
                 Op::WriteAtomic | Op::WriteIf | Op::PutOrdered => *writes.lock().unwrap(),
+                Op::Get if stands_still.swap(false, Ordering::SeqCst) => {
+                    // On the one thread of the runtime.
+                    std::thread::sleep(Duration::from_millis(1_500));
+                    Fault::None
+                }
                 _ => Fault::None,
             };
             let faulty = Faulty::scripted(Arc::clone(storage), self.clock.clone(), script);

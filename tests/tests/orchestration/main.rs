@@ -5,6 +5,7 @@
 mod cluster;
 
 use std::{
+    io::{Read, Write},
     num::NonZeroU16,
     sync::{
         Arc,
@@ -17,6 +18,7 @@ use clock::Clock;
 use cluster::{Binds, Cluster, PATIENCE, Told, hasty, run};
 use eventlog::{Offset, Reader, RecordId, WsId};
 use futures::StreamExt;
+use httpapi::{Api, ApiSettings, Limits};
 use ielections::{Slot, Timing};
 use istorage::Fault;
 use processor::Busy;
@@ -406,6 +408,33 @@ async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     // Some of them are not too much.
     here.run(cud(7, ids[..3].iter().map(change).collect(), soon)).await.unwrap();
     node.shutdown().await.unwrap();
+}
+
+/// It said that there was no such record, which who leads now may have.
+#[tokio::test]
+async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
+    let cluster = Cluster::new();
+    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let settings =
+        ApiSettings { listen, limits: Limits::default(), command_time: PATIENCE, only_local: true };
+    let node = cluster.node(1, hasty).with_service(Api::new(settings)).build().unwrap().launch();
+    cluster.until(&node, Stage::Leading).await;
+    let soon = cluster.clock.now() + PATIENCE;
+    run(&node, create_workspace(7, soon)).await;
+    cluster.driver.stands_still.store(true, Ordering::SeqCst);
+    let ask = move || {
+        let mut stream = std::net::TcpStream::connect(listen).unwrap();
+        let path = "/api/v2/apps/acme/shop/workspaces/7/docs/shop.Article/322685000131099";
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = tokio::task::spawn_blocking(ask).await.unwrap();
+    assert!(!cluster.driver.stands_still.load(Ordering::SeqCst), "nothing was read");
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("not_leader"), "{answer}");
+    node.shutdown().await.unwrap_err();
 }
 
 #[tokio::test]
