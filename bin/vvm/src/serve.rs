@@ -110,6 +110,13 @@ fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm
         None => config.storage.to_target(&config.source)?,
     };
     let (settings, apps) = plan(&config, &target)?;
+    let advertised = settings.advertised;
+    if !target.is_embedded() && advertised.ip().is_loopback() {
+        warn!(
+            %advertised,
+            "nodes on other machines cannot be told from this one, nor its clients where it is: say so in `node.advertised`, unless all nodes are on this machine"
+        );
+    }
     let (metrics, upkeep) = metrics::install()?;
     let connections = allow_connections(config.http.connections.get());
     let limits = Limits { connections, ..limits(&config) };

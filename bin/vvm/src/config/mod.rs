@@ -111,6 +111,10 @@ impl Override {
             let inner = table.entry(key).or_insert_with(|| toml::Table::new().into());
             table = inner.as_table_mut().ok_or_else(|| format!("`{key}` holds no keys"))?;
         }
+        // What the file says there besides would be gone without a word.
+        if table.get(last).is_some_and(toml::Value::is_table) {
+            return Err(format!("`{last}` has keys: name one of them, as {}__…", self.called));
+        }
         table.insert(last.clone(), self.parsed());
         Ok(())
     }

@@ -105,6 +105,10 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
     assert_eq!(config.node.stop_seconds.get(), std::time::Duration::from_secs(3));
     assert_eq!(config.node.lease_seconds, NodeConfig::default().lease_seconds);
     assert_eq!(config.log.filter, "debug");
+    // All else that the file says there was gone.
+    let section = Config::read(Some(&path), &[variable("VVM__NODE", "{ slots = 3 }")]);
+    let message = section.unwrap_err().to_string();
+    assert!(message.contains("as VVM__NODE__"), "{message}");
 }
 
 #[test]
