@@ -1,7 +1,7 @@
 //! Errors as whoever reads the log is told them.
 
 /// An error with all its causes, as one text: a log in JSON has no others.
-pub(crate) fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

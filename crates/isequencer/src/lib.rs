@@ -57,6 +57,7 @@ mod tests;
 mod transaction;
 mod types;
 
+pub use causes::in_full;
 pub use engine::Unflushed;
 pub use event::{
     Event, EventSequencer, EventSequencerFactory, NotStarted, Status, StatusMonitor, StorageOf,

@@ -6,8 +6,7 @@ use eventlog::{Fate, Offset, Place, Prepared, WsId};
 use hashbrown::HashMap;
 
 use crate::{
-    Answer, Busy, Done, Refused,
-    causes::in_full,
+    Answer, Busy, Done, Refused, in_full,
     queue::{Answered, Reply},
     state::Overlay,
 };

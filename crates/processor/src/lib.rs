@@ -8,7 +8,6 @@
 
 mod application;
 mod builtin;
-mod causes;
 mod command;
 mod group;
 mod handler;
@@ -21,11 +20,11 @@ mod state;
 mod worker;
 
 pub use application::{Application, BadApplication};
-pub use causes::in_full;
 pub use command::{
     Answer, Busy, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange,
 };
 pub use handler::{Failure, Handler, Work};
+pub use isequencer::in_full;
 pub use partition::{Partition, Settings};
 pub use partitions::{NotDeployable, Partitions};
 pub use queue::{Commands, Status};

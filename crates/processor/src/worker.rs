@@ -11,8 +11,8 @@ use tracing::{debug, info, warn};
 
 use crate::{
     Busy, Refused, Status,
-    causes::in_full,
     group::{Group, Means, Says},
+    in_full,
     queue::{Queued, Shared},
     state::Seen,
 };

@@ -273,10 +273,8 @@ async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     node.shutdown().await.unwrap_err();
 }
 
-/// Clients kept the partitions from being stopped until the killer came.
-#[tokio::test]
-async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
-    let cluster = Cluster::new();
+/// A leader with a client that does not end, and whether it was killed.
+async fn with_slow_client(cluster: &Cluster) -> (Launched, Arc<AtomicBool>) {
     let killed = Arc::new(AtomicBool::new(false));
     let kill = Arc::clone(&killed);
     let hangs = Told { hangs: true, ..Told::default() };
@@ -288,11 +286,34 @@ async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
     let node = node.with_killer(Arc::new(move |_| kill.store(true, Ordering::SeqCst)));
     let node = node.with_service(hangs).build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
+    (node, killed)
+}
+
+/// Clients kept the partitions from being stopped until the killer came.
+#[tokio::test]
+async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
+    let cluster = Cluster::new();
+    let (node, killed) = with_slow_client(&cluster).await;
     cluster.usurp(1).await;
     assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
     let start = cluster.clock.now();
     node.shutdown().await.unwrap_err();
     assert!(cluster.clock.now() - start > Duration::from_secs(1), "it was waited for");
+    assert!(!killed.load(Ordering::SeqCst), "its work had ended");
+}
+
+/// It was asked to stop, and looked only at the beginning whether it leads.
+#[tokio::test]
+async fn whose_lead_is_lost_while_clients_are_waited_for_stops_its_work() {
+    let cluster = Cluster::new();
+    let (node, killed) = with_slow_client(&cluster).await;
+    let seen = node.node().clone();
+    let stopping = tokio::spawn(node.shutdown());
+    while seen.stage() != Stage::Stopping {
+        tokio::task::yield_now().await;
+    }
+    cluster.usurp(1).await;
+    stopping.await.unwrap().unwrap_err();
     assert!(!killed.load(Ordering::SeqCst), "its work had ended");
 }
 

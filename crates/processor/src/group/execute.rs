@@ -16,7 +16,7 @@ use crate::{
     Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
     application::{DESCRIPTOR_ID, KIND},
     builtin::{CREATE_WORKSPACE, NewWorkspace},
-    causes::in_full,
+    in_full,
     queue::Queued,
     recent::Recent,
     state::{Overlay, Seen, State},
