@@ -89,7 +89,7 @@ fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
 fn who_has_lost_its_file_does_nothing_more_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let (data, away) = (folder.path().join("data"), folder.path().join("away"));
-    let mut node = Node::start(folder.path(), "[node]\nlease_seconds = 4\n").ready();
+    let mut node = Node::start(folder.path(), "[node]\nlease_seconds = 12\n").ready();
     node.create_workspace(1);
     fs::rename(&data, &away).unwrap();
     let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
@@ -326,7 +326,7 @@ fn limit_files(node: &Node, bytes: Option<u64>) {
 #[test]
 fn a_lead_that_is_lost_while_numbers_wait_to_be_stored_ends_in_order() {
     let folder = tempfile::tempdir().unwrap();
-    let config = "[node]\nlease_seconds = 6\nstop_seconds = 30\n";
+    let config = "[node]\nlease_seconds = 8\nstop_seconds = 30\n";
     let mut node = limited(folder.path(), config).ready();
     (1..=10).for_each(|ws| node.create_workspace(ws));
     let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
