@@ -14,12 +14,12 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{Row, Slot, Timing, TtlStore, Written};
 use istorage::{Fault, Faulty, KeyspaceName, Op, SharedStorage, StorageDriver, mem::MemDriver};
-use processor::Done;
+use processor::{Command, Done, Refused};
 use sysvvm::{AppName, System};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Failure, Launched, Node, Service, Settings, Stage, Vvm};
-use vvm_tests::commands::{Stall, shop};
+use vvm_tests::commands::{Stall, create_workspace, shop};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -67,6 +67,15 @@ impl Cluster {
 
     pub(crate) fn launch(&self, number: u16) -> Launched {
         self.node(number, |_| {}).build().unwrap().launch()
+    }
+
+    /// A leader with workspace 7, and a deadline for what is sent to it.
+    pub(crate) async fn with_workspace(&self, node: Builder) -> (Launched, Instant) {
+        let node = node.build().unwrap().launch();
+        self.until(&node, Stage::Leading).await;
+        let soon = self.clock.now() + PATIENCE;
+        run(&node, create_workspace(7, soon)).await;
+        (node, soon)
     }
 
     pub(crate) async fn until(&self, launched: &Launched, stage: Stage) {
@@ -242,7 +251,15 @@ impl Service for Told {
     }
 }
 
-pub(crate) async fn run(launched: &Launched, command: processor::Command) -> Done {
-    let app = launched.node().app("acme", "shop").unwrap();
-    app.at(command.ws).unwrap().run(command).await.unwrap()
+/// What comes of a command; it may be waited for elsewhere.
+pub(crate) fn send(
+    launched: &Launched,
+    command: Command,
+) -> impl Future<Output = Result<Done, Refused>> + Send + use<> {
+    let node = launched.node().clone();
+    async move { node.app("acme", "shop").unwrap().at(command.ws).unwrap().run(command).await }
+}
+
+pub(crate) async fn run(launched: &Launched, command: Command) -> Done {
+    send(launched, command).await.unwrap()
 }

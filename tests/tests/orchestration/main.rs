@@ -15,7 +15,7 @@ use std::{
 };
 
 use clock::Clock;
-use cluster::{Binds, Cluster, PATIENCE, Told, hasty, run};
+use cluster::{Binds, Cluster, PATIENCE, Told, hasty, run, send};
 use eventlog::{Offset, Reader, RecordId, WsId};
 use futures::StreamExt;
 use httpapi::{Api, ApiSettings, Limits};
@@ -30,10 +30,7 @@ use vvm_tests::commands::{At, article, child, create_workspace, cud, raw, shop, 
 #[tokio::test]
 async fn the_first_leads_and_the_second_does_not() {
     let cluster = Cluster::new();
-    let first = cluster.launch(1);
-    cluster.until(&first, Stage::Leading).await;
-    let soon = cluster.clock.now() + PATIENCE;
-    run(&first, create_workspace(7, soon)).await;
+    let (first, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let done = run(&first, cud(7, article("a"), soon)).await;
     assert_eq!(done.wlog.0, 2);
 
@@ -231,17 +228,10 @@ async fn what_began_last_stops_first_and_who_tells_how_it_does_stops_last() {
 async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
     let cluster = Cluster::new();
     let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(1));
-    let node = node.build().unwrap().launch();
-    cluster.until(&node, Stage::Leading).await;
-    let soon = cluster.clock.now() + PATIENCE;
-    run(&node, create_workspace(7, soon)).await;
+    let (node, soon) = cluster.with_workspace(node).await;
     let stall = cluster.driver.stall.get().unwrap().clone();
     stall.arm(At::Before(1));
-    let app = node.node().clone();
-    let under_way = tokio::spawn(async move {
-        let here = app.app("acme", "shop").unwrap().at(WsId(7)).unwrap();
-        here.run(cud(7, article("a"), soon)).await
-    });
+    let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
     stall.until_still().await;
     node.shutdown().await.unwrap();
     assert!(cluster.lease(1).await.is_some(), "another one could lead while it is written");
@@ -253,16 +243,9 @@ async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
 #[tokio::test]
 async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     let cluster = Cluster::new();
-    let node = cluster.launch(1);
-    cluster.until(&node, Stage::Leading).await;
-    let soon = cluster.clock.now() + PATIENCE;
-    run(&node, create_workspace(7, soon)).await;
+    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     *cluster.driver.writes.lock().unwrap() = Fault::NotAppliedButError;
-    let app = node.node().clone();
-    let under_way = tokio::spawn(async move {
-        let here = app.app("acme", "shop").unwrap().at(WsId(7)).unwrap();
-        here.run(cud(7, article("a"), soon)).await
-    });
+    let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
     // It is sent, and sent again, until the storage is gone.
     cluster.clock.sleep(Duration::from_millis(100)).await;
     cluster.driver.keyspace.get().unwrap().close().await;
@@ -337,17 +320,10 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
 #[tokio::test]
 async fn a_log_ends_with_the_last_event_that_is_applied() {
     let cluster = Cluster::new();
-    let node = cluster.launch(1);
-    cluster.until(&node, Stage::Leading).await;
-    let soon = cluster.clock.now() + PATIENCE;
-    run(&node, create_workspace(7, soon)).await;
+    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     // What is written is there, but nobody is told so.
     *cluster.driver.writes.lock().unwrap() = Fault::AppliedButError;
-    let app = node.node().clone();
-    let under_way = tokio::spawn(async move {
-        let here = app.app("acme", "shop").unwrap().at(WsId(7)).unwrap();
-        here.run(cud(7, article("a"), soon)).await
-    });
+    let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
     let storage = Arc::clone(cluster.driver.keyspace.get().unwrap());
     let stored = Reader::new(storage, cluster.clock.clone(), PATIENCE);
     while stored.wlog(WsId(7), Offset::FIRST).count().await < 2 {
@@ -367,10 +343,7 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
 #[tokio::test]
 async fn a_log_is_not_told_before_it_was_read() {
     let cluster = Cluster::new();
-    let node = cluster.launch(1);
-    cluster.until(&node, Stage::Leading).await;
-    let soon = cluster.clock.now() + PATIENCE;
-    run(&node, create_workspace(7, soon)).await;
+    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     node.shutdown().await.unwrap();
 
     let stall = cluster.driver.stall.get().unwrap().clone();
@@ -397,10 +370,7 @@ async fn a_log_is_not_told_before_it_was_read() {
 #[tokio::test]
 async fn thousands_of_rows_that_stand_in_one_another_take_no_time() {
     let cluster = Cluster::new();
-    let node = cluster.launch(1);
-    cluster.until(&node, Stage::Leading).await;
-    let soon = cluster.clock.now() + PATIENCE;
-    run(&node, create_workspace(7, soon)).await;
+    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let part = |id| child(id, "shop.Part", (id + 1, "parts"), []);
     let mut rows: Vec<_> = (1..4_000).map(part).collect();
     rows.push(raw(4_000, "shop.Article", []));
@@ -413,10 +383,7 @@ async fn thousands_of_rows_that_stand_in_one_another_take_no_time() {
 #[tokio::test]
 async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     let cluster = Cluster::new();
-    let node = cluster.launch(1);
-    cluster.until(&node, Stage::Leading).await;
-    let soon = cluster.clock.now() + PATIENCE;
-    run(&node, create_workspace(7, soon)).await;
+    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let large = || vec![raw(1, "shop.Article", [("name", text("x".repeat(4 << 20)))])];
     let mut ids = Vec::new();
     for _ in 0..12 {
@@ -438,10 +405,8 @@ async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
     let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let settings =
         ApiSettings { listen, limits: Limits::default(), command_time: PATIENCE, only_local: true };
-    let node = cluster.node(1, hasty).with_service(Api::new(settings)).build().unwrap().launch();
-    cluster.until(&node, Stage::Leading).await;
-    let soon = cluster.clock.now() + PATIENCE;
-    run(&node, create_workspace(7, soon)).await;
+    let node = cluster.node(1, hasty).with_service(Api::new(settings));
+    let (node, _) = cluster.with_workspace(node).await;
     cluster.driver.stands_still.store(true, Ordering::SeqCst);
     let ask = move || {
         let mut stream = std::net::TcpStream::connect(listen).unwrap();
