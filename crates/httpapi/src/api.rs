@@ -11,7 +11,7 @@ use hyper::{
     body::{Body as _, Incoming},
     header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH},
 };
-use processor::{Busy, Command, Done, Refused, RejectionKind, Repeat, RowChange};
+use processor::{Command, Done, Repeat, RowChange};
 use serde::Deserialize;
 use serde_json::{Value as Json, json, value::RawValue};
 use tokio::{
@@ -26,7 +26,7 @@ use vvm::{
 
 use crate::{
     Limits, foreign, read,
-    reply::{Body, REQUEST_ID, Trouble, json_of},
+    reply::{Body, NOT_LEADER, REQUEST_ID, Trouble, json_of},
     route::{Route, What, route},
     rows::{self, FieldsBody, Object, RowBody, json_of_bytes, json_of_record},
     server::{self, Answers},
@@ -37,14 +37,15 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// How long a name may be that comes in a header.
 const LONGEST_NAME: usize = 256;
 
-/// The code for what is to be asked of another node.
-const NOT_LEADER: &str = "not_leader";
-
 /// How many bytes all bodies together may have that are being read, or whose commands are being done. Each has 1 KiB from the beginning, and none may have more.
 pub const ROOM_FOR_BODIES: usize = 256 << 20;
 
-/// The same, in KiB.
-const BODIES: usize = ROOM_FOR_BODIES >> 10;
+/// How much of that so many bytes take, in KiB.
+const fn room_of(bytes: usize) -> usize {
+    bytes.div_ceil(1_024)
+}
+
+const BODIES: usize = room_of(ROOM_FOR_BODIES);
 
 /// As nobody is asked yet who he is.
 const ANYBODY: &str = "anybody";
@@ -219,8 +220,7 @@ impl Requests {
                 }
                 let NewDocBody { fields } = parsed(&bytes)?;
                 let row = rows::new_doc(table(&name)?, fields)?;
-                let done = self.cud(asked, app, ws, row, &bytes).await?;
-                Ok(json_of(StatusCode::CREATED, &json_of_done(&done)))
+                self.cud(asked, app, ws, row, &bytes, StatusCode::CREATED).await
             }
             What::ReadDoc(name, id) => {
                 let here = self.at(app, ws).await?;
@@ -240,15 +240,13 @@ impl Requests {
                 }
                 let expected = if_match(&asked.headers)?;
                 let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
-                let done = self.cud(asked, app, ws, row, &bytes).await?;
-                Ok(json_of(StatusCode::OK, &json_of_done(&done)))
+                self.cud(asked, app, ws, row, &bytes, StatusCode::OK).await
             }
             What::DeactivateDoc(name, id) => {
                 let expected = if_match(&asked.headers)?;
                 let row =
                     rows::update(table(&name)?, id, expected, Some(false), FieldsBody::default())?;
-                let done = self.cud(asked, app, ws, row, &Bytes::new()).await?;
-                Ok(json_of(StatusCode::OK, &json_of_done(&done)))
+                self.cud(asked, app, ws, row, &Bytes::new(), StatusCode::OK).await
             }
             What::ListDocs(name) => {
                 let here = self.at(app, ws).await?;
@@ -317,7 +315,7 @@ impl Requests {
             if bytes > body_bytes {
                 return Err(too_large());
             }
-            let more = (bytes / 1_024 + 1).saturating_sub(room.num_permits());
+            let more = room_of(bytes).saturating_sub(room.num_permits());
             if more > 0 {
                 let more = self.bodies.acquire_many(u32::try_from(more).unwrap_or(u32::MAX));
                 let Ok(Ok(more)) = clock.timeout_at(deadline, more).await else {
@@ -376,7 +374,7 @@ impl Requests {
             repeat: repeat(asked, body)?,
             deadline: clock.now() + self.settings.command_time,
         };
-        match here.run(command).await.map_err(refused) {
+        match here.run(command).await.map_err(Trouble::refused) {
             Err(trouble) if trouble.code() == NOT_LEADER => {
                 Err(self.elsewhere(app, ws, trouble).await)
             }
@@ -391,9 +389,11 @@ impl Requests {
         ws: WsId,
         row: RowChange,
         body: &Bytes,
-    ) -> Result<Done, Trouble> {
+        done: StatusCode,
+    ) -> Result<Response<Body>, Trouble> {
         let name = "sys.CUD".parse().map_err(|bad| Trouble::bad_request(format!("{bad}")))?;
-        self.run(asked, app, ws, (name, Bytes::new(), vec![row]), body).await
+        let answer = self.run(asked, app, ws, (name, Bytes::new(), vec![row]), body).await?;
+        Ok(json_of(done, &json_of_done(&answer)))
     }
 }
 
@@ -509,41 +509,6 @@ fn json_of_done(done: &Done) -> Json {
         }
     }
     json
-}
-
-pub(crate) fn refused(refused: Refused) -> Trouble {
-    let reason = refused.to_string();
-    match refused {
-        Refused::Busy(busy) => {
-            let code = match busy {
-                Busy::QueueFull => "queue_full",
-                Busy::Recovering(_) => "recovering",
-                Busy::Violation(_) => "violation",
-                Busy::LeadLost(_) | Busy::NotDeployed => NOT_LEADER,
-                Busy::Failed(_) => "failed",
-                Busy::Stopping => "stopping",
-                Busy::TimedOut => "timed_out",
-                Busy::Storage(_) => "storage",
-            };
-            Trouble::unavailable(code, reason)
-        }
-        Refused::Rejected(rejection) => {
-            let (status, code) = match rejection.kind {
-                RejectionKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
-                RejectionKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-                RejectionKind::Conflict => (StatusCode::CONFLICT, "conflict"),
-                RejectionKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
-                RejectionKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-                RejectionKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
-            };
-            Trouble::new(status, code, rejection.message)
-        }
-        Refused::NotApplied { plog, .. } => {
-            let status = StatusCode::INTERNAL_SERVER_ERROR;
-            Trouble::new(status, "not_applied", reason).with("plogOffset", plog.0)
-        }
-        Refused::Unknown(_) => Trouble::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason),
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use vvm::{
 };
 
 use crate::{
-    api::refused,
     reply::{Body, Trouble, of_bytes, stream_of},
     route::{limit, parameter},
     rows::{json_of_entry, json_of_record},
@@ -88,7 +87,7 @@ pub(crate) async fn log(
     }
     let commands = here.commands().clone();
     let entries = here.log(ws, Offset(from));
-    let mut entries = entries.map_err(|busy| refused(Refused::Busy(busy)))?.boxed();
+    let mut entries = entries.map_err(|busy| Trouble::refused(Refused::Busy(busy)))?.boxed();
     // What fails at once can still be told.
     let first = entries.try_next().await.map_err(unreadable)?;
     if first.is_none() {

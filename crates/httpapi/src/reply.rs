@@ -10,12 +10,16 @@ use hyper::{
     body::Frame,
     header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
 };
+use processor::{Busy, Refused, RejectionKind};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// What is answered: at once, or bit by bit.
 pub(crate) type Body =
     Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
+
+/// The code for what is to be asked of another node.
+pub(crate) const NOT_LEADER: &str = "not_leader";
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -67,6 +71,42 @@ impl Trouble {
         Trouble {
             retry_after: Some(1),
             ..Trouble::new(StatusCode::SERVICE_UNAVAILABLE, code, reason)
+        }
+    }
+
+    /// What a partition does not do.
+    pub(crate) fn refused(refused: Refused) -> Trouble {
+        let reason = refused.to_string();
+        match refused {
+            Refused::Busy(busy) => {
+                let code = match busy {
+                    Busy::QueueFull => "queue_full",
+                    Busy::Recovering(_) => "recovering",
+                    Busy::Violation(_) => "violation",
+                    Busy::LeadLost(_) | Busy::NotDeployed => NOT_LEADER,
+                    Busy::Failed(_) => "failed",
+                    Busy::Stopping => "stopping",
+                    Busy::TimedOut => "timed_out",
+                    Busy::Storage(_) => "storage",
+                };
+                Trouble::unavailable(code, reason)
+            }
+            Refused::Rejected(rejection) => {
+                let (status, code) = match rejection.kind {
+                    RejectionKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
+                    RejectionKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+                    RejectionKind::Conflict => (StatusCode::CONFLICT, "conflict"),
+                    RejectionKind::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "key_reused"),
+                    RejectionKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+                    RejectionKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+                };
+                Trouble::new(status, code, rejection.message)
+            }
+            Refused::NotApplied { plog, .. } => {
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                Trouble::new(status, "not_applied", reason).with("plogOffset", plog.0)
+            }
+            Refused::Unknown(_) => Trouble::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason),
         }
     }
 
