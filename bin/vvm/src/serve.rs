@@ -53,8 +53,9 @@ pub(crate) fn check(config: Config) -> Result<(), Failure> {
 fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>), Failure> {
     check_listens(config)?;
     check_bodies(config)?;
-    check_advertised(config, target)?;
-    let (settings, apps) = (settings(config), apps(config)?);
+    let settings = settings(config);
+    check_advertised(config, target, settings.advertised)?;
+    let apps = apps(config)?;
     settings.check(&apps).map_err(|bad| {
         let twice;
         let key: &[&str] = match &bad {
@@ -198,9 +199,11 @@ fn check_listens(config: &Config) -> Result<(), Failure> {
 }
 
 /// The clients of other nodes are told where this one is.
-fn check_advertised(config: &Config, target: &Target) -> Result<(), Failure> {
-    let Config { node, http, source, .. } = config;
-    let advertised = node.advertised.unwrap_or(http.listen);
+fn check_advertised(
+    Config { node, source, .. }: &Config,
+    target: &Target,
+    advertised: SocketAddr,
+) -> Result<(), Failure> {
     if target.is_embedded() {
         return Ok(());
     }

@@ -32,6 +32,7 @@ impl fmt::Debug for WrappedDriver {
 }
 
 #[async_trait]
+#[deny(clippy::missing_trait_methods)]
 impl StorageDriver for WrappedDriver {
     fn name(&self) -> &'static str {
         self.inner.name()

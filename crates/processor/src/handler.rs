@@ -102,8 +102,10 @@ pub struct Work<'g> {
     pub(crate) before: Vec<(RecordId, Bytes)>,
     /// The ids of its new rows.
     pub(crate) ids: Vec<(RecordId, RecordId)>,
-    /// Where the changes and the ids of many rows are.
-    pub(crate) places: (Index, Index),
+    /// Where a change is, by the id of its record.
+    pub(crate) changes_by_id: Index,
+    /// Where an id is, by what the command calls its row.
+    pub(crate) ids_by_raw: Index,
     /// How many bytes the rows have that it replaces.
     pub(crate) bytes: usize,
     /// Rows could not be written, whatever its handler made of that.
@@ -275,13 +277,13 @@ impl Work<'_> {
 
     /// The real id of the new row that the command calls so.
     fn called(&mut self, raw: RecordId) -> Option<RecordId> {
-        let at = self.places.1.find(&self.ids, |(raw, _)| *raw, raw)?;
+        let at = self.ids_by_raw.find(&self.ids, |(raw, _)| *raw, raw)?;
         Some(self.ids[at].1)
     }
 
     /// Where a record is among those that the command writes.
     fn place(&mut self, id: RecordId) -> Option<usize> {
-        self.places.0.find(&self.changes, |change| change.record.id, id)
+        self.changes_by_id.find(&self.changes, |change| change.record.id, id)
     }
 
     async fn create(
@@ -400,10 +402,10 @@ impl Work<'_> {
                 self.changes.len() - 1
             }
         };
-        let mut record = self.changes[at].record.clone();
-        if let Some(table) = table.filter(|table| *table != record.table) {
+        if let Some(table) = table.filter(|table| *table != self.changes[at].record.table) {
             return Err(Rejection::not_found(format!("there is no {table} {}", id.0)).into());
         }
+        let mut record = self.changes[at].record.clone();
         if matches!(record.kind, TableKind::ODoc | TableKind::ORecord) {
             let what = format!("record {} is of an operation, and does not change", id.0);
             return Err(Rejection::invalid(what).into());

@@ -138,7 +138,7 @@ impl Config {
         check_lists(table.clone(), &source)?;
         let mut config = match overrides {
             [] => Config::of_text(&source.text, path)?,
-            overrides => overridden(&source.text, path, overrides)?,
+            overrides => overridden(&source.text, path, overrides, &table)?,
         };
         config.source = source;
         if let Some(storage) = table.get("storage").and_then(toml::Value::as_table) {
@@ -204,23 +204,28 @@ fn check_lists(table: toml::Table, source: &Source) -> Result<(), Failure> {
 }
 
 /// A file with all that overrides it, which counts together: one may need another.
-fn overridden(text: &str, path: Option<&Path>, overrides: &[Override]) -> Result<Config, Failure> {
+fn overridden(
+    text: &str,
+    path: Option<&Path>,
+    overrides: &[Override],
+    all: &toml::Table,
+) -> Result<Config, Failure> {
+    let error = match Config::of_table(all.clone()) {
+        Ok(config) => return Ok(config),
+        Err(error) => error,
+    };
     let file = table_of(text, path)?;
-    let without = |left_out: Option<usize>| {
+    let without = |left_out: usize| {
         let mut table = file.clone();
         for (at, one) in overrides.iter().enumerate() {
-            if left_out != Some(at) {
+            if left_out != at {
                 one.apply(&mut table).map_err(|error| one.wrong(&error))?;
             }
         }
         Ok::<_, Failure>(table)
     };
-    let error = match Config::of_table(without(None)?) {
-        Ok(config) => return Ok(config),
-        Err(error) => error,
-    };
     for (one, culprit) in overrides.iter().enumerate() {
-        if Config::of_table(without(Some(one))?).is_ok() {
+        if Config::of_table(without(one)?).is_ok() {
             // A shell keeps its quotes to itself.
             let is_bare = error.contains(" in quotes");
             let hint = if is_bare { "\n  quotes within quotes help: '\"…\"'" } else { "" };

@@ -16,6 +16,7 @@ use crate::{
     Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
     application::{DESCRIPTOR_ID, KIND},
     builtin::{CREATE_WORKSPACE, NewWorkspace},
+    handler::Index,
     in_full,
     queue::Queued,
     recent::Recent,
@@ -149,7 +150,8 @@ impl Group {
             changes: Vec::with_capacity(rows.len()),
             before: Vec::new(),
             ids: Vec::with_capacity(rows.len()),
-            places: Default::default(),
+            changes_by_id: Index::default(),
+            ids_by_raw: Index::default(),
             bytes: 0,
             has_failed: false,
         };
