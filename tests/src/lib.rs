@@ -13,6 +13,7 @@ struct Orchestration;
 pub mod bench;
 pub mod between;
 pub mod commands;
+pub mod long;
 pub mod processes;
 pub mod reach;
 pub mod servers;

@@ -46,6 +46,9 @@ enum Command {
         /// Starts no servers; the suites that need one are reported as ignored.
         #[arg(long)]
         quick: bool,
+        /// Runs the long rounds too: sets VVM_TEST_LONG=1 for all suites. Takes hours.
+        #[arg(long)]
+        long: bool,
         /// Arguments for the test binaries, for example a part of a test's name.
         #[arg(last = true)]
         arguments: Vec<String>,
@@ -128,7 +131,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Up { which } => up(which),
         Command::Down => down(),
-        Command::Test { quick, arguments } => test::test(quick, &arguments),
+        Command::Test { quick, long, arguments } => test::test(quick, long, &arguments),
         Command::Tidy => tidy::tidy(),
         Command::Fix => tidy::fix(),
         Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
@@ -164,6 +167,14 @@ fn down() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_can_be_quick_and_long() {
+        for args in ["--quick", "--long", "--quick --long", "--long -- cassandra"] {
+            let line = format!("xtask test {args}");
+            assert!(Command::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+    }
 
     #[test]
     fn one_seed_is_simulated_or_many() {

@@ -15,11 +15,15 @@ const BUILD: [&str; 3] = ["test", "--workspace", "--no-run"];
 /// All suites run, also after one that failed, so that one run shows all failures.
 const TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
-/// Runs all checks and all tests. With `quick` no server is started, and the suites that need one are ignored.
-pub(crate) fn test(quick: bool, arguments: &[String]) -> Result<()> {
+/// The variable by which suites learn that the long rounds are wanted.
+const LONG: &str = "VVM_TEST_LONG";
+
+/// Runs all checks and all tests. With `quick` no server is started, and the suites that need one are ignored. With
+/// `long` the suites run their long rounds.
+pub(crate) fn test(quick: bool, long: bool, arguments: &[String]) -> Result<()> {
     let mut steps = Steps::default();
     let mut totals = Totals::default();
-    let result = run_steps(&mut steps, quick, arguments, &mut totals);
+    let result = run_steps(&mut steps, quick, &Suites { long, arguments }, &mut totals);
     eprint!("\n{}", steps.summary());
     if totals != Totals::default() {
         // Last, and in a form that other programs read.
@@ -28,19 +32,26 @@ pub(crate) fn test(quick: bool, arguments: &[String]) -> Result<()> {
     result
 }
 
+/// How the suites are run.
+struct Suites<'a> {
+    long: bool,
+    /// For the test binaries.
+    arguments: &'a [String],
+}
+
 fn run_steps(
     steps: &mut Steps,
     quick: bool,
-    arguments: &[String],
+    suites: &Suites<'_>,
     totals: &mut Totals,
 ) -> Result<()> {
     tidy::run_steps(steps)?;
     if quick {
-        return run_suites(steps, &Vec::new(), arguments, totals);
+        return run_suites(steps, &Vec::new(), suites, totals);
     }
     let servers = OwnServers::new()?;
     let variables = build_and_start(steps, &servers)?;
-    run_suites(steps, &variables, arguments, totals)
+    run_suites(steps, &variables, suites, totals)
 }
 
 /// The servers start while the tests are built: the first waits for the clock much, the second for the processor.
@@ -67,12 +78,15 @@ fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables>
 fn run_suites(
     steps: &mut Steps,
     variables: &Variables,
-    arguments: &[String],
+    suites: &Suites<'_>,
     totals: &mut Totals,
 ) -> Result<()> {
     steps.run("run the tests", || {
         let mut command = cargo(&TEST)?;
-        command.arg("--").args(arguments);
+        command.arg("--").args(suites.arguments);
+        if suites.long {
+            command.env(LONG, "1");
+        }
         for kind in Kind::ALL {
             command.env_remove(kind.variable());
         }
