@@ -26,6 +26,9 @@ const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// A write that is not done in that time, as the storage does not do what it is asked to, is no secret any more.
 const LONG_WRITE: Duration = Duration::from_secs(1);
 
+/// One part in so many of the time for a stop is kept for its answer. The rest is for numbers.
+const ANSWER_SHARE: u32 = 8;
+
 /// How large a group may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -94,7 +97,9 @@ impl Worker {
         let ended = match stop {
             Stop::Asked => {
                 groups.end(Status::Stopped);
-                let deadline = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
+                let asked = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
+                // The caller must hear the reason before its deadline, or it only knows that the stop is late.
+                let deadline = asked - (asked - groups.means.clock.now()) / ANSWER_SHARE;
                 // Reading the log writes what is missing, and is given up in the middle of that.
                 let recovers = sequencer.monitor().busy() == Some(isequencer::Busy::Actualizing);
                 tokio::select! {
@@ -310,8 +315,9 @@ impl Groups {
         } else {
             transaction.actualize();
         }
-        if is_done && fate.committed > 0 {
-            // Before it is answered: whoever asks right after that finds it.
+        if fate.committed > 0 && fate.applied.is_ok() {
+            // The answers follow. A client that reads the log right after its answer finds its event, also if
+            // later events of the group failed.
             let next = Offset(self.means.seen.next.0 + fate.committed as u64);
             self.see(Seen { next, epoch: self.means.log.epoch(), ..self.means.seen });
         }

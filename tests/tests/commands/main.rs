@@ -10,6 +10,7 @@ mod incarnations;
 mod late;
 mod limits;
 mod marked;
+mod reads;
 mod rounds;
 mod sabotage;
 mod scene;
@@ -28,6 +29,7 @@ fn main() -> std::process::ExitCode {
         late::TRIALS,
         limits::TRIALS,
         marked::TRIALS,
+        reads::TRIALS,
         rounds::TRIALS,
         sabotage::TRIALS,
         unseen::TRIALS,
