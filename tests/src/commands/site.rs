@@ -223,8 +223,13 @@ impl Node {
 
     /// Stops it in order.
     pub async fn stop(&self) -> Ended {
+        self.stop_within(PATIENCE).await
+    }
+
+    /// Stops it in order, with so much time for it.
+    pub async fn stop_within(&self, time: Duration) -> Ended {
         match self.take() {
-            Some(partition) => partition.undeploy(self.clock.now() + PATIENCE).await,
+            Some(partition) => partition.undeploy(self.clock.now() + time).await,
             None => Ended::Stopped,
         }
     }

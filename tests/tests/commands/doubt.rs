@@ -34,6 +34,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
         Box::pin(ends(stage))
     }),
     ("doubt::what_is_stopped_while_it_recovers_proves_nothing", |stage| Box::pin(unproved(stage))),
+    ("doubt::a_stop_whose_numbers_cannot_be_stored_proves_nothing_and_says_why", |stage| {
+        Box::pin(numbers_not_stored(stage))
+    }),
     ("doubt::an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone", |stage| {
         Box::pin(may_land(stage))
     }),
@@ -101,6 +104,27 @@ async fn unproved(stage: &Stage) {
     stall.until_still().await;
     let ended = node.stop().await;
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+}
+
+/// The last numbers were stored until the very deadline of the stop, so the stop was told to be late,
+/// and the reason was lost.
+async fn numbers_not_stored(stage: &Stage) {
+    let site = &stage.site;
+    let is_full = Arc::new(AtomicBool::new(false));
+    let full = Arc::clone(&is_full);
+    let script = move |op| {
+        let is_write = matches!(op, Op::WriteAtomic | Op::PutOrdered);
+        if is_write && full.load(Ordering::SeqCst) { Fault::Unavailable } else { Fault::None }
+    };
+    let inner = Arc::clone(&site.app.storage);
+    let faulty = Faulty::scripted(inner, site.clock.clone(), script);
+    let mut settings = NodeSettings { in_view: true, ..at(Arc::new(faulty)) };
+    settings.partition.sequencer.flush_delay = Duration::from_secs(600);
+    let (node, _) = stage.begin(PARTITION, WS, settings).await;
+    is_full.store(true, Ordering::SeqCst);
+    let ended = node.stop_within(Duration::from_secs(2)).await;
+    let is_told = matches!(&ended, Ended::Unproved(why) if why.contains("not stored in time"));
+    assert!(is_told, "{ended:?}");
 }
 
 /// So nobody is told that nothing was done.
