@@ -7,6 +7,7 @@ use eventlog::TrustLevel;
 use ielections::{Kill, LockFile};
 use istorage::StorageDriver;
 use sysvvm::AppName;
+use tokio::runtime::Handle;
 
 use crate::{AppSettings, Launched, Node, Service, Settings, launch::Parts, problem::FirstProblem};
 
@@ -24,6 +25,7 @@ pub struct Builder {
     services: Vec<Box<dyn Service>>,
     kill: Option<Kill>,
     lock: Option<LockFile>,
+    requests: Option<Handle>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -67,7 +69,8 @@ impl Vvm {
     /// A node on a storage.
     pub fn builder(driver: Arc<dyn StorageDriver>, clock: Clock, settings: Settings) -> Builder {
         let (apps, admin, services) = (Vec::new(), Vec::new(), Vec::new());
-        Builder { settings, driver, clock, apps, admin, services, kill: None, lock: None }
+        let (kill, lock, requests) = (None, None, None);
+        Builder { settings, driver, clock, apps, admin, services, kill, lock, requests }
     }
 
     /// Begins everything, in order, in tasks of its own; it does not wait for any of it.
@@ -75,7 +78,9 @@ impl Vvm {
     /// # Panics
     /// Outside of a tokio runtime. It must be one with timers.
     pub fn launch(self) -> Launched {
-        let Builder { settings, driver, clock, apps, admin, services, kill, lock } = self.0;
+        let Builder { settings, driver, clock, apps, admin, services, kill, lock, requests } =
+            self.0;
+        let requests = requests.unwrap_or_else(Handle::current);
         let problem = FirstProblem::default();
         let node = Node::new(&settings, driver.name(), apps, clock.clone(), problem.clone());
         Launched::start(Parts {
@@ -88,6 +93,7 @@ impl Vvm {
             services,
             kill,
             lock,
+            requests,
         })
     }
 }
@@ -124,6 +130,14 @@ impl Builder {
     #[must_use]
     pub fn with_comeback(self, lock: LockFile) -> Builder {
         Builder { lock: Some(lock), ..self }
+    }
+
+    /// Services and partitions run on this runtime. Elections, admin services and the node's own task
+    /// stay on the runtime on which the node is launched, so that no request keeps a lease from
+    /// being renewed. Without this everything runs on the runtime on which the node is launched.
+    #[must_use]
+    pub fn with_requests_on(self, runtime: Handle) -> Builder {
+        Builder { requests: Some(runtime), ..self }
     }
 
     /// Provides the node.

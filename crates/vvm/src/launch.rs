@@ -7,7 +7,7 @@ use eventlog::TrustLevel;
 use ielections::{Elections, Kill, Leadership, LockFile, Lost};
 use istorage::StorageDriver;
 use sysvvm::System;
-use tokio::task::JoinHandle;
+use tokio::{runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -40,6 +40,8 @@ pub(crate) struct Parts {
     pub(crate) services: Vec<Box<dyn Service>>,
     pub(crate) kill: Option<Kill>,
     pub(crate) lock: Option<LockFile>,
+    /// Where services and partitions run.
+    pub(crate) requests: Handle,
 }
 
 /// A node that was launched. [`shutdown`](Launched::shutdown) stops it in order; dropping it asks it to stop, and waits for nothing.
@@ -167,8 +169,9 @@ impl Parts {
             is_bound = self.bind() => is_bound,
         };
         if is_bound {
-            admin = Services::start(mem::take(&mut self.admin), &self.node);
-            services = Services::start(mem::take(&mut self.services), &self.node);
+            let (control, requests) = (Handle::current(), &self.requests);
+            admin = Services::start(mem::take(&mut self.admin), &self.node, &control);
+            services = Services::start(mem::take(&mut self.services), &self.node, requests);
             let lock = self.lock.take();
             tokio::select! {
                 biased;
@@ -219,7 +222,7 @@ impl Parts {
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
-            deployed = partitions::deploy(&self.node, &system, settings, slot, under) => deployed?,
+            deployed = partitions::deploy(&self.node, &system, settings, (slot, under), &self.requests) => deployed?,
         }
         self.node.enter(Stage::Leading);
         tokio::select! {

@@ -9,6 +9,7 @@ use ielections::Slot;
 use processor::Ended;
 use seqstorage::PartitionStorage;
 use sysvvm::System;
+use tokio::runtime::Handle;
 
 use crate::{
     App, Node, NumbersIn, Problem, Settings,
@@ -16,13 +17,14 @@ use crate::{
     node::{Opened, slot_of},
 };
 
-/// Puts the partitions of a slot to work. They recover by themselves, side by side.
+/// Puts the partitions of a slot to work, on the runtime for requests. They recover by themselves,
+/// side by side.
 pub(crate) async fn deploy(
     node: &Node,
     system: &System,
     settings: &Settings,
-    slot: Slot,
-    lead: &Arc<UnderLead>,
+    (slot, lead): (Slot, &Arc<UnderLead>),
+    requests: &Handle,
 ) -> Result<(), Problem> {
     let deadline = node.clock().now() + settings.open_within;
     for app in node.apps() {
@@ -33,6 +35,8 @@ pub(crate) async fn deploy(
         let opened = app.opened.get_or_init(|| Opened { app: opened, system: numbers, reader });
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
+                // The tasks of a partition are spawned on the runtime that is entered.
+                let _entered = requests.enter();
                 put_to_work(app, node, &opened.app, partition, (system, settings, lead))?;
             }
         }

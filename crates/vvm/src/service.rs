@@ -5,7 +5,10 @@ use std::{fmt, future::poll_fn, task::Poll};
 use async_trait::async_trait;
 use clock::{Clock, Instant};
 use futures::FutureExt;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::{
+    runtime::Handle,
+    task::{JoinError, JoinHandle},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -42,10 +45,10 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(service: Box<dyn Service>, node: Node) -> Running {
+    fn start(service: Box<dyn Service>, node: Node, runtime: &Handle) -> Running {
         let (name, stop) = (service.name(), CancellationToken::new());
         #[expect(clippy::disallowed_methods, reason = "the orchestrator owns the task and ends it")]
-        let task = tokio::spawn(service.run(node, stop.clone()));
+        let task = runtime.spawn(service.run(node, stop.clone()));
         info!(service = name, "a service runs");
         Running { name, stop, task }
     }
@@ -84,10 +87,13 @@ impl Drop for Running {
 pub(crate) struct Services(Vec<Running>);
 
 impl Services {
-    pub(crate) fn start(services: Vec<Box<dyn Service>>, node: &Node) -> Services {
-        Services(
-            services.into_iter().map(|service| Running::start(service, node.clone())).collect(),
-        )
+    pub(crate) fn start(
+        services: Vec<Box<dyn Service>>,
+        node: &Node,
+        runtime: &Handle,
+    ) -> Services {
+        let start = |service| Running::start(service, node.clone(), runtime);
+        Services(services.into_iter().map(start).collect())
     }
 
     /// Waits until one ends by itself. It never returns if none does.
