@@ -26,10 +26,12 @@ use std::{io::Write, process::ExitCode};
 
 use clap::Parser;
 use cli::{Cli, Command, DevArgs, ElectionsCommand, ServeArgs, StorageCommand};
+use config::Config;
 use failure::Failure;
 use logs::say;
 use mimalloc::MiMalloc;
 use target::Target;
+use tokio::runtime::{Builder, Runtime};
 
 /// A command is many small pieces of memory, and takes about a tenth less time with this one.
 #[global_allocator]
@@ -59,12 +61,12 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(args) => {
             let config = serve::configuration(&args)?;
             logs::install(&config.log.filter, config.log.format.is_json())?;
-            on_runtime(serve::run(config, None))
+            serve(config, None)
         }
         Command::Dev(DevArgs { listen, admin }) => {
             let config = serve::configuration(&ServeArgs { config: None, listen, admin })?;
             logs::install(&config.log.filter, config.log.format.is_json())?;
-            on_runtime(serve::run(config, Some(Target::Mem)))
+            serve(config, Some(Target::Mem))
         }
         Command::Config(command) => config_command::run(command),
         Command::Status(args) => on_runtime(status::run(args)),
@@ -72,8 +74,32 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     }
 }
 
+/// A node has two runtimes. Requests and partitions have one with a thread for each core. The lease
+/// is renewed, and the admin endpoint answers, on another one, however busy the first is.
+fn serve(config: Config, storage: Option<Target>) -> Result<ExitCode, Failure> {
+    let requests = runtime(Builder::new_multi_thread().thread_name("requests"))?;
+    let mut control = Builder::new_multi_thread();
+    let control = runtime(control.worker_threads(CONTROL_THREADS).thread_name("control"))?;
+    let code = run_on(control, serve::run(config, storage, requests.handle().clone()));
+    requests.shutdown_background();
+    code
+}
+
+/// One for the lease while the other one writes metrics.
+const CONTROL_THREADS: usize = 2;
+
+fn runtime(builder: &mut Builder) -> Result<Runtime, Failure> {
+    builder.enable_all().build().map_err(Failure::runtime)
+}
+
 fn on_runtime(work: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
-    let runtime = tokio::runtime::Runtime::new().map_err(Failure::runtime)?;
+    run_on(runtime(&mut Builder::new_multi_thread())?, work)
+}
+
+fn run_on(
+    runtime: Runtime,
+    work: impl Future<Output = Result<ExitCode, Failure>>,
+) -> Result<ExitCode, Failure> {
     let code = runtime.block_on(work);
     // Not waiting for what is still under way: who asks to leave at once gets that.
     runtime.shutdown_background();

@@ -3,12 +3,13 @@
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
-use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, ROOM_FOR_BODIES};
+use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, READ_BYTES};
 use ielections::{LockFile, Timing};
 use istorage::{Metered, StorageDriver, WrappedDriver};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Handle;
 use tracing::{info, warn};
-use vvm::{AppSettings, BadSettings, NumbersIn, Settings, Vvm};
+use vvm::{AppSettings, BadSettings, Builder, NumbersIn, Settings, Vvm};
 
 use crate::{
     cli::ServeArgs,
@@ -52,7 +53,7 @@ pub(crate) fn check(config: Config) -> Result<(), Failure> {
 /// What is configured, if a node can work so.
 fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>), Failure> {
     check_listens(config)?;
-    check_bodies(config)?;
+    check_memory(config)?;
     let settings = settings(config);
     check_advertised(config, target, settings.advertised)?;
     let apps = apps(config)?;
@@ -73,10 +74,16 @@ fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>)
 }
 
 /// Runs a node until it is asked to stop, or cannot go on.
-pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitCode, Failure> {
+/// Requests are served, and partitions work, on the runtime that is given.
+pub(crate) async fn run(
+    config: Config,
+    storage: Option<Target>,
+    requests: Handle,
+) -> Result<ExitCode, Failure> {
     let mut signals = Signals::install().map_err(Failure::runtime)?;
     let clock = Clock::system();
-    let launched = provide(config, storage, &clock)?.launch();
+    let provided = provide(config, storage, &clock)?.with_requests_on(requests);
+    let launched = provided.build().map_err(|bad| Failure::config(bad.to_string()))?.launch();
     let problem = tokio::select! {
         problem = launched.problem() => Some(problem),
         signal = signals.next() => {
@@ -105,7 +112,7 @@ pub(crate) async fn run(config: Config, storage: Option<Target>) -> Result<ExitC
 }
 
 /// All that a node needs, and nothing of it runs.
-fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm, Failure> {
+fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Builder, Failure> {
     let target = match storage {
         Some(target) => target,
         None => config.storage.to_target(&config.source)?,
@@ -122,11 +129,10 @@ fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm
     let connections = allow_connections(config.http.connections.get());
     let limits = Limits { connections, ..limits(&config) };
     let (listen, admin) = (config.http.listen, config.admin.listen);
-    let command_time = config.http.command_seconds.get();
-    let only_local = !config.http.anybody_may_do_everything;
     // In memory there is nothing to come back to.
     let lock = if target == Target::Mem { None } else { lock(&config.node.folder) };
-    info!(storage = %target, api = %listen, %admin, "a node");
+    let memory_mib = most_memory(&config, &target, connections) >> 20;
+    info!(storage = %target, api = %listen, %admin, memory_mib, "a node");
     let driver: Arc<dyn StorageDriver> = Arc::new(OnDemand::new(target, clock.clone()));
     let (name, metered_by) = (driver.name(), clock.clone());
     let driver = WrappedDriver::new(driver, move |storage| {
@@ -146,7 +152,15 @@ fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm
             only_local: !config.admin.anybody_may_do_everything,
             version: env!("CARGO_PKG_VERSION"),
         }))
-        .with_service(Api::new(ApiSettings { listen, limits, command_time, only_local }))
+        .with_service(Api::new(ApiSettings {
+            listen,
+            limits,
+            command_time: config.http.command_seconds.get(),
+            bodies_bytes: config.http.bodies_bytes.get(),
+            answers_bytes: config.http.answers_bytes.get(),
+            logs: config.http.logs.get(),
+            only_local: !config.http.anybody_may_do_everything,
+        }))
         .with_killer(Arc::new(kill));
     for app in apps {
         builder = builder.with_app(app);
@@ -154,7 +168,7 @@ fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Vvm
     if let Some(lock) = lock {
         builder = builder.with_comeback(lock);
     }
-    builder.build().map_err(|bad| Failure::config(bad.to_string()))
+    Ok(builder)
 }
 
 fn settings(config: &Config) -> Settings {
@@ -220,13 +234,26 @@ fn check_advertised(
     Ok(())
 }
 
-/// A body that all the room would not hold.
-fn check_bodies(Config { http, source, .. }: &Config) -> Result<(), Failure> {
-    if http.body_bytes.get() <= ROOM_FOR_BODIES {
-        return Ok(());
+/// A body must fit into the memory for all bodies, and logs may take half of that for answers.
+fn check_memory(Config { http, source, .. }: &Config) -> Result<(), Failure> {
+    let (body, bodies) = (http.body_bytes.get(), http.bodies_bytes.get());
+    if body > bodies {
+        let why = format!(
+            "all bodies together may have {bodies} bytes (`http.bodies_bytes`): take that or less"
+        );
+        return Err(source.wrong(&["http", "body_bytes"], why));
     }
-    let why = format!("all bodies together may have {ROOM_FOR_BODIES} bytes: take that or less");
-    Err(source.wrong(&["http", "body_bytes"], why))
+    let (logs, answers) = (http.logs.get(), http.answers_bytes.get());
+    let most = answers / 2 / READ_BYTES;
+    if logs > most {
+        let why = format!(
+            "{logs} logs at the same time take more than half of the memory for answers: \
+             `http.answers_bytes = {answers}` is for {most} logs, as each takes {READ_BYTES} bytes; \
+             take fewer logs, or more bytes"
+        );
+        return Err(source.wrong(&["http", "logs"], why));
+    }
+    Ok(())
 }
 
 /// What is under way when the node stops has a little less time than its service has.
@@ -237,8 +264,22 @@ fn limits(Config { http, node, .. }: &Config) -> Limits {
         head_time: http.head_seconds.get(),
         body_time: http.body_seconds.get(),
         body_bytes: http.body_bytes.get(),
+        answer_time: http.answer_seconds.get(),
         ..Limits::default()
     }
+}
+
+/// How many bytes of memory the node may take at most: what its limits allow, what a connection
+/// takes, and what the rest of the program takes.
+fn most_memory(Config { http, .. }: &Config, target: &Target, connections: usize) -> usize {
+    const CONNECTION: usize = 32 << 10;
+    const PROGRAM: usize = 160 << 20;
+    let cache = match target {
+        Target::Redb(config) => config.cache_bytes,
+        Target::Mem | Target::Cassandra(_) | Target::DynamoDb(_) => 0,
+    };
+    let requests = http.bodies_bytes.get().saturating_add(http.answers_bytes.get());
+    requests.saturating_add(cache).saturating_add(connections * CONNECTION + PROGRAM)
 }
 
 /// Whoever wants to know how the node does asks at once.

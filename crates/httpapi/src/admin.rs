@@ -5,7 +5,6 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 use async_trait::async_trait;
 use hyper::{Method, Request, Response, StatusCode, body::Incoming};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use vvm::{Failure, Node, Service, Stage};
 
@@ -44,7 +43,7 @@ impl fmt::Debug for AdminSettings {
 #[derive(Debug)]
 pub struct Admin {
     settings: AdminSettings,
-    listener: Option<TcpListener>,
+    listener: Option<std::net::TcpListener>,
 }
 
 impl Admin {
@@ -70,8 +69,7 @@ impl Service for Admin {
         let listener = listener.ok_or("it has no port")?;
         let (clock, limits) = (node.clock().clone(), settings.limits);
         let requests = Requests { node, settings };
-        server::serve("admin", listener, requests, limits, &clock, &stop).await;
-        Ok(())
+        server::serve("admin", listener, requests, limits, &clock, &stop).await
     }
 }
 

@@ -1,6 +1,8 @@
 //! The API: commands, documents, logs.
 
-use std::{mem, net::SocketAddr, time::Duration};
+mod reads;
+
+use std::{mem, net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,15 +11,12 @@ use http_body_util::BodyExt;
 use hyper::{
     Request, Response, StatusCode,
     body::{Body as _, Incoming},
-    header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH},
+    header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH},
 };
 use processor::{Command, Done, Repeat, RowChange};
 use serde::Deserialize;
 use serde_json::{Value as Json, json, value::RawValue};
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, SemaphorePermit},
-};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
     App, Failure, Here, Node, NotLeader, Service,
@@ -25,27 +24,21 @@ use vvm::{
 };
 
 use crate::{
-    Limits, foreign, read,
-    reply::{Body, NOT_LEADER, REQUEST_ID, Trouble, json_of},
+    Limits, foreign,
+    reply::{Body, NOT_LEADER, REQUEST_ID, Trouble, of_bytes},
+    room::{Room, Share},
     route::{Route, What, route},
-    rows::{self, FieldsBody, Object, RowBody, json_of_bytes, json_of_record},
+    rows::{self, FieldsBody, Object, RowBody, json_of_bytes},
     server::{self, Answers},
+    turns::Turns,
 };
+
+const JSON: &str = "application/json";
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// How long a name may be that comes in a header.
 const LONGEST_NAME: usize = 256;
-
-/// How many bytes all bodies together may have that are being read, or whose commands are being done. Each has 1 KiB from the beginning, and none may have more.
-pub const ROOM_FOR_BODIES: usize = 256 << 20;
-
-/// How much of that so many bytes take, in KiB.
-const fn room_of(bytes: usize) -> usize {
-    bytes.div_ceil(1_024)
-}
-
-const BODIES: usize = room_of(ROOM_FOR_BODIES);
 
 /// As nobody is asked yet who he is.
 const ANYBODY: &str = "anybody";
@@ -57,17 +50,41 @@ pub struct ApiSettings {
     pub listen: SocketAddr,
     /// What connections may cost.
     pub limits: Limits,
-    /// How long a command may take, waiting included, or reading a list.
+    /// How long a command may take, or reading a document or a list, waiting included.
     pub command_time: Duration,
+    /// How many bytes all bodies together may have whose commands are being done, or that are being
+    /// received. No body may have more.
+    pub bodies_bytes: usize,
+    /// How many bytes all answers together may have that are being read, or that their clients have
+    /// not received. Each answer takes [`READ_BYTES`](crate::READ_BYTES) while it is read.
+    pub answers_bytes: usize,
+    /// How many logs may be told at the same time. Each takes [`READ_BYTES`](crate::READ_BYTES) of
+    /// `answers_bytes` until its end; at least half of them should be left for documents and lists.
+    pub logs: usize,
     /// Nobody is asked who he is: whoever asks for a page of another site, or by another name than this machine's, is refused.
     pub only_local: bool,
+}
+
+impl ApiSettings {
+    /// 10 s for a command, 256 MiB for bodies, 128 MiB for answers, 32 logs.
+    pub fn new(listen: SocketAddr) -> ApiSettings {
+        ApiSettings {
+            listen,
+            limits: Limits::default(),
+            command_time: Duration::from_secs(10),
+            bodies_bytes: 256 << 20,
+            answers_bytes: 128 << 20,
+            logs: 32,
+            only_local: true,
+        }
+    }
 }
 
 /// The HTTP API of a node.
 #[derive(Debug)]
 pub struct Api {
     settings: ApiSettings,
-    listener: Option<TcpListener>,
+    listener: Option<std::net::TcpListener>,
 }
 
 impl Api {
@@ -92,17 +109,18 @@ impl Service for Api {
         let Api { settings, listener } = *self;
         let listener = listener.ok_or("it has no port")?;
         let clock = node.clock().clone();
-        let requests = Requests { node, settings, bodies: Semaphore::new(BODIES) };
-        server::serve("api", listener, requests, settings.limits, &clock, &stop).await;
-        Ok(())
+        let requests = Requests::new(node, settings);
+        server::serve("api", listener, requests, settings.limits, &clock, &stop).await
     }
 }
 
 struct Requests {
     node: Node,
     settings: ApiSettings,
-    /// Room for bodies, in KiB.
-    bodies: Semaphore,
+    bodies: Room,
+    answers: Room,
+    logs: Arc<Semaphore>,
+    turns: Turns,
 }
 
 /// What a command is sent with.
@@ -185,6 +203,14 @@ fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
 }
 
 impl Requests {
+    fn new(node: Node, settings: ApiSettings) -> Requests {
+        let room = |of, bytes| Room::new(of, bytes, node.clock().clone());
+        let (bodies, answers) =
+            (room("bodies", settings.bodies_bytes), room("answers", settings.answers_bytes));
+        let logs = Arc::new(Semaphore::new(settings.logs.min(Semaphore::MAX_PERMITS)));
+        Requests { node, settings, bodies, answers, logs, turns: Turns::new() }
+    }
+
     async fn try_answer(
         &self,
         asked: &Asked,
@@ -201,18 +227,18 @@ impl Requests {
         match what {
             What::Command(name) => {
                 no_version(&asked.headers)?;
-                let (body, _room) = self.body(asked, body).await?;
+                let (body, share) = self.body(asked, body).await?;
                 let CommandBody { args, rows } = parsed(&body)?;
                 let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
                 let rows = rows.into_iter().map(|Object(row)| row.into_change(schema));
                 let rows = rows.collect::<Result<_, _>>()?;
                 let params = params.unwrap_or_default();
                 let done = self.run(asked, app, ws, (name, params, rows), &body).await?;
-                Ok(json_of(StatusCode::OK, &json_of_done(&done)))
+                Ok(done_with(StatusCode::OK, &done, share))
             }
             What::CreateDoc(name) => {
                 no_version(&asked.headers)?;
-                let (bytes, _room) = self.body(asked, body).await?;
+                let (bytes, share) = self.body(asked, body).await?;
                 // It could never be undone.
                 if bytes.is_empty() {
                     let reason = "a new document is sent as `{\"fields\": {…}}`, and one without fields as `{}`";
@@ -220,18 +246,11 @@ impl Requests {
                 }
                 let NewDocBody { fields } = parsed(&bytes)?;
                 let row = rows::new_doc(table(&name)?, fields)?;
-                self.cud(asked, app, ws, row, &bytes, StatusCode::CREATED).await
+                self.cud(asked, app, ws, row, (&bytes, share), StatusCode::CREATED).await
             }
-            What::ReadDoc(name, id) => {
-                let here = self.at(app, ws).await?;
-                let stored = read::record(&here, ws, table(&name)?, id).await;
-                // Also if it was not found: the one that leads now may have it.
-                self.still(app, ws, &here).await?;
-                let stored = stored?;
-                Ok(with_version(json_of(StatusCode::OK, &json_of_record(&stored)), stored.version))
-            }
+            What::ReadDoc(name, id) => self.read_doc(app, ws, table(&name)?, id).await,
             What::ChangeDoc(name, id) => {
-                let (bytes, _room) = self.body(asked, body).await?;
+                let (bytes, share) = self.body(asked, body).await?;
                 let ChangeBody { fields, is_active } = parsed(&bytes)?;
                 if fields.is_empty() && is_active.is_none() {
                     return Err(Trouble::bad_request(
@@ -240,45 +259,23 @@ impl Requests {
                 }
                 let expected = if_match(&asked.headers)?;
                 let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
-                self.cud(asked, app, ws, row, &bytes, StatusCode::OK).await
+                self.cud(asked, app, ws, row, (&bytes, share), StatusCode::OK).await
             }
             What::DeactivateDoc(name, id) => {
                 let expected = if_match(&asked.headers)?;
                 let row =
                     rows::update(table(&name)?, id, expected, Some(false), FieldsBody::default())?;
-                self.cud(asked, app, ws, row, &Bytes::new(), StatusCode::OK).await
+                let share = self.bodies.share(1, self.deadline()).await?;
+                self.cud(asked, app, ws, row, (&Bytes::new(), share), StatusCode::OK).await
             }
-            What::ListDocs(name) => {
-                let here = self.at(app, ws).await?;
-                let query = asked.query.as_deref();
-                let deadline = self.node.clock().now() + self.settings.command_time;
-                let docs = read::docs(&here, &self.node, ws, table(&name)?, query);
-                let docs = self.node.clock().timeout_at(deadline, docs).await;
-                self.still(app, ws, &here).await?;
-                docs.map_err(|_| {
-                    Trouble::unavailable("timed_out", "the documents were not read in time")
-                })?
-            }
-            What::Log => {
-                let here = self.at(app, ws).await?;
-                if asked.version < hyper::Version::HTTP_11 {
-                    let reason = "a log has no end that such a client could see: ask by HTTP/1.1 (in nginx: proxy_http_version 1.1)";
-                    let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
-                    return Err(Trouble::new(status, "http_version", reason));
-                }
-                let log = read::log(&here, ws, asked.query.as_deref()).await;
-                self.still(app, ws, &here).await?;
-                log
-            }
+            What::ListDocs(name) => self.list_docs(asked, app, ws, table(&name)?).await,
+            What::Log => self.log(asked, app, ws).await,
         }
     }
 
-    /// All of a body, within its limits, and the room that it takes. Who announces much and sends nothing takes none.
-    async fn body(
-        &self,
-        asked: &Asked,
-        mut body: Incoming,
-    ) -> Result<(Bytes, SemaphorePermit<'_>), Trouble> {
+    /// All of a body, within its limits, and its share of the memory. The share grows as the bytes
+    /// arrive: a client that announces a body and sends nothing takes 1 KiB.
+    async fn body(&self, asked: &Asked, mut body: Incoming) -> Result<(Bytes, Share), Trouble> {
         let Limits { body_bytes, body_time, .. } = self.settings.limits;
         let clock = self.node.clock();
         let deadline = clock.now() + body_time;
@@ -290,16 +287,12 @@ impl Requests {
         if said > body_bytes as u64 {
             return Err(too_large());
         }
-        let full = || Trouble::unavailable("queue_full", "too many bodies are being read");
-        let mut room = match clock.timeout_at(deadline, self.bodies.acquire()).await {
-            Ok(Ok(room)) => room,
-            _ => return Err(full()),
-        };
+        let mut share = self.bodies.share(1, deadline).await?;
         let mut whole = Whole::default();
         loop {
             let frame = match clock.timeout_at(deadline, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
-                Ok(None) => return Ok((whole.into_bytes(), room)),
+                Ok(None) => return Ok((whole.into_bytes(), share)),
                 Ok(Some(Err(error))) => {
                     let reason = format!("the body of {} broke: {error}", asked.path);
                     return Err(Trouble::bad_request(reason));
@@ -315,14 +308,7 @@ impl Requests {
             if bytes > body_bytes {
                 return Err(too_large());
             }
-            let more = room_of(bytes).saturating_sub(room.num_permits());
-            if more > 0 {
-                let more = self.bodies.acquire_many(u32::try_from(more).unwrap_or(u32::MAX));
-                let Ok(Ok(more)) = clock.timeout_at(deadline, more).await else {
-                    return Err(full());
-                };
-                room.merge(more);
-            }
+            share.resize(bytes.max(1), deadline).await?;
             whole.add(data);
         }
     }
@@ -364,7 +350,6 @@ impl Requests {
         body: &Bytes,
     ) -> Result<Done, Trouble> {
         let here = self.at(app, ws).await?;
-        let clock = self.node.clock();
         let command = Command {
             ws,
             name,
@@ -372,7 +357,7 @@ impl Requests {
             rows,
             request: asked.request.clone(),
             repeat: repeat(asked, body)?,
-            deadline: clock.now() + self.settings.command_time,
+            deadline: self.deadline(),
         };
         match here.run(command).await.map_err(Trouble::refused) {
             Err(trouble) if trouble.code() == NOT_LEADER => {
@@ -388,13 +373,21 @@ impl Requests {
         app: &App,
         ws: WsId,
         row: RowChange,
-        body: &Bytes,
-        done: StatusCode,
+        (body, share): (&Bytes, Share),
+        status: StatusCode,
     ) -> Result<Response<Body>, Trouble> {
         let name = "sys.CUD".parse().map_err(|bad| Trouble::bad_request(format!("{bad}")))?;
-        let answer = self.run(asked, app, ws, (name, Bytes::new(), vec![row]), body).await?;
-        Ok(json_of(done, &json_of_done(&answer)))
+        let done = self.run(asked, app, ws, (name, Bytes::new(), vec![row]), body).await?;
+        Ok(done_with(status, &done, share))
     }
+}
+
+/// The answer of a command keeps the share of its body. An answer that is larger than the body takes
+/// more if there is more at once; it is never refused, because the command is done.
+fn done_with(status: StatusCode, done: &Done, mut share: Share) -> Response<Body> {
+    let json = json_of_done(done).to_string();
+    share.grow_at_once(json.len());
+    of_bytes(status, JSON, share.hold(json.into_bytes()))
 }
 
 /// A body as it comes. Most come at once, and are not copied.
@@ -481,14 +474,6 @@ fn no_version(headers: &HeaderMap) -> Result<(), Trouble> {
         )),
         false => Ok(()),
     }
-}
-
-fn with_version(mut response: Response<Body>, version: Version) -> Response<Body> {
-    let tag = format!("\"{}.{}\"", version.epoch.0, version.plog.0);
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        response.headers_mut().insert(ETAG, tag);
-    }
-    response
 }
 
 fn json_of_done(done: &Done) -> Json {

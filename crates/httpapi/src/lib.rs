@@ -7,10 +7,13 @@ mod api;
 mod foreign;
 mod read;
 mod reply;
+mod room;
 mod route;
 mod rows;
 mod server;
+mod turns;
 
 pub use admin::{Admin, AdminSettings, Metrics};
-pub use api::{Api, ApiSettings, ROOM_FOR_BODIES};
+pub use api::{Api, ApiSettings};
+pub use read::READ_BYTES;
 pub use server::Limits;

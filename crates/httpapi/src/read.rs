@@ -1,22 +1,32 @@
-//! What is read bit by bit: lists of documents, logs.
+//! Reading documents, lists of documents and logs.
 
 use std::io;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
 use hyper::{Response, StatusCode, body::Frame};
-use processor::{Application, Refused};
+use processor::{Application, Commands, Refused};
 use serde_json::json;
+use tokio::{sync::OwnedSemaphorePermit, task::yield_now};
 use vvm::{
     Here, Node,
-    eventlog::{Offset, RecordId, StoredRecord, Table, TableKind, WsId},
+    eventlog::{self, Entry, Offset, RecordId, StoredRecord, Table, TableKind, WsId},
     isequencer::standard,
 };
 
 use crate::{
-    reply::{Body, Trouble, of_bytes, stream_of},
+    reply::{Body, Trouble, stream_of},
+    room::Share,
     route::{limit, parameter},
     rows::{json_of_entry, json_of_record},
+    turns::Turns,
 };
+
+/// The share of memory that an answer takes before it is read: for a page of the storage and what
+/// is made of it. Only records and events of more than about 1 MiB need more.
+pub const READ_BYTES: usize = 2 << 20;
 
 /// How much is told at most.
 const MOST_DOCS: usize = 1_000;
@@ -24,6 +34,13 @@ const MOST_EVENTS: usize = 1_000_000;
 
 /// How many bytes of documents, or a few more: documents may be large.
 const PAGE_BYTES: usize = 1 << 20;
+
+/// How many bytes of an answer are made in one step, or a few more. A step is to take less than a
+/// millisecond: the requests on the same thread wait for it.
+const STEP_BYTES: usize = 64 << 10;
+
+/// How many records are looked at in one step.
+const STEP_RECORDS: usize = 100;
 
 /// How many records are looked at for one answer: there may be many of other tables between those of one.
 const LOOKED_AT: usize = 10_000;
@@ -35,7 +52,7 @@ pub(crate) async fn docs(
     ws: WsId,
     table: &Table,
     query: Option<&str>,
-) -> Result<Response<Body>, Trouble> {
+) -> Result<Vec<u8>, Trouble> {
     if table.kind() != TableKind::CDoc {
         let reason = format!("{} is no table of documents of a collection", table.name());
         return Err(Trouble::bad_request(reason));
@@ -49,7 +66,7 @@ pub(crate) async fn docs(
     let from = RecordId(first.max(after.saturating_add(1)));
     let mut records = here.reader().records(ws, from, RecordId(last.unwrap_or(first)));
     let mut page = br#"{"docs":["#.to_vec();
-    let (mut count, mut looked_at, mut next) = (0, 0, None);
+    let (mut count, mut looked_at, mut next, mut step) = (0, 0, None, 0);
     while let Some(stored) = records.try_next().await.map_err(unreadable)? {
         looked_at += 1;
         let StoredRecord { record, .. } = &stored;
@@ -66,12 +83,24 @@ pub(crate) async fn docs(
             next = Some(record.id.0);
             break;
         }
+        if looked_at.is_multiple_of(STEP_RECORDS) || page.len() - step >= STEP_BYTES {
+            step = page.len();
+            yield_now().await;
+        }
     }
     if count == 0 && next.is_none() {
         exists(here, ws).await?;
     }
     page.extend_from_slice(format!(r#"],"next":{}}}"#, json!(next)).as_bytes());
-    Ok(of_bytes(StatusCode::OK, "application/json", page))
+    Ok(page)
+}
+
+/// What a log holds while it is told.
+pub(crate) struct Held {
+    /// One of the logs that may be told at the same time.
+    pub(crate) _log: OwnedSemaphorePermit,
+    pub(crate) _share: Share,
+    pub(crate) turns: Turns,
 }
 
 /// The log of a workspace, an event a line, to the last one that is applied.
@@ -79,6 +108,7 @@ pub(crate) async fn log(
     here: &Here<'_>,
     ws: WsId,
     query: Option<&str>,
+    held: Held,
 ) -> Result<Response<Body>, Trouble> {
     let from: u64 = parameter(query, "from")?.unwrap_or(Offset::FIRST.0);
     let limit = limit(query, MOST_EVENTS)?;
@@ -89,22 +119,44 @@ pub(crate) async fn log(
     let entries = here.log(ws, Offset(from));
     let mut entries = entries.map_err(|busy| Trouble::refused(Refused::Busy(busy)))?.boxed();
     // What fails at once can still be told.
-    let first = entries.try_next().await.map_err(unreadable)?;
+    let first = held.turns.work(entries.try_next()).await.map_err(unreadable)?;
     if first.is_none() {
         exists(here, ws).await?;
     }
-    let lines = stream::iter(first.map(Ok)).chain(entries).take(limit).map(move |entry| {
-        if !commands.may_answer() {
-            return Err(io::Error::other("this node does not lead any more"));
-        }
-        let mut line = serde_json::to_vec(&json_of_entry(&entry.map_err(io::Error::other)?))?;
-        line.push(b'\n');
-        Ok(Frame::data(line.into()))
+    let entries = stream::iter(first.map(Ok)).chain(entries).take(limit).boxed();
+    let pieces = stream::try_unfold(Lines { entries, commands, held }, |mut lines| async move {
+        let turns = lines.held.turns.clone();
+        let piece = turns.work(lines.next()).await?;
+        Ok(piece.map(|piece| (Frame::data(piece.into()), lines)))
     });
-    Ok(stream_of("application/x-ndjson", lines.boxed()))
+    Ok(stream_of("application/x-ndjson", pieces.boxed()))
 }
 
-pub(crate) fn unreadable(error: vvm::eventlog::Error) -> Trouble {
+/// A log that is being told.
+struct Lines {
+    entries: BoxStream<'static, eventlog::Result<Entry>>,
+    commands: Commands,
+    held: Held,
+}
+
+impl Lines {
+    /// Some whole lines; `None` at the end.
+    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut lines = Vec::new();
+        while lines.len() < STEP_BYTES
+            && let Some(entry) = self.entries.try_next().await.map_err(io::Error::other)?
+        {
+            serde_json::to_writer(&mut lines, &json_of_entry(&entry))?;
+            lines.push(b'\n');
+        }
+        if !self.commands.may_answer() {
+            return Err(io::Error::other("this node does not lead any more"));
+        }
+        Ok((!lines.is_empty()).then_some(lines))
+    }
+}
+
+pub(crate) fn unreadable(error: eventlog::Error) -> Trouble {
     if error.is_lasting() {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         return Trouble::new(status, "internal", format!("{error}: an operator must put it right"));

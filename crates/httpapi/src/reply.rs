@@ -149,12 +149,16 @@ pub(crate) fn json_of(status: StatusCode, value: &impl Serialize) -> Response<Bo
         Ok(bytes) => of_bytes(status, "application/json", bytes),
         Err(error) => {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            of_bytes(status, "text/plain", format!("the answer cannot be written: {error}").into())
+            of_bytes(status, "text/plain", format!("the answer cannot be written: {error}"))
         }
     }
 }
 
-pub(crate) fn of_bytes(status: StatusCode, what: &'static str, bytes: Vec<u8>) -> Response<Body> {
+pub(crate) fn of_bytes(
+    status: StatusCode,
+    what: &'static str,
+    bytes: impl Into<Bytes>,
+) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(bytes.into())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(what));

@@ -1,42 +1,42 @@
 //! Listening: connections, and what each of them may cost.
 
+mod under_way;
+
 use std::{
     convert::Infallible,
-    future::Future,
+    future::{Future, poll_fn},
     io,
     net::SocketAddr,
     pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
+    task::Poll,
     time::Duration,
 };
 
 use clock::Clock;
-use hyper::{
-    Request, Response,
-    body::{Frame, Incoming, SizeHint},
-    server::conn::http1,
-    service::service_fn,
-};
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics::Counter;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use vvm::Failure;
 
+use self::under_way::{Tracked, UnderWay};
 use crate::reply::Body;
 
 /// What connections may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many there may be. Others wait until one ends.
+    /// How many there may be. A new connection above the limit takes the place of the connection
+    /// that has been idle longest; if none is idle, it waits until one is or ends.
     pub connections: usize,
     /// How long a head of a request may take to come, and how long a connection may be idle, or not take what it is sent.
     pub head_time: Duration,
@@ -44,14 +44,17 @@ pub struct Limits {
     pub head_bytes: usize,
     /// How long a body may take to come.
     pub body_time: Duration,
-    /// How many bytes a body may have, at most [`ROOM_FOR_BODIES`](crate::ROOM_FOR_BODIES).
+    /// How many bytes a body may have.
     pub body_bytes: usize,
+    /// How long a client may take to receive an answer. An answer that takes longer is cut.
+    pub answer_time: Duration,
     /// How long what is under way may take to end when the node stops.
     pub drain_time: Duration,
 }
 
 impl Default for Limits {
-    /// 15,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a body, 2 s to end.
+    /// 15,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a body, 60 s to receive
+    /// an answer, 2 s to end.
     fn default() -> Limits {
         Limits {
             connections: 15_000,
@@ -59,6 +62,7 @@ impl Default for Limits {
             head_bytes: 16 << 10,
             body_time: Duration::from_secs(10),
             body_bytes: 1 << 20,
+            answer_time: Duration::from_secs(60),
             drain_time: Duration::from_secs(2),
         }
     }
@@ -75,74 +79,50 @@ const BACKLOG: u32 = 4_096;
 /// A connection on which nothing is under way is closed so long after the node began to stop.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// A request is under way until all of its answer is handed over.
-struct UnderWay(Arc<AtomicUsize>);
-
-impl UnderWay {
-    fn new(count: &Arc<AtomicUsize>) -> UnderWay {
-        count.fetch_add(1, Ordering::AcqRel);
-        UnderWay(Arc::clone(count))
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// An answer that is under way as long as it is there.
-struct Tracked {
-    body: Body,
-    _under_way: UnderWay,
-}
-
-impl hyper::body::Body for Tracked {
-    type Data = <Body as hyper::body::Body>::Data;
-    type Error = <Body as hyper::body::Body>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// A port that is taken.
-pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+/// A port that is taken. It belongs to no runtime until [`serve`] is called on one.
+pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         // Connections of a former process may not be over.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        socket.listen(BACKLOG)
+        socket.listen(BACKLOG)?.into_std()
     };
     listen().map_err(|error: io::Error| format!("{address}: {error}").into())
+}
+
+/// What all connections of a service share.
+struct Shared<A> {
+    answers: A,
+    limits: Limits,
+    clock: Clock,
+    stop: CancellationToken,
+    /// Asks the connection that has been idle longest to end.
+    give_way: Notify,
+    gave_way: Counter,
+    not_taken: Counter,
 }
 
 /// Serves connections until `stop`, and then those requests that are under way.
 pub(crate) async fn serve<A: Answers>(
     name: &'static str,
-    listener: TcpListener,
+    listener: std::net::TcpListener,
     answers: A,
     limits: Limits,
     clock: &Clock,
     stop: &CancellationToken,
-) {
+) -> Result<(), Failure> {
     const PAUSE: Duration = Duration::from_millis(50);
-    let (answers, room) = (
-        Arc::new(answers),
-        Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS))),
-    );
+    let listener = TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let (clock, stop) = (clock.clone(), stop.clone());
+    let closed = |reason| {
+        let of = "httpapi_connections_closed_total";
+        metrics::counter!(of, "service" => name, "reason" => reason)
+    };
+    let (give_way, gave_way, not_taken) =
+        (Notify::new(), closed("gave_way"), closed("answer_not_taken"));
+    let shared = Arc::new(Shared { answers, limits, clock, stop, give_way, gave_way, not_taken });
     // Port 0 is any, and whoever asked for it wants to know which.
     if let Ok(address) = listener.local_addr() {
         info!(service = name, %address, "listens");
@@ -151,35 +131,45 @@ pub(crate) async fn serve<A: Answers>(
     let mut connections = JoinSet::new();
     let begin = |connections: &mut JoinSet<()>, stream, permit: Option<OwnedSemaphorePermit>| {
         open.increment(1);
-        let (answers, clock, stop) = (Arc::clone(&answers), clock.clone(), stop.clone());
+        let shared = Arc::clone(&shared);
         connections.spawn(async move {
-            connection(stream, answers, limits, &clock, stop).await;
+            connection(stream, &shared).await;
             drop(permit);
         });
     };
+    // The connection that was accepted, and for which there is no room yet.
+    let mut next = None;
     loop {
-        let accepted = async {
-            let permit = Arc::clone(&room).acquire_owned().await;
-            (permit, listener.accept().await)
-        };
         tokio::select! {
             biased;
-            () = stop.cancelled() => break,
+            () = shared.stop.cancelled() => break,
             Some(_) = connections.join_next() => open.decrement(1),
-            (permit, accepted) = accepted => match accepted {
-                Ok((stream, _)) => begin(&mut connections, stream, permit.ok()),
+            permit = Arc::clone(&room).acquire_owned(), if next.is_some() => {
+                if let Some(stream) = next.take() {
+                    begin(&mut connections, stream, permit.ok());
+                }
+            }
+            accepted = listener.accept(), if next.is_none() => match accepted {
+                Ok((stream, _)) => {
+                    if room.available_permits() == 0 {
+                        shared.give_way.notify_one();
+                    }
+                    next = Some(stream);
+                }
                 // A connection that is gone already; or there are no more file handles, which passes.
                 Err(error) => {
                     warn!(service = name, %error, "a connection was not accepted");
-                    clock.sleep(PAUSE).await;
+                    shared.clock.sleep(PAUSE).await;
                 }
             },
         }
     }
     // Those that came before the end are answered too.
-    waiting(listener).for_each(|stream| begin(&mut connections, stream, None));
+    next.into_iter()
+        .chain(waiting(listener))
+        .for_each(|stream| begin(&mut connections, stream, None));
     let all = async { while connections.join_next().await.is_some() {} };
-    if clock.timeout_at(clock.now() + limits.drain_time, all).await.is_err() {
+    if shared.clock.timeout_at(shared.clock.now() + limits.drain_time, all).await.is_err() {
         warn!(
             service = name,
             left = connections.len(),
@@ -187,6 +177,7 @@ pub(crate) async fn serve<A: Answers>(
         );
     }
     open.set(0);
+    Ok(())
 }
 
 /// The connections that nobody has accepted yet. The kernel is asked: the runtime learns of them a moment later, and tells of some at a time.
@@ -206,26 +197,22 @@ fn waiting(listener: TcpListener) -> impl Iterator<Item = TcpStream> {
         .map_while(Result::ok)
 }
 
-async fn connection<A: Answers>(
-    stream: TcpStream,
-    answers: Arc<A>,
-    limits: Limits,
-    clock: &Clock,
-    stop: CancellationToken,
-) {
+async fn connection<A: Answers>(stream: TcpStream, shared: &Shared<A>) {
+    let Shared { limits, clock, stop, .. } = shared;
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "a connection answers with delay");
     }
     if let Err(error) = give_up_after(&stream, limits.head_time) {
         debug!(%error, "a connection that takes nothing stays");
     }
-    let (under_way, has_asked) = (Arc::new(AtomicUsize::new(0)), AtomicBool::new(false));
+    let (under_way, has_asked) = (UnderWay::default(), AtomicBool::new(false));
     let service = service_fn(|request| {
         has_asked.store(true, Ordering::Release);
-        let (answers, under_way) = (Arc::clone(&answers), UnderWay::new(&under_way));
+        let begun = under_way.begin();
         async move {
-            let answer = answers.answer(request).await;
-            Ok::<_, Infallible>(answer.map(|body| Tracked { body, _under_way: under_way }))
+            let answer = shared.answers.answer(request).await;
+            begun.answers(clock.now());
+            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, begun)))
         }
     });
     let connection = http1::Builder::new()
@@ -237,7 +224,14 @@ async fn connection<A: Answers>(
     let ended = tokio::select! {
         // A request that has come is begun before it is looked whether the node stops.
         biased;
-        ended = connection.as_mut() => ended,
+        ended = until_it_gives_way(connection.as_mut(), &under_way, &shared.give_way) => match ended {
+            Some(ended) => ended,
+            None => return shared.gave_way.increment(1),
+        },
+        () = under_way.overdue(limits.answer_time, clock) => {
+            debug!("a client did not receive its answer in time");
+            return shared.not_taken.increment(1);
+        }
         () = stop.cancelled() => loop {
             // It would end at once if nothing is under way: but its first request may have come, and not be read yet.
             if has_asked.load(Ordering::Acquire) {
@@ -246,7 +240,7 @@ async fn connection<A: Answers>(
             match clock.timeout_at(clock.now() + QUIET, connection.as_mut()).await {
                 Ok(ended) => break ended,
                 // A head that does not come to its end is no request.
-                Err(_) if under_way.load(Ordering::Acquire) == 0 => return,
+                Err(_) if under_way.is_idle() => return,
                 Err(_) => {}
             }
         },
@@ -254,6 +248,35 @@ async fn connection<A: Answers>(
     if let Err(error) = ended {
         debug!(%error, "a connection broke");
     }
+}
+
+/// How a connection ended; `None` if it was idle and is to give way to a new one.
+///
+/// Invariant: only idle connections wait for [`Shared::give_way`], each from the moment it became
+/// idle. The first to wait is woken first, so it is the one that has been idle longest.
+async fn until_it_gives_way<T>(
+    mut connection: Pin<&mut impl Future<Output = T>>,
+    under_way: &UnderWay,
+    give_way: &Notify,
+) -> Option<T> {
+    let mut asked = pin!(None);
+    poll_fn(|context| {
+        if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+            return Poll::Ready(Some(ended));
+        }
+        if !under_way.is_idle() {
+            asked.set(None);
+            return Poll::Pending;
+        }
+        if asked.is_none() {
+            asked.set(Some(give_way.notified()));
+        }
+        match asked.as_mut().as_pin_mut() {
+            Some(asked) => asked.poll(context).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// A client that does not take its answer is given up by the kernel. Nobody else knows how much of it is still under way.

@@ -18,7 +18,7 @@ use clock::Clock;
 use cluster::{Binds, Cluster, PATIENCE, Told, hasty, run, send};
 use eventlog::{Offset, Reader, RecordId, WsId};
 use futures::StreamExt;
-use httpapi::{Api, ApiSettings, Limits};
+use httpapi::{Api, ApiSettings};
 use ielections::{Slot, Timing};
 use istorage::Fault;
 use processor::Busy;
@@ -403,8 +403,7 @@ async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
 async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
     let cluster = Cluster::new();
     let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let settings =
-        ApiSettings { listen, limits: Limits::default(), command_time: PATIENCE, only_local: true };
+    let settings = ApiSettings { command_time: PATIENCE, ..ApiSettings::new(listen) };
     let node = cluster.node(1, hasty).with_service(Api::new(settings));
     let (node, _) = cluster.with_workspace(node).await;
     cluster.driver.stands_still.store(true, Ordering::SeqCst);

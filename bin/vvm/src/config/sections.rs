@@ -69,6 +69,14 @@ pub(crate) struct HttpConfig {
     pub(crate) body_seconds: Seconds,
     /// How long a command may take, with the time that it waits.
     pub(crate) command_seconds: Seconds,
+    /// How long a client may take to receive an answer.
+    pub(crate) answer_seconds: Seconds,
+    /// How many bytes all bodies together may have.
+    pub(crate) bodies_bytes: NonZeroUsize,
+    /// How many bytes all answers together may have.
+    pub(crate) answers_bytes: NonZeroUsize,
+    /// How many logs may be told at the same time.
+    pub(crate) logs: NonZeroUsize,
     /// How many commands may wait in a partition.
     pub(crate) queue: NonZeroUsize,
 }
@@ -83,6 +91,10 @@ impl Default for HttpConfig {
             body_bytes: most(1 << 20),
             body_seconds: Seconds(10.0),
             command_seconds: Seconds(10.0),
+            answer_seconds: Seconds(60.0),
+            bodies_bytes: most(256 << 20),
+            answers_bytes: most(128 << 20),
+            logs: most(32),
             queue: most(1_000),
         }
     }

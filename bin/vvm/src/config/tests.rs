@@ -314,6 +314,8 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
         ("[node]\ncall_seconds = 0.0000001\n", 2, ["call_seconds", "0.001"]),
         ("[node]\nacquire_seconds = 0.0000001\n", 2, ["acquire_seconds", "0.001"]),
         ("[http]\nbody_bytes = 268435457\n", 2, ["http.body_bytes", "268435456"]),
+        ("[http]\nlogs = 33\n", 2, ["http.logs", "32 logs"]),
+        ("[http]\nanswers_bytes = 1000\nlogs = 1\n", 3, ["http.logs", "more bytes"]),
         (
             "[http]\nlisten = \"127.0.0.1:1\"\n[admin]\nlisten = \"127.0.0.1:1\"\n",
             4,

@@ -1,0 +1,107 @@
+//! Requests that read: a document, a list, a log.
+//!
+//! Each takes its share of the memory for answers before it reads, and does what it computes on
+//! [turns](crate::turns).
+
+use std::sync::Arc;
+
+use clock::Instant;
+use hyper::{
+    Response, StatusCode,
+    header::{ETAG, HeaderValue},
+};
+use vvm::{
+    App,
+    eventlog::{RecordId, Table, Version, WsId},
+};
+
+use super::{Asked, JSON, Requests};
+use crate::{
+    read::{self, Held, READ_BYTES},
+    reply::{Body, Trouble, of_bytes},
+    rows::json_of_record,
+};
+
+impl Requests {
+    pub(super) async fn read_doc(
+        &self,
+        app: &App,
+        ws: WsId,
+        table: &Table,
+        id: RecordId,
+    ) -> Result<Response<Body>, Trouble> {
+        let here = self.at(app, ws).await?;
+        let deadline = self.deadline();
+        let mut share = self.answers.share(READ_BYTES, deadline).await?;
+        let stored = self.turns.work(read::record(&here, ws, table, id)).await;
+        // Also if it was not found: the one that leads now may have it.
+        self.still(app, ws, &here).await?;
+        let stored = stored?;
+        let json = self.turns.work(async { json_of_record(&stored).to_string() }).await;
+        share.resize(json.len(), deadline).await?;
+        let response = of_bytes(StatusCode::OK, JSON, share.hold(json.into_bytes()));
+        Ok(with_version(response, stored.version))
+    }
+
+    pub(super) async fn list_docs(
+        &self,
+        asked: &Asked,
+        app: &App,
+        ws: WsId,
+        table: &Table,
+    ) -> Result<Response<Body>, Trouble> {
+        let here = self.at(app, ws).await?;
+        let deadline = self.deadline();
+        let mut share = self.answers.share(READ_BYTES, deadline).await?;
+        let docs = read::docs(&here, &self.node, ws, table, asked.query.as_deref());
+        let docs = self.turns.work(self.node.clock().timeout_at(deadline, docs)).await;
+        self.still(app, ws, &here).await?;
+        let docs = docs.map_err(|_| {
+            Trouble::unavailable("timed_out", "the documents were not read in time")
+        })??;
+        share.resize(docs.len(), deadline).await?;
+        Ok(of_bytes(StatusCode::OK, JSON, share.hold(docs)))
+    }
+
+    pub(super) async fn log(
+        &self,
+        asked: &Asked,
+        app: &App,
+        ws: WsId,
+    ) -> Result<Response<Body>, Trouble> {
+        let here = self.at(app, ws).await?;
+        if asked.version < hyper::Version::HTTP_11 {
+            let reason = "a log has no end that such a client could see: ask by HTTP/1.1 (in nginx: proxy_http_version 1.1)";
+            let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
+            return Err(Trouble::new(status, "http_version", reason));
+        }
+        let held = self.room_for_a_log().await?;
+        let log = read::log(&here, ws, asked.query.as_deref(), held).await;
+        self.still(app, ws, &here).await?;
+        log
+    }
+
+    /// Until when a request that comes now may wait and be answered.
+    pub(super) fn deadline(&self) -> Instant {
+        self.node.clock().now() + self.settings.command_time
+    }
+
+    async fn room_for_a_log(&self) -> Result<Held, Trouble> {
+        let deadline = self.deadline();
+        let log = Arc::clone(&self.logs).acquire_owned();
+        let Ok(Ok(log)) = self.node.clock().timeout_at(deadline, log).await else {
+            let reason = format!("{} logs are being told, and no more at once", self.settings.logs);
+            return Err(Trouble::unavailable("queue_full", reason));
+        };
+        let share = self.answers.share(READ_BYTES, deadline).await?;
+        Ok(Held { _log: log, _share: share, turns: self.turns.clone() })
+    }
+}
+
+fn with_version(mut response: Response<Body>, version: Version) -> Response<Body> {
+    let tag = format!("\"{}.{}\"", version.epoch.0, version.plog.0);
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
