@@ -57,7 +57,9 @@ fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>)
     let settings = settings(config);
     check_advertised(config, target, settings.advertised)?;
     let apps = apps(config)?;
-    settings.check(&apps).map_err(|bad| {
+    let levels = apps.iter().map(|app| app.level);
+    let lease = settings.lease_for(levels, target.capabilities().late_write);
+    settings.check(&apps).and(lease).map_err(|bad| {
         let twice;
         let key: &[&str] = match &bad {
             BadSettings::AppTwice(name) => {
@@ -67,6 +69,7 @@ fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>)
             }
             BadSettings::IdleSlots { .. } => &["node", "slots"],
             BadSettings::LongCalls { .. } => &["node", "call_seconds"],
+            BadSettings::ShortLease { .. } => &["node", "lease_seconds"],
         };
         config.source.wrong(key, bad)
     })?;

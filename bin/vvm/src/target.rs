@@ -4,7 +4,9 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
-use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver};
+use istorage::{
+    Capabilities, Error, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
+};
 use istorage_cassandra::CassandraDriver;
 use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
@@ -23,6 +25,16 @@ impl Target {
     /// Whether its data are in this process, so that a second connection would be the same one.
     pub(crate) fn is_embedded(&self) -> bool {
         matches!(self, Target::Mem | Target::Redb(_))
+    }
+
+    /// What its keyspaces can do. It needs no connection.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        match self {
+            Target::Mem => istorage::mem::CAPABILITIES,
+            Target::Redb(_) => istorage_redb::CAPABILITIES,
+            Target::Cassandra(_) => istorage_cassandra::CAPABILITIES,
+            Target::DynamoDb(_) => istorage_dynamodb::CAPABILITIES,
+        }
     }
 
     /// How to remove a keyspace that stayed behind in it.
@@ -181,6 +193,22 @@ mod tests {
             "dynamodb:http://127.0.0.1:8000",
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+    }
+
+    /// A configuration is checked without a connection, and must be judged as it is with one.
+    #[tokio::test]
+    async fn what_a_storage_can_do_is_known_without_a_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("vvm.redb");
+        let (clock, soon) = (Clock::system(), Instant::FAR_FUTURE);
+        for target in [Target::Mem, Target::Redb(istorage_redb::Config::new(file))] {
+            let driver = target.connect(clock.clone(), soon).await.unwrap();
+            let keyspace = KeyspaceName::new("sysvvm").unwrap();
+            driver.create(&keyspace, soon).await.unwrap();
+            let storage = driver.open(&keyspace, soon).await.unwrap().unwrap();
+            assert_eq!(storage.capabilities(), target.capabilities());
+            driver.close().await;
         }
     }
 

@@ -36,8 +36,8 @@ pub struct Timing {
     pub call_timeout: Duration,
     /// How long the work may take to stop when the lead is lost, before it is killed.
     pub stop_grace: Duration,
-    /// How long a write of the work may land after it was sent: the store's own write time-out. 0 if such writes do no
-    /// harm, because each has a condition that fails when another leader has written.
+    /// How long a write of the work may land after it was sent. 0 if such writes do no harm,
+    /// because each has a condition that fails when another leader has written.
     pub late_writes: Duration,
     /// How far the clocks of the store's servers may be apart.
     pub clock_skew: Duration,
@@ -56,6 +56,26 @@ impl Timing {
             late_writes: duration / 10,
             clock_skew: duration / 40,
         }
+    }
+
+    /// The usual split of the shortest lease, in whole seconds, where a write may land this late;
+    /// `None` if no lease is long enough.
+    pub fn shortest(late_writes: Duration) -> Option<Timing> {
+        let of = |seconds| Timing { late_writes, ..Timing::of(Duration::from_secs(seconds)) };
+        let fits = |seconds| Budget::new(of(seconds), Duration::ZERO).is_ok();
+        let (mut too_short, mut enough) = (0, LONGEST.as_secs());
+        if !fits(enough) {
+            return None;
+        }
+        while too_short + 1 < enough {
+            let middle = (too_short + enough) / 2;
+            if fits(middle) {
+                enough = middle;
+            } else {
+                too_short = middle;
+            }
+        }
+        Some(of(enough))
     }
 }
 
@@ -261,6 +281,20 @@ mod tests {
             let shorter = duration - 2 * SECOND;
             Budget::new(Timing { duration: shorter, ..long }, Duration::ZERO).unwrap_err();
         }
+    }
+
+    #[test]
+    fn the_shortest_lease_for_late_writes_fits_and_a_second_less_does_not() {
+        for millis in [0, 1, 2_000, 30_000, 120_000, 86_400_000] {
+            let late_writes = Duration::from_millis(millis);
+            let shortest = Timing::shortest(late_writes).unwrap();
+            assert_eq!(shortest.late_writes, late_writes);
+            Budget::new(shortest, Duration::ZERO).unwrap();
+            let shorter = Timing::of(shortest.duration - SECOND);
+            Budget::new(Timing { late_writes, ..shorter }, Duration::ZERO).unwrap_err();
+        }
+        assert_eq!(Timing::shortest(30 * SECOND).unwrap().duration, 134 * SECOND);
+        assert_eq!(Timing::shortest(LONGEST), None);
     }
 
     #[test]

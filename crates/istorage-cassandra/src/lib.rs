@@ -29,3 +29,4 @@ mod write;
 
 pub use config::{Config, Consistency, Login, Password, Replication, SerialConsistency, Tls};
 pub use driver::CassandraDriver;
+pub use limits::CAPABILITIES;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use istorage::{BatchLimits, Capabilities, RowLimits};
 
-pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+/// What a keyspace on Cassandra can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: 65_535, ccols: 65_535, value: 4 << 20 },
     // A swap of the largest value for another one fits, with the longest keys.
     conditional: BatchLimits { rows: 2_000, bytes: 9 << 20 },

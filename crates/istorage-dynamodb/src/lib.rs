@@ -22,3 +22,4 @@ mod write;
 
 pub use config::{Billing, Config, Secret};
 pub use driver::DynamoDbDriver;
+pub use storage::CAPABILITIES;

@@ -20,7 +20,8 @@ const TRANSACTION: BatchLimits = BatchLimits { rows: 100, bytes: 3_900_000 };
 /// What the service's time is known to, even after a single answer that took a second.
 pub(crate) const EXPIRY_RESOLUTION: Duration = Duration::from_secs(2);
 
-const CAPABILITIES: Capabilities = Capabilities {
+/// What DynamoDB can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: layout::PKEY_MAX, ccols: layout::CCOLS_MAX, value: layout::VALUE_MAX },
     conditional: TRANSACTION,
     atomic: Some(TRANSACTION),

@@ -22,3 +22,4 @@ mod write;
 
 pub use config::Config;
 pub use driver::RedbDriver;
+pub use storage::CAPABILITIES;

@@ -20,14 +20,16 @@ use crate::{
 
 const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
 
-const CAPABILITIES: Capabilities = Capabilities {
+/// What redb can do, whatever the file.
+pub const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: 65_535, ccols: 65_535, value: 16 << 20 },
     conditional: BATCH,
     atomic: Some(BATCH),
     ordered: Some(BATCH),
     expiry_resolution: Duration::from_millis(1),
-    // What its caller gave up before its transaction began never lands: only a slow commit is late.
-    late_write: Duration::from_secs(5),
+    // One process has the file open. Another process opens it after the first has ended, and with
+    // it each of its writes.
+    late_write: Duration::ZERO,
 };
 
 /// How many rows a reader looks up before others have their turn.

@@ -17,8 +17,9 @@ pub struct Capabilities {
     /// A row with a TTL is gone at the latest twice this long after the moment asked for, and never before it. All nodes of a storage
     /// go by one clock, whatever their own calendars say.
     pub expiry_resolution: Duration,
-    /// How long after it was sent a write without an answer may still land. An assumption about the storage, not a
-    /// guarantee: a server that stands still for longer may let a write land later.
+    /// How long after it was sent a write without an answer may still land, in the eyes of another
+    /// process. An assumption about the storage, not a guarantee: a server that stands still for
+    /// longer may let a write land later.
     pub late_write: Duration,
 }
 

@@ -63,6 +63,31 @@ pub enum BadSettings {
         /// How long a call may take at most.
         room: Duration,
     },
+    /// Take a longer lease, or another trust level.
+    #[error(
+        "a lease of {lease:?} is too short for trust level 2: a write may land up to {late_write:?} after it was sent, and must not land after \
+         another node has recovered the log; {}",
+        longer(shortest)
+    )]
+    ShortLease {
+        /// How long a lease lasts.
+        lease: Duration,
+        /// How long after it was sent a write may land.
+        late_write: Duration,
+        /// How long the shortest lease lasts that is long enough, in the usual split; `None` if
+        /// none is.
+        shortest: Option<Duration>,
+    },
+}
+
+/// What to do about a lease that is too short for late writes.
+fn longer(shortest: &Option<Duration>) -> String {
+    match shortest {
+        Some(lease) => {
+            format!("take a lease of {} s or more, or trust level 0 or 1", lease.as_secs())
+        }
+        None => "no lease is long enough: take trust level 0 or 1".to_owned(),
+    }
 }
 
 impl Vvm {

@@ -3,7 +3,6 @@
 use std::{mem, pin::pin, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use eventlog::TrustLevel;
 use ielections::{Elections, Kill, Leadership, LockFile, Lost};
 use istorage::StorageDriver;
 use sysvvm::System;
@@ -259,11 +258,11 @@ impl Parts {
         system: &System,
         lock: Option<LockFile>,
     ) -> Result<Leadership, Problem> {
-        let Settings { slots, advertised, mut lease, acquire_within, .. } = self.settings;
-        // A write that lands late has a condition, or is older than what is there: nobody has to wait for it.
-        if !self.node.apps().iter().any(|app| app.settings.level == TrustLevel::Two) {
-            lease.late_writes = Duration::ZERO;
-        }
+        let Settings { slots, advertised, acquire_within, .. } = self.settings;
+        let levels = self.node.apps().iter().map(|app| app.settings.level);
+        let late_write = system.storage().capabilities().late_write;
+        let lease = self.settings.lease_for(levels, late_write);
+        let lease = lease.map_err(|bad| Problem::Refused(bad.to_string()))?;
         let (store, clock) = (Arc::new(system.elections()), self.clock.clone());
         let elections = Elections::new(store, clock, advertised, lease);
         let mut elections = elections.map_err(|why| Problem::Refused(why.to_string()))?;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
 use eventlog::TrustLevel;
-use ielections::{Slot, Timing};
+use ielections::{Budget, Slot, Timing};
 use istorage::KeyspaceName;
 use processor::Application;
 use sysvvm::AppName;
@@ -72,6 +72,37 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// How the time of the lease is spent on a storage where a write may land up to `late_write`
+    /// after it was sent ([`Capabilities::late_write`](istorage::Capabilities::late_write)), for
+    /// applications of these trust levels.
+    ///
+    /// At levels 0 and 1 a write that lands late fails, or is older than what is there. At level 2
+    /// nothing but the lease keeps a late write from landing behind the recovery of the next
+    /// leader, so the lease must last until the write has landed.
+    ///
+    /// # Errors
+    /// If the lease is too short for that.
+    pub fn lease_for(
+        &self,
+        levels: impl IntoIterator<Item = TrustLevel>,
+        late_write: Duration,
+    ) -> Result<Timing, BadSettings> {
+        let of = |late_writes| Timing { late_writes, ..self.lease };
+        if !levels.into_iter().any(|level| level == TrustLevel::Two) {
+            return Ok(of(Duration::ZERO));
+        }
+        let fits = |late_writes| Budget::new(of(late_writes), Duration::ZERO).is_ok();
+        // A lease that does not fit anyway is refused by the election, with its sum.
+        if !fits(late_write) && fits(Duration::ZERO) {
+            let shortest = Timing::shortest(late_write).map(|timing| timing.duration);
+            let lease = self.lease.duration;
+            return Err(BadSettings::ShortLease { lease, late_write, shortest });
+        }
+        Ok(of(late_write))
+    }
+}
+
 /// Where the numbers of an application are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumbersIn {
@@ -117,5 +148,43 @@ impl AppSettings {
             answers_kept,
             partition: processor::Settings::new(String::new()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lease_for(level: TrustLevel, late_write: Duration) -> Result<Timing, BadSettings> {
+        let settings = Settings::new(SocketAddr::from(([127, 0, 0, 1], 8822)));
+        settings.lease_for([TrustLevel::Zero, level], late_write)
+    }
+
+    /// Nobody asked the driver how late a write may land: each lease reckoned with a tenth of
+    /// itself.
+    #[test]
+    fn at_level_2_the_lease_reckons_with_the_late_writes_of_the_storage() {
+        for late_write in [Duration::ZERO, SECOND, 4 * SECOND] {
+            let timing = lease_for(TrustLevel::Two, late_write).unwrap();
+            assert_eq!(timing, Timing { late_writes: late_write, ..Timing::default() });
+            for level in [TrustLevel::Zero, TrustLevel::One] {
+                assert_eq!(lease_for(level, late_write).unwrap().late_writes, Duration::ZERO);
+            }
+        }
+    }
+
+    #[test]
+    fn at_level_2_a_lease_that_is_too_short_is_refused_with_the_shortest_that_is_not() {
+        let bad = lease_for(TrustLevel::Two, 30 * SECOND).unwrap_err();
+        let (lease, shortest) = (20 * SECOND, Some(134 * SECOND));
+        assert_eq!(bad, BadSettings::ShortLease { lease, late_write: 30 * SECOND, shortest });
+        assert!(bad.to_string().contains("a lease of 134 s or more"), "{bad}");
+        for level in [TrustLevel::Zero, TrustLevel::One] {
+            lease_for(level, 30 * SECOND).unwrap();
+        }
+        let never = lease_for(TrustLevel::Two, Duration::MAX).unwrap_err();
+        assert!(never.to_string().contains("no lease is long enough"), "{never}");
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod cluster;
+mod late;
 
 use std::{
     io::{Read, Write},

@@ -228,6 +228,11 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
         ("[node]\nslots = 11\n", 2, ["node.slots", "10 partitions"]),
         ("[node]\nlease_seconds = 0.5\n", 2, ["lease_seconds", "a second or more"]),
         ("[node]\nlease_seconds = 5\ncall_seconds = 2\n", 3, ["node.call_seconds", "1s"]),
+        (
+            &dynamodb("[node]\nlease_seconds = 20\n[sequences]\ntrust_level = 2"),
+            5,
+            ["node.lease_seconds", "a lease of 536 s or more"],
+        ),
         ("[node]\nstop_seconds = 0\n", 2, ["stop_seconds", "more than 0"]),
         ("[http]\nlisten = \"0.0.0.0:1\"\n", 2, ["http.listen", "http.anybody_may_do_everything"]),
         ("\n[admin]\nlisten = \"0.0.0.0:1\"\n", 3, ["admin.listen", "admin.anybody_may"]),

@@ -18,7 +18,8 @@ const PAGE: usize = 256;
 
 const BATCH: BatchLimits = BatchLimits { rows: 100_000, bytes: 256 << 20 };
 
-const CAPABILITIES: Capabilities = Capabilities {
+/// What the memory can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: 65_535, ccols: 65_535, value: 16 << 20 },
     conditional: BATCH,
     atomic: Some(BATCH),

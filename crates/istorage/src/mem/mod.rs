@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use clock::{Clock, Instant};
 
 use crate::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
+pub use keyspace::CAPABILITIES;
 use keyspace::MemStorage;
 use rows::Rows;
 
