@@ -31,6 +31,22 @@ pub trait Between: fmt::Debug + Send + Sync + 'static {
         self.inner().get(key, consistency, deadline).await
     }
 
+    /// As [`AppStorage::get_batch`].
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        self.inner().get_batch(keys, deadline).await
+    }
+
+    /// As [`AppStorage::read`].
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        self.inner().read(pkey, range, consistency, page_timeout)
+    }
+
     /// As [`AppStorage::put_ordered`].
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
         self.inner().put_ordered(rows, deadline).await
@@ -89,7 +105,7 @@ impl<B: Between> AppStorage for Through<B> {
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.0.inner().get_batch(keys, deadline).await
+        self.0.get_batch(keys, deadline).await
     }
 
     fn read(
@@ -99,7 +115,7 @@ impl<B: Between> AppStorage for Through<B> {
         consistency: Consistency,
         page_timeout: Duration,
     ) -> RowStream {
-        self.0.inner().read(pkey, range, consistency, page_timeout)
+        self.0.read(pkey, range, consistency, page_timeout)
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {

@@ -8,7 +8,7 @@ use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
 };
-use istorage::{Consistency, Range, RowStream, SharedStorage};
+use istorage::{Consistency, Key, Range, RowStream, SharedStorage};
 
 use crate::{
     Broken, Entry, Error, Offset, RecordId, Result, Row, StoredAnswer, StoredRecord, WsId,
@@ -157,35 +157,41 @@ impl Reader {
     /// # Errors
     /// Those of the storage, and [`Broken::Unreadable`].
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
-        Ok(self.record_and_bytes(ws, id).await?.map(|(record, _)| record))
-    }
-
-    /// A record, and its bytes: what is to be there when it is replaced.
-    ///
-    /// # Errors
-    /// Those of the storage, and [`Broken::Unreadable`].
-    pub async fn record_and_bytes(
-        &self,
-        ws: WsId,
-        id: RecordId,
-    ) -> Result<Option<(StoredRecord, Bytes)>> {
         let row = Row::Record(ws, id);
-        let bytes = self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?;
-        let Some(bytes) = bytes else { return Ok(None) };
-        let record = StoredRecord::from_bytes(&bytes);
-        let record = record.map_err(|why| Broken::Unreadable { row, why })?;
-        Ok(Some((record, bytes)))
+        self.row(row).await?.map(|bytes| Reader::record_of(row, &bytes)).transpose()
     }
 
-    /// What a command was answered, by the hash of its key.
+    /// The bytes of a row.
     ///
     /// # Errors
-    /// Those of the storage, and [`Broken::Unreadable`].
-    pub async fn answer(&self, ws: WsId, hash: [u8; 32]) -> Result<Option<StoredAnswer>> {
-        let row = Row::Answer(ws, hash);
-        let bytes = self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?;
-        let answer = bytes.map(|bytes| StoredAnswer::from_bytes(&bytes)).transpose();
-        Ok(answer.map_err(|why| Broken::Unreadable { row, why })?)
+    /// Those of the storage.
+    pub async fn row(&self, row: Row) -> Result<Option<Bytes>> {
+        Ok(self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?)
+    }
+
+    /// The bytes of rows, in their order, by one call.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub async fn rows(&self, rows: &[Row]) -> Result<Vec<Option<Bytes>>> {
+        let keys: Vec<Key> = rows.iter().map(Row::key).collect();
+        Ok(self.storage.get_batch(&keys, self.deadline()).await?)
+    }
+
+    /// The record that a row holds.
+    ///
+    /// # Errors
+    /// [`Broken::Unreadable`].
+    pub fn record_of(row: Row, bytes: &Bytes) -> Result<StoredRecord> {
+        Ok(StoredRecord::from_bytes(bytes).map_err(|why| Broken::Unreadable { row, why })?)
+    }
+
+    /// What a command was answered, of the row that holds it.
+    ///
+    /// # Errors
+    /// [`Broken::Unreadable`].
+    pub fn answer_of(row: Row, bytes: &Bytes) -> Result<StoredAnswer> {
+        Ok(StoredAnswer::from_bytes(bytes).map_err(|why| Broken::Unreadable { row, why })?)
     }
 }
 

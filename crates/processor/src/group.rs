@@ -1,5 +1,6 @@
 //! Commands that are written together, and answered when it is known what became of them.
 
+mod ahead;
 mod execute;
 
 use eventlog::{Fate, Offset, Place, Prepared, WsId};
@@ -8,7 +9,7 @@ use hashbrown::HashMap;
 use crate::{
     Answer, Busy, Done, Refused, in_full,
     queue::{Answered, Reply},
-    state::Overlay,
+    state::{Ahead, Overlay},
 };
 
 pub(crate) use execute::Means;
@@ -20,6 +21,8 @@ pub(crate) struct Group {
     pub(crate) bytes: usize,
     waiting: Vec<Waiting>,
     overlay: Overlay,
+    /// What was read before the commands ran that need it.
+    ahead: Ahead,
     /// A command could not be judged, as the storage does not answer: the group ends with it.
     pub(crate) is_hindered: bool,
     /// There is an event in the log that this node has not seen: the last one of which something was read.
@@ -108,6 +111,7 @@ impl Group {
         (self.is_hindered, self.overtaken) = (false, None);
         self.bytes = 0;
         self.overlay.clear();
+        self.ahead.clear();
         self.repeats.clear();
     }
 }

@@ -1,6 +1,7 @@
 //! What a partition reports through the `metrics` facade, each with the label `partition`:
 //!
-//! - gauge `processor_status`: 0 recovering, 1 ready, 2 a violation, 3 the lead is lost, 4 stopped, 5 failed;
+//! - gauge `processor_status`: 0 recovering, 1 ready, 2 a violation, 3 the lead is lost, 4 stopped,
+//!   5 failed, 6 stalled;
 //! - counter `processor_commands_total` with the label `outcome`: `done`, `repeated`, `busy`, `rejected`, `not_applied`, `unknown`;
 //! - histograms `processor_group_commands` and `processor_group_bytes`: how many events were written together, and how large they were;
 //! - histogram `processor_stage_seconds` with the label `stage`, what a command spends its time on: `wait`, each command until its group began; `run`,
@@ -75,6 +76,7 @@ impl Meters {
             Status::LeadLost(_) => 3.0,
             Status::Stopped => 4.0,
             Status::Failed(_) => 5.0,
+            Status::Stalled(_) => 6.0,
         });
     }
 

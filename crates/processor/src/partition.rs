@@ -1,6 +1,6 @@
 //! A partition at work.
 
-use std::{fmt, sync::Arc};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use eventlog::{Epoch, Log, Offset, WsId};
@@ -34,6 +34,9 @@ pub struct Settings {
     pub group_commands: usize,
     /// How many bytes are written together, or a few more.
     pub group_bytes: usize,
+    /// How long commands are added to a group, but for the last one. It is less if the deadline of
+    /// one of them is near.
+    pub group_time: Duration,
     /// The kinds of how many workspaces are remembered.
     pub workspaces: usize,
     /// Of its sequencer, but for the name and the sequences.
@@ -41,12 +44,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// 1,000 commands may wait, 500 or 1 MiB are written together, the kinds of 10,000 workspaces are remembered. Numbers gather for up to 100 ms: they are
-    /// found in the log, so storing them late costs nothing but time at the next start.
+    /// 1,000 commands may wait, 500 or 1 MiB or those of 50 ms are written together, the kinds of
+    /// 10,000 workspaces are remembered. Numbers gather for up to 100 ms: they are found in the
+    /// log, so storing them late costs nothing but time at the next start.
     pub fn new(name: impl Into<String>) -> Settings {
         let name = name.into();
         let sequencer = Params {
-            flush_delay: std::time::Duration::from_millis(100),
+            flush_delay: Duration::from_millis(100),
             ..Params::new(name.clone(), Sequences::new())
         };
         Settings {
@@ -54,6 +58,7 @@ impl Settings {
             queue: 1_000,
             group_commands: 500,
             group_bytes: 1 << 20,
+            group_time: Duration::from_millis(50),
             workspaces: 10_000,
             sequencer,
         }
@@ -88,7 +93,12 @@ impl Partition {
         clock: Clock,
         settings: Settings,
     ) -> Partition {
-        let Settings { name, queue, group_commands, group_bytes, workspaces, sequencer } = settings;
+        let Settings { name, queue, workspaces, sequencer, .. } = settings;
+        let limits = Limits {
+            commands: settings.group_commands.max(1),
+            bytes: settings.group_bytes,
+            time: settings.group_time,
+        };
         let params = Params {
             partition: name.clone(),
             sequences: application.sequences().clone(),
@@ -114,9 +124,9 @@ impl Partition {
             means,
             queue: receiver,
             shared,
-            limits: Limits { commands: group_commands.max(1), bytes: group_bytes },
+            limits,
             name,
-            carried: None,
+            waiting: VecDeque::new(),
             violation: None,
             group: Group::default(),
         };

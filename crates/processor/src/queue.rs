@@ -29,6 +29,9 @@ pub enum Status {
     Recovering(Option<String>),
     /// It does commands.
     Ready,
+    /// It does no commands because the storage does not take what must be stored first; with what
+    /// is in the way. It goes on by itself.
+    Stalled(String),
     /// A row holds what it cannot. It goes on when that is mended.
     Violation(String),
     /// It has ended, and does not begin again: another node leads.
@@ -45,6 +48,7 @@ impl Status {
         Some(match self {
             Status::Ready => return None,
             Status::Recovering(trouble) => Busy::Recovering(trouble.clone()),
+            Status::Stalled(what) => Busy::Storage(what.clone()),
             Status::Violation(what) => Busy::Violation(what.clone()),
             Status::LeadLost(why) => Busy::LeadLost(why.clone()),
             Status::Failed(why) => Busy::Failed(why.clone()),
@@ -60,6 +64,7 @@ impl fmt::Display for Status {
             Status::Recovering(None) => f.write_str("recovering"),
             Status::Recovering(Some(trouble)) => write!(f, "recovering: {trouble}"),
             Status::Ready => f.write_str("ready"),
+            Status::Stalled(what) => write!(f, "stalled: {what}"),
             Status::Violation(what) => write!(f, "violation: {what}"),
             Status::LeadLost(why) => write!(f, "lead lost: {why}"),
             Status::Failed(why) => write!(f, "failed: {why}"),
@@ -138,6 +143,11 @@ impl Reply {
     /// It is this command's turn. Whether anybody still waits for it.
     pub(crate) fn take(&self) -> bool {
         !self.answer.is_closed() && self.turn(WAITING, TAKEN)
+    }
+
+    /// Whether anybody still waits for it.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.answer.is_closed() && self.turn.load(Ordering::Acquire) != GIVEN_UP
     }
 
     /// It has to wait on.
@@ -237,7 +247,9 @@ impl Commands {
                 Status::Ready => return Ok(()),
                 Status::LeadLost(_) | Status::Failed(_) | Status::Stopped => return Err(status),
                 _ if self.shared.clock.now() >= deadline => return Err(status),
-                Status::Recovering(_) | Status::Violation(_) => self.shared.clock.sleep(LOOK).await,
+                Status::Recovering(_) | Status::Stalled(_) | Status::Violation(_) => {
+                    self.shared.clock.sleep(LOOK).await;
+                }
             }
         }
     }

@@ -55,6 +55,10 @@ fn note(index: &mut Index, event: usize, place: Place, changes: &[Change]) {
     }
 }
 
+/// What rows hold that were read before the commands ran that need them; `None` if there is no such
+/// row. Nobody else writes them before the group is written.
+pub(crate) type Ahead = HashMap<Row, Option<Bytes>>;
+
 /// Up to where the log is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
@@ -86,6 +90,7 @@ impl Seen {
 #[derive(Debug)]
 pub(crate) struct State<'g> {
     pub(crate) overlay: &'g Overlay,
+    pub(crate) ahead: &'g Ahead,
     pub(crate) reader: &'g Reader,
     pub(crate) seen: Seen,
 }
@@ -108,10 +113,14 @@ impl State<'_> {
             let stored = StoredRecord { version, record: record.clone() };
             return Ok(Some(Read { stored, bytes: None }));
         }
-        let found = self.reader.record_and_bytes(ws, id).await?;
-        if let Some((stored, _)) = &found {
-            self.seen.check(Row::Record(ws, id), stored.version)?;
-        }
-        Ok(found.map(|(stored, bytes)| Read { stored, bytes: Some(bytes) }))
+        let row = Row::Record(ws, id);
+        let bytes = match self.ahead.get(&row) {
+            Some(bytes) => bytes.clone(),
+            None => self.reader.row(row).await?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let stored = Reader::record_of(row, &bytes)?;
+        self.seen.check(row, stored.version)?;
+        Ok(Some(Read { stored, bytes: Some(bytes) }))
     }
 }

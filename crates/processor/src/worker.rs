@@ -1,7 +1,7 @@
 //! The task of a partition: it forms groups, writes them, and answers. Whoever drops it in the middle of a write, as at a deadline, leaves to the next
 //! leader to find out what was written.
 
-use std::{mem, pin::pin, sync::Arc, time::Duration};
+use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
 use clock::Instant;
 use eventlog::{Error, Fate, LeadLost, Offset, Tail, Violation};
@@ -29,11 +29,16 @@ const LONG_WRITE: Duration = Duration::from_secs(1);
 /// One part in so many of the time for a stop is kept for its answer. The rest is for numbers.
 const ANSWER_SHARE: u32 = 8;
 
-/// How large a group may be.
+/// Adding others to a group takes one of so many parts of the time that is left to its commands:
+/// the rest is for writing them.
+const SHARE_OF_TIME: u32 = 4;
+
+/// How large a group may be, and how long others are added.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) commands: usize,
     pub(crate) bytes: usize,
+    pub(crate) time: Duration,
 }
 
 /// How a partition ended.
@@ -63,8 +68,8 @@ pub(crate) struct Groups {
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Limits,
     pub(crate) name: String,
-    /// The first of the next group.
-    pub(crate) carried: Option<Queued>,
+    /// The next commands, taken from the queue.
+    pub(crate) waiting: VecDeque<Queued>,
     /// What must be mended first.
     pub(crate) violation: Option<Violation>,
     pub(crate) group: Group,
@@ -171,51 +176,68 @@ impl Worker {
     /// Writes one group after another.
     async fn until_trouble(&mut self) -> Result<(), Stop> {
         loop {
-            let first = match self.groups.carried.take() {
-                Some(carried) => carried,
-                None => tokio::select! {
+            if self.groups.waiting.is_empty() {
+                tokio::select! {
                     biased;
                     queued = self.groups.queue.recv() => match queued {
-                        Some(queued) => queued,
+                        Some(queued) => self.groups.waiting.push_back(queued),
                         None => return Err(Stop::Asked),
                     },
                     _ = self.stop.changed() => return Err(Stop::Asked),
                     () = self.groups.means.clock.sleep(IDLE_LOOK) => {
                         self.groups.look()?;
+                        self.until_admitted().await?;
                         continue;
                     }
-                },
-            };
+                }
+            }
             self.groups.look()?;
             if self.stop.borrow().is_some() {
-                self.groups.carried = Some(first);
                 return Err(Stop::Asked);
             }
             let Ok(transaction) = self.sequencer.start() else {
-                self.groups.carried = Some(first);
                 self.until_admitted().await?;
                 if self.sequencer.monitor().busy().is_some() {
                     return Ok(());
                 }
                 continue;
             };
-            if !self.groups.group(transaction, first).await? {
+            if !self.groups.group(transaction).await? {
                 return Ok(());
             }
         }
     }
 
-    /// Waits for numbers to be stored, of which too many wait. Commands wait with it.
+    /// Waits while too many numbers are not stored. Commands wait too, but if the storage does not
+    /// take the numbers they are refused with the reason: no command could be done in time, and
+    /// nobody could see why.
     async fn until_admitted(&mut self) -> Result<(), Stop> {
-        while self.sequencer.monitor().busy() == Some(isequencer::Busy::Unflushed) {
+        let start = self.groups.means.clock.now();
+        let mut is_stalled = false;
+        loop {
+            let monitor = self.sequencer.monitor();
+            match monitor.busy() {
+                Some(isequencer::Busy::Unflushed) => {}
+                None if is_stalled => {
+                    self.groups.set(Status::Ready);
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            }
             self.groups.look()?;
+            let trouble = monitor.trouble();
+            if trouble.is_some() || self.groups.means.clock.now() - start >= LONG_WRITE {
+                let why =
+                    trouble.map_or_else(|| "the storage is slow".to_owned(), |why| in_full(&*why));
+                self.groups.set(Status::Stalled(format!("numbers cannot be stored: {why}")));
+                is_stalled = true;
+            }
             tokio::select! {
                 _ = self.sequencer.ready() => {}
                 _ = self.stop.changed() => return Err(Stop::Asked),
                 () = self.groups.means.clock.sleep(LOOK) => {}
             }
         }
-        Ok(())
     }
 }
 
@@ -256,7 +278,9 @@ impl Groups {
         let is_ready = status == Status::Ready;
         if self.shared.set(status.clone()) {
             match &status {
-                Status::Violation(what) | Status::Recovering(Some(what)) => {
+                Status::Violation(what)
+                | Status::Recovering(Some(what))
+                | Status::Stalled(what) => {
                     warn!(partition = self.name, what, "a partition takes no commands");
                 }
                 _ => debug!(partition = self.name, ?status, "a partition changed"),
@@ -269,9 +293,8 @@ impl Groups {
 
     /// Those that wait, and came before it was known.
     fn refuse_all(&mut self, busy: &Busy) {
-        let carried = self.carried.take();
-        let waiting = std::iter::from_fn(|| self.queue.try_recv().ok());
-        for Queued { reply, .. } in carried.into_iter().chain(waiting) {
+        let queued = iter::from_fn(|| self.queue.try_recv().ok());
+        for Queued { reply, .. } in self.waiting.drain(..).chain(queued) {
             if reply.take() {
                 reply.answer(Err(Refused::Busy(busy.clone())));
             }
@@ -285,27 +308,61 @@ impl Groups {
         }
     }
 
-    /// Forms a group of what waits, writes it, and answers. Whether the next one can follow at once.
-    async fn group(
-        &mut self,
-        mut transaction: Transaction<'_>,
-        first: Queued,
-    ) -> Result<bool, Stop> {
+    /// Runs commands that wait, one after another, until the group is full or its time is over. The
+    /// rows that they need are read ahead for many of them: read one by one, they could take longer
+    /// than the first command can wait.
+    async fn form(&mut self, transaction: &mut Transaction<'_>) {
         let start = self.means.clock.now();
-        let mut next = Some(first);
-        while let Some(queued) = next {
-            let since = queued.since;
-            self.carried = self.group.add(&mut self.means, &mut transaction, queued).await;
-            if self.carried.is_none() {
+        let mut earliest = Instant::FAR_FUTURE;
+        loop {
+            while self.group.waiting() + self.waiting.len() < self.limits.commands
+                && let Ok(queued) = self.queue.try_recv()
+            {
+                self.waiting.push_back(queued);
+            }
+            let ahead = self.group.read_ahead(&mut self.means, &self.waiting).await;
+            // What was read for a command is used, if running it does not take long.
+            let read = self.means.clock.now();
+            for _ in 0..ahead {
+                let Some(queued) = self.waiting.pop_front() else { return };
+                let (since, deadline) = (queued.since, queued.command.deadline);
+                let before = self.group.waiting();
+                if let Some(back) = self.group.add(&mut self.means, transaction, queued).await {
+                    self.waiting.push_front(back);
+                    return;
+                }
                 // Some come while the group is being formed.
                 self.shared.meters.waited(start - since);
+                if self.group.waiting() > before {
+                    earliest = earliest.min(deadline);
+                }
+                if self.is_full() || self.means.clock.now() >= self.until(read, earliest) {
+                    return;
+                }
             }
-            let is_full = self.carried.is_some()
-                || self.group.is_hindered
-                || self.group.waiting() >= self.limits.commands
-                || self.group.bytes >= self.limits.bytes;
-            next = if is_full { None } else { self.queue.try_recv().ok() };
+            if ahead == 0 || self.means.clock.now() >= self.until(start, earliest) {
+                return;
+            }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.group.is_hindered
+            || self.group.waiting() >= self.limits.commands
+            || self.group.bytes >= self.limits.bytes
+    }
+
+    /// Until when commands are added to a group, from a moment on, one of which must be answered at
+    /// the earliest deadline.
+    fn until(&self, from: Instant, earliest: Instant) -> Instant {
+        from + self.limits.time.min((earliest - from) / SHARE_OF_TIME)
+    }
+
+    /// Forms a group of what waits, writes it, and answers. Whether the next one can follow at
+    /// once.
+    async fn group(&mut self, mut transaction: Transaction<'_>) -> Result<bool, Stop> {
+        let start = self.means.clock.now();
+        self.form(&mut transaction).await;
         self.shared.meters.ran(self.means.clock.now() - start);
         let fate = self.write().await;
         let overtaken = self.group.overtaken;
@@ -373,7 +430,7 @@ impl Groups {
                 }
                 if let Some(trouble) = log.trouble() {
                     let what = format!("a write is sent again and again: {trouble}");
-                    self.set(Status::Recovering(Some(what)));
+                    self.set(Status::Stalled(what));
                 }
             }
         };

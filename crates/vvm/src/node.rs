@@ -33,7 +33,8 @@ pub enum Stage {
     Opening,
     /// It waits for the lead of a slot.
     Waiting,
-    /// It leads, and its partitions are being deployed or recover.
+    /// It leads, and its partitions are being deployed or recover, or the storage does not take
+    /// what they must store.
     Recovering,
     /// It leads, and its partitions have been recovered, but for those that an operator must put right first.
     Leading,
@@ -133,10 +134,11 @@ impl Node {
     /// What it is doing.
     pub fn stage(&self) -> Stage {
         let stage = *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is led recovers by itself.
+        // What is led goes on by itself.
         let recovers = |app: &App| {
+            use processor::Status;
             let all = app.partitions.status();
-            all.iter().any(|(_, status)| matches!(status, processor::Status::Recovering(_)))
+            all.iter().any(|(_, it)| matches!(it, Status::Recovering(_) | Status::Stalled(_)))
         };
         match stage {
             Stage::Leading if self.0.apps.iter().any(recovers) => Stage::Recovering,

@@ -315,13 +315,13 @@ async fn told(stage: &Stage) {
         is_full.store(true, Ordering::SeqCst);
         let open = named("open", cud(ws, article("a"), site.soon()));
         let mut open = pin!(node.commands.run(open));
-        let is_told = |status: &Status| matches!(status, Status::Recovering(Some(what)) if what.contains("again and again"));
+        let is_told = |status: &Status| matches!(status, Status::Stalled(what) if what.contains("again and again"));
         tokio::select! {
             answered = &mut open => panic!("nothing was written: {answered:?}"),
             _ = node.until(is_told) => {}
         }
         let next = node.commands.run(named("next", cud(ws, article("b"), site.soon()))).await;
-        assert!(matches!(next, Err(Refused::Busy(Busy::Recovering(Some(_))))), "{next:?}");
+        assert!(matches!(next, Err(Refused::Busy(Busy::Storage(_)))), "{next:?}");
         is_full.store(false, Ordering::SeqCst);
         let answered = open.await;
         ledger.note("open", &answered);

@@ -199,7 +199,8 @@ async fn too_late(stage: &Stage) {
     let scene = Scene::new(stage, 100, ZERO).await;
     let Held { node, hold } = Held::new(&scene, |_| {}).await;
     let soon = || stage.site.clock.now() + Duration::from_millis(100);
-    hold.arm(At::Before(1));
+    // What it needs is read, and it is written.
+    hold.arm(At::Before(2));
     let begun = scene.run(&node, Command { deadline: soon(), ..scene.repeatable() });
     let waiting = async {
         hold.until_still().await;

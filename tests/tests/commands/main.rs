@@ -14,7 +14,9 @@ mod reads;
 mod rounds;
 mod sabotage;
 mod scene;
+mod slow;
 mod stage;
+mod stalled;
 mod unseen;
 
 use vvm_tests::trials::hold;
@@ -32,6 +34,8 @@ fn main() -> std::process::ExitCode {
         reads::TRIALS,
         rounds::TRIALS,
         sabotage::TRIALS,
+        slow::TRIALS,
+        stalled::TRIALS,
         unseen::TRIALS,
     ];
     hold(

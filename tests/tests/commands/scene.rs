@@ -111,6 +111,8 @@ impl<'s> Scene<'s> {
         let mut settings = NodeSettings::at(self.how.level);
         (settings.in_view, settings.storage) = (true, Some(storage));
         settings.partition.sequencer.flush_delay = Duration::ZERO;
+        // A group is what a test sends together, however slow the machine is.
+        settings.partition.group_time = Duration::from_secs(60);
         settings
     }
 

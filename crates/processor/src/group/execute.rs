@@ -4,8 +4,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use clock::{Clock, WallTime};
 use eventlog::{
-    Drawn, Event, Idempotency, Log, Offset, Place, Prepared, RecordId, Row, StoredRecord, Value,
-    Version, WsId,
+    Drawn, Event, Idempotency, Log, Offset, Place, Prepared, Reader, RecordId, Row, StoredRecord,
+    Value, Version, WsId,
 };
 use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
@@ -20,7 +20,7 @@ use crate::{
     in_full,
     queue::Queued,
     recent::Recent,
-    state::{Overlay, Seen, State},
+    state::{Ahead, Overlay, Seen, State},
 };
 
 /// What a group is made with.
@@ -40,8 +40,8 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    fn state<'g>(&'g self, overlay: &'g Overlay) -> State<'g> {
-        State { overlay, reader: self.log.reader(), seen: self.seen }
+    fn state<'g>(&'g self, overlay: &'g Overlay, ahead: &'g Ahead) -> State<'g> {
+        State { overlay, ahead, reader: self.log.reader(), seen: self.seen }
     }
 }
 
@@ -140,7 +140,7 @@ impl Group {
             Err(error) => return rejected(Rejection::conflict(error.to_string())),
         };
         let Command { name, params, rows, request, repeat, deadline, .. } = command;
-        let state = means.state(&self.overlay);
+        let state = means.state(&self.overlay, &self.ahead);
         let mut work = Work {
             application: &application,
             ws,
@@ -233,10 +233,14 @@ impl Group {
                 reused()
             };
         }
-        let stored = means.log.reader().answer(command.ws, repeat.key).await?;
-        let Some(stored) = stored else { return Ok(None) };
-        let Place { epoch, plog, wlog, .. } = stored.place;
         let row = Row::Answer(command.ws, repeat.key);
+        let bytes = match self.ahead.get(&row) {
+            Some(bytes) => bytes.clone(),
+            None => means.log.reader().row(row).await?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let stored = Reader::answer_of(row, &bytes)?;
+        let Place { epoch, plog, wlog, .. } = stored.place;
         means.seen.check(row, Version { epoch, plog })?;
         if !means.log.has(stored.place).await? {
             return Ok(None);
@@ -273,7 +277,8 @@ impl Group {
         if let Some(kind) = means.kinds.get(&ws) {
             return Ok(Ok(*kind));
         }
-        let Some(read) = means.state(&self.overlay).read(ws, DESCRIPTOR_ID).await? else {
+        let state = means.state(&self.overlay, &self.ahead);
+        let Some(read) = state.read(ws, DESCRIPTOR_ID).await? else {
             return Ok(Err(Rejection::not_found(format!("there is no workspace {}", ws.0))));
         };
         let StoredRecord { record, .. } = &read.stored;
