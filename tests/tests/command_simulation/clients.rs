@@ -45,6 +45,11 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// Its workspace.
+    pub(crate) fn ws(&self) -> WsId {
+        self.command.ws
+    }
+
     pub(crate) fn command(&self, deadline: Instant) -> Command {
         let request = self.request.clone();
         Command { request, deadline, ..self.command.clone() }

@@ -21,11 +21,13 @@ use crate::{
     lies::Lie,
     past,
     plan::Plan,
+    readers::{Readers, Reading, check_applied},
     turns::{Dice, Idle},
 };
 
 const PARTITION: u16 = 1;
 const CLIENTS: usize = 4;
+const READERS: usize = 2;
 
 /// What came of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,8 +35,20 @@ pub(crate) struct Told {
     /// Of all that happened, and of all that is stored.
     pub(crate) digest: u64,
     pub(crate) done: usize,
+    /// How many reads were answered.
+    pub(crate) read: usize,
     pub(crate) events: usize,
     pub(crate) leaders: u64,
+}
+
+impl Told {
+    /// Adds what came of another history.
+    pub(crate) fn add(&mut self, other: &Told) {
+        self.done += other.done;
+        self.read += other.read;
+        self.events += other.events;
+        self.leaders += other.leaders;
+    }
 }
 
 struct Leader {
@@ -58,6 +72,8 @@ struct History {
     clients: [Option<Flight>; CLIENTS],
     knowledge: Knowledge,
     ledger: Ledger,
+    reading: [Option<Reading>; READERS],
+    readers: Readers,
     digest: DefaultHasher,
     tell: bool,
 }
@@ -98,6 +114,8 @@ impl History {
             clients: Default::default(),
             knowledge: Knowledge::default(),
             ledger: Ledger::default(),
+            reading: Default::default(),
+            readers: Readers::default(),
             digest: DefaultHasher::new(),
             tell,
         };
@@ -146,7 +164,8 @@ impl History {
                 let (who, what) = self.database.turns.let_go(which);
                 self.note(&format!("{who} {what}"));
             }
-            0..80 => self.send(),
+            0..74 => self.send(),
+            74..80 => self.read(),
             80..91 => {
                 let by = Duration::from_nanos(1 + self.dice.below(40_000_000));
                 return self.pass(by).await;
@@ -170,8 +189,9 @@ impl History {
             let Some(flight) = &mut self.clients[client] else { continue };
             let Some(answered) = (&mut flight.task).now_or_never() else { continue };
             let flight = self.clients[client].take().unwrap();
-            self.hear(flight, &answered.unwrap(), newest);
+            self.hear(flight, &answered.unwrap(), newest).await;
         }
+        self.hear_readers();
         for Leader { node, .. } in &self.leaders {
             let status = node.commands.status();
             let is_violated = matches!(status, Status::Violation(_));
@@ -185,14 +205,24 @@ impl History {
         }
     }
 
-    fn hear(&mut self, flight: Flight, answered: &Result<Done, Refused>, newest: u64) {
+    async fn hear(&mut self, flight: Flight, answered: &Result<Done, Refused>, newest: u64) {
         let Flight { sent, epoch, lead, .. } = flight;
         self.tell(|| format!("{}: {answered:?}", sent.request));
         // Why it is refused depends on who hears first that its time is over.
         let done = answered.as_ref().ok().map(|done| (done.plog, done.wlog));
         (&sent.request, done).hash(&mut self.digest);
         match answered {
-            Ok(done) => self.knowledge.learn(&sent, done),
+            Ok(done) => {
+                if !self.plan.may_lose {
+                    let written = check_applied(&self.site, sent.ws(), done).await;
+                    // What one does who leads in its own eyes only is found by the next leader
+                    // later.
+                    if epoch == newest {
+                        self.readers.acknowledged(sent.ws(), done, written.into_iter());
+                    }
+                }
+                self.knowledge.learn(&sent, done);
+            }
             Err(Refused::Rejected(why)) if !self.plan.may_lose => {
                 self.knowledge.learn_why(&sent, why);
             }
@@ -229,6 +259,36 @@ impl History {
         let task = tokio::spawn(async move { commands.run(command).await });
         self.note(&what);
         self.clients[client] = Some(Flight { sent, deadline, epoch, lead, task });
+    }
+
+    /// A client reads, but where nothing is promised.
+    fn read(&mut self) {
+        let Some(free) = (0..READERS).find(|reader| self.reading[*reader].is_none()) else {
+            return;
+        };
+        let anybody = self.dice.of_slice(&self.leaders);
+        let leader = anybody.filter(|_| self.dice.one_in(4)).or(self.leaders.last());
+        let Some(Leader { epoch, node, .. }) = leader else { return };
+        let reading = self.readers.begin(&self.dice, node, *epoch, self.epochs);
+        if let Some(Reading { wanted, epoch, .. }) = &reading {
+            self.note(&format!("somebody reads {wanted:?} of {epoch}"));
+        }
+        self.reading[free] = reading;
+    }
+
+    fn hear_readers(&mut self) {
+        for reader in 0..READERS {
+            let Some(reading) = &mut self.reading[reader] else { continue };
+            let Some(found) = (&mut reading.task).now_or_never() else { continue };
+            let reading = self.reading[reader].take().unwrap();
+            let found = found.unwrap();
+            self.tell(|| format!("{:?} of {}: {found:?}", reading.wanted, reading.epoch));
+            if let Some(found) = found {
+                let is_lost = reading.node.lead.lost();
+                assert_eq!(is_lost, None, "{:?} was answered without a lead", reading.wanted);
+                self.readers.hear(&reading, found, reading.epoch == self.epochs);
+            }
+        }
     }
 
     fn give_up(&mut self) {
@@ -291,6 +351,11 @@ impl History {
     }
 
     async fn lead(&mut self) {
+        if !self.plan.lease_left.is_zero() {
+            self.pass(self.plan.lease_left).await;
+            let landed = self.database.land_late().await;
+            self.note(&format!("{landed} land in time"));
+        }
         self.epochs += 1;
         let driver = OfNode::new(&self.database, self.epochs);
         let site = open(Arc::new(driver.clone()), &self.clock).await;
@@ -308,6 +373,10 @@ impl History {
             stops.abort();
         }
         node.kill();
+        // Nobody is answered by the dead.
+        for reading in &mut self.reading {
+            reading.take_if(|reading| reading.epoch == epoch);
+        }
         self.idle.reached().await;
     }
 
@@ -332,6 +401,7 @@ impl History {
             since: self.plan.may_lose.then_some(Epoch(self.epochs)),
         };
         let world = check_under(&self.site, PARTITION, &self.ledger, terms).await;
+        self.readers.check(&world);
         for singleton in &self.knowledge.singletons {
             assert!(world.records.contains_key(singleton), "{singleton:?} was said to be there");
         }
@@ -339,6 +409,7 @@ impl History {
         Told {
             digest: self.digest.finish(),
             done: self.ledger.done(),
+            read: self.readers.answered,
             events: world.events.len(),
             leaders,
         }

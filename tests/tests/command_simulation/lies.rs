@@ -1,16 +1,21 @@
 //! Storages that do not keep the contract: what they do must be found.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
+use futures::{StreamExt, TryStreamExt, future::ready};
 use istorage::{
-    AtomicBatch, Conditional, Conflict, Consistency, Key, Order, OrderedPut, Outcome, Result,
-    SharedStorage,
+    AtomicBatch, Conditional, Conflict, Consistency, Key, Order, OrderedPut, Outcome, Range,
+    Result, Row, RowStream, SharedStorage,
 };
 use vvm_tests::between::{Between, Through};
 
@@ -29,6 +34,14 @@ pub(crate) enum Lie {
     ForgetsAnswers,
     /// Of ten reads of rows one finds nothing.
     Blind,
+    /// Rows of workspace logs are there when something else is written, and not when that is said.
+    LateLogs,
+    /// Of twenty rows that are read in order one is left out, but in logs of partitions.
+    Gaps,
+    /// Of ten reads of a row one finds what was there when it was read first.
+    OldRows,
+    /// A write that is refused is seen by the next read of a row.
+    Phantoms,
     /// Not the storage lies, but the lead: two lead at the same time where nothing but the lead is trusted.
     TwoLead,
     /// The same again and again: even what is promised when two lead once does not hold then.
@@ -36,13 +49,17 @@ pub(crate) enum Lie {
 }
 
 impl Lie {
-    pub(crate) const ALL: [Lie; 8] = [
+    pub(crate) const ALL: [Lie; 12] = [
         Lie::NoConditions,
         Lie::LosesWrites,
         Lie::NoOrder,
         Lie::TornBatches,
         Lie::ForgetsAnswers,
         Lie::Blind,
+        Lie::LateLogs,
+        Lie::Gaps,
+        Lie::OldRows,
+        Lie::Phantoms,
         Lie::TwoLead,
         Lie::ManyLead,
     ];
@@ -53,24 +70,69 @@ impl Lie {
     }
 }
 
-/// The keys of answers to commands begin so.
+/// The keys of records, of logs of workspaces and of answers to commands begin so.
+const RECORDS: [u8; 2] = [0, 19];
+const LOGS: [u8; 2] = [0, 21];
 const ANSWERS: [u8; 2] = [0, 22];
 
 #[derive(Debug)]
 pub(crate) struct Lying {
     inner: SharedStorage,
     lie: Lie,
-    count: AtomicU64,
+    count: Arc<AtomicU64>,
+    /// What is written later.
+    late: Mutex<AtomicBatch>,
+    /// What rows held once, or never did.
+    values: Mutex<HashMap<Key, Option<Bytes>>>,
 }
 
 impl Lying {
     pub(crate) fn of(inner: SharedStorage, lie: Lie) -> Arc<Through<Lying>> {
-        Through::new(Lying { inner, lie, count: AtomicU64::new(0) })
+        let (count, late, values) = (Arc::default(), Mutex::default(), Mutex::default());
+        Through::new(Lying { inner, lie, count, late, values })
     }
 
     /// Whether it is the turn of one of so many.
     fn one_in(&self, times: u64) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst) % times == times - 1
+    }
+
+    /// What a row holds, as it is told.
+    fn told(&self, key: &Key, there: Option<Bytes>) -> Option<Bytes> {
+        match self.lie {
+            Lie::Blind if self.one_in(10) => None,
+            Lie::OldRows => {
+                let mut values = self.values.lock().unwrap();
+                let first = values.entry(key.clone()).or_insert_with(|| there.clone());
+                if self.one_in(10) { first.clone() } else { there }
+            }
+            Lie::Phantoms => self.values.lock().unwrap().remove(key).unwrap_or(there),
+            _ => there,
+        }
+    }
+
+    /// Writes what was written before, and keeps rows of logs back.
+    async fn delay(&self, batch: &mut AtomicBatch) -> Result<()> {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        let AtomicBatch { conditionals, ordered, .. } = late.clone();
+        if !conditionals.is_empty() || !ordered.is_empty() {
+            drop(self.inner.write_atomic(late, Instant::FAR_FUTURE).await?);
+        }
+        let mut late = self.late.lock().unwrap();
+        late.conditionals =
+            batch.conditionals.extract_if(.., |(pkey, _)| pkey.starts_with(&LOGS)).collect();
+        late.ordered =
+            batch.ordered.extract_if(.., |put| put.key.pkey.starts_with(&LOGS)).collect();
+        Ok(())
+    }
+
+    /// Notes what a write that was refused would have made of records.
+    fn note_refused(&self, batch: &AtomicBatch) {
+        let mut values = self.values.lock().unwrap();
+        for (pkey, op) in batch.conditionals.iter().filter(|(pkey, _)| pkey.starts_with(&RECORDS)) {
+            let key = Key { pkey: pkey.clone(), ccols: op.ccols().clone() };
+            values.insert(key, op.written().cloned());
+        }
     }
 
     fn ordered(&self, mut rows: Vec<OrderedPut>) -> Result<Vec<OrderedPut>> {
@@ -111,14 +173,41 @@ impl Between for Lying {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
-        if self.lie == Lie::Blind && self.one_in(10) {
-            return Ok(None);
+        let there = self.inner.get(key, consistency, deadline).await?;
+        Ok(self.told(key, there))
+    }
+
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        let there = self.inner.get_batch(keys, deadline).await?;
+        Ok(keys.iter().zip(there).map(|(key, there)| self.told(key, there)).collect())
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        let is_read_by_clients = pkey.starts_with(&LOGS) || pkey.starts_with(&RECORDS);
+        let rows = self.inner.read(pkey, range, consistency, page_timeout);
+        if self.lie != Lie::Gaps || !is_read_by_clients {
+            return rows;
         }
-        self.inner.get(key, consistency, deadline).await
+        let count = Arc::clone(&self.count);
+        let is_told = move |_: &Row| ready(count.fetch_add(1, Ordering::SeqCst) % 20 != 19);
+        rows.try_filter(is_told).boxed()
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.inner.put_ordered(self.ordered(rows)?, deadline).await
+        let mut batch = AtomicBatch { ordered: self.ordered(rows)?, ..AtomicBatch::default() };
+        if self.lie == Lie::LateLogs {
+            self.delay(&mut batch).await?;
+        }
+        if batch.ordered.is_empty() {
+            return Ok(());
+        }
+        self.inner.put_ordered(batch.ordered, deadline).await
     }
 
     async fn write_if(
@@ -139,10 +228,17 @@ impl Between for Lying {
         if self.lie == Lie::TornBatches && !batch.conditionals.is_empty() {
             batch.ordered.clear();
         }
+        if self.lie == Lie::LateLogs {
+            self.delay(&mut batch).await?;
+        }
         loop {
             match self.inner.write_atomic(batch.clone(), deadline).await? {
                 Outcome::NotApplied(conflicts) if self.lie == Lie::NoConditions => {
                     forced(&mut batch.conditionals, conflicts);
+                }
+                Outcome::NotApplied(conflicts) if self.lie == Lie::Phantoms => {
+                    self.note_refused(&batch);
+                    return Ok(Outcome::NotApplied(conflicts));
                 }
                 outcome => return Ok(outcome),
             }

@@ -13,6 +13,7 @@ mod history;
 mod lies;
 mod past;
 mod plan;
+mod readers;
 mod turns;
 
 use std::{
@@ -81,9 +82,7 @@ fn all(seeds: Range<u64>) -> Result<Told, Failed> {
                 // The others need not go on.
                 next.store(seeds.end, Ordering::Relaxed);
             })?;
-            sum.done += told.done;
-            sum.events += told.events;
-            sum.leaders += told.leaders;
+            sum.add(&told);
         }
     };
     thread::scope(|scope| {
@@ -91,9 +90,7 @@ fn all(seeds: Range<u64>) -> Result<Told, Failed> {
         let mut sum = Told::default();
         for thread in threads {
             let told: Told = thread.join().unwrap().map_err(|wrong: String| Failed::from(wrong))?;
-            sum.done += told.done;
-            sum.events += told.events;
-            sum.leaders += told.leaders;
+            sum.add(&told);
         }
         Ok(sum)
     })
@@ -101,10 +98,12 @@ fn all(seeds: Range<u64>) -> Result<Told, Failed> {
 
 fn histories(seeds: Range<u64>) -> Result<(), Failed> {
     let schedules = seeds.end - seeds.start;
-    let Told { done, events, leaders, .. } = all(seeds)?;
-    println!("{schedules} schedules, {leaders} leaders, {events} events, {done} commands done");
-    if schedules >= 100 && (done as u64) < 3 * schedules {
-        return Err("hardly anything was ever done".into());
+    let Told { done, read, events, leaders, .. } = all(seeds)?;
+    println!(
+        "{schedules} schedules, {leaders} leaders, {events} events, {done} commands done, {read} reads"
+    );
+    if schedules >= 100 && ((done as u64) < 3 * schedules || (read as u64) < schedules) {
+        return Err("hardly anything was ever done or read".into());
     }
     Ok(())
 }

@@ -17,6 +17,9 @@ pub(crate) struct Plan {
     pub(crate) narrow: Option<(usize, bool)>,
     /// How often a leader may begin before the one before it has noticed.
     pub(crate) overlaps: u64,
+    /// How long after a leader the next one begins, as a lease makes it wait: so long after it was
+    /// sent a write may land.
+    pub(crate) lease_left: Duration,
     /// What a leader wrote that had lost the lead may be lost, and leave traces.
     pub(crate) may_lose: bool,
     /// How many events there is room for in the partition of the storage that is nearly full, if one is.
@@ -39,30 +42,38 @@ impl Plan {
         };
         let is_trusted = level == TrustLevel::Two;
         // Where the lead is trusted everything is promised only if it can be, and of two that lose their leads late nothing.
-        let (overlaps, is_late) = match (is_trusted && !lead_lies, dice.below(3)) {
-            (false, _) => (u64::MAX, true),
-            (true, 0) if lie.is_none() => (1, false),
-            (true, 1) if lie.is_none() => (0, true),
-            (true, _) => (0, false),
+        let (overlaps, is_late, is_waited_for) = match (is_trusted && !lead_lies, dice.below(4)) {
+            (false, _) => (u64::MAX, true, false),
+            (true, 0) if lie.is_none() => (1, false, false),
+            (true, 1) if lie.is_none() => (0, true, false),
+            (true, 2) => (0, true, true),
+            (true, _) => (0, false, false),
         };
         let narrow = dice.one_in(2).then(|| (1 + within(dice, 6), dice.one_in(2)));
         let rate = [0, 10, 30, 80][within(dice, 4)];
         let rates = FaultRates {
             applied_but_error: rate,
             not_applied_but_error: rate,
-            applied_late: if is_late { rate } else { 0 },
+            applied_late: match is_late {
+                // Few writes are of leaders that die before they know what became of them.
+                true if is_waited_for => 100 + rate,
+                true => rate,
+                false => 0,
+            },
             unavailable: rate / 2,
             hang: rate / 2,
             slow: rate,
             reply_after_deadline: rate / 2,
             delay: Duration::from_millis(1 + dice.below(400)),
         };
+        let is_lost = overlaps > 0 || is_late && !is_waited_for;
         Plan {
             settings: settings(level, dice),
+            lease_left: if is_waited_for { rates.delay } else { Duration::ZERO },
             rates,
             narrow,
             overlaps,
-            may_lose: is_trusted && lie != Some(Lie::TwoLead) && (overlaps > 0 || is_late),
+            may_lose: is_trusted && lie != Some(Lie::TwoLead) && is_lost,
             past: dice.one_in(40).then(|| dice.below(8)),
             old_wait: dice.one_in(2),
             calm: 1 + dice.below(10),
@@ -79,6 +90,7 @@ fn settings(level: TrustLevel, dice: &Dice) -> NodeSettings {
     let mut partition = Settings::new("simulated");
     partition.queue = 1 + within(dice, 8);
     partition.group_commands = 1 + within(dice, 8);
+    partition.group_time = Duration::from_millis(1 + dice.below(100));
     partition.workspaces = 1 + within(dice, 3);
     partition.sequencer.max_unflushed = NonZeroUsize::new(1 + within(dice, 60)).unwrap();
     partition.sequencer.cached_numbers = 1 + within(dice, 20);

@@ -1,0 +1,278 @@
+//! Clients that read logs, records and lists while everything goes on, and what they are promised:
+//!
+//! - what was acknowledged, or read by anybody, before a read began is in what it reads (read your
+//!   writes, and never back);
+//! - a log has no gap, and a list no record twice;
+//! - what is read is an event of the log, or what an event made of a record: nothing that is not in
+//!   the end.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use eventlog::{Entry, Offset, RecordId, StoredRecord, Version, WsId};
+use futures::{TryStreamExt, future::ready};
+use isequencer::standard::FIRST_CRECORD_ID;
+use processor::{Busy, Done};
+use tokio::task::JoinHandle;
+use vvm_tests::commands::{Node, Site, World};
+
+use crate::turns::Dice;
+
+/// What a client wants to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// The log of a workspace from an event on.
+    Log(WsId, Offset),
+    Record(WsId, RecordId),
+    /// The records of collections.
+    List(WsId),
+}
+
+/// What a client read.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Log(Vec<Entry>),
+    Record(Option<StoredRecord>),
+    List(Vec<StoredRecord>),
+}
+
+/// A read that is under way.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) wanted: Wanted,
+    /// Of the leader that is asked.
+    pub(crate) epoch: u64,
+    pub(crate) node: Arc<Node>,
+    /// What was known when it began; `None` if another one leads in truth.
+    known: Option<Known>,
+    pub(crate) task: JoinHandle<Option<Found>>,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What clients were told.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// The last event of each workspace's log.
+    logs: BTreeMap<WsId, Offset>,
+    /// The last version of each record.
+    records: BTreeMap<(WsId, RecordId), Version>,
+}
+
+/// What all readers together know.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    known: Known,
+    /// To be compared with what is stored in the end.
+    entries: Vec<Entry>,
+    records: Vec<(WsId, StoredRecord)>,
+    /// How many reads were answered.
+    pub(crate) answered: usize,
+}
+
+impl Readers {
+    /// Begins to read.
+    pub(crate) fn begin(
+        &self,
+        dice: &Dice,
+        node: &Arc<Node>,
+        epoch: u64,
+        newest: u64,
+    ) -> Option<Reading> {
+        let wanted = self.wanted(dice)?;
+        let (node, known) = (Arc::clone(node), (epoch == newest).then(|| self.known.clone()));
+        let reads = Arc::clone(&node);
+        #[expect(clippy::disallowed_methods, reason = "readers are heard, or aborted when dropped")]
+        let task = tokio::spawn(async move { read(&reads, wanted).await });
+        Some(Reading { wanted, epoch, node, known, task })
+    }
+
+    fn wanted(&self, dice: &Dice) -> Option<Wanted> {
+        let logs: Vec<WsId> = self.known.logs.keys().copied().collect();
+        let ws = *dice.of_slice(&logs)?;
+        let records: Vec<_> = self.known.records.keys().copied().collect();
+        Some(match (dice.below(4), dice.of_slice(&records)) {
+            (0, _) => Wanted::List(ws),
+            (1, Some((ws, id))) => Wanted::Record(*ws, *id),
+            (2, _) => Wanted::Log(ws, Offset(1 + dice.below(self.known.logs[&ws].0))),
+            _ => Wanted::Log(ws, Offset::FIRST),
+        })
+    }
+
+    /// A command was done.
+    pub(crate) fn acknowledged(
+        &mut self,
+        ws: WsId,
+        done: &Done,
+        records: impl Iterator<Item = RecordId>,
+    ) {
+        self.learn_log(ws, done.wlog);
+        records.for_each(|id| self.learn_record(ws, id, done.version()));
+    }
+
+    fn learn_log(&mut self, ws: WsId, wlog: Offset) {
+        let last = self.known.logs.entry(ws).or_insert(wlog);
+        *last = wlog.max(*last);
+    }
+
+    fn learn_record(&mut self, ws: WsId, id: RecordId, version: Version) {
+        let last = self.known.records.entry((ws, id)).or_insert(version);
+        *last = version.max(*last);
+    }
+
+    /// A client was answered, perhaps by a leader that leads in its own eyes only: what that says
+    /// is true, and others need not know it yet.
+    ///
+    /// # Panics
+    /// If that is not what it was promised.
+    pub(crate) fn hear(&mut self, reading: &Reading, found: Found, is_of_newest: bool) {
+        self.answered += 1;
+        let before = self.known.clone();
+        let (wanted, known) = (reading.wanted, reading.known.as_ref());
+        match (wanted, found) {
+            (Wanted::Log(ws, from), Found::Log(entries)) => {
+                let places = entries.iter().map(Entry::place);
+                let is_dense =
+                    places.clone().map(|place| place.wlog.0).eq((from.0..).take(entries.len()));
+                assert!(is_dense, "{wanted:?} has a gap: {:?}", places.collect::<Vec<_>>());
+                let next = from.0 + entries.len() as u64;
+                let last = known.and_then(|known| known.logs.get(&ws));
+                assert!(
+                    last.is_none_or(|last| last.0 < next),
+                    "{wanted:?} ends in front of {next}, and {last:?} was known"
+                );
+                if let Some(last) = entries.last() {
+                    self.learn_log(ws, last.place().wlog);
+                }
+                self.entries.extend(entries);
+            }
+            (Wanted::Record(ws, id), Found::Record(found)) => {
+                self.hear_record(known, ws, id, found)
+            }
+            (Wanted::List(ws), Found::List(records)) => {
+                let ids: Vec<RecordId> = records.iter().map(|stored| stored.record.id).collect();
+                assert!(
+                    ids.is_sorted_by(|one, next| one < next),
+                    "{wanted:?} is not in order: {ids:?}"
+                );
+                let mut found: BTreeMap<_, _> = ids.into_iter().zip(records).collect();
+                let of_list = |known: &Known| -> Vec<RecordId> {
+                    let first = (ws, RecordId(FIRST_CRECORD_ID));
+                    known
+                        .records
+                        .range(first..)
+                        .take_while(|((of, _), _)| *of == ws)
+                        .map(|((_, id), _)| *id)
+                        .collect()
+                };
+                for id in known.map(of_list).unwrap_or_default() {
+                    let record = found.remove(&id);
+                    self.hear_record(known, ws, id, record);
+                }
+                for (id, record) in found {
+                    self.hear_record(known, ws, id, Some(record));
+                }
+            }
+            (_, found) => panic!("{wanted:?} found {found:?}"),
+        }
+        if !is_of_newest {
+            self.known = before;
+        }
+    }
+
+    fn hear_record(
+        &mut self,
+        known: Option<&Known>,
+        ws: WsId,
+        id: RecordId,
+        found: Option<StoredRecord>,
+    ) {
+        let last = known.and_then(|known| known.records.get(&(ws, id)));
+        let version = found.as_ref().map(|stored| stored.version);
+        assert!(
+            version >= last.copied(),
+            "record {} of {ws:?} is {version:?}, and {last:?} was known",
+            id.0
+        );
+        if let Some(stored) = found {
+            assert_eq!(stored.record.id, id);
+            self.learn_record(ws, id, stored.version);
+            self.records.push((ws, stored));
+        }
+    }
+
+    /// Compares all that was read with what is stored in the end.
+    ///
+    /// # Panics
+    /// If somebody read what is not there.
+    pub(crate) fn check(&self, world: &World) {
+        let event =
+            |plog: Offset| usize::try_from(plog.0).ok().and_then(|plog| world.events.get(plog - 1));
+        for entry in &self.entries {
+            let Entry::Event(read) = entry else { panic!("nothing was marked: {entry:?}") };
+            assert_eq!(
+                event(read.place.plog),
+                Some(&**read),
+                "an event was read that is not in the log"
+            );
+        }
+        for (ws, StoredRecord { version, record }) in &self.records {
+            let changes = event(version.plog)
+                .filter(|event| event.place.epoch == version.epoch && event.place.ws == *ws);
+            let mut changes = changes.into_iter().flat_map(|event| &event.changes);
+            assert!(
+                changes.any(|change| change.record == *record),
+                "{record:?} was read, which no event made: {version:?}"
+            );
+        }
+    }
+}
+
+/// Reads as the API does, which says nothing if the node does not lead any more.
+async fn read(node: &Node, wanted: Wanted) -> Option<Found> {
+    let reader = node.log.reader();
+    let found = match wanted {
+        Wanted::Log(ws, from) => {
+            let Ok::<_, Busy>(end) = node.commands.applied() else { return None };
+            let is_applied = move |entry: &Entry| ready(Ok(entry.place().plog < end));
+            let entries = reader.wlog(ws, from).try_take_while(is_applied);
+            Found::Log(entries.try_collect().await.ok()?)
+        }
+        Wanted::Record(ws, id) => Found::Record(reader.record(ws, id).await.ok()?),
+        Wanted::List(ws) => {
+            let first = RecordId(FIRST_CRECORD_ID);
+            Found::List(reader.records(ws, first, first).try_collect().await.ok()?)
+        }
+    };
+    node.commands.may_answer().then_some(found)
+}
+
+/// Whether an event that was acknowledged is in the log of its workspace, and in the records that
+/// it wrote, now. Nobody is between this and the database.
+///
+/// # Panics
+/// If it is not.
+pub(crate) async fn check_applied(site: &Site, ws: WsId, done: &Done) -> Vec<RecordId> {
+    let (reader, version) = (site.reader(), done.version());
+    let first = reader.wlog(ws, done.wlog).try_next().await.unwrap();
+    let Some(Entry::Event(event)) = first else {
+        panic!("{done:?} is not in the log of {ws:?}: {first:?}")
+    };
+    let place = (event.place.epoch, event.place.plog);
+    assert_eq!(
+        place,
+        (done.epoch, done.plog),
+        "another event is in the log of {ws:?} where {done:?} should be"
+    );
+    let mut ids = Vec::new();
+    for change in &event.changes {
+        let id = change.record.id;
+        let there = reader.record(ws, id).await.unwrap().map(|stored| stored.version);
+        assert!(there >= Some(version), "record {} of {ws:?} is {there:?} after {done:?}", id.0);
+        ids.push(id);
+    }
+    ids
+}
