@@ -438,6 +438,27 @@ fn numbers_can_be_kept_elsewhere() {
     assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ids:?}");
 }
 
+/// It ended at once with code 4, although it was to wait for ever.
+#[test]
+fn a_node_that_waits_for_ever_waits_for_a_storage_that_is_out_of_reach() {
+    let config = format!(
+        "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"{}\"]\n",
+        free()
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Node::start(folder.path(), &config);
+    assert_eq!(node.ended().code(), Some(4), "{}", node.said());
+    let mut node = Node::start(folder.path(), &format!("{config}[node]\nacquire_seconds = 0\n"));
+    let start = Instant::now();
+    while !node.said().contains("waiting for the storage") {
+        assert!(start.elapsed() < Duration::from_secs(30), "{}", node.said());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    node.until("/livez", |status| status == 200);
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0), "{}", node.said());
+}
+
 /// A server that takes connections and says nothing.
 #[test]
 fn while_its_storage_says_nothing_it_tells_how_it_does_and_can_be_stopped() {

@@ -15,6 +15,9 @@ use crate::{
     service::Services,
 };
 
+/// How long a storage that cannot be used is left alone before it is tried again.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+
 /// How often it is looked whether a node is ready.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -245,7 +248,30 @@ impl Parts {
         }
     }
 
+    /// Opens the system keyspace. A node that waits for the lead for ever waits for its storage, too.
     async fn open(&self) -> Result<System, Problem> {
+        let mut told = None;
+        loop {
+            match self.try_open().await {
+                Err(Problem::Storage(why)) if self.settings.acquire_within.is_none() => {
+                    if told.as_ref() != Some(&why) {
+                        warn!(why, retry_every = ?OPEN_AGAIN, "waiting for the storage");
+                        told = Some(why);
+                    }
+                    self.clock.sleep(OPEN_AGAIN).await;
+                }
+                Ok(system) => {
+                    if told.is_some() {
+                        info!("storage opened");
+                    }
+                    return Ok(system);
+                }
+                Err(problem) => return Err(problem),
+            }
+        }
+    }
+
+    async fn try_open(&self) -> Result<System, Problem> {
         let deadline = self.clock.now() + self.settings.open_within;
         let (driver, name) = (Arc::clone(&self.driver), self.settings.system.clone());
         let system = System::open(driver, name, self.clock.clone(), deadline).await?;
@@ -275,7 +301,13 @@ impl Parts {
         let node = self.node.clone();
         let elections = elections.with_health(Arc::new(move || node.is_well()));
         let budget = elections.budget();
-        info!(failover = ?budget.failover_bound(), stop = ?budget.stop_bound(), "waits for the lead; at most so long after another node died, and so long to stop");
+        info!(
+            failover = ?budget.failover_bound(),
+            failover_of_slow = ?budget.slow_store_bound(),
+            stop = ?budget.stop_bound(),
+            "waiting for leadership: `failover` after a leader died whose storage answers in time; `failover_of_slow`, and the \
+             storage's delay, after the last good renewal of a leader that lives and whose storage is slow"
+        );
         self.node.observes(elections.observer());
         self.node.enter(Stage::Waiting);
         let until = acquire_within.map_or(Instant::FAR_FUTURE, |within| self.clock.now() + within);

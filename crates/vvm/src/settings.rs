@@ -21,7 +21,7 @@ pub struct Settings {
     pub advertised: SocketAddr,
     /// How long a lease lasts, and what its time is for.
     pub lease: Timing,
-    /// How long the lead is waited for; `None` for ever, as a standby does.
+    /// How long the lead is waited for; `None` for ever, as a standby does, which waits for its storage, too.
     pub acquire_within: Option<Duration>,
     /// How long each call to the storage may take that reads or writes for commands.
     pub call_timeout: Duration,

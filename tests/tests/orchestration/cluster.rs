@@ -38,6 +38,7 @@ impl Cluster {
         let driver = Moody {
             inner: MemDriver::new(clock.clone()),
             clock: clock.clone(),
+            is_out_of_reach: AtomicBool::default(),
             is_held: AtomicBool::default(),
             stall: OnceLock::default(),
             never_closes: AtomicBool::default(),
@@ -126,6 +127,8 @@ pub(crate) fn hasty(settings: &mut Settings) {
 pub(crate) struct Moody {
     inner: MemDriver,
     clock: Clock,
+    /// Nothing is opened meanwhile.
+    pub(crate) is_out_of_reach: AtomicBool,
     /// Applications are not opened meanwhile.
     pub(crate) is_held: AtomicBool,
     /// What is between nodes and the keyspaces of applications.
@@ -155,6 +158,9 @@ impl StorageDriver for Moody {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> istorage::Result<Option<SharedStorage>> {
+        if self.is_out_of_reach.load(Ordering::SeqCst) {
+            return Err(istorage::Error::unavailable("nobody answers"));
+        }
         let opened = self.inner.open(keyspace, deadline).await?;
         if keyspace.as_str() == "sysvvm" {
             return Ok(opened);

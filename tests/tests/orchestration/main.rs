@@ -47,6 +47,24 @@ async fn the_first_leads_and_the_second_does_not() {
     first.shutdown().await.unwrap();
 }
 
+/// A standby that was started before its storage ended at once, although it was told to wait for ever.
+#[tokio::test]
+async fn a_node_that_waits_for_ever_waits_for_its_storage_too() {
+    let cluster = Cluster::new();
+    cluster.driver.is_out_of_reach.store(true, Ordering::SeqCst);
+    let standby = cluster.launch(1);
+    let hasty = cluster.node(2, |settings| settings.acquire_within = Some(PATIENCE));
+    let hasty = hasty.build().unwrap().launch();
+    assert!(matches!(*hasty.problem().await, Problem::Storage(_)));
+    assert!(hasty.shutdown().await.is_err());
+    assert_eq!(standby.node().stage(), Stage::Opening);
+    let soon = cluster.clock.now() + Duration::from_millis(50);
+    assert!(cluster.clock.timeout_at(soon, standby.problem()).await.is_err());
+    cluster.driver.is_out_of_reach.store(false, Ordering::SeqCst);
+    cluster.until(&standby, Stage::Leading).await;
+    standby.shutdown().await.unwrap();
+}
+
 /// VVM.test.Shutdown
 #[tokio::test]
 async fn whose_lead_is_lost_is_told_and_stops() {
