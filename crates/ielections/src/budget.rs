@@ -32,7 +32,8 @@ pub struct Timing {
     pub renew_every: Duration,
     /// How long a renewal that fails is tried again before the lead is lost.
     pub retry_for: Duration,
-    /// How long each call to the store may take.
+    /// How long each call to the store may take. A server of the store that hangs is found out by a call that times out,
+    /// so this is also the time of detection.
     pub call_timeout: Duration,
     /// How long the work may take to stop when the lead is lost, before it is killed.
     pub stop_grace: Duration,
@@ -131,7 +132,8 @@ impl Budget {
         if retry_for < twice {
             return Err(DoesNotFit(format!(
                 "a renewal that times out could not be tried again: `retry_for` is {retry_for:?}, and two calls of \
-                 `call_timeout` {call_timeout:?} with a pause take {twice:?}"
+                 `call_timeout` {call_timeout:?} with a pause take {twice:?}: the first finds out that a server of the store \
+                 hangs, the second goes to another"
             )));
         }
         Ok(budget)
@@ -185,17 +187,31 @@ impl Budget {
         )
     }
 
-    /// The longest time from the death of a leader to the next leadership, if a candidate is waiting and each of its
-    /// calls takes up to its time-out.
+    /// The longest time from the death of a leader to the next leadership, if a candidate is waiting and the store
+    /// answers each of its calls within `call_timeout`, but for those through one server that hangs.
+    ///
+    /// A leader that lives is no part of this: see [`slow_store_bound`](Budget::slow_store_bound).
     pub fn failover_bound(&self) -> Duration {
         // A renewal that was on its way when the leader died, a look, and the three calls of an attempt.
         let calls = 5 * self.timing.call_timeout;
+        // A call that finds out that a server hangs; then the attempt begins again, with a pause and a look.
+        let detection = 2 * self.timing.call_timeout + LOOK_EVERY_MAX;
         self.timing.duration
             + self.drift()
             + self.timing.clock_skew
             + self.expiry_delay
             + LOOK_EVERY_MAX
             + calls
+            + detection
+    }
+
+    /// The longest time from the last good renewal of a leader that lives, and whose store has become slow, to the next
+    /// leadership. How late the store does what it was sent comes on top.
+    ///
+    /// The leader goes on sending renewals until its lead is over. Each may prolong the lease although its answer comes
+    /// too late for the leader.
+    pub fn slow_store_bound(&self) -> Duration {
+        self.timing.renew_every.saturating_add(self.timing.retry_for) + self.failover_bound()
     }
 
     /// The longest time from the moment that nothing is heard of the store any more to the end of all work.
@@ -218,11 +234,13 @@ impl fmt::Display for Budget {
         write!(
             f,
             "leases of {:?}: {}; the work ends at most {:?} after the store was last heard, and a waiting node leads at most {:?} \
-             after a leader died",
+             after a leader died, if the store answers in time; after the last good renewal of a leader that lives with a slow \
+             store, at most {:?} and the store's delay later",
             self.timing.duration,
             self.sum(),
             self.stop_bound(),
-            whole_millis(self.failover_bound())
+            whole_millis(self.failover_bound()),
+            whole_millis(self.slow_store_bound())
         )
     }
 }
@@ -303,6 +321,18 @@ mod tests {
         assert!(refused(timing).contains("two calls"));
     }
 
+    /// A server that hung cost a candidate a call and another look, and the printed bound did not hold.
+    #[test]
+    fn finding_out_that_a_server_hangs_is_part_of_the_failover_bound() {
+        let timing = Timing::default();
+        let budget = Budget::new(timing, Duration::ZERO).unwrap();
+        let without = timing.duration + budget.drift() + timing.clock_skew + LOOK_EVERY_MAX;
+        // The renewal, the look, the three calls of an attempt; the call that hung, and the look after it.
+        let with = without + 7 * timing.call_timeout + LOOK_EVERY_MAX;
+        assert_eq!(budget.failover_bound(), with);
+        assert_eq!(budget.slow_store_bound(), with + timing.renew_every + timing.retry_for);
+    }
+
     #[test]
     fn what_ends_work_lies_before_the_lease_does() {
         for millis in [1_000, 4_000, 20_000] {
@@ -338,6 +368,10 @@ mod tests {
     fn the_bounds_are_told() {
         let text = Budget::new(Timing::default(), SECOND).unwrap().to_string();
         assert!(text.contains("the work ends at most 15s"), "{text}");
-        assert!(text.contains("a waiting node leads at most 26.76s"), "{text}");
+        assert!(
+            text.contains("a waiting node leads at most 29s after a leader died, if"),
+            "{text}"
+        );
+        assert!(text.contains("at most 39s and the store's delay later"), "{text}");
     }
 }
