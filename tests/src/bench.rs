@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use istorage::{StorageDriver, mem::MemDriver};
-use istorage_cassandra::CassandraDriver;
+use istorage_cassandra::{CassandraDriver, Replication};
 use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
 use rustix::time::{ClockId, clock_gettime};
@@ -147,7 +147,8 @@ impl Database {
                 Arc::new(RedbDriver::open(config, clock).await?)
             }
             "cassandra" => {
-                let config = istorage_cassandra::Config::new([address(CASSANDRA)?]);
+                let mut config = istorage_cassandra::Config::new([address(CASSANDRA)?]);
+                config.replication = Some(Replication::UpToThree);
                 Arc::new(CassandraDriver::connect(config, clock, far).await?)
             }
             "dynamodb" => {

@@ -1,6 +1,12 @@
 //! Processes of this machine that stand still: servers that `cargo xtask` started, and those that a test started itself.
 
-use std::{fs, net::SocketAddr, path::Path, process::Command};
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 /// Processes that stand still until this is dropped.
 #[derive(Debug)]
@@ -44,6 +50,58 @@ impl Drop for Stopped {
     }
 }
 
+/// A Cassandra node that was killed. It is started again, with its data, when this is dropped.
+#[derive(Debug)]
+pub struct Killed {
+    command: Vec<String>,
+    folder: PathBuf,
+}
+
+impl Killed {
+    /// Kills the Cassandra node at this address.
+    ///
+    /// # Errors
+    /// If it is no process of this machine, or cannot be killed.
+    pub fn node_at(address: &str) -> Result<Killed, String> {
+        let pid =
+            node_at(address).ok_or_else(|| format!("{address} is no process of this machine"))?;
+        let command = command_of(pid).ok_or_else(|| format!("{pid} has no command line"))?;
+        let folder = folder_of(&command).ok_or_else(|| format!("{pid} has no folder"))?;
+        signal(pid, "-KILL")?;
+        Ok(Killed { command, folder })
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let started = Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        // Whoever started the node finds it by this file.
+        let noted =
+            started.and_then(|child| fs::write(self.folder.join("pid"), child.id().to_string()));
+        if let Err(error) = noted {
+            eprintln!("{} is not started again: {error}", self.folder.display());
+        }
+    }
+}
+
+fn command_of(pid: u32) -> Option<Vec<String>> {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let command = String::from_utf8_lossy(&command);
+    Some(command.trim_end_matches('\0').split('\0').map(str::to_owned).collect())
+}
+
+/// The folder of a node, which its command line names.
+fn folder_of(command: &[String]) -> Option<PathBuf> {
+    command.iter().find_map(|word| word.strip_prefix("-Dvvm.node=")).map(PathBuf::from)
+}
+
 /// The process of the node that answers at an address: its command line names its folder, and the configuration in there the address.
 fn node_at(address: &str) -> Option<u32> {
     let address: SocketAddr = address.parse().ok()?;
@@ -55,10 +113,8 @@ fn node_at(address: &str) -> Option<u32> {
 }
 
 fn serves(pid: u32, address: SocketAddr) -> Option<bool> {
-    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let command = String::from_utf8_lossy(&command);
-    let folder = command.split('\0').find_map(|word| word.strip_prefix("-Dvvm.node="))?;
-    let yaml = fs::read_to_string(Path::new(folder).join("cassandra.yaml")).ok()?;
+    let folder = folder_of(&command_of(pid)?)?;
+    let yaml = fs::read_to_string(folder.join("cassandra.yaml")).ok()?;
     let says = |line: String| yaml.lines().any(|there| there == line);
     Some(
         says(format!("rpc_address: {}", address.ip()))

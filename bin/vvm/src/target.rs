@@ -152,7 +152,7 @@ impl FromStr for Target {
             ("mem", "") => Ok(Target::Mem),
             ("redb", path) if !path.is_empty() => Ok(Target::Redb(istorage_redb::Config::new(path))),
             ("cassandra", address) if has_port(address) => {
-                Ok(Target::Cassandra(Box::new(istorage_cassandra::Config::new(address.split(',')))))
+                Ok(Target::Cassandra(Box::new(cassandra(address))))
             }
             ("dynamodb", endpoint) if endpoint.starts_with("http://") || endpoint.starts_with("https://") => {
                 Ok(Target::DynamoDb(Box::new(dynamodb(endpoint))))
@@ -169,6 +169,14 @@ fn has_port(addresses: &str) -> bool {
         Some((host, port)) => !host.is_empty() && port.parse::<u16>().is_ok(),
         None => false,
     })
+}
+
+/// What is made in a storage that is named so short is made to try it out, also on one server.
+fn cassandra(addresses: &str) -> istorage_cassandra::Config {
+    istorage_cassandra::Config {
+        replication: Some(istorage_cassandra::Replication::UpToThree),
+        ..istorage_cassandra::Config::new(addresses.split(','))
+    }
 }
 
 /// DynamoDB Local on this machine takes any credentials and region; elsewhere the usual AWS ones apply.

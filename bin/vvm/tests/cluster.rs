@@ -51,7 +51,7 @@ impl Stage {
     fn config(&self, address: &str) -> String {
         let storage = match self.shared {
             Shared::Cassandra => format!(
-                "driver = \"cassandra\"\ncassandra = {{ contact_points = [\"{address}\"] }}"
+                "driver = \"cassandra\"\ncassandra = {{ contact_points = [\"{address}\"], replication = \"up_to_three\" }}"
             ),
             Shared::DynamoDb => format!(
                 "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"{address}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\", table_prefix = \"\" }}"

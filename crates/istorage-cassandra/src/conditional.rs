@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use clock::Instant;
 use istorage::{Conditional, Error, Outcome, Result, decide};
 use scylla::{
-    client::session::Session,
     response::query_result::QueryResult,
     serialize::{
         SerializationError,
@@ -15,13 +15,14 @@ use scylla::{
     },
 };
 
-use crate::{errors::Request, layout::Statements, ttl, write::batch};
+use crate::{errors::Request, layout::Statements, session::Client, ttl, write::batch};
 
 pub(crate) async fn write_if(
-    session: &Session,
+    client: &Client,
     statements: &Statements,
     pkey: &Bytes,
     ops: &[Conditional],
+    deadline: Instant,
 ) -> Result<Outcome> {
     let statement = |op: &Conditional| match op {
         Conditional::Insert { ttl: None, .. } | Conditional::Swap { ttl: None, .. } => {
@@ -31,14 +32,14 @@ pub(crate) async fn write_if(
         Conditional::Delete { .. } => &statements.delete_if,
     };
     let result = match ops {
-        [op] => session.execute_unpaged(statement(op), ConditionalWrite { pkey, op }).await,
+        [op] => client.execute(statement(op), ConditionalWrite { pkey, op }, deadline).await,
         _ => {
             let values: Vec<_> = ops.iter().map(|op| ConditionalWrite { pkey, op }).collect();
             let mut batch = batch(ops.iter().map(statement));
             batch.set_load_balancing_policy(
                 statements.write_if.get_load_balancing_policy().cloned(),
             );
-            session.batch(&batch, values).await
+            client.batch(&batch, values, deadline).await
         }
     };
     outcome(result.map_err(|error| Request::Conditional.failed(error))?, ops)

@@ -24,7 +24,7 @@ pub struct Config {
     #[serde(default)]
     pub tls: Option<Tls>,
     /// How a keyspace that does not exist yet is replicated. One that exists keeps what it has. Without this every
-    /// datacenter gets three replicas, or as many as it has nodes.
+    /// datacenter gets three replicas, and no keyspace is made while a datacenter has fewer nodes.
     #[serde(default)]
     pub replication: Option<Replication>,
     /// How many replicas answer a read or a write.
@@ -76,6 +76,9 @@ pub enum Replication {
     Datacenters(BTreeMap<String, u8>),
     /// `SimpleStrategy`: that many replicas, wherever their nodes are. For trying things out: it knows no datacenters.
     Simple(u8),
+    /// `NetworkTopologyStrategy`: three replicas in each datacenter, or as many as it has nodes when the keyspace is
+    /// made. For trying things out: a keyspace that is made on one node keeps its one replica.
+    UpToThree,
 }
 
 /// How many replicas answer a read or a write: a majority, so that a read sees each acknowledged write.
@@ -156,6 +159,7 @@ impl Replication {
         let factors: Vec<u8> = match self {
             Replication::Simple(factor) => vec![*factor],
             Replication::Datacenters(factors) => factors.values().copied().collect(),
+            Replication::UpToThree => return Ok(()),
         };
         if factors.is_empty() || factors.contains(&0) {
             return wrong("name one datacenter or more, each with one replica or more".to_owned());
@@ -169,7 +173,7 @@ impl Replication {
                     None => Ok(()),
                 }
             }
-            Replication::Simple(_) => Ok(()),
+            Replication::Simple(_) | Replication::UpToThree => Ok(()),
         }
     }
 }
@@ -233,6 +237,9 @@ mod tests {
         assert_eq!(config.check().unwrap_err().key, "tls.ca_file");
         config.tls = None;
         config.check().unwrap();
+        let up_to_three = parse("contact_points = ['a']\n replication = 'up_to_three'");
+        assert_eq!(up_to_three.replication, Some(Replication::UpToThree));
+        up_to_three.check().unwrap();
         assert_eq!(
             config.replication,
             Some(Replication::Datacenters([("north".into(), 3), ("south".into(), 2)].into()))

@@ -1,6 +1,6 @@
 //! How the session is made: everything that holds for all requests.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use clock::Clock;
 use istorage::{Error, Result};
@@ -12,19 +12,18 @@ use scylla::{
     statement,
 };
 
-use crate::{Config, Consistency, SerialConsistency, errors, timestamps::Timestamps, tls};
+use crate::{
+    Config, Consistency, SerialConsistency, errors, limits::KEEPALIVE, routing::Routing,
+    session::Client, suspects::Suspects, timestamps::Timestamps, tls,
+};
 
-/// A connection that is silent for so long is asked for a sign of life, and given up if none comes in the same time.
-///
-/// Together with the linger time of zero this bounds how late a request may still leave a node that was cut off: what
-/// waits in a connection that is given up is thrown away, by the kernel too.
-const KEEPALIVE: Duration = Duration::from_secs(5);
-
-pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Session> {
+pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
     config.check().map_err(Error::of_setting)?;
+    let suspects = Arc::new(Suspects::new(clock.clone()));
+    let routing = Routing::other(Arc::clone(&suspects));
     let mut builder = SessionBuilder::new()
         .known_nodes(&config.contact_points)
-        .default_execution_profile_handle(profile(config).into_handle())
+        .default_execution_profile_handle(profile(config, routing).into_handle())
         .timestamp_generator(Arc::new(Timestamps::new(clock.clone())))
         .keepalive_interval(KEEPALIVE)
         .keepalive_timeout(KEEPALIVE)
@@ -44,11 +43,11 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Session> {
     if let Some(datacenter) = &config.datacenter {
         check_datacenter(&session, datacenter)?;
     }
-    Ok(session)
+    Ok(Client::new(session, suspects))
 }
 
 /// Nothing below us repeats a request or sends it twice, and nothing but the caller's deadline ends one.
-fn profile(config: &Config) -> ExecutionProfile {
+fn profile(config: &Config, routing: Routing) -> ExecutionProfile {
     ExecutionProfile::builder()
         .consistency(match config.consistency {
             Consistency::Quorum => statement::Consistency::Quorum,
@@ -58,6 +57,7 @@ fn profile(config: &Config) -> ExecutionProfile {
             SerialConsistency::Serial => statement::SerialConsistency::Serial,
             SerialConsistency::LocalSerial => statement::SerialConsistency::LocalSerial,
         }))
+        .load_balancing_policy(Arc::new(routing))
         .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
         .speculative_execution_policy(None)
         .request_timeout(None)

@@ -7,10 +7,7 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config, Replication, connect,
-    keyspace::{self, Found},
-    layout::Statements,
-    session::Shared,
+    Config, Replication, connect, keyspace, layout::Statements, session::Shared,
     storage::CassandraStorage,
 };
 
@@ -36,14 +33,18 @@ impl CassandraDriver {
         clock: Clock,
         deadline: Instant,
     ) -> Result<CassandraDriver> {
-        let session =
-            in_time(&clock, deadline, Box::pin(connect::connect(&config, &clock))).await?;
-        Ok(CassandraDriver { shared: Shared::new(session), clock, replication: config.replication })
+        let client = in_time(&clock, deadline, Box::pin(connect::connect(&config, &clock))).await?;
+        Ok(CassandraDriver { shared: Shared::new(client), clock, replication: config.replication })
     }
 
-    async fn open_storage(&self, name: &KeyspaceName) -> Result<Option<CassandraStorage>> {
-        let session = self.shared.session().await?;
-        if !matches!(keyspace::find(&session, name).await?, Found::Ours(_)) {
+    async fn open_storage(
+        &self,
+        name: &KeyspaceName,
+        deadline: Instant,
+    ) -> Result<Option<CassandraStorage>> {
+        let client = self.shared.client().await?;
+        let session = client.session();
+        if !keyspace::is_there(session, &self.clock, name, deadline).await? {
             return Ok(None);
         }
         // Requests must find their replicas, also if another node has just made the keyspace.
@@ -53,7 +54,7 @@ impl CassandraDriver {
                 Error::unavailable("the Cassandra cluster cannot be described").because(error)
             })?;
         }
-        let statements = Statements::prepare(&session, name.as_str()).await?;
+        let statements = Statements::prepare(&client, name.as_str()).await?;
         Ok(Some(CassandraStorage::new(self.shared.clone(), statements)))
     }
 }
@@ -66,8 +67,9 @@ impl StorageDriver for CassandraDriver {
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let call = async {
-            let session = self.shared.session().await?;
-            keyspace::create(&session, &self.clock, keyspace, self.replication.as_ref()).await
+            let client = self.shared.client().await?;
+            let replication = self.replication.as_ref();
+            keyspace::create(client.session(), &self.clock, keyspace, replication, deadline).await
         };
         in_time(&self.clock, deadline, call).await
     }
@@ -77,7 +79,7 @@ impl StorageDriver for CassandraDriver {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
-        let storage = in_time(&self.clock, deadline, self.open_storage(keyspace)).await?;
+        let storage = in_time(&self.clock, deadline, self.open_storage(keyspace, deadline)).await?;
         let guarded = |storage| {
             Arc::new(Guarded::new(Arc::new(storage), self.clock.clone())) as SharedStorage
         };
@@ -85,8 +87,10 @@ impl StorageDriver for CassandraDriver {
     }
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        let call =
-            async { keyspace::drop(&*self.shared.session().await?, &self.clock, keyspace).await };
+        let call = async {
+            let client = self.shared.client().await?;
+            keyspace::drop(client.session(), &self.clock, keyspace, deadline).await
+        };
         in_time(&self.clock, deadline, call).await
     }
 

@@ -16,8 +16,10 @@ use scylla::{
 /// A request that failed, as far as it matters for what its failure means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Doing it again does no harm: a read, a prepared statement, a change of the schema.
+    /// Doing it again does no harm: a prepared statement, a look at the schema, a change of the schema.
     Repeatable,
+    /// A read of rows. Doing it again does no harm either.
+    Read,
     /// A plain or an ordered write.
     Plain,
     /// A conditional write.
@@ -38,7 +40,7 @@ impl Request {
     /// The answer does not have the columns that were asked for.
     pub(crate) fn strange_answer(self, source: impl StdError + Send + Sync + 'static) -> Error {
         let kind = match self {
-            Request::Repeatable => ErrorKind::Corrupt,
+            Request::Repeatable | Request::Read => ErrorKind::Corrupt,
             Request::Plain | Request::Conditional => ErrorKind::OutcomeUnknown,
         };
         Error::new(kind, "Cassandra's answer is not what was asked for").because(source)
@@ -67,10 +69,22 @@ impl Request {
             RequestAttemptError::UnableToAllocStreamId
             | RequestAttemptError::RepreparedIdChanged { .. }
             | RequestAttemptError::RepreparedIdMissingInBatch => ErrorKind::Unavailable,
+            RequestAttemptError::DbError(error, message) if self.is_for_now(error, message) => {
+                ErrorKind::Unavailable
+            }
             RequestAttemptError::DbError(error, _) => self.kind_of_refusal(error),
             // A broken connection among them: the request may have been read before it broke.
             _ => self.unanswered(),
         }
+    }
+
+    /// Whether a server refuses what it will do soon, or what another server does: it does not know the table yet, as
+    /// while it joins, or it has not heard of a permission yet. Nothing was done.
+    ///
+    /// Who may read or write rows is known once a storage is open, so a missing permission is news only there.
+    fn is_for_now(self, error: &DbError, message: &str) -> bool {
+        is_of_unknown_table(error, message)
+            || (*error == DbError::Unauthorized && self != Request::Repeatable)
     }
 
     fn kind_of_refusal(self, error: &DbError) -> ErrorKind {
@@ -102,10 +116,36 @@ impl Request {
 
     fn unanswered(self) -> ErrorKind {
         match self {
-            Request::Repeatable => ErrorKind::Unavailable,
+            Request::Repeatable | Request::Read => ErrorKind::Unavailable,
             Request::Plain | Request::Conditional => ErrorKind::OutcomeUnknown,
         }
     }
+}
+
+/// Whether another server may do what this one did not. A timeout that a server reports is none of these: the server
+/// waited for others.
+pub(crate) fn is_of_this_server(error: &ExecutionError) -> bool {
+    let ExecutionError::LastAttemptError(error) = error else { return false };
+    match error {
+        RequestAttemptError::BrokenConnectionError(_) => true,
+        RequestAttemptError::DbError(error, message) => {
+            is_of_unknown_table(error, message)
+                || matches!(
+                    error,
+                    DbError::IsBootstrapping
+                        | DbError::Overloaded
+                        | DbError::Unauthorized
+                        | DbError::Unavailable { .. }
+                )
+        }
+        _ => false,
+    }
+}
+
+/// Cassandra has no code of its own for this.
+fn is_of_unknown_table(error: &DbError, message: &str) -> bool {
+    const TEXTS: [&str; 3] = ["does not exist", "doesn't exist", "unconfigured table"];
+    *error == DbError::Invalid && TEXTS.iter().any(|text| message.contains(text))
 }
 
 /// A statement could not be prepared.
@@ -207,7 +247,6 @@ mod tests {
             (unavailable(Consistency::LocalSerial), [Unavailable; 3]),
             (refused(DbError::SyntaxError), [Invalid; 3]),
             (refused(DbError::Invalid), [Invalid; 3]),
-            (refused(DbError::Unauthorized), [Invalid; 3]),
             // Certainly not done, unless it comes from the commit of a conditional write.
             (unavailable(Consistency::Quorum), [Unavailable, Unavailable, OutcomeUnknown]),
             (refused(DbError::Overloaded), [Unavailable, Unavailable, OutcomeUnknown]),
@@ -246,8 +285,57 @@ mod tests {
         for (error, [repeatable, plain, conditional]) in meanings() {
             let kind = |request: Request| request.failed(error.clone()).kind();
             assert_eq!(kind(Request::Repeatable), repeatable, "{error:?}");
+            assert_eq!(kind(Request::Read), repeatable, "{error:?}");
             assert_eq!(kind(Request::Plain), plain, "{error:?}");
             assert_eq!(kind(Request::Conditional), conditional, "{error:?}");
+        }
+    }
+
+    /// One of three servers was restarted and joined again. It did not know the table for a moment, and its refusal ended a
+    /// lead that had most of its time left.
+    #[test]
+    fn a_refusal_that_another_server_may_not_give_is_worth_another_try() {
+        let [repeatable, read] = [Request::Repeatable, Request::Read];
+        let rows = [read, Request::Plain, Request::Conditional];
+        for text in [
+            "table values does not exist",
+            "keyspace sys does not exist",
+            "Keyspace 'sys' doesn't exist",
+            "unconfigured table values",
+        ] {
+            let error = attempt(RequestAttemptError::DbError(DbError::Invalid, text.to_owned()));
+            assert!(is_of_this_server(&error));
+            for request in rows.into_iter().chain([repeatable]) {
+                assert_eq!(request.failed(error.clone()).kind(), ErrorKind::Unavailable, "{text}");
+            }
+        }
+        let unauthorized = refused(DbError::Unauthorized);
+        assert!(is_of_this_server(&unauthorized));
+        for request in rows {
+            assert_eq!(request.failed(unauthorized.clone()).kind(), ErrorKind::Unavailable);
+        }
+        // To an operator who opens a storage it is news.
+        assert_eq!(repeatable.failed(unauthorized).kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn only_what_the_server_itself_is_to_blame_for_is_held_against_it() {
+        let broken = BrokenConnectionErrorKind::ChannelError.into();
+        assert!(is_of_this_server(&attempt(RequestAttemptError::BrokenConnectionError(broken))));
+        for error in [
+            refused(DbError::IsBootstrapping),
+            refused(DbError::Overloaded),
+            unavailable(Consistency::Serial),
+        ] {
+            assert!(is_of_this_server(&error), "{error:?}");
+        }
+        for error in [
+            write_timeout(WriteType::Cas),
+            refused(DbError::Invalid),
+            refused(DbError::ServerError),
+            ExecutionError::EmptyPlan,
+        ] {
+            assert!(!is_of_this_server(&error), "{error:?}");
         }
     }
 

@@ -11,11 +11,11 @@
 //! all create the same table. A keyspace that is dropped and created again has another time, so a server that slept
 //! through the drop cannot bring the old rows back.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
-use clock::Clock;
-use futures::future::{join_all, try_join_all};
-use istorage::{Error, ErrorKind, KeyspaceName, Result};
+use clock::{Clock, Instant};
+use futures::future::try_join_all;
+use istorage::{BadSetting, Error, ErrorKind, KeyspaceName, Result};
 use scylla::{
     client::session::Session,
     cluster::Node,
@@ -52,12 +52,28 @@ pub(crate) enum Found {
     Ours(CqlValue),
 }
 
-/// What some server has under this name.
+/// Whether the keyspace is there. If it is, all servers that can be reached know it and answer a query.
 ///
-/// # Errors
-/// `Corrupt` if it is not ours.
-pub(crate) async fn find(session: &Session, name: &KeyspaceName) -> Result<Found> {
-    look(session, None, name).await
+/// One server that has it is not enough: a node that opened a keyspace while another node created it sent its first
+/// requests to servers that did not know the table yet.
+pub(crate) async fn is_there(
+    session: &Session,
+    clock: &Clock,
+    name: &KeyspaceName,
+    deadline: Instant,
+) -> Result<bool> {
+    loop {
+        let step = match everywhere(session, name).await {
+            Ok(Some(Found::Nothing | Found::Empty(_))) => return Ok(false),
+            Ok(Some(Found::Ours(_))) => match usable_everywhere(session, name).await {
+                Ok(()) => return Ok(true),
+                Err(error) => Err(error),
+            },
+            Ok(Some(Found::Unfinished) | None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        pause(clock, deadline, step).await?;
+    }
 }
 
 /// Makes sure that the keyspace is there and that all servers that can be reached know it.
@@ -66,55 +82,88 @@ pub(crate) async fn create(
     clock: &Clock,
     name: &KeyspaceName,
     replication: Option<&Replication>,
+    deadline: Instant,
 ) -> Result<()> {
     let mut refusals = 0;
     loop {
-        match everywhere(session, name).await? {
-            Some(Found::Nothing) => create_keyspace(session, name, replication).await?,
-            Some(Found::Empty(created_at)) => {
+        let step = match everywhere(session, name).await {
+            Ok(Some(Found::Nothing)) => create_keyspace(session, name, replication).await,
+            Ok(Some(Found::Empty(created_at))) => {
                 let table = layout::create_table(name.as_str(), table_id(name, created_at));
                 match change(session, table).await {
                     Err(error) if error.kind() == ErrorKind::Invalid && refusals < REFUSALS => {
-                        refusals += 1
+                        refusals += 1;
+                        Ok(())
                     }
-                    changed => changed?,
+                    changed => changed,
                 }
             }
-            Some(Found::Ours(_)) if is_usable_everywhere(session, name).await => return Ok(()),
-            Some(Found::Unfinished | Found::Ours(_)) | None => {}
-        }
-        clock.sleep(PAUSE).await;
+            Ok(Some(Found::Ours(_))) => match usable_everywhere(session, name).await {
+                Ok(()) => return Ok(()),
+                Err(error) => Err(error),
+            },
+            Ok(Some(Found::Unfinished) | None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        pause(clock, deadline, step).await?;
     }
 }
 
 /// Removes it, if it is there.
-pub(crate) async fn drop(session: &Session, clock: &Clock, name: &KeyspaceName) -> Result<()> {
-    if everywhere(session, name).await? == Some(Found::Nothing) {
+pub(crate) async fn drop(
+    session: &Session,
+    clock: &Clock,
+    name: &KeyspaceName,
+    deadline: Instant,
+) -> Result<()> {
+    loop {
+        let step = match everywhere(session, name).await {
+            Ok(Some(Found::Nothing)) => return Ok(()),
+            Ok(Some(_)) => change(session, format!("DROP KEYSPACE IF EXISTS {name}")).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        pause(clock, deadline, step).await?;
+    }
+}
+
+/// Waits before the next step, while there is time for one. A step that the servers cannot take yet is taken again.
+async fn pause(clock: &Clock, deadline: Instant, step: Result<()>) -> Result<()> {
+    let hindrance = match step {
+        Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
+        step => step.err(),
+    };
+    if clock.now() + PAUSE < deadline {
+        clock.sleep(PAUSE).await;
         return Ok(());
     }
-    change(session, format!("DROP KEYSPACE IF EXISTS {name}")).await?;
-    while everywhere(session, name).await? != Some(Found::Nothing) {
-        clock.sleep(PAUSE).await;
-    }
-    Ok(())
+    let late = Error::unavailable(
+        "the Cassandra servers that can be reached did not all know the same keyspace before the deadline",
+    );
+    Err(match hindrance {
+        Some(hindrance) => late.because(hindrance),
+        None => late,
+    })
 }
 
 /// What all servers that can be reached have; `None` while they differ.
+///
+/// # Errors
+/// `Corrupt` if it is not ours.
 async fn everywhere(session: &Session, name: &KeyspaceName) -> Result<Option<Found>> {
     let nodes = nodes(session);
     let mut found =
-        try_join_all(nodes.iter().map(|node| look(session, Some(node), name))).await?.into_iter();
+        try_join_all(nodes.iter().map(|node| look(session, node, name))).await?.into_iter();
     let first =
         found.next().ok_or_else(|| Error::unavailable("no Cassandra server is connected"))?;
     Ok(found.all(|other| other == first).then_some(first))
 }
 
-/// Whether every server answers a query; one that shows the table may not have opened it yet.
-async fn is_usable_everywhere(session: &Session, name: &KeyspaceName) -> bool {
+/// Every server answers a query; one that shows the table may not have opened it yet.
+async fn usable_everywhere(session: &Session, name: &KeyspaceName) -> Result<()> {
     let nodes = nodes(session);
     let text = format!("SELECT value FROM {name}.{TABLE} WHERE p_key = 0x00 AND c_col = 0x00");
-    let answers = join_all(nodes.iter().map(|node| query(session, Some(node), text.clone()))).await;
-    answers.iter().all(Result::is_ok)
+    try_join_all(nodes.iter().map(|node| query(session, node, text.clone()))).await.map(mem::drop)
 }
 
 /// The servers with which there is a connection.
@@ -123,8 +172,8 @@ fn nodes(session: &Session) -> Vec<Arc<Node>> {
     state.get_nodes_info().iter().filter(|node| node.is_connected()).cloned().collect()
 }
 
-/// What `node` has, or any server.
-async fn look(session: &Session, node: Option<&Arc<Node>>, name: &KeyspaceName) -> Result<Found> {
+/// What a server has under this name.
+async fn look(session: &Session, node: &Arc<Node>, name: &KeyspaceName) -> Result<Found> {
     let text = format!(
         "SELECT writetime(durable_writes) FROM system_schema.keyspaces WHERE keyspace_name = '{name}'"
     );
@@ -167,11 +216,14 @@ async fn create_keyspace(
     name: &KeyspaceName,
     replication: Option<&Replication>,
 ) -> Result<()> {
-    let replication = match replication {
-        Some(replication) => replication.clone(),
-        None => usual_replication(session)?,
+    let strategy = match replication {
+        None => datacenter_strategy(&three_everywhere(datacenters(session))?),
+        Some(Replication::UpToThree) => datacenter_strategy(&up_to_three(datacenters(session))),
+        Some(Replication::Datacenters(factors)) => datacenter_strategy(factors),
+        Some(Replication::Simple(factor)) => {
+            format!("{{'class': 'SimpleStrategy', 'replication_factor': {factor}}}")
+        }
     };
-    let strategy = strategy(&replication);
     tracing::info!(keyspace = %name, replication = strategy, "creating a keyspace");
     change(session, format!("CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = {strategy}"))
         .await
@@ -192,46 +244,48 @@ fn table_id(name: &KeyspaceName, created_at: i64) -> u128 {
     id & !(VERSION | VARIANT) | 8 << 76 | 0b10 << 62
 }
 
-/// Three replicas in every datacenter, or as many as it has nodes.
-fn usual_replication(session: &Session) -> Result<Replication> {
-    const REPLICAS: usize = 3;
-    let datacenters = datacenters(session);
-    for (datacenter, nodes) in datacenters.iter().filter(|(_, nodes)| *nodes < REPLICAS) {
-        tracing::warn!(
-            datacenter,
-            nodes,
-            "a keyspace gets less than three replicas because there are less than three nodes; raise its replication when \
-             there are more, or set it in the configuration"
+/// The number of replicas in each datacenter.
+type Factors = BTreeMap<String, u8>;
+
+/// How many replicas every datacenter gets.
+const REPLICAS: usize = 3;
+
+/// Three replicas in every datacenter.
+///
+/// # Errors
+/// `Invalid` if a datacenter has fewer servers: a keyspace that is made while a cluster comes up must not keep one
+/// replica for ever.
+fn three_everywhere(datacenters: Vec<(String, usize)>) -> Result<Factors> {
+    if let Some((datacenter, servers)) = datacenters.iter().find(|(_, servers)| *servers < REPLICAS)
+    {
+        let why = format!(
+            "a new keyspace gets three replicas in each datacenter, and `{datacenter}` has {servers} servers: wait until \
+             the cluster is complete, or set how many replicas are wanted, for example `{{ simple = {servers} }}`"
         );
+        return Err(Error::of_setting(BadSetting::new("replication", why)));
     }
-    let factors = datacenters
-        .into_iter()
-        .map(|(name, nodes)| (name, u8::try_from(nodes.min(REPLICAS)).unwrap_or(1)));
-    let replication = Replication::Datacenters(factors.collect());
-    replication.check().map_err(Error::of_setting)?;
-    Ok(replication)
+    Ok(up_to_three(datacenters))
 }
 
-fn strategy(replication: &Replication) -> String {
-    match replication {
-        Replication::Simple(factor) => {
-            format!("{{'class': 'SimpleStrategy', 'replication_factor': {factor}}}")
-        }
-        Replication::Datacenters(factors) => {
-            let factors: String =
-                factors.iter().map(|(name, factor)| format!(", '{name}': {factor}")).collect();
-            format!("{{'class': 'NetworkTopologyStrategy'{factors}}}")
-        }
-    }
+/// Three replicas in every datacenter, or as many as it has servers.
+fn up_to_three(datacenters: Vec<(String, usize)>) -> Factors {
+    let factor = |servers: usize| u8::try_from(servers.min(REPLICAS)).unwrap_or(1);
+    datacenters.into_iter().map(|(name, servers)| (name, factor(servers))).collect()
+}
+
+fn datacenter_strategy(factors: &Factors) -> String {
+    let factors: String =
+        factors.iter().map(|(name, factor)| format!(", '{name}': {factor}")).collect();
+    format!("{{'class': 'NetworkTopologyStrategy'{factors}}}")
 }
 
 /// A change of the schema.
 async fn change(session: &Session, text: String) -> Result<()> {
     let result = session.query_unpaged(text, ()).await;
-    result.map(std::mem::drop).map_err(|error| Request::Repeatable.failed(error))
+    result.map(mem::drop).map_err(|error| Request::Repeatable.failed(error))
 }
 
-async fn rows<R>(session: &Session, node: Option<&Arc<Node>>, text: String) -> Result<Vec<R>>
+async fn rows<R>(session: &Session, node: &Arc<Node>, text: String) -> Result<Vec<R>>
 where
     R: for<'frame> DeserializeRow<'frame, 'frame>,
 {
@@ -240,21 +294,13 @@ where
     rows.map(|row| row.map_err(|error| Request::Repeatable.strange_answer(error))).collect()
 }
 
-/// Asks `node`, or any server.
-async fn query(
-    session: &Session,
-    node: Option<&Arc<Node>>,
-    text: String,
-) -> Result<QueryRowsResult> {
+/// Asks one server.
+async fn query(session: &Session, node: &Arc<Node>, text: String) -> Result<QueryRowsResult> {
     let mut statement = Statement::new(text);
-    if let Some(node) = node {
-        let node = NodeIdentifier::Node(Arc::clone(node));
-        statement.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(node, None)));
-    }
-    let result = session
-        .query_unpaged(statement, ())
-        .await
-        .map_err(|error| Request::Repeatable.failed(error))?;
+    let node = NodeIdentifier::Node(Arc::clone(node));
+    statement.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(node, None)));
+    let result = session.query_unpaged(statement, ()).await;
+    let result = result.map_err(|error| Request::Repeatable.failed(error))?;
     result.into_rows_result().map_err(|error| Request::Repeatable.strange_answer(error))
 }
 
@@ -288,14 +334,28 @@ mod tests {
 
     #[test]
     fn the_strategy_is_said_as_cassandra_wants_it() {
-        assert_eq!(
-            strategy(&Replication::Simple(2)),
-            "{'class': 'SimpleStrategy', 'replication_factor': 2}"
-        );
         let factors = [("north".to_owned(), 3), ("south".to_owned(), 2)];
         assert_eq!(
-            strategy(&Replication::Datacenters(factors.into())),
+            datacenter_strategy(&factors.into()),
             "{'class': 'NetworkTopologyStrategy', 'north': 3, 'south': 2}"
         );
+    }
+
+    /// A node that started together with its cluster saw one server, and made a keyspace with one replica, which stayed
+    /// so: the loss of that server was the loss of all data.
+    #[test]
+    fn a_keyspace_with_fewer_than_three_replicas_is_made_only_if_the_configuration_says_so() {
+        let datacenters =
+            |servers: usize| vec![("north".to_owned(), 5), ("south".to_owned(), servers)];
+        for servers in [1, 2] {
+            let error = three_everywhere(datacenters(servers)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let text = error.to_string();
+            assert!(text.contains("replication") && text.contains("`south`"), "{text}");
+        }
+        let three = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 3)]);
+        assert_eq!(three_everywhere(datacenters(4)).unwrap(), three);
+        let two = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 2)]);
+        assert_eq!(up_to_three(datacenters(2)), two);
     }
 }

@@ -22,6 +22,7 @@ mod read;
 mod routing;
 mod session;
 mod storage;
+mod suspects;
 mod timestamps;
 mod tls;
 mod ttl;

@@ -16,10 +16,29 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     atomic: None,
     ordered: Some(ORDERED),
     expiry_resolution: Duration::from_secs(1),
-    // 10 s until a connection that is cut off is given up with what waits in it, 12 s for which a server keeps a request
-    // waiting, and some for its own timeouts of about 2 s.
-    late_write: Duration::from_secs(30),
+    late_write: LATE_WRITE,
 };
+
+/// A connection that is silent for so long is asked for a sign of life, and given up if none comes in the same time.
+///
+/// What waits in a connection that is given up is thrown away, by the kernel too, as its linger time is zero. So this
+/// bounds how late a request may still leave a node that was cut off.
+pub(crate) const KEEPALIVE: Duration = Duration::from_millis(1_100);
+
+/// How long a server keeps a request waiting before it refuses it: the default of `native_transport_timeout`.
+const SERVER_QUEUE: Duration = Duration::from_secs(12);
+
+/// How long a server works on a write: the default of `write_request_timeout`, twice for a conditional write, which is
+/// agreed upon first and then committed. A replica drops what reaches it later.
+const SERVER_WORK: Duration = Duration::from_secs(4);
+
+/// How long after its sending a write may land: a request waits in a connection that is cut off, then in the server.
+///
+/// This assumes the servers' default timeouts, servers that do not stand still (a stopped process goes on with what it
+/// had taken), and servers' clocks that agree. It holds for writes that reached a quorum. A plain write that reached
+/// fewer replicas, and was not acknowledged, may become visible later still, by hints and by read repair.
+const LATE_WRITE: Duration =
+    KEEPALIVE.saturating_mul(2).saturating_add(SERVER_QUEUE).saturating_add(SERVER_WORK);
 
 /// How much of one partition an ordered write puts into one request.
 pub(crate) const ORDERED: BatchLimits = BatchLimits { rows: 2_000, bytes: 8 << 20 };

@@ -3,13 +3,13 @@
 //! Nothing that is read is larger than a page, however large the partition or the batch; a page is fetched when the rows
 //! before it have been taken.
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{collections::HashMap, ops::ControlFlow, time::Duration};
 
 use bytes::Bytes;
+use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{ExpiringRow, Key, Range, Result, Row};
 use scylla::{
-    client::session::Session,
     deserialize::row::DeserializeRow,
     response::{PagingState, query_result::QueryRowsResult},
     serialize::{
@@ -24,7 +24,7 @@ use crate::{
     errors::Request,
     layout::{Ranged, Statements},
     limits::SIDE_BY_SIDE,
-    session::Shared,
+    session::{Client, Shared},
     ttl,
 };
 
@@ -38,27 +38,28 @@ const PAGE_ROWS: i32 = 1_000;
 const PAGE_BYTES: usize = 4 << 20;
 
 pub(crate) async fn get(
-    session: &Session,
+    client: &Client,
     statement: &PreparedStatement,
     key: &Key,
+    deadline: Instant,
 ) -> Result<Option<Bytes>> {
     let values = (&key.pkey[..], &key.ccols[..]);
-    let result = session
-        .execute_unpaged(statement, values)
+    let result = client
+        .execute(statement, values, deadline)
         .await
-        .map_err(|error| Request::Repeatable.failed(error))?;
-    let rows =
-        result.into_rows_result().map_err(|error| Request::Repeatable.strange_answer(error))?;
+        .map_err(|error| Request::Read.failed(error))?;
+    let rows = result.into_rows_result().map_err(|error| Request::Read.strange_answer(error))?;
     // The value keeps its answer in memory, which holds nothing else.
     let row = rows.maybe_first_row::<(Option<Bytes>,)>();
-    Ok(row.map_err(|error| Request::Repeatable.strange_answer(error))?.and_then(|(value,)| value))
+    Ok(row.map_err(|error| Request::Read.strange_answer(error))?.and_then(|(value,)| value))
 }
 
 /// The values of different rows, in the order of `keys`.
 pub(crate) async fn get_batch(
-    session: &Session,
+    client: &Client,
     statements: &Statements,
     keys: &[Key],
+    deadline: Instant,
 ) -> Result<Vec<Option<Bytes>>> {
     let mut partitions: HashMap<&[u8], Vec<usize>> = HashMap::new();
     for (place, key) in keys.iter().enumerate() {
@@ -67,7 +68,7 @@ pub(crate) async fn get_batch(
     let chunk_rows = FIRST_PAGE_ROWS.unsigned_abs() as usize;
     let chunks = partitions.values().flat_map(|places| places.chunks(chunk_rows));
     let chunks: Vec<_> =
-        chunks.map(|places| get_chunk(session, statements, keys, places)).collect();
+        chunks.map(|places| get_chunk(client, statements, keys, places, deadline)).collect();
     let mut values = vec![None; keys.len()];
     let mut found = stream::iter(chunks).buffer_unordered(SIDE_BY_SIDE);
     while let Some(chunk) = found.try_next().await? {
@@ -80,13 +81,14 @@ pub(crate) async fn get_batch(
 
 /// The values at some places of `keys`, all in one partition.
 async fn get_chunk(
-    session: &Session,
+    client: &Client,
     statements: &Statements,
     keys: &[Key],
     places: &[usize],
+    deadline: Instant,
 ) -> Result<Vec<(usize, Bytes)>> {
     if let [place] = *places {
-        let value = get(session, &statements.get, &keys[place]).await?;
+        let value = get(client, &statements.get, &keys[place], deadline).await?;
         return Ok(value.into_iter().map(|value| (place, value)).collect());
     }
     let wanted: HashMap<&[u8], usize> =
@@ -96,7 +98,7 @@ async fn get_chunk(
     let mut found = Vec::with_capacity(places.len());
     let mut page = PageRequest::first(statements.get_many.clone());
     loop {
-        let (rows, next) = page.fetch(session, (pkey, &list)).await?;
+        let (rows, next) = page.fetch(client, (pkey, &list), deadline).await?;
         each_row(&rows, |(ccols, value): (&[u8], Option<&[u8]>)| {
             if let (Some(place), Some(value)) = (wanted.get(ccols), value) {
                 found.push((*place, Bytes::copy_from_slice(value)));
@@ -119,8 +121,9 @@ pub(crate) fn rows(
     statement: &Ranged,
     pkey: Bytes,
     range: Range,
+    page_timeout: Duration,
 ) -> impl Stream<Item = Result<Row>> + Send + 'static {
-    pages(shared, statement, pkey, range, |rows| {
+    pages(shared, statement, pkey, range, page_timeout, |rows| {
         let mut page = Vec::with_capacity(rows.rows_num());
         each_row(rows, |(ccols, value): Raw<'_>| {
             if let Some(value) = value {
@@ -137,8 +140,9 @@ pub(crate) fn expiring_rows(
     statement: &Ranged,
     pkey: Bytes,
     range: Range,
+    page_timeout: Duration,
 ) -> impl Stream<Item = Result<ExpiringRow>> + Send + 'static {
-    pages(shared, statement, pkey, range, |rows| {
+    pages(shared, statement, pkey, range, page_timeout, |rows| {
         let mut page = Vec::with_capacity(rows.rows_num());
         each_row(rows, |(ccols, value, seconds): RawWithTtl<'_>| {
             if let Some(value) = value {
@@ -161,6 +165,7 @@ fn pages<R: Send + 'static>(
     statement: &Ranged,
     pkey: Bytes,
     range: Range,
+    page_timeout: Duration,
     take: impl Fn(&QueryRowsResult) -> Result<Vec<R>> + Send + 'static,
 ) -> impl Stream<Item = Result<R>> + Send + 'static {
     let statement = if range.end.is_some() { &statement.bounded } else { &statement.open };
@@ -168,13 +173,14 @@ fn pages<R: Send + 'static>(
     let values = RangeValues { pkey, range };
     let pages = stream::try_unfold(
         (Some(first), shared, values, take),
-        |(page, shared, values, take)| async move {
+        move |(page, shared, values, take)| async move {
             let Some(page) = page else {
                 return Ok(None);
             };
-            let session = shared.session().await?;
-            let (rows, next) = page.fetch(&session, &values).await?;
-            drop(session);
+            let client = shared.client().await?;
+            let deadline = client.deadline(page_timeout);
+            let (rows, next) = page.fetch(&client, &values, deadline).await?;
+            drop(client);
             let rows = take(&rows)?;
             Ok(Some((stream::iter(rows.into_iter().map(Ok)), (next, shared, values, take))))
         },
@@ -198,13 +204,14 @@ impl PageRequest {
     /// The page, and the request for the one behind it.
     async fn fetch(
         mut self,
-        session: &Session,
+        client: &Client,
         values: impl SerializeRow,
+        deadline: Instant,
     ) -> Result<(QueryRowsResult, Option<PageRequest>)> {
-        let page = session.execute_single_page(&self.statement, values, self.state).await;
-        let (result, state) = page.map_err(|error| Request::Repeatable.failed(error))?;
+        let page = client.page(&self.statement, values, self.state, deadline).await;
+        let (result, state) = page.map_err(|error| Request::Read.failed(error))?;
         let rows =
-            result.into_rows_result().map_err(|error| Request::Repeatable.strange_answer(error))?;
+            result.into_rows_result().map_err(|error| Request::Read.strange_answer(error))?;
         let next = match state.into_paging_control_flow() {
             ControlFlow::Break(()) => None,
             ControlFlow::Continue(state) => {
@@ -233,9 +240,9 @@ fn each_row<'frame, R: DeserializeRow<'frame, 'frame>>(
     rows: &'frame QueryRowsResult,
     mut take: impl FnMut(R),
 ) -> Result<()> {
-    let rows = rows.rows::<R>().map_err(|error| Request::Repeatable.strange_answer(error))?;
+    let rows = rows.rows::<R>().map_err(|error| Request::Read.strange_answer(error))?;
     for row in rows {
-        take(row.map_err(|error| Request::Repeatable.strange_answer(error))?);
+        take(row.map_err(|error| Request::Read.strange_answer(error))?);
     }
     Ok(())
 }

@@ -1,47 +1,87 @@
-//! Which server coordinates a conditional write.
+//! Which server coordinates a request.
 
 use std::sync::Arc;
 
 use scylla::{
-    cluster::{ClusterState, NodeRef},
+    cluster::{ClusterState, Node, NodeRef},
     policies::load_balancing::{DefaultPolicy, FallbackPlan, LoadBalancingPolicy, RoutingInfo},
     routing::Shard,
 };
 
-/// The first replica of the partition, for all nodes the same one.
+use crate::suspects::{self, Suspects, first_unsuspected};
+
+/// Chooses the coordinator of a request, and avoids suspects.
 ///
-/// Conditional writes of one partition that go through several servers outbid each other until they time out: of 240 swaps
-/// by six nodes on three servers more than 20 ended with an unknown outcome, and none when they all went through one. The client
-/// does the same by itself for linearizable reads, and for conditional writes on ScyllaDB, which tells it which those are.
+/// A conditional write or a linearizable read goes to the first replica of its partition, which is the same one for all
+/// nodes. Such requests for one partition through several servers outbid each other until they time out: of 240 swaps by
+/// six nodes on three servers more than 20 ended with an unknown outcome, and none when all went through one server. The
+/// coordinator needs a quorum of any replicas, so a replica that hangs matters only as the coordinator.
+///
+/// Every other request goes where the client's own policy sends it.
 #[derive(Debug)]
-pub(crate) struct FirstReplica {
-    others: Arc<dyn LoadBalancingPolicy>,
+pub(crate) struct Routing {
+    requests: Requests,
+    suspects: Arc<Suspects>,
+    usual: Arc<dyn LoadBalancingPolicy>,
 }
 
-impl FirstReplica {
-    pub(crate) fn new() -> FirstReplica {
-        FirstReplica { others: Arc::new(DefaultPolicy::default()) }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Requests {
+    Conditional,
+    /// The client knows which of them are linearizable reads. It cannot tell conditional writes on Cassandra.
+    Other,
+}
+
+type Target<'a> = (NodeRef<'a>, Option<Shard>);
+
+impl Routing {
+    pub(crate) fn conditional(suspects: Arc<Suspects>) -> Routing {
+        Routing::new(Requests::Conditional, suspects)
+    }
+
+    pub(crate) fn other(suspects: Arc<Suspects>) -> Routing {
+        Routing::new(Requests::Other, suspects)
+    }
+
+    fn new(requests: Requests, suspects: Arc<Suspects>) -> Routing {
+        Routing { requests, suspects, usual: Arc::new(DefaultPolicy::default()) }
+    }
+
+    fn first_replica<'a>(
+        &self,
+        request: &RoutingInfo<'a>,
+        cluster: &'a ClusterState,
+    ) -> Option<Target<'a>> {
+        let (token, table) = request.token.zip(request.table)?;
+        let strategy = &cluster.get_keyspace(table.ks_name())?.strategy;
+        let datacenter = request.node_location_preference.datacenter();
+        let replicas =
+            cluster.replica_locator().replicas_for_token(token, strategy, datacenter, table);
+        let connected =
+            replicas.into_replicas_ordered().into_iter().filter(|(node, _)| node.is_connected());
+        let (node, shard) = first_unsuspected(connected, |(node, _)| self.since(node))?;
+        Some((node, Some(shard)))
+    }
+
+    fn since(&self, node: &Node) -> Option<clock::Instant> {
+        self.suspects.since(address(node))
     }
 }
 
-impl LoadBalancingPolicy for FirstReplica {
+impl LoadBalancingPolicy for Routing {
     fn pick<'a>(
         &'a self,
         request: &'a RoutingInfo<'_>,
         cluster: &'a ClusterState,
-    ) -> Option<(NodeRef<'a>, Option<Shard>)> {
-        let first = request.token.zip(request.table).and_then(|(token, table)| {
-            let strategy = &cluster.get_keyspace(table.ks_name())?.strategy;
-            let datacenter = request.node_location_preference.datacenter();
-            let replicas =
-                cluster.replica_locator().replicas_for_token(token, strategy, datacenter, table);
-            let mut replicas = replicas.into_replicas_ordered().into_iter();
-            replicas.find(|(node, _)| node.is_connected())
+    ) -> Option<Target<'a>> {
+        let in_order = self.requests == Requests::Conditional || request.should_route_as_lwt();
+        let first = if in_order { self.first_replica(request, cluster) } else { None };
+        let target = first.or_else(|| {
+            let usual = self.usual.pick(request, cluster).into_iter();
+            let others = std::iter::once_with(|| self.usual.fallback(request, cluster)).flatten();
+            first_unsuspected(usual.chain(others), |(node, _)| self.since(node))
         });
-        match first {
-            Some((node, shard)) => Some((node, Some(shard))),
-            None => self.others.pick(request, cluster),
-        }
+        target.inspect(|(node, _)| suspects::note(address(node)))
     }
 
     fn fallback<'a>(
@@ -49,10 +89,15 @@ impl LoadBalancingPolicy for FirstReplica {
         request: &'a RoutingInfo<'_>,
         cluster: &'a ClusterState,
     ) -> FallbackPlan<'a> {
-        self.others.fallback(request, cluster)
+        let others = self.usual.fallback(request, cluster);
+        Box::new(others.inspect(|(node, _)| suspects::note(address(node))))
     }
 
     fn name(&self) -> String {
-        "FirstReplica".to_owned()
+        format!("{:?}", self.requests)
     }
+}
+
+fn address(node: &Node) -> std::net::SocketAddr {
+    (node.address.ip(), node.address.port()).into()
 }

@@ -41,17 +41,17 @@ impl AppStorage for CassandraStorage {
         &self,
         key: &Key,
         consistency: Consistency,
-        _deadline: Instant,
+        deadline: Instant,
     ) -> Result<Option<Bytes>> {
         let statement = match consistency {
             Consistency::Plain => &self.statements.get,
             Consistency::Linearizable => &self.statements.get_linearizable,
         };
-        read::get(&*self.shared.session().await?, statement, key).await
+        read::get(&*self.shared.client().await?, statement, key, deadline).await
     }
 
-    async fn get_batch(&self, keys: &[Key], _deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        read::get_batch(&*self.shared.session().await?, &self.statements, keys).await
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        read::get_batch(&*self.shared.client().await?, &self.statements, keys, deadline).await
     }
 
     fn read(
@@ -59,49 +59,62 @@ impl AppStorage for CassandraStorage {
         pkey: Bytes,
         range: Range,
         consistency: Consistency,
-        _page_timeout: Duration,
+        page_timeout: Duration,
     ) -> RowStream {
         let statement = match consistency {
             Consistency::Plain => &self.statements.read,
             Consistency::Linearizable => &self.statements.read_linearizable,
         };
-        read::rows(self.shared.clone(), statement, pkey, range).boxed()
+        read::rows(self.shared.clone(), statement, pkey, range, page_timeout).boxed()
     }
 
-    fn ttl_read(&self, pkey: Bytes, range: Range, _page_timeout: Duration) -> ExpiringRowStream {
-        read::expiring_rows(self.shared.clone(), &self.statements.ttl_read, pkey, range).boxed()
+    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
+        read::expiring_rows(
+            self.shared.clone(),
+            &self.statements.ttl_read,
+            pkey,
+            range,
+            page_timeout,
+        )
+        .boxed()
     }
 
-    async fn put_batch(&self, rows: Vec<Put>, _deadline: Instant) -> Result<()> {
-        write::put_batch(&*self.shared.session().await?, &self.statements, &rows).await
+    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
+        write::put_batch(&*self.shared.client().await?, &self.statements, &rows, deadline).await
     }
 
-    async fn put_ordered(&self, rows: Vec<OrderedPut>, _deadline: Instant) -> Result<()> {
-        write::put_ordered(&*self.shared.session().await?, &self.statements, &rows).await
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        write::put_ordered(&*self.shared.client().await?, &self.statements, &rows, deadline).await
     }
 
     async fn write_if(
         &self,
         pkey: Bytes,
         ops: Vec<Conditional>,
-        _deadline: Instant,
+        deadline: Instant,
     ) -> Result<Outcome> {
-        conditional::write_if(&*self.shared.session().await?, &self.statements, &pkey, &ops).await
+        conditional::write_if(
+            &*self.shared.client().await?,
+            &self.statements,
+            &pkey,
+            &ops,
+            deadline,
+        )
+        .await
     }
 
     async fn write_atomic(&self, _batch: AtomicBatch, _deadline: Instant) -> Result<Outcome> {
         Err(Error::invalid("Cassandra cannot write atomically across partitions"))
     }
 
-    async fn server_time(&self, _deadline: Instant) -> Result<Option<ServerTime>> {
-        let session = self.shared.session().await?;
-        let result = session.execute_unpaged(&self.statements.server_time, ()).await;
-        let result = result.map_err(|error| Request::Repeatable.failed(error))?;
+    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
+        let client = self.shared.client().await?;
+        let result = client.execute(&self.statements.server_time, (), deadline).await;
+        let result = result.map_err(|error| Request::Read.failed(error))?;
         let rows =
-            result.into_rows_result().map_err(|error| Request::Repeatable.strange_answer(error))?;
+            result.into_rows_result().map_err(|error| Request::Read.strange_answer(error))?;
         let row = rows.single_row::<(CqlTimestamp,)>();
-        let (CqlTimestamp(millis),) =
-            row.map_err(|error| Request::Repeatable.strange_answer(error))?;
+        let (CqlTimestamp(millis),) = row.map_err(|error| Request::Read.strange_answer(error))?;
         let at = WallTime::from_millis(u64::try_from(millis).unwrap_or(0));
         Ok(Some(ServerTime { at, uncertainty: Duration::from_millis(1) }))
     }

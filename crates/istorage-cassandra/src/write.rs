@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use clock::Instant;
 use futures::{TryStreamExt, stream};
 use istorage::{BatchLimits, Key, OrderedPut, Put, Result};
 use scylla::{
-    client::session::Session,
     serialize::{
         SerializationError,
         row::{RowSerializationContext, SerializeRow},
@@ -27,6 +27,7 @@ use crate::{
     errors::Request,
     layout::Statements,
     limits::{ORDERED, PLAIN, SIDE_BY_SIDE},
+    session::Client,
     ttl,
 };
 
@@ -38,24 +39,26 @@ const PACKED_PARTITIONS: usize = 10;
 const PACKED_BYTES: usize = 4 << 10;
 
 pub(crate) async fn put_batch(
-    session: &Session,
+    client: &Client,
     statements: &Statements,
     rows: &[Put],
+    deadline: Instant,
 ) -> Result<()> {
     let writes = rows.iter().map(|put| Write { key: &put.key, value: &put.value, order: None });
-    write_all(session, &statements.put, writes.collect(), PLAIN).await
+    write_all(client, &statements.put, writes.collect(), PLAIN, deadline).await
 }
 
 pub(crate) async fn put_ordered(
-    session: &Session,
+    client: &Client,
     statements: &Statements,
     rows: &[OrderedPut],
+    deadline: Instant,
 ) -> Result<()> {
     let writes = rows.iter().map(|put| {
         let timestamp = i64::try_from(put.order.get()).unwrap_or(i64::MAX);
         Write { key: &put.key, value: &put.value, order: Some((timestamp, ttl::seconds(put.ttl))) }
     });
-    write_all(session, &statements.put_ordered, writes.collect(), ORDERED).await
+    write_all(client, &statements.put_ordered, writes.collect(), ORDERED, deadline).await
 }
 
 /// What a row takes beside its keys and its value.
@@ -98,28 +101,30 @@ impl SerializeRow for Write<'_> {
 
 /// Writes rows of any partitions, in as few requests as may be, side by side.
 async fn write_all(
-    session: &Session,
+    client: &Client,
     statement: &PreparedStatement,
     writes: Vec<Write<'_>>,
     limits: BatchLimits,
+    deadline: Instant,
 ) -> Result<()> {
     let requests = requests(writes, limits);
     if let [request] = &requests[..] {
-        return send(session, statement, request).await;
+        return send(client, statement, request, deadline).await;
     }
     let requests = stream::iter(requests.into_iter().map(Ok));
-    let send = |request: Vec<_>| async move { send(session, statement, &request).await };
+    let send = |request: Vec<_>| async move { send(client, statement, &request, deadline).await };
     requests.try_for_each_concurrent(SIDE_BY_SIDE, send).await
 }
 
 async fn send(
-    session: &Session,
+    client: &Client,
     statement: &PreparedStatement,
     writes: &[Write<'_>],
+    deadline: Instant,
 ) -> Result<()> {
     let result = match writes {
-        [write] => session.execute_unpaged(statement, write).await,
-        _ => session.batch(&batch(writes.iter().map(|_| statement)), writes).await,
+        [write] => client.execute(statement, write, deadline).await,
+        _ => client.batch(&batch(writes.iter().map(|_| statement)), writes, deadline).await,
     };
     result.map(drop).map_err(|error| Request::Plain.failed(error))
 }

@@ -8,7 +8,7 @@ use istorage::{
     AppStorageExt, Conditional, Consistency, ErrorKind, Key, Outcome, Range, StorageDriver,
     settle::{Patience, write_if_settled},
 };
-use istorage_cassandra::CassandraDriver;
+use istorage_cassandra::{CassandraDriver, Config};
 use scylla::{
     client::session_builder::SessionBuilder, policies::host_filter::AllowListHostFilter,
     value::CqlValue,
@@ -78,17 +78,18 @@ async fn table_ids(cluster: &Cluster, keyspace: &str) -> BTreeSet<String> {
 }
 
 pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster: Cluster) {
-    let scratch = cluster.scratch().await;
-    let text = format!(
-        "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = '{}'",
-        scratch.name
-    );
-    let rows = ask(&scratch.raw, &text).await;
+    let (driver, name) = (Config { replication: None, ..cluster.config() }, unique_name());
+    let driver = CassandraDriver::connect(driver, Clock::system(), soon()).await.unwrap();
+    driver.create(&name, soon()).await.unwrap();
+    let raw = cluster.raw().await;
+    let text =
+        format!("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = '{name}'");
+    let rows = ask(&raw, &text).await;
     let (replication,) =
         rows.single_row::<(std::collections::BTreeMap<String, String>,)>().unwrap();
     assert!(replication["class"].ends_with("NetworkTopologyStrategy"), "{replication:?}");
     assert_eq!(replication["datacenter1"], "3");
-    scratch.drop().await;
+    driver.drop_keyspace(&name, soon()).await.unwrap();
 }
 
 /// Several nodes raise one counter by swaps; whatever the outcomes, it ends where the applied ones bring it.

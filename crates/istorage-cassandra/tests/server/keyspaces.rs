@@ -62,6 +62,26 @@ pub(crate) async fn an_empty_keyspace_is_taken_with_its_replication(cluster: Clu
     assert!(driver.open(&name, soon()).await.unwrap().is_none());
 }
 
+/// A node that started together with its cluster saw one server, and made a keyspace that kept one replica for ever.
+pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuration_says_so(
+    cluster: Cluster,
+) {
+    let (raw, name) = (cluster.raw().await, unique_name());
+    let config = Config { replication: None, ..cluster.config() };
+    let driver = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap();
+    let error = driver.create(&name, soon()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("replication"), "{error}");
+    assert!(driver.open(&name, soon()).await.unwrap().is_none());
+
+    let told = cluster.driver().await;
+    told.create(&name, soon()).await.unwrap();
+    assert!(replication(&raw, &name).await.contains("\"datacenter1\": \"1\""));
+    // It is there, whoever made it.
+    driver.create(&name, soon()).await.unwrap();
+    told.drop_keyspace(&name, soon()).await.unwrap();
+}
+
 pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
     let config = Config { datacenter: Some("nowhere".to_owned()), ..cluster.config() };
     let error = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap_err();

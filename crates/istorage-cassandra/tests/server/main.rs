@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         expiry::what_is_left_is_not_more_than_was_asked,
         keyspaces::a_foreign_keyspace_is_left_alone,
         keyspaces::an_empty_keyspace_is_taken_with_its_replication,
+        keyspaces::a_keyspace_with_one_replica_is_made_only_if_the_configuration_says_so,
         keyspaces::a_wrong_datacenter_is_named,
         keyspaces::a_server_that_is_not_there_is_unavailable,
         keyspaces::a_closed_driver_answers_so,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{ErrorKind, KeyspaceName, Result, SharedStorage, StorageDriver};
-use istorage_cassandra::{CassandraDriver, Config};
+use istorage_cassandra::{CassandraDriver, Config, Replication};
 use scylla::{
     client::{session::Session, session_builder::SessionBuilder},
     response::query_result::QueryRowsResult,
@@ -17,8 +17,9 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// Keyspaces are made on one server, too.
     pub(crate) fn config(&self) -> Config {
-        Config::new(self.nodes.clone())
+        Config { replication: Some(Replication::UpToThree), ..Config::new(self.nodes.clone()) }
     }
 
     pub(crate) async fn driver(&self) -> CassandraDriver {

@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use clap::Parser;
 use clock::{Clock, Instant};
 use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
-use istorage_cassandra::CassandraDriver;
+use istorage_cassandra::{CassandraDriver, Replication};
 use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
 
@@ -123,7 +123,8 @@ async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Fai
 
 async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
     let address = address(CASSANDRA)?;
-    let config = istorage_cassandra::Config::new([address.clone()]);
+    let mut config = istorage_cassandra::Config::new([address.clone()]);
+    config.replication = Some(Replication::UpToThree);
     let driver = CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
     let floor =
         floor_cassandra::CassandraFloor::connect(&address, &format!("floor_{name}")).await?;

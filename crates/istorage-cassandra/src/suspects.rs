@@ -1,0 +1,214 @@
+//! Servers that did not answer, and that requests avoid for a while.
+//!
+//! A server that hangs keeps its connections open, so the client goes on choosing it until the keepalive gives these
+//! connections up. A lease may not have that much time. So every request notes the server that it is sent to, and a
+//! request without an answer at its deadline makes that server a suspect. [`Routing`](crate::routing::Routing) avoids
+//! suspects.
+//!
+//! The caller drops a request at its deadline, so only a guard sees the end: [`Suspects::watch`].
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use scylla::errors::ExecutionError;
+use tracing::warn;
+
+use crate::errors;
+
+/// How long a suspect is avoided. Trying it again then costs one deadline if it still hangs.
+pub(crate) const AVOIDED_FOR: Duration = Duration::from_secs(10);
+
+/// The suspects of one session, each with the time of its last offence.
+#[derive(Debug)]
+pub(crate) struct Suspects {
+    clock: Clock,
+    since: Mutex<HashMap<SocketAddr, Instant>>,
+}
+
+/// The server that a request was sent to last.
+type Asked = Arc<Mutex<Option<SocketAddr>>>;
+
+tokio::task_local! {
+    /// Belongs to the request that is polled now.
+    static ASKED: Asked;
+}
+
+/// Notes that the request that is polled now is sent to this server.
+pub(crate) fn note(server: SocketAddr) {
+    // A request that nobody watches notes nothing.
+    let _ = ASKED.try_with(|asked| *lock(asked) = Some(server));
+}
+
+impl Suspects {
+    pub(crate) fn new(clock: Clock) -> Suspects {
+        Suspects { clock, since: Mutex::default() }
+    }
+
+    /// Awaits the answer to one request. The server becomes a suspect if the request is dropped at `deadline` or later,
+    /// or if the answer says that another server may do better.
+    pub(crate) async fn watch<T>(
+        &self,
+        deadline: Instant,
+        request: impl Future<Output = Result<T, ExecutionError>>,
+    ) -> Result<T, ExecutionError> {
+        let mut unanswered =
+            Unanswered { suspects: self, deadline: Some(deadline), asked: Asked::default() };
+        let answer = ASKED.scope(Arc::clone(&unanswered.asked), request).await;
+        unanswered.deadline = None;
+        if answer.as_ref().is_err_and(errors::is_of_this_server) {
+            unanswered.accuse("it cannot serve a request");
+        }
+        answer
+    }
+
+    /// When the server became a suspect; `None` if it is none, or none any more.
+    pub(crate) fn since(&self, server: SocketAddr) -> Option<Instant> {
+        let since = *lock(&self.since).get(&server)?;
+        (self.clock.now() < since + AVOIDED_FOR).then_some(since)
+    }
+
+    /// When a page that is asked for now has to be there.
+    pub(crate) fn deadline(&self, page_timeout: Duration) -> Instant {
+        self.clock.now() + page_timeout
+    }
+
+    fn add(&self, server: SocketAddr, why: &str) {
+        let is_new = self.since(server).is_none();
+        lock(&self.since).insert(server, self.clock.now());
+        if is_new {
+            warn!(%server, why, avoided_for = ?AVOIDED_FOR, "Cassandra server avoided");
+        }
+    }
+}
+
+/// The one to ask: the first that is no suspect, or else the one that has been a suspect for longest.
+pub(crate) fn first_unsuspected<T>(
+    candidates: impl IntoIterator<Item = T>,
+    since: impl Fn(&T) -> Option<Instant>,
+) -> Option<T> {
+    let mut best: Option<(Instant, T)> = None;
+    for candidate in candidates {
+        let Some(since) = since(&candidate) else { return Some(candidate) };
+        if best.as_ref().is_none_or(|(longest, _)| since < *longest) {
+            best = Some((since, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+/// A request that has no answer yet.
+struct Unanswered<'a> {
+    suspects: &'a Suspects,
+    /// `None` once there is an answer.
+    deadline: Option<Instant>,
+    asked: Asked,
+}
+
+impl Unanswered<'_> {
+    fn accuse(&self, why: &str) {
+        let asked = *lock(&self.asked);
+        if let Some(server) = asked {
+            self.suspects.add(server, why);
+        }
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        // A caller who lost interest earlier says nothing about the server.
+        if self.deadline.is_some_and(|deadline| self.suspects.clock.now() >= deadline) {
+            self.accuse("no answer before the deadline");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it is held.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use clock::ManualClock;
+    use scylla::errors::{BrokenConnectionErrorKind, RequestAttemptError};
+
+    use super::*;
+
+    fn server(number: u8) -> SocketAddr {
+        ([127, 0, 0, number], 9042).into()
+    }
+
+    async fn sent_to(server: SocketAddr) -> Result<(), ExecutionError> {
+        note(server);
+        pending().await
+    }
+
+    /// A server stood still, and every renewal of a lease went to it again: the request was dropped at its deadline,
+    /// which nobody noticed.
+    #[tokio::test]
+    async fn a_server_without_an_answer_at_the_deadline_is_avoided_for_a_while() {
+        let manual = ManualClock::new(1);
+        let clock = manual.clock();
+        let suspects = Suspects::new(clock.clone());
+        let deadline = clock.now() + Duration::from_millis(200);
+        let late = clock.timeout_at(deadline, suspects.watch(deadline, sent_to(server(1))));
+        let (late, ()) = futures::join!(late, async { manual.advance(Duration::from_millis(200)) });
+        assert!(late.is_err());
+        assert_eq!(suspects.since(server(1)), Some(clock.now()));
+        assert_eq!(suspects.since(server(2)), None);
+        manual.advance(AVOIDED_FOR);
+        assert_eq!(suspects.since(server(1)), None);
+    }
+
+    #[tokio::test]
+    async fn a_caller_who_loses_interest_says_nothing_about_the_server() {
+        let manual = ManualClock::new(1);
+        let clock = manual.clock();
+        let suspects = Suspects::new(clock.clone());
+        let deadline = clock.now() + Duration::from_secs(5);
+        let early = clock.now() + Duration::from_secs(1);
+        let dropped = clock.timeout_at(early, suspects.watch(deadline, sent_to(server(1))));
+        let (dropped, ()) =
+            futures::join!(dropped, async { manual.advance(Duration::from_secs(1)) });
+        assert!(dropped.is_err());
+        assert_eq!(suspects.since(server(1)), None);
+    }
+
+    #[tokio::test]
+    async fn answers_count_by_what_they_say() {
+        let suspects = Suspects::new(ManualClock::new(1).clock());
+        let answered = async |number, answer: Result<(), ExecutionError>| {
+            let request = async {
+                note(server(number));
+                ready(answer).await
+            };
+            // The deadline has passed: an answer is an answer.
+            let _ = suspects.watch(suspects.clock.now(), request).await;
+            suspects.since(server(number)).is_some()
+        };
+        assert!(!answered(1, Ok(())).await);
+        let broken = BrokenConnectionErrorKind::ChannelError.into();
+        let broken = RequestAttemptError::BrokenConnectionError(broken);
+        assert!(answered(2, Err(ExecutionError::LastAttemptError(broken))).await);
+        assert!(!answered(3, Err(ExecutionError::EmptyPlan)).await);
+    }
+
+    #[test]
+    fn the_first_that_is_no_suspect_is_asked_or_else_the_one_that_offended_longest_ago() {
+        let start = ManualClock::new(1).clock().now();
+        let at = |seconds| Some(start + Duration::from_secs(seconds));
+        let chosen = |since: [Option<Instant>; 3]| first_unsuspected(0..3, |i| since[*i]);
+        assert_eq!(chosen([None, None, None]), Some(0));
+        assert_eq!(chosen([at(1), None, None]), Some(1));
+        assert_eq!(chosen([at(1), at(2), None]), Some(2));
+        assert_eq!(chosen([at(3), at(1), at(2)]), Some(1));
+        assert_eq!(first_unsuspected(0..0, |_| None), None);
+    }
+}

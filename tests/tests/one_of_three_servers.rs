@@ -1,0 +1,255 @@
+//! A node over a cluster of three servers, of which one at a time does not do its part: the node leads on, and commands go on.
+//!
+//! One server of three stood still, and every leader of the cluster lost its lead although a quorum was intact: all
+//! conditional writes of a partition went to its first replica, which counted as connected until the keepalive gave it up.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use ielections::Timing;
+use istorage::KeyspaceName;
+use istorage_tck::{Keyspaces, Subject};
+use libtest_mimic::{Arguments, Completion, Trial};
+use processor::{Busy, Command, Done, Refused};
+use sysvvm::AppName;
+use tokio::{runtime::Runtime, task::JoinHandle};
+use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
+use vvm_tests::{
+    commands::{article, create_workspace, cud, shop},
+    long::is_long,
+    processes::{Killed, Stopped},
+    servers::CASSANDRA_CLUSTER,
+    subjects::Cassandra,
+};
+
+/// How long servers may need for a keyspace, and to find each other again.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What is wrong with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Its connections stay open, and nothing comes.
+    Frozen,
+    /// It answers within half a second, and not at once.
+    Slow,
+    /// Its connections break, and no new ones come about.
+    Killed,
+}
+
+/// One round: a server has this trouble while a node with leases of this length leads.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    trouble: Trouble,
+    lease: Duration,
+}
+
+impl Round {
+    const fn of(trouble: Trouble, lease_seconds: u64) -> Round {
+        Round { trouble, lease: Duration::from_secs(lease_seconds) }
+    }
+
+    /// How long the server has its trouble: long enough for a lead that is not renewed to end.
+    fn lasts(self) -> Duration {
+        self.lease + Duration::from_secs(2)
+    }
+
+    /// How long a client may wait for the next command that is done: a call that finds out, one that settles it, and the
+    /// wait for the servers themselves.
+    fn longest_pause(self) -> Duration {
+        2 * call_timeout(self.lease) + Duration::from_secs(2)
+    }
+}
+
+/// What a node has by default for a call to its storage.
+fn call_timeout(lease: Duration) -> Duration {
+    lease / 10
+}
+
+/// What everybody runs.
+const SAMPLE: [Round; 1] = [Round::of(Trouble::Frozen, 8)];
+
+/// What is run for long.
+const LONG: [Round; 7] = [
+    Round::of(Trouble::Frozen, 4),
+    Round::of(Trouble::Frozen, 8),
+    Round::of(Trouble::Frozen, 20),
+    Round::of(Trouble::Slow, 4),
+    Round::of(Trouble::Slow, 20),
+    Round::of(Trouble::Killed, 4),
+    Round::of(Trouble::Killed, 20),
+];
+
+/// A trouble that lasts until this is dropped.
+enum Troubled {
+    Frozen { _stopped: Stopped },
+    Slow { stop: Arc<AtomicBool>, thread: Option<std::thread::JoinHandle<()>> },
+    Killed { _killed: Killed },
+}
+
+impl Troubled {
+    fn begin(trouble: Trouble, server: &str) -> Troubled {
+        match trouble {
+            Trouble::Frozen => Troubled::Frozen { _stopped: Stopped::nodes_at(&[server]).unwrap() },
+            Trouble::Killed => Troubled::Killed { _killed: Killed::node_at(server).unwrap() },
+            Trouble::Slow => {
+                let stop = Arc::new(AtomicBool::new(false));
+                let (stopped, server) = (Arc::clone(&stop), server.to_owned());
+                let thread = std::thread::spawn(move || {
+                    while !stopped.load(Ordering::SeqCst) {
+                        let still = Stopped::nodes_at(&[&server]).unwrap();
+                        std::thread::sleep(Duration::from_millis(500));
+                        drop(still);
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                });
+                Troubled::Slow { stop, thread: Some(thread) }
+            }
+        }
+    }
+}
+
+impl Drop for Troubled {
+    fn drop(&mut self) {
+        if let Troubled::Slow { stop, thread } = self {
+            stop.store(true, Ordering::SeqCst);
+            thread.take().map(std::thread::JoinHandle::join);
+        }
+    }
+}
+
+fn run(node: &Launched, command: Command) -> impl Future<Output = Result<Done, Refused>> + use<> {
+    let node = node.node().clone();
+    async move {
+        let Ok(partitions) = node.app("acme", "shop").unwrap().at(command.ws) else {
+            return Err(Refused::Busy(Busy::NotDeployed));
+        };
+        partitions.run(command).await
+    }
+}
+
+/// Clients that send one command after another, each in a workspace of its own.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<Duration>>,
+}
+
+impl Clients {
+    fn start(node: &Arc<Launched>, clock: &Clock) -> Clients {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = (1..=4).map(|ws| {
+            let (node, clock, stop) = (Arc::clone(node), clock.clone(), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let (mut last, mut longest) = (clock.now(), Duration::ZERO);
+                while !stop.load(Ordering::SeqCst) {
+                    let deadline = clock.now() + Duration::from_secs(10);
+                    if run(&node, cud(ws, article("tea"), deadline)).await.is_ok() {
+                        longest = longest.max(clock.now() - last);
+                        last = clock.now();
+                    }
+                    clock.sleep(Duration::from_millis(10)).await;
+                }
+                longest.max(clock.now() - last)
+            })
+        });
+        Clients { tasks: tasks.collect(), stop }
+    }
+
+    /// The longest time in which a client had nothing done.
+    async fn stop(self) -> Duration {
+        self.stop.store(true, Ordering::SeqCst);
+        let mut longest = Duration::ZERO;
+        for task in self.tasks {
+            longest = longest.max(task.await.unwrap());
+        }
+        longest
+    }
+}
+
+async fn until(clock: &Clock, deadline: Instant, node: &Launched, stage: Stage) {
+    while node.node().stage() != stage {
+        assert!(clock.now() < deadline, "it stays {:?}", node.node().stage());
+        clock.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn one_of_three(addresses: &str, round: Round) {
+    let clock = Clock::system();
+    let soon = || clock.now() + PATIENCE;
+    let keyspaces = Keyspaces::default();
+    let driver = keyspaces.noted_by(Cassandra::at(addresses).node(0).await.unwrap());
+    // The node closes its own.
+    let cleaner = Cassandra::at(addresses).node(0).await.unwrap();
+    let settings = Settings {
+        system: KeyspaceName::new(format!("three_{:016x}", clock.random())).unwrap(),
+        acquire_within: None,
+        open_within: PATIENCE,
+        lease: Timing::of(round.lease),
+        call_timeout: call_timeout(round.lease),
+        ..Settings::new(([127, 0, 0, 1], 1).into())
+    };
+    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+    let node = Vvm::builder(driver, clock.clone(), settings).with_app(app).build().unwrap();
+    let node = Arc::new(node.launch());
+    until(&clock, soon(), &node, Stage::Leading).await;
+    for ws in 1..=4 {
+        while run(&node, create_workspace(ws, clock.now() + Duration::from_secs(10))).await.is_err()
+        {
+            clock.sleep(Duration::from_millis(100)).await;
+        }
+    }
+    for server in addresses.split(',') {
+        let clients = Clients::start(&node, &clock);
+        clock.sleep(Duration::from_secs(2)).await;
+        let troubled = Troubled::begin(round.trouble, server);
+        let lost = clock.timeout_at(clock.now() + round.lasts(), node.problem()).await;
+        drop(troubled);
+        assert!(lost.is_err(), "{round:?} of {server}: {}", lost.unwrap());
+        let pause = clients.stop().await;
+        eprintln!("{round:?} of {server}: the longest pause was {pause:?}");
+        assert!(pause <= round.longest_pause(), "{round:?} of {server}: nothing for {pause:?}");
+        // The other servers must take it back before the next one has its trouble.
+        let deadline = soon();
+        while tokio::net::TcpStream::connect(server).await.is_err() {
+            assert!(clock.now() < deadline, "{server} does not come back");
+            clock.sleep(Duration::from_millis(200)).await;
+        }
+        clock.sleep(Duration::from_secs(15)).await;
+    }
+    Arc::into_inner(node).unwrap().shutdown().await.unwrap();
+    let left = keyspaces.drop_all(&*cleaner, &clock).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn main() {
+    let runtime = Runtime::new().unwrap();
+    let rounds = if is_long() { &LONG[..] } else { &SAMPLE };
+    let trials = rounds.iter().map(|&round| {
+        let name = format!(
+            "cassandra_cluster::a_leader_leads_on_while_one_of_three_servers_is_{:?}_leases_of_{:?}",
+            round.trouble, round.lease
+        );
+        let handle = runtime.handle().clone();
+        Trial::ignorable_test(name.to_lowercase(), move || match CASSANDRA_CLUSTER.address() {
+            None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.not_asked_for)),
+            // Other machines' processes are not ours to stop.
+            Some(addresses) if !addresses.split(',').all(|address| address.starts_with("127.")) => {
+                Ok(Completion::ignored_with("the servers of the cluster are not on this machine"))
+            }
+            Some(addresses) => {
+                handle.block_on(one_of_three(&addresses, round));
+                Ok(Completion::Completed)
+            }
+        })
+    });
+    // They have the servers for themselves, one after another.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.collect()).exit();
+}

@@ -1,0 +1,122 @@
+//! Nodes that start together on a storage in which nothing is.
+//!
+//! Of nodes that started 20 ms apart on a new keyspace most ended with "the storage was deployed in another way": a node
+//! opened the keyspace that another one was just creating, one server did not know the table yet, and its refusal
+//! counted as a wrong configuration.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use clock::Clock;
+use ielections::Timing;
+use istorage::KeyspaceName;
+use istorage_tck::{Keyspaces, Subject};
+use sysvvm::AppName;
+use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
+use vvm_tests::{commands::shop, long::is_long, trials};
+
+/// How long a small machine may need for a keyspace.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How long after another a node starts.
+const APART: Duration = Duration::from_millis(20);
+
+/// A server that many nodes share.
+struct Server {
+    subject: Arc<dyn Subject>,
+    clock: Clock,
+}
+
+#[async_trait]
+impl trials::Stage for Server {
+    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Server> {
+        Ok(Server { clock: subject.clock(), subject })
+    }
+
+    /// Each round removes what it made.
+    async fn remove(self) -> istorage::Result<()> {
+        Ok(())
+    }
+}
+
+impl Server {
+    /// So many nodes start together on nothing.
+    async fn round(&self, nodes: u16) {
+        let keyspaces = Keyspaces::default();
+        let system = KeyspaceName::new(format!("together_{:016x}", self.clock.random())).unwrap();
+        let mut launched = Vec::new();
+        for number in 1..=nodes {
+            let settings = Settings {
+                system: system.clone(),
+                acquire_within: Some(PATIENCE),
+                open_within: PATIENCE,
+                lease: Timing::of(Duration::from_secs(20)),
+                ..Settings::new(([127, 0, 0, 1], number).into())
+            };
+            let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+            // Each has a connection of its own.
+            let driver = keyspaces.noted_by(self.subject.node(0).await.unwrap());
+            let node = Vvm::builder(driver, self.clock.clone(), settings).with_app(app);
+            launched.push(node.build().unwrap());
+        }
+        let mut running = Vec::new();
+        for node in launched {
+            running.push(node.launch());
+            self.clock.sleep(APART).await;
+        }
+        self.until_all_are_up(&running).await;
+        // The leader last, so that no other one takes over.
+        running.sort_by_key(|node| node.node().stage() == Stage::Leading);
+        for node in running {
+            node.shutdown().await.unwrap();
+        }
+        let driver = self.subject.node(0).await.unwrap();
+        let left = keyspaces.drop_all(&*driver, &self.clock).await;
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// One leads, and the others wait.
+    async fn until_all_are_up(&self, nodes: &[Launched]) {
+        let deadline = self.clock.now() + PATIENCE;
+        loop {
+            for node in nodes {
+                let problem = self.clock.timeout_at(self.clock.now(), node.problem()).await;
+                assert!(problem.is_err(), "{}", problem.unwrap());
+            }
+            let stages = || nodes.iter().map(|node| node.node().stage());
+            let at = |wanted| stages().filter(|stage| *stage == wanted).count();
+            if at(Stage::Leading) == 1 && at(Stage::Waiting) == nodes.len() - 1 {
+                return;
+            }
+            let stages: Vec<Stage> = stages().collect();
+            assert!(self.clock.now() < deadline, "they stay {stages:?}");
+            self.clock.sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn all_come_up(server: &Server) {
+    let rounds = if is_long() { 50 } else { 1 };
+    for round in 0..rounds {
+        // From 2 to 8 of them; the sample has 4.
+        server.round(2 + (round + 2) % 7).await;
+    }
+}
+
+fn main() -> ExitCode {
+    trials::hold::<Server>(
+        env!("CARGO_TARGET_TMPDIR"),
+        |drivers| {
+            vec![
+                ("cassandra", drivers.cassandra),
+                ("cassandra_cluster", drivers.cassandra_cluster),
+                ("dynamodb", drivers.dynamodb),
+            ]
+        },
+        &[&[("nodes_that_start_together_on_nothing_all_come_up", |server| {
+            Box::pin(all_come_up(server))
+        })]],
+    )
+}
