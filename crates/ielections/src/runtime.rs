@@ -1,13 +1,13 @@
 //! Does what the engine decides: calls the store, waits, and keeps the term up to date.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::{
-    Budget, DoesNotFit, GaveUp, Kill, Leadership, Lease, LockFile, Lost, Observer, Row, Slot,
+    Budget, DoesNotFit, GaveUp, Kill, Leadership, Lease, LockFile, Lost, Observer, Row, Seen, Slot,
     StoreError, Timing, TtlStore,
     causes::in_full,
     engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op},
@@ -114,9 +114,17 @@ impl Elections {
             budget: self.budget,
             health: self.health.clone(),
         };
-        let mut input = Input::Woke;
+        let (mut input, mut told) = (Input::Woke, None);
         loop {
+            let own = self.own_lease(&input);
             let step = runner.engine.next(runner.clock.now(), input);
+            if let (Some(Seen { slot, value, left }), Next::Wait(_)) = (own, &step.next)
+                && told.as_ref() != Some(&value)
+            {
+                let expires_in = (left < Duration::MAX).then(|| format!("{left:.1?}"));
+                info!(%slot, owner = %self.owner, expires_in, "waiting for the lease of this node's former process");
+                told = Some(value);
+            }
             match step.notice {
                 Some(Notice::Leads { slot, lease, work_from, valid_until }) => {
                     let ends = (valid_until, self.budget.kill_at(valid_until));
@@ -129,6 +137,13 @@ impl Elections {
             }
             input = runner.perform(step.next).await;
         }
+    }
+
+    /// A lease that a former process of this node left behind.
+    fn own_lease(&self, input: &Input) -> Option<Seen> {
+        let Input::Answer(Answer::Leases(seen)) = input else { return None };
+        let owner = |seen: &Seen| Some(Lease::from_bytes(&seen.value)?.owner);
+        seen.iter().find(|seen| owner(seen) == Some(self.owner)).cloned()
     }
 
     async fn lead(
