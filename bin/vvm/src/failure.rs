@@ -25,7 +25,7 @@ enum Kind {
     NotAcquired = 6,
     LeadLost = 7,
     ServiceEnded = 8,
-    /// Something did not stop in time.
+    /// Something did not stop in time or in order.
     NotStopped = 9,
     /// Its work went on after the lead was lost.
     Killed = 10,
@@ -96,7 +96,7 @@ impl Failure {
             Problem::LeadLost(_) => Kind::LeadLost,
             Problem::SteppedDown => Kind::SteppedDown,
             Problem::ServiceEnded { .. } => Kind::ServiceEnded,
-            Problem::NotStopped(_) => Kind::NotStopped,
+            Problem::NotEnded(_) | Problem::NotStopped(_) => Kind::NotStopped,
         };
         let mut message = with_causes(problem);
         if kind == Kind::NotBound {

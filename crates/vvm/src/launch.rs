@@ -357,9 +357,7 @@ impl Parts {
             self.problem.report(Problem::LeadLost(lost));
         }
         if !ended.unproved.is_empty() {
-            for why in ended.unproved {
-                warn!(why, "the lead is left to expire");
-            }
+            self.problem.report(Problem::NotEnded(ended.unproved));
             // Otherwise the process is killed when the lease is nearly over.
             if !ended.is_late {
                 under.abandon();

@@ -45,6 +45,9 @@ pub enum Problem {
         /// Why.
         why: Failure,
     },
+    /// Partitions did not end with every write answered, so the lease was not released: the next node waits until it expires.
+    #[error("partitions did not end in order, and the lease is left to expire: {}", .0.join("; "))]
+    NotEnded(Vec<String>),
     /// Something did not stop in time, and was given up.
     #[error("{0} did not stop in time, and was given up")]
     NotStopped(String),
