@@ -54,6 +54,7 @@ pub(crate) fn check(config: Config) -> Result<(), Failure> {
 fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>), Failure> {
     check_listens(config)?;
     check_memory(config)?;
+    check_slots(config, target)?;
     let settings = settings(config);
     check_advertised(config, target, settings.advertised)?;
     let apps = apps(config)?;
@@ -235,6 +236,20 @@ fn check_advertised(
         return Err(source.wrong(&key, format!("{unknown}: choose a port")));
     }
     Ok(())
+}
+
+/// One process has all of an embedded storage, and a node leads one slot.
+fn check_slots(Config { node, source, .. }: &Config, target: &Target) -> Result<(), Failure> {
+    let slots = node.slots.get();
+    if slots == 1 || !target.is_embedded() {
+        return Ok(());
+    }
+    let why = format!(
+        "with {target} only one node can run, and a node leads one slot: nobody would lead the other {}, and their partitions would answer 503 \
+         for ever: set `slots = 1`, or use Cassandra or DynamoDB",
+        slots - 1
+    );
+    Err(source.wrong(&["node", "slots"], why))
 }
 
 /// A body must fit into the memory for all bodies, and logs may take half of that for answers.

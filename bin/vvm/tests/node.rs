@@ -271,7 +271,7 @@ fn others_must_not_reach_it_unless_that_is_asked_for() {
 }
 
 #[test]
-fn another_number_of_partitions_slots_or_level_is_refused() {
+fn another_number_of_partitions_or_another_level_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let app = |partitions| {
         format!(
@@ -285,7 +285,6 @@ fn another_number_of_partitions_slots_or_level_is_refused() {
     node.stop();
     for (config, what) in [
         (app(4), "3 partitions"),
-        (format!("[node]\nslots = 2\n{}", app(3)), "1 slots"),
         (format!("[sequences]\ntrust_level = 1\n{}", app(3)), "trust level 0"),
     ] {
         let (code, said) = refused(folder.path(), &config);
@@ -295,6 +294,31 @@ fn another_number_of_partitions_slots_or_level_is_refused() {
     let node = Node::start(folder.path(), &app(3)).ready();
     assert_eq!(node.logged(1).len(), 1);
     node.stop();
+}
+
+/// With `slots = 10` the one process of an embedded storage led one slot, and nine tenths of all commands were answered 503 for ever.
+#[test]
+fn an_embedded_storage_has_one_slot() {
+    let folder = tempfile::tempdir().unwrap();
+    for driver in ["redb", "mem"] {
+        let config = format!("[node]\nslots = 10\n[storage]\ndriver = \"{driver}\"\n");
+        let (code, said) = refused(folder.path(), &config);
+        let file = folder.path().join("checked.toml");
+        fs::write(&file, &config).unwrap();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_vvm"));
+        let check = check.args(["config", "check", "--config"]).arg(&file).output().unwrap();
+        let checked = String::from_utf8(check.stderr).unwrap();
+        for (code, said) in [(code, said), (check.status.code(), checked)] {
+            assert_eq!(code, Some(3), "{said}");
+            for part in ["line 2", "node.slots", driver, "the other 9", "slots = 1"] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+        }
+    }
+    let mut dev = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    let dev = dev.arg("dev").env("VVM__NODE__SLOTS", "2").output().unwrap();
+    assert_eq!(dev.status.code(), Some(3), "{}", String::from_utf8_lossy(&dev.stderr));
+    assert!(!folder.path().join("data").exists(), "nothing was begun");
 }
 
 #[test]
@@ -405,6 +429,53 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
     let known = load.stop();
     let node = Node::start(folder.path(), config).ready();
     known.check(&[&node], 4);
+    node.stop();
+}
+
+/// The partitions could not store what they had to, the lease was left to expire, and the exit code said that all was well.
+#[test]
+fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = limited(folder.path(), "[node]\nlease_seconds = 40\nstop_seconds = 2\n").ready();
+    (1..=4).for_each(|ws| node.create_workspace(ws));
+    let load = Load::start("a", vec![node.api], 4, true);
+    load.until_more(100);
+    let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
+    limit_files(&node, Some(half));
+    node.until("/readyz", |status| status == 503);
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(9), "{}", node.said());
+    let said = node.said();
+    assert!(said.contains("partitions did not end in order"), "{said}");
+    assert!(said.contains("of demo/shop: "), "{said}");
+    let known = load.stop();
+    let node = Node::start(folder.path(), "").ready();
+    known.check(&[&node], 4);
+    node.stop();
+}
+
+/// It said only how soon a standby takes over, as if another node led.
+#[test]
+fn who_waits_for_its_own_former_lease_says_so_with_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, api, admin) = ("[node]\nlease_seconds = 5\n", free(), free());
+    let mut node = Node::start_at(folder.path(), config, api, admin).ready();
+    node.signal(Signal::KILL);
+    node.ended();
+    // As after a reboot, or in a folder that was copied.
+    fs::remove_file(folder.path().join("data/lease.lock")).unwrap();
+    let node = Node::start_at(folder.path(), config, api, admin).ready();
+    let said = node.said();
+    let told: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("waiting for the lease of this node's former process"))
+        .collect();
+    assert_eq!(told.len(), 1, "{said}");
+    let told: serde_json::Value = serde_json::from_str(told[0]).unwrap();
+    let fields = &told["fields"];
+    assert_eq!(fields["owner"], api.to_string(), "{told}");
+    let left: f64 = fields["expires_in"].as_str().unwrap().trim_end_matches('s').parse().unwrap();
+    assert!((1.0..=5.0).contains(&left), "{told}");
     node.stop();
 }
 

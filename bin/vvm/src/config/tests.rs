@@ -225,7 +225,12 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
     let app = "[[apps]]\nname = \"a/b\"\ntables = \"none.toml\"\nworkspaces = {}\n";
     for (text, line, parts) in [
         ("[node]\nslots = 0\n", 2, ["slots", "1 or more"]),
-        ("[node]\nslots = 11\n", 2, ["node.slots", "10 partitions"]),
+        (
+            &dynamodb("[node]\nslots = 11\nadvertised = \"10.0.0.1:1\""),
+            5,
+            ["node.slots", "10 partitions"],
+        ),
+        ("[node]\nslots = 2\n", 2, ["node.slots", "set `slots = 1`"]),
         ("[node]\nlease_seconds = 0.5\n", 2, ["lease_seconds", "a second or more"]),
         ("[node]\nlease_seconds = 5\ncall_seconds = 2\n", 3, ["node.call_seconds", "1s"]),
         (
