@@ -1,6 +1,6 @@
 //! Which commands are sent, where, and when.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fmt::Display, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
@@ -10,6 +10,9 @@ use sysvvm::AppName;
 
 use super::{PATIENCE, client::Client};
 use crate::{cli::BenchArgs, failure::Failure};
+
+/// How long the first answer of a node may take.
+const GREETING: Duration = Duration::from_secs(1);
 
 /// What is sent to which node.
 pub(super) struct Load {
@@ -52,21 +55,35 @@ impl Load {
         self.base(ws) + "/sys.CUD"
     }
 
+    fn unreachable(&self, why: impl Display) -> Failure {
+        let address = self.address;
+        Failure::unreachable(format!(
+            "no node answers at {address}: {why}: is that its `http.listen`?"
+        ))
+    }
+
+    /// Connects, and asks for what is not there: a node that works answers that at once, whatever its storage does.
+    async fn connect(&self, clock: &Clock) -> Result<Client, Failure> {
+        let asked = async {
+            let mut client = Client::connect(self.address).await?;
+            client.post("/", Bytes::new()).await.map(|_| client)
+        };
+        match clock.timeout_at(clock.now() + GREETING, asked).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(self.unreachable(error)),
+            Err(_) => Err(self.unreachable(format!("it sent nothing within {GREETING:?}"))),
+        }
+    }
+
     /// Those that are there already stay as they are.
     pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), Failure> {
-        let unreachable = |why: String| {
-            Failure::unreachable(format!("the node at {} does not answer: {why}", self.address))
-        };
-        let deadline = clock.now() + PATIENCE;
-        let client = clock.timeout_at(deadline, Client::connect(self.address)).await;
-        let client = client.map_err(|late| unreachable(late.to_string()))?;
-        let mut client = client.map_err(|error| unreachable(error.to_string()))?;
+        let mut client = self.connect(clock).await?;
         for ws in 1..=self.sums.len() as u64 {
             let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();
             let path = self.base(ws) + "/sys.CreateWorkspace";
             let answer = clock.timeout_at(clock.now() + PATIENCE, client.post(&path, body.into()));
-            let answer = answer.await.map_err(|late| unreachable(late.to_string()))?;
-            let answer = answer.map_err(|error| unreachable(error.to_string()))?;
+            let answer = answer.await.map_err(|late| self.unreachable(late))?;
+            let answer = answer.map_err(|error| self.unreachable(error))?;
             if !answer.status.is_success() && answer.status != StatusCode::CONFLICT {
                 return Err(Failure::unfinished(format!(
                     "{} does not make workspace {ws} of {}: {}",
