@@ -299,10 +299,6 @@ fn web_pages_of_others_are_refused() {
     let refused = (403, "foreign".to_owned());
     assert_eq!(code(request(node.api, "POST", &docs, &evil, "{}")), refused);
     assert_eq!(code(request(node.admin, "POST", "/step-down", &evil, "")), refused);
-    assert_eq!(
-        code(request(node.admin, "GET", "/status", &[("host", "evil.example")], "")),
-        refused
-    );
     let own = [("origin", "http://localhost:3000")];
     assert_eq!(request(node.api, "POST", &docs, &own, "{}").0, 201);
     node.stop();
@@ -698,4 +694,20 @@ fn the_bench_measures_a_node_that_runs() {
     let other = String::from_utf8(other.stderr).unwrap();
     assert!(other.contains("there is no application demo/none"), "{other}");
     node.stop();
+}
+
+/// A node that stands still takes connections and answers nothing: each request was waited for 30 s.
+#[test]
+fn the_bench_ends_after_a_second_if_the_node_says_nothing() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let start = Instant::now();
+    let bench = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
+        .args(["bench", "--node", &address])
+        .output()
+        .unwrap();
+    let (took, told) = (start.elapsed(), String::from_utf8(bench.stderr).unwrap());
+    assert_eq!(bench.status.code(), Some(4), "{told}");
+    assert!(told.contains(&address) && told.contains("within 1s"), "{told}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }

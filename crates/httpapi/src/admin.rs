@@ -3,13 +3,15 @@
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;
-use hyper::{Method, Request, Response, StatusCode, body::Incoming};
+use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use vvm::{Failure, Node, Service, Stage};
 
 use crate::{
-    Limits, foreign,
+    Limits,
+    check::check,
+    incoming::RequestBody,
     reply::{Body, Trouble, json_of, of_bytes},
     route::parameters,
     server::{self, Answers},
@@ -79,14 +81,13 @@ struct Requests {
 }
 
 impl Answers for Requests {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        if self.settings.only_local
-            && let Err(trouble) = foreign::refuse(request.headers())
-        {
+    async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
+        let (head, _) = request.into_parts();
+        if let Err(trouble) = check(&head, self.settings.only_local) {
             return trouble.into_response("");
         }
-        let query = request.uri().query().unwrap_or_default();
-        match (request.method(), request.uri().path()) {
+        let query = head.uri.query().unwrap_or_default();
+        match (&head.method, head.uri.path()) {
             (&Method::GET | &Method::HEAD, "/livez") => text(StatusCode::OK, "ok\n"),
             (&Method::GET | &Method::HEAD, "/readyz") => self.ready(query).await,
             (&Method::GET, "/metrics") => text(StatusCode::OK, (self.settings.metrics)()),

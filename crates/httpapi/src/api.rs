@@ -7,10 +7,8 @@ use std::{mem, net::SocketAddr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Clock;
-use http_body_util::BodyExt;
 use hyper::{
     Request, Response, StatusCode,
-    body::{Body as _, Incoming},
     header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH},
 };
 use processor::{Command, Done, Repeat, RowChange};
@@ -24,7 +22,9 @@ use vvm::{
 };
 
 use crate::{
-    Limits, foreign,
+    Limits,
+    check::check,
+    incoming::RequestBody,
     reply::{Body, NOT_LEADER, REQUEST_ID, Trouble, of_bytes},
     room::{Room, Share},
     route::{Route, What, route},
@@ -161,8 +161,9 @@ struct Asked {
 }
 
 impl Answers for Requests {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
         let (head, body) = request.into_parts();
+        let checked = check(&head, self.settings.only_local);
         let request = request_id(&head.headers, self.node.clock());
         let asked = Asked {
             request,
@@ -174,11 +175,7 @@ impl Answers for Requests {
         };
         let clock = self.node.clock();
         let start = clock.now();
-        let routed = match self.settings.only_local {
-            true => foreign::refuse(&asked.headers),
-            false => Ok(()),
-        };
-        let (kind, answered) = match routed.and_then(|()| route(&asked.method, &asked.path)) {
+        let (kind, answered) = match checked.and_then(|()| route(&asked.method, &asked.path)) {
             Ok(route) => (route.what.kind(), self.try_answer(&asked, route, body).await),
             Err(trouble) => ("none", Err(trouble)),
         };
@@ -215,7 +212,7 @@ impl Requests {
         &self,
         asked: &Asked,
         Route { owner, app, ws, what }: Route<'_>,
-        body: Incoming,
+        body: &mut RequestBody,
     ) -> Result<Response<Body>, Trouble> {
         let app = self
             .node
@@ -275,7 +272,7 @@ impl Requests {
 
     /// All of a body, within its limits, and its share of the memory. The share grows as the bytes
     /// arrive: a client that announces a body and sends nothing takes 1 KiB.
-    async fn body(&self, asked: &Asked, mut body: Incoming) -> Result<(Bytes, Share), Trouble> {
+    async fn body(&self, asked: &Asked, body: &mut RequestBody) -> Result<(Bytes, Share), Trouble> {
         let Limits { body_bytes, body_time, .. } = self.settings.limits;
         let clock = self.node.clock();
         let deadline = clock.now() + body_time;

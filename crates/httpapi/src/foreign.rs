@@ -1,39 +1,60 @@
-//! Requests of web pages. A browser sends some to this machine for any page that its user looks at, and nobody is asked here who he is.
-
-use std::net::IpAddr;
+//! Requests of web pages. A browser sends requests to this machine for any page that its user looks at, and the node has no
+//! authentication. So a node without an authenticating proxy serves only requests to this machine that no page of another site made.
 
 use hyper::{
     StatusCode,
-    header::{HOST, HeaderMap, ORIGIN},
+    header::{HeaderMap, HeaderName, ORIGIN},
 };
 
-use crate::reply::Trouble;
+use crate::{authority::Host, reply::Trouble};
 
-/// Refuses what is asked of another name than that of this machine, or for a page of another one.
-pub(crate) fn refuse(headers: &HeaderMap) -> Result<(), Trouble> {
-    for name in [HOST, ORIGIN] {
-        for value in headers.get_all(&name) {
-            if !value.to_str().is_ok_and(is_local) {
-                let reason = format!(
-                    "only this machine is served here, and `{name}` names another: have something that asks who it is in front of it, and \
-                     set `anybody_may_do_everything`"
-                );
-                return Err(Trouble::new(StatusCode::FORBIDDEN, "foreign", reason));
-            }
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What an operator does who serves others.
+const ALLOW: &str =
+    "to serve others, put an authenticating proxy in front and set `anybody_may_do_everything`";
+
+/// Refuses a request to another host than this machine, as a browser sends it whose DNS was told that the name is this machine.
+pub(crate) fn check_host(scheme: Option<&str>, host: Host<'_>) -> Result<(), Trouble> {
+    let misdirected = |what: String| {
+        let reason = format!("{what}: this node serves only `http` to this machine; {ALLOW}");
+        Err(Trouble::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", reason))
+    };
+    if let Some(scheme) = scheme.filter(|scheme| *scheme != "http") {
+        return misdirected(format!("the request is for a resource of `{scheme}`"));
+    }
+    match host {
+        host if host.is_local() => Ok(()),
+        Host::Name(name) => misdirected(format!("the request is for the host {name}")),
+        Host::Address(address) => misdirected(format!("the request is for the host {address}")),
+    }
+}
+
+/// Refuses a request that a page of another site made.
+pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Trouble> {
+    let foreign = |what: String| {
+        let reason = format!("{what}: web pages of other sites are not served; {ALLOW}");
+        Err(Trouble::new(StatusCode::FORBIDDEN, "foreign", reason))
+    };
+    for origin in headers.get_all(ORIGIN) {
+        if !origin.to_str().is_ok_and(is_local_origin) {
+            let origin = String::from_utf8_lossy(origin.as_bytes());
+            return foreign(format!("the `Origin` is {origin}"));
         }
+    }
+    // Values that are not known say nothing (Fetch Metadata, section 2).
+    if headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site") {
+        return foreign("`Sec-Fetch-Site` is cross-site".to_owned());
     }
     Ok(())
 }
 
-/// `localhost`, or an address of this machine, with or without scheme and port.
-fn is_local(authority: &str) -> bool {
-    let authority = authority.split_once("://").map_or(authority, |(_, rest)| rest);
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or(rest, |(host, _)| host),
-        None => authority.split_once(':').map_or(authority, |(host, _)| host),
-    };
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+/// `scheme://host:port`, as browsers write an origin. `null` is the origin of a page that must not be known.
+fn is_local_origin(origin: &str) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let is_scheme =
+        scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    !scheme.is_empty() && is_scheme && Host::of(authority).is_some_and(Host::is_local)
 }
 
 #[cfg(test)]
@@ -41,31 +62,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_this_machine() {
-        for local in [
-            "localhost",
-            "LOCALHOST:8822",
-            "127.0.0.1:8822",
-            "127.1.2.3",
-            "[::1]:8822",
-            "http://localhost:3000",
-            "https://127.0.0.1",
-            "http://[::1]",
-        ] {
-            assert!(is_local(local), "{local}");
+    fn only_pages_of_this_machine_are_local() {
+        for local in
+            ["http://localhost:3000", "https://127.0.0.1", "http://[::1]", "tauri://localhost"]
+        {
+            assert!(is_local_origin(local), "{local}");
         }
         for foreign in [
             "",
             "null",
-            "evil.example",
-            "localhost.evil.example:8822",
-            "127.0.0.1.evil.example",
-            "https://evil.example",
-            "10.0.0.1:8822",
-            "[::2]",
+            "localhost",
+            "://localhost",
             "http://",
+            "http://localhost/",
+            "http://localhost http://localhost",
+            "http://[::1]evil.com",
+            "http://localhost:1@evil.com",
+            "https://evil.example",
+            "https://localhost.evil.example",
         ] {
-            assert!(!is_local(foreign), "{foreign}");
+            assert!(!is_local_origin(foreign), "{foreign}");
         }
     }
 }

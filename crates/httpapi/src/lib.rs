@@ -4,7 +4,10 @@
 
 mod admin;
 mod api;
+mod authority;
+mod check;
 mod foreign;
+mod incoming;
 mod read;
 mod reply;
 mod room;

@@ -58,6 +58,15 @@ impl Trouble {
         self.code
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// For people.
+    pub(crate) fn reason(&self) -> &str {
+        &self.reason
+    }
+
     pub(crate) fn bad_request(reason: impl Into<String>) -> Trouble {
         Trouble::new(StatusCode::BAD_REQUEST, "bad_request", reason)
     }

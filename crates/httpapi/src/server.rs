@@ -1,24 +1,13 @@
 //! Listening: connections, and what each of them may cost.
 
+mod connection;
+mod transport;
 mod under_way;
 
-use std::{
-    convert::Infallible,
-    future::{Future, poll_fn},
-    io,
-    net::SocketAddr,
-    pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Poll,
-    time::Duration,
-};
+use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use clock::Clock;
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, Response};
 use metrics::Counter;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
@@ -26,11 +15,11 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 use vvm::Failure;
 
-use self::under_way::{Tracked, UnderWay};
-use crate::reply::Body;
+pub(crate) use self::connection::Peer;
+use crate::{incoming::RequestBody, reply::Body};
 
 /// What connections may cost.
 #[derive(Clone, Copy, Debug)]
@@ -70,14 +59,14 @@ impl Default for Limits {
 
 /// Answers requests.
 pub(crate) trait Answers: Send + Sync + 'static {
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+    fn answer(
+        &self,
+        request: Request<&mut RequestBody>,
+    ) -> impl Future<Output = Response<Body>> + Send;
 }
 
 /// How many connections may wait to be accepted. One that finds no room is tried again by its client after a second.
 const BACKLOG: u32 = 4_096;
-
-/// A connection on which nothing is under way is closed so long after the node began to stop.
-const QUIET: Duration = Duration::from_millis(200);
 
 /// A port that is taken. It belongs to no runtime until [`serve`] is called on one.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
@@ -93,6 +82,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure
 
 /// What all connections of a service share.
 struct Shared<A> {
+    service: &'static str,
     answers: A,
     limits: Limits,
     clock: Clock,
@@ -122,18 +112,22 @@ pub(crate) async fn serve<A: Answers>(
     };
     let (give_way, gave_way, not_taken) =
         (Notify::new(), closed("gave_way"), closed("answer_not_taken"));
-    let shared = Arc::new(Shared { answers, limits, clock, stop, give_way, gave_way, not_taken });
+    let service = name;
+    let shared = Shared { service, answers, limits, clock, stop, give_way, gave_way, not_taken };
+    let shared = Arc::new(shared);
     // Port 0 is any, and whoever asked for it wants to know which.
     if let Ok(address) = listener.local_addr() {
         info!(service = name, %address, "listens");
     }
     let open = metrics::gauge!("httpapi_connections", "service" => name);
     let mut connections = JoinSet::new();
-    let begin = |connections: &mut JoinSet<()>, stream, permit: Option<OwnedSemaphorePermit>| {
+    let begin = |connections: &mut JoinSet<()>,
+                 (stream, peer): (TcpStream, SocketAddr),
+                 permit: Option<OwnedSemaphorePermit>| {
         open.increment(1);
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
-            connection(stream, &shared).await;
+            connection::run(stream, peer, &shared).await;
             drop(permit);
         });
     };
@@ -145,16 +139,16 @@ pub(crate) async fn serve<A: Answers>(
             () = shared.stop.cancelled() => break,
             Some(_) = connections.join_next() => open.decrement(1),
             permit = Arc::clone(&room).acquire_owned(), if next.is_some() => {
-                if let Some(stream) = next.take() {
-                    begin(&mut connections, stream, permit.ok());
+                if let Some(accepted) = next.take() {
+                    begin(&mut connections, accepted, permit.ok());
                 }
             }
             accepted = listener.accept(), if next.is_none() => match accepted {
-                Ok((stream, _)) => {
+                Ok(accepted) => {
                     if room.available_permits() == 0 {
                         shared.give_way.notify_one();
                     }
-                    next = Some(stream);
+                    next = Some(accepted);
                 }
                 // A connection that is gone already; or there are no more file handles, which passes.
                 Err(error) => {
@@ -167,7 +161,7 @@ pub(crate) async fn serve<A: Answers>(
     // Those that came before the end are answered too.
     next.into_iter()
         .chain(waiting(listener))
-        .for_each(|stream| begin(&mut connections, stream, None));
+        .for_each(|accepted| begin(&mut connections, accepted, None));
     let all = async { while connections.join_next().await.is_some() {} };
     if shared.clock.timeout_at(shared.clock.now() + limits.drain_time, all).await.is_err() {
         warn!(
@@ -181,11 +175,11 @@ pub(crate) async fn serve<A: Answers>(
 }
 
 /// The connections that nobody has accepted yet. The kernel is asked: the runtime learns of them a moment later, and tells of some at a time.
-fn waiting(listener: TcpListener) -> impl Iterator<Item = TcpStream> {
+fn waiting(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
     let accept = |listener: &std::net::TcpListener| {
-        let (stream, _) = listener.accept()?;
+        let (stream, peer) = listener.accept()?;
         stream.set_nonblocking(true)?;
-        TcpStream::from_std(stream)
+        Ok::<_, io::Error>((TcpStream::from_std(stream)?, peer))
     };
     let listener = listener.into_std().ok();
     let all = std::iter::from_fn(move || listener.as_ref().map(accept));
@@ -195,98 +189,4 @@ fn waiting(listener: TcpListener) -> impl Iterator<Item = TcpStream> {
             !matches!(next, Err(error) if error.kind() == io::ErrorKind::ConnectionAborted)
         })
         .map_while(Result::ok)
-}
-
-async fn connection<A: Answers>(stream: TcpStream, shared: &Shared<A>) {
-    let Shared { limits, clock, stop, .. } = shared;
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "a connection answers with delay");
-    }
-    if let Err(error) = give_up_after(&stream, limits.head_time) {
-        debug!(%error, "a connection that takes nothing stays");
-    }
-    let (under_way, has_asked) = (UnderWay::default(), AtomicBool::new(false));
-    let service = service_fn(|request| {
-        has_asked.store(true, Ordering::Release);
-        let begun = under_way.begin();
-        async move {
-            let answer = shared.answers.answer(request).await;
-            begun.answers(clock.now());
-            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, begun)))
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_time)
-        .max_buf_size(limits.head_bytes.max(8_192))
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        // A request that has come is begun before it is looked whether the node stops.
-        biased;
-        ended = until_it_gives_way(connection.as_mut(), &under_way, &shared.give_way) => match ended {
-            Some(ended) => ended,
-            None => return shared.gave_way.increment(1),
-        },
-        () = under_way.overdue(limits.answer_time, clock) => {
-            debug!("a client did not receive its answer in time");
-            return shared.not_taken.increment(1);
-        }
-        () = stop.cancelled() => loop {
-            // It would end at once if nothing is under way: but its first request may have come, and not be read yet.
-            if has_asked.load(Ordering::Acquire) {
-                connection.as_mut().graceful_shutdown();
-            }
-            match clock.timeout_at(clock.now() + QUIET, connection.as_mut()).await {
-                Ok(ended) => break ended,
-                // A head that does not come to its end is no request.
-                Err(_) if under_way.is_idle() => return,
-                Err(_) => {}
-            }
-        },
-    };
-    if let Err(error) = ended {
-        debug!(%error, "a connection broke");
-    }
-}
-
-/// How a connection ended; `None` if it was idle and is to give way to a new one.
-///
-/// Invariant: only idle connections wait for [`Shared::give_way`], each from the moment it became
-/// idle. The first to wait is woken first, so it is the one that has been idle longest.
-async fn until_it_gives_way<T>(
-    mut connection: Pin<&mut impl Future<Output = T>>,
-    under_way: &UnderWay,
-    give_way: &Notify,
-) -> Option<T> {
-    let mut asked = pin!(None);
-    poll_fn(|context| {
-        if let Poll::Ready(ended) = connection.as_mut().poll(context) {
-            return Poll::Ready(Some(ended));
-        }
-        if !under_way.is_idle() {
-            asked.set(None);
-            return Poll::Pending;
-        }
-        if asked.is_none() {
-            asked.set(Some(give_way.notified()));
-        }
-        match asked.as_mut().as_pin_mut() {
-            Some(asked) => asked.poll(context).map(|()| None),
-            None => Poll::Pending,
-        }
-    })
-    .await
-}
-
-/// A client that does not take its answer is given up by the kernel. Nobody else knows how much of it is still under way.
-#[cfg(target_os = "linux")]
-fn give_up_after(stream: &TcpStream, time: Duration) -> io::Result<()> {
-    let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn give_up_after(_: &TcpStream, _: Duration) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }

@@ -1,0 +1,253 @@
+//! One connection: its requests, and how it ends.
+
+use std::{
+    convert::Infallible, future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc, task::Poll,
+    time::Duration,
+};
+
+use clock::Clock;
+use http_body_util::BodyExt;
+use hyper::{
+    Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONNECTION, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioTimer;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Notify,
+};
+use tracing::{debug, info};
+
+use super::{
+    Answers, Limits, Shared,
+    transport::{Exchange, Transport},
+    under_way::{Tracked, UnderWay},
+};
+use crate::{
+    incoming::RequestBody,
+    reply::{Body, Trouble},
+};
+
+/// A connection on which no request is under way is closed so long after the node began to stop.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// How long a client may go on sending what nobody reads, if no pause of it is longer than [`LINGER_QUIET`].
+const LINGER: Duration = Duration::from_secs(10);
+const LINGER_QUIET: Duration = Duration::from_secs(1);
+
+/// hyper reads no more headers than these.
+const MOST_HEADERS: usize = 100;
+
+/// The client of a request, or what stands between.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Serves the requests of a connection, until its client or the node ends it.
+pub(super) async fn run<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Shared<A>) {
+    let Shared { limits, clock, stop, .. } = shared;
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "a connection answers with delay");
+    }
+    if let Err(error) = give_up_after(&stream, limits.head_time) {
+        debug!(%error, "a connection that takes nothing stays");
+    }
+    let exchange = Arc::new(Exchange::default());
+    let service = service_fn(|request| {
+        let begun = exchange.begin();
+        let answer = answered(request, peer, shared, &exchange);
+        Box::pin(async move {
+            let answer = answer.await;
+            begun.answers(clock.now());
+            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, begun)))
+        })
+    });
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_time)
+        .max_buf_size(limits.head_bytes.max(8_192))
+        .serve_connection(Transport::new(stream, Arc::clone(&exchange)), service);
+    let ends = poll_fn(|context| connection.poll_without_shutdown(context));
+    let ended = tokio::select! {
+        // A request that has come is begun before it is looked whether the node stops.
+        biased;
+        ended = until_it_gives_way(ends, &exchange.under_way, &shared.give_way) => match ended {
+            Some(ended) => ended,
+            None => return shared.gave_way.increment(1),
+        },
+        () = exchange.under_way.overdue(limits.answer_time, clock) => {
+            debug!("a client did not receive its answer in time");
+            return shared.not_taken.increment(1);
+        }
+        () = stop.cancelled() => loop {
+            // It would end at once if nothing is under way: but its first request may have come, and not be read yet.
+            if exchange.has_asked() {
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+            let ends = poll_fn(|context| connection.poll_without_shutdown(context));
+            match clock.timeout_at(clock.now() + QUIET, ends).await {
+                Ok(ended) => break ended,
+                // A head that does not come to its end is no request.
+                Err(_) if exchange.under_way.is_idle() => return,
+                Err(_) => {}
+            }
+        },
+    };
+    let http1::Parts { io, read_buf, .. } = connection.into_parts();
+    match ended {
+        Ok(()) => close(io, exchange.is_unread(), shared).await,
+        Err(error) if error.is_parse() => {
+            let trouble = malformed(&error, &read_buf, limits);
+            refuse(trouble, io, peer, shared).await;
+        }
+        Err(error) => debug!(%error, "connection broke"),
+    }
+}
+
+/// Answers a request that hyper could not read, and ends its connection.
+async fn refuse<A: Answers>(
+    trouble: Trouble,
+    mut io: Transport,
+    peer: SocketAddr,
+    shared: &Shared<A>,
+) {
+    let (status, reason) = (trouble.status().as_u16(), trouble.reason());
+    info!(service = shared.service, %peer, status, reason, "malformed request refused");
+    if let Some(date) = io.date_of_withheld() {
+        let answer = in_bytes(trouble, &date).await;
+        if let Err(error) = io.stream().write_all(&answer).await {
+            return debug!(%error, "connection broke");
+        }
+    }
+    close(io, true, shared).await;
+}
+
+/// Ends the node's half of a connection, and waits for the client's half if its bytes are left unread.
+async fn close<A: Answers>(mut io: Transport, is_unread: bool, shared: &Shared<A>) {
+    if let Err(error) = io.stream().shutdown().await {
+        return debug!(%error, "connection broke");
+    }
+    if is_unread {
+        tokio::select! {
+            () = linger(io.stream(), &shared.clock) => {}
+            () = shared.give_way.notified() => shared.gave_way.increment(1),
+            () = shared.stop.cancelled() => {}
+        }
+    }
+}
+
+/// How a connection ended; `None` if it was idle and is to give way to a new one.
+///
+/// Invariant: only idle connections wait for [`Shared::give_way`], each from the moment it became
+/// idle. The first to wait is woken first, so it is the one that has been idle longest.
+async fn until_it_gives_way<T>(
+    connection: impl Future<Output = T>,
+    under_way: &UnderWay,
+    give_way: &Notify,
+) -> Option<T> {
+    let (mut connection, mut asked) = (pin!(connection), pin!(None));
+    poll_fn(|context| {
+        if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+            return Poll::Ready(Some(ended));
+        }
+        if !under_way.is_idle() {
+            asked.set(None);
+            return Poll::Pending;
+        }
+        if asked.is_none() {
+            asked.set(Some(give_way.notified()));
+        }
+        match asked.as_mut().as_pin_mut() {
+            Some(asked) => asked.poll(context).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// The answer to a request. It says so if the connection ends with it.
+async fn answered<A: Answers>(
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    shared: &Shared<A>,
+    exchange: &Exchange,
+) -> Response<Body> {
+    let (mut head, body) = request.into_parts();
+    head.extensions.insert(Peer(peer));
+    let mut body = RequestBody::new(body, &head.headers);
+    let mut answer = shared.answers.answer(Request::from_parts(head, &mut body)).await;
+    // hyper ends a connection on which a body is left unread. A client that is not told so sends its next request into nothing.
+    if !body.drain(&shared.clock).await {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        exchange.leave_unread();
+    }
+    answer
+}
+
+/// What is wrong with a request that hyper could not read.
+fn malformed(error: &hyper::Error, read: &[u8], limits: &Limits) -> Trouble {
+    let head_bytes = limits.head_bytes;
+    if error.is_parse_too_large() && !read.contains(&b'\n') {
+        let reason = format!("the request line has more than {head_bytes} bytes");
+        return Trouble::new(StatusCode::URI_TOO_LONG, "uri_too_long", reason);
+    }
+    if error.is_parse_too_large() {
+        let reason = format!(
+            "the head of the request has more than {head_bytes} bytes or more than {MOST_HEADERS} headers"
+        );
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Trouble::new(status, "head_too_large", reason);
+    }
+    if read.starts_with(&TLS) {
+        return Trouble::bad_request(
+            "a TLS handshake came in place of a request: this port speaks plain HTTP, so use http://, or put a proxy in front that ends TLS",
+        );
+    }
+    Trouble::bad_request(format!("this is no HTTP/1.1 request: {error}"))
+}
+
+/// What a TLS handshake begins with.
+const TLS: [u8; 2] = [0x16, 0x03];
+
+/// An answer in place of one that hyper gave by itself, with the date of that one.
+async fn in_bytes(trouble: Trouble, date: &str) -> Vec<u8> {
+    let (head, body) = trouble.into_response("").into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let (status, length) = (head.status, body.len());
+    let mut text = format!(
+        "HTTP/1.1 {status}\r\nconnection: close\r\ndate: {date}\r\ncontent-length: {length}\r\n"
+    );
+    for (name, value) in &head.headers {
+        text += &format!("{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes()));
+    }
+    [text.as_bytes(), b"\r\n", &body].concat()
+}
+
+/// Reads what the client still sends, until it hangs up. If the node closed the connection now, the kernel would answer those bytes with
+/// a reset, and the client could lose the answer before it has read it (RFC 9112, section 9.6).
+async fn linger(stream: &mut TcpStream, clock: &Clock) {
+    let end = clock.now() + LINGER;
+    let mut scrap = vec![0; 16 << 10];
+    loop {
+        let until = end.min(clock.now() + LINGER_QUIET);
+        match clock.timeout_at(until, stream.read(&mut scrap)).await {
+            Ok(Ok(bytes)) if bytes > 0 => {}
+            _ => return,
+        }
+    }
+}
+
+/// A client that does not take its answer is given up by the kernel. Nobody else knows how much of it is still under way.
+#[cfg(target_os = "linux")]
+fn give_up_after(stream: &TcpStream, time: Duration) -> io::Result<()> {
+    let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_up_after(_: &TcpStream, _: Duration) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,139 @@
+//! The stream of a connection. It withholds the answers that hyper gives by itself.
+//!
+//! hyper answers a request that it cannot read with a bare status. Nobody can give that answer a body, and nobody is told of it. So
+//! the bytes that hyper writes while no request is being answered do not reach the client: the connection answers in their place.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::under_way::{Begun, UnderWay};
+
+/// What the stream of a connection and its requests know of each other.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    pub(super) under_way: UnderWay,
+    /// Whether a request has come.
+    has_asked: AtomicBool,
+    /// Whether a request has come whose answer is not flushed.
+    is_answering: AtomicBool,
+    /// Whether a body was left unread.
+    is_unread: AtomicBool,
+}
+
+impl Exchange {
+    /// A request has come.
+    pub(super) fn begin(&self) -> Begun {
+        self.has_asked.store(true, Ordering::Release);
+        self.is_answering.store(true, Ordering::Release);
+        self.under_way.begin()
+    }
+
+    /// Whether the connection had a request.
+    pub(super) fn has_asked(&self) -> bool {
+        self.has_asked.load(Ordering::Acquire)
+    }
+
+    /// The rest of a body will not be read.
+    pub(super) fn leave_unread(&self) {
+        self.is_unread.store(true, Ordering::Release);
+    }
+
+    /// Whether the client may still be sending what nobody reads.
+    pub(super) fn is_unread(&self) -> bool {
+        self.is_unread.load(Ordering::Acquire)
+    }
+}
+
+/// The stream of a connection.
+#[derive(Debug)]
+pub(super) struct Transport {
+    stream: TokioIo<TcpStream>,
+    exchange: Arc<Exchange>,
+    /// What hyper wrote by itself.
+    withheld: Vec<u8>,
+}
+
+impl Transport {
+    pub(super) fn new(stream: TcpStream, exchange: Arc<Exchange>) -> Transport {
+        Transport { stream: TokioIo::new(stream), exchange, withheld: Vec::new() }
+    }
+
+    /// The stream itself, after hyper is done with it.
+    pub(super) fn stream(&mut self) -> &mut TcpStream {
+        self.stream.inner_mut()
+    }
+
+    /// The date of an answer that hyper gave by itself, and that the client did not get.
+    pub(super) fn date_of_withheld(&self) -> Option<String> {
+        let head = String::from_utf8_lossy(&self.withheld);
+        head.lines().find_map(|line| line.strip_prefix("date: ")).map(str::to_owned)
+    }
+
+    fn withholds(&self) -> bool {
+        !self.exchange.is_answering.load(Ordering::Acquire)
+    }
+}
+
+impl Read for Transport {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl Write for Transport {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.withholds() {
+            self.withheld.extend_from_slice(bytes);
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.withholds() {
+            slices.iter().for_each(|slice| self.withheld.extend_from_slice(slice));
+            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
+        }
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper flushes only when it has written all that it has. If no request is under way then, what it writes next is not ours.
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if flushed.is_ready() && self.exchange.under_way.is_idle() {
+            self.exchange.is_answering.store(false, Ordering::Release);
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
