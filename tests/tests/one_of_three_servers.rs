@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -18,7 +19,7 @@ use ielections::Timing;
 use istorage::KeyspaceName;
 use istorage_tck::{Keyspaces, Subject};
 use libtest_mimic::{Arguments, Completion, Trial};
-use processor::{Busy, Command, Done, Refused};
+use processor::{Busy, Done, Refused};
 use sysvvm::AppName;
 use tokio::{runtime::Runtime, task::JoinHandle};
 use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
@@ -42,6 +43,8 @@ enum Trouble {
     Slow,
     /// Its connections break, and no new ones come about.
     Killed,
+    /// What is sent to it is lost on the way, and nobody is told.
+    CutOff,
 }
 
 /// One round: a server has this trouble while a node with leases of this length leads.
@@ -77,7 +80,7 @@ fn call_timeout(lease: Duration) -> Duration {
 const SAMPLE: [Round; 1] = [Round::of(Trouble::Frozen, 8)];
 
 /// What is run for long.
-const LONG: [Round; 7] = [
+const LONG: [Round; 9] = [
     Round::of(Trouble::Frozen, 4),
     Round::of(Trouble::Frozen, 8),
     Round::of(Trouble::Frozen, 20),
@@ -85,6 +88,8 @@ const LONG: [Round; 7] = [
     Round::of(Trouble::Slow, 20),
     Round::of(Trouble::Killed, 4),
     Round::of(Trouble::Killed, 20),
+    Round::of(Trouble::CutOff, 4),
+    Round::of(Trouble::CutOff, 20),
 ];
 
 /// A trouble that lasts until this is dropped.
@@ -92,6 +97,7 @@ enum Troubled {
     Frozen { _stopped: Stopped },
     Slow { stop: Arc<AtomicBool>, thread: Option<std::thread::JoinHandle<()>> },
     Killed { _killed: Killed },
+    CutOff { _cut_off: CutOff },
 }
 
 impl Troubled {
@@ -99,6 +105,7 @@ impl Troubled {
         match trouble {
             Trouble::Frozen => Troubled::Frozen { _stopped: Stopped::nodes_at(&[server]).unwrap() },
             Trouble::Killed => Troubled::Killed { _killed: Killed::node_at(server).unwrap() },
+            Trouble::CutOff => Troubled::CutOff { _cut_off: CutOff::new(server).unwrap() },
             Trouble::Slow => {
                 let stop = Arc::new(AtomicBool::new(false));
                 let (stopped, server) = (Arc::clone(&stop), server.to_owned());
@@ -116,6 +123,35 @@ impl Troubled {
     }
 }
 
+/// A route by which nothing reaches an address of this machine, until this is dropped.
+struct CutOff(String);
+
+impl CutOff {
+    fn new(server: &str) -> Result<CutOff, String> {
+        let (ip, _) = server.rsplit_once(':').ok_or_else(|| format!("{server} has no port"))?;
+        route("add", ip)?;
+        Ok(CutOff(ip.to_owned()))
+    }
+}
+
+impl Drop for CutOff {
+    fn drop(&mut self) {
+        if let Err(error) = route("del", &self.0) {
+            eprintln!("{} stays cut off: {error}", self.0);
+        }
+    }
+}
+
+/// Only root may do this, on Linux.
+fn route(what: &str, ip: &str) -> Result<(), String> {
+    let arguments = ["route", what, "blackhole", &format!("{ip}/32"), "table", "local"];
+    let status = Command::new("ip").args(arguments).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        other => Err(format!("ip {}: {other:?}", arguments.join(" "))),
+    }
+}
+
 impl Drop for Troubled {
     fn drop(&mut self) {
         if let Troubled::Slow { stop, thread } = self {
@@ -125,7 +161,10 @@ impl Drop for Troubled {
     }
 }
 
-fn run(node: &Launched, command: Command) -> impl Future<Output = Result<Done, Refused>> + use<> {
+fn run(
+    node: &Launched,
+    command: processor::Command,
+) -> impl Future<Output = Result<Done, Refused>> + use<> {
     let node = node.node().clone();
     async move {
         let Ok(partitions) = node.app("acme", "shop").unwrap().at(command.ws) else {
@@ -205,7 +244,10 @@ async fn one_of_three(addresses: &str, round: Round) {
             clock.sleep(Duration::from_millis(100)).await;
         }
     }
-    for server in addresses.split(',') {
+    // Everything on the machine uses 127.0.0.1.
+    let is_spared =
+        |server: &&str| round.trouble == Trouble::CutOff && server.starts_with("127.0.0.1:");
+    for server in addresses.split(',').filter(|server| !is_spared(server)) {
         let clients = Clients::start(&node, &clock);
         clock.sleep(Duration::from_secs(2)).await;
         let troubled = Troubled::begin(round.trouble, server);
@@ -242,6 +284,9 @@ fn main() {
             // Other machines' processes are not ours to stop.
             Some(addresses) if !addresses.split(',').all(|address| address.starts_with("127.")) => {
                 Ok(Completion::ignored_with("the servers of the cluster are not on this machine"))
+            }
+            Some(_) if round.trouble == Trouble::CutOff && CutOff::new("127.0.0.99:1").is_err() => {
+                Ok(Completion::ignored_with("only root may change routes"))
             }
             Some(addresses) => {
                 handle.block_on(one_of_three(&addresses, round));
