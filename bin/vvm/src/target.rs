@@ -122,6 +122,14 @@ impl StorageDriver for OnDemand {
         self.driver(deadline).await?.drop_keyspace(keyspace, deadline).await
     }
 
+    async fn failed(&self) -> Error {
+        match self.driver.get() {
+            Some(driver) => driver.failed().await,
+            // What is not connected yet has not failed: whoever opens a keyspace is told.
+            None => std::future::pending().await,
+        }
+    }
+
     async fn close(&self) {
         if let Some(driver) = self.driver.get() {
             driver.close().await;

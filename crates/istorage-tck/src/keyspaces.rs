@@ -83,6 +83,10 @@ impl StorageDriver for Noting {
         Ok(())
     }
 
+    async fn failed(&self) -> Error {
+        self.inner.failed().await
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

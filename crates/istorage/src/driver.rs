@@ -28,6 +28,15 @@ pub trait StorageDriver: Send + Sync + fmt::Debug {
     /// `Corrupt`, and is not touched.
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()>;
 
+    /// Waits until the driver cannot go on, and says why: every later call fails, and only a new driver can help. It
+    /// never returns if all is well, nor for a database that is out of reach, which may come back.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    async fn failed(&self) -> Error {
+        std::future::pending().await
+    }
+
     /// Ends the use of the database: calls under way get their answers, later ones are `Closed`, and what the driver
     /// holds (threads, files, connections) is given back when this returns. May be called twice.
     async fn close(&self);

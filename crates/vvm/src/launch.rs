@@ -214,7 +214,21 @@ impl Parts {
         lead: &mut Option<Lead>,
     ) -> Result<Lost, Problem> {
         let system = self.open().await?;
-        let leadership = self.acquire(&system, lock).await?;
+        tokio::select! {
+            biased;
+            failed = self.driver.failed() => Err(Problem::of_storage(&failed)),
+            ended = self.lead(&system, lock, lead) => ended,
+        }
+    }
+
+    /// Acquires the lead and works under it, until it is lost.
+    async fn lead(
+        &self,
+        system: &System,
+        lock: Option<LockFile>,
+        lead: &mut Option<Lead>,
+    ) -> Result<Lost, Problem> {
+        let leadership = self.acquire(system, lock).await?;
         let slot = leadership.slot();
         let under = Arc::new(UnderLead::new(leadership.work().map_err(Problem::LeadLost)?));
         self.node.leads(Some((slot, Arc::clone(&under))));
@@ -224,7 +238,7 @@ impl Parts {
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
-            deployed = partitions::deploy(&self.node, &system, settings, (slot, under), &self.requests) => deployed?,
+            deployed = partitions::deploy(&self.node, system, settings, (slot, under), &self.requests) => deployed?,
         }
         self.node.enter(Stage::Leading);
         tokio::select! {

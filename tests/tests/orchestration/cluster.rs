@@ -13,7 +13,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{Row, Slot, Timing, TtlStore, Written};
-use istorage::{Fault, Faulty, KeyspaceName, Op, SharedStorage, StorageDriver, mem::MemDriver};
+use istorage::{
+    Error, Fault, Faulty, KeyspaceName, Op, SharedStorage, StorageDriver, mem::MemDriver,
+};
 use processor::{Command, Done, Refused};
 use sysvvm::{AppName, System};
 use tokio::sync::Notify;
@@ -42,6 +44,7 @@ impl Cluster {
             is_held: AtomicBool::default(),
             stall: OnceLock::default(),
             never_closes: AtomicBool::default(),
+            failed: CancellationToken::default(),
             writes: Arc::new(Mutex::new(Fault::None)),
             stands_still: Arc::default(),
             keyspace: OnceLock::default(),
@@ -134,6 +137,8 @@ pub(crate) struct Moody {
     /// What is between nodes and the keyspaces of applications.
     pub(crate) stall: OnceLock<Stall>,
     pub(crate) never_closes: AtomicBool,
+    /// The driver cannot go on.
+    pub(crate) failed: CancellationToken,
     /// What becomes of writes in keyspaces of applications.
     pub(crate) writes: Arc<Mutex<Fault>>,
     /// At the next row that is read of an application everything stands still, for longer than a hasty lead lasts.
@@ -193,6 +198,11 @@ impl StorageDriver for Moody {
         deadline: Instant,
     ) -> istorage::Result<()> {
         self.inner.drop_keyspace(keyspace, deadline).await
+    }
+
+    async fn failed(&self) -> Error {
+        self.failed.cancelled().await;
+        Error::unavailable("a thread of the storage panicked")
     }
 
     async fn close(&self) {

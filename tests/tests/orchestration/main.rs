@@ -149,6 +149,25 @@ async fn shutdown_ends_whatever_it_is_doing() {
     leader.shutdown().await.unwrap();
 }
 
+/// The threads of a storage had panicked, every request failed, and the node said that it was ready.
+#[tokio::test]
+async fn a_storage_that_cannot_go_on_ends_the_node_whatever_it_is_doing() {
+    for stage in [Stage::Leading, Stage::Waiting] {
+        let cluster = Cluster::new();
+        let leader = cluster.launch(1);
+        cluster.until(&leader, Stage::Leading).await;
+        let node = if stage == Stage::Waiting { cluster.launch(2) } else { leader };
+        cluster.until(&node, stage).await;
+        cluster.driver.failed.cancel();
+        let problem = node.problem().await;
+        assert!(
+            matches!(&*problem, Problem::Storage(why) if why.contains("panicked")),
+            "{problem}"
+        );
+        assert!(node.shutdown().await.is_err());
+    }
+}
+
 #[tokio::test]
 async fn a_service_that_cannot_begin_is_told_at_once() {
     let cluster = Cluster::new();
