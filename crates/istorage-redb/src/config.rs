@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use istorage::BadSetting;
 use serde::Deserialize;
 
 /// Where the file is and how much memory it may use.
@@ -20,6 +21,18 @@ impl Config {
     /// The usual settings for the file at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Config {
         Config { path: path.into(), cache_bytes: cache_bytes() }
+    }
+
+    /// What can be judged without looking at the disk.
+    ///
+    /// # Errors
+    /// The setting that cannot be.
+    pub fn check(&self) -> Result<(), BadSetting> {
+        if self.path.as_os_str().is_empty() {
+            let why = "it is empty: name the file that holds everything, such as data/vvm.redb";
+            return Err(BadSetting::new("path", why));
+        }
+        Ok(())
     }
 }
 

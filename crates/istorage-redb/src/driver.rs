@@ -7,8 +7,13 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config, engine::Engine, file::OpenDatabase, layout::Keyspace, read::ReadJob,
-    storage::RedbStorage, write::WriteJob,
+    Config,
+    disk::{Disk, RealDisk},
+    engine::Engine,
+    layout::Keyspace,
+    read::ReadJob,
+    storage::RedbStorage,
+    write::WriteJob,
 };
 
 /// Keyspaces in one redb file, for one node.
@@ -18,14 +23,19 @@ use crate::{
 /// once afterwards, whatever its size. A commit that fails is an unknown outcome for all writes in it; the file is then
 /// closed and opened again, and until that succeeds every call is `Unavailable`.
 ///
+/// # Damage
+/// Every row has a checksum, which is verified whenever the row is read. A damaged row, or a row on a damaged page, is
+/// `Corrupt` and named; all other rows are served. [`check`](crate::check) verifies the whole file.
+///
 /// # Atomicity
 /// Every call is one transaction: also a batch of puts is written whole or not at all. All other writes wait for it, so
 /// write a million rows in batches of some thousands.
 ///
 /// # Expiry
-/// Judged by a time that never goes back: the calendar's when the file is opened, or the highest that the file has seen
-/// if that is later, and from then on the monotonic clock's. While a calendar that was set back is behind that time, a
-/// closed file counts no time. Expired rows are absent at once, and are removed from the file by later writes.
+/// Judged by a time of the file's own. It goes on with the monotonic clock while the file is open, stands still while
+/// the file is closed, and never goes back before a write that it judged. So a calendar that is wrong expires nothing; a
+/// row lives longer by the time for which the file was closed, and after a crash also by the time since the last write
+/// of a row that expires. Expired rows are absent at once, and are removed from the file by later writes.
 ///
 /// # Dropping
 /// When the driver and all its storages are dropped without [`close`](StorageDriver::close), what was sent is still
@@ -40,20 +50,19 @@ impl RedbDriver {
     ///
     /// # Errors
     /// `Unavailable` if another process has the file open, or the disk fails. `Invalid` if the path cannot be used.
-    /// `Corrupt` if the file is not a redb file, not one of this driver's, or of a format that this version does not
-    /// know; it is not changed then. (Only a foreign redb file that crashed is repaired by redb before it is recognised.)
+    /// `Corrupt` if the file is damaged, not a redb file, not one of this driver's, or of a format that this version does
+    /// not know; it is not changed then.
     pub async fn open(config: Config, clock: Clock) -> Result<RedbDriver> {
-        RedbDriver::open_with(config, clock, Arc::new(|builder, file| builder.create_file(file)))
-            .await
+        RedbDriver::open_on(config, clock, Arc::new(RealDisk)).await
     }
 
-    /// Opens the file through a disk that a test gives.
-    pub(crate) async fn open_with(
+    /// Opens the file on this disk.
+    pub(crate) async fn open_on(
         config: Config,
         clock: Clock,
-        open: OpenDatabase,
+        disk: Arc<dyn Disk>,
     ) -> Result<RedbDriver> {
-        let engine = Arc::new(Engine::start(config, clock, open).await?);
+        let engine = Arc::new(Engine::start(config, clock, disk).await?);
         Ok(RedbDriver { engine })
     }
 
@@ -102,6 +111,10 @@ impl StorageDriver for RedbDriver {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
         let dropped = self.engine.ask_writer(|reply| WriteJob::Drop { keyspace, reply });
         self.within(deadline, dropped).await
+    }
+
+    async fn failed(&self) -> Error {
+        self.engine.failed().await
     }
 
     async fn close(&self) {

@@ -1,7 +1,7 @@
 //! The threads of a driver and the queues to them.
 //!
 //! Invariant: whoever sent a job gets an answer. The queues are bounded, and end when the engine is closed or its last
-//! owner has gone; the threads finish what is in them first.
+//! owner has gone; the threads finish what is in them first. If a thread panics, both queues end at once.
 
 use std::{
     fmt,
@@ -9,17 +9,18 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{Builder, JoinHandle},
+    thread::{self, Builder, JoinHandle},
 };
 
 use async_channel::{Receiver, Sender, bounded};
 use clock::{Clock, Instant};
 use istorage::{AtomicBatch, Error, Outcome, Result};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::{
     Config,
-    file::{OpenDatabase, StorageFile},
+    disk::Disk,
+    file::StorageFile,
     group::Request,
     layout::Keyspace,
     read::{ReadJob, Reader},
@@ -39,6 +40,8 @@ pub(crate) struct Engine {
     reads: Sender<ReadJob>,
     writes: Sender<WriteJob>,
     closing: AtomicBool,
+    /// Whether a thread has panicked.
+    failed: Arc<watch::Sender<bool>>,
     /// Closed when the last thread has ended.
     ended: Receiver<()>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -52,24 +55,31 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     /// Opens the file on the writer's thread and starts the readers.
-    pub(crate) async fn start(config: Config, clock: Clock, open: OpenDatabase) -> Result<Engine> {
-        let file = Arc::new(StorageFile::new(config, open));
+    pub(crate) async fn start(config: Config, clock: Clock, disk: Arc<dyn Disk>) -> Result<Engine> {
+        let file = Arc::new(StorageFile::new(config, disk));
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
         let (writes, write_jobs) = bounded(QUEUE);
         // Nothing is sent through these two: they end when the last thread drops its sender.
         let (alive, ended) = bounded::<()>(1);
         let (readers_alive, readers_ended) = bounded::<()>(1);
+        let failed = Arc::new(watch::Sender::new(false));
+        let owned = || Owned {
+            reads: read_jobs.clone(),
+            writes: write_jobs.clone(),
+            failed: Arc::clone(&failed),
+            _alive: alive.clone(),
+        };
 
         let (opened, opening) = oneshot::channel();
         let mut writer = Writer::new(
             Arc::clone(&file),
-            write_jobs,
+            write_jobs.clone(),
             readers_ended,
             clock.clone(),
             Arc::clone(&time),
         );
-        let mut threads = vec![spawn("redb-writer", alive.clone(), move || {
+        let mut threads = vec![spawn("redb-writer", owned(), move || {
             let result = writer.open();
             let is_open = result.is_ok();
             // If nobody waits for it any more, the queue has ended too.
@@ -84,13 +94,20 @@ impl Engine {
             let reader =
                 Reader { file: Arc::clone(&file), jobs: read_jobs.clone(), writer: writes.clone() };
             let readers_alive = readers_alive.clone();
-            threads.push(spawn("redb-reader", alive.clone(), move || {
+            threads.push(spawn("redb-reader", owned(), move || {
                 reader.run();
                 drop(readers_alive);
             })?);
         }
         let (closing, threads) = (AtomicBool::new(false), Mutex::new(threads));
-        Ok(Engine { clock, time, reads, writes, closing, ended, threads })
+        Ok(Engine { clock, time, reads, writes, closing, failed, ended, threads })
+    }
+
+    /// Waits until a thread panics; for ever if none does.
+    pub(crate) async fn failed(&self) -> Error {
+        // It ends with an error only if the sender is dropped, which is here.
+        let _ = self.failed.subscribe().wait_for(|failed| *failed).await;
+        stopped()
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -162,18 +179,34 @@ impl Engine {
     }
 }
 
-/// A thread that holds `alive` until everything it owns is dropped.
+/// What a thread owns besides its work.
+struct Owned {
+    reads: Receiver<ReadJob>,
+    writes: Receiver<WriteJob>,
+    failed: Arc<watch::Sender<bool>>,
+    _alive: Sender<()>,
+}
+
+impl Drop for Owned {
+    /// A job that nobody takes would never be answered: the channel keeps it for as long as anybody can send.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.reads.close();
+            self.writes.close();
+            while self.reads.try_recv().is_ok() || self.writes.try_recv().is_ok() {}
+            self.failed.send_replace(true);
+        }
+    }
+}
+
+/// A thread that holds `owned` until everything else it owns is dropped.
 #[expect(
     clippy::disallowed_methods,
     reason = "the engine owns its threads and waits for their end in `close`"
 )]
-fn spawn(
-    name: &str,
-    alive: Sender<()>,
-    run: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>> {
+fn spawn(name: &str, owned: Owned, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let thread = Builder::new().name(name.to_owned()).spawn(move || {
-        let _alive = alive;
+        let _owned = owned;
         run();
     });
     thread.map_err(|error| {
@@ -182,7 +215,41 @@ fn spawn(
 }
 
 fn stopped() -> Error {
-    Error::corrupt(
-        "a thread of the storage stopped on its own: see what it wrote before; the node must be restarted",
+    Error::unavailable(
+        "a thread of the storage panicked: see what it wrote before; the node must be restarted",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever had a job in the queue of a thread that panicked waited for ever: a channel keeps what is in it for as
+    /// long as anybody can send. The driver said nothing.
+    #[tokio::test]
+    async fn jobs_behind_a_thread_that_panicked_are_answered_and_the_driver_says_so() {
+        let (reads, read_jobs) = bounded(QUEUE);
+        let (writes, write_jobs) = bounded(QUEUE);
+        let (alive, ended) = bounded::<()>(1);
+        let failed = Arc::new(watch::Sender::new(false));
+        let owned = Owned {
+            reads: read_jobs.clone(),
+            writes: write_jobs.clone(),
+            failed: Arc::clone(&failed),
+            _alive: alive,
+        };
+        let keyspace = Arc::new(Keyspace::new(istorage::KeyspaceName::new("tests").unwrap()));
+        let (reply, read) = oneshot::channel();
+        let exists = ReadJob::Exists { keyspace: Arc::clone(&keyspace), reply };
+        reads.send(exists).await.unwrap();
+        let (reply, write) = oneshot::channel();
+        writes.send(WriteJob::Create { keyspace, reply }).await.unwrap();
+
+        let thread = spawn("panics", owned, || panic!("as a damaged page makes redb do")).unwrap();
+        assert!(read.await.is_err() && write.await.is_err(), "they are told");
+        assert!(ended.recv().await.is_err());
+        assert!(thread.join().is_err());
+        assert!(*failed.borrow());
+        assert!(reads.is_closed() && writes.is_closed(), "nobody waits there any more");
+    }
 }

@@ -1,9 +1,43 @@
 //! What redb and the file system say, as errors of the contract.
 
-use std::{fmt, io, path::Path, sync::Arc};
+use std::{
+    fmt, io,
+    panic::{self, AssertUnwindSafe},
+    path::Path,
+    sync::Arc,
+};
 
 use istorage::{Error, ErrorKind, KeyspaceName};
 use redb::{DatabaseError, StorageError, TableError, TransactionError};
+
+use crate::layout::FORMAT;
+
+/// What an operator does about a damaged file.
+const RESTORE: &str =
+    "stop the node, look at the whole file with `vvm storage check`, and restore it from a backup";
+
+/// A panic of redb, in its words.
+#[derive(Debug)]
+pub(crate) struct Panicked(String);
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "redb panicked: {}", self.0)
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+/// Runs something that calls redb, which panics when it meets a page that it cannot understand.
+///
+/// What it was doing is given up: a read changes nothing, and after a write the file is opened again.
+pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
+    panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref().copied());
+        Panicked(text.unwrap_or("without a message").to_owned())
+    })
+}
 
 /// Why the file could not be opened.
 pub(crate) fn opening(path: &Path, error: DatabaseError) -> Error {
@@ -13,18 +47,44 @@ pub(crate) fn opening(path: &Path, error: DatabaseError) -> Error {
             "the storage file {shown} is open in another process, or elsewhere in this one: a redb file serves one \
              node at a time; several nodes share a storage with the driver cassandra or dynamodb"
         )),
-        DatabaseError::Storage(StorageError::Io(error))
-            if error.kind() == io::ErrorKind::InvalidData =>
-        {
-            Error::corrupt(format!("{shown} is not a redb file; it was not touched")).because(error)
-        }
-        DatabaseError::Storage(StorageError::Io(error)) => file_system("open", path, error),
+        DatabaseError::Storage(StorageError::Io(error)) => match error.kind() {
+            io::ErrorKind::InvalidData => not_redb(path).because(error),
+            io::ErrorKind::UnexpectedEof => damaged_file(path, "it is cut off").because(error),
+            _ => file_system("open the storage file", path, error),
+        },
         DatabaseError::UpgradeRequired(version) => Error::corrupt(format!(
             "{shown} is a redb file of the format {version}, which this version does not read"
         )),
-        error => {
-            Error::corrupt(format!("the storage file {shown} cannot be opened")).because(error)
-        }
+        error => damaged_file(path, error),
+    }
+}
+
+/// A file in which redb finds nothing of its own.
+pub(crate) fn not_redb(path: &Path) -> Error {
+    Error::corrupt(format!(
+        "{} is not a redb file, and was not changed: correct the path, or restore the file from a backup",
+        path.display()
+    ))
+}
+
+/// A file of which so much is damaged that it cannot be used.
+pub(crate) fn damaged_file(path: &Path, why: impl fmt::Display) -> Error {
+    Error::corrupt(format!(
+        "the storage file {} is damaged: {why}; restore it from a backup",
+        path.display()
+    ))
+}
+
+/// A row that cannot be understood, or `what` else is on a damaged page. All that is elsewhere works.
+pub(crate) fn damaged_row(what: impl fmt::Display, why: impl fmt::Display) -> Error {
+    Error::corrupt(format!("{what} is damaged: {why}; {RESTORE}"))
+}
+
+/// Why redb could not read something.
+pub(crate) fn reading(what: impl fmt::Display, error: StorageError) -> Error {
+    match error {
+        StorageError::Corrupted(why) => damaged_row(what, why),
+        error => Failure::from(error).into(),
     }
 }
 
@@ -48,6 +108,23 @@ pub(crate) fn foreign(path: &Path) -> Error {
     ))
 }
 
+/// A file whose rows are laid out in another way.
+pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
+    let made_by = match format {
+        Some(format) if format < FORMAT => {
+            "an older version: keep that version, or start with a new file"
+        }
+        Some(_) => "a newer version: use that one",
+        None => "an unknown version",
+    };
+    let format = format.map_or("?".to_owned(), |format| format.to_string());
+    Error::corrupt(format!(
+        "the storage file {} has the format {format}, but this version reads the format {FORMAT} only; it was made by \
+         {made_by}",
+        path.display()
+    ))
+}
+
 /// A failure of the file that several callers are told of.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
@@ -62,9 +139,15 @@ impl Failure {
         Failure { kind, message, source: None }
     }
 
-    /// What the driver keeps for itself in the file cannot be understood.
-    pub(crate) fn damaged(error: &Error) -> Failure {
-        Failure::new(ErrorKind::Corrupt, format!("the storage file is damaged: {error}"))
+    /// Something that every write needs is on a damaged page.
+    pub(crate) fn damaged(why: impl fmt::Display) -> Failure {
+        let message = format!("the storage file is damaged: {why}; {RESTORE}");
+        Failure::new(ErrorKind::Corrupt, message)
+    }
+
+    /// Whether a page is damaged, and not the disk at fault.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.kind == ErrorKind::Corrupt
     }
 
     /// Nothing was written, and the storage could not answer.

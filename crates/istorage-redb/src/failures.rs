@@ -1,8 +1,9 @@
 //! Tests on a disk that fails, fills up or stands still when they say so.
 
 mod disk;
+mod logs;
 
-use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
@@ -11,7 +12,6 @@ use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order,
     OrderedPut, Outcome, Put, Result, SharedStorage, StorageDriver,
 };
-use redb::backends::FileBackend;
 
 use self::disk::{Disk, FailingDisk, Switch};
 use crate::{Config, RedbDriver};
@@ -30,12 +30,8 @@ impl Node {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node.redb");
         let (switch, clock) = (Switch::default(), ManualClock::new(0));
-        let behind = switch.clone();
-        let open = Arc::new(move |builder: &redb::Builder, file: File| {
-            let file = FileBackend::new(file)?;
-            builder.create_with_backend(FailingDisk { file, switch: behind.clone() })
-        });
-        let driver = RedbDriver::open_with(Config::new(&path), clock.clock(), open).await.unwrap();
+        let disk = Arc::new(FailingDisk(switch.clone()));
+        let driver = RedbDriver::open_on(Config::new(&path), clock.clock(), disk).await.unwrap();
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
         let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
@@ -263,6 +259,59 @@ async fn a_full_disk_is_named_and_is_no_harm_when_there_is_space_again() {
     assert_eq!(node.get("after").await.unwrap(), Some(Bytes::from("1")));
 }
 
+/// A panic ended the thread that writes: what waited behind it was never answered, and nothing was written any more.
+#[tokio::test]
+async fn a_panic_in_a_commit_is_unknown_for_its_group_and_stops_nothing_else() {
+    let node = Node::start().await;
+    node.put("before", "1").await.unwrap();
+    node.switch.set(Disk::StandsStill);
+    let mut first = Box::pin(node.put("first", "1"));
+    assert!((&mut first).now_or_never().is_none());
+    node.switch.wait_for_sync();
+    let mut behind: Vec<_> = ["a", "b"].map(|row| Box::pin(node.put(row, "1"))).into();
+    for call in &mut behind {
+        assert!(call.now_or_never().is_none());
+    }
+    node.switch.set(Disk::PanicsOnce);
+    let error = first.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error:?}");
+    for answer in join_all(behind).await {
+        answer.unwrap();
+    }
+    for row in ["before", "a", "b"] {
+        assert_eq!(node.get(row).await.unwrap(), Some(Bytes::from("1")), "row {row}");
+    }
+    // What was unknown is settled by sending it again.
+    node.put("first", "1").await.unwrap();
+    node.driver.close().await;
+}
+
+/// Each attempt of a write was logged as a failure, and each time that the file was opened again as its end, although
+/// nothing had been written.
+#[tokio::test]
+async fn a_full_disk_is_logged_once_and_its_end_after_a_write() {
+    let node = Node::start().await;
+    let logged = || logs::of(&node.path);
+    node.put("before", "1").await.unwrap();
+    assert_eq!(logged(), Vec::<String>::new());
+    node.switch.set(Disk::Full);
+    for _ in 0..3 {
+        node.put("during", "1").await.unwrap_err();
+        node.get("before").await.unwrap();
+    }
+    let [line] = &logged()[..] else { panic!("{:?}", logged()) };
+    assert!(line.starts_with("ERROR") && line.contains("the disk is full"), "{line}");
+    node.switch.set(Disk::Works);
+    node.get("before").await.unwrap();
+    assert_eq!(logged().len(), 1, "a read proves nothing: {:?}", logged());
+    node.clock.advance(Duration::from_secs(7));
+    node.put("after", "1").await.unwrap();
+    node.put("after", "2").await.unwrap();
+    let [_, line] = &logged()[..] else { panic!("{:?}", logged()) };
+    assert!(line.contains("works again: a write succeeded"), "{line}");
+    assert!(line.contains("failed_for=7s"), "{line}");
+}
+
 #[tokio::test]
 async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
     let node = Node::start().await;
@@ -383,10 +432,10 @@ async fn what_was_dropped_or_late_while_the_file_was_opened_again_never_happens(
 async fn a_file_that_cannot_be_made_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
-    let full = |_: &redb::Builder, _: File| {
-        Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into())
-    };
-    let opened = RedbDriver::open_with(Config::new(&path), Clock::system(), Arc::new(full)).await;
+    let switch = Switch::default();
+    switch.set(Disk::Full);
+    let disk = Arc::new(FailingDisk(switch));
+    let opened = RedbDriver::open_on(Config::new(&path), Clock::system(), disk).await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -6,53 +6,31 @@
 mod contents;
 
 use std::{
-    fmt,
-    fs::{self, File, Metadata, OpenOptions},
-    io,
+    fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use istorage::{ErrorKind, Result};
-use redb::{Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, WriteTransaction};
+use istorage::{Error, ErrorKind, Result};
+use redb::{Builder, ReadTransaction, ReadableDatabase, WriteTransaction};
 
 pub(crate) use self::contents::Contents;
 use self::contents::initialise;
 use crate::{
     Config,
+    disk::{Disk, Found, How, OpenDatabase},
     errors::{self, Failure},
 };
 
-/// Makes a database of an open file. Tests put failing disks in between.
-pub(crate) type OpenDatabase =
-    Arc<dyn Fn(&Builder, File) -> std::result::Result<Database, DatabaseError> + Send + Sync>;
+/// What is between the name of the file and a unique number in the name of a file that is being made.
+const NEW: &str = ".new-";
 
 /// The file of a node.
 pub(crate) struct StorageFile {
     config: Config,
-    open_database: OpenDatabase,
+    disk: Arc<dyn Disk>,
     /// `None` before it is opened, and while a failed file cannot be opened again.
-    open: RwLock<Option<Open>>,
-}
-
-/// An open file. It may be removed, or another may get its name.
-struct Open {
-    database: Database,
-    identity: Option<Identity>,
-}
-
-/// The device and the number of a file, which no other has as long as it is open. `None` where files have no numbers.
-type Identity = (u64, u64);
-
-#[cfg(unix)]
-fn identity(file: &Metadata) -> Option<Identity> {
-    use std::os::unix::fs::MetadataExt;
-    Some((file.dev(), file.ino()))
-}
-
-#[cfg(not(unix))]
-fn identity(_: &Metadata) -> Option<Identity> {
-    None
+    open: RwLock<Option<OpenDatabase>>,
 }
 
 impl fmt::Debug for StorageFile {
@@ -62,8 +40,8 @@ impl fmt::Debug for StorageFile {
 }
 
 impl StorageFile {
-    pub(crate) fn new(config: Config, open_database: OpenDatabase) -> StorageFile {
-        StorageFile { config, open_database, open: RwLock::new(None) }
+    pub(crate) fn new(config: Config, disk: Arc<dyn Disk>) -> StorageFile {
+        StorageFile { config, disk, open: RwLock::new(None) }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -72,47 +50,120 @@ impl StorageFile {
 
     /// Opens the file, and makes it if it does not exist. `unique` is a number that nobody else uses.
     pub(crate) fn open(&self, unique: u64) -> Result<Contents> {
-        let folder = make_folder(self.path())?;
-        if !self.path().exists() {
+        self.config.check().map_err(Error::of_setting)?;
+        let folder = folder_of(self.path());
+        let disk = &self.disk;
+        disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;
+        if self.look()? == Found::Nothing {
             self.create(unique)?;
         }
-        sync_folder(&folder)?;
-        self.refuse_foreign()?;
-        let open = self.open_writable(self.path(), false)?;
-        let contents = Contents::read(&open.database, self.path())?;
+        disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
+        // A file that is not ours must not be changed, and redb changes what it opens.
+        self.load(How::Untouched)?;
+        let (open, contents) = self.load(How::Existing)?;
         *self.open_mut() = Some(open);
+        self.remove_left_overs(&folder);
         Ok(contents)
+    }
+
+    /// What is at the path, if a storage file can be there.
+    pub(crate) fn look(&self) -> Result<Found> {
+        let path = self.path();
+        let cannot = |why: String| Error::invalid(format!("{} {why}", path.display()));
+        let found = self.disk.look(path);
+        match found.map_err(|error| errors::file_system("look at", path, error))? {
+            Found::DanglingLink(target) => Err(cannot(format!(
+                "is a link to {}, where there is nothing: correct the path, the link or its target",
+                target.display()
+            ))),
+            Found::Other(what) => Err(cannot(format!("is {what}, and must be a file"))),
+            // redb would make a new storage of it.
+            Found::File { len: 0, .. } => Err(errors::not_redb(path)),
+            found => Ok(found),
+        }
+    }
+
+    /// Opens the file that is there, if it is ours.
+    pub(crate) fn load(&self, how: How) -> Result<(OpenDatabase, Contents)> {
+        let path = self.path();
+        self.look()?;
+        let loaded = errors::caught(|| {
+            let open = self.disk.database(path, how, &self.builder());
+            let open = open.map_err(|error| errors::opening(path, error))?;
+            let contents = Contents::read(&open.database, path)?;
+            Ok((open, contents))
+        });
+        loaded.unwrap_or_else(|panicked| Err(errors::damaged_file(path, panicked)))
+    }
+
+    fn builder(&self) -> Builder {
+        let mut builder = Builder::new();
+        builder.set_cache_size(self.config.cache_bytes);
+        let shown = self.path().display().to_string();
+        builder.set_repair_callback(move |repair| {
+            let percent = repair.progress() * 100.0;
+            tracing::warn!(file = shown, "the storage file is being repaired: {percent:.0} % done");
+        });
+        builder
     }
 
     /// Makes the file under another name first, so that a process that is killed leaves a whole file or none. On a file
     /// system without links it is made in its place, and half a file is refused by the next start.
     fn create(&self, unique: u64) -> Result<()> {
-        let mut name = self.path().as_os_str().to_owned();
-        name.push(format!(".new-{unique:016x}"));
+        let (disk, path) = (&self.disk, self.path());
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!("{NEW}{unique:016x}"));
         let new = Path::new(&name);
-        let make = |path| -> Result<()> {
-            let open = self.open_writable(path, true)?;
+        let make = |path: &Path| -> Result<()> {
+            let open = disk.database(path, How::New, &self.builder());
+            let open = open.map_err(|error| errors::opening(path, error))?;
             Ok(initialise(&open.database).map_err(Failure::unavailable)?)
         };
-        let linked = make(new).map(|()| fs::hard_link(new, self.path()));
-        let removed = fs::remove_file(new);
+        let linked = make(new).map(|()| disk.link(new, path));
+        let removed = disk.remove(new);
         match linked? {
             Ok(()) => {}
-            // Another process was quicker; its file is as good.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // Another process was quicker; its file is as good. It may have removed ours as a left-over.
+            Err(_) if disk.look(path).is_ok_and(|found| found != Found::Nothing) => {}
             // This file system has no links. A rename could replace the file of a process that was quicker.
-            Err(_) => make(self.path())?,
+            Err(_) => make(path)?,
         }
-        removed.map_err(|error| errors::file_system("remove", new, error))
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(errors::file_system("remove", new, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what processes left that were killed while they made the file. It is called when the file is open, so
+    /// that whoever is making one at this moment finds the name taken, and the file open.
+    fn remove_left_overs(&self, folder: &Path) {
+        let Some(own) = self.path().file_name().and_then(|name| name.to_str()) else { return };
+        let is_left_over = |name: &str| {
+            let unique = name.strip_prefix(own).and_then(|rest| rest.strip_prefix(NEW));
+            unique
+                .is_some_and(|unique| unique.len() == 16 && u64::from_str_radix(unique, 16).is_ok())
+        };
+        let names = self.disk.names(folder).unwrap_or_default();
+        for name in names.iter().filter(|name| name.to_str().is_some_and(is_left_over)) {
+            let left_over = folder.join(name);
+            match self.disk.remove(&left_over) {
+                Ok(()) => tracing::info!(file = %left_over.display(), "left-over file removed"),
+                Err(error) => {
+                    let file = left_over.display();
+                    tracing::warn!(%file, %error, "a left-over file could not be removed");
+                }
+            }
+        }
     }
 
     /// Closes the file and opens it again, which repairs whatever a failure left. It is never made anew.
     pub(crate) fn reopen(&self) -> Result<Contents> {
         let mut open = self.open_mut();
-        // The file must be given back before it can be opened.
-        *open = None;
-        let opened = self.open_writable(self.path(), false)?;
-        let contents = Contents::read(&opened.database, self.path())?;
+        // It must be given back first.
+        abandon(open.take());
+        let (opened, contents) = self.load(How::Existing)?;
         *open = Some(opened);
         Ok(contents)
     }
@@ -126,11 +177,12 @@ impl StorageFile {
         self.open_now().as_ref().is_some_and(|open| !self.is_there(open))
     }
 
-    fn is_there(&self, open: &Open) -> bool {
-        match fs::metadata(self.path()) {
-            Ok(found) => identity(&found) == open.identity,
-            // Another error says nothing about the file.
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
+    fn is_there(&self, open: &OpenDatabase) -> bool {
+        match self.disk.look(self.path()) {
+            Ok(Found::File { identity, .. }) => identity == open.identity,
+            Ok(_) => false,
+            // An error says nothing about the file.
+            Err(_) => true,
         }
     }
 
@@ -169,71 +221,28 @@ impl StorageFile {
         Failure::new(ErrorKind::Unavailable, message)
     }
 
-    fn open_now(&self) -> RwLockReadGuard<'_, Option<Open>> {
+    fn open_now(&self) -> RwLockReadGuard<'_, Option<OpenDatabase>> {
         // It is whole at every moment.
         self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open_mut(&self) -> RwLockWriteGuard<'_, Option<Open>> {
+    fn open_mut(&self) -> RwLockWriteGuard<'_, Option<OpenDatabase>> {
         self.open.write().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Looks into an existing file without writing to it. A file that redb must repair first cannot be looked into; that
-    /// is done afterwards then.
-    fn refuse_foreign(&self) -> Result<()> {
-        let database = match Builder::new().open_read_only(self.path()) {
-            Ok(database) => database,
-            Err(DatabaseError::RepairAborted) => return Ok(()),
-            Err(error) => return Err(errors::opening(self.path(), error)),
-        };
-        Contents::read(&database, self.path()).map(drop)
-    }
-
-    fn open_writable(&self, path: &Path, create_new: bool) -> Result<Open> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create_new(create_new);
-        let file = options
-            .open(path)
-            .map_err(|error| errors::file_system("open the storage file", path, error))?;
-        let known = file.metadata().map_err(|error| errors::file_system("look at", path, error))?;
-        let identity = identity(&known);
-        let mut builder = Builder::new();
-        builder.set_cache_size(self.config.cache_bytes);
-        let shown = path.display().to_string();
-        builder.set_repair_callback(move |repair| {
-            let percent = repair.progress() * 100.0;
-            tracing::warn!(
-                file = shown,
-                "the storage file is being repaired, {percent:.0} % are done"
-            );
-        });
-        let database = (self.open_database)(&builder, file);
-        let database = database.map_err(|error| errors::opening(path, error))?;
-        Ok(Open { database, identity })
-    }
 }
 
-/// Makes the folders above the file, so that a power failure does not undo it; returns the file's own.
-fn make_folder(path: &Path) -> Result<PathBuf> {
+/// Closes a file as a crash would. redb writes when it closes a file in order: after a panic that is a commit that the
+/// next opening cannot use without reading the whole file, and on a damaged file that fails. While a panic unwinds, redb
+/// writes nothing.
+fn abandon(open: Option<OpenDatabase>) {
+    let _ = errors::caught(move || {
+        let _open = open;
+        std::panic::resume_unwind(Box::new(()))
+    });
+}
+
+fn folder_of(path: &Path) -> PathBuf {
     // A path without a parent is a name in the working directory.
     let named = |folder: &&Path| !folder.as_os_str().is_empty();
-    let folder = path.parent().filter(named).unwrap_or(Path::new("."));
-    let missing: Vec<&Path> =
-        folder.ancestors().filter(named).take_while(|folder| !folder.exists()).collect();
-    fs::create_dir_all(folder)
-        .map_err(|error| errors::file_system("create the folder", folder, error))?;
-    for made in missing {
-        sync_folder(made.parent().filter(named).unwrap_or(Path::new(".")))?;
-    }
-    Ok(folder.to_owned())
-}
-
-/// Until a folder is synced, a power failure can lose the names in it, with everything acknowledged in those files.
-fn sync_folder(folder: &Path) -> Result<()> {
-    // Elsewhere a folder cannot be opened as a file.
-    if cfg!(unix) {
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| errors::file_system("sync the folder", folder, error))?;
-    }
-    Ok(())
+    path.parent().filter(named).unwrap_or(Path::new(".")).to_owned()
 }

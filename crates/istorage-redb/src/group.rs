@@ -3,7 +3,11 @@
 //! Invariant: each request sees what those before it wrote, and is in the transaction whole or not at all. Nothing of it
 //! is written before everything that it demands was checked.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use clock::Instant;
@@ -78,15 +82,51 @@ impl From<TableError> for Fault {
 /// What a step in a transaction comes to.
 pub(crate) type Step<T> = std::result::Result<T, Fault>;
 
+/// Where a transaction is, for when redb panics.
+#[derive(Debug, Default)]
+pub(crate) struct Spot {
+    pub(crate) step: Cell<At>,
+    /// The row that the request at work looks at or writes.
+    key: RefCell<Vec<u8>>,
+}
+
+/// What a transaction is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum At {
+    /// It begins, or ends without a commit.
+    #[default]
+    Begin,
+    /// It runs this request.
+    Request(usize),
+    /// It removes what has expired.
+    Expiry,
+    /// It commits.
+    Commit,
+}
+
+impl Spot {
+    fn enter(&self, key: &[u8]) {
+        let mut entered = self.key.borrow_mut();
+        entered.clear();
+        entered.extend_from_slice(key);
+    }
+
+    /// The row at which the request was that is at work.
+    pub(crate) fn key(&self) -> Vec<u8> {
+        self.key.borrow().clone()
+    }
+}
+
 /// The keyspaces that a transaction has touched.
 pub(crate) struct Group<'t> {
     txn: &'t WriteTransaction,
+    spot: &'t Spot,
     keyspaces: Vec<Open<'t>>,
 }
 
 impl<'t> Group<'t> {
-    pub(crate) fn new(txn: &'t WriteTransaction) -> Group<'t> {
-        Group { txn, keyspaces: Vec::new() }
+    pub(crate) fn new(txn: &'t WriteTransaction, spot: &'t Spot) -> Group<'t> {
+        Group { txn, spot, keyspaces: Vec::new() }
     }
 
     /// A keyspace, which must exist: redb would make it otherwise.
@@ -97,6 +137,7 @@ impl<'t> Group<'t> {
             None => {
                 self.keyspaces.push(Open {
                     txn: self.txn,
+                    spot: self.spot,
                     keyspace: Arc::clone(keyspace),
                     rows: self.txn.open_table(keyspace.rows())?,
                     expiry: None,
@@ -134,7 +175,7 @@ impl<'t> Group<'t> {
 
 /// Lets the file remember the time.
 pub(crate) fn remember(txn: &WriteTransaction, now: Moment) -> std::result::Result<(), TableError> {
-    txn.open_table(META)?.insert(META_TIME, &now.0.to_be_bytes()[..])?;
+    txn.open_table(META)?.insert(META_TIME, &layout::time(now)[..])?;
     Ok(())
 }
 
@@ -144,6 +185,7 @@ type Expiry<'t> = Table<'t, &'static [u8], ()>;
 /// A keyspace in a transaction.
 pub(crate) struct Open<'t> {
     txn: &'t WriteTransaction,
+    spot: &'t Spot,
     keyspace: Arc<Keyspace>,
     rows: Rows<'t>,
     /// Opened when it is needed: rows without a TTL do not pay for it.
@@ -190,8 +232,9 @@ impl<'t> Open<'t> {
         istorage::decide(ops.iter().map(|(_, op)| op), |at, op| {
             let key = layout::row_key(&ops[at].0, op.ccols());
             let (mut had, mut there) = (None, None);
+            self.spot.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
-                let stored = Stored::parse(row.value())?;
+                let stored = self.keyspace.row(&key, row.value())?;
                 if stored.is_there(now) && !matches!(stored.kind, Kind::Conditional { .. }) {
                     return Err(mixture(stored.kind, "conditionally").into());
                 }
@@ -214,8 +257,9 @@ impl<'t> Open<'t> {
             let ours = put.order.get();
             let kind = Kind::Ordered { order: ours, expires: put.ttl.map(|ttl| now.after(ttl)) };
             let mut had = None;
+            self.spot.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
-                let stored = Stored::parse(row.value())?;
+                let stored = self.keyspace.row(&key, row.value())?;
                 if stored.is_there(now) {
                     let Kind::Ordered { order, .. } = stored.kind else {
                         return Err(mixture(stored.kind, "with an order").into());
@@ -238,6 +282,7 @@ impl<'t> Open<'t> {
 
     fn change(&mut self, change: Change<'_>, bytes: &mut Vec<u8>) -> Step<()> {
         let Change { key, had, kind, value } = change;
+        self.spot.enter(&key);
         if let Some(at) = had {
             let entry = layout::expiry_key(at, &key);
             self.expiry()?.remove(&entry[..])?;
@@ -250,7 +295,7 @@ impl<'t> Open<'t> {
             let entry = layout::expiry_key(at, &key);
             self.expiry()?.insert(&entry[..], ())?;
         }
-        Stored { kind, value }.write(bytes);
+        Stored { kind, value }.write(&key, bytes);
         self.rows.insert(&key[..], &bytes[..])?;
         Ok(())
     }
@@ -260,9 +305,10 @@ impl<'t> Open<'t> {
     fn put(&mut self, put: &Put, now: Moment, bytes: &mut Vec<u8>) -> Step<()> {
         let key = layout::row_key(&put.key.pkey, &put.key.ccols);
         let kind = Kind::Plain;
-        Stored { kind, value: &put.value }.write(bytes);
+        self.spot.enter(&key);
+        Stored { kind, value: &put.value }.write(&key, bytes);
         if let Some(row) = self.rows.insert(&key[..], &bytes[..])? {
-            let there = Stored::parse(row.value()).map_err(Fault::Spoiled)?;
+            let there = self.keyspace.row(&key, row.value()).map_err(Fault::Spoiled)?;
             if there.is_there(now) && there.kind != kind {
                 return Err(Fault::Spoiled(mixture(there.kind, "plainly")));
             }
@@ -279,18 +325,23 @@ impl<'t> Open<'t> {
             keys.collect::<std::result::Result<_, _>>()?
         };
         for entry in &due {
-            let (at, key) = layout::parse_expiry_key(entry)?;
-            let expired = match self.rows.get(key)? {
-                Some(row) => Stored::parse(row.value())?.kind.expires() == Some(at),
-                None => false,
-            };
-            if expired {
+            if let Some(key) = self.expired(entry)? {
                 self.rows.remove(key)?;
             }
             self.expiry()?.remove(&entry[..])?;
         }
         self.wrote |= !due.is_empty();
         Ok(due.len())
+    }
+
+    /// The key of the row that expired at the moment of this entry, if there is one.
+    ///
+    /// A damaged row stays, so that a reader of the row is told; only its entry goes.
+    fn expired<'e>(&self, entry: &'e [u8]) -> Step<Option<&'e [u8]>> {
+        let Ok((at, key)) = layout::parse_expiry_key(entry) else { return Ok(None) };
+        let Some(row) = self.rows.get(key)? else { return Ok(None) };
+        let row = self.keyspace.row(key, row.value());
+        Ok(row.is_ok_and(|row| row.kind.expires() == Some(at)).then_some(key))
     }
 
     fn expiry(&mut self) -> Step<&mut Expiry<'t>> {

@@ -2,20 +2,23 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `meta` | a name | what the file is, and the highest time seen |
-//! | `rows/<keyspace>` | `[u16 length of pkey][pkey][ccols]` | a kind, `[u64 order]` and `[u64 moment of expiry]` if it has them, the value |
+//! | `meta` | a name | what the file is, and the highest time seen with its checksum |
+//! | `rows/<keyspace>` | `[u16 length of pkey][pkey][ccols]` | `[u32 checksum]`, a kind, `[u64 order]` and `[u64 moment of expiry]` if it has them, the value |
 //! | `expiry/<keyspace>` | `[u64 moment of expiry][key of the row]` | - |
 //!
 //! Numbers are big endian. The length in front of the partition key keeps a partition together: no two partitions'
 //! keys share a prefix. A row that can expire, and no other, has its entry in `expiry`.
+//!
+//! The checksum of a row is the CRC-32 of its key and of all its bytes behind the checksum. redb does not verify its
+//! own checksums when it reads, so without this one a flipped bit would be served as data.
 
-use std::ops::Bound;
+use std::{fmt, ops::Bound};
 
 use bytes::Bytes;
 use istorage::{Error, KeyspaceName, Range, Result};
 use redb::TableDefinition;
 
-use crate::time::Moment;
+use crate::{errors, time::Moment};
 
 /// What the file is.
 pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
@@ -29,7 +32,7 @@ pub(crate) const META_TIME: &str = "time";
 /// Tells our files from other redb files.
 pub(crate) const MAGIC: &[u8] = b"vvm istorage";
 /// The version of everything in this module.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 const ROWS: &str = "rows/";
 const EXPIRY: &str = "expiry/";
@@ -68,6 +71,47 @@ impl Keyspace {
 
     pub(crate) fn expiry(&self) -> TableDefinition<'_, &'static [u8], ()> {
         TableDefinition::new(&self.expiry)
+    }
+
+    /// The row with this key and these bytes.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the name of the row, if the bytes are not those that were written.
+    pub(crate) fn row<'a>(&self, key: &[u8], bytes: &'a [u8]) -> Result<Stored<'a>> {
+        Stored::parse(key, bytes).map_err(|why| errors::damaged_row(self.name_of(key), why))
+    }
+
+    /// The row with this key, as messages name it.
+    pub(crate) fn name_of<'a>(&'a self, key: &'a [u8]) -> RowName<'a> {
+        RowName { keyspace: &self.name, key }
+    }
+}
+
+/// A row, as messages name it.
+pub(crate) struct RowName<'a> {
+    keyspace: &'a KeyspaceName,
+    key: &'a [u8],
+}
+
+impl fmt::Display for RowName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (length, rest) = self.key.split_at_checked(2).unwrap_or((&[], self.key));
+        let length = length.iter().fold(0, |number, byte| number << 8 | usize::from(*byte));
+        let (pkey, ccols) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+        let (pkey, ccols) = (Hex(pkey), Hex(ccols));
+        write!(f, "the row {pkey}/{ccols} of the keyspace `{}`", self.keyspace)
+    }
+}
+
+/// Bytes as `0x0a1b`; long ones are cut off.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 64;
+        f.write_str("0x")?;
+        self.0.iter().take(SHOWN).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        if self.0.len() > SHOWN { write!(f, "… ({} bytes)", self.0.len()) } else { Ok(()) }
     }
 }
 
@@ -158,9 +202,15 @@ pub(crate) struct Stored<'a> {
 
 impl<'a> Stored<'a> {
     /// The row in `bytes`.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Stored<'a>> {
-        let (kind, rest) =
-            bytes.split_first().ok_or_else(|| Error::corrupt("a row has no header"))?;
+    ///
+    /// # Errors
+    /// Why these are not the bytes that were written for this key.
+    pub(crate) fn parse(key: &[u8], bytes: &'a [u8]) -> std::result::Result<Stored<'a>, BadRow> {
+        let (sum, row) = bytes.split_first_chunk().ok_or(BadRow::CutOff)?;
+        if u32::from_be_bytes(*sum) != checksum(key, row) {
+            return Err(BadRow::Checksum);
+        }
+        let (kind, rest) = row.split_first().ok_or(BadRow::CutOff)?;
         let (kind, value) = match *kind {
             PLAIN => (Kind::Plain, rest),
             CONDITIONAL => (Kind::Conditional { expires: None }, rest),
@@ -177,16 +227,15 @@ impl<'a> Stored<'a> {
                 let (at, value) = number(rest)?;
                 (Kind::Ordered { order, expires: Some(Moment(at)) }, value)
             }
-            unknown => {
-                return Err(Error::corrupt(format!("a row has the unknown kind {unknown}")));
-            }
+            unknown => return Err(BadRow::Kind(unknown)),
         };
         Ok(Stored { kind, value })
     }
 
-    /// Writes the row into `bytes`, which it clears.
-    pub(crate) fn write(self, bytes: &mut Vec<u8>) {
+    /// Writes the row with this key into `bytes`, which it clears.
+    pub(crate) fn write(self, key: &[u8], bytes: &mut Vec<u8>) {
         bytes.clear();
+        bytes.extend_from_slice(&[0; SUM]);
         bytes.push(match self.kind {
             Kind::Plain => PLAIN,
             Kind::Conditional { expires: None } => CONDITIONAL,
@@ -201,6 +250,8 @@ impl<'a> Stored<'a> {
             bytes.extend_from_slice(&at.0.to_be_bytes());
         }
         bytes.extend_from_slice(self.value);
+        let sum = checksum(key, &bytes[SUM..]);
+        bytes[..SUM].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// A row is absent from exactly the moment on at which it expires.
@@ -214,10 +265,49 @@ impl<'a> Stored<'a> {
     }
 }
 
-fn number(bytes: &[u8]) -> Result<(u64, &[u8])> {
-    let (number, rest) = bytes
-        .split_first_chunk()
-        .ok_or_else(|| Error::corrupt("the header of a row is cut off"))?;
+/// Why the bytes of a row are not those that were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadRow {
+    CutOff,
+    Checksum,
+    Kind(u8),
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadRow::CutOff => f.write_str("its header is cut off"),
+            BadRow::Checksum => f.write_str("its checksum is wrong"),
+            BadRow::Kind(unknown) => write!(f, "its kind, {unknown}, is unknown"),
+        }
+    }
+}
+
+/// The length of a checksum.
+const SUM: usize = 4;
+
+fn checksum(key: &[u8], row: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(key);
+    sum.update(row);
+    sum.finalize()
+}
+
+/// The value of [`META_TIME`]: the time and its checksum.
+pub(crate) fn time(seen: Moment) -> Vec<u8> {
+    let seen = seen.0.to_be_bytes();
+    [&seen[..], &checksum(META_TIME.as_bytes(), &seen).to_be_bytes()].concat()
+}
+
+/// The time in a value of [`META_TIME`]; `None` if these are not the bytes that were written.
+pub(crate) fn parse_time(bytes: &[u8]) -> Option<Moment> {
+    let (seen, _) = bytes.split_first_chunk()?;
+    let seen = Moment(u64::from_be_bytes(*seen));
+    (time(seen) == bytes).then_some(seen)
+}
+
+fn number(bytes: &[u8]) -> std::result::Result<(u64, &[u8]), BadRow> {
+    let (number, rest) = bytes.split_first_chunk().ok_or(BadRow::CutOff)?;
     Ok((u64::from_be_bytes(*number), rest))
 }
 
@@ -262,17 +352,45 @@ mod tests {
             Kind::Ordered { order: 7, expires: None },
             Kind::Ordered { order: 7, expires },
         ];
-        let mut bytes = vec![1, 2, 3];
+        let (key, mut bytes) = (row_key(b"p", b"c"), vec![1, 2, 3]);
         for kind in kinds {
             for value in [&b""[..], b"\0value"] {
                 let row = Stored { kind, value };
-                row.write(&mut bytes);
-                assert_eq!(Stored::parse(&bytes).unwrap(), row);
+                row.write(&key, &mut bytes);
+                assert_eq!(Stored::parse(&key, &bytes).unwrap(), row);
             }
         }
-        for broken in [&b""[..], &[9], &[EXPIRING, 0], &[ORDERED], &[ORDERED_EXPIRING; 16]] {
-            let error = Stored::parse(broken).unwrap_err();
+        let with_sum = |row: &[u8]| [&checksum(&key, row).to_be_bytes()[..], row].concat();
+        for (row, why) in [
+            (&[9][..], BadRow::Kind(9)),
+            (&[], BadRow::CutOff),
+            (&[EXPIRING, 0], BadRow::CutOff),
+            (&[ORDERED], BadRow::CutOff),
+            (&[ORDERED_EXPIRING; 16], BadRow::CutOff),
+        ] {
+            assert_eq!(Stored::parse(&key, &with_sum(row)), Err(why));
+        }
+        assert_eq!(Stored::parse(&key, b"sum"), Err(BadRow::CutOff));
+    }
+
+    /// A flipped bit of a value was served as data: redb does not verify the checksums of its pages when it reads.
+    #[test]
+    fn every_flipped_bit_of_a_key_or_a_row_is_noticed() {
+        let keyspace = Keyspace::new(KeyspaceName::new("tests").unwrap());
+        let kind = Kind::Ordered { order: 7, expires: Some(Moment(8)) };
+        let (key, mut bytes) = (row_key(b"p", b"c"), Vec::new());
+        Stored { kind, value: b"value" }.write(&key, &mut bytes);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let error = keyspace.row(&key, &flipped).unwrap_err();
             assert_eq!(error.kind(), istorage::ErrorKind::Corrupt);
+            assert!(error.to_string().contains("the row 0x70/0x63 of the keyspace `tests`"));
+        }
+        for bit in 0..key.len() * 8 {
+            let mut flipped = key.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Stored::parse(&flipped, &bytes), Err(BadRow::Checksum));
         }
     }
 
@@ -281,6 +399,18 @@ mod tests {
         let expires = Some(Moment(100));
         let row = Stored { kind: Kind::Conditional { expires }, value: b"v" };
         assert!(row.is_there(Moment(99)) && !row.is_there(Moment(100)));
+    }
+
+    #[test]
+    fn a_damaged_time_is_noticed() {
+        let seen = Moment(0x0102_0304);
+        assert_eq!(parse_time(&time(seen)), Some(seen));
+        for bit in 0..time(seen).len() * 8 {
+            let mut flipped = time(seen);
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(parse_time(&flipped), None);
+        }
+        assert_eq!(parse_time(&time(seen)[..8]), None);
     }
 
     #[test]

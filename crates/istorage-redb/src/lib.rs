@@ -6,7 +6,9 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod check;
 mod config;
+mod disk;
 mod driver;
 mod engine;
 mod errors;
@@ -20,6 +22,7 @@ mod storage;
 mod time;
 mod write;
 
+pub use check::{Checked, check};
 pub use config::Config;
 pub use driver::RedbDriver;
 pub use storage::CAPABILITIES;

@@ -2,8 +2,13 @@
 //!
 //! Snapshots are short: a page of a stream is a job of its own, so that a slow consumer keeps no old pages of the file
 //! alive, and no read waits for a write.
+//!
+//! Invariant: a damaged row or page fails the reads of what is on it, and nothing else.
 
-use std::{ops::Bound, sync::Arc};
+use std::{
+    ops::{Bound, RangeBounds},
+    sync::Arc,
+};
 
 use async_channel::{Receiver, Sender};
 use bytes::Bytes;
@@ -14,7 +19,7 @@ use tokio::sync::oneshot;
 use crate::{
     errors::{self, Failure},
     file::StorageFile,
-    layout::{self, Keyspace, Stored},
+    layout::{self, Keyspace},
     time::Moment,
     write::WriteJob,
 };
@@ -101,15 +106,50 @@ impl Snapshot<'_> {
     /// Answers; `false` if the file failed.
     fn answer(&mut self, job: ReadJob) -> bool {
         match job {
-            ReadJob::Rows { keyspace, keys, now, reply } => answer(reply, || {
-                let table = self.table(&keyspace)?;
-                keys.iter().map(|key| get(table, key, now)).collect()
-            }),
-            ReadJob::Page { keyspace, pkey, range, now, reply } => {
-                answer(reply, || page(self.table(&keyspace)?, &pkey, &range, now))
+            ReadJob::Rows { keyspace, keys, now, reply } => {
+                self.answer_with(reply, &keyspace, |snapshot| {
+                    let table = snapshot.table(&keyspace)?;
+                    keys.iter().map(|key| get(table, &keyspace, key, now)).collect()
+                })
             }
-            ReadJob::Exists { keyspace, reply } => answer(reply, || self.exists(&keyspace)),
+            ReadJob::Page { keyspace, pkey, range, now, reply } => {
+                self.answer_with(reply, &keyspace, |snapshot| {
+                    page(snapshot.table(&keyspace)?, &keyspace, &pkey, &range, now)
+                })
+            }
+            ReadJob::Exists { keyspace, reply } => {
+                self.answer_with(reply, &keyspace, |snapshot| snapshot.exists(&keyspace))
+            }
         }
+    }
+
+    /// Runs the read unless nobody waits for it any more; `false` if the file failed.
+    fn answer_with<T>(
+        &mut self,
+        reply: Reply<T>,
+        keyspace: &Keyspace,
+        read: impl Fn(&mut Self) -> Result<T>,
+    ) -> bool {
+        if reply.is_closed() {
+            return true;
+        }
+        let run = |snapshot: &mut Self| {
+            errors::caught(|| read(snapshot)).unwrap_or_else(|panicked| {
+                let what = format!("the table of the keyspace `{}`", keyspace.name);
+                Err(errors::damaged_row(what, panicked))
+            })
+        };
+        let is_unavailable = |result: &Result<T>| matches!(result, Err(error) if error.kind() == ErrorKind::Unavailable);
+        let mut result = run(self);
+        if is_unavailable(&result) {
+            // The writer may have opened the file again, for a reason that is none of this read's.
+            (self.txn, self.tables) = (None, Vec::new());
+            result = run(self);
+        }
+        let healthy = !is_unavailable(&result);
+        // Whoever has stopped waiting needs no answer.
+        let _ = reply.send(result);
+        healthy
     }
 
     fn txn(&mut self) -> Result<&ReadTransaction> {
@@ -148,44 +188,83 @@ impl Snapshot<'_> {
     }
 }
 
-/// Runs the read unless nobody waits for it any more; `false` if the file failed.
-fn answer<T>(reply: Reply<T>, read: impl FnOnce() -> Result<T>) -> bool {
-    if reply.is_closed() {
-        return true;
-    }
-    let result = read();
-    let healthy = !matches!(&result, Err(error) if error.kind() == ErrorKind::Unavailable);
-    // Whoever has stopped waiting needs no answer.
-    let _ = reply.send(result);
-    healthy
+fn get(table: &Rows, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Option<Bytes>> {
+    let name = || keyspace.name_of(key);
+    let got = errors::caught(|| {
+        match table.get(key).map_err(|error| errors::reading(name(), error))? {
+            Some(row) => Ok(keyspace.row(key, row.value())?.value_at(now)),
+            None => Ok(None),
+        }
+    });
+    got.unwrap_or_else(|panicked| Err(errors::damaged_row(name(), panicked)))
 }
 
-fn get(table: &Rows, key: &[u8], now: Moment) -> Result<Option<Bytes>> {
-    match table.get(key).map_err(Failure::from)? {
-        Some(row) => Ok(Stored::parse(row.value())?.value_at(now)),
-        None => Ok(None),
+/// Reads a page. Rows in front of a damaged one are a page; the next page begins with the damaged one and fails.
+fn page(
+    table: &Rows,
+    keyspace: &Keyspace,
+    pkey: &[u8],
+    range: &Range,
+    now: Moment,
+) -> Result<Page> {
+    let mut part = Part::default();
+    let why = match errors::caught(|| read_rows(table, keyspace, pkey, range, now, &mut part)) {
+        Ok(Ok(rest)) => return Ok(Page { rows: part.rows, rest }),
+        Ok(Err(error)) => error,
+        Err(panicked) => {
+            let from = layout::row_key(pkey, &range.start);
+            errors::damaged_row(format!("what follows {}", keyspace.name_of(&from)), panicked)
+        }
+    };
+    match part.last {
+        Some(last) => Ok(Page { rows: part.rows, rest: Some(range.behind(&last)) }),
+        None => Err(why),
     }
 }
 
-fn page(table: &Rows, pkey: &[u8], range: &Range, now: Moment) -> Result<Page> {
+/// What was read of a page.
+#[derive(Default)]
+struct Part {
+    rows: Vec<ExpiringRow>,
+    /// The last row that was looked at. It may have expired.
+    last: Option<Bytes>,
+}
+
+/// Reads rows until the page is full; returns what is left of the range.
+fn read_rows(
+    table: &Rows,
+    keyspace: &Keyspace,
+    pkey: &[u8],
+    range: &Range,
+    now: Moment,
+    part: &mut Part,
+) -> Result<Option<Range>> {
     let (start, end) = layout::row_keys(pkey, range);
-    let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
-    let found =
-        table.range::<&[u8]>(bounds as (Bound<&[u8]>, Bound<&[u8]>)).map_err(Failure::from)?;
-    let mut rows = Vec::new();
+    let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
+        (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+    let from = layout::row_key(pkey, &range.start);
+    let place = || format!("what follows {}", keyspace.name_of(&from));
+    let failed = |error| errors::reading(place(), error);
     let mut bytes = 0;
-    for (seen, row) in (1..).zip(found) {
-        let (key, row) = row.map_err(Failure::from)?;
-        let ccols = layout::ccols(pkey, key.value());
-        let stored = Stored::parse(row.value())?;
+    for (seen, row) in (1..).zip(table.range::<&[u8]>(bounds).map_err(failed)?) {
+        let (key, row) = row.map_err(failed)?;
+        let key = key.value();
+        let stored = keyspace.row(key, row.value())?;
+        let ccols = Bytes::copy_from_slice(layout::ccols(pkey, key));
+        // A page in the place of another has whole rows.
+        let is_next = part.last.as_ref().is_none_or(|last| *last < ccols);
+        if !(is_next && RangeBounds::<[u8]>::contains(&bounds, key)) {
+            return Err(errors::damaged_row(place(), "rows of another place are there"));
+        }
         bytes += ccols.len() + stored.value.len();
         if let Some(value) = stored.value_at(now) {
             let ttl = stored.kind.expires().map(|at| at.since(now));
-            rows.push(ExpiringRow { ccols: Bytes::copy_from_slice(ccols), value, ttl });
+            part.rows.push(ExpiringRow { ccols: ccols.clone(), value, ttl });
         }
         if seen >= PAGE_ROWS || bytes >= PAGE_BYTES {
-            return Ok(Page { rows, rest: Some(range.behind(ccols)) });
+            return Ok(Some(range.behind(&ccols)));
         }
+        part.last = Some(ccols);
     }
-    Ok(Page { rows, rest: None })
+    Ok(None)
 }

@@ -1,16 +1,17 @@
-//! The time that judges expiry: it never goes back, neither by a step of the calendar nor by a restart.
+//! The time that judges expiry: the file's own. It goes on with the monotonic clock while the file is open, and stands
+//! still while the file is closed.
 //!
-//! It starts at the calendar's time, or at the highest time that the file has seen if that is later, and goes on with
-//! the monotonic clock. The file remembers the time together with every write that can expire.
+//! The file remembers the time together with every write that can expire, and when it is closed. No calendar is asked: one that is
+//! far ahead when a machine starts would expire everything at once, and what was purged does not come back.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use clock::{Clock, Instant, WallTime};
+use clock::{Clock, Instant};
 
-/// A moment of steady time, as nanoseconds since 1970.
+/// A moment of steady time: for how many nanoseconds the file has been open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
@@ -27,12 +28,6 @@ impl Moment {
     }
 }
 
-impl From<WallTime> for Moment {
-    fn from(wall: WallTime) -> Moment {
-        Moment(wall.as_nanos())
-    }
-}
-
 /// Reads steady time.
 #[derive(Debug)]
 pub(crate) struct SteadyTime {
@@ -44,8 +39,7 @@ pub(crate) struct SteadyTime {
 
 impl SteadyTime {
     pub(crate) fn new(clock: Clock) -> SteadyTime {
-        let (started, base) = (clock.now(), AtomicU64::new(clock.wall().as_nanos()));
-        SteadyTime { clock, started, base }
+        SteadyTime { started: clock.now(), base: AtomicU64::new(0), clock }
     }
 
     pub(crate) fn now(&self) -> Moment {

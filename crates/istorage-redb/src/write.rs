@@ -8,14 +8,14 @@ mod upkeep;
 use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 
 use async_channel::Receiver;
-use clock::Clock;
-use istorage::{Error, KeyspaceName, Outcome, Result};
+use clock::{Clock, Instant};
+use istorage::{Error, ErrorKind, KeyspaceName, Outcome, Result};
 use tokio::sync::oneshot;
 
 use crate::{
     errors::{self, Failure},
     file::StorageFile,
-    group::{Fault, Group, Request},
+    group::{At, Fault, Group, Request, Spot},
     layout::Keyspace,
     time::{Moment, SteadyTime},
 };
@@ -49,6 +49,8 @@ pub(crate) enum WriteJob {
 enum Abort {
     /// For this request, and nothing of it may be written.
     Spoiled(usize, Error),
+    /// For what has expired: it cannot be removed, and the requests can do without that.
+    Expiry(Failure),
     /// The file failed.
     Failed(Failure),
 }
@@ -63,8 +65,10 @@ pub(crate) struct Writer {
     time: Arc<SteadyTime>,
     /// How many requests the last group had.
     last_group: usize,
-    /// Whether it was told that the file was removed.
-    is_away: bool,
+    /// Since when the file fails; `None` if the last write succeeded.
+    failing: Option<Instant>,
+    /// What has expired stays in the file: the index of it is damaged.
+    keeps_expired: bool,
     /// Every keyspace, with the moment at which its first row expires.
     keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
 }
@@ -79,7 +83,17 @@ impl Writer {
         time: Arc<SteadyTime>,
     ) -> Writer {
         let keyspaces = HashMap::new();
-        Writer { file, jobs, readers, clock, time, last_group: 0, is_away: false, keyspaces }
+        Writer {
+            file,
+            jobs,
+            readers,
+            clock,
+            time,
+            last_group: 0,
+            failing: None,
+            keeps_expired: false,
+            keyspaces,
+        }
     }
 
     /// Opens the file, and makes it if it does not exist.
@@ -161,6 +175,7 @@ impl Writer {
                         .for_each(|(request, answer)| request.answer(answer));
                 }
                 Err(Abort::Spoiled(at, error)) => group.remove(at).answer(Err(error)),
+                Err(Abort::Expiry(failure)) => self.keep_expired(&failure),
                 Err(Abort::Failed(failure)) => {
                     self.recover(&failure);
                     group.drain(..).for_each(|request| request.answer(Err(failure.clone().into())));
@@ -181,22 +196,57 @@ impl Writer {
     }
 
     /// Runs the requests in one transaction and commits it. Every answer is final when this returns them.
+    ///
+    /// If redb panics, the transaction is as it was left: the file is opened again as it was before.
     fn attempt(
         &mut self,
         requests: &[Request],
     ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
-        let txn = self.begin()?;
-        let mut group = Group::new(&txn);
-        let ran = self.run_group(&mut group, requests).and_then(|answers| {
+        let spot = Spot::default();
+        let panicked = match errors::caught(|| self.transact(requests, &spot)) {
+            Ok(done) => return done,
+            Err(panicked) => panicked,
+        };
+        self.reopen_after(&panicked);
+        Err(match (spot.step.get(), requests) {
+            (At::Request(at), requests) if at < requests.len() => {
+                let (keyspace, key) = (&requests[at].keyspace, spot.key());
+                Abort::Spoiled(at, errors::damaged_row(keyspace.name_of(&key), panicked))
+            }
+            (At::Expiry, _) => Abort::Expiry(Failure::damaged(panicked)),
+            (At::Commit, _) => Abort::Failed(Failure::new(
+                ErrorKind::OutcomeUnknown,
+                format!("the commit failed: {panicked}"),
+            )),
+            (At::Begin | At::Request(_), _) => Abort::Failed(Failure::damaged(panicked)),
+        })
+    }
+
+    fn transact(
+        &mut self,
+        requests: &[Request],
+        spot: &Spot,
+    ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
+        let txn = self.file.begin_write()?;
+        let mut group = Group::new(&txn, spot);
+        let ran = self.run_group(&mut group, requests, spot).and_then(|answers| {
             if !group.wrote() && !requests.is_empty() {
                 return Ok((answers, None));
             }
-            Ok((answers, Some(self.finish(&mut group)?)))
+            spot.step.set(At::Expiry);
+            match self.finish(&mut group) {
+                Ok(expiries) => Ok((answers, Some(expiries))),
+                Err(Fault::Failed(failure)) if !failure.is_damage() => Err(failure.into()),
+                Err(damage) => Err(Abort::Expiry(damage.into())),
+            }
         });
         drop(group);
+        spot.step.set(At::Begin);
         match ran {
             Ok((answers, Some(expiries))) => {
+                spot.step.set(At::Commit);
                 txn.commit().map_err(|error| Failure::outcome_unknown(error.into()))?;
+                self.wrote();
                 self.note_expiries(expiries);
                 Ok(answers)
             }
@@ -216,10 +266,12 @@ impl Writer {
         &self,
         group: &mut Group<'_>,
         requests: &[Request],
+        spot: &Spot,
     ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
         let mut answers = Vec::with_capacity(requests.len());
         for (at, request) in requests.iter().enumerate() {
             let name = &request.keyspace.name;
+            spot.step.set(At::Request(at));
             let ran = match self.keyspaces.get(name) {
                 Some((keyspace, _)) => group
                     .open(keyspace)
@@ -230,6 +282,10 @@ impl Writer {
                 Ok(outcome) => Ok(outcome),
                 Err(Fault::Refused(error)) => Err(error),
                 Err(Fault::Spoiled(error)) => return Err(Abort::Spoiled(at, error)),
+                Err(Fault::Failed(failure)) if failure.is_damage() => {
+                    let row = request.keyspace.name_of(&spot.key()).to_string();
+                    return Err(Abort::Spoiled(at, errors::damaged_row(row, failure)));
+                }
                 Err(Fault::Failed(failure)) => return Err(failure.into()),
             });
         }
@@ -243,11 +299,11 @@ impl From<Failure> for Abort {
     }
 }
 
-impl From<Fault> for Abort {
-    fn from(fault: Fault) -> Abort {
-        Abort::Failed(match fault {
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        match fault {
             Fault::Failed(failure) => failure,
-            Fault::Refused(error) | Fault::Spoiled(error) => Failure::damaged(&error),
-        })
+            Fault::Refused(error) | Fault::Spoiled(error) => Failure::damaged(error),
+        }
     }
 }

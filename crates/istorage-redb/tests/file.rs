@@ -11,7 +11,7 @@ use istorage::{
     AppStorageExt, Consistency, Error, ErrorKind, Key, KeyspaceName, Put, Range, SharedStorage,
     StorageDriver,
 };
-use istorage_redb::{Config, RedbDriver};
+use istorage_redb::{Config, RedbDriver, check};
 use redb::TableDefinition;
 
 async fn open(path: &Path) -> Result<RedbDriver, Error> {
@@ -76,6 +76,67 @@ async fn a_path_that_cannot_be_used_is_the_callers_error() {
     }
 }
 
+/// These ended the node with code 4, "start it again", or never: opening a pipe waits for a writer.
+#[cfg(unix)]
+#[tokio::test]
+async fn what_cannot_be_a_file_is_the_callers_error_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, pipe) = (folder.path().join("link.redb"), folder.path().join("pipe.redb"));
+    std::os::unix::fs::symlink("nowhere.redb", &link).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let cases = [
+        (link.as_path(), "a link to nowhere.redb"),
+        (&pipe, "a pipe"),
+        (Path::new("/dev/null"), "a device"),
+        (folder.path(), "a folder"),
+        (Path::new(""), "`path`"),
+    ];
+    for (path, word) in cases {
+        for error in [open(path).await.unwrap_err(), check(&Config::new(path)).unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+            assert!(error.to_string().contains(word), "`{word}` is not in: {error}");
+        }
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing was made");
+    // A link to a file is as good as the file.
+    fs::remove_file(&link).unwrap();
+    let file = folder.path().join("node.redb");
+    open(&file).await.unwrap().close().await;
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    open(&link).await.unwrap().close().await;
+}
+
+/// A process that was killed while it made the file left a file of 1 MB or more that nobody removed.
+#[tokio::test]
+async fn what_is_left_over_of_making_the_file_is_removed_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let left_over = ["node.redb.new-0123456789abcdef", "node.redb.new-0000000000000000"];
+    let others =
+        ["node.redb.new-1", "node.redb.new-0123456789abcdeg", "x.redb.new-0123456789abcdef"];
+    for name in left_over.iter().chain(&others) {
+        fs::write(folder.path().join(name), b"x").unwrap();
+    }
+    let driver = open(&folder.path().join("node.redb")).await.unwrap();
+    let mut names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["node.redb", others[1], others[0], others[2]]);
+    driver.close().await;
+}
+
+/// Everybody on the machine could read what the node stores.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    open(&path).await.unwrap().close().await;
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
 #[tokio::test]
 async fn what_is_not_a_redb_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,18 +160,25 @@ async fn a_redb_file_of_somebody_else_is_refused() {
     refused(&path, ErrorKind::Corrupt, "not a storage of this driver").await;
 }
 
+fn write_format(path: &Path, format: u32) {
+    let meta: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+    let database = redb::Database::open(path).unwrap();
+    let txn = database.begin_write().unwrap();
+    txn.open_table(meta).unwrap().insert("format", &format.to_be_bytes()[..]).unwrap();
+    txn.commit().unwrap();
+    drop(database);
+}
+
 #[tokio::test]
-async fn a_file_of_a_newer_format_is_refused() {
+async fn a_file_of_another_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     open(&path).await.unwrap().close().await;
-    let meta: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
-    let database = redb::Database::open(&path).unwrap();
-    let txn = database.begin_write().unwrap();
-    txn.open_table(meta).unwrap().insert("format", &2_u32.to_be_bytes()[..]).unwrap();
-    txn.commit().unwrap();
-    drop(database);
-    refused(&path, ErrorKind::Corrupt, "format 2").await;
+    for (format, made_by) in [(1, "the format 1"), (1, "an older version"), (3, "a newer version")]
+    {
+        write_format(&path, format);
+        refused(&path, ErrorKind::Corrupt, made_by).await;
+    }
 }
 
 #[tokio::test]

@@ -77,10 +77,10 @@ impl StorageConfig {
             DriverName::Mem => Target::Mem,
             DriverName::Redb => {
                 let RedbSettings { path, cache_bytes } = &self.redb;
-                Target::Redb(istorage_redb::Config {
-                    path: path.clone(),
-                    cache_bytes: *cache_bytes,
-                })
+                let config =
+                    istorage_redb::Config { path: path.clone(), cache_bytes: *cache_bytes };
+                config.check().map_err(|bad| wrong("redb", bad))?;
+                Target::Redb(config)
             }
             DriverName::Cassandra => {
                 let config = self.cassandra.clone();

@@ -1,12 +1,16 @@
 //! A disk that fails, fills up or stands still when it is told to.
 
 use std::{
+    ffi::OsString,
     io,
     ops::Bound,
+    path::Path,
     sync::{Arc, Condvar, Mutex},
 };
 
-use redb::{BackendError, StorageBackend, backends::FileBackend};
+use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
+
+use crate::disk::{self, Disk as FileSystem, Found, How, OpenDatabase, RealDisk};
 
 /// What the disk does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub(super) enum Disk {
     Gone,
     /// A sync waits until the disk does something else.
     StandsStill,
+    /// The next sync panics, as redb does when it meets a damaged page. Then the disk works.
+    PanicsOnce,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +61,11 @@ impl Switch {
         let mut state =
             self.0.1.wait_while(state, |state| state.disk == Disk::StandsStill).unwrap();
         state.waiting -= 1;
+        if state.disk == Disk::PanicsOnce {
+            state.disk = Disk::Works;
+            drop(state);
+            panic!("the disk panics");
+        }
     }
 
     /// Waits until a commit stands still.
@@ -68,16 +79,56 @@ impl Switch {
     }
 }
 
+/// The disk of this machine behind the switch.
+#[derive(Debug)]
+pub(super) struct FailingDisk(pub(super) Switch);
+
+impl FileSystem for FailingDisk {
+    fn look(&self, path: &Path) -> io::Result<Found> {
+        RealDisk.look(path)
+    }
+
+    fn database(
+        &self,
+        path: &Path,
+        how: How,
+        builder: &Builder,
+    ) -> Result<OpenDatabase, DatabaseError> {
+        let (file, identity) = RealDisk::file(path, how)?;
+        disk::open(FailingFile { file, switch: self.0.clone() }, identity, how, builder)
+    }
+
+    fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        RealDisk.link(file, name)
+    }
+
+    fn remove(&self, name: &Path) -> io::Result<()> {
+        RealDisk.remove(name)
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+        RealDisk.names(folder)
+    }
+
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        RealDisk.make_folder(folder)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        RealDisk.sync_folder(folder)
+    }
+}
+
 /// A file behind the switch.
 #[derive(Debug)]
-pub(super) struct FailingDisk {
-    pub(super) file: FileBackend,
-    pub(super) switch: Switch,
+struct FailingFile {
+    file: FileBackend,
+    switch: Switch,
 }
 
 const GONE: (Disk, io::ErrorKind) = (Disk::Gone, io::ErrorKind::NotConnected);
 
-impl StorageBackend for FailingDisk {
+impl StorageBackend for FailingFile {
     fn len(&self) -> io::Result<u64> {
         self.switch.fail_if(&[GONE])?;
         self.file.len()
@@ -114,6 +165,14 @@ impl StorageBackend for FailingDisk {
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.file.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {

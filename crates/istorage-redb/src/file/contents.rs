@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use istorage::{Error, KeyspaceName, Result};
+use istorage::{KeyspaceName, Result};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError, TableHandle};
 
 use crate::{
@@ -39,14 +39,13 @@ impl Contents {
         }
         let format = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
         if format != Some(FORMAT) {
-            return Err(Error::corrupt(format!(
-                "the storage file {} has the format {}, but this version reads the format {FORMAT} only",
-                path.display(),
-                format.map_or("?".to_owned(), |format| format.to_string())
-            )));
+            return Err(errors::other_format(path, format));
         }
-        let time = time.and_then(|bytes| bytes.try_into().ok());
-        let time = time.map(|bytes| Moment(u64::from_be_bytes(bytes)));
+        let damaged = || errors::damaged_file(path, "the time that it has seen cannot be read");
+        let time = match time {
+            Some(bytes) => Some(layout::parse_time(&bytes).ok_or_else(damaged)?),
+            None => None,
+        };
         Ok(Contents { keyspaces: keyspaces(database)?, time })
     }
 }
@@ -70,14 +69,21 @@ fn keyspaces(database: &impl ReadableDatabase) -> Result<HashMap<KeyspaceName, O
     let mut keyspaces = HashMap::new();
     for keyspace in tables.iter().filter_map(|table| Keyspace::of_table(table)) {
         let keyspace = keyspace?;
-        let first = read(database, |txn| {
-            let expiry = txn.open_table(keyspace.expiry())?;
-            Ok(expiry.first()?.map(|(key, _)| key.value().to_vec()))
-        })?;
-        let first = first.map(|key| layout::parse_expiry_key(&key).map(|(at, _)| at));
-        keyspaces.insert(keyspace.name, first.transpose()?);
+        let first = errors::caught(|| first_expiry(database, &keyspace));
+        // Rows that expire need the index only to be removed. A damaged one is looked at again then.
+        let first = first.unwrap_or(Ok(Some(Moment(0))))?;
+        keyspaces.insert(keyspace.name, first);
     }
     Ok(keyspaces)
+}
+
+/// When the first row of a keyspace expires.
+fn first_expiry(database: &impl ReadableDatabase, keyspace: &Keyspace) -> Result<Option<Moment>> {
+    let first = read(database, |txn| {
+        let expiry = txn.open_table(keyspace.expiry())?;
+        Ok(expiry.first()?.map(|(key, _)| key.value().to_vec()))
+    })?;
+    first.map(|key| layout::parse_expiry_key(&key).map(|(at, _)| at)).transpose()
 }
 
 fn read<T>(

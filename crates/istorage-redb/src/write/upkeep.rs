@@ -1,13 +1,13 @@
 //! What the writer does besides the callers' writes: keyspaces, expired rows, and the file after a failure.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
 
 use super::{Abort, Writer};
 use crate::{
-    errors::Failure,
+    errors::{self, Failure, Panicked},
     file::Contents,
     group::{self, Group, Step},
     layout::Keyspace,
@@ -24,6 +24,10 @@ impl Writer {
         group: &mut Group<'_>,
     ) -> Step<Vec<(KeyspaceName, Option<Moment>)>> {
         let now = self.time.now();
+        if self.keeps_expired {
+            group.remember(now)?;
+            return Ok(Vec::new());
+        }
         let mut portion = PURGE;
         for keyspace in self.due(now) {
             portion -= group.open(keyspace)?.purge(now, portion)?;
@@ -45,17 +49,24 @@ impl Writer {
 
     /// Removes a portion of what has expired; `false` if there was nothing.
     pub(super) fn purge_alone(&mut self) -> bool {
-        if self.due(self.time.now()).next().is_none() || !self.file.is_open() {
+        let is_due = self.due(self.time.now()).next().is_some();
+        if !is_due || self.keeps_expired || self.failing.is_some() {
             return false;
         }
         match self.attempt(&[]) {
-            Ok(_) => true,
-            Err(Abort::Failed(failure)) => {
-                self.recover(&failure);
-                false
-            }
-            Err(Abort::Spoiled(..)) => false,
+            Ok(_) => return true,
+            Err(Abort::Failed(failure)) => self.recover(&failure),
+            Err(Abort::Expiry(failure)) => self.keep_expired(&failure),
+            Err(Abort::Spoiled(..)) => {}
         }
+        false
+    }
+
+    /// Rows that have expired are not served, whether they are in the file or not.
+    pub(super) fn keep_expired(&mut self, failure: &Failure) {
+        let file = self.file.path().display();
+        tracing::error!(%file, cause = %failure, "expired rows are no longer removed from the storage file");
+        self.keeps_expired = true;
     }
 
     pub(super) fn note_expiries(&mut self, expiries: Vec<(KeyspaceName, Option<Moment>)>) {
@@ -100,14 +111,21 @@ impl Writer {
         if !self.file.is_open() {
             self.reopen();
         }
-        let done = self.begin().and_then(|txn| {
+        let done = errors::caught(|| {
+            let txn = self.file.begin_write()?;
             change(&txn)?;
             txn.commit().map_err(|error| Failure::outcome_unknown(error.into()))
         });
-        done.map_err(|failure| {
-            self.recover(&failure);
-            failure.into()
-        })
+        match done.unwrap_or_else(|panicked| Err(Failure::damaged(panicked))) {
+            Ok(()) => {
+                self.wrote();
+                Ok(())
+            }
+            Err(failure) => {
+                self.recover(&failure);
+                Err(failure.into())
+            }
+        }
     }
 
     /// The rows that are still there must not live longer because the calendar steps back while the file is closed.
@@ -123,49 +141,49 @@ impl Writer {
 
     /// Opens the file again if it has failed.
     pub(super) fn check(&mut self) {
-        if let Err(failure) = self.begin().and_then(|txn| Ok(txn.abort()?)) {
+        let checked = errors::caught(|| Ok(self.file.begin_write()?.abort()?));
+        let checked = checked.unwrap_or_else(|panicked| Err(Failure::damaged(panicked)));
+        if let Err(failure) = checked {
             self.recover(&failure);
         }
     }
 
-    pub(super) fn begin(&mut self) -> std::result::Result<WriteTransaction, Failure> {
-        let txn = self.file.begin_write()?;
-        if mem::take(&mut self.is_away) {
-            tracing::warn!(file = %self.file.path().display(), "the storage file is back");
+    /// A write is on the disk.
+    pub(super) fn wrote(&mut self) {
+        if let Some(since) = self.failing.take() {
+            let failed_for = self.clock.now() - since;
+            let file = self.file.path().display();
+            tracing::warn!(%file, ?failed_for, "the storage file works again: a write succeeded");
         }
-        Ok(txn)
     }
 
+    /// Opens the file again. The log has one line when it begins to fail, and one when a write succeeds again.
     pub(super) fn recover(&mut self, failure: &Failure) {
-        // If it is closed nobody can bring it back any more.
-        if self.file.is_away() {
-            if !mem::replace(&mut self.is_away, true) {
-                tracing::error!(cause = %failure, "nothing can be written");
-            }
-            return;
-        }
-        // It says so once, not for every attempt.
-        if self.file.is_open() {
+        if self.failing.is_none() {
+            self.failing = Some(self.clock.now());
             let file = self.file.path().display();
-            tracing::error!(%file, cause = %failure, "the storage file failed; opening it again");
+            tracing::error!(%file, cause = %failure, "the storage file failed; every write tries it again");
         }
+        // If it is closed while it has no name, nobody can bring it back any more.
+        if !self.file.is_away() {
+            self.reopen();
+        }
+    }
+
+    /// Opens the file again as it was before the transaction in which redb panicked.
+    pub(super) fn reopen_after(&mut self, panicked: &Panicked) {
+        let file = self.file.path().display();
+        tracing::error!(%file, cause = %panicked, "a page of the storage file is damaged");
         self.reopen();
     }
 
     pub(super) fn reopen(&mut self) {
         let was_open = self.file.is_open();
-        let file = self.file.path().display().to_string();
         match self.file.reopen() {
-            Ok(contents) => {
-                self.adopt(contents);
-                tracing::warn!(file, "the storage file works again");
-            }
+            Ok(contents) => self.adopt(contents),
             Err(error) if was_open => {
-                tracing::error!(
-                    file,
-                    ?error,
-                    "the storage file cannot be opened again; every call tries"
-                );
+                let file = self.file.path().display();
+                tracing::error!(%file, ?error, "the storage file cannot be opened again; every write tries it");
             }
             Err(_) => {}
         }

@@ -1,0 +1,130 @@
+//! The check of a whole file, for operators.
+
+use std::{ops::Bound, sync::Arc};
+
+use istorage::{Error, Result};
+use redb::{AccessGuard, ReadableDatabase, ReadableTable, StorageError};
+
+use crate::{
+    Config,
+    disk::{Disk, Found, How, RealDisk},
+    errors::{self, Failure},
+    file::StorageFile,
+    layout::{Keyspace, Stored},
+};
+
+type Guard<'t> = AccessGuard<'t, &'static [u8]>;
+
+/// How many damages are described; the others are counted.
+const DESCRIBED: usize = 100;
+
+/// What the check of a file found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// How many keyspaces are in the file.
+    pub keyspaces: usize,
+    /// How many rows were read and are as they were written.
+    pub rows: u64,
+    /// The first damages, one a line.
+    pub damages: Vec<String>,
+    /// How many damages there are in addition.
+    pub more_damages: u64,
+}
+
+impl Checked {
+    /// Whether all is as it was written.
+    pub fn is_whole(&self) -> bool {
+        self.damages.is_empty()
+    }
+
+    fn add(&mut self, damage: String) {
+        if self.damages.len() < DESCRIBED {
+            self.damages.push(damage);
+        } else {
+            self.more_damages += 1;
+        }
+    }
+}
+
+/// Reads the file from one end to the other and verifies every page and every row. The file is not changed: what redb
+/// repairs is repaired in memory only. It blocks the thread for as long as that takes.
+///
+/// # Errors
+/// As [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.
+pub fn check(config: &Config) -> Result<Checked> {
+    config.check().map_err(Error::of_setting)?;
+    check_on(config, Arc::new(RealDisk))
+}
+
+/// Checks the file on this disk.
+pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> {
+    let file = StorageFile::new(config.clone(), disk);
+    if file.look()? == Found::Nothing {
+        let path = file.path().display();
+        return Err(Error::invalid(format!("there is no storage file at {path}")));
+    }
+    let mut checked = Checked::default();
+    let (open, contents) = file.load(How::Untouched)?;
+    checked.keyspaces = contents.keyspaces.len();
+    let mut names: Vec<_> = contents.keyspaces.into_keys().collect();
+    names.sort();
+    for keyspace in names.into_iter().map(Keyspace::new) {
+        let read = errors::caught(|| check_rows(&open.database, &keyspace, &mut checked));
+        match read {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => checked.add(format!("the keyspace `{}`: {why}", keyspace.name)),
+            Err(panicked) => checked.add(format!("the keyspace `{}`: {panicked}", keyspace.name)),
+        }
+    }
+    // The pages are checked on a fresh handle: redb repairs what it checks, and may fall back to an older commit.
+    drop(open);
+    let (mut open, _) = file.load(How::Untouched)?;
+    match errors::caught(|| open.database.check_integrity()) {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => checked.add("the checksums of some pages are wrong".to_owned()),
+        Ok(Err(error)) => checked.add(format!("the checksums of some pages are wrong: {error}")),
+        Err(panicked) => checked.add(format!("some pages cannot be read: {panicked}")),
+    }
+    // redb may panic once more when it closes what it could not read.
+    let _ = errors::caught(|| drop(open));
+    Ok(checked)
+}
+
+/// Reads all rows of a keyspace: from its beginning up to a page that cannot be read, and from its end down to that.
+fn check_rows(
+    database: &impl ReadableDatabase,
+    keyspace: &Keyspace,
+    checked: &mut Checked,
+) -> std::result::Result<(), Failure> {
+    let txn = database.begin_read()?;
+    let table = txn.open_table(keyspace.rows())?;
+    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    let Some(why) = walk(table.iter()?, keyspace, checked, &mut before) else { return Ok(()) };
+    let rest = (Bound::Excluded(&before[..]), Bound::Unbounded);
+    walk(table.range::<&[u8]>(rest)?.rev(), keyspace, checked, &mut behind);
+    let (before, behind) = (keyspace.name_of(&before), keyspace.name_of(&behind));
+    checked.add(format!("the rows between {before} and {behind} cannot be read: {why}"));
+    Ok(())
+}
+
+/// Checks rows until one cannot be read, and says why. `last` becomes the key of the last row that was read.
+fn walk<'t>(
+    rows: impl Iterator<Item = std::result::Result<(Guard<'t>, Guard<'t>), StorageError>>,
+    keyspace: &Keyspace,
+    checked: &mut Checked,
+    last: &mut Vec<u8>,
+) -> Option<String> {
+    let walked = errors::caught(|| {
+        for row in rows {
+            let (key, row) = row.map_err(|error| error.to_string())?;
+            last.clear();
+            last.extend_from_slice(key.value());
+            match Stored::parse(last, row.value()) {
+                Ok(_) => checked.rows += 1,
+                Err(why) => checked.add(format!("{}: {why}", keyspace.name_of(last))),
+            }
+        }
+        Ok(())
+    });
+    walked.unwrap_or_else(|panicked| Err(panicked.to_string())).err()
+}

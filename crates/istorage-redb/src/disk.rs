@@ -1,0 +1,176 @@
+//! The file system as the driver uses it. Tests put a simulated one below the driver.
+
+mod untouched;
+
+use std::{
+    ffi::OsString,
+    fmt,
+    fs::{self, File, Metadata, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+};
+
+use redb::{Builder, Database, DatabaseError, StorageBackend, backends::FileBackend};
+
+use self::untouched::Untouched;
+
+/// A file system.
+pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
+    /// What is at `path`. Links are followed.
+    fn look(&self, path: &Path) -> io::Result<Found>;
+
+    /// Opens the redb file at `path`.
+    fn database(
+        &self,
+        path: &Path,
+        how: How,
+        builder: &Builder,
+    ) -> Result<OpenDatabase, DatabaseError>;
+
+    /// Gives a file another name, unless that is taken.
+    fn link(&self, file: &Path, name: &Path) -> io::Result<()>;
+
+    /// Removes a name of a file.
+    fn remove(&self, name: &Path) -> io::Result<()>;
+
+    /// All names in a folder.
+    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>>;
+
+    /// Makes a folder, and those above it, so that a power failure does not undo it.
+    fn make_folder(&self, folder: &Path) -> io::Result<()>;
+
+    /// Makes the names in a folder durable. Until then a power failure can lose them, with all that was acknowledged in
+    /// those files.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It is there.
+    Existing,
+    /// It is made, and it is an error if it is there.
+    New,
+    /// It is there, and is not changed: what redb writes is kept in memory.
+    Untouched,
+}
+
+/// An open redb file. It may be removed, or another may get its name.
+pub(crate) struct OpenDatabase {
+    pub(crate) database: Database,
+    pub(crate) identity: Identity,
+}
+
+/// The device and the number of a file, which no other file has as long as it is open. `None` where files have no
+/// numbers.
+pub(crate) type Identity = Option<(u64, u64)>;
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nothing,
+    File {
+        identity: Identity,
+        len: u64,
+    },
+    /// A link to a path at which there is nothing.
+    DanglingLink(PathBuf),
+    /// A folder, or something that cannot be written like a file.
+    Other(&'static str),
+}
+
+/// Opens a redb file of any file system.
+pub(crate) fn open(
+    file: impl StorageBackend,
+    identity: Identity,
+    how: How,
+    builder: &Builder,
+) -> Result<OpenDatabase, DatabaseError> {
+    let database = match how {
+        How::Existing | How::New => builder.create_with_backend(file)?,
+        How::Untouched => builder.create_with_backend(Untouched::new(file)?)?,
+    };
+    Ok(OpenDatabase { database, identity })
+}
+
+/// The file system of this machine.
+#[derive(Debug)]
+pub(crate) struct RealDisk;
+
+impl RealDisk {
+    /// Opens a file, which only its owner may read.
+    pub(crate) fn file(path: &Path, how: How) -> io::Result<(FileBackend, Identity)> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(how != How::Untouched).create_new(how == How::New);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path)?;
+        let identity = identity(&file.metadata()?);
+        Ok((FileBackend::new(file).map_err(io::Error::other)?, identity))
+    }
+}
+
+impl Disk for RealDisk {
+    fn look(&self, path: &Path) -> io::Result<Found> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_file() => {
+                Ok(Found::File { identity: identity(&found), len: found.len() })
+            }
+            Ok(found) if found.is_dir() => Ok(Found::Other("a folder")),
+            Ok(_) => Ok(Found::Other("a pipe, a socket or a device")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
+                Ok(target) => Ok(Found::DanglingLink(target)),
+                Err(_) => Ok(Found::Nothing),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    fn database(
+        &self,
+        path: &Path,
+        how: How,
+        builder: &Builder,
+    ) -> Result<OpenDatabase, DatabaseError> {
+        let (file, identity) = RealDisk::file(path, how)?;
+        open(file, identity, how, builder)
+    }
+
+    fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        fs::hard_link(file, name)
+    }
+
+    fn remove(&self, name: &Path) -> io::Result<()> {
+        fs::remove_file(name)
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect()
+    }
+
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        let named = |folder: &&Path| !folder.as_os_str().is_empty();
+        let missing: Vec<&Path> =
+            folder.ancestors().filter(named).take_while(|folder| !folder.exists()).collect();
+        fs::create_dir_all(folder)?;
+        // A path without a parent is a name in the working directory.
+        let parent = |made: &Path| made.parent().filter(named).unwrap_or(Path::new(".")).to_owned();
+        missing.into_iter().try_for_each(|made| self.sync_folder(&parent(made)))
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        // Elsewhere a folder cannot be opened as a file.
+        if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    }
+}
+
+#[cfg(unix)]
+fn identity(file: &Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt;
+    Some((file.dev(), file.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Identity {
+    None
+}

@@ -1,0 +1,176 @@
+//! A file that is read and never written: what is written to it is kept in memory.
+//!
+//! redb can repair such a file after a crash, and can be asked to check it, and the file stays as it was.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io,
+    ops::Bound,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use redb::{BackendError, StorageBackend};
+
+/// The bytes that are kept together.
+const BLOCK: u64 = 4_096;
+
+/// A file, and what was written to it.
+#[derive(Debug)]
+pub(super) struct Untouched<F> {
+    file: F,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    len: u64,
+    /// How much of the file itself is still to be seen: it may have been cut off since.
+    of_file: u64,
+    blocks: BTreeMap<u64, Vec<u8>>,
+}
+
+impl<F: StorageBackend> Untouched<F> {
+    pub(super) fn new(file: F) -> io::Result<Untouched<F>> {
+        let len = file.len()?;
+        let written = Mutex::new(Written { len, of_file: len, blocks: BTreeMap::new() });
+        Ok(Untouched { file, written })
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the file holds of a block, with zeros behind its end.
+    fn block_of_file(&self, number: u64, of_file: u64) -> io::Result<Vec<u8>> {
+        let mut block = vec![0; BLOCK as usize];
+        let there = of_file.saturating_sub(number * BLOCK).min(BLOCK);
+        if there > 0 {
+            self.file.read(number * BLOCK, &mut block[..there as usize])?;
+        }
+        Ok(block)
+    }
+}
+
+/// The pieces of `len` bytes from `offset` on: the block of each, where it begins in the block, and where in the bytes.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let within = (at % BLOCK) as usize;
+        let piece = done..len.min(done + BLOCK as usize - within);
+        done = piece.end;
+        (!piece.is_empty()).then_some((at / BLOCK, within, piece))
+    })
+}
+
+impl<F: StorageBackend> StorageBackend for Untouched<F> {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.written().len)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let written = self.written();
+        if offset + out.len() as u64 > written.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let end = offset + out.len() as u64;
+        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        if end <= written.of_file && written.blocks.range(blocks).next().is_none() {
+            return self.file.read(offset, out);
+        }
+        for (number, within, piece) in pieces(offset, out.len()) {
+            let out = &mut out[piece];
+            let block = match written.blocks.get(&number) {
+                Some(block) => block,
+                None => &self.block_of_file(number, written.of_file)?,
+            };
+            out.copy_from_slice(&block[within..within + out.len()]);
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut written = self.written();
+        if len < written.len {
+            written.blocks.split_off(&len.div_ceil(BLOCK));
+            if let Some(last) = written.blocks.get_mut(&(len / BLOCK)) {
+                last[(len % BLOCK) as usize..].fill(0);
+            }
+        }
+        (written.of_file, written.len) = (written.of_file.min(len), len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut written = self.written();
+        let of_file = written.of_file;
+        for (number, within, piece) in pieces(offset, data.len()) {
+            let block = match written.blocks.entry(number) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(absent) => absent.insert(self.block_of_file(number, of_file)?),
+            };
+            block[within..within + piece.len()].copy_from_slice(&data[piece]);
+        }
+        written.len = written.len.max(offset + data.len() as u64);
+        Ok(())
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+
+    // A file that is only read is locked as one: others may read it meanwhile, and nobody may write it.
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.unlock_range(start, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::backends::InMemoryBackend;
+
+    use super::*;
+
+    fn all(file: &impl StorageBackend) -> Vec<u8> {
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// The same calls, to the file in memory and to a plain vector.
+    #[test]
+    fn what_is_written_is_read_and_the_file_stays_as_it_was() {
+        let file = InMemoryBackend::new();
+        file.set_len(10_000).unwrap();
+        file.write(0, &[1; 10_000]).unwrap();
+        let before = all(&file);
+        let overlay = Untouched::new(file).unwrap();
+        let mut expected = before.clone();
+        for (offset, len) in [(0, 1), (4_095, 2), (100, 9_000), (9_999, 1), (12_000, 100)] {
+            let data = vec![(offset % 251) as u8 + 2; len];
+            if expected.len() < offset + len {
+                expected.resize(offset + len, 0);
+                overlay.set_len((offset + len) as u64).unwrap();
+            }
+            expected[offset..offset + len].copy_from_slice(&data);
+            overlay.write(offset as u64, &data).unwrap();
+            assert!(all(&overlay) == expected, "after {len} bytes at {offset}");
+        }
+        for len in [11_000, 4_096, 3_000, 9_000] {
+            overlay.set_len(len as u64).unwrap();
+            expected.resize(len, 0);
+            assert!(all(&overlay) == expected, "after it was made {len} bytes long");
+        }
+        assert!(overlay.read(8_999, &mut [0; 2]).is_err(), "behind the end");
+        assert!(all(&overlay.file) == before);
+    }
+}

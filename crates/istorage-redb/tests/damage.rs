@@ -1,0 +1,291 @@
+//! Damaged files: a flipped bit, a page that is gone, a file that is cut off.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use futures::{FutureExt, TryStreamExt};
+use istorage::{
+    AppStorageExt, Conditional, Consistency, Error, ErrorKind, Key, KeyspaceName, Put, Range,
+    SharedStorage, StorageDriver,
+};
+use istorage_redb::{Config, RedbDriver, check};
+
+/// The bytes of a page of redb.
+const PAGE: usize = 4_096;
+const ROWS: u32 = 2_000;
+
+struct Node {
+    driver: RedbDriver,
+    storage: SharedStorage,
+}
+
+fn keyspace() -> KeyspaceName {
+    KeyspaceName::new("tests").unwrap()
+}
+
+fn ccols(n: u32) -> Bytes {
+    Bytes::copy_from_slice(&n.to_be_bytes())
+}
+
+/// A value that is nowhere else in the file.
+fn value(pkey: &str, n: u32) -> Bytes {
+    Bytes::from(format!("the value of row {n:05} of {pkey} {}", "x".repeat(70)))
+}
+
+fn key(n: u32) -> Key {
+    Key::new("p", ccols(n))
+}
+
+impl Node {
+    async fn open(path: &Path) -> Node {
+        let driver = RedbDriver::open(Config::new(path), Clock::system()).await.unwrap();
+        driver.create(&keyspace(), Instant::FAR_FUTURE).await.unwrap();
+        let storage = driver.open(&keyspace(), Instant::FAR_FUTURE).await.unwrap().unwrap();
+        Node { driver, storage }
+    }
+
+    async fn get(&self, n: u32) -> Result<Option<Bytes>, Error> {
+        self.storage.get(&key(n), Consistency::Plain, Instant::FAR_FUTURE).await
+    }
+
+    async fn put(&self, key: Key) -> Result<(), Error> {
+        self.storage.put(key, Bytes::from("new"), Instant::FAR_FUTURE).await
+    }
+
+    /// The rows of a partition up to an error.
+    async fn read(&self, pkey: &'static str) -> (Vec<Bytes>, Option<Error>) {
+        let rows = self.storage.read(
+            Bytes::from(pkey),
+            Range::all(),
+            Consistency::Plain,
+            Duration::from_secs(60),
+        );
+        let mut read = Vec::new();
+        let failed = rows.try_for_each(|row| {
+            read.push(row.ccols);
+            futures::future::ready(Ok(()))
+        });
+        let failed = failed.await.err();
+        (read, failed)
+    }
+}
+
+/// A closed file with many rows in two partitions.
+async fn stored() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let node = Node::open(&path).await;
+    for pkey in ["p", "q"] {
+        let row = |n| Put { key: Key::new(pkey, ccols(n)), value: value(pkey, n) };
+        let rows = (0..ROWS).map(row).collect();
+        node.storage.put_batch(rows, Instant::FAR_FUTURE).await.unwrap();
+    }
+    node.driver.close().await;
+    (folder, path)
+}
+
+/// Where the value of a row is in the file. redb may have left a copy on a page that is no longer used; so all are
+/// returned.
+fn places(file: &[u8], n: u32) -> Vec<usize> {
+    let value = value("p", n);
+    let places: Vec<usize> = file
+        .windows(value.len())
+        .enumerate()
+        .filter(|(_, at)| *at == value)
+        .map(|(at, _)| at)
+        .collect();
+    assert!(!places.is_empty());
+    places
+}
+
+fn change(path: &Path, n: u32, change: impl Fn(&mut [u8], usize)) {
+    let mut file = fs::read(path).unwrap();
+    for place in places(&file, n) {
+        change(&mut file, place);
+    }
+    fs::write(path, file).unwrap();
+}
+
+fn is_damage(error: &Error, n: u32) {
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    let told = error.to_string();
+    let name = format!("0x70/0x{n:08x} of the keyspace `tests`");
+    assert!(told.contains(&name), "`{name}` is not in: {told}");
+    assert!(told.contains("vvm storage check") && told.contains("backup"), "{told}");
+}
+
+/// redb panics when it meets a page that is no page. Each panic ended one of the four threads that read; after the
+/// fourth read of the page, the storage answered nothing any more, and the node said that it was ready.
+#[tokio::test]
+async fn a_damaged_page_fails_the_calls_on_its_rows_and_no_others() {
+    const BAD: u32 = 1_000;
+    let (_folder, path) = stored().await;
+    change(&path, BAD, |file, at| {
+        file[at / PAGE * PAGE..][..PAGE].fill(0);
+    });
+    let node = Node::open(&path).await;
+    for _ in 0..10 {
+        is_damage(&node.get(BAD).await.unwrap_err(), BAD);
+        assert_eq!(node.get(0).await.unwrap(), Some(value("p", 0)));
+    }
+    // Rows in front of the page are read, and the error says where it begins.
+    let (read, failed) = node.read("p").await;
+    let first_lost = read.len() as u32;
+    assert!(0 < first_lost && first_lost <= BAD, "{first_lost}");
+    assert!(read.into_iter().eq((0..first_lost).map(ccols)));
+    let told = failed.unwrap();
+    assert_eq!(told.kind(), ErrorKind::Corrupt);
+    assert!(told.to_string().contains(&format!("{:08x}", first_lost - 1)), "{told}");
+    let (read, failed) = node.read("q").await;
+    assert_eq!((read.len() as u32, failed.is_none()), (ROWS, true));
+    // The writer meets the page, too. Others write in the same group meanwhile.
+    for round in 0..5 {
+        let (bad, good) = tokio::join!(node.put(key(BAD)), node.put(key(ROWS + round)));
+        is_damage(&bad.unwrap_err(), BAD);
+        good.unwrap();
+    }
+    let insert =
+        node.storage.insert_if_not_exists(key(BAD), Bytes::new(), None, Instant::FAR_FUTURE);
+    is_damage(&insert.await.unwrap_err(), BAD);
+    assert_eq!(node.get(ROWS + 4).await.unwrap(), Some(Bytes::from("new")));
+    assert!(node.driver.failed().now_or_never().is_none(), "the storage goes on");
+    node.driver.close().await;
+
+    // What was written beside the page is there after a restart.
+    let node = Node::open(&path).await;
+    assert_eq!(node.get(ROWS + 4).await.unwrap(), Some(Bytes::from("new")));
+    is_damage(&node.get(BAD).await.unwrap_err(), BAD);
+    node.driver.close().await;
+}
+
+/// redb verifies no checksum when it reads: the flipped bit was served as the value.
+#[tokio::test]
+async fn a_flipped_bit_of_a_value_fails_the_calls_on_its_row_and_no_others() {
+    const BAD: u32 = 1_000;
+    let (_folder, path) = stored().await;
+    change(&path, BAD, |file, at| file[at + 20] ^= 4);
+    let node = Node::open(&path).await;
+    is_damage(&node.get(BAD).await.unwrap_err(), BAD);
+    for n in (0..ROWS).filter(|n| *n != BAD) {
+        assert_eq!(node.get(n).await.unwrap(), Some(value("p", n)));
+    }
+    let (read, failed) = node.read("p").await;
+    assert_eq!(read.len() as u32, BAD, "the rows in front of it");
+    is_damage(&failed.unwrap(), BAD);
+    is_damage(&node.put(key(BAD)).await.unwrap_err(), BAD);
+    node.put(key(BAD + 1)).await.unwrap();
+    node.driver.close().await;
+}
+
+/// The index of rows that expire is read when a file is opened and with every write: a damaged page of it would have
+/// failed them all.
+#[tokio::test]
+async fn a_damaged_index_of_what_expires_fails_no_other_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.redb");
+    let node = Node::open(&path).await;
+    // More than one page of the index, all written in one call.
+    let key = |n: u32| Key::new("long", format!("a long lease with the number {n:05}"));
+    let lease = |n, ttl| Conditional::Insert { ccols: key(n).ccols, value: Bytes::new(), ttl };
+    let leases = (0..300).map(|n| lease(n, Some(Duration::from_secs(3_600)))).collect();
+    let pkey = Bytes::from("long");
+    assert!(node.storage.write_if(pkey, leases, Instant::FAR_FUTURE).await.unwrap().is_applied());
+    node.driver.close().await;
+    change_index(&path, b"a long lease with the number 00150");
+
+    let node = Node::open(&path).await;
+    for n in 0..20 {
+        node.put(Key::new("p", ccols(n))).await.unwrap();
+    }
+    // A write of a row that expires needs the index, and so does the removal of what has expired.
+    let soon = lease(300, Some(Duration::from_nanos(1)));
+    let pkey = Bytes::from("long");
+    assert!(
+        node.storage.write_if(pkey, vec![soon], Instant::FAR_FUTURE).await.unwrap().is_applied()
+    );
+    node.put(Key::new("p", "last")).await.unwrap();
+    let there = node.storage.get(&key(0), Consistency::Plain, Instant::FAR_FUTURE).await.unwrap();
+    assert_eq!(there, Some(Bytes::new()), "the row itself is whole");
+    node.driver.close().await;
+}
+
+/// Zeroes the pages on which the index has the row with these clustering columns. An entry of the index is a moment of 8
+/// bytes, which begins with zeros here, and the key of a row; the key of a row stands behind the key of another row.
+fn change_index(path: &Path, ccols: &[u8]) {
+    let mut file = fs::read(path).unwrap();
+    let entry = [b"\0\x04long", ccols].concat();
+    let is_entry =
+        |at: &usize| file[*at..].starts_with(&entry) && file[at - 8..].starts_with(&[0; 2]);
+    let places: Vec<usize> = (8..file.len()).filter(is_entry).collect();
+    assert!(!places.is_empty());
+    for at in places {
+        file[at / PAGE * PAGE..][..PAGE].fill(0);
+    }
+    fs::write(path, file).unwrap();
+}
+
+#[tokio::test]
+async fn a_check_of_a_whole_file_finds_nothing_and_changes_nothing() {
+    let (_folder, path) = stored().await;
+    let before = fs::read(&path).unwrap();
+    let checked = check(&Config::new(&path)).unwrap();
+    assert!(checked.is_whole(), "{checked:?}");
+    assert_eq!((checked.keyspaces, checked.rows), (1, 2 * u64::from(ROWS)));
+    assert!(before == fs::read(&path).unwrap());
+
+    let node = Node::open(&path).await;
+    let error = check(&Config::new(&path)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "a node works with it: {error}");
+    // What a crash leaves is whole, too.
+    node.put(key(ROWS)).await.unwrap();
+    let crashed = path.with_extension("crashed");
+    fs::copy(&path, &crashed).unwrap();
+    let checked = check(&Config::new(&crashed)).unwrap();
+    assert!(checked.is_whole(), "{checked:?}");
+    assert_eq!(checked.rows, 2 * u64::from(ROWS) + 1);
+    node.driver.close().await;
+}
+
+#[tokio::test]
+async fn a_check_names_what_is_damaged_and_changes_nothing() {
+    let (_folder, path) = stored().await;
+    change(&path, 10, |file, at| file[at + 20] ^= 4);
+    change(&path, 1_000, |file, at| {
+        file[at / PAGE * PAGE..][..PAGE].fill(0);
+    });
+    let before = fs::read(&path).unwrap();
+    let checked = check(&Config::new(&path)).unwrap();
+    assert!(!checked.is_whole());
+    let rows = 2 * u64::from(ROWS);
+    assert!(rows - 100 < checked.rows && checked.rows < rows, "{checked:?}");
+    let told = checked.damages.join("\n");
+    for part in ["0x70/0x0000000a of the keyspace `tests`", "rows between", "pages"] {
+        assert!(told.contains(part), "`{part}` is not in: {told}");
+    }
+    assert!(before == fs::read(&path).unwrap());
+}
+
+/// A file that was cut off ended the node with code 4, "start it again".
+#[tokio::test]
+async fn a_file_that_is_cut_off_is_damaged_wherever_it_is_cut() {
+    let (_folder, path) = stored().await;
+    let whole = fs::read(&path).unwrap();
+    for len in [0, 1, 8, 9, 63, 64, 320, 511, 4_095, 4_096, 8_192, 100_000, whole.len() - 1] {
+        fs::write(&path, &whole[..len]).unwrap();
+        for error in [
+            RedbDriver::open(Config::new(&path), Clock::system()).await.unwrap_err(),
+            check(&Config::new(&path)).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{len} bytes: {error:?}");
+            assert!(error.to_string().contains("from a backup"), "{len} bytes: {error:?}");
+        }
+        assert_eq!(fs::metadata(&path).unwrap().len(), len as u64, "it was changed");
+    }
+}
