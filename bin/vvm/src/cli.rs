@@ -48,7 +48,10 @@ impl Command {
             Command::Storage(StorageCommand::Verify(args)) => args.json,
             Command::Status(args) => args.json,
             Command::Bench(args) => args.json,
-            Command::Serve(_) | Command::Dev(_) | Command::Config(_) => false,
+            Command::Storage(StorageCommand::Check(_))
+            | Command::Serve(_)
+            | Command::Dev(_)
+            | Command::Config(_) => false,
         }
     }
 }
@@ -137,7 +140,18 @@ pub(crate) enum StorageCommand {
     /// Prove a storage: run the conformance suite against it, and measure it.
     #[command(after_long_help = HOW_VERIFY_ENDS)]
     Verify(VerifyArgs),
+    /// Check a redb file that no node works with: every page and every row. The file is not changed.
+    #[command(after_long_help = HOW_CHECK_ENDS)]
+    Check(StorageArgs),
 }
+
+/// What the check looks at, and its exit codes.
+const HOW_CHECK_ENDS: &str = "\
+    Without --storage and --config it checks the file of a node that is started without --config, data/vvm.redb. Stop the \
+    node first.\n\n\
+    Exit codes: 0 the file is whole; 1 rows or pages are damaged: restore the file from a backup; 2 wrong usage; 3 wrong \
+    configuration, or the file cannot be opened at all because it is damaged or not ours; 4 the file could not be read, or \
+    a node works with it.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ElectionsCommand {

@@ -19,6 +19,7 @@ mod serve;
 mod signals;
 mod skew;
 mod status;
+mod storage_check;
 mod storage_verify;
 mod target;
 
@@ -57,6 +58,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Storage(StorageCommand::Verify(args)) => {
             logs::install(LOGGED, as_json)?;
             on_runtime(storage_verify::run(args))
+        }
+        Command::Storage(StorageCommand::Check(args)) => {
+            logs::install(LOGGED, as_json)?;
+            storage_check::run(args)
         }
         Command::Serve(args) => {
             let config = serve::configuration(&args)?;

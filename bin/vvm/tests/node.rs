@@ -11,6 +11,7 @@ use std::{
     fs,
     net::TcpListener,
     os::unix::fs::PermissionsExt,
+    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -183,7 +184,7 @@ fn what_is_sent_again_with_its_key_is_done_once() {
 }
 
 /// What a node that cannot begin says, and its exit code.
-fn refused(folder: &std::path::Path, config: &str) -> (Option<i32>, String) {
+fn refused(folder: &Path, config: &str) -> (Option<i32>, String) {
     let mut node = Node::start(folder, config);
     let code = node.ended().code();
     (code, node.said())
@@ -217,6 +218,68 @@ fn what_it_cannot_begin_with_is_told_and_nothing_is_harmed() {
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("vvm.redb"), "{said}");
     assert!(fs::read(&path).unwrap().starts_with(b"a letter"), "it is left alone");
+}
+
+/// These ended with code 4, "start it again", or not at all.
+#[test]
+fn a_storage_file_that_an_operator_must_put_right_is_told_with_code_3() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    Node::start(folder.path(), "").ready().stop();
+    let whole = fs::read(data.join("vvm.redb")).unwrap();
+    fs::write(data.join("cut.redb"), &whole[..whole.len() / 2]).unwrap();
+    std::os::unix::fs::symlink("nowhere.redb", data.join("link.redb")).unwrap();
+    let pipe = data.join("pipe.redb");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (path, part) in [
+        ("data/cut.redb", "restore it from a backup"),
+        ("data/link.redb", "where there is nothing"),
+        ("data/pipe.redb", "must be a file"),
+        ("", "name the file"),
+    ] {
+        let config = format!("[storage.redb]\npath = \"{path}\"\n");
+        let (code, said) = refused(folder.path(), &config);
+        assert_eq!(code, Some(3), "{path}: {said}");
+        assert!(said.contains(part), "{path}: {said}");
+    }
+}
+
+/// `vvm storage check` of a file in a folder.
+fn check(folder: &Path, file: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
+    command.args(["storage", "check", "--storage", file]).current_dir(folder);
+    let output = command.env_remove("RUST_LOG").output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_file_is_checked_without_being_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data/vvm.redb");
+    let node = Node::start(folder.path(), "").ready();
+    node.create_workspace(1);
+    let (code, _, said) = check(folder.path(), "redb:data/vvm.redb");
+    assert_eq!(code, Some(4), "a node works with it: {said}");
+    node.stop();
+    let (code, told, said) = check(folder.path(), "redb:data/vvm.redb");
+    assert_eq!(code, Some(0), "{told}{said}");
+    assert!(told.contains("rows in 2 keyspaces are whole"), "{told}");
+
+    let mut file = fs::read(&path).unwrap();
+    // Old pages may hold the name, too.
+    let is_name = |at: &usize| file[*at..].starts_with(b"demo/shop");
+    let places: Vec<usize> = (0..file.len()).filter(is_name).collect();
+    places.into_iter().for_each(|at| file[at] ^= 1);
+    fs::write(&path, &file).unwrap();
+    let (code, told, said) = check(folder.path(), "redb:data/vvm.redb");
+    assert_eq!(code, Some(1), "{told}{said}");
+    assert!(told.contains("damaged: the row 0x") && told.contains("checksum"), "{told}");
+    assert!(said.contains("restore it from a backup"), "{said}");
+    assert!(fs::read(&path).unwrap() == file, "it is left alone");
+
+    assert_eq!(check(folder.path(), "redb:data/none.redb").0, Some(3));
+    assert_eq!(check(folder.path(), "mem").0, Some(2));
 }
 
 #[test]
@@ -333,7 +396,7 @@ fn stepping_down_ends_it_with_a_code_of_its_own() {
 }
 
 /// Starts a node whose files can be kept from growing: a write beyond the limit is an error then, and not the end of the process.
-fn limited(folder: &std::path::Path, config: &str) -> Node {
+fn limited(folder: &Path, config: &str) -> Node {
     let mut command = Command::new("sh");
     let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
     command.args(["-c", ignoring, env!("CARGO_BIN_EXE_vvm")]);
