@@ -17,6 +17,8 @@ mod failures;
 mod file;
 mod group;
 mod layout;
+#[cfg(test)]
+mod power;
 mod read;
 mod storage;
 mod time;

@@ -1,0 +1,416 @@
+//! Power failures: what a driver did on a simulated disk is cut off at every moment, and what is left is opened again.
+//!
+//! A history is a list of steps from a seed. After a power failure the file must hold exactly what the steps wrote that
+//! were answered by then, and of the calls under way each whole or not at all. Then the history goes on from there, the
+//! power is lost once more, also while the file is being opened, and so on.
+
+mod disk;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clock::{Clock, Instant, ManualClock};
+use futures::{TryStreamExt, future::join_all};
+use istorage::{
+    AtomicBatch, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order, OrderedPut, Put,
+    Range, SharedStorage, StorageDriver,
+};
+
+use self::disk::{SimDisk, Sync};
+use crate::{Config, RedbDriver, check::check_on};
+
+/// Numbers from a seed (splitmix64).
+#[derive(Clone, Copy, Debug, Default)]
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+const PARTITIONS: [&str; 4] = ["plain", "conditional", "ordered", "leases"];
+
+type RowKey = (&'static str, u64);
+/// All rows, with the number of the call that wrote each.
+type Rows = BTreeMap<RowKey, u64>;
+
+/// What a call changes; `None` removes a row.
+type Changes = Vec<(RowKey, Option<u64>)>;
+
+/// A call, and what became of it.
+#[derive(Debug)]
+struct Call {
+    changes: Changes,
+    /// When it was answered, in moments of the disk; `None` if it failed.
+    done: Option<usize>,
+}
+
+/// Calls that were sent together. Nothing else was under way.
+#[derive(Debug)]
+struct Step {
+    began: usize,
+    calls: Vec<Call>,
+    /// When all were answered and it was known what became of them.
+    ended: usize,
+    /// What was stored then.
+    after: Rows,
+}
+
+/// What was done on a disk.
+#[derive(Debug)]
+struct History {
+    /// When the file was open, and what was stored then.
+    opened: usize,
+    before: Rows,
+    steps: Vec<Step>,
+}
+
+impl History {
+    /// Whether these rows may be there if the power is lost at this moment, after the file was open.
+    fn allows(&self, moment: usize, found: &Rows) -> bool {
+        let mut rows = &self.before;
+        for step in self.steps.iter().take_while(|step| step.began < moment) {
+            if step.ended > moment {
+                return step.allows(rows, moment, found);
+            }
+            rows = &step.after;
+        }
+        rows == found
+    }
+}
+
+impl Step {
+    /// Whether these rows are what was there before, all that was answered, and any of the other calls.
+    fn allows(&self, before: &Rows, moment: usize, found: &Rows) -> bool {
+        let is_done = |call: &&Call| call.done.is_some_and(|done| done <= moment);
+        let (surely, perhaps): (Vec<_>, Vec<_>) = self.calls.iter().partition(is_done);
+        let mut rows = before.clone();
+        surely.iter().for_each(|call| apply(&mut rows, &call.changes));
+        subsets(&perhaps).any(|calls| {
+            let mut rows = rows.clone();
+            calls.iter().for_each(|call| apply(&mut rows, &call.changes));
+            rows == *found
+        })
+    }
+}
+
+fn subsets<'a>(calls: &'a [&'a Call]) -> impl Iterator<Item = Vec<&'a Call>> {
+    (0..1_u32 << calls.len()).map(move |bits| {
+        let chosen = calls.iter().enumerate().filter(|(at, _)| bits & 1 << at != 0);
+        chosen.map(|(_, call)| *call).collect()
+    })
+}
+
+fn apply(rows: &mut Rows, changes: &Changes) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => drop(rows.insert(*key, *value)),
+            None => drop(rows.remove(key)),
+        }
+    }
+}
+
+fn key((pkey, row): RowKey) -> Key {
+    Key::new(pkey, row.to_be_bytes().to_vec())
+}
+
+/// The value that a call writes; some are larger than a page.
+fn value(call: u64) -> Bytes {
+    let len = 8 + (call % 7) as usize * if call.is_multiple_of(10) { 2_000 } else { 20 };
+    Bytes::from(call.to_be_bytes().into_iter().cycle().take(len).collect::<Vec<u8>>())
+}
+
+/// A node on a simulated disk.
+struct Node {
+    driver: RedbDriver,
+    storage: SharedStorage,
+}
+
+fn config() -> Config {
+    Config { cache_bytes: 1 << 20, ..Config::new(PathBuf::from("node.redb")) }
+}
+
+impl Node {
+    async fn open(disk: &SimDisk) -> istorage::Result<Node> {
+        let disk = Arc::new(disk.clone());
+        let driver = RedbDriver::open_on(config(), ManualClock::new(0).clock(), disk).await?;
+        let name = KeyspaceName::new("tests")?;
+        driver.create(&name, Instant::FAR_FUTURE).await?;
+        let storage = driver.open(&name, Instant::FAR_FUTURE).await?;
+        Ok(Node { driver, storage: storage.expect("it was just made") })
+    }
+
+    async fn rows(&self) -> istorage::Result<Rows> {
+        let mut rows = Rows::new();
+        for pkey in PARTITIONS {
+            let stream = self.storage.read(
+                Bytes::from(pkey),
+                Range::all(),
+                Consistency::Plain,
+                Duration::from_secs(60),
+            );
+            for row in stream.try_collect::<Vec<_>>().await? {
+                let number = |bytes: &[u8]| u64::from_be_bytes(bytes[..8].try_into().unwrap());
+                let call = number(&row.value);
+                assert_eq!(row.value, value(call), "half of a value");
+                rows.insert((pkey, number(&row.ccols)), call);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Sends a call.
+    async fn send(&self, changes: &Changes, rows: &Rows) -> istorage::Result<()> {
+        let (pkey, forever) = (changes[0].0.0, Instant::FAR_FUTURE);
+        let written = |change: &(RowKey, Option<u64>)| value(change.1.expect("it writes"));
+        match pkey {
+            "plain" => {
+                let put = |change: (RowKey, Option<u64>)| Put {
+                    key: key(change.0),
+                    value: written(&change),
+                };
+                self.storage.put_batch(changes.iter().copied().map(put).collect(), forever).await
+            }
+            "ordered" => {
+                let order =
+                    |change: &(RowKey, Option<u64>)| Order::new(change.1.unwrap() + 1).unwrap();
+                let put = |change: &(RowKey, Option<u64>)| OrderedPut {
+                    key: key(change.0),
+                    value: written(change),
+                    order: order(change),
+                    ttl: None,
+                };
+                self.storage.put_ordered(changes.iter().map(put).collect(), forever).await
+            }
+            _ => {
+                let ttl = (pkey == "leases").then_some(Duration::from_secs(1_000));
+                let conditional = |(row, new): &(RowKey, Option<u64>)| {
+                    let ccols = key(*row).ccols;
+                    match (rows.get(row), new) {
+                        (None, Some(new)) => Conditional::Insert { ccols, value: value(*new), ttl },
+                        (Some(old), Some(new)) => {
+                            Conditional::Swap { ccols, old: value(*old), new: value(*new), ttl }
+                        }
+                        (Some(old), None) => Conditional::Delete { ccols, old: value(*old) },
+                        (None, None) => unreachable!(),
+                    }
+                };
+                let ops = changes.iter().map(|change| (Bytes::from(pkey), conditional(change)));
+                let batch = AtomicBatch { conditionals: ops.collect(), ..AtomicBatch::default() };
+                let outcome = self.storage.write_atomic(batch, forever).await?;
+                assert!(outcome.is_applied(), "nobody else writes: {outcome:?}");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a call of this number changes, in a partition of its own.
+fn changes(pkey: &'static str, call: u64, rows: &Rows, rng: &mut Rng) -> Changes {
+    let first = rng.below(40);
+    let count = [1, 1, 3, 12][rng.below(4) as usize];
+    let change = |row| {
+        let key = (pkey, row);
+        let deletes = pkey != "plain"
+            && pkey != "ordered"
+            && rows.contains_key(&key)
+            && call.is_multiple_of(3);
+        (key, (!deletes).then_some(call))
+    };
+    (first..first + count).map(change).collect()
+}
+
+/// Opens what is on a disk, sends steps of calls, and closes it in order.
+async fn run(disk: &SimDisk, steps: u64, rng: &mut Rng) -> Result<History, String> {
+    let mut node = open(disk).await?;
+    let before = node.settled(disk).await?;
+    let mut history = History { opened: disk.moment(), before: before.clone(), steps: Vec::new() };
+    let mut rows = before;
+    // No two calls of a test write the same value.
+    let mut number = rows.values().max().map_or(1, |last| last + 1_000);
+    for _ in 0..steps {
+        if rng.below(12) == 0 {
+            node.driver.close().await;
+            node = open(disk).await?;
+        }
+        let together = 1 + rng.below(3);
+        let first = rng.below(PARTITIONS.len() as u64);
+        let partitions =
+            (0..together).map(|at| PARTITIONS[(first + at) as usize % PARTITIONS.len()]);
+        let began = disk.moment();
+        let calls = partitions.map(|pkey| {
+            number += 1;
+            changes(pkey, number, &rows, rng)
+        });
+        let calls: Vec<Changes> = calls.collect();
+        let sent = calls.into_iter().map(async |changes| {
+            let done = node.send(&changes, &rows).await.map(|()| disk.moment());
+            Call { changes, done: done.ok() }
+        });
+        let mut step = Step { began, calls: join_all(sent).await, ended: 0, after: Rows::new() };
+        step.after = node.settled(disk).await?;
+        step.ended = disk.moment();
+        if !step.allows(&rows, step.ended, &step.after) {
+            return Err(format!("after {step:?} there is something else"));
+        }
+        rows.clone_from(&step.after);
+        history.steps.push(step);
+    }
+    node.driver.close().await;
+    Ok(history)
+}
+
+/// As often as the disk fails, and not for ever.
+const TRIES: usize = 1_000;
+
+async fn open(disk: &SimDisk) -> Result<Node, String> {
+    let mut why = String::new();
+    for _ in 0..TRIES {
+        match Node::open(disk).await {
+            Ok(node) => return Ok(node),
+            // The disk failed; otherwise it is the file.
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Err(error.to_string()),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}
+
+impl Node {
+    /// What is stored, when the storage answers.
+    async fn settled(&self, disk: &SimDisk) -> Result<Rows, String> {
+        let mut why = String::new();
+        for _ in 0..TRIES {
+            match self.rows().await {
+                Ok(rows) => return Ok(rows),
+                Err(error) if error.kind() == ErrorKind::Corrupt => return Err(error.to_string()),
+                // A read has the writer open the file again; it is asked again when that may have been done.
+                Err(error) => why = error.to_string(),
+            }
+            Clock::system().sleep(Duration::from_millis(1)).await;
+        }
+        Err(format!("{why}, at {}", disk.moment()))
+    }
+}
+
+/// What is explored.
+struct Exploration {
+    rng: Rng,
+    /// How many steps a history has, and how many moments of it are tried; those that follow have a tenth of them.
+    steps: u64,
+    moments: u64,
+    sync: Sync,
+    /// How often the power was lost.
+    failures: usize,
+}
+
+impl Exploration {
+    fn new(seed: u64) -> Exploration {
+        Exploration { rng: Rng(seed), steps: 40, moments: 40, sync: Sync::Works, failures: 0 }
+    }
+
+    /// Runs a history on a new disk, loses the power at many moments of it, and goes on with what is left.
+    async fn run(&mut self) -> Result<(), String> {
+        let disk = SimDisk::new(self.rng.next());
+        disk.set_sync(self.sync);
+        let history = run(&disk, self.steps, &mut self.rng).await?;
+        let nothing = |rows: &Rows| rows.is_empty();
+        let left = self.lose_power(&disk, &history, &nothing, self.moments).await?;
+        for (moment, left) in left {
+            left.set_sync(self.sync);
+            let next = run(&left, self.steps / 10, &mut self.rng).await?;
+            let allowed = |rows: &Rows| match moment < history.opened {
+                true => nothing(rows),
+                false => history.allows(moment, rows),
+            };
+            self.lose_power(&left, &next, &allowed, self.moments / 10).await?;
+        }
+        Ok(())
+    }
+
+    /// Loses the power at some moments of a history, and looks at what is left; returns that, as it was left.
+    async fn lose_power(
+        &mut self,
+        disk: &SimDisk,
+        history: &History,
+        before_open: &impl Fn(&Rows) -> bool,
+        count: u64,
+    ) -> Result<Vec<(usize, SimDisk)>, String> {
+        let last = disk.moment() as u64;
+        let mut moments: Vec<usize> =
+            (0..count).map(|_| self.rng.below(last + 1) as usize).collect();
+        moments.sort_unstable();
+        let mut all = Vec::new();
+        for (moment, left) in moments.iter().zip(disk.power_lost_at(&moments, &mut self.rng)) {
+            self.failures += 1;
+            let at = |why: String| format!("power lost at {moment} of {last}: {why}");
+            let now = [left.moment()];
+            // What is looked at is written to, so it is a copy.
+            let copy = left.power_lost_at(&now, &mut self.rng).remove(0);
+            let node = open(&copy).await.map_err(at)?;
+            let rows = node.rows().await.map_err(|error| at(error.to_string()))?;
+            node.driver.close().await;
+            let is_allowed = match *moment < history.opened {
+                true => before_open(&rows),
+                false => history.allows(*moment, &rows),
+            };
+            if !is_allowed {
+                return Err(at(format!("{rows:?} is left")));
+            }
+            let checked = check_on(&config(), Arc::new(copy));
+            let checked = checked.map_err(|error| at(error.to_string()))?;
+            if !checked.is_whole() {
+                return Err(at(format!("{checked:?}")));
+            }
+            all.push((*moment, left));
+        }
+        Ok(all)
+    }
+}
+
+#[cfg_attr(test, expect(clippy::disallowed_methods, reason = "the variable asks for long rounds"))]
+fn is_long() -> bool {
+    std::env::var_os("VVM_TEST_LONG").is_some_and(|long| long == "1")
+}
+
+/// Explores from some seeds, many if asked for.
+async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
+    let seeds = if is_long() { 100 * seeds } else { seeds };
+    let mut failures = 0;
+    for seed in 0..seeds {
+        let mut exploration = Exploration::new(seed);
+        change(&mut exploration);
+        if let Err(why) = exploration.run().await {
+            panic!("seed {seed}: {why}");
+        }
+        failures += exploration.failures;
+    }
+    println!("{seeds} histories, the power was lost {failures} times");
+}
+
+#[tokio::test]
+async fn a_power_failure_loses_nothing_acknowledged_and_leaves_no_half_of_a_call() {
+    explore(2, |_| {}).await;
+}
+
+/// A commit whose sync failed is unknown: it may be seen afterwards, and then it stays.
+#[tokio::test]
+async fn syncs_that_fail_lose_nothing_that_was_acknowledged_or_seen() {
+    explore(2, |exploration| exploration.sync = Sync::FailsOneIn(15)).await;
+}
+
+/// A disk that acknowledges what it has not written loses data, and this suite must see it.
+#[tokio::test]
+async fn a_disk_that_lies_is_found_out() {
+    let mut exploration = Exploration { sync: Sync::Lies, ..Exploration::new(1) };
+    assert!(exploration.run().await.is_err());
+}

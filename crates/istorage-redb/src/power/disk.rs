@@ -1,0 +1,524 @@
+//! A simulated disk: files with names in one folder. All that is done to it is recorded, so that the power can be lost at
+//! each moment afterwards.
+//!
+//! What is not synced when the power is lost is lost in part: each sector of 512 bytes is as one of the writes left it, or
+//! as it was synced; the length of a file is any that it had since; of what was done to names a part from the beginning is
+//! done.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    ops::Bound,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use redb::{BackendError, Builder, DatabaseError, StorageBackend};
+
+use super::Rng;
+use crate::disk::{self, Disk, Found, How, OpenDatabase};
+
+const SECTOR: usize = 512;
+
+/// The number of a file.
+type Id = usize;
+
+/// Something that was done to the disk.
+#[derive(Clone, Debug)]
+enum Done {
+    Made,
+    Written {
+        file: Id,
+        offset: usize,
+        data: Vec<u8>,
+    },
+    Cut {
+        file: Id,
+        len: usize,
+    },
+    Synced(Id),
+    /// Sectors that were not synced are on the disk or not, as the seed says, and are not synced for that.
+    SyncFailed {
+        file: Id,
+        seed: u64,
+    },
+    Named {
+        name: PathBuf,
+        file: Id,
+    },
+    Removed(PathBuf),
+    Renamed {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    FolderSynced,
+}
+
+/// What a sync does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sync {
+    #[default]
+    Works,
+    /// One in so many fails.
+    FailsOneIn(u64),
+    /// It says that all is on the disk, and nothing is.
+    Lies,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: Vec<Vec<u8>>,
+    names: BTreeMap<PathBuf, Id>,
+    sync: Sync,
+    rng: Rng,
+    before: Platter,
+    done: Vec<Done>,
+}
+
+/// A disk. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SimDisk(Arc<Mutex<State>>);
+
+impl SimDisk {
+    pub(super) fn new(seed: u64) -> SimDisk {
+        let disk = SimDisk::default();
+        disk.state().rng = Rng(seed);
+        disk
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_sync(&self, sync: Sync) {
+        self.state().sync = sync;
+    }
+
+    /// How much was done to the disk so far.
+    pub(super) fn moment(&self) -> usize {
+        self.state().done.len()
+    }
+
+    /// Gives a file another name; what had that name before is gone.
+    #[cfg(test)]
+    pub(super) fn rename(&self, from: &Path, to: &Path) {
+        let mut state = self.state();
+        let file = state.names.remove(from).unwrap();
+        state.names.insert(to.to_owned(), file);
+        state.done.push(Done::Renamed { from: from.to_owned(), to: to.to_owned() });
+    }
+
+    /// The disks that are left if the power is lost at these moments, which ascend.
+    pub(super) fn power_lost_at(&self, moments: &[usize], rng: &mut Rng) -> Vec<SimDisk> {
+        let state = self.state();
+        let (mut platter, mut done) = (state.before.clone(), 0);
+        let lost_at = |moment: &usize| {
+            state.done[done..*moment].iter().for_each(|done| platter.apply(done));
+            done = *moment;
+            platter.lose_power(rng)
+        };
+        moments.iter().map(lost_at).collect()
+    }
+
+    fn make(&self, name: &Path) -> Id {
+        let mut state = self.state();
+        state.files.push(Vec::new());
+        let file = state.files.len() - 1;
+        state.done.push(Done::Made);
+        state.name(name, file);
+        file
+    }
+
+    pub(super) fn file(&self, path: &Path, how: How) -> io::Result<SimFile> {
+        let found = self.state().names.get(path).copied();
+        let id = match (found, how) {
+            (Some(_), How::New) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (Some(id), _) => id,
+            (None, How::New) => self.make(path),
+            (None, _) => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok(SimFile { disk: self.clone(), id })
+    }
+}
+
+impl State {
+    fn name(&mut self, name: &Path, file: Id) {
+        self.names.insert(name.to_owned(), file);
+        self.done.push(Done::Named { name: name.to_owned(), file });
+    }
+}
+
+/// What is surely on the disk, and what may be.
+#[derive(Clone, Debug, Default)]
+struct Platter {
+    files: Vec<PlatterFile>,
+    names: BTreeMap<PathBuf, Id>,
+    /// What was done to names since the folder was synced.
+    unsynced_names: Vec<Done>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct PlatterFile {
+    synced: Vec<u8>,
+    /// As it is read: with all that is not synced.
+    seen: Vec<u8>,
+    /// Each sector that was written since the last sync, as each of the writes left it.
+    sectors: BTreeMap<usize, Vec<Vec<u8>>>,
+    /// Each length since the last sync.
+    lengths: Vec<usize>,
+}
+
+impl Platter {
+    fn apply(&mut self, done: &Done) {
+        match done {
+            Done::Made => self.files.push(PlatterFile::default()),
+            Done::Written { file, offset, data } => self.files[*file].write(*offset, data),
+            Done::Cut { file, len } => self.files[*file].cut(*len),
+            Done::Synced(file) => self.files[*file].sync(),
+            Done::SyncFailed { file, seed } => self.files[*file].fail_to_sync(&mut Rng(*seed)),
+            Done::FolderSynced => {
+                for done in std::mem::take(&mut self.unsynced_names) {
+                    change_names(&mut self.names, &done);
+                }
+            }
+            done => self.unsynced_names.push(done.clone()),
+        }
+    }
+
+    /// What is left of it.
+    fn lose_power(&self, rng: &mut Rng) -> SimDisk {
+        let files: Vec<_> = self.files.iter().map(|file| file.lose_power(rng)).collect();
+        let mut names = self.names.clone();
+        let kept = rng.below(self.unsynced_names.len() as u64 + 1) as usize;
+        self.unsynced_names[..kept].iter().for_each(|done| change_names(&mut names, done));
+        let synced = |file: &Vec<u8>| PlatterFile {
+            synced: file.clone(),
+            seen: file.clone(),
+            ..PlatterFile::default()
+        };
+        let before = Platter {
+            files: files.iter().map(synced).collect(),
+            names: names.clone(),
+            unsynced_names: Vec::new(),
+        };
+        let rng = Rng(rng.next());
+        let state = State { files, names, sync: Sync::Works, rng, before, done: Vec::new() };
+        SimDisk(Arc::new(Mutex::new(state)))
+    }
+}
+
+fn change_names(names: &mut BTreeMap<PathBuf, Id>, done: &Done) {
+    match done {
+        Done::Named { name, file } => drop(names.insert(name.clone(), *file)),
+        Done::Removed(name) => drop(names.remove(name)),
+        Done::Renamed { from, to } => {
+            if let Some(file) = names.remove(from) {
+                names.insert(to.clone(), file);
+            }
+        }
+        _ => unreachable!("{done:?} is not done to names"),
+    }
+}
+
+fn sector(file: &[u8], number: usize) -> Vec<u8> {
+    let mut sector = vec![0; SECTOR];
+    let start = (number * SECTOR).min(file.len());
+    let there = &file[start..(start + SECTOR).min(file.len())];
+    sector[..there.len()].copy_from_slice(there);
+    sector
+}
+
+fn put_sector(file: &mut [u8], number: usize, sector: &[u8]) {
+    let start = (number * SECTOR).min(file.len());
+    let end = (start + SECTOR).min(file.len());
+    file[start..end].copy_from_slice(&sector[..end - start]);
+}
+
+impl PlatterFile {
+    fn write(&mut self, offset: usize, data: &[u8]) {
+        let end = offset + data.len();
+        if end > self.seen.len() {
+            self.cut(end);
+        }
+        self.seen[offset..end].copy_from_slice(data);
+        for number in offset / SECTOR..end.div_ceil(SECTOR) {
+            self.sectors.entry(number).or_default().push(sector(&self.seen, number));
+        }
+    }
+
+    fn cut(&mut self, len: usize) {
+        // What is behind the end reads as zeros if the file grows again.
+        for number in len / SECTOR..self.seen.len().div_ceil(SECTOR) {
+            let mut zeroed = sector(&self.seen, number);
+            let kept = len.saturating_sub(number * SECTOR).min(SECTOR);
+            zeroed[kept..].fill(0);
+            self.sectors.entry(number).or_default().push(zeroed);
+        }
+        self.seen.resize(len, 0);
+        self.lengths.push(len);
+    }
+
+    fn sync(&mut self) {
+        self.synced.resize(self.seen.len(), 0);
+        for number in std::mem::take(&mut self.sectors).into_keys() {
+            put_sector(&mut self.synced, number, &sector(&self.seen, number));
+        }
+        self.lengths.clear();
+    }
+
+    fn fail_to_sync(&mut self, rng: &mut Rng) {
+        let PlatterFile { synced, seen, sectors, .. } = self;
+        sectors.retain(|number, _| {
+            let reaches_disk = rng.below(2) == 0 && (number + 1) * SECTOR <= synced.len();
+            if reaches_disk {
+                put_sector(synced, *number, &sector(seen, *number));
+            }
+            !reaches_disk
+        });
+    }
+
+    fn lose_power(&self, rng: &mut Rng) -> Vec<u8> {
+        let mut left = self.synced.clone();
+        let length = rng.below(self.lengths.len() as u64 + 1) as usize;
+        let len = if length == 0 { self.synced.len() } else { self.lengths[length - 1] };
+        left.resize(len, 0);
+        // Often all or nothing of what is not synced is there.
+        let bias = rng.below(4);
+        for (number, versions) in &self.sectors {
+            let version = match bias {
+                0 => 0,
+                1 => versions.len(),
+                _ => rng.below(versions.len() as u64 + 1) as usize,
+            };
+            if version > 0 {
+                put_sector(&mut left, *number, &versions[version - 1]);
+            }
+        }
+        left
+    }
+}
+
+impl Disk for SimDisk {
+    fn look(&self, path: &Path) -> io::Result<Found> {
+        let state = self.state();
+        Ok(match state.names.get(path) {
+            Some(id) => {
+                let (identity, len) = (Some((0, *id as u64)), state.files[*id].len() as u64);
+                Found::File { identity, len }
+            }
+            None => Found::Nothing,
+        })
+    }
+
+    fn database(
+        &self,
+        path: &Path,
+        how: How,
+        builder: &Builder,
+    ) -> Result<OpenDatabase, DatabaseError> {
+        let file = self.file(path, how)?;
+        let identity = Some((0, file.id as u64));
+        disk::open(file, identity, how, builder)
+    }
+
+    fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let Some(id) = state.names.get(file).copied() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        if state.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.name(name, id);
+        Ok(())
+    }
+
+    fn remove(&self, name: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
+        state.done.push(Done::Removed(name.to_owned()));
+        Ok(())
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+        let state = self.state();
+        let names = state.names.keys().filter(|name| name.parent() == Some(folder));
+        Ok(names.filter_map(|name| name.file_name()).map(|name| name.to_owned()).collect())
+    }
+
+    fn make_folder(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        if state.sync != Sync::Lies {
+            state.done.push(Done::FolderSynced);
+        }
+        Ok(())
+    }
+}
+
+/// A file of the disk.
+#[derive(Debug)]
+pub(super) struct SimFile {
+    disk: SimDisk,
+    id: Id,
+}
+
+impl StorageBackend for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.state().files[self.id].len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.disk.state();
+        let end = offset as usize + out.len();
+        let there = state.files[self.id].get(offset as usize..end);
+        out.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.files[self.id].resize(len as usize, 0);
+        state.done.push(Done::Cut { file: self.id, len: len as usize });
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let sync = state.sync;
+        if matches!(sync, Sync::FailsOneIn(n) if state.rng.below(n) == 0) {
+            let seed = state.rng.next();
+            state.done.push(Done::SyncFailed { file: self.id, seed });
+            return Err(io::Error::other("the sync failed, as the test wants it"));
+        }
+        if sync != Sync::Lies {
+            state.done.push(Done::Synced(self.id));
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let (offset, file) = (offset as usize, &mut state.files[self.id]);
+        if file.len() < offset + data.len() {
+            file.resize(offset + data.len(), 0);
+        }
+        file[offset..offset + data.len()].copy_from_slice(data);
+        state.done.push(Done::Written { file: self.id, offset, data: data.to_vec() });
+        Ok(())
+    }
+
+    // One process at a time has it.
+
+    fn try_lock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
+        Ok(true)
+    }
+
+    fn try_lock_shared_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
+        Ok(true)
+    }
+
+    fn unlock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<(), BackendError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn content(disk: &SimDisk, name: &str) -> Option<Vec<u8>> {
+        let file = disk.file(Path::new(name), How::Existing).ok()?;
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read(0, &mut bytes).unwrap();
+        Some(bytes)
+    }
+
+    /// All that can be left if the power is lost now.
+    fn left<T: Ord>(disk: &SimDisk, look: impl Fn(&SimDisk) -> T) -> BTreeSet<T> {
+        let mut rng = Rng(1);
+        let now = [disk.moment()];
+        (0..1_000).map(|_| look(&disk.power_lost_at(&now, &mut rng)[0])).collect()
+    }
+
+    fn make(disk: &SimDisk, name: &str, bytes: &[u8]) -> SimFile {
+        let file = disk.file(Path::new(name), How::New).unwrap();
+        file.write(0, bytes).unwrap();
+        file.sync_data().unwrap();
+        file
+    }
+
+    #[test]
+    fn what_is_synced_is_kept_and_each_other_sector_may_be_lost() {
+        let disk = SimDisk::new(1);
+        let file = make(&disk, "a", &[1; 3 * SECTOR]);
+        disk.sync_folder(Path::new("")).unwrap();
+        file.write(SECTOR as u64 - 1, &[2; SECTOR + 1]).unwrap();
+        let halves = left(&disk, |disk| {
+            let bytes = content(disk, "a").unwrap();
+            (bytes[SECTOR - 1], bytes[SECTOR])
+        });
+        assert_eq!(halves, [(1, 1), (1, 2), (2, 1), (2, 2)].into());
+        file.sync_data().unwrap();
+        assert_eq!(left(&disk, |disk| content(disk, "a").unwrap()[SECTOR]), [2].into());
+    }
+
+    #[test]
+    fn a_length_that_is_not_synced_may_be_lost() {
+        let disk = SimDisk::new(1);
+        let file = make(&disk, "a", &[1; 1_000]);
+        disk.sync_folder(Path::new("")).unwrap();
+        file.set_len(2_000).unwrap();
+        file.set_len(10).unwrap();
+        let lengths = left(&disk, |disk| content(disk, "a").unwrap().len());
+        assert_eq!(lengths, [10, 1_000, 2_000].into());
+        file.set_len(1_000).unwrap();
+        file.sync_data().unwrap();
+        let ends = left(&disk, |disk| content(disk, "a").unwrap()[10..].to_vec());
+        assert_eq!(ends, [vec![0; 990]].into());
+    }
+
+    #[test]
+    fn a_name_may_be_lost_until_the_folder_is_synced_and_a_rename_is_whole() {
+        let disk = SimDisk::new(1);
+        make(&disk, "old", b"old");
+        disk.sync_folder(Path::new("")).unwrap();
+        make(&disk, "new", b"new");
+        disk.rename(Path::new("new"), Path::new("old"));
+        let names = |disk: &SimDisk| {
+            let name =
+                |name: &str| content(disk, name).map(|bytes| String::from_utf8(bytes).unwrap());
+            (name("old").unwrap(), name("new").is_some())
+        };
+        let (old, new) = ("old".to_owned(), "new".to_owned());
+        let all = [(old.clone(), false), (old, true), (new.clone(), false)];
+        assert_eq!(left(&disk, names), all.into());
+        disk.sync_folder(Path::new("")).unwrap();
+        assert_eq!(left(&disk, names), [(new, false)].into());
+        disk.remove(Path::new("old")).unwrap();
+        assert_eq!(left(&disk, |disk| content(disk, "old").is_some()), [false, true].into());
+    }
+
+    #[test]
+    fn a_sync_that_fails_may_have_written_a_part() {
+        let disk = SimDisk::new(1);
+        let file = make(&disk, "a", &[1; 20 * SECTOR]);
+        disk.sync_folder(Path::new("")).unwrap();
+        file.write(0, &[2; 20 * SECTOR]).unwrap();
+        disk.set_sync(Sync::FailsOneIn(1));
+        assert!(file.sync_data().is_err());
+        let kept = left(&disk, |disk| {
+            content(disk, "a").unwrap().iter().filter(|byte| **byte == 2).count() / SECTOR
+        });
+        assert!(kept.len() > 5, "{kept:?}");
+        disk.set_sync(Sync::Works);
+        file.sync_data().unwrap();
+        assert_eq!(left(&disk, |disk| content(disk, "a").unwrap()), [vec![2; 20 * SECTOR]].into());
+    }
+}
