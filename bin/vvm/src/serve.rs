@@ -360,44 +360,44 @@ fn lock(folder: &PathBuf) -> Option<LockFile> {
 }
 
 /// Ends the process at once, whatever else it does.
+///
+/// Exit handlers and the flush of stdout do not run: either can block for ever, and the process
+/// would live on under a lease that is over.
 fn kill(why: &str) {
     crate::say(format!("error: killed: {why}"));
     crate::logs::finish_at_once();
     #[expect(clippy::disallowed_methods, reason = "the binary ends the process")]
-    std::process::exit(i32::from(Failure::KILLED));
+    signal_hook::low_level::exit(i32::from(Failure::KILLED));
 }
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use std::{
-        io::Read,
-        process::{Command, Stdio},
+        io::{self, Read, Write},
+        process::{ChildStderr, Command, Stdio},
         time::Instant,
     };
 
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
     use super::*;
 
-    /// What the test sets for the process that it starts: itself again.
+    /// A test sets this for the process that it starts: the same test again.
     const IS_KILLED: &str = "VVM_TEST_IS_KILLED";
 
-    /// It wrote to stderr first, which nobody read, and the process lived on under a lease that was over.
-    #[test]
-    fn a_process_is_killed_although_nobody_reads_what_it_says() {
-        if std::env::var_os(IS_KILLED).is_some() {
-            for _ in 0..100_000 {
-                crate::say(
-                    "a line that nobody reads, of many that together are more than a pipe holds",
-                );
-            }
-            return kill("it leads no more");
-        }
-        let name = "serve::tests::a_process_is_killed_although_nobody_reads_what_it_says";
+    fn is_the_killed_process() -> bool {
+        std::env::var_os(IS_KILLED).is_some()
+    }
+
+    /// Starts a test of this module as a process that is killed, and waits for its end. What the
+    /// process said can be read.
+    fn killed(test: &str) -> ChildStderr {
         let start = Instant::now();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
+            .args(["--exact", &format!("serve::tests::{test}"), "--nocapture"])
             .env(IS_KILLED, "yes")
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -407,13 +407,46 @@ mod tests {
             }
             if start.elapsed() > Duration::from_secs(30) {
                 child.kill().unwrap();
-                panic!("it was not killed");
+                panic!("the process was not killed");
             }
             std::thread::sleep(Duration::from_millis(10));
         };
         assert_eq!(status.code(), Some(i32::from(Failure::KILLED)));
+        child.stderr.take().unwrap()
+    }
+
+    /// The killer wrote to stderr first, which nobody read, and the process lived on under a lease
+    /// that was over.
+    #[test]
+    fn a_process_is_killed_although_nobody_reads_what_it_says() {
+        if is_the_killed_process() {
+            for _ in 0..100_000 {
+                crate::say(
+                    "a line that nobody reads, of many that together are more than a pipe holds",
+                );
+            }
+            return kill("it leads no more");
+        }
+        let mut stderr = killed("a_process_is_killed_although_nobody_reads_what_it_says");
         let mut said = Vec::new();
-        child.stderr.take().unwrap().read_to_end(&mut said).unwrap();
+        stderr.read_to_end(&mut said).unwrap();
         assert!(said.len() > 10_000, "it said something: {}", said.len());
+    }
+
+    /// The killer called `exit`, which flushes stdout and runs exit handlers. A pipe that nobody
+    /// read blocked the flush, and the process lived on under a lease that was over.
+    #[test]
+    fn a_process_is_killed_although_its_exit_would_block() {
+        if is_the_killed_process() {
+            let mut stdout = io::stdout();
+            let flags = fcntl_getfl(&stdout).unwrap();
+            fcntl_setfl(&stdout, flags | OFlags::NONBLOCK).unwrap();
+            while rustix::io::write(&stdout, &[b'x'; 1024]).is_ok() {}
+            fcntl_setfl(&stdout, flags).unwrap();
+            // Without an end of line the text stays in the buffer until the flush.
+            stdout.write_all(b"the rest").unwrap();
+            return kill("it leads no more");
+        }
+        killed("a_process_is_killed_although_its_exit_would_block");
     }
 }
