@@ -138,8 +138,14 @@ impl Table {
         request.await.map_err(Failure::of_read)
     }
 
-    /// The service's time, surely enough to write by it. It is asked for if nobody has heard of it for long.
-    pub(crate) async fn time(&self, deadline: Instant) -> Result<ServiceTime> {
+    /// The service's time, surely enough to write rows that live for `ttl`. The service is asked for
+    /// it if no answer came for long, or answers contradict each other.
+    pub(crate) async fn time(
+        &self,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<ServiceTime> {
+        self.connection.service_clock().rows_live(ttl.unwrap_or_default());
         match self.connection.service_clock().now() {
             Some(time) if time.width() <= EXPIRY_RESOLUTION => Ok(time),
             _ => self.ask_for_time(deadline).await,

@@ -8,9 +8,17 @@
 //!
 //! Invariant: the service's time lies between [`ServiceTime::earliest`] and [`ServiceTime::latest`]. Expiry is written by
 //! the latest and judged by the earliest, so no row is gone early, whatever the nodes' calendars say.
+//!
+//! An answer can contradict all answers before it: its date is wrong, or the service's clock was
+//! stepped. Nobody can tell at once. If the answer were believed, one wrong date would take each
+//! lease from its holder. So both stories count meanwhile: rows are written by the later time and
+//! judged by the earlier one. The new story alone counts when several answers have told it, each
+//! over a connection of its own, for as long as the longest row lives: each row that was written
+//! by the old story is then gone, or was written again. One answer that agrees with the old story
+//! alone ends the doubt.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -24,7 +32,9 @@ use aws_sdk_dynamodb::{
     error::BoxError,
     primitives::{DateTime, DateTimeFormat},
 };
-use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::{
+    connection::CaptureSmithyConnection, orchestrator::HttpResponse,
+};
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use clock::{Clock, Instant, WallTime};
 
@@ -63,15 +73,65 @@ impl ServiceTime {
         ServiceTime { earliest: date, latest: date + DATE_UNIT + took }
     }
 
-    /// What both tell together.
-    fn and(self, newer: ServiceTime) -> ServiceTime {
-        let (earliest, latest) = (self.earliest.max(newer.earliest), self.latest.min(newer.latest));
-        if earliest <= latest {
-            return ServiceTime { earliest, latest };
+    /// What both tell together; `None` if they contradict each other.
+    fn and(self, other: ServiceTime) -> Option<ServiceTime> {
+        let (earliest, latest) = (self.earliest.max(other.earliest), self.latest.min(other.latest));
+        (earliest <= latest).then_some(ServiceTime { earliest, latest })
+    }
+
+    /// What is true if one of both is.
+    fn or(self, other: ServiceTime) -> ServiceTime {
+        let (earliest, latest) = (self.earliest.min(other.earliest), self.latest.max(other.latest));
+        ServiceTime { earliest, latest }
+    }
+}
+
+/// How many answers must tell that the service's clock was stepped.
+const ANSWERS: u32 = 3;
+
+/// A step must last for at least so long, whatever rows live: a default lease.
+const LASTS_MIN: Duration = Duration::from_secs(20);
+
+/// What the answers have told.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// When the last answer came.
+    at: Instant,
+    time: ServiceTime,
+    doubt: Option<Doubt>,
+}
+
+/// Answers that contradict those before them, and agree with each other.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    since: Instant,
+    answers: u32,
+    time: ServiceTime,
+}
+
+impl Known {
+    /// Both stories, at a later moment.
+    fn time_at(&self, now: Instant) -> ServiceTime {
+        let time = self.doubt.map_or(self.time, |doubt| self.time.or(doubt.time));
+        time.after(now.saturating_since(self.at))
+    }
+
+    /// Adds what an answer tells at the moment it comes. A doubt that lasts for `lasts` is believed.
+    fn hear(self, now: Instant, told: ServiceTime, lasts: Duration) -> Known {
+        let passed = now.saturating_since(self.at);
+        let time = self.time.after(passed);
+        let doubt = self.doubt.map(|doubt| Doubt { time: doubt.time.after(passed), ..doubt });
+        let agreed = |doubt: Doubt| Some(Doubt { time: doubt.time.and(told)?, ..doubt });
+        if let Some(time) = time.and(told) {
+            return Known { at: now, time, doubt: doubt.and_then(agreed) };
         }
-        // The service's clock was stepped, or an answer had a wrong date: the newer one is right. What was gone may come
-        // back; a row that is gone early could be worse.
-        newer
+        let doubt = doubt.and_then(agreed);
+        let mut doubt = doubt.unwrap_or(Doubt { since: now, answers: 0, time: told });
+        doubt.answers += 1;
+        if doubt.answers >= ANSWERS && now.saturating_since(doubt.since) >= lasts {
+            return Known { at: now, time: doubt.time, doubt: None };
+        }
+        Known { at: now, time, doubt: Some(doubt) }
     }
 }
 
@@ -79,30 +139,52 @@ impl ServiceTime {
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceClock {
     clock: Clock,
-    /// What was known when the last answer came; `None` before the first.
-    known: Arc<Mutex<Option<(Instant, ServiceTime)>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` before the first answer.
+    known: Option<Known>,
+    /// The longest life of a row so far.
+    longest: Duration,
 }
 
 impl ServiceClock {
     pub(crate) fn new(clock: Clock) -> ServiceClock {
-        ServiceClock { clock, known: Arc::default() }
+        let state = State { known: None, longest: LASTS_MIN };
+        ServiceClock { clock, state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known now; `None` before the first answer with a date.
     pub(crate) fn now(&self) -> Option<ServiceTime> {
         let now = self.clock.now();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.map(|(at, time)| time.after(now.saturating_since(at)))
+        self.state().known.map(|known| known.time_at(now))
+    }
+
+    /// Takes note that rows live for so long. Call this before a row is written or judged.
+    pub(crate) fn rows_live(&self, ttl: Duration) {
+        let mut state = self.state();
+        state.longest = state.longest.max(ttl);
     }
 
     /// Takes note of the date of an answer to a request that was sent at a moment of this node.
-    pub(crate) fn learn(&self, sent: Instant, date: WallTime) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Whether the answer is in doubt: its connection must not bring another one.
+    pub(crate) fn learn(&self, sent: Instant, date: WallTime) -> bool {
+        let mut state = self.state();
         // Read under the lock, so that it is not before the moment of what is known.
         let now = self.clock.now();
         let told = ServiceTime::told_by(date, now - sent);
-        let together = known.map_or(told, |(at, before)| before.after(now - at).and(told));
-        *known = Some((now, together));
+        let known = match state.known {
+            None => Known { at: now, time: told, doubt: None },
+            Some(known) => known.hear(now, told, state.longest),
+        };
+        state.known = Some(known);
+        known.doubt.is_some()
     }
 }
 
@@ -138,7 +220,11 @@ impl Intercept for ServiceClock {
         if let (Some(&SentAt(sent)), Some(date)) =
             (request.load::<SentAt>(), date_of(context.response()))
         {
-            self.learn(sent, date);
+            let is_in_doubt = self.learn(sent, date);
+            let connection = request.load::<CaptureSmithyConnection>().filter(|_| is_in_doubt);
+            if let Some(connection) = connection.and_then(CaptureSmithyConnection::get) {
+                connection.poison();
+            }
         }
         Ok(())
     }

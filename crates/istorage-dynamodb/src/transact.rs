@@ -3,6 +3,8 @@
 //! Invariant: every attempt has a token of its own, so that no two are ever taken for one, and a new attempt is made only
 //! after a definite answer that the one before did nothing.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::{
     error::{BuildError, SdkError},
     operation::transact_write_items::TransactWriteItemsError,
@@ -19,7 +21,7 @@ use crate::{
     layout::{self, Expression, Item},
     table::Table,
     time::ServiceTime,
-    write::check_superseded,
+    write::{check_superseded, what_is_there},
 };
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -46,7 +48,7 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         while batch != AtomicBatch::default() {
-            let now = self.time(deadline).await?;
+            let now = self.time(longest_life(&batch), deadline).await?;
             let Err(error) = self.transact(&batch, now).await else { break };
             let verdict = match reasons(&error) {
                 Some(reasons) => judge(&batch, reasons, now)?,
@@ -76,6 +78,12 @@ impl Table {
         });
         request.await.map(drop)
     }
+}
+
+/// How long the longest row of a batch lives.
+fn longest_life(batch: &AtomicBatch) -> Option<Duration> {
+    let conditionals = batch.conditionals.iter().map(|(_, op)| op.ttl());
+    conditionals.chain(batch.ordered.iter().map(|put| put.ttl)).flatten().max()
 }
 
 /// Different for every attempt of every node.
@@ -147,7 +155,7 @@ fn judge(batch: &AtomicBatch, reasons: &[CancellationReason], now: ServiceTime) 
     let conditionals = batch.conditionals.len();
     let mut conflicts = Vec::new();
     for (op, reason) in reasons.iter().take(conditionals).enumerate().filter(|(_, r)| failed(r)) {
-        let there = layout::live_value(reason.item.clone(), now)?;
+        let there = what_is_there(&batch.conditionals[op].1, reason.item.clone(), now)?;
         conflicts.push(Conflict { op, there });
     }
     if !conflicts.is_empty() {

@@ -19,6 +19,7 @@ use crate::{
     layout::{self, Expression, Item, Stored},
     read::SIDE_BY_SIDE,
     table::Table,
+    time::ServiceTime,
 };
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -87,7 +88,7 @@ impl Table {
     async fn put_one_ordered(&self, put: &OrderedPut, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let item = layout::ordered_item(put, self.time(deadline).await?);
+            let item = layout::ordered_item(put, self.time(put.ttl, deadline).await?);
             let condition = layout::order_condition(put, &item);
             match self.put_if(item, condition).await {
                 Ok(()) => return Ok(()),
@@ -106,7 +107,7 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let now = self.time(deadline).await?;
+            let now = self.time(op.ttl(), deadline).await?;
             let condition = layout::condition(op, now);
             let answer = match layout::written_item(pkey, op, now) {
                 Some(item) => self.put_if(item, condition).await,
@@ -115,7 +116,7 @@ impl Table {
             match answer {
                 Ok(()) => return Ok(Outcome::Applied),
                 Err(Refusal::Condition(item)) => {
-                    let there = layout::live_value(item, now)?;
+                    let there = what_is_there(op, item, now)?;
                     return Ok(Outcome::NotApplied(vec![Conflict { op: 0, there }]));
                 }
                 Err(Refusal::Failure(failure)) => backoff.again(failure).await?,
@@ -175,9 +176,33 @@ where
     }
 }
 
+/// The row whose item kept a conditional write from being done; `None` if there is no row.
+///
+/// # Errors
+/// `Unavailable` if an insert was refused and nothing is there: no condition of an insert says that.
+pub(crate) fn what_is_there(
+    op: &Conditional,
+    item: Option<Item>,
+    now: ServiceTime,
+) -> Result<Option<Bytes>> {
+    let there = layout::live_value(item, now)?;
+    match (op.expected(), &there) {
+        (None, None) => Err(refused_by_nothing()),
+        _ => Ok(there),
+    }
+}
+
+/// The service refused a write because of an item, and did not show the item.
+fn refused_by_nothing() -> Error {
+    Error::unavailable("DynamoDB refused a write because of a row that it did not show")
+}
+
 /// An ordered write did nothing because of what was there, which is a success if that has a higher order.
+///
+/// # Errors
+/// `Unavailable` if the service did not show what was there: the write is not superseded for sure.
 pub(crate) fn check_superseded(put: &OrderedPut, there: Option<Item>) -> Result<()> {
-    let Some(mut item) = there else { return Ok(()) };
+    let mut item = there.ok_or_else(refused_by_nothing)?;
     let there = Stored::read(&mut item)?;
     match there.order {
         None => Err(Error::invalid(format!("{:?} was not written with an order", put.key))),

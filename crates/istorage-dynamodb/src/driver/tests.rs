@@ -3,10 +3,16 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use aws_credential_types::provider::{
     ProvideCredentials, error::CredentialsError, future::ProvideCredentials as Provided,
 };
-use aws_sdk_dynamodb::config::Builder;
+use aws_sdk_dynamodb::{
+    config::Builder,
+    primitives::{DateTime, DateTimeFormat},
+};
 use clock::{Clock, Instant};
 use istorage::{AppStorageExt, Consistency, ErrorKind, Key, KeyspaceName, StorageDriver};
-use tokio::{io::AsyncReadExt, net::TcpListener};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
 
 use crate::{
     Config, DynamoDbDriver,
@@ -135,4 +141,46 @@ async fn a_configuration_that_cannot_work_is_invalid() {
     let half = Config { secret_access_key: None, ..Config::local("http://127.0.0.1:1") };
     let error = DynamoDbDriver::connect(half, Clock::system(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+/// Answers a request with nothing, by a clock that is ahead.
+async fn answer(connection: &mut TcpStream, ahead: Duration) {
+    let mut request = Vec::new();
+    // The body of each request ends with the only brace at the end of a read.
+    while request.last() != Some(&b'}') {
+        assert!(connection.read_buf(&mut request).await.unwrap() > 0, "the connection is closed");
+    }
+    let time = Clock::system().wall() + ahead;
+    let date = DateTime::from_millis(time.as_millis() as i64).fmt(DateTimeFormat::HttpDate);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nx-amzn-requestid: ID\r\ndate: {}\r\ncontent-length: 2\r\n\r\n{{}}",
+        date.unwrap()
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+}
+
+/// One connection may lead to one server with a wrong clock. Answers over it alone prove nothing.
+#[tokio::test]
+async fn an_answer_in_doubt_is_followed_by_one_over_another_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = local(listener.local_addr().unwrap()).await;
+    let key = key();
+    let ask = || async { storage.get(&key, Consistency::Plain, soon()).await.unwrap() };
+    let (mut first, _) = tokio::join!(
+        async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            answer(&mut connection, Duration::ZERO).await;
+            connection
+        },
+        ask()
+    );
+    // The connection is kept.
+    let ahead = Duration::from_secs(3_600);
+    tokio::join!(answer(&mut first, ahead), ask());
+    // The connection with the wrong date is not.
+    let second = async {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        answer(&mut connection, Duration::ZERO).await;
+    };
+    tokio::join!(second, ask());
 }

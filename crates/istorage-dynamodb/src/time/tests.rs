@@ -79,9 +79,9 @@ fn answers_that_are_noted_in_another_order_than_they_came_tell_the_same() {
     service.ask(MILLI, MILLI);
     let (at, known) = (service.clock.now(), service.followed.now().unwrap());
     // It came before, and is noted after: at a moment that has passed.
-    let before =
-        ServiceClock { known: Arc::clone(&service.followed.known), clock: service.clock.clone() };
-    *before.known.lock().unwrap() = Some((at + 30 * MILLI, known.after(30 * MILLI)));
+    let before = service.followed.clone();
+    let noted = Known { at: at + 30 * MILLI, time: known.after(30 * MILLI), doubt: None };
+    before.state().known = Some(noted);
     before.learn(at, service.date());
     service.manual.advance(30 * MILLI);
     service.check();
@@ -111,20 +111,122 @@ fn a_clock_that_drifts_as_much_as_clocks_do_stays_within_the_bounds() {
     assert!(known.earliest <= truth && truth <= known.latest);
 }
 
-/// An answer with a wrong date once took every lease, and was believed for ever.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// How often a candidate looks.
+const LOOKS_EVERY: Duration = Duration::from_millis(200);
+
+fn before(time: WallTime, by: Duration) -> WallTime {
+    WallTime::from_millis(time.as_millis() - by.as_millis() as u64)
+}
+
+impl Service {
+    /// Answers come from a clock that is an hour ahead, for so long. Whether they were believed.
+    fn is_ahead_for(&self, long: Duration) -> bool {
+        let end = self.clock.now() + long;
+        while self.clock.now() < end {
+            let right = self.earliest();
+            self.followed.learn(self.clock.now(), self.date() + HOUR);
+            if self.earliest() > right + HOUR / 2 {
+                return true;
+            }
+            self.manual.advance(LOOKS_EVERY);
+        }
+        false
+    }
+}
+
+/// The newer of two answers was believed. One answer with a wrong date moved the time forward by an
+/// hour, and the node took each lease from its holder.
 #[test]
-fn a_contradiction_is_settled_by_the_newer_answer() {
+fn one_wrong_date_takes_no_lease_and_gives_none_too_little() {
     let service = Service::new();
     service.ask(MILLI, MILLI);
-    let (right, now) = (service.date(), service.clock.now());
-    let hour = Duration::from_secs(3_600);
-    for wrong in [right + hour, WallTime::from_nanos(right.as_nanos() - hour.as_nanos() as u64)] {
-        service.followed.learn(now, wrong);
-        assert_eq!(service.earliest(), wrong);
-        service.followed.learn(now, right);
-        assert_eq!(service.earliest(), right);
+    for wrong in [service.date() + HOUR, before(service.date(), HOUR)] {
+        assert!(service.followed.learn(service.clock.now(), wrong), "it is in doubt");
+        // Rows are judged by the earliest time and written by the latest one.
+        assert!(service.check() > HOUR / 2, "both stories count");
+        service.manual.advance(LOOKS_EVERY);
+        service.ask(MILLI, MILLI);
+        assert!(service.check() <= 1_010 * MILLI, "the wrong date is forgotten");
+    }
+}
+
+#[test]
+fn a_step_counts_when_it_has_lasted_for_a_lease() {
+    let service = Service::new();
+    service.ask(MILLI, MILLI);
+    assert!(!service.is_ahead_for(LASTS_MIN - LOOKS_EVERY));
+    assert!(service.is_ahead_for(2 * LOOKS_EVERY));
+    // A step back, too: the time of the hour before is now the other story.
+    service.ask(MILLI, MILLI);
+    assert!(service.followed.now().unwrap().latest >= service.time() + HOUR);
+}
+
+/// Another node may hold a lease that it wrote before the step.
+#[test]
+fn a_step_must_last_for_as_long_as_rows_live() {
+    let service = Service::new();
+    service.ask(MILLI, MILLI);
+    service.followed.rows_live(HOUR);
+    service.followed.rows_live(LASTS_MIN);
+    assert!(!service.is_ahead_for(HOUR - LOOKS_EVERY));
+    assert!(service.is_ahead_for(2 * LOOKS_EVERY));
+}
+
+#[test]
+fn a_step_that_few_answers_tell_does_not_count() {
+    let service = Service::new();
+    service.ask(MILLI, MILLI);
+    for _ in 1..ANSWERS {
+        service.manual.advance(2 * LASTS_MIN);
+        service.followed.learn(service.clock.now(), service.date() + HOUR);
         service.check();
     }
+}
+
+#[test]
+fn one_right_answer_ends_the_doubt() {
+    let service = Service::new();
+    service.ask(MILLI, MILLI);
+    for _ in 0..10 {
+        assert!(!service.is_ahead_for(LASTS_MIN - LOOKS_EVERY));
+        service.ask(MILLI, MILLI);
+        service.check();
+    }
+}
+
+/// Each answer contradicts the one before: no story lasts.
+#[test]
+fn answers_that_never_agree_are_never_believed() {
+    let service = Service::new();
+    service.ask(MILLI, MILLI);
+    for hour in 1..1_000 {
+        service.manual.advance(LOOKS_EVERY);
+        service.followed.learn(service.clock.now(), service.date() + hour * HOUR);
+        service.check();
+    }
+}
+
+/// The date is cut off to a second, so about half of the answers agree with both stories.
+#[test]
+fn a_step_of_half_a_second_is_followed() {
+    let service = Service::new();
+    let step = Duration::from_millis(500);
+    for _ in 0..1_000 {
+        service.ask(MILLI, MILLI);
+        service.manual.advance(17 * MILLI);
+    }
+    let stepped = |service: &Service| service.time() + step;
+    let end = service.clock.now() + 2 * LASTS_MIN;
+    while service.clock.now() < end {
+        let date = WallTime::from_millis(stepped(&service).as_millis() / 1_000 * 1_000);
+        service.followed.learn(service.clock.now(), date);
+        service.manual.advance(LOOKS_EVERY + 17 * MILLI);
+    }
+    let known = service.followed.now().unwrap();
+    assert!(known.earliest <= stepped(&service) && stepped(&service) <= known.latest, "{known:?}");
+    assert!(known.width() < step, "{known:?}");
 }
 
 #[test]

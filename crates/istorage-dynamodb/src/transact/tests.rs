@@ -220,3 +220,17 @@ async fn a_transaction_without_a_definite_answer_is_never_sent_again() {
         assert_eq!(service.sent().len(), 1);
     }
 }
+
+/// An ordered row without its item was called superseded, and left out of the second attempt.
+#[tokio::test]
+async fn a_row_that_was_refused_without_its_item_is_neither_lost_nor_superseded() {
+    let failed = || because("ConditionalCheckFailed");
+    let none = || because("None");
+    for reasons in
+        [[none(), none(), failed(), none(), none()], [failed(), none(), none(), none(), none()]]
+    {
+        let service = Service::new([cancelled(reasons)]);
+        let written = service.storage().write_atomic(batch(), service.soon()).await;
+        assert_eq!(written.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+}

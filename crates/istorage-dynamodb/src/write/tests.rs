@@ -251,3 +251,20 @@ async fn the_date_of_a_gateway_is_not_the_services() {
     let now = &service.sent()[1].body["ExpressionAttributeValues"][":now"]["N"];
     assert_eq!(now, &service.bounds().0.to_string());
 }
+
+/// The write was called superseded, and so a success, although nobody had seen a higher order.
+#[tokio::test]
+async fn an_ordered_put_that_was_refused_without_its_item_is_no_success() {
+    let service = Service::new([condition_failed(None)]);
+    let put = service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await;
+    assert_eq!(put.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// The caller was told that nothing is there, although an insert is refused by a row only.
+#[tokio::test]
+async fn an_insert_that_was_refused_without_its_item_is_no_answer() {
+    let service = Service::new([condition_failed(None)]);
+    let insert =
+        service.storage().insert_if_not_exists(key(), "v".into(), None, service.soon()).await;
+    assert_eq!(insert.unwrap_err().kind(), ErrorKind::Unavailable);
+}
