@@ -40,6 +40,12 @@ impl WrongStorage {
                 let answer = self.right.write_if(pkey, ops, deadline).await;
                 if late { Err(Error::unavailable("too late")) } else { answer }
             }
+            Defect::OutcomeNeverKnown => {
+                let is_far = deadline - self.clock.now() > Duration::from_secs(5);
+                let answer = self.right.write_if(pkey, ops, deadline).await;
+                let unknown = Error::new(ErrorKind::OutcomeUnknown, "nobody knows");
+                if is_far { answer } else { Err(unknown) }
+            }
             Defect::ClosedThoughApplied => {
                 let answer = self.right.write_if(pkey, ops, deadline).await;
                 for _ in 0..20 {

@@ -86,6 +86,8 @@ pub enum Defect {
     BlindRetry,
     /// An answer that comes at the deadline is called unavailable, though the write is done.
     LateAnswerRefused,
+    /// The outcome of a write is never known, unless the deadline is far away.
+    OutcomeNeverKnown,
     /// A condition of an atomic write stops the other conditions only.
     AtomicPartial,
     /// A superseded row fails an atomic write.

@@ -281,6 +281,7 @@ pub(crate) const TABLE: &[(Defect, &[&str])] = &[
         ],
     ),
     (Defect::LateAnswerRefused, &["deadlines::answers_at_a_tight_deadline_are_true"]),
+    (Defect::OutcomeNeverKnown, &["deadlines::answers_at_a_tight_deadline_are_true"]),
     (
         Defect::AtomicPartial,
         &[
