@@ -9,7 +9,7 @@ use crate::Lease;
 pub enum Lost {
     /// It was given away: all work has stopped.
     Released,
-    /// Nobody holds it any more; the lease is left to expire.
+    /// The leadership was dropped, or the runtime that renewed it was shut down. The lease is left to expire.
     Dropped,
     /// The task that renewed it ended by a panic, of the health check or of the store.
     Panicked,
@@ -47,7 +47,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Lost::Released => f.write_str("it was released"),
-            Lost::Dropped => f.write_str("it was dropped"),
+            Lost::Dropped => f.write_str("nothing renews it any more"),
             Lost::Panicked => f.write_str("the task that renewed it panicked"),
             Lost::Expired => f.write_str("it could not be renewed in time"),
             Lost::Unhealthy => f.write_str("what it led was not well"),

@@ -222,7 +222,7 @@ async fn renew(
     mut next: Next,
     mut release: mpsc::Receiver<oneshot::Sender<()>>,
 ) {
-    let _tells = TellsOfPanics(Arc::clone(&term));
+    let _lost = LostAtEnd(Arc::clone(&term));
     let mut done = None;
     while next != Next::End {
         let input = tokio::select! {
@@ -261,12 +261,13 @@ async fn renew(
     }
 }
 
-/// Whatever ends the renewals without a word is an end of the lead.
-struct TellsOfPanics(Arc<Term>);
+/// The lead ends with the task that renews it. The task panics, or its runtime drops it.
+struct LostAtEnd(Arc<Term>);
 
-impl Drop for TellsOfPanics {
+impl Drop for LostAtEnd {
     fn drop(&mut self) {
-        self.0.lose(Lost::Panicked);
+        let is_panic = std::thread::panicking();
+        self.0.lose(if is_panic { Lost::Panicked } else { Lost::Dropped });
     }
 }
 

@@ -312,3 +312,16 @@ async fn a_health_check_that_panics_ends_the_lead() {
     assert_eq!(leadership.lost(), Some(Lost::Panicked));
     assert!(leadership.token().is_cancelled());
 }
+
+/// A second SIGTERM shuts the runtime down. The end of the leadership was then logged as a panic.
+#[test]
+fn a_runtime_that_is_shut_down_ends_the_lead_without_a_panic() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap();
+    let clock = Clock::system();
+    let store = Arc::new(MemStore::new(clock.clone()));
+    let owner = ([10, 0, 0, 1], 1).into();
+    let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
+    let leadership = runtime.block_on(node.acquire(Slot::FIRST, clock.now() + LEASE)).unwrap();
+    runtime.shutdown_timeout(LEASE);
+    assert_eq!(leadership.lost(), Some(Lost::Dropped));
+}
