@@ -1,12 +1,24 @@
-//! The proof that the former process of a node is gone, so that its lease can be taken over before it expires.
+//! The proof that a former process of a node is gone, so that its lease can be replaced before it
+//! expires.
 //!
-//! A leader holds an exclusive lock of a file until its process exits, and writes its lease into it. Whoever gets the lock
-//! later, and finds that the lease was written into this very file of this very machine since it was booted, knows that the process
-//! that held the lease has exited: the kernel keeps the lock for as long as it lives, also while it stands still.
+//! A node holds an exclusive lock of a file until its process exits. It writes each lease into the
+//! file *before* it sends the lease to the store. The next process gets the lock only when the
+//! former one has exited: the kernel keeps the lock while a process lives, also while it is
+//! stopped. So each lease in the file belongs to a process that is gone, if the file was written
+//! on this machine, since its last boot, at this inode.
+//!
+//! A start can be killed at any moment, so the file holds several leases: the lease that an attempt
+//! replaces, and the lease of the attempt. At most one of them is in the store. A lease that was
+//! recorded and never stored is harmless: nothing in the store is equal to it. A lease that is
+//! stored late, after its process was killed, leads to nothing: only its process could have raised
+//! the epoch. Such a lease can be replaced as any other lease of a former process.
 
 use std::{
+    collections::VecDeque,
+    fmt::Write,
     fs::{File, OpenOptions, TryLockError},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Read},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -18,19 +30,25 @@ use crate::{Lease, place::Place};
 /// The name of the file in a node's data folder.
 const FILE: &str = "lease.lock";
 
-/// The first line: whatever else the file holds, it is as this program writes it.
-const HEADER: &str = "vvm lease 1";
+/// The first line. It names the format.
+const HEADER: &str = "vvm lease 2";
 
-/// No file has more in it; of what has more, the rest is not read.
-const BYTES_MAX: u64 = 4096;
+/// The size of the file. The rest behind the leases is filled with line ends.
+const BYTES: usize = 4096;
+
+/// How many leases the file holds. Two are enough if each write is stored at once or never. The
+/// others are for writes that a store delays.
+const LEASES: usize = 16;
 
 /// The locked file of a node. The lock is held until the process exits, or this is dropped.
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,
-    file: Mutex<File>,
+    file: File,
     place: Option<Place>,
-    former: Option<Lease>,
+    former: Vec<Lease>,
+    /// What the file holds.
+    recorded: Mutex<VecDeque<Lease>>,
 }
 
 /// Why there is no lock.
@@ -77,27 +95,34 @@ impl LockFile {
             }
         };
         let mut text = Vec::new();
-        (&file).take(BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
-        let former = place.as_ref().and_then(|place| parse(&text, place));
+        (&file).take(BYTES as u64).read_to_end(&mut text).map_err(failed)?;
+        let former = place.as_ref().map_or_else(Vec::new, |place| parse(&text, place));
         debug!(path = %path.display(), ?place, ?former, "locked");
-        Ok(LockFile { path, file: Mutex::new(file), place, former })
+        let recorded = Mutex::new(former.iter().copied().collect());
+        Ok(LockFile { path, file, place, former, recorded })
     }
 
-    /// The lease of a former process of this node that is surely gone.
-    pub fn former(&self) -> Option<Lease> {
-        self.former
+    /// The leases of former processes of this node, which are surely gone.
+    pub fn former(&self) -> &[Lease] {
+        &self.former
     }
 
-    /// Remembers a lease for the time after this process. Where nothing could be proved by it, nothing is written.
-    pub(crate) fn record(&self, lease: &Lease) -> io::Result<()> {
+    /// Remembers a lease, and the lease that it replaces, for the process after this one. Call this
+    /// before the lease is sent. Nothing is written where the file proves nothing.
+    ///
+    /// The file is one page that one call overwrites, so a kill leaves the old text or the new one.
+    /// It is not synced: after a loss of power the boot is another one, and the file proves nothing.
+    pub(crate) fn record(&self, lease: &Lease, over: Option<&Lease>) -> io::Result<()> {
         let Some(place) = &self.place else { return Ok(()) };
-        let text = format!("{HEADER}\n{place}\n{}\n", String::from_utf8_lossy(&lease.to_bytes()));
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is half written proves nothing: it does not end with the line.
-        file.set_len(0)?;
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        // The newest are at the end, and the oldest are forgotten.
+        for newest in over.into_iter().chain([lease]) {
+            recorded.retain(|lease| lease != newest);
+            recorded.push_back(*newest);
+        }
+        let forgotten = recorded.len().saturating_sub(LEASES);
+        recorded.drain(..forgotten);
+        self.file.write_all_at(&page(place, &*recorded), 0)
     }
 
     /// Where it is.
@@ -106,9 +131,22 @@ impl LockFile {
     }
 }
 
-/// The lease in a file, if it was written in this place.
-fn parse(text: &[u8], place: &Place) -> Option<Lease> {
-    let text = std::str::from_utf8(text).ok()?;
-    let rest = text.strip_prefix(&format!("{HEADER}\n{place}\n"))?;
-    Lease::from_bytes(rest.strip_suffix('\n')?.as_bytes())
+/// The text of the file.
+fn page<'a>(place: &Place, leases: impl IntoIterator<Item = &'a Lease>) -> Vec<u8> {
+    let mut text = format!("{HEADER}\n{place}\n");
+    for lease in leases {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{lease}");
+    }
+    let mut page = text.into_bytes();
+    page.resize(BYTES, b'\n');
+    page
+}
+
+/// The leases in a file that was written in this place. A line without an end is no lease.
+fn parse(text: &[u8], place: &Place) -> Vec<Lease> {
+    let header = format!("{HEADER}\n{place}\n");
+    let Some(rest) = text.strip_prefix(header.as_bytes()) else { return Vec::new() };
+    let lines = rest.split_inclusive(|byte| *byte == b'\n');
+    lines.filter_map(|line| Lease::from_bytes(line.strip_suffix(b"\n")?)).collect()
 }

@@ -13,6 +13,8 @@
 //!   prolongs nothing.
 //! - Work is told to stop ([`Notice::Lost`]) before anything is sent to give the lease away, and the lease is given away only by
 //!   [`Input::Stopped`].
+//! - A lease that replaced one of a former life is not given away while writes of that life may
+//!   land: the next leader would work beside them.
 
 mod attempt;
 mod lead;
@@ -175,8 +177,8 @@ pub struct Candidacy {
     pub slots: Slot,
     /// Until when it tries; an attempt that is under way then is finished.
     pub until: Instant,
-    /// A lease of a former life of this node whose process is known to be gone.
-    pub former: Option<Lease>,
+    /// Leases of this node under which nobody works: their processes are known to be gone.
+    pub former: Vec<Lease>,
 }
 
 /// Draws random numbers.
@@ -256,13 +258,13 @@ impl Engine {
 
     /// A slot that can be taken: one's own of a former life, or the first that is free.
     fn choose(&self, seen: &[Seen]) -> Option<(Slot, Option<Lease>)> {
-        let slots = self.candidacy.slots.get();
-        if let Some(former) = self.candidacy.former {
-            let own = seen.iter().find(|seen| seen.value == former.to_bytes());
-            if let Some(own) = own.filter(|own| own.slot <= self.candidacy.slots) {
-                return Some((own.slot, Some(former)));
-            }
+        let Candidacy { slots, former, .. } = &self.candidacy;
+        let own = |seen: &Seen| Lease::from_bytes(&seen.value).filter(|own| former.contains(own));
+        let mut wanted = seen.iter().filter(|seen| seen.slot <= *slots);
+        if let Some(own) = wanted.find_map(|seen| Some((seen.slot, Some(own(seen)?)))) {
+            return Some(own);
         }
+        let slots = slots.get();
         let place = |n: u32| (u64::from(self.first_slot) + u64::from(n)) % u64::from(slots) + 1;
         let order = (0..slots).filter_map(|n| Slot::new(place(n) as u32));
         let mut free = order.filter(|slot| seen.iter().all(|seen| seen.slot != *slot));

@@ -75,9 +75,9 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// As it is stored: text, so that an operator can read it.
+    /// As it is stored: its text, so that an operator can read it.
     pub fn to_bytes(&self) -> Bytes {
-        format!("{}|{}|{}", self.owner, self.incarnation, self.epoch).into()
+        self.to_string().into()
     }
 
     /// `None` if the bytes are no lease.
@@ -89,6 +89,12 @@ impl Lease {
         let lease = Lease { owner, incarnation, epoch };
         // Only what is written the one way that we write it.
         (lease.to_bytes() == bytes).then_some(lease)
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}|{}|{}", self.owner, self.incarnation, self.epoch)
     }
 }
 

@@ -103,7 +103,7 @@ impl Elections {
     /// A dropped call may leave a lease that expires.
     pub async fn acquire(&self, slots: Slot, until: Instant) -> Result<Leadership, NotAcquired> {
         meters::begins(slots);
-        let former = self.lock.as_ref().and_then(|lock| lock.former());
+        let former = self.lock.as_ref().map_or_else(Vec::new, |lock| lock.former().to_vec());
         let candidacy = Candidacy { owner: self.owner, slots, until, former };
         let random = self.clock.clone();
         let engine = Engine::new(candidacy, self.budget, Box::new(move || random.random()));
@@ -113,6 +113,7 @@ impl Elections {
             clock: self.clock.clone(),
             budget: self.budget,
             health: self.health.clone(),
+            lock: self.lock.clone(),
         };
         let (mut input, mut told) = (Input::Woke, None);
         loop {
@@ -159,28 +160,23 @@ impl Elections {
         let Lease { epoch, .. } = term.lease;
         info!(slot = %term.slot, %epoch, "leads");
         meters::acquired(term.slot);
+        // Only an attempt records a lease; the term holds the lock from now on.
+        let runner = Runner { lock: None, ..runner };
         let renewals = Renewals::start(runner, Arc::clone(&term), next);
-        if let Some(lock) = &self.lock {
-            let deadline = self.clock.now() + self.budget.timing().call_timeout;
-            let recorded = record(Arc::clone(lock), term.lease);
-            if self.clock.timeout_at(deadline, recorded).await.is_err() {
-                warn!(path = %lock.path().display(), "the disk is slow to record the lease for a quick comeback");
-            }
-        }
         // Until then what a former process of this node wrote may land.
         self.clock.sleep_until(work_from).await;
         Ok(Leadership::new(term, renewals))
     }
 }
 
-/// Remembers the lease; without it only the comeback is slower.
-async fn record(lock: Arc<LockFile>, lease: Lease) {
+/// Remembers a lease that is about to be sent. Without the record only a comeback is slower.
+async fn record(lock: Arc<LockFile>, lease: Lease, over: Option<Lease>) {
     let path = lock.path().to_owned();
     #[expect(
         clippy::disallowed_methods,
         reason = "a disk may be slow, and the file is the task's own"
     )]
-    let recorded = tokio::task::spawn_blocking(move || lock.record(&lease)).await;
+    let recorded = tokio::task::spawn_blocking(move || lock.record(&lease, over.as_ref())).await;
     if let Err(error) = recorded.unwrap_or_else(|panicked| Err(panicked.into())) {
         warn!(path = %path.display(), %error, "the lease cannot be recorded for a quick comeback");
     }
@@ -278,6 +274,7 @@ struct Runner {
     clock: Clock,
     budget: Budget,
     health: Option<Health>,
+    lock: Option<Arc<LockFile>>,
 }
 
 impl Runner {
@@ -292,12 +289,32 @@ impl Runner {
                 Input::Woke
             }
             Next::Call(op, deadline) => {
+                if let (Op::Take { lease, over, .. }, Some(lock)) = (&op, &self.lock) {
+                    self.record(lock, *lease, *over, deadline).await;
+                }
                 let start = self.clock.now();
                 let answer = self.call(&op, deadline).await;
                 meters::called(&op, &answer, self.clock.now() - start);
                 Input::Answer(answer)
             }
             Next::End => std::future::pending().await,
+        }
+    }
+
+    /// A kill may come at any moment after this, and the next process finds the lease in the file.
+    /// A slow disk takes at most half of the time of the call.
+    async fn record(
+        &self,
+        lock: &Arc<LockFile>,
+        lease: Lease,
+        over: Option<Lease>,
+        deadline: Instant,
+    ) {
+        let now = self.clock.now();
+        let recorded = record(Arc::clone(lock), lease, over);
+        let half = now + deadline.saturating_since(now) / 2;
+        if self.clock.timeout_at(half, recorded).await.is_err() {
+            warn!(path = %lock.path().display(), "the disk is slow to record the lease for a quick comeback");
         }
     }
 

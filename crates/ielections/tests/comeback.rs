@@ -3,18 +3,26 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    future::pending,
     io::{BufRead, BufReader},
     net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
-use clock::Clock;
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
 use ielections::{
-    Elections, Epoch, Leadership, Lease, LockError, LockFile, MemStore, Slot, Timing,
+    Elections, Epoch, Leadership, Lease, LockError, LockFile, MemStore, Row, Seen, Slot,
+    StoreError, Timing, TtlStore, Written,
 };
+use tokio::sync::Notify;
 
 const LEASE: Duration = Duration::from_secs(4);
 
@@ -43,7 +51,7 @@ async fn child() {
     let leaders = node.observer().leaders().await.unwrap();
     let lease = leaders[&Slot::new(1).unwrap()].to_bytes();
     println!("\nleads {}", String::from_utf8(lease.to_vec()).unwrap());
-    std::future::pending::<()>().await;
+    pending::<()>().await;
 }
 
 /// Another process that leads, and its lease.
@@ -91,7 +99,7 @@ async fn a_process_that_lives_or_stands_still_keeps_the_lock_and_one_that_was_ki
     assert!(is_held(folder.path()));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(lock_when_free(folder.path()).await.former(), Some(lease));
+    assert_eq!(lock_when_free(folder.path()).await.former(), [lease]);
 }
 
 /// A folder that was copied, or put back from a backup, may be that of a node that lives elsewhere.
@@ -101,7 +109,7 @@ async fn a_copied_folder_proves_nothing() {
     let (mut child, _) = start_child(folder.path());
     let copies = tempfile::tempdir().unwrap();
     std::fs::copy(folder.path().join("lease.lock"), copies.path().join("lease.lock")).unwrap();
-    assert_eq!(LockFile::lock(copies.path()).unwrap().former(), None);
+    assert_eq!(LockFile::lock(copies.path()).unwrap().former(), []);
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -116,17 +124,19 @@ async fn what_another_machine_or_another_time_wrote_proves_nothing() {
     let text = std::fs::read_to_string(&path).unwrap();
     let former = async |text: &str| {
         std::fs::write(&path, text).unwrap();
-        lock_when_free(folder.path()).await.former()
+        lock_when_free(folder.path()).await.former().to_vec()
     };
-    for word in ["vvm lease 1", "machine ", "boot ", "device ", "inode "] {
+    for word in ["vvm lease 2", "machine ", "boot ", "device ", "inode "] {
         assert!(text.contains(word), "{text}");
-        assert_eq!(former(&text.replace(word, &format!("{word}7"))).await, None, "{word}");
+        assert_eq!(former(&text.replace(word, &format!("{word}7"))).await, [], "{word}");
     }
-    // Each beginning of it may be all that was written.
-    for end in 0..text.len() {
-        assert_eq!(former(&text[..end]).await, None, "{end} bytes");
+    // A full disk may cut the file anywhere.
+    let end_of_lease = text.trim_end().len() + 1;
+    for end in 0..end_of_lease {
+        assert_eq!(former(&text[..end]).await, [], "{end} bytes");
     }
-    assert_eq!(former(&text).await, Some(lease));
+    assert_eq!(former(&text[..end_of_lease]).await, [lease]);
+    assert_eq!(former(&text).await, [lease]);
 }
 
 #[tokio::test]
@@ -176,4 +186,124 @@ async fn the_lock_is_held_as_long_as_anybody_leads_or_works() {
     drop(leadership);
     assert!(is_held(folder.path()));
     work.finish();
+}
+
+/// A store whose node is killed at one of its calls: no call is answered from then on.
+#[derive(Debug)]
+struct Killing {
+    store: Arc<MemStore>,
+    /// How many calls are answered before.
+    answered: AtomicUsize,
+    /// The call at which the node is killed is done, and only its answer is lost.
+    is_done: bool,
+    killed: Notify,
+}
+
+impl Killing {
+    async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        let before =
+            self.answered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        if before.is_ok() {
+            return call.await;
+        }
+        if self.is_done {
+            call.await;
+        }
+        self.killed.notify_one();
+        pending().await
+    }
+}
+
+#[async_trait]
+impl TtlStore for Killing {
+    fn expiry_delay(&self) -> Duration {
+        self.store.expiry_delay()
+    }
+
+    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
+        self.call(self.store.leases(deadline)).await
+    }
+
+    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+        self.call(self.store.get(row, deadline)).await
+    }
+
+    async fn insert_if_not_exist(
+        &self,
+        row: Row,
+        value: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        self.call(self.store.insert_if_not_exist(row, value, ttl, deadline)).await
+    }
+
+    async fn compare_and_swap(
+        &self,
+        row: Row,
+        old: Bytes,
+        new: Bytes,
+        ttl: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        self.call(self.store.compare_and_swap(row, old, new, ttl, deadline)).await
+    }
+
+    async fn compare_and_delete(
+        &self,
+        row: Row,
+        old: Bytes,
+        deadline: Instant,
+    ) -> Result<Written, StoreError> {
+        self.call(self.store.compare_and_delete(row, old, deadline)).await
+    }
+}
+
+/// A node in a folder. Its writes land at once or never.
+async fn node_in(folder: &Path, store: Arc<dyn TtlStore>) -> Elections {
+    let owner = SocketAddr::from(([10, 0, 0, 1], 1));
+    let timing = Timing { late_writes: Duration::ZERO, ..Timing::of(LEASE) };
+    let node = Elections::new(store, Clock::system(), owner, timing).unwrap();
+    node.with_comeback(lock_when_free(folder).await)
+}
+
+/// The calls of a start: a look, the epoch, the lease, and the raise of the epoch.
+const CALLS: usize = 4;
+
+/// Starts a node and kills it at a call.
+async fn start_is_killed(folder: &Path, store: &Arc<MemStore>, at: usize, is_done: bool) {
+    let (store, answered) = (Arc::clone(store), AtomicUsize::new(at));
+    let store = Arc::new(Killing { store, answered, is_done, killed: Notify::new() });
+    let node = node_in(folder, Arc::clone(&store) as _).await;
+    tokio::select! {
+        _ = lead(&node, LEASE) => panic!("it leads"),
+        () = store.killed.notified() => {}
+    }
+}
+
+/// The lease was recorded when the node led. A start that was killed between made the next one wait
+/// for the end of the lease.
+#[tokio::test]
+async fn a_start_that_was_killed_at_any_moment_does_not_delay_the_next() {
+    let moments = || (0..CALLS).flat_map(|at| [(at, false), (at, true)]);
+    let mut epochs = Vec::new();
+    for has_led in [false, true] {
+        for (first, second) in moments().flat_map(|first| moments().map(move |it| (first, it))) {
+            let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
+            if has_led {
+                let node = node_in(folder.path(), Arc::clone(&store) as _).await;
+                drop(lead(&node, LEASE).await.unwrap());
+            }
+            start_is_killed(folder.path(), &store, first.0, first.1).await;
+            start_is_killed(folder.path(), &store, second.0, second.1).await;
+            let node = node_in(folder.path(), Arc::clone(&store) as _).await;
+            let leadership = lead(&node, LEASE / 4).await;
+            let Some(leadership) = leadership else {
+                panic!("it waits after kills at {first:?} and {second:?}, has led: {has_led}")
+            };
+            epochs.push(leadership.epoch());
+        }
+    }
+    // Up to three starts raised the epoch before.
+    assert_eq!(epochs.iter().max(), Some(&Epoch(4)));
 }

@@ -26,13 +26,17 @@ impl Node {
     }
 
     fn timed(slots: u32, seed: u64, timing: Timing) -> Node {
+        Node::with_former(slots, seed, timing, Vec::new())
+    }
+
+    fn with_former(slots: u32, seed: u64, timing: Timing, former: Vec<Lease>) -> Node {
         let now = ManualClock::new(seed).clock().now();
         let until = now + Duration::from_secs(60);
         let candidacy = Candidacy {
             owner: ([10, 0, 0, 1], 80).into(),
             slots: Slot::new(slots).unwrap(),
             until,
-            former: None,
+            former,
         };
         let budget = Budget::new(timing, Duration::ZERO).unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
@@ -44,6 +48,19 @@ impl Node {
     fn then(&mut self, input: Input) -> Step {
         self.now = self.now + MILLI;
         self.engine.next(self.now, input)
+    }
+
+    /// Up to the lease that replaces one of a former life, and that is to be raised to the lead.
+    fn comes_back(&mut self, former: Lease) -> Lease {
+        let value = former.to_bytes();
+        let step = self.looks(vec![Seen { value, ..held(1) }]);
+        assert!(matches!(step.next, Next::Call(Op::ReadEpoch(_), _)), "{step:?}");
+        let take = self.calls(Input::Answer(Answer::Row(None)));
+        let Op::Take { lease, over: Some(over), .. } = take else { panic!("{take:?}") };
+        assert_eq!(over, former);
+        let raise = self.calls(DONE);
+        assert!(matches!(raise, Op::RaiseEpoch { .. }), "{raise:?}");
+        lease
     }
 
     fn calls(&mut self, input: Input) -> Op {
@@ -251,4 +268,36 @@ fn a_release_ends_when_the_leader_would_be_killed() {
     let step = node.then(Input::Answer(Answer::Unknown));
     let end = node.waits(step);
     assert_eq!(end.next, Next::End);
+}
+
+fn former() -> Lease {
+    Lease { owner: ([10, 0, 0, 1], 80).into(), incarnation: Incarnation(7), epoch: Epoch(1) }
+}
+
+/// The next leader would have worked while writes of the former life landed.
+#[test]
+fn the_lease_of_a_comeback_that_failed_is_kept_and_replaced() {
+    let mut node = Node::with_former(1, 10, Timing::default(), vec![former()]);
+    let lease = node.comes_back(former());
+    let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
+    let step = node.then(Input::Answer(Answer::Written(Written::Refused(Some(other)))));
+    let Next::Wait(until) = step.next else { panic!("it gives the lease back: {step:?}") };
+    node.now = until;
+    node.comes_back(lease);
+}
+
+/// A leader that stopped at once gave the lease away while writes of its former life could land.
+#[test]
+fn the_lease_of_a_comeback_is_kept_while_former_writes_may_land() {
+    let mut node = Node::with_former(1, 11, Timing::default(), vec![former()]);
+    let lease = node.comes_back(former());
+    let leads = node.then(DONE);
+    let Some(Notice::Leads { work_from, .. }) = leads.notice else { panic!("{leads:?}") };
+    assert_eq!(work_from, node.now + Timing::default().late_writes);
+    let stopped = node.then(Input::Stopped);
+    assert_eq!(stopped.notice, Some(Notice::Lost(Lost::Released)));
+    assert_eq!(stopped.next, Next::Wait(work_from));
+    let step = node.waits(stopped);
+    let Next::Call(op, _) = step.next else { panic!("{step:?}") };
+    assert_eq!(op, Op::Release { slot: Slot::FIRST, lease });
 }

@@ -79,7 +79,7 @@ impl Engine {
         let Attempt { slot, over, .. } = attempt;
         let until = self.budget.valid_until(claim.sent);
         if now >= until {
-            return self.begin_to_withdraw(slot, claim, now);
+            return self.give_back(&attempt, claim, now);
         }
         let deadline = until.min(now + self.budget.timing().call_timeout);
         let op = match attempt.phase {
@@ -122,14 +122,15 @@ impl Engine {
         };
         let valid_until = self.budget.valid_until(claim.sent);
         if !is_raised || now >= valid_until {
-            return self.begin_to_withdraw(attempt.slot, claim, now);
+            return self.give_back(&attempt, claim, now);
         }
         let (slot, lease) = (attempt.slot, claim.lease);
         let work_from = match attempt.over {
             None => now,
             Some(_) => now + self.budget.timing().late_writes,
         };
-        let next = self.start_to_lead(Lead::new(slot, lease, claim.sent, valid_until));
+        let lead = Lead::new(slot, lease, claim.sent, valid_until, work_from);
+        let next = self.start_to_lead(lead);
         Step { notice: Some(Notice::Leads { slot, lease, work_from, valid_until }), next }
     }
 
@@ -138,7 +139,14 @@ impl Engine {
         self.wait(State::Attempting(Attempt { phase, ..attempt }), again)
     }
 
-    fn begin_to_withdraw(&mut self, slot: Slot, claim: Claim, now: Instant) -> Step {
-        self.withdraw(slot, claim.lease, now, Input::Woke)
+    /// Removes the lease of an attempt that failed, so that nobody waits for its end. A lease that
+    /// replaced one of a former life stays: it keeps others away while writes of that life may
+    /// land. The node itself may replace it.
+    fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Step {
+        if attempt.over.is_some() {
+            self.candidacy.former.push(claim.lease);
+            return self.rest(now);
+        }
+        self.withdraw(attempt.slot, claim.lease, now, Input::Woke)
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct Lead {
     /// When the last good write of the lease was sent.
     written: Instant,
     valid_until: Instant,
+    /// Before this, writes of a former life may land.
+    work_from: Instant,
     phase: Phase,
 }
 
@@ -29,8 +31,15 @@ enum Phase {
 }
 
 impl Lead {
-    pub(super) fn new(slot: Slot, lease: Lease, written: Instant, valid_until: Instant) -> Lead {
-        Lead { slot, lease, written, valid_until, phase: Phase::Working { renewal: None } }
+    pub(super) fn new(
+        slot: Slot,
+        lease: Lease,
+        written: Instant,
+        valid_until: Instant,
+        work_from: Instant,
+    ) -> Lead {
+        let phase = Phase::Working { renewal: None };
+        Lead { slot, lease, written, valid_until, work_from, phase }
     }
 }
 
@@ -79,7 +88,8 @@ impl Engine {
         match answer {
             Answer::Written(Written::Done) => {
                 let valid_until = self.budget.valid_until(sent);
-                let next = self.start_to_lead(Lead::new(lead.slot, lead.lease, sent, valid_until));
+                let phase = Phase::Working { renewal: None };
+                let next = self.start_to_lead(Lead { written: sent, valid_until, phase, ..lead });
                 Step { notice: Some(Notice::Extended { valid_until }), next }
             }
             Answer::Written(Written::Refused(None)) => self.lose(lead, Lost::Gone),
@@ -108,6 +118,10 @@ impl Engine {
         let end = self.budget.kill_at(lead.valid_until);
         if now >= end {
             return Step { notice: None, next: Next::End };
+        }
+        if now < lead.work_from {
+            let work_from = lead.work_from;
+            return self.wait(State::Leading(Lead { phase: Phase::Releasing, ..lead }), work_from);
         }
         let op = Op::Release { slot: lead.slot, lease: lead.lease };
         let deadline = end.min(now + self.budget.timing().call_timeout);

@@ -1,0 +1,66 @@
+//! A node on redb that is killed while it starts, as a process.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "support/node.rs"]
+#[allow(dead_code, reason = "this suite needs a part of it")]
+mod node;
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use clock::Clock;
+use node::Node;
+use rustix::process::Signal;
+
+/// Whether the long rounds are wanted, as by `cargo xtask test --long`.
+fn is_long() -> bool {
+    std::env::var_os("VVM_TEST_LONG").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// A node that is ready, and how long that took.
+fn ready(folder: &Path) -> (Node, Duration) {
+    let start = Instant::now();
+    let node = Node::start(folder, "[node]\nlease_seconds = 20\n").ready();
+    (node, start.elapsed())
+}
+
+fn kill(mut node: Node) {
+    node.signal(Signal::KILL);
+    node.ended();
+}
+
+/// A lease was recorded when the node led. 3 of 30 restarts after a kill waited 20 s for the end of
+/// a lease that nobody had recorded.
+#[test]
+fn a_start_that_is_killed_at_any_moment_does_not_delay_the_next() {
+    // The sample runs beside other tests. The long run is alone on the machine.
+    let (kills, within) = match is_long() {
+        true => (1_000, Duration::from_millis(1_500)),
+        false => (12, Duration::from_secs(4)),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::system();
+    let (node, _) = ready(folder.path());
+    kill(node);
+    let (node, mut usual) = ready(folder.path());
+    kill(node);
+    let mut longest = Duration::ZERO;
+    for count in 0..kills {
+        let moment = usual.mul_f64((clock.random() % 1_000) as f64 / 1_000.0);
+        let node = Node::start(folder.path(), "[node]\nlease_seconds = 20\n");
+        std::thread::sleep(moment);
+        kill(node);
+        // Sometimes the next start is killed, too.
+        if clock.random().is_multiple_of(3) {
+            continue;
+        }
+        let (node, took) = ready(folder.path());
+        assert!(took < within, "kill {count} after {moment:?}: {took:?}: {}", node.said());
+        kill(node);
+        (usual, longest) = ((usual + took) / 2, longest.max(took));
+    }
+    println!("{kills} kills; the slowest restart was ready after {longest:?}");
+}
