@@ -7,12 +7,13 @@
 mod defect;
 mod invariants;
 mod local_clock;
+mod mistaken;
 mod store;
 mod world;
 
 use std::{
     panic,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     thread,
 };
 
@@ -24,6 +25,9 @@ const SCHEDULES: u64 = 100_000;
 
 /// Each mistake is found within so many.
 const SCHEDULES_FOR_A_DEFECT: u64 = 20_000;
+
+/// How many histories a harmless change must survive.
+const SCHEDULES_OF_A_HARMLESS_CHANGE: u64 = 2_000;
 
 #[expect(clippy::disallowed_methods, reason = "a run is told its seed and its length")]
 fn variable(name: &str) -> Option<u64> {
@@ -71,15 +75,30 @@ fn whatever_goes_wrong_nobody_leads_beside_another() {
     assert!(terms >= schedules, "hardly anybody ever led: {terms} times");
 }
 
+/// Does a job with each of the things, on all processors. A job that panics fails the test.
+fn on_all_processors<T: Copy + Sync>(things: &[T], job: impl Fn(T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(1, |n| n.get());
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(thing) = things.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    job(*thing);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn each_mistake_is_found() {
     let all = Defect::ALL.into_iter();
-    for (defect, name) in
-        all.flat_map(|defect| defect.breaks().iter().map(move |name| (defect, name)))
-    {
+    let hunts = all.flat_map(|defect| defect.breaks().iter().map(move |name| (defect, *name)));
+    let hunts: Vec<_> = hunts.collect();
+    on_all_processors(&hunts, |(defect, name)| {
         let found = (0..SCHEDULES_FOR_A_DEFECT).find_map(|seed| {
             let violation = World::new(seed, Some(defect)).run().err()?;
-            (violation.of == *name).then_some((seed, violation))
+            (violation.of == name).then_some((seed, violation))
         });
         match found {
             Some((seed, violation)) => println!("{defect:?}: seed {seed}: {violation}"),
@@ -87,7 +106,19 @@ fn each_mistake_is_found() {
                 panic!("{defect:?} never breaks `{name}` in {SCHEDULES_FOR_A_DEFECT} schedules")
             }
         }
-    }
+    });
+}
+
+/// A change that looks like a mistake, and breaks no promise: the reason must hold.
+#[test]
+fn changes_that_are_said_to_be_harmless_are() {
+    on_all_processors(&Defect::HARMLESS, |(defect, why)| {
+        for seed in 0..SCHEDULES_OF_A_HARMLESS_CHANGE {
+            let run = World::new(seed, Some(defect)).run();
+            let violation = run.err().map(|violation| violation.to_string());
+            assert_eq!(violation, None, "{defect:?} is said to be harmless ({why}): seed {seed}");
+        }
+    });
 }
 
 /// That two never work at a time rests on clocks that go on while a machine sleeps.

@@ -13,13 +13,14 @@ use clock::{Instant, ManualClock};
 use fastrand::Rng;
 use ielections::{
     Budget, Lease, Lost, Slot, Timing,
-    engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op},
+    engine::{Answer, Candidacy, Input, Next, Notice, Op},
 };
 
 use crate::{
     defect::Defect,
     invariants::{self, Fact, Invariant, Violation},
     local_clock::LocalClock,
+    mistaken::Mistaken,
     store::Store,
 };
 
@@ -53,6 +54,13 @@ fn tight() -> Timing {
     let timing = Timing { stop_grace: 10 * MILLI, ..usual() };
     let rest = timing.renew_every + timing.stop_grace + timing.late_writes + timing.clock_skew;
     Timing { retry_for: LEASE - rest - LEASE / 1_000, ..timing }
+}
+
+/// Writes of the work may land half a lease later.
+fn slow_writes() -> Timing {
+    let late_writes = LEASE / 2;
+    let stop_grace = 50 * MILLI;
+    Timing { late_writes, stop_grace, renew_every: LEASE / 8, ..usual() }
 }
 
 #[derive(Debug)]
@@ -102,6 +110,10 @@ enum Event {
         process: usize,
         term: u64,
     },
+    /// It is killed.
+    Crash {
+        process: usize,
+    },
     Fault,
     Restart {
         node: usize,
@@ -130,11 +142,17 @@ struct Node {
     cut_off_until: Duration,
     /// The process that runs there; the one before may still stand still.
     process: Option<usize>,
+    /// The process that holds the lock file.
+    locked_by: Option<usize>,
+    /// What the lock file holds.
+    recorded: Vec<Lease>,
 }
 
 struct Process {
     node: usize,
-    engine: Engine,
+    engine: Mistaken,
+    /// What the lock file held when the process locked it.
+    former: Vec<Lease>,
     is_alive: bool,
     stands_still_until: Duration,
     resumed: Duration,
@@ -146,10 +164,6 @@ struct Process {
     has_ended: bool,
     /// It ends when its lead does.
     is_leaving: bool,
-    /// How much an engine that counts from the reply is behind.
-    behind: Duration,
-    /// When the renewal was sent that is on its way.
-    renewal: Option<Instant>,
 }
 
 impl Process {
@@ -202,15 +216,24 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, defect: Option<Defect>) -> World {
         let mut rng = Rng::with_seed(seed);
-        let timing = if rng.bool() { usual() } else { tight() };
+        // A mistake is also looked for where there is nothing to spare and much goes wrong.
+        let is_worst = defect.is_some() && !seed.is_multiple_of(4);
+        let timing = match rng.u32(0..3) {
+            0 if !is_worst => usual(),
+            1 => slow_writes(),
+            _ => tight(),
+        };
         #[expect(clippy::unwrap_used, reason = "both timings fit")]
         let (budget, slots) =
             (Budget::new(timing, EXPIRY_DELAY).unwrap(), Slot::new(rng.u32(1..=2)).unwrap());
         let expires_late = rng.bool();
         let clocks_stop = rng.u32(0..8) == 0;
         let often = |rng: &mut Rng| [0, 10, 50, 200][rng.usize(0..4)];
-        let weather =
+        let mut weather =
             Weather { lost: often(&mut rng), slow: often(&mut rng), late: often(&mut rng) };
+        if is_worst {
+            weather = Weather { lost: 50, slow: 200, late: 200 };
+        }
         let base = ManualClock::new(0).clock().now();
         let node = |n: usize, rng: &mut Rng| Node {
             address: std::net::SocketAddr::from(([10, 0, 0, n as u8 + 1], 80)),
@@ -222,6 +245,8 @@ impl World {
             wall_ahead: Duration::from_millis(rng.u64(0..8_000)),
             cut_off_until: Duration::ZERO,
             process: None,
+            locked_by: None,
+            recorded: Vec::new(),
         };
         let nodes = (0..rng.usize(2..=4)).map(|n| node(n, &mut rng)).collect();
         let mut world = World {
@@ -348,12 +373,6 @@ impl World {
             }
             Event::Reply { process, step, answer } => {
                 if self.processes[process].step == step {
-                    if self.has(Defect::DeadlineFromReply)
-                        && let Some(sent) = self.processes[process].renewal
-                    {
-                        let took = self.local(process) - sent;
-                        self.processes[process].behind += took;
-                    }
                     self.step(process, Input::Answer(answer));
                 }
             }
@@ -389,6 +408,12 @@ impl World {
             }
             Event::Kill { process, term } => self.kill(process, term),
             Event::Candidacy { process } => self.candidacy(process),
+            Event::Crash { process } => {
+                if self.processes[process].is_alive {
+                    let restarts = self.between(MILLI, 100 * MILLI);
+                    self.dies(process, restarts);
+                }
+            }
             Event::Restart { node } => self.restart(node),
             Event::Fault => self.fault(),
             Event::Calm => self.calm(),
@@ -404,16 +429,21 @@ impl World {
         if former.is_some_and(|former| former.is_alive && former.stands_still_until <= self.now) {
             return;
         }
-        let lease = former.and_then(|former| former.lead.as_ref()).map(|lead| lead.lease);
-        let is_gone = former.is_none_or(|former| !former.is_alive);
-        // The lock file of a process that only stands still is still locked.
-        let comeback = lease.filter(|_| is_gone || self.has(Defect::ComebackByAddress));
         let process = self.processes.len();
-        let engine = self.engine(node, comeback);
+        let holder = self.nodes[node].locked_by.map(|holder| &self.processes[holder]);
+        // A process that only stands still keeps its lock.
+        let locks = holder.is_none_or(|holder| !holder.is_alive);
+        if locks {
+            self.nodes[node].locked_by = Some(process);
+        }
+        let may_come_back = locks || self.has(Defect::ComebackByAddress);
+        let former = if may_come_back { self.nodes[node].recorded.clone() } else { Vec::new() };
+        let engine = self.engine(node, former.clone());
         let resumed = self.now;
         self.processes.push(Process {
             node,
             engine,
+            former,
             is_alive: true,
             stands_still_until: Duration::ZERO,
             resumed,
@@ -422,14 +452,21 @@ impl World {
             lead: None,
             has_ended: false,
             is_leaving: false,
-            behind: Duration::ZERO,
-            renewal: None,
         });
         self.nodes[node].process = Some(process);
         self.step(process, Input::Woke);
     }
 
-    fn engine(&mut self, node: usize, former: Option<Lease>) -> Engine {
+    /// What the lock file holds when a lease is sent.
+    fn record(&mut self, process: usize, lease: Lease, over: Option<Lease>) {
+        let node = self.processes[process].node;
+        let Node { locked_by, recorded, .. } = &mut self.nodes[node];
+        if *locked_by == Some(process) || self.defect == Some(Defect::ComebackByAddress) {
+            recorded.extend(over.into_iter().chain([lease]));
+        }
+    }
+
+    fn engine(&mut self, node: usize, former: Vec<Lease>) -> Mistaken {
         let candidacy = Candidacy {
             owner: self.nodes[node].address,
             slots: self.slots,
@@ -437,14 +474,14 @@ impl World {
             former,
         };
         let mut rng = self.rng.fork();
-        Engine::new(candidacy, self.budget, Box::new(move || rng.u64(..)))
+        Mistaken::new(candidacy, self.budget, Box::new(move || rng.u64(..)), self.defect)
     }
 
     /// A process that led tries again.
     fn candidacy(&mut self, process: usize) {
         let node = self.processes[process].node;
-        self.processes[process].engine = self.engine(node, None);
-        self.processes[process].behind = Duration::ZERO;
+        let former = self.processes[process].former.clone();
+        self.processes[process].engine = self.engine(node, former);
         self.processes[process].has_ended = false;
         self.step(process, Input::Woke);
     }
@@ -462,26 +499,20 @@ impl World {
 
     fn step(&mut self, process: usize, input: Input) {
         let now = self.local(process);
-        let engine_time = self.engine_time(process, now);
-        let step = self.processes[process].engine.next(engine_time, input);
+        let step = self.processes[process].engine.next(now, input);
         self.processes[process].step += 1;
         if let Some(notice) = step.notice {
             self.notice(process, notice);
         }
-        let Process { step: number, node, behind, .. } = self.processes[process];
+        let Process { step: number, node, .. } = self.processes[process];
         match step.next {
             Next::Wait(until) => {
-                let at = self.nodes[node].clock.truth(until + behind);
+                let at = self.nodes[node].clock.truth(until);
                 self.at(at, Event::Wake { process, step: number });
             }
-            Next::Call(op, deadline) => self.call(process, number, op, deadline + behind),
+            Next::Call(op, deadline) => self.call(process, number, op, deadline),
             Next::End => self.ended(process),
         }
-    }
-
-    fn engine_time(&self, process: usize, now: Instant) -> Instant {
-        let base = self.nodes[self.processes[process].node].clock.base;
-        base + now.saturating_since(base + self.processes[process].behind)
     }
 
     fn ended(&mut self, process: usize) {
@@ -496,14 +527,13 @@ impl World {
     }
 
     fn notice(&mut self, process: usize, notice: Notice) {
-        let behind = self.processes[process].behind;
         match notice {
             Notice::Leads { slot, lease, work_from, valid_until } => {
-                self.leads(process, slot, lease, work_from + behind, valid_until + behind);
+                self.leads(process, slot, lease, work_from, valid_until);
             }
             Notice::Extended { valid_until } => {
                 if let Some(lead) = &mut self.processes[process].lead {
-                    lead.valid_until = valid_until + behind;
+                    lead.valid_until = valid_until;
                 }
             }
             Notice::Lost(_) => self.lost(process),
@@ -522,9 +552,6 @@ impl World {
         work_from: Instant,
         valid_until: Instant,
     ) {
-        if self.has(Defect::EpochAfterLead) && self.processes[process].lead.is_some() {
-            return;
-        }
         self.terms += 1;
         self.tell(Fact::Leads { process, slot, epoch: lease.epoch });
         let lead = Lead {
@@ -538,6 +565,12 @@ impl World {
         };
         self.processes[process].term += 1;
         self.processes[process].lead = Some(lead);
+        // A leader may be cut off before its first renewal.
+        if self.perhaps(30) {
+            let long = self.between(LEASE, 2 * LEASE);
+            let node = self.processes[process].node;
+            self.nodes[node].cut_off_until = self.now + long;
+        }
         let term = self.processes[process].term;
         self.at(self.now, Event::Work { process, term });
         self.at(self.now, Event::Kill { process, term });
@@ -552,15 +585,6 @@ impl World {
         // Some are too slow, and are killed.
         let stops = self.now + self.between(MILLI, grace + grace / 4);
         self.at(stops, Event::WorkStops { process, term });
-        if self.has(Defect::ReleaseBeforeStop)
-            && self.processes[process].lead.as_ref().is_some_and(|lead| lead.is_working)
-        {
-            let number = self.processes[process].step;
-            if let Some(Lead { slot, lease, .. }) = self.processes[process].lead.clone() {
-                let deadline = self.local(process) + self.budget.timing().call_timeout;
-                self.call(process, number, Op::Release { slot, lease }, deadline);
-            }
-        }
     }
 
     /// All work has stopped, and all that it sent is answered.

@@ -3,30 +3,25 @@
 use std::time::Duration;
 
 use clock::Instant;
-use ielections::{
-    Lease,
-    engine::{Answer, Op},
-};
+use ielections::engine::{Answer, Op};
 
 use super::{EXPIRY_DELAY, Event, LEASE, Lead, MILLI, World};
 use crate::{defect::Defect, invariants::Fact};
 
 impl World {
     pub(super) fn call(&mut self, process: usize, step: u64, op: Op, deadline: Instant) {
-        let now = self.local(process);
-        self.processes[process].renewal = matches!(op, Op::Renew { .. }).then_some(now);
         let writes = !matches!(op, Op::Look | Op::ReadEpoch(_));
         if let (Op::Release { .. }, Some(lead)) = (&op, &self.processes[process].lead) {
             let Lead { is_working, unanswered, .. } = *lead;
             self.tell(Fact::Releases { process, is_working, unanswered });
         }
-        if let Op::RaiseEpoch { slot, to, .. } = &op
-            && self.has(Defect::EpochAfterLead)
-            && self.processes[process].lead.is_none()
-        {
-            let owner = self.nodes[self.processes[process].node].address;
-            let lease = Lease { owner, incarnation: to.incarnation, epoch: to.epoch };
-            self.leads(process, *slot, lease, now, self.budget.valid_until(now));
+        if let Op::Take { lease, over, .. } = &op {
+            self.record(process, *lease, *over);
+            // A process may be killed at any moment of its start.
+            if self.perhaps(20) {
+                let dies = self.now + self.between(Duration::ZERO, 60 * MILLI);
+                self.at(dies, Event::Crash { process });
+            }
         }
         let node = self.processes[process].node;
         if !self.has(Defect::NoCallTimeout) {
@@ -47,6 +42,10 @@ impl World {
 
     pub(super) fn arrives(&mut self, process: usize, step: u64, op: Op) {
         let node = self.processes[process].node;
+        if self.defect.is_some_and(|defect| defect.forces(&op)) {
+            let answer = self.store.force(&op, self.now);
+            return self.reply(process, step, answer);
+        }
         if self.has(Defect::GetThenPut) && !matches!(op, Op::Look | Op::ReadEpoch(_)) {
             match self.store.would_refuse(&op, self.now) {
                 Some(answer) => self.reply(process, step, answer),

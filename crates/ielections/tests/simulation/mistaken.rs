@@ -1,0 +1,270 @@
+//! An engine with a mistake.
+//!
+//! An engine is a function: it hears inputs at moments, and says what to do. A mistake in it is
+//! another such function. So a mistake is put back here, between the engine and the world, by
+//! changing what the engine hears or what it says. The engine itself has no code for it.
+
+use std::time::Duration;
+
+use clock::Instant;
+use ielections::{
+    Budget, EpochRow, Lease, Lost, Slot, Written,
+    engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op, Random, Step},
+};
+
+use crate::defect::Defect;
+
+const DONE: Answer = Answer::Written(Written::Done);
+
+/// An engine, perhaps with a mistake.
+pub(crate) struct Mistaken {
+    engine: Engine,
+    defect: Option<Defect>,
+    budget: Budget,
+    /// The call under way, and when it was sent.
+    sent: Option<(Op, Instant)>,
+    /// How much the time of the engine is behind. Its leases end so much later.
+    behind: Duration,
+    /// What the engine wants to do after the call that a mistake has put in front.
+    put_off: Option<Next>,
+    /// The lease that is claimed or held.
+    claimed: Option<(Slot, Lease)>,
+    leads: bool,
+    has_led: bool,
+    valid_until: Option<Instant>,
+    /// The epoch row as the store has it.
+    row: Option<EpochRow>,
+}
+
+impl Mistaken {
+    pub(crate) fn new(
+        candidacy: Candidacy,
+        budget: Budget,
+        random: Random,
+        defect: Option<Defect>,
+    ) -> Mistaken {
+        let owner = candidacy.owner.to_string();
+        let of_node = owner.bytes().fold(0, |sum: u64, byte| (sum << 8) + u64::from(byte));
+        let random = match defect {
+            Some(Defect::OneIncarnation) => Box::new(move || of_node),
+            _ => random,
+        };
+        Mistaken {
+            engine: Engine::new(candidacy, budget, random),
+            defect,
+            budget,
+            sent: None,
+            behind: Duration::ZERO,
+            put_off: None,
+            claimed: None,
+            leads: false,
+            has_led: false,
+            valid_until: None,
+            row: None,
+        }
+    }
+
+    fn has(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    /// What to do now that this has happened.
+    pub(crate) fn next(&mut self, now: Instant, input: Input) -> Step {
+        let sent = self.sent.take();
+        let step = match (self.put_off.take(), &input) {
+            (Some(next), Input::Answer(_)) => Step { notice: None, next },
+            _ => self.asked(now, input, sent),
+        };
+        if let Next::Call(op, _) = &step.next {
+            self.sent = Some((op.clone(), now));
+        }
+        step
+    }
+
+    fn asked(&mut self, now: Instant, input: Input, sent: Option<(Op, Instant)>) -> Step {
+        let was_leading = self.leads;
+        let renews = matches!(sent, Some((Op::Renew { .. }, _)));
+        let mut input = match (input, sent) {
+            (Input::Answer(answer), Some((op, at))) => {
+                Input::Answer(self.heard(&op, answer, now - at))
+            }
+            (input, _) => input,
+        };
+        let heard_at = match self.valid_until {
+            Some(end) if renews && self.has(Defect::ExtendsAfterEnd) => {
+                now.min(end - Duration::from_nanos(1))
+            }
+            _ => now,
+        };
+        loop {
+            let mut step = self.said(heard_at, input);
+            self.note(&step);
+            self.change_times(now, was_leading, &mut step);
+            self.change_epoch(now, was_leading, &mut step);
+            self.change_end(now, &mut step);
+            let is_skipped = match step.next {
+                Next::Call(Op::RaiseEpoch { .. }, _) => self.has(Defect::NoRaise),
+                Next::Call(Op::Release { .. }, _) => {
+                    self.has(Defect::NeverGivesBack) && !self.has_led
+                }
+                _ => false,
+            };
+            if !is_skipped {
+                return step;
+            }
+            input = Input::Answer(DONE);
+        }
+    }
+
+    /// What the engine says, in the time of the world.
+    fn said(&mut self, now: Instant, input: Input) -> Step {
+        let behind = self.behind;
+        let Step { mut notice, mut next } = self.engine.next(now - behind, input);
+        if let Some(Notice::Leads { work_from, .. }) = &mut notice {
+            *work_from = *work_from + behind;
+        }
+        if let Some(Notice::Leads { valid_until, .. } | Notice::Extended { valid_until }) =
+            &mut notice
+        {
+            *valid_until = *valid_until + behind;
+        }
+        if let Next::Call(_, at) | Next::Wait(at) = &mut next {
+            *at = *at + behind;
+        }
+        Step { notice, next }
+    }
+
+    fn note(&mut self, step: &Step) {
+        match step.notice {
+            Some(Notice::Leads { valid_until, .. }) => {
+                (self.leads, self.has_led) = (true, true);
+                self.valid_until = Some(valid_until);
+            }
+            Some(Notice::Extended { valid_until }) => self.valid_until = Some(valid_until),
+            Some(Notice::Lost(_)) => self.leads = false,
+            _ => {}
+        }
+        if let Next::Call(Op::Take { slot, lease, .. }, _) = &step.next {
+            self.claimed = Some((*slot, *lease));
+        }
+    }
+
+    /// What the engine hears instead of an answer.
+    fn heard(&mut self, op: &Op, answer: Answer, took: Duration) -> Answer {
+        let Some(defect) = self.defect else { return answer };
+        let is_refused = matches!(answer, Answer::Written(Written::Refused(_)));
+        let is_unknown = answer == Answer::Unknown;
+        match (defect, op) {
+            (Defect::RenewalCountsFromAnswer, Op::Renew { .. })
+            | (Defect::TakeCountsFromAnswer, Op::Take { .. })
+                if answer == DONE =>
+            {
+                self.behind += took;
+                answer
+            }
+            (Defect::TakesWhatIsHeld, Op::Take { .. })
+            | (Defect::LeadsAfterLostRaise, Op::RaiseEpoch { .. })
+            | (Defect::RenewsWhatIsGone, Op::Renew { .. })
+                if is_refused =>
+            {
+                DONE
+            }
+            (Defect::TakesUnanswered, Op::Take { .. })
+            | (Defect::RaisesUnanswered, Op::RaiseEpoch { .. })
+            | (Defect::RenewsUnanswered, Op::Renew { .. })
+                if is_unknown =>
+            {
+                DONE
+            }
+            (Defect::UnansweredTakeIsRefused, Op::Take { .. }) if is_unknown => {
+                Answer::Written(Written::Refused(None))
+            }
+            (Defect::GivesUpAtOnce, Op::Look) if answer == Answer::Unavailable => Answer::Broken,
+            (Defect::StaleEpoch | Defect::SameEpoch, Op::ReadEpoch(_)) => self.row_heard(answer),
+            _ => answer,
+        }
+    }
+
+    /// What the engine hears instead of the epoch row.
+    fn row_heard(&mut self, answer: Answer) -> Answer {
+        let Answer::Row(row) = answer else { return answer };
+        if self.row.is_none() || self.has(Defect::SameEpoch) {
+            self.row = row.as_deref().and_then(EpochRow::from_bytes);
+        }
+        let mut heard = self.row;
+        if let (Some(row), true) = (&mut heard, self.has(Defect::SameEpoch)) {
+            row.epoch.0 -= 1;
+        }
+        Answer::Row(heard.map(|row| row.to_bytes()))
+    }
+
+    /// Mistakes about times.
+    fn change_times(&self, now: Instant, was_leading: bool, step: &mut Step) {
+        let Some(defect) = self.defect else { return };
+        let late_writes = self.budget.timing().late_writes;
+        match (defect, step) {
+            (Defect::TakesTooShort, Step { next: Next::Call(Op::Take { ttl, .. }, _), .. })
+            | (Defect::RenewsTooShort, Step { next: Next::Call(Op::Renew { ttl, .. }, _), .. }) => {
+                *ttl -= late_writes;
+            }
+            (Defect::WakesTooLate, Step { next: Next::Wait(until), .. }) if was_leading => {
+                *until = *until + Duration::from_millis(500);
+            }
+            (
+                Defect::RenewsAtTheEnd,
+                Step {
+                    notice:
+                        Some(Notice::Leads { valid_until, .. } | Notice::Extended { valid_until }),
+                    next: Next::Wait(until),
+                },
+            ) => *until = *valid_until,
+            (Defect::LooksTooRarely, Step { next: Next::Wait(until), .. })
+                if !self.leads && !was_leading =>
+            {
+                *until = *until + Duration::from_secs(10);
+            }
+            (
+                Defect::WorksAtOnceAfterComeback,
+                Step { notice: Some(Notice::Leads { work_from, .. }), .. },
+            ) => *work_from = now,
+            _ => {}
+        }
+    }
+
+    /// Mistakes about the epoch.
+    fn change_epoch(&mut self, now: Instant, was_leading: bool, step: &mut Step) {
+        let raises = matches!(step.next, Next::Call(Op::RaiseEpoch { .. }, _));
+        if self.has(Defect::SameEpoch)
+            && let Next::Call(Op::RaiseEpoch { from, .. }, _) = &mut step.next
+        {
+            *from = self.row;
+        }
+        if self.has(Defect::EpochAfterLead)
+            && let Some((slot, lease)) = self.claimed
+        {
+            if raises && !was_leading {
+                let valid_until = self.budget.valid_until(now);
+                step.notice = Some(Notice::Leads { slot, lease, work_from: now, valid_until });
+                self.leads = true;
+            } else if was_leading && matches!(step.notice, Some(Notice::Leads { .. })) {
+                step.notice = None;
+            }
+        }
+    }
+
+    /// Mistakes about the end.
+    fn change_end(&mut self, now: Instant, step: &mut Step) {
+        let is_lost = matches!(step.notice, Some(Notice::Lost(why)) if why != Lost::Released);
+        if self.has(Defect::LostIsNotTold) && is_lost {
+            step.notice = None;
+        }
+        if self.has(Defect::ReleaseBeforeStop)
+            && is_lost
+            && let Some((slot, lease)) = self.claimed
+        {
+            let deadline = now + self.budget.timing().call_timeout;
+            let release = Next::Call(Op::Release { slot, lease }, deadline);
+            self.put_off = Some(std::mem::replace(&mut step.next, release));
+        }
+    }
+}
