@@ -100,7 +100,7 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
     let count = NonZeroU16::new(10).unwrap();
     let node = Partitions::new(Arc::clone(&site.application), count, site.clock.clone());
     let deploy = |partition: u16, epoch: u64| {
-        let settings = eventlog::Settings::default();
+        let settings = eventlog::Settings { partitions: count, ..eventlog::Settings::default() };
         let (storage, clock) = (Arc::clone(&site.app.storage), site.clock.clone());
         let lead = Arc::new(Alone(Epoch(epoch)));
         let log = Arc::new(Log::new(storage, clock, lead, partition, settings));

@@ -90,11 +90,11 @@ impl Deployment {
         Ok(self.schema.can_follow(&earlier.schema)?)
     }
 
-    fn to_bytes(&self) -> Bytes {
+    pub(crate) fn to_bytes(&self) -> Bytes {
         wire::deployment(self.level as u8, &self.schema.to_string())
     }
 
-    fn from_bytes(bytes: &Bytes) -> Result<Deployment, Unreadable> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Deployment, Unreadable> {
         let (level, schema) = wire::read_deployment(bytes)?;
         let level = level.to_string().parse().map_err(wire::senseless)?;
         Ok(Deployment { level, schema: schema.parse().map_err(wire::senseless)? })

@@ -73,16 +73,16 @@ pub enum Broken {
         #[source]
         why: Unreadable,
     },
-    /// It says of itself that it is elsewhere.
-    #[error("{row} says that it is at offset {}", .says.0)]
+    /// The row holds the bytes of another row.
+    #[error("{row} holds the bytes of {says}")]
     Misplaced {
-        /// Where it is.
+        /// The row.
         row: Row,
-        /// Where it says it is.
-        says: Offset,
+        /// The row that the bytes belong to, as they say.
+        says: Row,
     },
-    /// The event in front of the stored offset, or of others.
-    #[error("{0} is missing, although there are, or were, events behind it")]
+    /// An event that the log is known to have.
+    #[error("{0} is missing, although the log is known to go at least that far")]
     Missing(Row),
     /// The event that it says wrote it is not in the log.
     #[error("{row} says that event {} wrote it, and the log ends in front of that", .plog.0)]
@@ -104,6 +104,19 @@ pub enum Broken {
         /// That of the event before it.
         before: u64,
     },
+}
+
+impl Broken {
+    /// The row that is not as it must be.
+    pub fn row(&self) -> Row {
+        match self {
+            Broken::Missing(row)
+            | Broken::Unreadable { row, .. }
+            | Broken::Misplaced { row, .. }
+            | Broken::OfNoEvent { row, .. }
+            | Broken::EpochFell { row, .. } => *row,
+        }
+    }
 }
 
 impl fmt::Display for Violation {

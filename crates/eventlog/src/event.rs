@@ -1,5 +1,7 @@
 //! What happened.
 
+use std::num::NonZeroU16;
+
 use bytes::Bytes;
 use clock::WallTime;
 
@@ -27,6 +29,14 @@ impl Offset {
 /// A workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WsId(pub u64);
+
+impl WsId {
+    /// The partition that the workspace is in: its number modulo the number of partitions.
+    pub fn partition(self, partitions: NonZeroU16) -> u16 {
+        // The remainder is less than a number of 16 bits.
+        (self.0 % u64::from(partitions.get())) as u16
+    }
+}
 
 /// Where an event is in the logs, and who wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +78,8 @@ pub struct Idempotency {
 pub struct StoredAnswer {
     /// Where its event is.
     pub place: Place,
+    /// The hash of who sent the command and of its key: the answer is stored under this hash.
+    pub key: [u8; 32],
     /// The hash of what the command said.
     pub body: [u8; 32],
     /// The answer.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::{
-    Entry, Epoch, Offset, Row, StoredRecord, Violation,
+    Broken, Entry, Epoch, Offset, Row, StoredRecord, Version, Violation, WsId,
     plan::{How, RowWrite, What},
 };
 
@@ -21,11 +21,20 @@ pub(crate) enum InPlog {
     Earlier(Offset),
     /// Nothing that a leader before this one wrote.
     Wrong(Violation),
+    /// Nothing any more.
+    Gone,
 }
 
-pub(crate) fn in_plog(write: &RowWrite, epoch: Epoch, there: Option<&Bytes>) -> InPlog {
-    let place = there.and_then(|bytes| Entry::from_bytes(bytes).ok()).map(|entry| entry.place());
-    match (write.row, place) {
+/// `is_ours` tells workspaces of this partition: the epochs of another partition say nothing about this one.
+pub(crate) fn in_plog(
+    write: &RowWrite,
+    epoch: Epoch,
+    there: Option<&Bytes>,
+    is_ours: impl Fn(WsId) -> bool,
+) -> InPlog {
+    let Some(bytes) = there else { return InPlog::Gone };
+    let place = Entry::from_bytes(bytes).ok().map(|entry| entry.place());
+    match (write.row, place.filter(|place| is_ours(place.ws))) {
         (_, Some(place)) if place.epoch > epoch => InPlog::Later(place.epoch),
         (Row::Plog(_, offset), Some(place)) if place.plog == offset && place.epoch < epoch => {
             InPlog::Earlier(offset)
@@ -58,8 +67,10 @@ pub(crate) fn applied(
             _ => wrong("holds another event"),
         },
         What::Record { replaces, first, last } => {
-            let Ok(stored) = StoredRecord::from_bytes(bytes) else {
-                return wrong("holds what is no record");
+            let stored = match write.row.record(bytes) {
+                Ok(stored) => stored,
+                Err(Broken::Misplaced { .. }) => return wrong("holds another record"),
+                Err(_) => return wrong("holds what is no record"),
             };
             let version = stored.version;
             let is_expected = replaces == Some(version) || version >= first;
@@ -83,13 +94,21 @@ pub(crate) fn applied(
     }
 }
 
+/// The version of the record that is there, and the later one that a write is to replace: the event between the two was not
+/// applied.
+pub(crate) fn behind(write: &RowWrite, there: &Bytes) -> Option<(Version, Version)> {
+    let What::Record { replaces: Some(replaced), .. } = write.what else { return None };
+    let stored = write.row.record(there).ok()?;
+    (stored.version < replaced).then_some((stored.version, replaced))
+}
+
 #[cfg(test)]
 mod tests {
     use istorage::Order;
 
     use super::*;
     use crate::{
-        Corrupted, Place, QName, Record, RecordId, TableKind, TrustLevel, Version, WsId,
+        Corrupted, Place, QName, Record, RecordId, TableKind, TrustLevel,
         plan::{Prepared, Rows, Rules},
     };
 
@@ -104,7 +123,7 @@ mod tests {
         let (id, fields) = (RecordId(9), Default::default());
         let kind = TableKind::CDoc;
         let record = Record { table, kind, id, parent: None, is_active, fields };
-        StoredRecord { version, record }.to_bytes()
+        StoredRecord { ws: WS, version, record }.to_bytes()
     }
 
     /// A record that events 5 to 6 of epoch 2 write.
@@ -142,6 +161,11 @@ mod tests {
             assert_eq!(judged(write, Some(&same)), wrong);
             let foreign = Bytes::from_static(&[1]);
             assert_eq!(judged(write, Some(&foreign)), Err("holds what is no record"));
+            let mut elsewhere = StoredRecord::from_bytes(&write.after).unwrap();
+            elsewhere.record.id = RecordId(8);
+            assert_eq!(judged(write, Some(&elsewhere.to_bytes())), Err("holds another record"));
+            (elsewhere.ws, elsewhere.record.id) = (WsId(8), RecordId(9));
+            assert_eq!(judged(write, Some(&elsewhere.to_bytes())), Err("holds another record"));
         }
         let before = stored(version(1, 3), true);
         assert_eq!(judged(&updated, Some(&before)), Ok(Some(How::If(Some(before.clone())))));
@@ -183,13 +207,17 @@ mod tests {
     #[test]
     fn what_stands_in_the_log_says_who_leads() {
         let write = &rows(&corrupted(2, 6, 2)).plog[0];
-        let found = |there: Option<Bytes>| in_plog(write, Epoch(2), there.as_ref());
+        let found = |there: Option<Bytes>| in_plog(write, Epoch(2), there.as_ref(), |_| true);
         let at = |epoch, plog| Some(corrupted(epoch, plog, epoch).to_bytes());
         assert!(matches!(found(at(3, 6)), InPlog::Later(Epoch(3))));
         assert!(matches!(found(at(3, 9)), InPlog::Later(Epoch(3))));
         assert!(matches!(found(at(1, 6)), InPlog::Earlier(Offset(6))));
-        for wrong in [at(1, 9), at(2, 6), Some(Bytes::from_static(&[1])), None] {
+        for wrong in [at(1, 9), at(2, 6), Some(Bytes::from_static(&[1]))] {
             assert!(matches!(found(wrong), InPlog::Wrong(_)));
         }
+        assert!(matches!(found(None), InPlog::Gone));
+        // A row of another partition is no sign of a later leader of this one.
+        let foreign = in_plog(write, Epoch(2), at(3, 6).as_ref(), |_| false);
+        assert!(matches!(foreign, InPlog::Wrong(_)));
     }
 }

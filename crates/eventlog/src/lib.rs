@@ -6,6 +6,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod apply;
 mod deployment;
 mod error;
 mod event;

@@ -1,39 +1,33 @@
 //! The log of a partition in the hands of its leader, and the logs and records that follow from it.
 
 use std::{
+    num::NonZeroU16,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
 use bytes::Bytes;
-use clock::{Clock, Instant, WallTime};
-use futures::{StreamExt, stream};
+use clock::{Clock, WallTime};
 use istorage::{AppStorageExt, Conflict, ErrorKind, Outcome, SharedStorage};
 
 use crate::{
-    Entry, Epoch, Error, Lead, LeadLost, Offset, Place, Prepared, Reader, Result, Row,
-    StoredRecord, TrustLevel, Violation,
+    Epoch, Error, Lead, LeadLost, Offset, Place, Prepared, Reader, Result, Row, TrustLevel,
+    Violation, WsId,
     judge::{self, InPlog},
     plan::{How, RowWrite, Rows, Rules, in_chunks},
 };
 
-const PAUSE_MIN: Duration = Duration::from_millis(5);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// How many ordered rows are sent together, and how many such chunks at the same time: a storage may write them one by one, and must be done in the time of
-/// one call.
-const TOGETHER: usize = 500;
-const CHUNKS: usize = 4;
+pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(5);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// What a marker has besides the bytes of the event that it stands for: its place, and up to a hundred numbers.
 const ROOM_TO_MARK: usize = 2_048;
 
-/// How many partitions of the storage are written at the same time.
-const SIDE_BY_SIDE: usize = 64;
-
 /// How a log is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// How many partitions the application has. A workspace is in the partition of its number modulo this.
+    pub partitions: NonZeroU16,
     /// How events and records are written.
     pub level: TrustLevel,
     /// How long each call to the storage may take. The lease reckons with it.
@@ -45,9 +39,10 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Level 0, 2 s for a call, 5 s to apply, 24 h for answers.
+    /// One partition, level 0, 2 s for a call, 5 s to apply, 24 h for answers.
     fn default() -> Settings {
         Settings {
+            partitions: NonZeroU16::MIN,
             level: TrustLevel::Zero,
             timeout: Duration::from_secs(2),
             apply_for: Duration::from_secs(5),
@@ -110,7 +105,7 @@ impl Log {
         partition: u16,
         settings: Settings,
     ) -> Log {
-        let reader = Reader::new(storage, clock.clone(), settings.timeout);
+        let reader = Reader::new(storage, clock.clone(), settings.timeout, settings.partitions);
         let (tail, overthrown) = (Mutex::new(Tail::NONE), OnceLock::new());
         let trouble = Mutex::default();
         Log { reader, clock, lead, partition, settings, tail, overthrown, trouble }
@@ -160,11 +155,11 @@ impl Log {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_trouble(&self, trouble: Option<String>) {
+    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
-    fn storage(&self) -> &SharedStorage {
+    pub(crate) fn storage(&self) -> &SharedStorage {
         self.reader.storage()
     }
 
@@ -178,7 +173,17 @@ impl Log {
     }
 
     pub(crate) fn rows(&self, group: &[Prepared]) -> Result<Rows> {
+        if let Some(event) = group.iter().find(|event| !self.has_workspace(event.place.ws)) {
+            let what =
+                format!("workspace {} is not in partition {}", event.place.ws.0, self.partition);
+            return Err(istorage::Error::invalid(what).into());
+        }
         Ok(Rows::of(group, self.rules())?)
+    }
+
+    /// Whether a workspace is in the partition of this log.
+    pub fn has_workspace(&self, ws: WsId) -> bool {
+        self.reader.partition_of(ws) == self.partition
     }
 
     /// Writes events that follow one another at the end of the log, and what they say. What is in the log is not undone any more: if it could not be
@@ -237,7 +242,8 @@ impl Log {
             return Ok(true);
         }
         let there = self.get(Row::Plog(self.partition, place.plog)).await?;
-        let entry = there.and_then(|bytes| Entry::from_bytes(&bytes).ok());
+        let row = Row::Plog(self.partition, place.plog);
+        let entry = there.and_then(|bytes| self.reader.entry(row, &bytes).ok());
         Ok(entry.is_some_and(|entry| entry.place() == place))
     }
 
@@ -246,8 +252,15 @@ impl Log {
         self.settings.level != TrustLevel::Two
     }
 
-    /// Waits until a write may be sent.
-    pub(crate) async fn clearance(&self) -> std::result::Result<(), LeadLost> {
+    /// Waits until a write may be sent that is given up after the [timeout](Settings::timeout) of a call.
+    /// Every write under the lead asks here first, also a write of another crate.
+    ///
+    /// # Errors
+    /// If no write may ever be sent again.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn clearance(&self) -> std::result::Result<(), LeadLost> {
         while !self.may_send() {
             match self.lost() {
                 Some(lost) => return Err(lost),
@@ -275,13 +288,16 @@ impl Log {
 
     /// What stands where an event was to be written.
     fn in_plog(&self, write: &RowWrite, there: Option<&Bytes>, was_unknown: bool) -> Error {
-        match judge::in_plog(write, self.lead.epoch(), there) {
+        let is_ours = |ws| self.has_workspace(ws);
+        match judge::in_plog(write, self.lead.epoch(), there, is_ours) {
             // When that is removed, an attempt without an answer may land.
             InPlog::Wrong(violation) if was_unknown => {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
             InPlog::Later(epoch) => self.overthrown(epoch),
             InPlog::Earlier(offset) => Error::Overtaken(offset),
+            InPlog::Gone if was_unknown => Error::Unknown(unexplained()),
+            InPlog::Gone => unexplained().into(),
             InPlog::Wrong(violation) => violation.into(),
         }
     }
@@ -344,15 +360,12 @@ impl Log {
             (None, Some((write, there))) => {
                 let is_swap = matches!(write.how, How::If(Some(_)));
                 let why = if is_swap { "is not what was read" } else { "is there already" };
-                let is_record = there.is_some_and(|there| StoredRecord::from_bytes(there).is_ok());
+                let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
                 let may_pass = is_swap && is_record;
                 let (there, wanted) = (there.cloned(), write.after.clone());
                 Err(Violation { row: write.row, there, wanted, why, may_pass }.into())
             }
-            (None, None) => {
-                let what = "a storage did not write, and does not say why";
-                Err(istorage::Error::corrupt(what).into())
-            }
+            (None, None) => Err(unexplained().into()),
         }
     }
 
@@ -383,93 +396,6 @@ impl Log {
         }
     }
 
-    /// Writes what events in the log say; what is done already is left as it is.
-    pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
-        if rest.is_empty() {
-            return Ok(());
-        }
-        let until = self.clock.now() + self.settings.apply_for;
-        rest.sort_by(|one, other| one.key.cmp(&other.key));
-        let (conditional, ordered): (Vec<_>, Vec<_>) =
-            rest.into_iter().partition(RowWrite::is_conditional);
-        let conditional = async {
-            let chunks = in_chunks(conditional, &self.storage().capabilities());
-            let writes = chunks.into_iter().map(|chunk| self.to_partition(chunk, until));
-            all(writes, SIDE_BY_SIDE).await
-        };
-        let ordered = async {
-            let mut chunks = Vec::with_capacity(ordered.len().div_ceil(TOGETHER));
-            for chunk in ordered.chunks(TOGETHER) {
-                chunks.push(self.put_ordered(chunk, Some(until)));
-            }
-            all(chunks, CHUNKS).await
-        };
-        let (conditional, ordered) = futures::future::join(conditional, ordered).await;
-        conditional.and(ordered)
-    }
-
-    /// Of two writes of a row the later event's stays, so it is sent again until it is answered. Without a moment until when, it is the log that is written:
-    /// what was sent without an answer may be there.
-    async fn put_ordered(&self, rows: &[RowWrite], until: Option<Instant>) -> Result<()> {
-        let mut pause = PAUSE_MIN;
-        let mut failed = None;
-        loop {
-            if let Err(lost) = self.clearance().await {
-                return Err(match failed {
-                    Some(error) if until.is_none() => Error::Unknown(error),
-                    _ => lost.into(),
-                });
-            }
-            let rows = rows.iter().map(RowWrite::ordered).collect();
-            match self.storage().put_ordered(rows, self.reader.deadline()).await {
-                Ok(()) => return Ok(()),
-                Err(error) => {
-                    let end = until.unwrap_or(Instant::FAR_FUTURE);
-                    match self.pause(&mut pause, end, error).await {
-                        Ok(error) => failed = Some(error),
-                        Err(Error::Storage(error)) if until.is_none() && failed.is_some() => {
-                            return Err(Error::Unknown(error));
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        }
-    }
-
-    /// Conditional rows of one partition of the storage. Each that stands in the way is looked at, and the others are written.
-    async fn to_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
-        let mut pause = PAUSE_MIN;
-        while let Some(first) = rows.first() {
-            self.clearance().await?;
-            let pkey = first.key.pkey.clone();
-            let ops = rows.iter().map(RowWrite::conditional).collect();
-            match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
-                Ok(Outcome::Applied) => return Ok(()),
-                Ok(Outcome::NotApplied(conflicts)) => rows = still_to_write(rows, conflicts)?,
-                Err(error) => drop(self.pause(&mut pause, until, error).await?),
-            }
-        }
-        Ok(())
-    }
-
-    /// Before the same is sent again, if that makes sense.
-    async fn pause(
-        &self,
-        pause: &mut Duration,
-        until: Instant,
-        error: istorage::Error,
-    ) -> Result<istorage::Error> {
-        let may_pass = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
-        if !may_pass || self.clock.now() + *pause >= until {
-            return Err(error.into());
-        }
-        self.set_trouble(Some(error.to_string()));
-        self.clock.sleep(*pause).await;
-        *pause = (*pause * 2).min(PAUSE_MAX);
-        Ok(error)
-    }
-
     /// Whether a row is as it was found when it stood in the way, and is in the way still.
     ///
     /// # Errors
@@ -484,44 +410,15 @@ impl Log {
     }
 }
 
-/// Does all of it, so much at the same time, and tells what failed first.
-async fn all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
-where
-    W: Future<Output = Result<()>>,
-{
-    let written: Vec<_> = stream::iter(writes).buffer_unordered(at_once).collect().await;
-    written.into_iter().collect()
-}
-
-/// The rows that are not done already.
-fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Result<Vec<RowWrite>> {
-    let mut conflicts = conflicts.into_iter().peekable();
-    let mut left = Vec::with_capacity(rows.len());
-    for (op, row) in rows.into_iter().enumerate() {
-        match conflicts.next_if(|conflict| conflict.op == op) {
-            None => left.push(row),
-            Some(Conflict { there, .. }) => left.extend(unless_done(row, there.as_ref())?),
-        }
-    }
-    Ok(left)
-}
-
-/// How a row is still to be written, when what is there is known.
-pub(crate) fn unless_done(mut row: RowWrite, there: Option<&Bytes>) -> Result<Option<RowWrite>> {
-    let is_conditional = row.is_conditional();
-    match judge::applied(&row, there) {
-        Ok(None) => return Ok(None),
-        Ok(Some(how)) if is_conditional => row.how = how,
-        Err(violation) if is_conditional => return Err(violation.into()),
-        Ok(Some(_)) | Err(_) => {}
-    }
-    Ok(Some(row))
+/// A storage refused a write, and all rows that it names are as the write expects them: they may have changed since.
+pub(crate) fn unexplained() -> istorage::Error {
+    istorage::Error::unavailable("a write was refused, and no row is in the way")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Corrupted, Drawn, Entry, Place, WsId};
+    use crate::{Corrupted, Drawn, Entry, Place};
 
     #[test]
     fn the_largest_event_has_room_to_be_marked() {

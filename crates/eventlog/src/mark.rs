@@ -8,7 +8,7 @@ use istorage::{Conditional, Order, OrderedPut, Outcome};
 
 use crate::{
     Broken, Corrupted, Drawn, Entry, Epoch, Error, Log, Offset, Place, Result, Row, TrustLevel,
-    Violation, WsId, reader::entry,
+    Unreadable, Violation, WsId,
 };
 
 /// An event that cannot be read, and what is known of it.
@@ -36,21 +36,33 @@ impl Log {
     /// An event of this log that cannot be read, when it is said where it is in the log of a workspace. `None` if it can be read.
     ///
     /// # Errors
-    /// Those of the storage; [`Broken::Missing`] if there is nothing at the offset, or no event before it in one of the logs; [`Broken::Misplaced`] if another event, that can be
-    /// read, is where it is said to be in the log of the workspace, or that workspace is in another partition.
+    /// Those of the storage. [`Broken::Missing`] if there is nothing at the offset, or no event before it in one of the logs.
+    /// [`Broken::Misplaced`] if the log of the workspace has another event there. [`Broken::Unreadable`] if another version of the program
+    /// wrote the event, or its copy: that version can read it.
     pub async fn damaged(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<Option<Damaged>> {
         let row = Row::Plog(self.partition, plog);
         let found = self.get(row).await?.ok_or(Broken::Missing(row))?;
-        if entry(row, &found).is_ok() {
-            return Ok(None);
+        match self.reader.entry(row, &found) {
+            // The event of this row is lost, whatever is there now.
+            Err(Error::Broken(Broken::Misplaced { .. })) => {}
+            found => {
+                if whole(found)?.is_some() {
+                    return Ok(None);
+                }
+            }
         }
-        let copy = self.get(Row::Wlog(ws, wlog)).await?;
-        let readable = copy.as_ref().and_then(|bytes| Entry::from_bytes(bytes).ok());
+        let beside = Row::Wlog(ws, wlog);
+        let copy = self.get(beside).await?;
+        let readable = match &copy {
+            Some(bytes) => whole(self.reader.entry(beside, bytes))?,
+            None => None,
+        };
         if let Some(place) = readable.as_ref().map(Entry::place)
-            && (place.plog, place.ws, place.wlog) != (plog, ws, wlog)
+            && place.plog != plog
         {
-            // It is whole, and has nothing to do with the damaged one.
-            return Err(Broken::Misplaced { row: Row::Wlog(ws, wlog), says: place.plog }.into());
+            // The entry is whole, and has nothing to do with the damaged one.
+            let says = Row::Plog(self.partition, place.plog);
+            return Err(Broken::Misplaced { row: beside, says }.into());
         }
         Ok(Some(match readable {
             Some(entry) => Damaged {
@@ -76,12 +88,13 @@ impl Log {
         }
         let row = Row::Wlog(ws, Offset(wlog.0 - 1));
         let bytes = self.get(row).await?.ok_or(Broken::Missing(row))?;
-        let Ok(before) = entry(row, &bytes) else { return Ok(()) };
+        let Ok(before) = self.reader.entry(row, &bytes) else { return Ok(()) };
         let (place, row) = (before.place(), Row::Plog(self.partition, before.place().plog));
         let bytes = self.get(row).await?.ok_or(Broken::Missing(row))?;
-        match entry(row, &bytes) {
+        match self.reader.entry(row, &bytes) {
             Ok(same) if same.place() != place => {
-                Err(Broken::Misplaced { row, says: same.place().plog }.into())
+                let Place { ws, wlog, .. } = same.place();
+                Err(Broken::Misplaced { row, says: Row::Wlog(ws, wlog) }.into())
             }
             _ => Ok(()),
         }
@@ -94,7 +107,7 @@ impl Log {
         }
         let row = Row::Plog(self.partition, Offset(plog.0 - 1));
         let before = self.get(row).await?.ok_or(Broken::Missing(row))?;
-        Ok(entry(row, &before)?.place().epoch)
+        Ok(self.reader.entry(row, &before)?.place().epoch)
     }
 
     /// Puts the marker in the place of exactly what was found; at level 2 that is looked at, and nothing guards it from then on but the lead. The log of the workspace gets it when the log is
@@ -173,7 +186,8 @@ impl Log {
         let mut around = Around::default();
         let mut rows = self.logged(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
-            let Ok(entry) = entry(Row::Plog(self.partition, offset), &bytes) else { continue };
+            let row = Row::Plog(self.partition, offset);
+            let Ok(entry) = self.reader.entry(row, &bytes) else { continue };
             if entry.place().ws != ws {
                 continue;
             }
@@ -187,6 +201,17 @@ impl Log {
             }
         }
         Ok(around)
+    }
+}
+
+/// The entry of a row, or `None` if its bytes are damaged. Another version of the program can read its own entries, so those are not
+/// damaged.
+fn whole(entry: Result<Entry>) -> Result<Option<Entry>> {
+    use Unreadable::{Checksum, Senseless};
+    match entry {
+        Ok(entry) => Ok(Some(entry)),
+        Err(Error::Broken(Broken::Unreadable { why: Checksum | Senseless(_), .. })) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -40,12 +40,12 @@ pub(crate) struct RecordWrite {
 impl Prepared {
     /// An event, and for each record that it does not make what was read before: of several events in a group that write one, the first says it.
     pub fn new(event: &Event, mut before: impl FnMut(RecordId) -> Option<Bytes>) -> Prepared {
-        let Place { epoch, plog, .. } = event.place;
+        let Place { epoch, plog, ws, .. } = event.place;
         let version = Version { epoch, plog };
         // All of it is kept for as long as any of it, so it may as well lie in one place.
         let mut pages = Pages::with_capacity(1_024, 1 + event.changes.len());
         pages.event(event);
-        event.changes.iter().for_each(|change| pages.record(&change.record, version));
+        event.changes.iter().for_each(|change| pages.record(ws, version, &change.record));
         let mut parts = pages.into_parts();
         let entry = parts.next().unwrap_or_default();
         let record = |(change, after): (&Change, Bytes)| RecordWrite {
@@ -58,6 +58,7 @@ impl Prepared {
         let answer = event.idempotency.as_ref().map(|repeatable| {
             let answer = StoredAnswer {
                 place: event.place,
+                key: repeatable.key,
                 body: repeatable.body,
                 answer: repeatable.answer.clone(),
             };

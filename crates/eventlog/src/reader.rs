@@ -1,6 +1,6 @@
 //! Reading what an application has stored, for anybody.
 
-use std::time::Duration;
+use std::{num::NonZeroU16, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
@@ -11,7 +11,7 @@ use futures::{
 use istorage::{Consistency, Key, Range, RowStream, SharedStorage};
 
 use crate::{
-    Broken, Entry, Error, Offset, RecordId, Result, Row, StoredAnswer, StoredRecord, WsId,
+    Broken, Entry, Error, Offset, RecordId, Result, Row, StoredRecord, WsId,
     layout::NEIGHBOURS_PER_PARTITION,
 };
 
@@ -24,12 +24,29 @@ pub struct Reader {
     storage: SharedStorage,
     clock: Clock,
     timeout: Duration,
+    partitions: NonZeroU16,
 }
 
 impl Reader {
-    /// `timeout` is for each call to the storage, and for each page of a log.
-    pub fn new(storage: SharedStorage, clock: Clock, timeout: Duration) -> Reader {
-        Reader { storage, clock, timeout }
+    /// `timeout` is for each call to the storage, and for each page of a log. The application has so many
+    /// `partitions`.
+    pub fn new(
+        storage: SharedStorage,
+        clock: Clock,
+        timeout: Duration,
+        partitions: NonZeroU16,
+    ) -> Reader {
+        Reader { storage, clock, timeout, partitions }
+    }
+
+    /// The partition that a workspace is in.
+    pub fn partition_of(&self, ws: WsId) -> u16 {
+        ws.partition(self.partitions)
+    }
+
+    /// A row of a log, understood.
+    pub(crate) fn entry(&self, row: Row, bytes: &[u8]) -> Result<Entry> {
+        Ok(row.entry(bytes, self.partitions)?)
     }
 
     /// The keyspace of the application.
@@ -42,29 +59,46 @@ impl Reader {
         self.clock.now() + self.timeout
     }
 
-    /// The log of a partition from an event on, to the first that is missing. It is lazy, and reads any length in bounded memory.
-    pub fn plog(&self, partition: u16, from: Offset) -> BoxStream<'static, Result<Entry>> {
-        self.log(move |offset| Row::Plog(partition, offset), from)
+    /// The log of a partition from an event on, to the first offset without an event. The log is known to have
+    /// all events up to `known`: if one of them is not there, the stream ends with [`Broken::Missing`]. The
+    /// stream is lazy, and reads any length in bounded memory.
+    pub fn plog(
+        &self,
+        partition: u16,
+        from: Offset,
+        known: Option<Offset>,
+    ) -> BoxStream<'static, Result<Entry>> {
+        self.log(move |offset| Row::Plog(partition, offset), from, known)
     }
 
-    /// The log of a workspace from an event on, to the first that is missing: all that is applied. It is lazy, and reads any length in bounded
-    /// memory.
-    pub fn wlog(&self, ws: WsId, from: Offset) -> BoxStream<'static, Result<Entry>> {
-        self.log(move |offset| Row::Wlog(ws, offset), from)
+    /// The log of a workspace, in the same way.
+    pub fn wlog(
+        &self,
+        ws: WsId,
+        from: Offset,
+        known: Option<Offset>,
+    ) -> BoxStream<'static, Result<Entry>> {
+        self.log(move |offset| Row::Wlog(ws, offset), from, known)
     }
 
     fn log(
         &self,
         row: impl Fn(Offset) -> Row + Copy + Send + Sync + 'static,
         from: Offset,
+        known: Option<Offset>,
     ) -> BoxStream<'static, Result<Entry>> {
         let rows = self.logged(row, from, Consistency::Plain);
+        let partitions = self.partitions;
         let dense = stream::try_unfold((rows, from), move |(mut rows, next)| async move {
             match rows.try_next().await? {
                 Some((offset, bytes)) if offset == next => {
-                    let entry = entry(row(offset), &bytes)?;
+                    let entry = row(offset).entry(&bytes, partitions)?;
                     Ok(Some((entry, (rows, next.next()))))
                 }
+                _ if known.is_some_and(|last| next <= last) => {
+                    Err(Broken::Missing(row(next)).into())
+                }
+                // Events behind the hole are no proof: the events of a group are written side by side.
                 _ => Ok(None),
             }
         });
@@ -133,9 +167,7 @@ impl Reader {
                 });
                 if let Some(row) = rows.try_next().await? {
                     let id = RecordId(first + within(Row::Record(ws, at.next), &row.ccols)?);
-                    let stored = StoredRecord::from_bytes(&row.value);
-                    let row = Row::Record(ws, id);
-                    let stored = stored.map_err(|why| Broken::Unreadable { row, why })?;
+                    let stored = Row::Record(ws, id).record(&row.value)?;
                     at.is_empty = false;
                     return Ok(Some((stored, at)));
                 }
@@ -155,13 +187,13 @@ impl Reader {
     /// A record.
     ///
     /// # Errors
-    /// Those of the storage, and [`Broken::Unreadable`].
+    /// Those of the storage, [`Broken::Unreadable`] and [`Broken::Misplaced`].
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
         let row = Row::Record(ws, id);
-        self.row(row).await?.map(|bytes| Reader::record_of(row, &bytes)).transpose()
+        Ok(self.row(row).await?.map(|bytes| row.record(&bytes)).transpose()?)
     }
 
-    /// The bytes of a row.
+    /// The bytes of a row. [`Row::record`] and [`Row::answer`] understand them.
     ///
     /// # Errors
     /// Those of the storage.
@@ -177,34 +209,6 @@ impl Reader {
         let keys: Vec<Key> = rows.iter().map(Row::key).collect();
         Ok(self.storage.get_batch(&keys, self.deadline()).await?)
     }
-
-    /// The record that a row holds.
-    ///
-    /// # Errors
-    /// [`Broken::Unreadable`].
-    pub fn record_of(row: Row, bytes: &Bytes) -> Result<StoredRecord> {
-        Ok(StoredRecord::from_bytes(bytes).map_err(|why| Broken::Unreadable { row, why })?)
-    }
-
-    /// What a command was answered, of the row that holds it.
-    ///
-    /// # Errors
-    /// [`Broken::Unreadable`].
-    pub fn answer_of(row: Row, bytes: &Bytes) -> Result<StoredAnswer> {
-        Ok(StoredAnswer::from_bytes(bytes).map_err(|why| Broken::Unreadable { row, why })?)
-    }
-}
-
-/// A row of a log, understood.
-pub(crate) fn entry(row: Row, bytes: &Bytes) -> Result<Entry> {
-    let entry = Entry::from_bytes(bytes).map_err(|why| Broken::Unreadable { row, why })?;
-    let place = entry.place();
-    let (is_here, says) = match row {
-        Row::Wlog(ws, offset) => ((ws, offset) == (place.ws, place.wlog), place.wlog),
-        Row::Plog(_, offset) => (offset == place.plog, place.plog),
-        Row::Record(..) | Row::Answer(..) => return Ok(entry),
-    };
-    if is_here { Ok(entry) } else { Err(Broken::Misplaced { row, says }.into()) }
 }
 
 /// Where a row is in the partition of the storage that `neighbour` is in, too.

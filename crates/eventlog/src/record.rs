@@ -1,6 +1,6 @@
 //! A row of a table.
 
-use crate::{Epoch, Fields, Name, Offset, QName};
+use crate::{Epoch, Fields, Name, Offset, QName, WsId};
 
 /// The id of a record: unique in its workspace, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,10 +78,13 @@ pub struct Version {
     pub plog: Offset,
 }
 
-/// A record as it is stored: with the event that wrote it last, so that an older one is known as such.
+/// A record as it is stored: with the event that wrote it last, so that an older one is known as such,
+/// and with its workspace, so that a record in the row of another one is known as such.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredRecord {
-    /// That event.
+    /// The workspace of the record.
+    pub ws: WsId,
+    /// The event that wrote the record last.
     pub version: Version,
     /// The record.
     pub record: Record,

@@ -9,10 +9,12 @@ use istorage::Consistency;
 
 use crate::{
     Broken, Entry, Epoch, Error, Log, Offset, Prepared, Result, Row, TrustLevel,
+    apply::unless_done,
+    judge,
     layout::NEIGHBOURS_PER_PARTITION,
-    log::{Tail, unless_done},
+    log::Tail,
     plan::{RowWrite, What},
-    reader::{Logged, entry},
+    reader::Logged,
 };
 
 /// How many events are applied together, and of how many bytes.
@@ -93,7 +95,7 @@ impl Replay<'_> {
             offset = Offset(offset.0 - 1);
             let row = Row::Plog(self.log.partition, offset);
             let there = self.log.get(row).await?.ok_or(Broken::Missing(row))?;
-            let before = entry(row, &there)?;
+            let before = self.log.reader.entry(row, &there)?;
             let epoch = before.place().epoch;
             if epoch > self.log.lead.epoch() {
                 return Err(self.log.overthrown(epoch));
@@ -126,7 +128,7 @@ impl Replay<'_> {
                 },
             },
         };
-        let entry = entry(row, &bytes)?;
+        let entry = self.log.reader.entry(row, &bytes)?;
         let epoch = entry.place().epoch;
         if epoch > self.log.lead.epoch() {
             return Err(self.log.overthrown(epoch));
@@ -190,7 +192,7 @@ impl Log {
             while let Some((offset, bytes)) = rows.try_next().await? {
                 let row = Row::Plog(self.partition, offset);
                 if self.settings.level != TrustLevel::Two
-                    || entry(row, &bytes)?.place().epoch >= epoch
+                    || self.reader.entry(row, &bytes)?.place().epoch >= epoch
                 {
                     return Ok(Some(offset));
                 }
@@ -215,9 +217,25 @@ impl Log {
             // What is read here may be old: the conditions notice.
             let there = self.reader.storage().get_batch(&keys, self.reader.deadline()).await?;
             for (write, there) in looked_at.into_iter().zip(there) {
+                let write = self.over_marked(write, there.as_ref()).await?;
                 rest.extend(unless_done(write, there.as_ref())?);
             }
         }
         self.apply(rest).await
+    }
+
+    /// A marked event is not applied, so a record may be older than the version that the next event replaces. If the event of that version is
+    /// marked, the next event replaces the older one: an event has all of each record that it writes.
+    async fn over_marked(&self, mut write: RowWrite, there: Option<&Bytes>) -> Result<RowWrite> {
+        let Some((older, replaced)) = there.and_then(|there| judge::behind(&write, there)) else {
+            return Ok(write);
+        };
+        let row = Row::Plog(self.partition, replaced.plog);
+        let entry = self.get(row).await?.map(|bytes| self.reader.entry(row, &bytes)).transpose()?;
+        if let (Some(Entry::Corrupted(_)), What::Record { replaces, .. }) = (entry, &mut write.what)
+        {
+            *replaces = Some(older);
+        }
+        Ok(write)
     }
 }

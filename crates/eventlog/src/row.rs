@@ -1,11 +1,13 @@
 //! The rows of an application's keyspace, by what they are.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU16};
 
 use bytes::BytesMut;
 use istorage::Key;
 
-use crate::{Offset, RecordId, WsId, layout};
+use crate::{
+    Broken, Entry, Offset, RecordId, StoredAnswer, StoredRecord, Unreadable, WsId, layout,
+};
 
 /// How many bytes the longest key has.
 pub(crate) const LONGEST_KEY: usize = 42;
@@ -37,6 +39,42 @@ impl Row {
             Row::Record(ws, id) => layout::record(buffer, *ws, *id),
             Row::Answer(ws, hash) => layout::answer(buffer, *ws, hash),
         }
+    }
+
+    /// The entry of a log that this row holds.
+    pub(crate) fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, Broken> {
+        self.of(Entry::from_bytes(bytes), |entry| {
+            let place = entry.place();
+            match self {
+                Row::Plog(..) => Row::Plog(place.ws.partition(partitions), place.plog),
+                _ => Row::Wlog(place.ws, place.wlog),
+            }
+        })
+    }
+
+    /// The record that this row holds.
+    ///
+    /// # Errors
+    /// [`Broken::Unreadable`], and [`Broken::Misplaced`] if the bytes are those of another row.
+    pub fn record(self, bytes: &[u8]) -> Result<StoredRecord, Broken> {
+        let says = |stored: &StoredRecord| Row::Record(stored.ws, stored.record.id);
+        self.of(StoredRecord::from_bytes(bytes), says)
+    }
+
+    /// The answer that this row holds.
+    ///
+    /// # Errors
+    /// [`Broken::Unreadable`], and [`Broken::Misplaced`] if the bytes are those of another row.
+    pub fn answer(self, bytes: &[u8]) -> Result<StoredAnswer, Broken> {
+        let says = |stored: &StoredAnswer| Row::Answer(stored.place.ws, stored.key);
+        self.of(StoredAnswer::from_bytes(bytes), says)
+    }
+
+    /// What was read, if it says of itself that it belongs into this row.
+    fn of<T>(self, read: Result<T, Unreadable>, says: impl Fn(&T) -> Row) -> Result<T, Broken> {
+        let read = read.map_err(|why| Broken::Unreadable { row: self, why })?;
+        let says = says(&read);
+        if says == self { Ok(read) } else { Err(Broken::Misplaced { row: self, says }) }
     }
 }
 

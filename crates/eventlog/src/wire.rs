@@ -1,6 +1,8 @@
 //! The bytes, as `docs/event-format.md` has them. What is here is the format: a change of a field, of their order or of the order of an enum's values
 //! is a new version.
 
+#[cfg(test)]
+mod fuzz;
 mod out;
 
 use std::str::FromStr;
@@ -15,12 +17,13 @@ use crate::{
     Record, RecordId, StoredAnswer, StoredRecord, TableKind, Value, Version, WsId,
 };
 
-/// What bytes begin with: what they are, and how they are to be read.
+/// What bytes begin with: what they are, and how they are to be read. 3 and 4 were a record without its
+/// workspace and an answer without its key; these numbers are not used again.
 const EVENT: u8 = 1;
 const CORRUPTED: u8 = 2;
-const RECORD: u8 = 3;
-const ANSWER: u8 = 4;
 const DEPLOYMENT: u8 = 5;
+const RECORD: u8 = 6;
+const ANSWER: u8 = 7;
 
 /// How many bytes of a checksum stand at the end.
 const CHECKSUM: usize = 4;
@@ -31,9 +34,11 @@ pub enum Unreadable {
     /// They are damaged, or were never an entry of a log.
     #[error("the checksum is wrong: the bytes are damaged, or were never an entry of a log")]
     Checksum,
-    /// A newer program wrote them.
-    #[error("it begins with {0}, which this program does not know: a newer one wrote it")]
-    Newer(u8),
+    /// Another version of the program wrote them, and can read them.
+    #[error(
+        "it begins with {0}, which this program does not know: another version of it wrote that"
+    )]
+    OtherVersion(u8),
     /// They are whole, and yet make no sense.
     #[error("it is whole, and makes no sense: {0}")]
     Senseless(String),
@@ -68,7 +73,7 @@ impl Entry {
                 Ok(Entry::Corrupted(Corrupted { place, marked, drawn, bytes }))
             }
             (RECORD | ANSWER | DEPLOYMENT, _) => Err(senseless("it is no entry of a log")),
-            (newer, _) => Err(Unreadable::Newer(newer)),
+            (other, _) => Err(Unreadable::OtherVersion(other)),
         }
     }
 }
@@ -95,7 +100,7 @@ impl StoredRecord {
     /// Its bytes. The same record always has the same.
     pub fn to_bytes(&self) -> Bytes {
         let mut pages = Pages::default();
-        pages.record(&self.record, self.version);
+        pages.record(self.ws, self.version, &self.record);
         pages.into_one()
     }
 
@@ -104,12 +109,12 @@ impl StoredRecord {
     pub fn from_bytes(bytes: &[u8]) -> Result<StoredRecord, Unreadable> {
         match opened(bytes)? {
             (RECORD, body) => {
-                let WireStored { version, names, record } = read(body)?;
+                let WireStored { ws, version, names, record } = read(body)?;
                 let record = record.into_record(&names)?;
-                Ok(StoredRecord { version: version.into(), record })
+                Ok(StoredRecord { ws: WsId(ws), version: version.into(), record })
             }
             (EVENT | CORRUPTED | ANSWER | DEPLOYMENT, _) => Err(senseless("it is no record")),
-            (newer, _) => Err(Unreadable::Newer(newer)),
+            (other, _) => Err(Unreadable::OtherVersion(other)),
         }
     }
 }
@@ -117,8 +122,8 @@ impl StoredRecord {
 impl StoredAnswer {
     /// Its bytes.
     pub fn to_bytes(&self) -> Bytes {
-        let StoredAnswer { place, body, answer } = self;
-        write(ANSWER, &WireAnswer { place: (*place).into(), body: *body, answer })
+        let StoredAnswer { place, key, body, answer } = self;
+        write(ANSWER, &WireAnswer { place: (*place).into(), key: *key, body: *body, answer })
     }
 
     /// # Errors
@@ -126,12 +131,12 @@ impl StoredAnswer {
     pub fn from_bytes(bytes: &[u8]) -> Result<StoredAnswer, Unreadable> {
         match opened(bytes)? {
             (ANSWER, body) => {
-                let WireAnswer { place, body, answer } = read(body)?;
+                let WireAnswer { place, key, body, answer } = read(body)?;
                 let answer = Bytes::copy_from_slice(answer);
-                Ok(StoredAnswer { place: place.into(), body, answer })
+                Ok(StoredAnswer { place: place.into(), key, body, answer })
             }
             (EVENT | CORRUPTED | RECORD | DEPLOYMENT, _) => Err(senseless("it is no answer")),
-            (newer, _) => Err(Unreadable::Newer(newer)),
+            (other, _) => Err(Unreadable::OtherVersion(other)),
         }
     }
 }
@@ -145,7 +150,7 @@ pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), Unreadable> {
     match opened(bytes)? {
         (DEPLOYMENT, body) => read(body),
         (EVENT | CORRUPTED | RECORD | ANSWER, _) => Err(senseless("it is no deployment")),
-        (newer, _) => Err(Unreadable::Newer(newer)),
+        (other, _) => Err(Unreadable::OtherVersion(other)),
     }
 }
 
@@ -226,6 +231,7 @@ struct WireChange<'a> {
 
 #[derive(Deserialize)]
 struct WireStored<'a> {
+    ws: u64,
     version: WireVersion,
     #[serde(borrow)]
     names: Vec<&'a str>,
@@ -236,6 +242,7 @@ struct WireStored<'a> {
 #[derive(Serialize, Deserialize)]
 struct WireAnswer<'a> {
     place: WirePlace,
+    key: [u8; 32],
     body: [u8; 32],
     answer: &'a [u8],
 }
@@ -302,16 +309,21 @@ impl WireRecord<'_> {
             }
             None => None,
         };
-        let field = |(name, value): (u32, WireValue<'_>)| {
-            Ok((named::<Name>(names, name)?, value.into_value(names)?))
-        };
+        let mut fields: Vec<(Name, Value)> = Vec::with_capacity(self.fields.len());
+        for (name, value) in self.fields {
+            let name: Name = named(names, name)?;
+            if fields.last().is_some_and(|(before, _)| *before >= name) {
+                return Err(senseless(format!("the field `{name}` is out of order")));
+            }
+            fields.push((name, value.into_value(names)?));
+        }
         Ok(Record {
             table: named(names, self.table)?,
             kind: self.kind,
             id: RecordId(self.id),
             parent,
             is_active: self.is_active,
-            fields: self.fields.into_iter().map(field).collect::<Result<_, Unreadable>>()?,
+            fields: fields.into_iter().collect(),
         })
     }
 }

@@ -144,8 +144,9 @@ impl Work<'_> {
             return Ok(Some((change.record.clone(), None)));
         }
         let found = self.state.read(self.ws, id).await?;
-        Ok(found
-            .map(|Read { stored: StoredRecord { version, record }, .. }| (record, Some(version))))
+        Ok(found.map(|Read { stored: StoredRecord { version, record, .. }, .. }| {
+            (record, Some(version))
+        }))
     }
 
     /// The next number of a sequence that the application declared for such workspaces. It is given back if the command fails.
@@ -430,7 +431,7 @@ impl Work<'_> {
 
     /// Takes a record to replace it.
     async fn take(&mut self, id: RecordId, expected: Option<Version>) -> Result<(), Failure> {
-        let Some(Read { stored: StoredRecord { version, record }, bytes }) =
+        let Some(Read { stored: StoredRecord { version, record, .. }, bytes }) =
             self.state.read(self.ws, id).await?
         else {
             return Err(Rejection::not_found(format!("there is no record {}", id.0)).into());

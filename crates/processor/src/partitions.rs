@@ -54,8 +54,7 @@ impl Partitions {
 
     /// The partition that a workspace is in.
     pub fn of(&self, ws: WsId) -> u16 {
-        // It is less than a number of 16 bits.
-        (ws.0 % u64::from(self.count.get())) as u16
+        ws.partition(self.count)
     }
 
     /// Puts the partition of a log to work: it recovers, and then takes commands.

@@ -110,7 +110,7 @@ impl State<'_> {
         id: RecordId,
     ) -> Result<Option<Read>, eventlog::Error> {
         if let Some((version, record)) = self.overlay.get(ws, id) {
-            let stored = StoredRecord { version, record: record.clone() };
+            let stored = StoredRecord { ws, version, record: record.clone() };
             return Ok(Some(Read { stored, bytes: None }));
         }
         let row = Row::Record(ws, id);
@@ -119,7 +119,7 @@ impl State<'_> {
             None => self.reader.row(row).await?,
         };
         let Some(bytes) = bytes else { return Ok(None) };
-        let stored = Reader::record_of(row, &bytes)?;
+        let stored = row.record(&bytes)?;
         self.seen.check(row, stored.version)?;
         Ok(Some(Read { stored, bytes: Some(bytes) }))
     }

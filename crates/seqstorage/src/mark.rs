@@ -40,6 +40,14 @@ pub enum NotMarked {
         /// Where the next one is.
         next: Offset,
     },
+    /// A marker in the log of that workspace would be read by no leader of this partition.
+    #[error("workspace {} is not in partition {partition}", .ws.0)]
+    OtherPartition {
+        /// Where the event is said to be.
+        ws: WsId,
+        /// The partition whose log is to be marked.
+        partition: u16,
+    },
     /// The log.
     #[error(transparent)]
     Log(#[from] eventlog::Error),
@@ -62,6 +70,9 @@ impl PartitionStorage {
         wlog: Offset,
         given: Option<Vec<Drawn>>,
     ) -> Result<Corrupted, NotMarked> {
+        if !self.log.has_workspace(ws) {
+            return Err(NotMarked::OtherPartition { ws, partition: self.log.partition() });
+        }
         let damaged = self.log.damaged(plog, ws, wlog).await?;
         let damaged = damaged.ok_or(NotMarked::Readable(plog))?;
         let drawn = match damaged.drawn() {

@@ -78,6 +78,8 @@ impl SeqStorage for PartitionStorage {
         };
         let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
         let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
+        // The deadline is one timeout from here on, for all calls of this write.
+        self.log.clearance().await.map_err(|lost| failed(lost.into()))?;
         let replayed = Replayed { partition, epoch, next: next.get() };
         self.numbers.store(&numbers, replayed, self.deadline()).await.map_err(not_numbered)
     }

@@ -29,9 +29,11 @@ pub(crate) async fn deploy(
     let deadline = node.clock().now() + settings.open_within;
     for app in node.apps() {
         let opened = open(app, node, system, deadline).await?;
-        let reader =
-            Reader::new(Arc::clone(&opened.storage), node.clock().clone(), settings.call_timeout);
-        let numbers = system.numbers(&opened.entry);
+        let reader = {
+            let (storage, clock) = (Arc::clone(&opened.storage), node.clock().clone());
+            Reader::new(storage, clock, settings.call_timeout, app.settings.partitions)
+        };
+        let numbers = Arc::new(system.numbers(&opened.entry));
         let opened = app.opened.get_or_init(|| Opened { app: opened, system: numbers, reader });
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
@@ -88,6 +90,7 @@ fn put_to_work(
     let (clock, timeout) = (node.clock(), settings.call_timeout);
     let storage = &opened.storage;
     let log_settings = eventlog::Settings {
+        partitions: app.settings.partitions,
         level: app.settings.level,
         timeout,
         answers_kept: app.settings.answers_kept,

@@ -111,7 +111,7 @@ impl World {
         assert_eq!(drew_wlog.map(|drawn| drawn.last), Some(wlog.0));
         for change in &event.changes {
             let record = change.record.clone();
-            let stored = StoredRecord { version: Version { epoch, plog }, record };
+            let stored = StoredRecord { ws, version: Version { epoch, plog }, record };
             let before = self.records.insert((ws, stored.record.id), stored.clone());
             let found = before.map(|before| before.version);
             // It may have found what was lost since.
@@ -151,7 +151,7 @@ pub async fn check(site: &Site, partition: u16, ledger: &Ledger) -> World {
 pub async fn check_under(site: &Site, partition: u16, ledger: &Ledger, terms: Terms) -> World {
     let reader = site.reader();
     let mut world = World::default();
-    let mut entries = reader.plog(partition, Offset::FIRST);
+    let mut entries = reader.plog(partition, Offset::FIRST, None);
     while let Some(entry) = entries.try_next().await.expect("the log can be read") {
         let Entry::Event(event) = entry else { panic!("{entry:?} was not marked here") };
         let last = world.events.last().map_or(Epoch(0), |last| last.place.epoch);
@@ -175,7 +175,7 @@ async fn check_all(site: &Site, partition: u16, world: &World) {
     check_rows(site, partition, world).await;
     for (ws, last) in &world.wlogs {
         let wlog: Vec<Entry> =
-            reader.wlog(*ws, Offset::FIRST).try_collect().await.expect("it can be read");
+            reader.wlog(*ws, Offset::FIRST, None).try_collect().await.expect("it can be read");
         let of_ws = world.events.iter().filter(|event| event.place.ws == *ws).cloned();
         let expected: Vec<Entry> = of_ws.map(|event| Entry::Event(Box::new(event))).collect();
         assert_eq!(expected.len() as u64, *last);
@@ -192,7 +192,7 @@ async fn check_later(site: &Site, since: Epoch, world: &World) {
     let reader = site.reader();
     for event in &world.events {
         let Place { ws, wlog, .. } = event.place;
-        let mut from = reader.wlog(ws, wlog);
+        let mut from = reader.wlog(ws, wlog, None);
         let stored = from.try_next().await.expect("it can be read");
         assert_eq!(stored, Some(Entry::Event(Box::new(event.clone()))));
     }

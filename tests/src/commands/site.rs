@@ -79,6 +79,8 @@ pub struct NodeSettings {
     pub timeout: Duration,
     /// How long it is tried to apply what is in the log.
     pub apply_for: Duration,
+    /// How long a command that is sent again gets the first answer.
+    pub answers_kept: Duration,
     /// The storage of the application, if it is another than that of the site.
     pub storage: Option<SharedStorage>,
     /// Whether numbers are kept in the application's keyspace.
@@ -97,6 +99,7 @@ impl NodeSettings {
             level,
             timeout: Duration::from_secs(10),
             apply_for: Duration::from_secs(5),
+            answers_kept: Duration::from_secs(24 * 60 * 60),
             storage: None,
             in_view: false,
             partition,
@@ -150,12 +153,19 @@ impl Site {
 
     /// A leader of a partition.
     pub fn node_of(&self, partition: u16, lead: Arc<TestLead>, settings: NodeSettings) -> Node {
-        let NodeSettings { level, timeout, apply_for, storage, in_view, partition: mut own } =
-            settings;
+        let NodeSettings {
+            level,
+            timeout,
+            apply_for,
+            answers_kept,
+            storage,
+            in_view,
+            partition: mut own,
+        } = settings;
         own.name = format!("{partition}");
+        let partitions = self.app.entry.partitions;
         let storage = storage.unwrap_or_else(|| Arc::clone(&self.app.storage));
-        let settings =
-            eventlog::Settings { level, timeout, apply_for, ..eventlog::Settings::default() };
+        let settings = eventlog::Settings { partitions, level, timeout, apply_for, answers_kept };
         let log = Arc::new(Log::new(
             Arc::clone(&storage),
             self.clock.clone(),
@@ -185,7 +195,7 @@ impl Site {
     #[must_use]
     pub fn reader(&self) -> Reader {
         let storage = Arc::clone(&self.app.storage);
-        Reader::new(storage, self.clock.clone(), Duration::from_secs(10))
+        Reader::new(storage, self.clock.clone(), Duration::from_secs(10), self.app.entry.partitions)
     }
 
     /// A moment that comes only if something is wrong.

@@ -36,7 +36,8 @@ pub(crate) async fn write(
     let group: Vec<Prepared> = events.iter().map(|event| Prepared::new(event, |_| None)).collect();
     let storage = Arc::clone(&site.app.storage);
     let lead = Arc::new(Alone(epoch));
-    let settings = Settings { level: settings.level, ..Settings::default() };
+    let partitions = site.app.entry.partitions;
+    let settings = Settings { partitions, level: settings.level, ..Settings::default() };
     let fate = Log::new(storage, site.clock.clone(), lead, partition, settings).write(&group).await;
     assert!(fate.others.is_none() && fate.applied.is_ok(), "{fate:?}");
 }

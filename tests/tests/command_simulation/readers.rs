@@ -219,7 +219,7 @@ impl Readers {
                 "an event was read that is not in the log"
             );
         }
-        for (ws, StoredRecord { version, record }) in &self.records {
+        for (ws, StoredRecord { version, record, .. }) in &self.records {
             let changes = event(version.plog)
                 .filter(|event| event.place.epoch == version.epoch && event.place.ws == *ws);
             let mut changes = changes.into_iter().flat_map(|event| &event.changes);
@@ -238,7 +238,7 @@ async fn read(node: &Node, wanted: Wanted) -> Option<Found> {
         Wanted::Log(ws, from) => {
             let Ok::<_, Busy>(end) = node.commands.applied() else { return None };
             let is_applied = move |entry: &Entry| ready(Ok(entry.place().plog < end));
-            let entries = reader.wlog(ws, from).try_take_while(is_applied);
+            let entries = reader.wlog(ws, from, None).try_take_while(is_applied);
             Found::Log(entries.try_collect().await.ok()?)
         }
         Wanted::Record(ws, id) => Found::Record(reader.record(ws, id).await.ok()?),
@@ -257,7 +257,7 @@ async fn read(node: &Node, wanted: Wanted) -> Option<Found> {
 /// If it is not.
 pub(crate) async fn check_applied(site: &Site, ws: WsId, done: &Done) -> Vec<RecordId> {
     let (reader, version) = (site.reader(), done.version());
-    let first = reader.wlog(ws, done.wlog).try_next().await.unwrap();
+    let first = reader.wlog(ws, done.wlog, None).try_next().await.unwrap();
     let Some(Entry::Event(event)) = first else {
         panic!("{done:?} is not in the log of {ws:?}: {first:?}")
     };

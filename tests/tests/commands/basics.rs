@@ -7,7 +7,7 @@ use vvm_tests::commands::{
     Ledger, NodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
 };
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("basics::the_first_numbers_are_those_of_the_built_in_sequences", |stage| {
@@ -29,7 +29,7 @@ async fn built_in_sequences(stage: &Stage) {
     let create = named("create", create_workspace(WS, site.soon()));
     let created = stage.run(&node, &mut ledger, create).await.unwrap();
     assert_eq!((created.plog.0, created.wlog.0), (1, 1));
-    let other = named("other", create_workspace(WS + 10, site.soon()));
+    let other = named("other", create_workspace(OTHER_WS, site.soon()));
     let other = stage.run(&node, &mut ledger, other).await.unwrap();
     assert_eq!((other.plog.0, other.wlog.0), (2, 1), "each workspace has a log of its own");
     for (first, rows) in [(FIRST_CRECORD_ID, article("a")), (FIRST_RECORD_ID, bill("b"))] {
@@ -46,7 +46,7 @@ async fn built_in_sequences(stage: &Stage) {
 async fn written(stage: &Stage) {
     let site = &stage.site;
     for (partition, level) in [(1, TrustLevel::Zero), (2, TrustLevel::One), (3, TrustLevel::Two)] {
-        let ws = 10 + u64::from(partition);
+        let ws = WS + u64::from(partition - PARTITION);
         let mut ledger = Ledger::default();
         let settings = NodeSettings::at(level);
         // More nodes than one, so that what the first wrote is recovered by the second.

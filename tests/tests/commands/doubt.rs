@@ -27,7 +27,7 @@ use vvm_tests::{
     },
 };
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("doubt::a_group_ends_although_commands_that_write_nothing_keep_coming", |stage| {
@@ -198,7 +198,7 @@ async fn judged_by_nothing(stage: &Stage) {
     if !stage.is_embedded {
         return;
     }
-    let create = || create_workspace(WS + 10, stage.site.soon());
+    let create = || create_workspace(OTHER_WS, stage.site.soon());
     let (answered, written) = in_one_group(stage, |_| {}, true, vec![create(), create()]).await;
     assert_eq!(written, 1, "both are in one group");
     for refused in answered {

@@ -109,7 +109,8 @@ async fn forbidden(stage: &Stage) {
     }
     let again = named("again", vvm_tests::commands::create_workspace(WS, site.soon()));
     let refused = stage.run(&node, &mut ledger, again).await.unwrap_err();
-    assert!(refused.to_string().contains("workspace 11 exists already"), "{refused}");
+    let exists = format!("workspace {WS} exists already");
+    assert!(refused.to_string().contains(&exists), "{refused}");
     // In the order that suits whoever sends them: deep ones first.
     let article = raw(3, "shop.Article", []);
     let rows = vec![part(1, 2), child(2, "shop.Part", (3, "parts"), []), article];

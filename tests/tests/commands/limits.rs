@@ -279,7 +279,7 @@ async fn clocks(stage: &Stage) {
     const AHEAD_MS: i64 = 5_000;
     let (site, ahead) = (&stage.site, stage.ahead(AHEAD_MS).await);
     for (partition, level) in (PARTITION..).zip(LEVELS) {
-        let ws = WS + u64::from(partition);
+        let ws = WS + u64::from(partition - PARTITION);
         let mut ledger = Ledger::default();
         let (mut article, mut second_at) = (None, site.clock.wall());
         for epoch in 1..=4 {

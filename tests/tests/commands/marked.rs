@@ -19,6 +19,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
         Box::pin(in_front_of_the_stored_offset(stage))
     }),
     ("marked::what_is_known_of_it_is_not_believed_otherwise", |stage| Box::pin(known(stage))),
+    ("marked::a_marker_is_put_only_into_a_workspace_of_the_partition", |stage| {
+        Box::pin(elsewhere(stage))
+    }),
     ("marked::the_largest_event_has_room_for_its_marker", |stage| Box::pin(largest(stage))),
     ("marked::what_is_said_to_be_marked_at_level_2_is", |stage| Box::pin(under_one_epoch(stage))),
 ];
@@ -72,8 +75,8 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     assert_eq!(node.stop().await, Ended::Stopped);
     let reader = site.reader();
     let logs: [Vec<Entry>; 2] = [
-        reader.plog(partition, plog).try_collect().await.unwrap(),
-        reader.wlog(WsId(ws), wlog).try_collect().await.unwrap(),
+        reader.plog(partition, plog, None).try_collect().await.unwrap(),
+        reader.wlog(WsId(ws), wlog, None).try_collect().await.unwrap(),
     ];
     for log in logs {
         assert_eq!((log.len(), &log[0]), (2, &Entry::Corrupted(marker.clone())));
@@ -112,7 +115,8 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     assert_eq!(after.answer.ids[0].1.0, last + 1, "its numbers were stored");
     assert_eq!(node.stop().await, Ended::Stopped);
-    let logged: Vec<Entry> = site.reader().wlog(WsId(WS), done.wlog).try_collect().await.unwrap();
+    let logged: Vec<Entry> =
+        site.reader().wlog(WsId(WS), done.wlog, None).try_collect().await.unwrap();
     assert_eq!(logged[0], Entry::Corrupted(marker));
 }
 
@@ -163,8 +167,32 @@ async fn known(stage: &Stage) {
     let after = node.commands.run(command).await.unwrap();
     assert_eq!(after.wlog, done[2].wlog.next());
     assert_eq!(node.stop().await, Ended::Stopped);
-    let log: Vec<Entry> = site.reader().wlog(WsId(WS), wlog).try_collect().await.unwrap();
+    let log: Vec<Entry> = site.reader().wlog(WsId(WS), wlog, None).try_collect().await.unwrap();
     assert_eq!(log.len(), 3, "the marker, and two behind it");
+}
+
+/// An operator gave the number of another workspace, whose log was empty. The marker went into the log of that workspace, which is in another
+/// partition, and the first event there found it in its way.
+async fn elsewhere(stage: &Stage) {
+    let site = &stage.site;
+    let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    assert_eq!(first.stop().await, Ended::Stopped);
+    let (plog, wlog, other) = (Offset(2), Offset(2), WsId(WS + 1));
+    damage(stage, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(stage, &node);
+    let refused = operator.mark_corrupted(plog, other, Offset(1), Some(Vec::new())).await;
+    let is_told = matches!(
+        refused,
+        Err(NotMarked::OtherPartition { ws, partition }) if (ws, partition) == (other, PARTITION)
+    );
+    assert!(is_told, "{refused:?}");
+    let key = Row::Wlog(other, Offset(1)).key();
+    assert_eq!(site.app.storage.get_linearizable(&key, site.soon()).await.unwrap(), None);
+    operator.mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await.unwrap();
+    node.ready().await;
+    assert_eq!(node.stop().await, Ended::Stopped);
 }
 
 async fn largest(stage: &Stage) {

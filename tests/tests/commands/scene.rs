@@ -20,7 +20,7 @@ use vvm_tests::commands::{
     create_workspace, cud, update,
 };
 
-use crate::stage::{Stage, named};
+use crate::stage::{PARTITIONS, Stage, named};
 
 /// How many scenes are played at once.
 const SIDE_BY_SIDE: usize = 8;
@@ -82,8 +82,8 @@ struct Answered {
 
 impl<'s> Scene<'s> {
     pub(crate) async fn new(stage: &'s Stage, partition: u16, how: How) -> Scene<'s> {
-        let ws = 10_000 + 2 * u64::from(partition);
-        let (other, answered) = (ws + 1, Mutex::default());
+        let ws = u64::from(PARTITIONS) + u64::from(partition);
+        let (other, answered) = (ws + u64::from(PARTITIONS), Mutex::default());
         let mut scene = Scene { stage, partition, how, ws, other, article: RecordId(0), answered };
         let node = stage.site.node(partition, scene.settings(scene.storage()));
         node.ready().await;

@@ -13,12 +13,14 @@ use vvm_tests::{
 
 pub(crate) type TrialFn = trials::TrialFn<Stage>;
 
-/// The partition that trials work on, and a workspace that is in it.
-pub(crate) const PARTITION: u16 = 1;
-pub(crate) const WS: u64 = 11;
+/// How many partitions the shop has: enough for a trial to use one for each of its cases.
+pub(crate) const PARTITIONS: u16 = 60_000;
 
-/// How many partitions the shop has.
-const PARTITIONS: u16 = 10;
+/// The partition that trials work on, and two workspaces that are in it. As many partitions further there are as many workspaces
+/// further.
+pub(crate) const PARTITION: u16 = 1;
+pub(crate) const WS: u64 = PARTITIONS as u64 + 1;
+pub(crate) const OTHER_WS: u64 = WS + PARTITIONS as u64;
 
 pub(crate) struct Stage {
     keyspaces: Keyspaces,

@@ -14,7 +14,7 @@ use vvm_tests::{
     commands::{NodeSettings, Terms, article, check_under, create_workspace, cud},
 };
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::stage::{PARTITION, PARTITIONS, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("stalled::a_partition_whose_numbers_cannot_be_stored_says_so_and_refuses", |stage| {
@@ -113,7 +113,7 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
 
     // Nobody sends a command, and the next one would have to wait.
     storage.mood.send_replace(mood);
-    for ws in (1..).map(|number| WS + 10 * number) {
+    for ws in (1..).map(|number| WS + u64::from(PARTITIONS) * number) {
         if node.commands.unflushed().numbers >= MOST {
             break;
         }

@@ -11,7 +11,7 @@ use vvm_tests::commands::{
     NodeSettings, article, check, create_workspace, cud, record_name, text, update,
 };
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("unseen::nothing_is_judged_by_an_event_that_was_not_seen", |stage| Box::pin(judged(stage))),
@@ -19,9 +19,6 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
         Box::pin(of_no_event(stage))
     }),
 ];
-
-/// The workspace that the event makes.
-const OTHER: u64 = WS + 10;
 
 /// Its record was there, and the command that had made it was rejected when it was sent again, as if it had done nothing.
 async fn judged(stage: &Stage) {
@@ -36,7 +33,7 @@ async fn judged(stage: &Stage) {
     let Place { epoch, plog, ws, .. } = event.place;
     let record = event.changes[0].record.clone();
     let row = Row::Record(ws, record.id);
-    let stored = StoredRecord { version: Version { epoch, plog }, record };
+    let stored = StoredRecord { ws, version: Version { epoch, plog }, record };
     let (log, table) = (Row::Plog(PARTITION, plog).key(), row.key());
     for (key, value) in [(log, event.to_bytes()), (table, stored.to_bytes())] {
         let inserted = site.app.storage.insert_if_not_exists(key, value, None, site.soon()).await;
@@ -44,7 +41,7 @@ async fn judged(stage: &Stage) {
     }
 
     ledger.open("again");
-    let again = || named("again", create_workspace(OTHER, site.soon()));
+    let again = || named("again", create_workspace(OTHER_WS, site.soon()));
     let refused = node.commands.run(again()).await.unwrap_err();
     assert!(matches!(refused, Refused::Busy(Busy::Storage(_))), "{refused:?}");
     node.ready().await;
@@ -86,7 +83,7 @@ async fn of_no_event(stage: &Stage) {
 
 /// The event of `again`.
 fn created(epoch: eventlog::Epoch, time: clock::WallTime) -> Event {
-    let (ws, wlog) = (WsId(OTHER), Offset(1));
+    let (ws, wlog) = (WsId(OTHER_WS), Offset(1));
     let field = |name: &str, value: &str| (name.parse().unwrap(), text(value));
     let record = Record {
         table: record_name("sys.WorkspaceDescriptor"),

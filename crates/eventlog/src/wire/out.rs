@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer, ser::SerializeTuple};
 use smallvec::SmallVec;
 
 use super::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
-use crate::{Change, Drawn, Event, Fields, Name, Record, Value, Version};
+use crate::{Change, Drawn, Event, Fields, Name, Record, Value, Version, WsId};
 
 /// Bytes of several things, one after another in one piece of memory.
 #[derive(Default)]
@@ -32,10 +32,11 @@ impl Pages {
     }
 
     /// A record as an event leaves it.
-    pub(crate) fn record(&mut self, record: &Record, version: Version) {
+    pub(crate) fn record(&mut self, ws: WsId, version: Version, record: &Record) {
         let mut names = Names::default();
         names.of_record(record);
-        self.write(RECORD, &(WireVersion::from(version), &names.names[..], Out(record, &names)));
+        let body = (ws.0, WireVersion::from(version), &names.names[..], Out(record, &names));
+        self.write(RECORD, &body);
     }
 
     pub(crate) fn event(&mut self, event: &Event) {

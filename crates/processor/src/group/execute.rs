@@ -4,8 +4,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use clock::{Clock, WallTime};
 use eventlog::{
-    Drawn, Event, Idempotency, Log, Offset, Place, Prepared, Reader, RecordId, Row, StoredRecord,
-    Value, Version, WsId,
+    Drawn, Event, Idempotency, Log, Offset, Place, Prepared, RecordId, Row, StoredRecord, Value,
+    Version, WsId,
 };
 use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
@@ -239,7 +239,7 @@ impl Group {
             None => means.log.reader().row(row).await?,
         };
         let Some(bytes) = bytes else { return Ok(None) };
-        let stored = Reader::answer_of(row, &bytes)?;
+        let stored = row.answer(&bytes)?;
         let Place { epoch, plog, wlog, .. } = stored.place;
         means.seen.check(row, Version { epoch, plog })?;
         if !means.log.has(stored.place).await? {

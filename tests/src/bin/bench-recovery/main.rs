@@ -112,7 +112,11 @@ async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<
         site.clock.clone(),
         Arc::new(Alone(Epoch(1))),
         partition,
-        Settings { timeout: Duration::from_secs(30), ..Settings::default() },
+        Settings {
+            partitions: site.app.entry.partitions,
+            timeout: Duration::from_secs(30),
+            ..Settings::default()
+        },
     );
     let mut group = Vec::new();
     for n in 0..events {

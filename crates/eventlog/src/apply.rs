@@ -1,0 +1,166 @@
+//! From events that are in the log of the partition to the rows that follow from them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clock::Instant;
+use futures::{StreamExt, stream};
+use istorage::{Conflict, ErrorKind, Outcome};
+
+use crate::{
+    Error, Log, Result, judge,
+    log::{PAUSE_MAX, PAUSE_MIN, unexplained},
+    plan::{RowWrite, in_chunks},
+};
+
+/// How many ordered rows are sent together, and how many such chunks at the same time: a storage may write them one by one, and must be done in the time of
+/// one call.
+const TOGETHER: usize = 500;
+const CHUNKS: usize = 4;
+
+/// How many partitions of the storage are written at the same time.
+const SIDE_BY_SIDE: usize = 64;
+
+impl Log {
+    /// Writes what events in the log say; what is done already is left as it is.
+    pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let until = self.clock.now() + self.settings.apply_for;
+        rest.sort_by(|one, other| one.key.cmp(&other.key));
+        let (conditional, ordered): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(RowWrite::is_conditional);
+        let conditional = async {
+            let chunks = in_chunks(conditional, &self.storage().capabilities());
+            let writes = chunks.into_iter().map(|chunk| self.to_partition(chunk, until));
+            all(writes, SIDE_BY_SIDE).await
+        };
+        let ordered = async {
+            let mut chunks = Vec::with_capacity(ordered.len().div_ceil(TOGETHER));
+            for chunk in ordered.chunks(TOGETHER) {
+                chunks.push(self.put_ordered(chunk, Some(until)));
+            }
+            all(chunks, CHUNKS).await
+        };
+        let (conditional, ordered) = futures::future::join(conditional, ordered).await;
+        conditional.and(ordered)
+    }
+
+    /// Of two writes of a row the later event's stays, so it is sent again until it is answered. Without a moment until when, it is the log that is written:
+    /// what was sent without an answer may be there.
+    pub(crate) async fn put_ordered(
+        &self,
+        rows: &[RowWrite],
+        until: Option<Instant>,
+    ) -> Result<()> {
+        let mut pause = PAUSE_MIN;
+        let mut failed = None;
+        loop {
+            if let Err(lost) = self.clearance().await {
+                return Err(match failed {
+                    Some(error) if until.is_none() => Error::Unknown(error),
+                    _ => lost.into(),
+                });
+            }
+            let rows = rows.iter().map(RowWrite::ordered).collect();
+            match self.storage().put_ordered(rows, self.reader.deadline()).await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let end = until.unwrap_or(Instant::FAR_FUTURE);
+                    match self.pause(&mut pause, end, error).await {
+                        Ok(error) => failed = Some(error),
+                        Err(Error::Storage(error)) if until.is_none() && failed.is_some() => {
+                            return Err(Error::Unknown(error));
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Conditional rows of one partition of the storage. Each that stands in the way is looked at, and the others are written.
+    /// A refusal that names no row in the way leaves nothing to look at, so the same write is sent again as after a failure.
+    async fn to_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
+        let mut pause = PAUSE_MIN;
+        while let Some(first) = rows.first() {
+            self.clearance().await?;
+            let pkey = first.key.pkey.clone();
+            let ops = rows.iter().map(RowWrite::conditional).collect();
+            match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
+                Ok(Outcome::Applied) => return Ok(()),
+                Ok(Outcome::NotApplied(conflicts)) => {
+                    let is_explained;
+                    (rows, is_explained) = still_to_write(rows, conflicts)?;
+                    if !is_explained {
+                        drop(self.pause(&mut pause, until, unexplained()).await?);
+                    }
+                }
+                Err(error) => drop(self.pause(&mut pause, until, error).await?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the same is sent again, if that makes sense.
+    async fn pause(
+        &self,
+        pause: &mut Duration,
+        until: Instant,
+        error: istorage::Error,
+    ) -> Result<istorage::Error> {
+        let may_pass = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown);
+        if !may_pass || self.clock.now() + *pause >= until {
+            return Err(error.into());
+        }
+        self.set_trouble(Some(error.to_string()));
+        self.clock.sleep(*pause).await;
+        *pause = (*pause * 2).min(PAUSE_MAX);
+        Ok(error)
+    }
+}
+
+/// Does all of it, so much at the same time, and tells what failed first.
+async fn all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
+where
+    W: Future<Output = Result<()>>,
+{
+    let written: Vec<_> = stream::iter(writes).buffer_unordered(at_once).collect().await;
+    written.into_iter().collect()
+}
+
+/// The rows that are not done already, and whether one of them is done, or is to be written in another way, since the
+/// write was refused.
+fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Result<(Vec<RowWrite>, bool)> {
+    let mut conflicts = conflicts.into_iter().peekable();
+    let mut left = Vec::with_capacity(rows.len());
+    let mut is_explained = false;
+    for (op, row) in rows.into_iter().enumerate() {
+        let Some(Conflict { there, .. }) = conflicts.next_if(|conflict| conflict.op == op) else {
+            left.push(row);
+            continue;
+        };
+        let how = row.how.clone();
+        match unless_done(row, there.as_ref())? {
+            Some(row) => {
+                is_explained |= row.how != how;
+                left.push(row);
+            }
+            None => is_explained = true,
+        }
+    }
+    Ok((left, is_explained))
+}
+
+/// How a row is still to be written, when what is there is known.
+pub(crate) fn unless_done(mut row: RowWrite, there: Option<&Bytes>) -> Result<Option<RowWrite>> {
+    let is_conditional = row.is_conditional();
+    match judge::applied(&row, there) {
+        Ok(None) => return Ok(None),
+        Ok(Some(how)) if is_conditional => row.how = how,
+        Err(violation) if is_conditional => return Err(violation.into()),
+        Ok(Some(_)) | Err(_) => {}
+    }
+    Ok(Some(row))
+}

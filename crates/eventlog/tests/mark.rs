@@ -1,0 +1,158 @@
+//! Events that cannot be read, and the markers that an operator puts in their places.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use bytes::Bytes;
+use clock::Instant;
+use eventlog::{
+    Broken, Corrupted, Drawn, Entry, Epoch, Error, Offset, Row, TrustLevel, Unreadable,
+};
+use futures::TryStreamExt;
+use istorage::AppStorageExt;
+use support::{
+    LEVELS, PARTITION, WS, broken, event, events, log, only_in_plog, put, record, replayed,
+    storage, write,
+};
+
+/// An operator marks it, and the log is read on. Its copy in the log of the workspace says what it drew.
+#[tokio::test]
+async fn an_event_that_cannot_be_read_is_marked_and_passed() {
+    for level in LEVELS {
+        for has_copy in [true, false] {
+            let storage = storage().await;
+            write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
+            let lost = event(1, 3, Some((1, 2)));
+            let damage = Bytes::from_static(b"damaged");
+            put(&storage, level, Row::Plog(PARTITION, Offset(3)), lost.place, damage.clone()).await;
+            if has_copy {
+                put(&storage, level, Row::Wlog(WS, Offset(3)), lost.place, lost.to_bytes()).await;
+            }
+            only_in_plog(&storage, level, &event(1, 4, Some((1, 2)))).await;
+            let next = log(&storage, level, 2);
+            let error = replayed(&next, 1).await.unwrap_err();
+            assert!(matches!(broken(error), Broken::Unreadable { .. }));
+            assert!(next.damaged(Offset(2), WS, Offset(2)).await.unwrap().is_none());
+            let damaged = next.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
+            let drawn = vec![Drawn { seq: 1, last: 3 }];
+            assert_eq!(damaged.drawn(), has_copy.then_some(&drawn[..]));
+            next.mark(&damaged, drawn.clone()).await.unwrap();
+            let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
+            let marker = Corrupted { place: lost.place, marked: Epoch(2), drawn, bytes: damage };
+            assert_eq!(entries[2], Entry::Corrupted(marker.clone()));
+            assert_eq!(entries.len(), 4);
+            let wlog: Vec<Entry> =
+                next.reader().wlog(WS, Offset(3), None).try_collect().await.unwrap();
+            let whole = Entry::Event(Box::new(lost));
+            assert_eq!(wlog[0], if has_copy { whole } else { Entry::Corrupted(marker) });
+            // Whoever leads then reads the same.
+            let after = log(&storage, level, 3).replay(Offset(2)).try_collect::<Vec<_>>().await;
+            assert_eq!(after.unwrap(), entries[1..]);
+        }
+    }
+}
+
+/// What was damaged is not that any more.
+#[tokio::test]
+async fn what_changed_since_it_was_looked_at_is_not_marked() {
+    for level in LEVELS {
+        let storage = storage().await;
+        write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
+        let (row, place) = (Row::Plog(PARTITION, Offset(2)), event(1, 2, None).place);
+        put(&storage, level, row, place, Bytes::from_static(b"damaged")).await;
+        let next = log(&storage, level, 3);
+        let damaged = next.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
+        let mended = event(2, 2, Some((1, 1)));
+        if level == TrustLevel::Two {
+            put(&storage, level, row, mended.place, mended.to_bytes()).await;
+        } else {
+            let (key, far) = (row.key(), Instant::FAR_FUTURE);
+            let old = Bytes::from_static(b"damaged");
+            let swap = storage.compare_and_swap(key, old, mended.to_bytes(), None, far).await;
+            assert!(swap.unwrap().is_applied());
+        }
+        let error = next.mark(&damaged, Vec::new()).await.unwrap_err();
+        assert!(matches!(error, Error::Violation(_)), "{error:?}");
+        let left = storage.get_linearizable(&row.key(), Instant::FAR_FUTURE).await.unwrap();
+        assert_eq!(left, Some(mended.to_bytes()));
+    }
+}
+
+/// Two events changed one record, and the first of them could not be read any more. When it was marked, the second replaced a version that
+/// the record never had, so the recovery stopped there, and nothing could be done about it.
+#[tokio::test]
+async fn an_event_that_replaces_what_a_marked_event_wrote_is_applied() {
+    for level in LEVELS {
+        for has_copy in [true, false] {
+            // The recovery begins in front of the marker, and right behind it.
+            for from in [1, 4] {
+                let storage = storage().await;
+                write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
+                let lost = event(1, 3, Some((1, 2)));
+                let row = Row::Plog(PARTITION, Offset(3));
+                put(&storage, level, row, lost.place, Bytes::from_static(b"damaged")).await;
+                if has_copy {
+                    put(&storage, level, Row::Wlog(WS, Offset(3)), lost.place, lost.to_bytes())
+                        .await;
+                }
+                for next in events(1, 4, 2, Some((1, 3))) {
+                    only_in_plog(&storage, level, &next).await;
+                }
+                let leader = log(&storage, level, 2);
+                let damaged = leader.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
+                leader.mark(&damaged, vec![Drawn { seq: 1, last: 3 }]).await.unwrap();
+                let entries: Vec<Entry> = leader.replay(Offset(from)).try_collect().await.unwrap();
+                assert_eq!(entries.len() as u64, 6 - from);
+                let found = leader.reader().record(WS, record("").id).await.unwrap().unwrap();
+                assert_eq!(found.record, record("of 1 5"), "{level:?} from {from}");
+            }
+        }
+    }
+}
+
+/// Only a marker explains that an event in between is not applied.
+#[tokio::test]
+async fn an_event_that_replaces_what_no_marked_event_wrote_stops_the_recovery() {
+    let storage = storage().await;
+    let leader = log(&storage, TrustLevel::Zero, 1);
+    let all = events(1, 1, 3, None);
+    write(&storage, &leader, &all).await;
+    let key = Row::Record(WS, record("").id).key();
+    let now = storage.get_linearizable(&key, Instant::FAR_FUTURE).await.unwrap().unwrap();
+    let mut old = eventlog::StoredRecord::from_bytes(&now).unwrap();
+    old.version.plog = Offset(1);
+    let restored = old.to_bytes();
+    let swap = storage.compare_and_swap(key, now, restored, None, Instant::FAR_FUTURE).await;
+    assert!(swap.unwrap().is_applied());
+    let error = replayed(&log(&storage, TrustLevel::Zero, 2), 3).await.unwrap_err();
+    let is_told =
+        matches!(&error, Error::Violation(violation) if violation.why == "is not what was read");
+    assert!(is_told, "{error:?}");
+}
+
+/// An event that a newer program wrote could not be read either, and was marked like a damaged one: what it said was lost.
+#[tokio::test]
+async fn an_event_of_another_version_of_the_program_is_not_marked() {
+    let newer = {
+        let body = [200, 1, 2, 3];
+        Bytes::from([&body[..], &crc32fast::hash(&body).to_be_bytes()].concat())
+    };
+    for level in LEVELS {
+        for is_damaged in [false, true] {
+            let storage = storage().await;
+            write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
+            let place = event(1, 2, None).place;
+            let (plog, wlog) = (Row::Plog(PARTITION, Offset(2)), Row::Wlog(WS, Offset(2)));
+            // In the second case only its copy is left.
+            let there = if is_damaged { Bytes::from_static(b"damaged") } else { newer.clone() };
+            put(&storage, level, plog, place, there).await;
+            put(&storage, level, wlog, place, newer.clone()).await;
+            let leader = log(&storage, level, 2);
+            let error = leader.damaged(Offset(2), WS, Offset(2)).await.unwrap_err();
+            let expected = if is_damaged { wlog } else { plog };
+            let why = Unreadable::OtherVersion(200);
+            assert_eq!(broken(error), Broken::Unreadable { row: expected, why });
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A log in memory with the events of one workspace, each of which writes the same record.
+
+#![allow(dead_code, reason = "each suite uses a part of it")]
+
+use std::{num::NonZeroU16, sync::Arc};
+
+use bytes::Bytes;
+use clock::{Clock, Instant, WallTime};
+use eventlog::{
+    Alone, Broken, Change, Drawn, Entry, Epoch, Error, Event, Log, Offset, Place, Prepared, Record,
+    RecordId, Row, Settings, TableKind, TrustLevel, Version, WsId,
+};
+use futures::TryStreamExt;
+use istorage::{
+    AppStorageExt, KeyspaceName, Order, OrderedPut, SharedStorage, StorageDriver, mem::MemDriver,
+};
+
+pub(crate) const LEVELS: [TrustLevel; 3] = [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two];
+pub(crate) const PARTITION: u16 = 3;
+pub(crate) const PARTITIONS: NonZeroU16 = NonZeroU16::new(4).unwrap();
+pub(crate) const WS: WsId = WsId(7);
+
+pub(crate) async fn storage() -> SharedStorage {
+    let driver = MemDriver::new(Clock::system());
+    let keyspace = KeyspaceName::new("shop").unwrap();
+    driver.create(&keyspace, Instant::FAR_FUTURE).await.unwrap();
+    driver.open(&keyspace, Instant::FAR_FUTURE).await.unwrap().unwrap()
+}
+
+pub(crate) fn log(storage: &SharedStorage, level: TrustLevel, epoch: u64) -> Log {
+    let settings = Settings { partitions: PARTITIONS, level, ..Settings::default() };
+    let lead = Arc::new(Alone(Epoch(epoch)));
+    Log::new(Arc::clone(storage), Clock::system(), lead, PARTITION, settings)
+}
+
+pub(crate) fn record(text: &str) -> Record {
+    Record {
+        table: "shop.Article".parse().unwrap(),
+        kind: TableKind::CDoc,
+        id: RecordId(322_685_000_131_072),
+        parent: None,
+        is_active: true,
+        fields: [("name".parse().unwrap(), eventlog::Value::String(text.to_owned()))].into(),
+    }
+}
+
+/// The event at an offset, which is the same in both logs, and which writes the one record.
+pub(crate) fn event(epoch: u64, offset: u64, replaces: Option<(u64, u64)>) -> Event {
+    let place = Place { epoch: Epoch(epoch), plog: Offset(offset), ws: WS, wlog: Offset(offset) };
+    let version = |(epoch, plog)| Version { epoch: Epoch(epoch), plog: Offset(plog) };
+    Event {
+        place,
+        time: WallTime::from_millis(1_000 + offset),
+        request: format!("request {offset}"),
+        idempotency: None,
+        command: "sys.CUD".parse().unwrap(),
+        params: Bytes::new(),
+        changes: vec![Change {
+            replaces: replaces.map(version),
+            record: record(&format!("of {epoch} {offset}")),
+        }],
+        drawn: vec![Drawn { seq: 1, last: offset }],
+    }
+}
+
+/// Events from an offset on, each of which replaces what the one before wrote.
+pub(crate) fn events(
+    epoch: u64,
+    from: u64,
+    count: u64,
+    mut before: Option<(u64, u64)>,
+) -> Vec<Event> {
+    let next = |offset| event(epoch, offset, before.replace((epoch, offset)));
+    (from..from + count).map(next).collect()
+}
+
+/// Writes them as one group. The first replaces what is stored.
+pub(crate) async fn write(storage: &SharedStorage, log: &Log, events: &[Event]) {
+    let key = Row::Record(WS, RecordId(322_685_000_131_072)).key();
+    let before = storage.get_linearizable(&key, Instant::FAR_FUTURE).await.unwrap();
+    let group: Vec<_> =
+        events.iter().map(|event| Prepared::new(event, |_| before.clone())).collect();
+    let fate = log.write(&group).await;
+    assert_eq!(fate.committed, events.len());
+    fate.applied.unwrap();
+    assert!(fate.others.is_none());
+}
+
+pub(crate) async fn replayed(log: &Log, from: u64) -> Result<Vec<Event>, Error> {
+    let entries: Vec<Entry> = log.replay(Offset(from)).try_collect().await?;
+    let event = |entry| match entry {
+        Entry::Event(event) => *event,
+        Entry::Corrupted(corrupted) => panic!("{corrupted:?}"),
+    };
+    Ok(entries.into_iter().map(event).collect())
+}
+
+pub(crate) fn broken(error: Error) -> Broken {
+    match error {
+        Error::Broken(broken) => broken,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Writes an event into the log of the partition, and nowhere else, as a leader that crashed.
+pub(crate) async fn only_in_plog(storage: &SharedStorage, level: TrustLevel, event: &Event) {
+    put(storage, level, Row::Plog(PARTITION, event.place.plog), event.place, event.to_bytes())
+        .await;
+}
+
+pub(crate) async fn put(
+    storage: &SharedStorage,
+    level: TrustLevel,
+    row: Row,
+    place: Place,
+    value: Bytes,
+) {
+    let key = row.key();
+    if level == TrustLevel::Two {
+        let order = Order::of_two(place.epoch.0, place.plog.0).unwrap();
+        let put = OrderedPut { key, value, order, ttl: None };
+        storage.put_ordered(vec![put], Instant::FAR_FUTURE).await.unwrap();
+    } else {
+        let inserted = storage.insert_if_not_exists(key, value, None, Instant::FAR_FUTURE).await;
+        assert!(inserted.unwrap().is_applied());
+    }
+}
