@@ -107,6 +107,9 @@ fn described(status: &Value) -> String {
                     "  partition {number}: {status}, {waiting} commands wait, numbers of {behind} events are not stored yet"
                 ));
             }
+            if let Some(damaged) = partition["damaged"].as_str() {
+                lines.push(format!("  partition {}: damaged: {damaged}", partition["number"]));
+            }
         }
     }
     lines.join("\n") + "\n"
@@ -121,12 +124,14 @@ mod tests {
     #[test]
     fn what_is_not_as_it_should_be_is_told() {
         let partition = |number, status, unflushed| json!({"number": number, "status": status, "waiting": 0, "unflushed_events": unflushed});
+        let mut damaged = partition(3, "ready", 0);
+        damaged["damaged"] = "event 5 is missing".into();
         let status = json!({"version": "1.2.3", "node": {
             "stage": "leading", "up_ms": 7_900, "advertised": "10.0.0.1:8822",
             "lead": {"slot": 1, "epoch": 3, "left_ms": 500}, "leaders": {"1": "10.0.0.1:8822"},
             "storage": {"driver": "redb", "trouble": "no answer"},
             "apps": [{"app": "demo/shop", "partitions": 10, "level": "0",
-                      "here": [partition(0, "ready", 9), partition(1, "violation: a row", 0),
+                      "here": [partition(0, "ready", 9), damaged, partition(1, "violation: a row", 0),
                                partition(2, "ready", 20_000)]}],
             "problem": null,
         }});
@@ -138,6 +143,7 @@ mod tests {
         assert!(described.contains("slot 1 in epoch 3"), "{described}");
         assert!(described.contains("partition 1: violation: a row"), "{described}");
         assert!(!described.contains("partition 0"), "{described}");
+        assert!(described.contains("partition 3: damaged: event 5 is missing"), "{described}");
         assert!(
             described.contains("partition 2: ready, 0 commands wait, numbers of 20000 events"),
             "{described}"

@@ -62,9 +62,9 @@ pub(crate) async fn docs(
     let after: u64 = parameter(query, "after")?.unwrap_or(0);
     let deadline = node.clock().now() + node.call_timeout();
     let last = here.last_number(ws, standard::CRECORD_ID, deadline).await;
-    let last = last.map_err(|error| Trouble::unavailable("storage", error.to_string()))?;
+    let last = last.map_err(unreadable)?;
     let from = RecordId(first.max(after.saturating_add(1)));
-    let mut records = here.reader().records(ws, from, RecordId(last.unwrap_or(first)));
+    let mut records = here.records(ws, from, RecordId(last.unwrap_or(first)));
     let mut page = br#"{"docs":["#.to_vec();
     let (mut count, mut looked_at, mut next, mut step) = (0, 0, None, 0);
     while let Some(stored) = records.try_next().await.map_err(unreadable)? {
@@ -166,7 +166,7 @@ pub(crate) fn unreadable(error: eventlog::Error) -> Trouble {
 
 /// Whether there is such a workspace: one that has nothing is looked for.
 async fn exists(here: &Here<'_>, ws: WsId) -> Result<(), Trouble> {
-    match here.reader().record(ws, Application::DESCRIPTOR).await.map_err(unreadable)? {
+    match here.record(ws, Application::DESCRIPTOR).await.map_err(unreadable)? {
         Some(_) => Ok(()),
         None => Err(Trouble::not_found(format!("there is no workspace {}", ws.0))),
     }
@@ -179,7 +179,7 @@ pub(crate) async fn record(
     table: &Table,
     id: RecordId,
 ) -> Result<StoredRecord, Trouble> {
-    let stored = here.reader().record(ws, id).await.map_err(unreadable)?;
+    let stored = here.record(ws, id).await.map_err(unreadable)?;
     let stored = stored.filter(|stored| stored.record.table == *table.name());
     stored.ok_or_else(|| Trouble::not_found(format!("there is no {} {}", table.name(), id.0)))
 }

@@ -6,7 +6,7 @@ use clock::{Clock, Instant};
 use tokio::task::JoinHandle;
 
 use crate::{
-    Offset, SeqStorage, Sequences, StorageError, Unflushed,
+    Offset, SeqId, SeqStorage, Sequences, StorageError, Unflushed, WsId,
     cache::Cache,
     defect::{self, Defect},
     engine::Phase,
@@ -227,6 +227,13 @@ impl Monitor {
     /// What waits to be stored.
     pub fn unflushed(&self) -> Unflushed {
         self.0.engine().unflushed()
+    }
+
+    /// The last number that a finished transaction drew from a sequence of a workspace, if it waits to be stored. A number that is asked
+    /// for here, and then in the storage, is found in one of the two.
+    pub fn waiting(&self, ws: WsId, seq: SeqId) -> Option<u64> {
+        let numbers = self.0.engine().waiting(ws, &[seq]);
+        numbers.first().copied().filter(|number| *number > 0)
     }
 
     /// The offset of the next event, when the log is read.

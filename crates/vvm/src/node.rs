@@ -7,10 +7,13 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Entry, Lead, Offset, Reader, WsId};
-use futures::{Stream, TryStreamExt, future};
+use eventlog::{Entry, Lead, Offset, Reader, RecordId, Row, StoredRecord, WsId};
+use futures::{
+    FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt,
+    future::{self, BoxFuture},
+};
 use ielections::{Leaders, Observer, Slot};
-use isequencer::SeqId;
+use isequencer::{SeqId, standard};
 use istorage::KeyspaceName;
 use processor::{Application, Busy, Command, Commands, Done, Partitions, Refused};
 use sysvvm::{AppName, NumberRows};
@@ -78,7 +81,7 @@ pub struct App {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) app: sysvvm::App,
-    pub(crate) system: NumberRows,
+    pub(crate) system: Arc<NumberRows>,
     pub(crate) reader: Reader,
 }
 
@@ -311,6 +314,7 @@ impl App {
             Some(PartitionStatus {
                 number,
                 status: status.to_string(),
+                damaged: commands.damaged(),
                 waiting: commands.waiting(),
                 next_offset: commands.applied().ok().map(|offset| offset.0),
                 unflushed_numbers: unflushed.numbers,
@@ -370,7 +374,8 @@ impl Here<'_> {
         self.commands.applied()
     }
 
-    /// The log of one of its workspaces from an event on, to the last event that is applied.
+    /// The log of one of its workspaces from an event on, to the last event that is applied. If one of them is missing or damaged, the
+    /// stream ends with an error, and the status of the partition tells it.
     ///
     /// # Errors
     /// Why the log of the partition was not read yet.
@@ -379,9 +384,46 @@ impl Here<'_> {
         ws: WsId,
         from: Offset,
     ) -> Result<impl Stream<Item = eventlog::Result<Entry>> + Send + use<>, Busy> {
+        // First the end, then the last offset: events that are applied between the two are not told.
         let end = self.applied()?;
+        let known = self.known(ws, standard::WLOG_OFFSET);
+        let reader = self.reader().clone();
+        let entries = async move {
+            let known = known(reader.deadline()).await?;
+            Ok(reader.wlog(ws, from, known.map(Offset)))
+        };
+        let (commands, mut next) = (self.commands.clone(), from);
+        let noted = entries.try_flatten_stream().inspect(move |read| {
+            commands.met(Row::Wlog(ws, next), read);
+            next = next.next();
+        });
         let is_applied = move |entry: &Entry| future::ready(Ok(entry.place().plog < end));
-        Ok(self.reader().wlog(ws, from).try_take_while(is_applied))
+        Ok(noted.try_take_while(is_applied))
+    }
+
+    /// A record. One that is damaged is told by the status of the partition.
+    ///
+    /// # Errors
+    /// As [`Reader::record`].
+    pub async fn record(&self, ws: WsId, id: RecordId) -> eventlog::Result<Option<StoredRecord>> {
+        let read = self.reader().record(ws, id).await;
+        self.commands.met(Row::Record(ws, id), &read);
+        read
+    }
+
+    /// The records of a workspace, as [`Reader::records`] reads them. One that is damaged is told by the status of the
+    /// partition.
+    pub fn records(
+        &self,
+        ws: WsId,
+        from: RecordId,
+        last: RecordId,
+    ) -> impl Stream<Item = eventlog::Result<StoredRecord>> + Send + Unpin + use<> {
+        let commands = self.commands.clone();
+        self.reader().records(ws, from, last).inspect(move |read| {
+            let id = read.as_ref().map_or(from, |stored| stored.record.id);
+            commands.met(Row::Record(ws, id), read);
+        })
     }
 
     /// Reads what is stored, also what is not applied yet.
@@ -389,7 +431,8 @@ impl Here<'_> {
         &self.opened.reader
     }
 
-    /// The last number of a sequence of a workspace that is stored. Those that were drawn a moment ago may be missing.
+    /// The last number of a sequence of a workspace that an event has which is applied. While a group with trouble is
+    /// recovered, the numbers of its events may be missing.
     ///
     /// # Errors
     /// Those of the storage.
@@ -398,16 +441,37 @@ impl Here<'_> {
         ws: WsId,
         seq: SeqId,
         deadline: Instant,
-    ) -> Result<Option<u64>, sysvvm::Error> {
-        let last = match self.app.settings.numbers {
-            NumbersIn::System => self.opened.system.last(ws.0, &[seq.0], deadline).await?,
+    ) -> eventlog::Result<Option<u64>> {
+        self.known(ws, seq)(deadline).await
+    }
+
+    /// The same, for whoever asks later.
+    fn known(
+        &self,
+        ws: WsId,
+        seq: SeqId,
+    ) -> impl FnOnce(Instant) -> BoxFuture<'static, eventlog::Result<Option<u64>>> + Send + use<>
+    {
+        let numbers = match self.app.settings.numbers {
+            NumbersIn::System => Arc::clone(&self.opened.system),
             NumbersIn::View => {
                 let storage = Arc::clone(&self.opened.app.storage);
-                let clock = self.app.clock.clone();
-                let view = seqstorage::view(storage, clock, self.partition);
-                view.last(ws.0, &[seq.0], deadline).await?
+                Arc::new(seqstorage::view(storage, self.app.clock.clone(), self.partition))
             }
         };
-        Ok(last.into_iter().next().flatten())
+        let commands = self.commands.clone();
+        move |deadline| {
+            async move {
+                // A number that waits no more is stored, so the storage is asked last.
+                let waiting = commands.waiting_number(ws, seq);
+                let stored =
+                    numbers.last(ws.0, &[seq.0], deadline).await.map_err(|error| match error {
+                        sysvvm::Error::Storage(error) => error,
+                        error => istorage::Error::corrupt(error.to_string()),
+                    })?;
+                Ok(stored.into_iter().next().flatten().max(waiting))
+            }
+            .boxed()
+        }
     }
 }

@@ -73,6 +73,8 @@ pub struct PartitionStatus {
     pub number: u16,
     /// What it is doing.
     pub status: String,
+    /// The damaged row that a reader met last; `None` if there was none, or it could be read since.
+    pub damaged: Option<String>,
     /// How many commands wait.
     pub waiting: usize,
     /// The offset of the first event in its log that is not known to be applied.
