@@ -277,4 +277,35 @@ mod tests {
         assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer));
         assert_eq!(Answer::from_bytes(b"\xff"), None);
     }
+
+    /// Whatever an answer was replaced by, it is read or refused: each change of a byte or two, and lengths that no bytes have.
+    #[test]
+    fn bytes_that_are_no_answer_are_read_or_refused() {
+        const HUGE: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+        let read = |bytes: &[u8]| {
+            if let Some(answer) = Answer::from_bytes(bytes) {
+                let again = answer.to_bytes();
+                assert!(again.len() <= bytes.len(), "{bytes:02x?}");
+                assert_eq!(Answer::from_bytes(&again), Some(answer));
+            }
+        };
+        let ids = vec![(RecordId(1), RecordId(322_680_000_131_072)), (RecordId(2), RecordId(3))];
+        let whole = Answer { ids, result: Bytes::from_static(b"{}") }.to_bytes().to_vec();
+        for at in 0..whole.len() {
+            read(&whole[..at]);
+            for end in at + 1..=whole.len() {
+                let huge = [&whole[..at], &HUGE, &whole[end..]].concat();
+                read(&huge);
+            }
+            for byte in 0..=u8::MAX {
+                let mut changed = whole.clone();
+                changed[at] = byte;
+                read(&changed);
+                for other in [0, 1, 0x7f, 0x80, 0xff] {
+                    changed[(at + 1) % whole.len()] = other;
+                    read(&changed);
+                }
+            }
+        }
+    }
 }

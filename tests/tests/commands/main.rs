@@ -9,6 +9,7 @@ mod handlers;
 mod incarnations;
 mod late;
 mod limits;
+mod log;
 mod marked;
 mod reads;
 mod rounds;
@@ -30,6 +31,7 @@ fn main() -> std::process::ExitCode {
         incarnations::TRIALS,
         late::TRIALS,
         limits::TRIALS,
+        log::TRIALS,
         marked::TRIALS,
         reads::TRIALS,
         rounds::TRIALS,

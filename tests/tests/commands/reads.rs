@@ -1,22 +1,80 @@
 //! Clients that read logs, records and answers, beside the commands that write them.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use eventlog::TrustLevel;
 use futures::future::{join, join_all};
 use istorage::{Fault, Faulty, Op, SharedStorage};
 use processor::{Busy, Command, Ended, Refused, Repeat};
-use vvm_tests::commands::{At, Narrow, NodeSettings, Stall, Terms, article, check_under, cud};
+use vvm_tests::commands::{
+    At, Narrow, NodeSettings, Stall, Terms, article, check, check_under, cud,
+};
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::{
+    scene::LEVELS,
+    stage::{PARTITION, Stage, TrialFn, WS, named},
+};
 
-pub(crate) const TRIALS: &[(&str, TrialFn)] =
-    &[("reads::an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed", |stage| {
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("reads::an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed", |stage| {
         Box::pin(acknowledged(stage))
-    })];
+    }),
+    ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |stage| {
+        Box::pin(expired(stage))
+    }),
+];
+
+/// How long answers are kept in the trial of their end. Cassandra expires rows by whole seconds.
+const KEPT: Duration = Duration::from_secs(3);
+
+/// No suite waited for the end of an answer. From then on the same command is a new one.
+async fn expired(stage: &Stage) {
+    let site = &stage.site;
+    for (partition, level) in (PARTITION..).zip(LEVELS) {
+        let ws = WS + u64::from(partition - PARTITION);
+        let settings = NodeSettings { answers_kept: KEPT, ..NodeSettings::at(level) };
+        let (node, mut ledger) = stage.begin(partition, ws, settings).await;
+        let send = async |request: &str| {
+            let repeat = Some(Repeat::new("joe", b"key", b"body"));
+            let command = Command { repeat, ..named(request, cud(ws, article("a"), site.soon())) };
+            node.commands.run(command).await.unwrap()
+        };
+        let begun = site.clock.now();
+        let first = send("first").await;
+        ledger.note("first", &Ok(first.clone()));
+        assert!(!first.is_repeated);
+        let mut again = 0;
+        let second = loop {
+            let asked = site.clock.now();
+            let done = send("second").await;
+            if !done.is_repeated {
+                // The storage counts from a moment between the two, and may round a second.
+                let kept = site.clock.now() - begun;
+                assert!(kept + Duration::from_secs(1) >= KEPT, "it was kept for {kept:?}");
+                break done;
+            }
+            assert_eq!((done.version(), &done.answer), (first.version(), &first.answer));
+            let late = asked - begun;
+            assert!(late < KEPT + Duration::from_secs(60), "it is still kept after {late:?}");
+            again += 1;
+            site.clock.sleep(Duration::from_millis(50)).await;
+        };
+        assert!(again > 0, "it was sent again while the answer was kept");
+        ledger.note("second", &Ok(second.clone()));
+        assert_eq!(second.plog, first.plog.next());
+        assert_ne!(second.answer.ids, first.answer.ids, "it made new records");
+        let third = send("third").await;
+        assert!(third.is_repeated && third.version() == second.version(), "{third:?}");
+        assert_eq!(node.stop().await, Ended::Stopped);
+        check(site, partition, &ledger).await;
+    }
+}
 
 /// A group of two events was written in two steps, and the second step failed. The first command was
 /// answered, but readers of logs were still told the end of before the group, so the acknowledged

@@ -1,0 +1,244 @@
+//! The log of a partition, with nothing in front of it: when it writes, and what it does about a refusal.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Instant;
+use eventlog::{
+    Change, Drawn, Epoch, Event, Idempotency, Lead, LeadLost, Log, Offset, Place, Prepared, Record,
+    RecordId, Row, Settings, TableKind, TrustLevel, WsId,
+};
+use futures::TryStreamExt;
+use isequencer::{NumberKey, SeqStorage, standard};
+use istorage::{
+    AppStorageExt, Conditional, Fault, Faulty, Op, Order, OrderedPut, Outcome, SharedStorage,
+};
+use seqstorage::PartitionStorage;
+use vvm_tests::{
+    between::{Between, Through},
+    commands::{Narrow, record_name, text},
+};
+
+use crate::{
+    scene::LEVELS,
+    stage::{PARTITION, Stage, TrialFn, WS},
+};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("log::a_write_is_sent_only_if_it_is_given_up_before_the_lead_ends", |stage| {
+        Box::pin(in_time(stage))
+    }),
+    ("log::a_refusal_that_names_no_row_is_answered_with_pauses_and_ends", |stage| {
+        Box::pin(refused(stage))
+    }),
+];
+
+const NUMBERS: &str = "a write of numbers";
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How often a lead that is about to end is asked in vain before it is renewed.
+const ASKED_IN_VAIN: usize = 3;
+
+/// Right before each write so little of this lead is left that the write could outlive it. Then the lead is renewed.
+#[derive(Debug)]
+struct Short {
+    epoch: u64,
+    in_vain: AtomicUsize,
+}
+
+impl Lead for Short {
+    fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+
+    fn may_send(&self, timeout: Duration) -> bool {
+        let fewer = |left: usize| left.checked_sub(1);
+        let is_short = self.in_vain.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
+        let left = if is_short { TIMEOUT } else { TIMEOUT * 2 };
+        timeout < left
+    }
+
+    fn lost(&self) -> Option<LeadLost> {
+        None
+    }
+}
+
+/// Two events, each with a record and an answer.
+fn events(epoch: u64, ws: u64, from: u64) -> Vec<Event> {
+    let event = |n: u64| Event {
+        place: Place { epoch: Epoch(epoch), plog: Offset(n), ws: WsId(ws), wlog: Offset(n) },
+        time: clock::WallTime::from_millis(4_000_000_000_000),
+        request: format!("{n}"),
+        idempotency: Some(Idempotency {
+            principal: "joe".to_owned(),
+            key: [n as u8; 32],
+            body: [0; 32],
+            answer: Bytes::new(),
+        }),
+        command: record_name("sys.CUD"),
+        params: Bytes::new(),
+        changes: vec![Change {
+            replaces: None,
+            record: Record {
+                table: record_name("shop.Article"),
+                kind: TableKind::CDoc,
+                id: RecordId(standard::FIRST_CRECORD_ID + n),
+                parent: None,
+                is_active: true,
+                fields: [("name".parse().unwrap(), text("a"))].into(),
+            },
+        }],
+        drawn: vec![Drawn { seq: standard::WLOG_OFFSET.0, last: n }],
+    };
+    (from..from + 2).map(event).collect()
+}
+
+fn prepared(events: &[Event]) -> Vec<Prepared> {
+    events.iter().map(|event| Prepared::new(event, |_| None)).collect()
+}
+
+/// Leaves bytes in a row, as a leader that ended in the middle of a write.
+async fn put(stage: &Stage, level: TrustLevel, row: Row, place: Place, value: Bytes) {
+    let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
+    if level == TrustLevel::Two {
+        let order = Order::of_two(place.epoch.0, place.plog.0).unwrap();
+        let put = OrderedPut { key, value, order, ttl: None };
+        storage.put_ordered(vec![put], deadline).await.unwrap();
+    } else {
+        let inserted = storage.insert_if_not_exists(key, value, None, deadline).await.unwrap();
+        assert!(inserted.is_applied());
+    }
+}
+
+fn log(stage: &Stage, storage: SharedStorage, partition: u16, lead: Arc<dyn Lead>) -> Log {
+    let settings = Settings {
+        partitions: stage.site.app.entry.partitions,
+        timeout: TIMEOUT,
+        apply_for: Duration::from_millis(300),
+        ..Settings::default()
+    };
+    Log::new(storage, stage.site.clock.clone(), lead, partition, settings)
+}
+
+/// Nothing failed when the timeout of a call was left out of this question, and numbers were stored without any question.
+async fn in_time(stage: &Stage) {
+    let ways = LEVELS.into_iter().flat_map(|level| [false, true].map(|narrow| (level, narrow)));
+    for (n, (level, is_narrow)) in (0..).zip(ways) {
+        let (partition, ws) = (PARTITION + n, WS + u64::from(n));
+        let inner = Arc::clone(&stage.site.app.storage);
+        let inner: SharedStorage = if is_narrow { Narrow::of(inner, 3, true) } else { inner };
+        let lead = Arc::new(Short { epoch: 2, in_vain: AtomicUsize::new(ASKED_IN_VAIN) });
+        let (writes, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, asked) = ((Arc::clone(&writes), Arc::clone(&early)), Arc::clone(&lead));
+        let script = move |op| {
+            if matches!(op, Op::WriteIf | Op::WriteAtomic | Op::PutOrdered | Op::PutBatch) {
+                let in_vain = asked.in_vain.swap(ASKED_IN_VAIN, Ordering::SeqCst);
+                counted.0.fetch_add(1, Ordering::SeqCst);
+                counted.1.fetch_add(usize::from(in_vain > 0), Ordering::SeqCst);
+            }
+            Fault::None
+        };
+        let faulty: SharedStorage =
+            Arc::new(Faulty::scripted(inner, stage.site.clock.clone(), script));
+        let sent = |what: &str| {
+            let [sent, early] = [&writes, &early].map(|count| count.swap(0, Ordering::SeqCst));
+            assert!(sent > 0, "{what} writes something");
+            // The calls of one write of numbers have one deadline, so the lead is asked once.
+            let most = if what == NUMBERS { sent - 1 } else { 0 };
+            assert!(early <= most, "{what} at {level:?}: {early} of {sent} were sent too late");
+        };
+        let clock = stage.site.clock.clone();
+        let settings = Settings {
+            partitions: stage.site.app.entry.partitions,
+            level,
+            timeout: TIMEOUT,
+            ..Settings::default()
+        };
+        let log = Arc::new(Log::new(faulty, clock, lead, partition, settings));
+        let fate = log.write(&prepared(&events(2, ws, 1))).await;
+        assert!(fate.applied.is_ok() && fate.others.is_none(), "{fate:?}");
+        sent("a group");
+
+        let numbers = PartitionStorage::in_view(Arc::clone(&log));
+        let key = NumberKey { ws: isequencer::WsId(ws), seq: standard::WLOG_OFFSET };
+        numbers.write(&[(key, 2)], isequencer::Offset::FIRST.after(2)).await.unwrap();
+        sent(NUMBERS);
+
+        // The next two events are in the log, and nothing of them is applied; the second is damaged.
+        let tail = events(2, ws, 3);
+        for (event, bytes) in [(&tail[0], tail[0].to_bytes()), (&tail[1], Bytes::from("damaged"))] {
+            put(stage, level, Row::Plog(partition, event.place.plog), event.place, bytes).await;
+        }
+        let replayed = log.replay(Offset(3)).try_collect::<Vec<_>>().await;
+        replayed.unwrap_err();
+        sent("a recovery");
+        let Place { plog, ws, wlog, .. } = tail[1].place;
+        let damaged = log.damaged(plog, ws, wlog).await.unwrap().unwrap();
+        if level != TrustLevel::Two {
+            log.mark(&damaged, Vec::new()).await.unwrap();
+            sent("a marker");
+        }
+    }
+}
+
+/// A storage that refuses writes of rows behind the log, and does not say which row is in the way.
+#[derive(Debug)]
+struct Mute {
+    inner: SharedStorage,
+    refusals: AtomicUsize,
+    /// How many more.
+    refuses: AtomicUsize,
+}
+
+#[async_trait]
+impl Between for Mute {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> istorage::Result<Outcome> {
+        let is_plog = pkey.starts_with(&Row::Plog(0, Offset(0)).key().pkey[..2]);
+        let fewer = |left: usize| left.checked_sub(1);
+        let refuses = !is_plog
+            && self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
+        if refuses {
+            let refusals = self.refusals.fetch_add(1, Ordering::SeqCst);
+            assert!(refusals < 1_000, "it is sent again and again, without a pause or an end");
+            return Ok(Outcome::NotApplied(Vec::new()));
+        }
+        self.inner.write_if(pkey, ops, deadline).await
+    }
+}
+
+/// The write was sent again at once, for ever, and the node did nothing else.
+async fn refused(stage: &Stage) {
+    let (refusals, refuses) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let inner = Narrow::of(Arc::clone(&stage.site.app.storage), 3, true);
+    let mute = Through::new(Mute { inner, refusals, refuses });
+    let lead = Arc::new(eventlog::Alone(Epoch(2)));
+    let log = log(stage, Arc::clone(&mute) as SharedStorage, PARTITION, lead);
+    let fate = log.write(&prepared(&events(2, WS, 1))).await;
+    assert_eq!(fate.committed, 2);
+    let error = fate.applied.unwrap_err();
+    assert!(!error.is_lasting(), "a new look may be right: {error:?}");
+
+    // A refusal that passes is not told.
+    mute.refuses.store(2, Ordering::SeqCst);
+    let fate = log.write(&prepared(&events(2, WS, 3))).await;
+    assert!(fate.applied.is_ok() && fate.others.is_none(), "{fate:?}");
+    let replayed: Vec<_> = log.replay(Offset::FIRST).try_collect().await.unwrap();
+    assert_eq!(replayed.len(), 4);
+}
