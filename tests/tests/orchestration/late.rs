@@ -12,7 +12,7 @@ use vvm_tests::{
     commands::shop,
 };
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, PATIENCE};
 
 /// How long after it was sent a write may land.
 const LATE_WRITE: Duration = Duration::from_secs(30);
@@ -46,7 +46,9 @@ fn launch(cluster: &Cluster, level: TrustLevel, lease: Timing) -> Launched {
 async fn at_level_2_a_node_does_not_lead_with_a_lease_that_is_too_short_for_late_writes() {
     let cluster = Cluster::new();
     let node = launch(&cluster, TrustLevel::Two, Timing::default());
-    let problem = node.problem().await;
+    let soon = cluster.clock.now() + PATIENCE;
+    let problem = cluster.clock.timeout_at(soon, node.problem()).await;
+    let problem = problem.expect("a lease of 20 s is refused");
     let Problem::Refused(why) = &*problem else { panic!("{problem}") };
     assert!(why.contains("a lease of 134 s or more"), "{why}");
     node.shutdown().await.unwrap_err();
