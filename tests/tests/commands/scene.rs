@@ -189,16 +189,20 @@ impl<'s> Scene<'s> {
         answer
     }
 
-    /// Sends commands so that they are one group. The first is one that may be sent again: its answer is looked up before anything else.
+    /// Sends commands so that they are one group. The first command is one that may be sent again:
+    /// the rows that it needs are read before anything else. The others are sent during that read,
+    /// so the calls of the group do not depend on how fast the commands are sent.
     pub(crate) async fn run_group(&self, node: &Node, hold: &Stall, commands: Vec<Command>) {
         hold.arm(At::Before(1));
-        let sent = join_all(commands.into_iter().map(|command| self.run(node, command)));
-        // All wait in the queue when the first is begun.
-        let held = async {
+        let mut commands = commands.into_iter();
+        let first = join_all(commands.next().map(|command| self.run(node, command)));
+        let others = async {
             hold.until_still().await;
-            hold.go_on();
+            let sent = join_all(commands.map(|command| self.run(node, command)));
+            // All wait in the queue when the first goes on.
+            join(sent, async { hold.go_on() }).await;
         };
-        join(sent, held).await;
+        join(first, others).await;
     }
 
     /// Events in the log of the partition of which nothing is applied.
