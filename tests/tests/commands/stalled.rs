@@ -111,7 +111,10 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
     let after = named("after", cud(WS, article("b"), site.soon()));
     stage.run(&node, &mut ledger, after).await.unwrap();
 
-    // Nobody sends a command, and the next one would have to wait.
+    // Nobody sends a command, and the next one would have to wait. What was drawn before is stored.
+    while node.commands.unflushed().numbers > 0 {
+        site.clock.sleep(Duration::from_millis(1)).await;
+    }
     storage.mood.send_replace(mood);
     for ws in (1..).map(|number| WS + u64::from(PARTITIONS) * number) {
         if node.commands.unflushed().numbers >= MOST {
