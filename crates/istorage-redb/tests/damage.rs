@@ -198,17 +198,17 @@ async fn a_damaged_index_of_what_expires_fails_no_other_call() {
     let pkey = Bytes::from("long");
     assert!(node.storage.write_if(pkey, leases, Instant::FAR_FUTURE).await.unwrap().is_applied());
     node.driver.close().await;
-    change_index(&path, b"a long lease with the number 00150");
+    change_index(&path, b"a long lease with the number 00000");
 
     let node = Node::open(&path).await;
     for n in 0..20 {
         node.put(Key::new("p", ccols(n))).await.unwrap();
     }
-    // A write of a row that expires needs the index, and so does the removal of what has expired.
-    let soon = lease(300, Some(Duration::from_nanos(1)));
+    // The index is whole where this row comes.
+    let last = lease(300, Some(Duration::from_secs(7_200)));
     let pkey = Bytes::from("long");
     assert!(
-        node.storage.write_if(pkey, vec![soon], Instant::FAR_FUTURE).await.unwrap().is_applied()
+        node.storage.write_if(pkey, vec![last], Instant::FAR_FUTURE).await.unwrap().is_applied()
     );
     node.put(Key::new("p", "last")).await.unwrap();
     let there = node.storage.get(&key(0), Consistency::Plain, Instant::FAR_FUTURE).await.unwrap();

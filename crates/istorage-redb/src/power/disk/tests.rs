@@ -1,0 +1,93 @@
+//! What the simulated disk keeps and loses.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn content(disk: &SimDisk, name: &str) -> Option<Vec<u8>> {
+    let file = disk.file(Path::new(name), How::Existing).ok()?;
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read(0, &mut bytes).unwrap();
+    Some(bytes)
+}
+
+/// All that can be left if the power is lost now.
+fn left<T: Ord>(disk: &SimDisk, look: impl Fn(&SimDisk) -> T) -> BTreeSet<T> {
+    let mut rng = Rng(1);
+    let now = [disk.moment()];
+    (0..1_000).map(|_| look(&disk.power_lost_at(&now, &mut rng)[0])).collect()
+}
+
+fn make(disk: &SimDisk, name: &str, bytes: &[u8]) -> SimFile {
+    let file = disk.file(Path::new(name), How::New).unwrap();
+    file.write(0, bytes).unwrap();
+    file.sync_data().unwrap();
+    file
+}
+
+#[test]
+fn what_is_synced_is_kept_and_each_other_sector_may_be_lost() {
+    let disk = SimDisk::new(1);
+    let file = make(&disk, "a", &[1; 3 * SECTOR]);
+    disk.sync_folder(Path::new("")).unwrap();
+    file.write(SECTOR as u64 - 1, &[2; SECTOR + 1]).unwrap();
+    let halves = left(&disk, |disk| {
+        let bytes = content(disk, "a").unwrap();
+        (bytes[SECTOR - 1], bytes[SECTOR])
+    });
+    assert_eq!(halves, [(1, 1), (1, 2), (2, 1), (2, 2)].into());
+    file.sync_data().unwrap();
+    assert_eq!(left(&disk, |disk| content(disk, "a").unwrap()[SECTOR]), [2].into());
+}
+
+#[test]
+fn a_length_that_is_not_synced_may_be_lost() {
+    let disk = SimDisk::new(1);
+    let file = make(&disk, "a", &[1; 1_000]);
+    disk.sync_folder(Path::new("")).unwrap();
+    file.set_len(2_000).unwrap();
+    file.set_len(10).unwrap();
+    let lengths = left(&disk, |disk| content(disk, "a").unwrap().len());
+    assert_eq!(lengths, [10, 1_000, 2_000].into());
+    file.set_len(1_000).unwrap();
+    file.sync_data().unwrap();
+    let ends = left(&disk, |disk| content(disk, "a").unwrap()[10..].to_vec());
+    assert_eq!(ends, [vec![0; 990]].into());
+}
+
+#[test]
+fn a_name_may_be_lost_until_the_folder_is_synced_and_a_rename_is_whole() {
+    let disk = SimDisk::new(1);
+    make(&disk, "old", b"old");
+    disk.sync_folder(Path::new("")).unwrap();
+    make(&disk, "new", b"new");
+    disk.rename(Path::new("new"), Path::new("old"));
+    let names = |disk: &SimDisk| {
+        let name = |name: &str| content(disk, name).map(|bytes| String::from_utf8(bytes).unwrap());
+        (name("old").unwrap(), name("new").is_some())
+    };
+    let (old, new) = ("old".to_owned(), "new".to_owned());
+    let all = [(old.clone(), false), (old, true), (new.clone(), false)];
+    assert_eq!(left(&disk, names), all.into());
+    disk.sync_folder(Path::new("")).unwrap();
+    assert_eq!(left(&disk, names), [(new, false)].into());
+    disk.remove(Path::new("old")).unwrap();
+    assert_eq!(left(&disk, |disk| content(disk, "old").is_some()), [false, true].into());
+}
+
+#[test]
+fn a_sync_that_fails_may_have_written_a_part() {
+    let disk = SimDisk::new(1);
+    let file = make(&disk, "a", &[1; 20 * SECTOR]);
+    disk.sync_folder(Path::new("")).unwrap();
+    file.write(0, &[2; 20 * SECTOR]).unwrap();
+    disk.set_sync(Sync::FailsOneIn(1));
+    assert!(file.sync_data().is_err());
+    let kept = left(&disk, |disk| {
+        content(disk, "a").unwrap().iter().filter(|byte| **byte == 2).count() / SECTOR
+    });
+    assert!(kept.len() > 5, "{kept:?}");
+    disk.set_sync(Sync::Works);
+    file.sync_data().unwrap();
+    assert_eq!(left(&disk, |disk| content(disk, "a").unwrap()), [vec![2; 20 * SECTOR]].into());
+}
