@@ -275,7 +275,10 @@ async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
     stall.arm(At::Before(1));
     let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
     stall.until_still().await;
-    node.shutdown().await.unwrap();
+    let problem = node.shutdown().await.unwrap_err();
+    let names_it =
+        |all: &[String]| all.len() == 1 && all[0].starts_with("partition 7 of acme/shop: ");
+    assert!(matches!(&*problem, Problem::NotEnded(all) if names_it(all)), "{problem}");
     assert!(cluster.lease(1).await.is_some(), "another one could lead while it is written");
     stall.go_on();
     assert!(under_way.await.unwrap().is_err(), "nobody knows");
