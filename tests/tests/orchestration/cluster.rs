@@ -164,7 +164,7 @@ impl StorageDriver for Moody {
         deadline: Instant,
     ) -> istorage::Result<Option<SharedStorage>> {
         if self.is_out_of_reach.load(Ordering::SeqCst) {
-            return Err(istorage::Error::unavailable("nobody answers"));
+            return Err(Error::unavailable("nobody answers"));
         }
         let opened = self.inner.open(keyspace, deadline).await?;
         if keyspace.as_str() == "sysvvm" {
