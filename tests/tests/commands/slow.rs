@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use eventlog::{RecordId, TrustLevel};
 use futures::future::{join, join_all};
-use istorage::{Consistency, Key, SharedStorage};
+use istorage::{AtomicBatch, Consistency, Key, Outcome, SharedStorage};
 use processor::{Busy, Command, Done, Ended, Refused, RowChange};
 use tokio::sync::watch;
 use vvm_tests::{
@@ -30,12 +30,12 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("slow::a_group_is_written_before_its_members_are_late", |stage| Box::pin(in_time(stage))),
 ];
 
-/// A storage whose reads take their time, and are counted.
+/// A storage whose reads and atomic writes take their time, and whose reads are counted.
 #[derive(Debug)]
 struct Slow {
     inner: SharedStorage,
     clock: Clock,
-    read: Duration,
+    delay: Duration,
     reads: AtomicUsize,
     /// Reads wait for that.
     is_open: watch::Sender<bool>,
@@ -62,7 +62,7 @@ impl Slow {
     async fn pass(&self) {
         self.reads.fetch_add(1, Ordering::SeqCst);
         drop(self.is_open.subscribe().wait_for(|is_open| *is_open).await);
-        self.clock.sleep(self.read).await;
+        self.clock.sleep(self.delay).await;
     }
 }
 
@@ -90,15 +90,24 @@ impl Between for Slow {
         self.pass().await;
         self.inner.get_batch(keys, deadline).await
     }
+
+    async fn write_atomic(
+        &self,
+        batch: AtomicBatch,
+        deadline: Instant,
+    ) -> istorage::Result<Outcome> {
+        self.clock.sleep(self.delay).await;
+        self.inner.write_atomic(batch, deadline).await
+    }
 }
 
-/// A leader whose storage reads so slowly, with a workspace.
-async fn begin(stage: &Stage, read: Duration) -> (Node, Ledger, Arc<Through<Slow>>) {
+/// A leader whose storage is so slow, with a workspace.
+async fn begin(stage: &Stage, delay: Duration) -> (Node, Ledger, Arc<Through<Slow>>) {
     let (inner, clock) = (Arc::clone(&stage.site.app.storage), stage.site.clock.clone());
     let slow = Through::new(Slow {
         inner,
         clock,
-        read,
+        delay,
         reads: AtomicUsize::new(0),
         is_open: watch::Sender::new(true),
     });
