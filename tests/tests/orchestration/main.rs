@@ -4,9 +4,9 @@
 
 mod cluster;
 mod late;
+mod reads;
 
 use std::{
-    io::{Read, Write},
     num::NonZeroU16,
     sync::{
         Arc,
@@ -15,18 +15,14 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use clock::Clock;
 use cluster::{Binds, Cluster, PATIENCE, Told, hasty, run, send};
-use eventlog::{Broken, Offset, Reader, RecordId, Row, WsId};
-use futures::StreamExt;
-use httpapi::{Api, ApiSettings};
+use eventlog::WsId;
 use ielections::{Slot, Timing};
-use istorage::{AppStorageExt, Fault};
-use processor::{Busy, Refused};
+use istorage::Fault;
 use sysvvm::AppName;
 use vvm::{AppSettings, BadSettings, Launched, Problem, Settings, Stage, Vvm};
-use vvm_tests::commands::{At, article, child, create_workspace, cud, raw, shop, text, update};
+use vvm_tests::commands::{At, article, create_workspace, cud, shop};
 
 /// How many partitions the shop of these tests has.
 const PARTITIONS: NonZeroU16 = NonZeroU16::new(10).unwrap();
@@ -358,199 +354,6 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(here.may_answer().is_err(), "what was read before");
     assert!(app.at(WsId(7)).is_err(), "what would be read now");
-    node.shutdown().await.unwrap_err();
-}
-
-/// One bit of the storage was wrong. The log of a workspace was told as if it ended in front of the event that could not be found, and so
-/// was the list of its documents.
-#[tokio::test]
-async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
-    let cluster = Cluster::new();
-    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    for name in ["a", "b", "c"] {
-        run(&node, cud(7, article(name), soon)).await;
-    }
-    let storage = cluster.driver.keyspace.get().unwrap();
-    let app = node.node().app("acme", "shop").unwrap();
-    let here = app.at(WsId(7)).unwrap();
-    let damaged = async || {
-        let status = node.node().status().await;
-        let partitions = &status.apps[0].here;
-        partitions.iter().find(|partition| partition.number == 7).unwrap().damaged.clone()
-    };
-    // Numbers that wait, and numbers that are stored, both say how far the log goes. The last event is the hardest to miss.
-    for (wlog, waits) in [(3, 0), (4, 0), (4, 500)] {
-        cluster.clock.sleep(Duration::from_millis(waits)).await;
-        let row = Row::Wlog(WsId(7), Offset(wlog));
-        let there = storage.get_linearizable(&row.key(), soon).await.unwrap().unwrap();
-        let gone = storage.compare_and_delete(row.key(), there.clone(), soon).await.unwrap();
-        assert!(gone.is_applied());
-        for from in [1, wlog] {
-            let read: Vec<_> = here.log(WsId(7), Offset(from)).unwrap().collect().await;
-            let (last, whole) = read.split_last().unwrap();
-            assert_eq!(whole.len() as u64, wlog - from);
-            assert!(whole.iter().all(Result::is_ok), "{whole:?}");
-            let is_told = matches!(last, Err(eventlog::Error::Broken(Broken::Missing(missing))) if *missing == row);
-            assert!(is_told, "{last:?}");
-        }
-        let told = damaged().await.unwrap();
-        assert!(told.contains(&row.to_string()), "{told}");
-        // What is in front of it, and other commands, are as they were.
-        let front: Vec<_> = here.log(WsId(7), Offset::FIRST).unwrap().take(2).collect().await;
-        assert!(front.iter().all(Result::is_ok), "{front:?}");
-        assert!(damaged().await.is_some());
-
-        let restored = storage.insert_if_not_exists(row.key(), there, None, soon).await.unwrap();
-        assert!(restored.is_applied());
-        let read: Vec<_> = here.log(WsId(7), Offset::FIRST).unwrap().collect().await;
-        assert_eq!(read.iter().filter(|read| read.is_ok()).count(), 4, "{read:?}");
-        assert_eq!(damaged().await, None, "it is whole again");
-    }
-    run(&node, cud(7, article("d"), soon)).await;
-    node.shutdown().await.unwrap();
-}
-
-/// The bytes of one record were in the row of another. Only a client that asked for that record could notice, and only if it looked at the id.
-#[tokio::test]
-async fn a_record_in_the_row_of_another_is_told_in_the_status() {
-    let cluster = Cluster::new();
-    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    let done = run(&node, cud(7, article("a"), soon)).await;
-    let [first, second] = [0, 1].map(|n| done.answer.ids[n].1);
-    let storage = cluster.driver.keyspace.get().unwrap();
-    let keys = [first, second].map(|id| Row::Record(WsId(7), id).key());
-    let mut there = Vec::new();
-    for key in &keys {
-        there.push(storage.get_linearizable(key, soon).await.unwrap().unwrap());
-    }
-    let swap = async |old: &Bytes, new: &Bytes| {
-        let swap = storage.compare_and_swap(keys[1].clone(), old.clone(), new.clone(), None, soon);
-        assert!(swap.await.unwrap().is_applied());
-    };
-    swap(&there[1], &there[0]).await;
-    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
-    here.record(WsId(7), second).await.unwrap_err();
-    let list: Vec<_> = here.records(WsId(7), first, second).collect().await;
-    assert!(list.len() == 2 && list[0].is_ok() && list[1].is_err(), "{list:?}");
-    // The commands of its own go on, and those of the damaged record are refused.
-    let refused = send(&node, cud(7, vec![update(second, None, "x")], soon)).await.unwrap_err();
-    assert!(matches!(refused, Refused::Rejected(_)), "{refused:?}");
-    run(&node, cud(7, vec![update(first, None, "x")], soon)).await;
-    let status = node.node().status().await;
-    let partition = status.apps[0].here.iter().find(|partition| partition.number == 7).unwrap();
-    assert_eq!(partition.status, "ready");
-    let told = partition.damaged.as_ref().unwrap();
-    assert!(told.contains(&Row::Record(WsId(7), second).to_string()), "{told}");
-    swap(&there[0], &there[1]).await;
-    here.record(WsId(7), second).await.unwrap();
-    let status = node.node().status().await;
-    assert!(status.apps[0].here.iter().all(|partition| partition.damaged.is_none()));
-    node.shutdown().await.unwrap();
-}
-
-/// Its row is in the log already, and not the records that it writes.
-#[tokio::test]
-async fn a_log_ends_with_the_last_event_that_is_applied() {
-    let cluster = Cluster::new();
-    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    // What is written is there, but nobody is told so.
-    *cluster.driver.writes.lock().unwrap() = Fault::AppliedButError;
-    let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
-    let storage = Arc::clone(cluster.driver.keyspace.get().unwrap());
-    let stored = Reader::new(storage, cluster.clock.clone(), PATIENCE, PARTITIONS);
-    while stored.wlog(WsId(7), Offset::FIRST, None).count().await < 2 {
-        assert!(cluster.clock.now() < soon, "it is not written");
-        cluster.clock.sleep(Duration::from_millis(2)).await;
-    }
-    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
-    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);
-    assert_eq!(here.log(WsId(7), Offset(2)).unwrap().count().await, 0);
-    *cluster.driver.writes.lock().unwrap() = Fault::None;
-    under_way.await.unwrap().unwrap();
-    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 2);
-    node.shutdown().await.unwrap();
-}
-
-/// It was told as an empty one, whatever had been acknowledged.
-#[tokio::test]
-async fn a_log_is_not_told_before_it_was_read() {
-    let cluster = Cluster::new();
-    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    node.shutdown().await.unwrap();
-
-    let stall = cluster.driver.stall.get().unwrap().clone();
-    stall.arm(At::Before(5));
-    let node = cluster.launch(1);
-    stall.until_still().await;
-    let app = node.node().app("acme", "shop").unwrap();
-    let here = loop {
-        match app.at(WsId(7)) {
-            Ok(here) => break here,
-            Err(_) => cluster.clock.sleep(Duration::from_millis(2)).await,
-        }
-        assert!(cluster.clock.now() < soon, "it is not deployed");
-    };
-    let told = here.log(WsId(7), Offset::FIRST).map(|_| ());
-    assert!(matches!(told, Err(Busy::Recovering(None))), "{told:?}");
-    stall.go_on();
-    cluster.until(&node, Stage::Leading).await;
-    assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);
-    node.shutdown().await.unwrap();
-}
-
-/// Each was sought for each other one, up to the top: it took minutes, and nothing else went on.
-#[tokio::test]
-async fn thousands_of_rows_that_stand_in_one_another_take_no_time() {
-    let cluster = Cluster::new();
-    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    let part = |id| child(id, "shop.Part", (id + 1, "parts"), []);
-    let mut rows: Vec<_> = (1..4_000).map(part).collect();
-    rows.push(raw(4_000, "shop.Article", []));
-    let done = run(&node, cud(7, rows, soon)).await;
-    assert_eq!(done.answer.ids.len(), 4_000);
-    node.shutdown().await.unwrap();
-}
-
-/// All of them were read and packed, in gigabytes, before it was known that no event has room for them.
-#[tokio::test]
-async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
-    let cluster = Cluster::new();
-    let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    let large = || vec![raw(1, "shop.Article", [("name", text("x".repeat(4 << 20)))])];
-    let mut ids = Vec::new();
-    for _ in 0..12 {
-        ids.push(run(&node, cud(7, large(), soon)).await.answer.ids[0].1);
-    }
-    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
-    let change = |id: &RecordId| update(*id, None, "x");
-    let refused = here.run(cud(7, ids.iter().map(change).collect(), soon)).await.unwrap_err();
-    assert!(refused.to_string().contains("the rows that it changes"), "{refused}");
-    // Some of them are not too much.
-    here.run(cud(7, ids[..3].iter().map(change).collect(), soon)).await.unwrap();
-    node.shutdown().await.unwrap();
-}
-
-/// It said that there was no such record, which who leads now may have.
-#[tokio::test]
-async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
-    let cluster = Cluster::new();
-    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let settings = ApiSettings { command_time: PATIENCE, ..ApiSettings::new(listen) };
-    let node = cluster.node(1, hasty).with_service(Api::new(settings));
-    let (node, _) = cluster.with_workspace(node).await;
-    cluster.driver.stands_still.store(true, Ordering::SeqCst);
-    let ask = move || {
-        let mut stream = std::net::TcpStream::connect(listen).unwrap();
-        let path = "/api/v2/apps/acme/shop/workspaces/7/docs/shop.Article/322685000131099";
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    let answer = tokio::task::spawn_blocking(ask).await.unwrap();
-    assert!(!cluster.driver.stands_still.load(Ordering::SeqCst), "nothing was read");
-    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("not_leader"), "{answer}");
     node.shutdown().await.unwrap_err();
 }
 
