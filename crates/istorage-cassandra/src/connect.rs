@@ -13,8 +13,13 @@ use scylla::{
 };
 
 use crate::{
-    Config, Consistency, SerialConsistency, errors, limits::KEEPALIVE, routing::Routing,
-    session::Client, suspects::Suspects, timestamps::Timestamps, tls,
+    Config, Consistency, SerialConsistency, errors,
+    limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
+    routing::Routing,
+    session::Client,
+    suspects::Suspects,
+    timestamps::Timestamps,
+    tls,
 };
 
 pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
@@ -26,7 +31,7 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
         .default_execution_profile_handle(profile(config, routing).into_handle())
         .timestamp_generator(Arc::new(Timestamps::new(clock.clone())))
         .keepalive_interval(KEEPALIVE)
-        .keepalive_timeout(KEEPALIVE)
+        .keepalive_timeout(KEEPALIVE_TIMEOUT)
         .tcp_zero_linger()
         .auto_await_schema_agreement(false)
         .fetch_full_schema_metadata(false);

@@ -19,11 +19,15 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     late_write: LATE_WRITE,
 };
 
-/// A connection that is silent for so long is asked for a sign of life, and given up if none comes in the same time.
+/// A connection that is silent for so long is asked for a sign of life.
 ///
 /// What waits in a connection that is given up is thrown away, by the kernel too, as its linger time is zero. So this
 /// bounds how late a request may still leave a node that was cut off.
 pub(crate) const KEEPALIVE: Duration = Duration::from_millis(1_100);
+
+/// A connection is given up if no sign of life comes in this time. Requests avoid a server that hangs long before. A
+/// shorter time gives up connections to servers that are only busy, with all requests in them.
+pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a server keeps a request waiting before it refuses it: the default of `native_transport_timeout`.
 const SERVER_QUEUE: Duration = Duration::from_secs(12);
@@ -37,8 +41,10 @@ const SERVER_WORK: Duration = Duration::from_secs(4);
 /// This assumes the servers' default timeouts, servers that do not stand still (a stopped process goes on with what it
 /// had taken), and servers' clocks that agree. It holds for writes that reached a quorum. A plain write that reached
 /// fewer replicas, and was not acknowledged, may become visible later still, by hints and by read repair.
-const LATE_WRITE: Duration =
-    KEEPALIVE.saturating_mul(2).saturating_add(SERVER_QUEUE).saturating_add(SERVER_WORK);
+const LATE_WRITE: Duration = KEEPALIVE
+    .saturating_add(KEEPALIVE_TIMEOUT)
+    .saturating_add(SERVER_QUEUE)
+    .saturating_add(SERVER_WORK);
 
 /// How much of one partition an ordered write puts into one request.
 pub(crate) const ORDERED: BatchLimits = BatchLimits { rows: 2_000, bytes: 8 << 20 };
