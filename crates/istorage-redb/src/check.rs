@@ -77,7 +77,7 @@ pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> 
         }
     }
     // The pages are checked on a fresh handle: redb repairs what it checks, and may fall back to an older commit.
-    drop(open);
+    let _ = errors::caught(|| drop(open));
     let (mut open, _) = file.load(How::Untouched)?;
     match errors::caught(|| open.database.check_integrity()) {
         Ok(Ok(true)) => {}
@@ -85,7 +85,7 @@ pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> 
         Ok(Err(error)) => checked.add(format!("the checksums of some pages are wrong: {error}")),
         Err(panicked) => checked.add(format!("some pages cannot be read: {panicked}")),
     }
-    // redb may panic once more when it closes what it could not read.
+    // redb may panic when it closes what it could not read.
     let _ = errors::caught(|| drop(open));
     Ok(checked)
 }

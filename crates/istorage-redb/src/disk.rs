@@ -1,6 +1,7 @@
 //! The file system as the driver uses it. Tests put a simulated one below the driver.
 
 mod untouched;
+mod watched;
 
 use std::{
     ffi::OsString,
@@ -8,23 +9,25 @@ use std::{
     fs::{self, File, Metadata, OpenOptions},
     io,
     path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use redb::{Builder, Database, DatabaseError, StorageBackend, backends::FileBackend};
 
-use self::untouched::Untouched;
+use self::{untouched::Untouched, watched::Watched};
 
 /// A file system.
 pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// What is at `path`. Links are followed.
     fn look(&self, path: &Path) -> io::Result<Found>;
 
-    /// Opens the redb file at `path`.
+    /// Opens the redb file at `path`. `has_lost` becomes true when a sync of it fails.
     fn database(
         &self,
         path: &Path,
         how: How,
         builder: &Builder,
+        has_lost: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError>;
 
     /// Gives a file another name, unless that is taken.
@@ -85,10 +88,15 @@ pub(crate) fn open(
     identity: Identity,
     how: How,
     builder: &Builder,
+    has_lost: &Arc<AtomicBool>,
 ) -> Result<OpenDatabase, DatabaseError> {
+    let has_lost = Arc::clone(has_lost);
     let database = match how {
-        How::Existing | How::New => builder.create_with_backend(file)?,
-        How::Untouched => builder.create_with_backend(Untouched::new(file)?)?,
+        How::Existing | How::New => builder.create_with_backend(Watched::new(file, has_lost))?,
+        How::Untouched => {
+            let file = Untouched::new(file)?;
+            builder.create_with_backend(Watched::new(file, has_lost))?
+        }
     };
     Ok(OpenDatabase { database, identity })
 }
@@ -131,9 +139,10 @@ impl Disk for RealDisk {
         path: &Path,
         how: How,
         builder: &Builder,
+        has_lost: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
         let (file, identity) = RealDisk::file(path, how)?;
-        open(file, identity, how, builder)
+        open(file, identity, how, builder, has_lost)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {

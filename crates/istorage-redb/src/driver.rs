@@ -21,11 +21,13 @@ use crate::{
 /// # Durability
 /// Every acknowledged write is on the disk. A process that is killed loses nothing acknowledged, and the file opens at
 /// once afterwards, whatever its size. A commit that fails is an unknown outcome for all writes in it; the file is then
-/// closed and opened again, and until that succeeds every call is `Unavailable`.
+/// closed and opened again, and until that succeeds every call is `Unavailable`. After a sync that failed the file is not
+/// opened again: the driver has [failed](StorageDriver::failed).
 ///
 /// # Damage
-/// Every row has a checksum, which is verified whenever the row is read. A damaged row, or a row on a damaged page, is
-/// `Corrupt` and named; all other rows are served. [`check`](crate::check) verifies the whole file.
+/// Every row has a checksum, which is verified whenever the row is read. A damaged row, or a row on a page that is damaged
+/// or that the disk cannot read, is `Corrupt` and named; all other rows are served. [`check`](crate::check) verifies the
+/// whole file. If not even the beginning of the file can be read, every call is `Unavailable`.
 ///
 /// # Atomicity
 /// Every call is one transaction: also a batch of puts is written whole or not at all. All other writes wait for it, so

@@ -14,12 +14,13 @@ use std::{
 
 use async_channel::{Receiver, Sender, bounded};
 use clock::{Clock, Instant};
-use istorage::{AtomicBatch, Error, Outcome, Result};
+use istorage::{AtomicBatch, Error, ErrorKind, Outcome, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
     Config,
     disk::Disk,
+    errors::Failure,
     file::StorageFile,
     group::Request,
     layout::Keyspace,
@@ -40,8 +41,8 @@ pub(crate) struct Engine {
     reads: Sender<ReadJob>,
     writes: Sender<WriteJob>,
     closing: AtomicBool,
-    /// Whether a thread has panicked.
-    failed: Arc<watch::Sender<bool>>,
+    /// Why the driver cannot go on.
+    failed: Arc<watch::Sender<Option<Failure>>>,
     /// Closed when the last thread has ended.
     ended: Receiver<()>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -63,7 +64,7 @@ impl Engine {
         // Nothing is sent through these two: they end when the last thread drops its sender.
         let (alive, ended) = bounded::<()>(1);
         let (readers_alive, readers_ended) = bounded::<()>(1);
-        let failed = Arc::new(watch::Sender::new(false));
+        let failed = Arc::new(watch::Sender::new(None));
         let owned = || Owned {
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
@@ -78,6 +79,7 @@ impl Engine {
             readers_ended,
             clock.clone(),
             Arc::clone(&time),
+            Arc::clone(&failed),
         );
         let mut threads = vec![spawn("redb-writer", owned(), move || {
             let result = writer.open();
@@ -88,7 +90,7 @@ impl Engine {
                 writer.run();
             }
         })?];
-        opening.await.unwrap_or_else(|_| Err(stopped()))?;
+        opening.await.unwrap_or_else(|_| Err(stopped().into()))?;
 
         for _ in 0..READERS {
             let reader =
@@ -103,11 +105,12 @@ impl Engine {
         Ok(Engine { clock, time, reads, writes, closing, failed, ended, threads })
     }
 
-    /// Waits until a thread panics; for ever if none does.
+    /// Waits until a sync fails, or a thread panics; for ever if neither happens.
     pub(crate) async fn failed(&self) -> Error {
+        let mut failed = self.failed.subscribe();
         // It ends with an error only if the sender is dropped, which is here.
-        let _ = self.failed.subscribe().wait_for(|failed| *failed).await;
-        stopped()
+        let why = failed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        why.unwrap_or_else(stopped).into()
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -154,11 +157,11 @@ impl Engine {
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.reads.send(job(reply)).await.map_err(|_| self.ended())?;
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        answer.await.unwrap_or_else(|_| Err(stopped().into()))
     }
 
     fn ended(&self) -> Error {
-        self.check_open().err().unwrap_or_else(stopped)
+        self.check_open().err().unwrap_or_else(|| stopped().into())
     }
 
     /// Lets the threads answer what they have, and waits until they have ended and the file is given back.
@@ -183,7 +186,7 @@ impl Engine {
 struct Owned {
     reads: Receiver<ReadJob>,
     writes: Receiver<WriteJob>,
-    failed: Arc<watch::Sender<bool>>,
+    failed: Arc<watch::Sender<Option<Failure>>>,
     _alive: Sender<()>,
 }
 
@@ -194,7 +197,7 @@ impl Drop for Owned {
             self.reads.close();
             self.writes.close();
             while self.reads.try_recv().is_ok() || self.writes.try_recv().is_ok() {}
-            self.failed.send_replace(true);
+            self.failed.send_replace(Some(stopped()));
         }
     }
 }
@@ -214,10 +217,10 @@ fn spawn(name: &str, owned: Owned, run: impl FnOnce() + Send + 'static) -> Resul
     })
 }
 
-fn stopped() -> Error {
-    Error::unavailable(
-        "a thread of the storage panicked: see what it wrote before; the node must be restarted",
-    )
+fn stopped() -> Failure {
+    let why =
+        "a thread of the storage panicked: see what it wrote before; the node must be restarted";
+    Failure::new(ErrorKind::Unavailable, why.to_owned())
 }
 
 #[cfg(test)]
@@ -231,7 +234,7 @@ mod tests {
         let (reads, read_jobs) = bounded(QUEUE);
         let (writes, write_jobs) = bounded(QUEUE);
         let (alive, ended) = bounded::<()>(1);
-        let failed = Arc::new(watch::Sender::new(false));
+        let failed = Arc::new(watch::Sender::new(None));
         let owned = Owned {
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
@@ -249,7 +252,7 @@ mod tests {
         assert!(read.await.is_err() && write.await.is_err(), "they are told");
         assert!(ended.recv().await.is_err());
         assert!(thread.join().is_err());
-        assert!(*failed.borrow());
+        assert!(failed.borrow().is_some());
         assert!(reads.is_closed() && writes.is_closed(), "nobody waits there any more");
     }
 }

@@ -16,26 +16,44 @@ use crate::layout::FORMAT;
 const RESTORE: &str =
     "stop the node, look at the whole file with `vvm storage check`, and restore it from a backup";
 
-/// A panic of redb, in its words.
+/// Why redb could not go on: it panicked, or a page could not be read.
 #[derive(Debug)]
 pub(crate) struct Panicked(String);
 
 impl fmt::Display for Panicked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "redb panicked: {}", self.0)
+        f.write_str(&self.0)
     }
 }
 
 impl std::error::Error for Panicked {}
+
+/// A page that cannot be read, on its way through redb to [`caught`].
+#[derive(Debug)]
+pub(crate) struct Unreadable(String);
+
+impl Unreadable {
+    pub(crate) fn new(offset: u64, len: usize, why: &io::Error) -> Unreadable {
+        Unreadable(format!("{len} bytes at {offset} of the storage file cannot be read: {why}"))
+    }
+
+    /// Ends what redb is doing. The panic hook is not called: the caller is told.
+    pub(crate) fn unwind(self) -> ! {
+        panic::resume_unwind(Box::new(self))
+    }
+}
 
 /// Runs something that calls redb, which panics when it meets a page that it cannot understand.
 ///
 /// What it was doing is given up: a read changes nothing, and after a write the file is opened again.
 pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
     panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        if let Some(Unreadable(why)) = payload.downcast_ref() {
+            return Panicked(why.clone());
+        }
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref().copied());
-        Panicked(text.unwrap_or("without a message").to_owned())
+        Panicked(format!("redb panicked: {}", text.unwrap_or("without a message")))
     })
 }
 
@@ -158,6 +176,16 @@ impl Failure {
         };
         let message = format!("the storage file failed: {}", cause(&error));
         Failure { kind, message, source: Some(Arc::new(error)) }
+    }
+
+    /// A sync failed, so what was written since the last one may be lost. The system shows it in reads all the same.
+    pub(crate) fn lost(path: &Path) -> Failure {
+        let path = path.display();
+        let message = format!(
+            "a sync of the storage file {path} failed, and nothing more is written: restart the node, which then reads \
+             what the disk has"
+        );
+        Failure::new(ErrorKind::Unavailable, message)
     }
 
     /// A commit failed: it may be on the disk, or not.

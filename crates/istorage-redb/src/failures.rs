@@ -17,7 +17,7 @@ use self::disk::{Disk, FailingDisk, Switch};
 use crate::{Config, RedbDriver};
 
 struct Node {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     path: PathBuf,
     switch: Switch,
     clock: ManualClock,
@@ -27,15 +27,47 @@ struct Node {
 
 impl Node {
     async fn start() -> Node {
-        let folder = tempfile::tempdir().unwrap();
+        Node::start_on(tempfile::tempdir().unwrap(), Switch::default()).await
+    }
+
+    async fn start_on(folder: tempfile::TempDir, switch: Switch) -> Node {
         let path = folder.path().join("node.redb");
-        let (switch, clock) = (Switch::default(), ManualClock::new(0));
+        let clock = ManualClock::new(0);
         let disk = Arc::new(FailingDisk(switch.clone()));
         let driver = RedbDriver::open_on(Config::new(&path), clock.clock(), disk).await.unwrap();
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
         let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
-        Node { _folder: folder, path, switch, clock, driver, storage }
+        Node { folder, path, switch, clock, driver, storage }
+    }
+
+    /// Opens the file with another driver, which remembers nothing.
+    async fn restart(&mut self) {
+        self.driver.close().await;
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
+        *self = Node::start_on(folder, self.switch.clone()).await;
+    }
+
+    /// A node with the rows `bad` and `good`, of which `bad` cannot be read. redb has neither in memory.
+    async fn with_a_bad_sector() -> Node {
+        let mut node = Node::start().await;
+        for (row, byte) in [("bad", 7), ("good", 8)] {
+            let put = Put { key: key(row), value: Bytes::from(vec![byte; 10_000]) };
+            node.storage.put_batch(vec![put], Instant::FAR_FUTURE).await.unwrap();
+        }
+        node.restart().await;
+        let file = std::fs::read(&node.path).unwrap();
+        let place = file.windows(10_000).position(|bytes| bytes == vec![7; 10_000]);
+        node.switch.fail_reads_of(place.expect("the row is in the file") as u64);
+        node
+    }
+
+    /// The call failed because of the row `bad`.
+    fn is_damaged(&self, answer: Result<()>) {
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        let told = error.to_string();
+        assert!(told.contains("0x70/0x626164") && told.contains("cannot be read"), "{told}");
     }
 
     fn now(&self) -> Instant {
@@ -216,23 +248,34 @@ async fn reads_do_not_wait_for_a_commit_and_do_not_see_it_early() {
     assert_eq!(node.get("a").await.unwrap(), Some(Bytes::from("new")));
 }
 
+/// After a sync that failed the file was opened again and used on. The system shows what it could not write, and writes it
+/// never again: only a process that starts anew trusts nothing that it remembers.
 #[tokio::test]
-async fn a_failed_commit_is_unknown_for_the_whole_group_and_the_file_works_again() {
-    let node = Node::start().await;
+async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by_another_driver() {
+    let mut node = Node::start().await;
     node.put("acknowledged", "1").await.unwrap();
-    for round in 0..5 {
-        node.switch.set(Disk::FailsToSync);
-        let (one, two) = tokio::join!(node.insert("a", "1"), node.put("b", "1"));
-        for answer in [one.map(drop), two] {
-            let error = answer.unwrap_err();
-            let unknown = error.kind() == ErrorKind::OutcomeUnknown;
-            // The second one may have come when the file was being opened, which failed too.
-            assert!(unknown || error.kind() == ErrorKind::Unavailable, "round {round}: {error:?}");
-        }
-        node.switch.set(Disk::Works);
-        node.put("c", "1").await.unwrap();
-        assert_eq!(node.get("acknowledged").await.unwrap(), Some(Bytes::from("1")));
+    node.switch.set(Disk::FailsToSync);
+    let (one, two) = tokio::join!(node.insert("a", "1"), node.put("b", "1"));
+    for answer in [one.map(drop), two] {
+        let error = answer.unwrap_err();
+        let unknown = error.kind() == ErrorKind::OutcomeUnknown;
+        // The second one may have come when the file was closed.
+        assert!(unknown || error.kind() == ErrorKind::Unavailable, "{error:?}");
     }
+    let why = node.driver.failed().now_or_never().expect("the driver says that it cannot go on");
+    assert_eq!(why.kind(), ErrorKind::Unavailable);
+    node.switch.set(Disk::Works);
+    let refused = [node.put("c", "1").await, node.get("acknowledged").await.map(drop)];
+    for answer in refused {
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.to_string().contains("a sync of the storage file"), "{error}");
+    }
+    let [line] = &logs::of(&node.path)[..] else { panic!("{:?}", logs::of(&node.path)) };
+    assert!(line.contains("the node must be restarted"), "{line}");
+
+    node.restart().await;
+    assert_eq!(node.get("acknowledged").await.unwrap(), Some(Bytes::from("1")));
     // What was unknown is settled by sending it again.
     let there = node.get("a").await.unwrap().is_some();
     assert_eq!(node.insert("a", "2").await.unwrap().is_applied(), !there);
@@ -312,27 +355,60 @@ async fn a_full_disk_is_logged_once_and_its_end_after_a_write() {
     assert!(line.contains("failed_for=7s"), "{line}");
 }
 
+/// redb answers nothing any more after one read that failed: one bad sector made every row unavailable.
+#[tokio::test]
+async fn a_page_that_cannot_be_read_fails_the_calls_on_its_rows_and_no_others() {
+    let node = Node::with_a_bad_sector().await;
+    for _ in 0..3 {
+        node.is_damaged(node.get("bad").await.map(drop));
+        assert!(node.get("good").await.unwrap().is_some());
+        node.is_damaged(node.insert("bad", "2").await.map(drop));
+        node.put("other", "1").await.unwrap();
+    }
+    assert!(node.driver.failed().now_or_never().is_none());
+    let told = logs::of(&node.path);
+    assert!(told.is_empty(), "the file as a whole works: {told:?}");
+    // A sector that a disk can read again is no damage.
+    node.switch.fail_reads_of(u64::MAX);
+    assert!(node.get("bad").await.unwrap().is_some());
+}
+
+/// Each write of a damaged row opened the file again, while all other writes waited, and told the log.
+#[tokio::test]
+async fn a_row_on_a_damaged_page_is_refused_without_opening_the_file_again() {
+    let node = Node::with_a_bad_sector().await;
+    let opened = node.switch.opened();
+    for _ in 0..5 {
+        node.is_damaged(node.insert("bad", "2").await.map(drop));
+    }
+    assert_eq!(node.switch.opened() - opened, 1);
+    // A keyspace that is made again has no such row.
+    let name = KeyspaceName::new("tests").unwrap();
+    node.switch.fail_reads_of(u64::MAX);
+    node.driver.drop_keyspace(&name, Instant::FAR_FUTURE).await.unwrap();
+    node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
+    assert!(node.insert("bad", "2").await.unwrap().is_applied());
+}
+
 #[tokio::test]
 async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
-    let node = Node::start().await;
-    node.put("a", "1").await.unwrap();
+    let node = Node::with_a_bad_sector().await;
+    node.switch.fail_reads_of(u64::MAX);
     node.switch.set(Disk::Gone);
-    assert_eq!(node.put("a", "2").await.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     for _ in 0..3 {
-        assert_eq!(node.put("a", "2").await.unwrap_err().kind(), ErrorKind::Unavailable);
-        assert_eq!(node.get("a").await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(node.get("bad").await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
     node.switch.set(Disk::Works);
     // Nobody writes: it is a read that lets the writer try again.
-    let mut answer = node.get("a").await;
+    let mut answer = node.get("bad").await;
     for _ in 0..1_000 {
         if answer.is_ok() {
             break;
         }
         Clock::system().sleep(Duration::from_millis(5)).await;
-        answer = node.get("a").await;
+        answer = node.get("bad").await;
     }
-    assert_eq!(answer.unwrap(), Some(Bytes::from("1")));
+    assert_eq!(answer.unwrap(), Some(Bytes::from(vec![7; 10_000])));
     node.put("a", "3").await.unwrap();
 }
 
@@ -407,9 +483,7 @@ async fn what_was_dropped_or_late_while_the_file_was_opened_again_never_happens(
     let node = Node::start().await;
     node.put("a", "1").await.unwrap();
     node.switch.set(Disk::Gone);
-    for _ in 0..2 {
-        node.put("a", "2").await.unwrap_err();
-    }
+    node.put("a", "2").await.unwrap_err();
     // The next write opens the file again.
     node.switch.set(Disk::StandsStill);
     let deadline = node.now() + Duration::from_secs(5);

@@ -8,7 +8,10 @@ mod contents;
 use std::{
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use istorage::{Error, ErrorKind, Result};
@@ -31,6 +34,8 @@ pub(crate) struct StorageFile {
     disk: Arc<dyn Disk>,
     /// `None` before it is opened, and while a failed file cannot be opened again.
     open: RwLock<Option<OpenDatabase>>,
+    /// Whether a sync failed. The file is not used any more then.
+    is_lost: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for StorageFile {
@@ -41,7 +46,7 @@ impl fmt::Debug for StorageFile {
 
 impl StorageFile {
     pub(crate) fn new(config: Config, disk: Arc<dyn Disk>) -> StorageFile {
-        StorageFile { config, disk, open: RwLock::new(None) }
+        StorageFile { config, disk, open: RwLock::new(None), is_lost: Arc::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -88,7 +93,7 @@ impl StorageFile {
         let path = self.path();
         self.look()?;
         let loaded = errors::caught(|| {
-            let open = self.disk.database(path, how, &self.builder());
+            let open = self.disk.database(path, how, &self.builder(), &self.is_lost);
             let open = open.map_err(|error| errors::opening(path, error))?;
             let contents = Contents::read(&open.database, path)?;
             Ok((open, contents))
@@ -115,7 +120,7 @@ impl StorageFile {
         name.push(format!("{NEW}{unique:016x}"));
         let new = Path::new(&name);
         let make = |path: &Path| -> Result<()> {
-            let open = disk.database(path, How::New, &self.builder());
+            let open = disk.database(path, How::New, &self.builder(), &self.is_lost);
             let open = open.map_err(|error| errors::opening(path, error))?;
             Ok(initialise(&open.database).map_err(Failure::unavailable)?)
         };
@@ -163,13 +168,31 @@ impl StorageFile {
         let mut open = self.open_mut();
         // It must be given back first.
         abandon(open.take());
+        if self.is_lost() {
+            return Err(Failure::lost(self.path()).into());
+        }
         let (opened, contents) = self.load(How::Existing)?;
         *open = Some(opened);
         Ok(contents)
     }
 
+    /// Closes the file in order.
+    pub(crate) fn close(&self) {
+        let open = self.open_mut().take();
+        if let Err(panicked) = errors::caught(|| drop(open)) {
+            let file = self.path().display();
+            tracing::error!(%file, cause = %panicked, "the storage file was not closed in order");
+        }
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.open_now().is_some()
+    }
+
+    /// Whether a sync has failed. What was written before that sync may be lost, and reads show it all the same. So the file
+    /// is never opened again by this process.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
     }
 
     /// Whether a file is open that is not to be found any more under its name.
@@ -215,6 +238,9 @@ impl StorageFile {
     }
 
     fn not_open(&self) -> Failure {
+        if self.is_lost() {
+            return Failure::lost(self.path());
+        }
         let path = self.path().display();
         let message =
             format!("the storage file {path} failed, and opening it again did not succeed yet");

@@ -44,6 +44,16 @@ impl Request {
         conditionals.chain(others).sum()
     }
 
+    /// The rows that it writes.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
+        let batch = &self.batch;
+        let conditionals = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
+        let ordered = batch.ordered.iter().map(|put| &put.key);
+        let puts = ordered.chain(batch.puts.iter().map(|put| &put.key));
+        let rows = conditionals.chain(puts.map(|key| (&key.pkey, &key.ccols)));
+        rows.map(|(pkey, ccols)| layout::row_key(pkey, ccols))
+    }
+
     pub(crate) fn answer(self, answer: Result<Outcome>) {
         // Whoever has stopped waiting needs no answer.
         let _ = self.reply.send(answer);
@@ -105,13 +115,19 @@ pub(crate) enum At {
 }
 
 impl Spot {
+    /// A request begins, and is at no row yet.
+    pub(crate) fn begin(&self, request: usize) {
+        self.step.set(At::Request(request));
+        self.enter(&[]);
+    }
+
     fn enter(&self, key: &[u8]) {
         let mut entered = self.key.borrow_mut();
         entered.clear();
         entered.extend_from_slice(key);
     }
 
-    /// The row at which the request was that is at work.
+    /// The row at which the request is; empty if it is at none yet.
     pub(crate) fn key(&self) -> Vec<u8> {
         self.key.borrow().clone()
     }

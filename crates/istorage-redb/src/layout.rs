@@ -85,6 +85,11 @@ impl Keyspace {
     pub(crate) fn name_of<'a>(&'a self, key: &'a [u8]) -> RowName<'a> {
         RowName { keyspace: &self.name, key }
     }
+
+    /// All rows together, as messages name them.
+    pub(crate) fn as_table(&self) -> String {
+        format!("the table of the keyspace `{}`", self.name)
+    }
 }
 
 /// A row, as messages name it.

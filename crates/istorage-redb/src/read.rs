@@ -134,10 +134,8 @@ impl Snapshot<'_> {
             return true;
         }
         let run = |snapshot: &mut Self| {
-            errors::caught(|| read(snapshot)).unwrap_or_else(|panicked| {
-                let what = format!("the table of the keyspace `{}`", keyspace.name);
-                Err(errors::damaged_row(what, panicked))
-            })
+            errors::caught(|| read(snapshot))
+                .unwrap_or_else(|panicked| Err(errors::damaged_row(keyspace.as_table(), panicked)))
         };
         let is_unavailable = |result: &Result<T>| matches!(result, Err(error) if error.kind() == ErrorKind::Unavailable);
         let mut result = run(self);

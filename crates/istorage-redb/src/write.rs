@@ -3,6 +3,7 @@
 //! It takes all requests that wait, runs them in one transaction, and answers them when the commit is on the disk.
 //! Invariant: no request is answered with success before its commit is durable, and none runs twice.
 
+mod damaged;
 mod upkeep;
 
 use std::{collections::HashMap, sync::Arc, thread, time::Duration};
@@ -10,8 +11,9 @@ use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 use async_channel::Receiver;
 use clock::{Clock, Instant};
 use istorage::{Error, ErrorKind, KeyspaceName, Outcome, Result};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
+use self::damaged::DamagedRows;
 use crate::{
     errors::{self, Failure},
     file::StorageFile,
@@ -67,8 +69,11 @@ pub(crate) struct Writer {
     last_group: usize,
     /// Since when the file fails; `None` if the last write succeeded.
     failing: Option<Instant>,
+    /// Told when the driver cannot go on.
+    failed: Arc<watch::Sender<Option<Failure>>>,
     /// What has expired stays in the file: the index of it is damaged.
     keeps_expired: bool,
+    damaged: DamagedRows,
     /// Every keyspace, with the moment at which its first row expires.
     keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
 }
@@ -81,8 +86,8 @@ impl Writer {
         readers: Receiver<()>,
         clock: Clock,
         time: Arc<SteadyTime>,
+        failed: Arc<watch::Sender<Option<Failure>>>,
     ) -> Writer {
-        let keyspaces = HashMap::new();
         Writer {
             file,
             jobs,
@@ -91,8 +96,10 @@ impl Writer {
             time,
             last_group: 0,
             failing: None,
+            failed,
             keeps_expired: false,
-            keyspaces,
+            damaged: DamagedRows::default(),
+            keyspaces: HashMap::new(),
         }
     }
 
@@ -123,8 +130,9 @@ impl Writer {
             while next.is_none() && self.jobs.is_empty() && self.purge_alone() {}
         }
         self.remember_time();
-        // It ends with an error when the last reader has gone: no reader ever sends. The file goes with its last owner.
+        // It ends with an error when the last reader has gone: no reader ever sends.
         let _ = self.readers.recv_blocking();
+        self.file.close();
     }
 
     /// Takes all requests that wait, up to the first job of another kind, which it returns too.
@@ -184,7 +192,7 @@ impl Writer {
         }
     }
 
-    /// A request that nobody waits for any more must not happen.
+    /// A request that nobody waits for any more must not happen. One that writes a damaged row cannot.
     fn dismiss(&self, group: &mut Vec<Request>) {
         let now = self.clock.now();
         group.retain(|request| !request.reply.is_closed());
@@ -192,6 +200,11 @@ impl Writer {
             request.answer(Err(Error::unavailable(
                 "the deadline passed in the queue; nothing was written",
             )));
+        }
+        for at in (0..group.len()).rev() {
+            if let Some(damage) = self.damaged.refuse(&group[at]) {
+                group.remove(at).answer(Err(damage));
+            }
         }
     }
 
@@ -207,18 +220,20 @@ impl Writer {
             Ok(done) => return done,
             Err(panicked) => panicked,
         };
-        self.reopen_after(&panicked);
-        Err(match (spot.step.get(), requests) {
-            (At::Request(at), requests) if at < requests.len() => {
-                let (keyspace, key) = (&requests[at].keyspace, spot.key());
-                Abort::Spoiled(at, errors::damaged_row(keyspace.name_of(&key), panicked))
+        Err(match spot.step.get() {
+            At::Request(at) => {
+                self.reopen();
+                Abort::Spoiled(at, self.damaged.add(&requests[at].keyspace, spot.key(), &panicked))
             }
-            (At::Expiry, _) => Abort::Expiry(Failure::damaged(panicked)),
-            (At::Commit, _) => Abort::Failed(Failure::new(
+            At::Expiry => {
+                self.reopen();
+                Abort::Expiry(Failure::damaged(panicked))
+            }
+            At::Commit => Abort::Failed(Failure::new(
                 ErrorKind::OutcomeUnknown,
                 format!("the commit failed: {panicked}"),
             )),
-            (At::Begin | At::Request(_), _) => Abort::Failed(Failure::damaged(panicked)),
+            At::Begin => Abort::Failed(Failure::damaged(panicked)),
         })
     }
 
@@ -271,7 +286,7 @@ impl Writer {
         let mut answers = Vec::with_capacity(requests.len());
         for (at, request) in requests.iter().enumerate() {
             let name = &request.keyspace.name;
-            spot.step.set(At::Request(at));
+            spot.begin(at);
             let ran = match self.keyspaces.get(name) {
                 Some((keyspace, _)) => group
                     .open(keyspace)

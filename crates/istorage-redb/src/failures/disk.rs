@@ -5,7 +5,7 @@ use std::{
     io,
     ops::Bound,
     path::Path,
-    sync::{Arc, Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex, atomic::AtomicBool},
 };
 
 use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
@@ -33,6 +33,9 @@ struct State {
     disk: Disk,
     syncs: usize,
     waiting: usize,
+    opened: usize,
+    /// The byte that cannot be read.
+    bad: Option<u64>,
 }
 
 /// Changes what the disk does.
@@ -43,6 +46,16 @@ impl Switch {
     pub(super) fn set(&self, disk: Disk) {
         self.0.0.lock().unwrap().disk = disk;
         self.0.1.notify_all();
+    }
+
+    /// Reads of this byte fail from now on, and of no other one.
+    pub(super) fn fail_reads_of(&self, byte: u64) {
+        self.0.0.lock().unwrap().bad = Some(byte);
+    }
+
+    /// How many times a file was opened.
+    pub(super) fn opened(&self) -> usize {
+        self.0.0.lock().unwrap().opened
     }
 
     fn fail_if(&self, bad: &[(Disk, io::ErrorKind)]) -> io::Result<()> {
@@ -93,9 +106,11 @@ impl FileSystem for FailingDisk {
         path: &Path,
         how: How,
         builder: &Builder,
+        has_lost: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
         let (file, identity) = RealDisk::file(path, how)?;
-        disk::open(FailingFile { file, switch: self.0.clone() }, identity, how, builder)
+        self.0.0.0.lock().unwrap().opened += 1;
+        disk::open(FailingFile { file, switch: self.0.clone() }, identity, how, builder, has_lost)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
@@ -136,6 +151,10 @@ impl StorageBackend for FailingFile {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.switch.fail_if(&[GONE])?;
+        let bad = self.switch.0.0.lock().unwrap().bad;
+        if bad.is_some_and(|bad| (offset..offset + out.len() as u64).contains(&bad)) {
+            return Err(io::Error::other("the sector is bad"));
+        }
         self.file.read(offset, out)
     }
 

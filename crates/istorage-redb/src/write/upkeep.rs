@@ -1,13 +1,13 @@
 //! What the writer does besides the callers' writes: keyspaces, expired rows, and the file after a failure.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
 
 use super::{Abort, Writer};
 use crate::{
-    errors::{self, Failure, Panicked},
+    errors::{self, Failure},
     file::Contents,
     group::{self, Group, Step},
     layout::Keyspace,
@@ -100,6 +100,7 @@ impl Writer {
             Ok(())
         })?;
         self.keyspaces.remove(&keyspace.name);
+        self.damaged.forget(keyspace);
         Ok(())
     }
 
@@ -159,7 +160,9 @@ impl Writer {
 
     /// Opens the file again. The log has one line when it begins to fail, and one when a write succeeds again.
     pub(super) fn recover(&mut self, failure: &Failure) {
-        if self.failing.is_none() {
+        if self.file.is_lost() {
+            self.end(failure);
+        } else if self.failing.is_none() {
             self.failing = Some(self.clock.now());
             let file = self.file.path().display();
             tracing::error!(%file, cause = %failure, "the storage file failed; every write tries it again");
@@ -170,22 +173,25 @@ impl Writer {
         }
     }
 
-    /// Opens the file again as it was before the transaction in which redb panicked.
-    pub(super) fn reopen_after(&mut self, panicked: &Panicked) {
-        let file = self.file.path().display();
-        tracing::error!(%file, cause = %panicked, "a page of the storage file is damaged");
-        self.reopen();
-    }
-
     pub(super) fn reopen(&mut self) {
         let was_open = self.file.is_open();
         match self.file.reopen() {
             Ok(contents) => self.adopt(contents),
+            Err(error) if self.file.is_lost() => self.end(&error),
             Err(error) if was_open => {
                 let file = self.file.path().display();
                 tracing::error!(%file, ?error, "the storage file cannot be opened again; every write tries it");
             }
             Err(_) => {}
+        }
+    }
+
+    /// A sync failed: the driver cannot go on, and says so once.
+    fn end(&self, cause: &dyn fmt::Display) {
+        if self.failed.borrow().is_none() {
+            let file = self.file.path();
+            tracing::error!(file = %file.display(), %cause, "a sync of the storage file failed: the node must be restarted");
+            self.failed.send_replace(Some(Failure::lost(file)));
         }
     }
 

@@ -1,0 +1,81 @@
+//! A file that fails one call when a page cannot be read, and remembers a sync that failed.
+
+use std::{
+    io,
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use redb::{BackendError, StorageBackend};
+
+use crate::errors::Unreadable;
+
+/// A file below redb.
+///
+/// redb answers nothing any more after one read that failed. So a page that cannot be read, or that is behind the end
+/// of the file, unwinds to [`caught`](crate::errors::caught), as a page that redb does not understand does, and redb
+/// goes on. If not even the beginning of the file can be read, the disk has failed, and redb is told.
+#[derive(Debug)]
+pub(super) struct Watched<F> {
+    file: F,
+    has_lost: Arc<AtomicBool>,
+}
+
+impl<F: StorageBackend> Watched<F> {
+    /// `has_lost` becomes true when a sync fails.
+    pub(super) fn new(file: F, has_lost: Arc<AtomicBool>) -> Watched<F> {
+        Watched { file, has_lost }
+    }
+}
+
+impl<F: StorageBackend> StorageBackend for Watched<F> {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut read = || self.file.read(offset, out);
+        let Err(error) = read().or_else(|_| read()) else { return Ok(()) };
+        // A second panic while one unwinds would end the process.
+        if self.file.read(0, &mut [0]).is_err() || thread::panicking() {
+            return Err(error);
+        }
+        Unreadable::new(offset, out.len(), &error).unwind()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data().inspect_err(|_| self.has_lost.store(true, Ordering::Release))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.unlock_range(start, end)
+    }
+}
