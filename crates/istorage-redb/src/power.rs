@@ -1,22 +1,27 @@
 //! Power failures: what a driver did on a simulated disk is cut off at every moment, and what is left is opened again.
 //!
-//! A history is a list of steps from a seed. After a power failure the file must hold exactly what the steps wrote that
-//! were answered by then, and of the calls under way each whole or not at all. Then the history goes on from there, the
-//! power is lost once more, also while the file is being opened, and so on.
+//! A history is a list of steps from a seed, with time between them in which leases expire. After a power failure the file
+//! must hold exactly what the steps wrote that were answered by then, and of the calls under way each whole or not at all.
+//! A lease whose time is over may be gone. Then the history goes on from there, the power is lost once more, also while the
+//! file is being opened, and so on. A driver whose sync failed ends, and another one opens the file.
 
 mod disk;
+mod model;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
-use futures::{TryStreamExt, future::join_all};
+use futures::{FutureExt, TryStreamExt, future::join_all};
 use istorage::{
     AtomicBatch, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order, OrderedPut, Put,
     Range, SharedStorage, StorageDriver,
 };
 
-use self::disk::{SimDisk, Sync};
+use self::{
+    disk::{SimDisk, Sync},
+    model::{Call, Changes, History, Leases, RowKey, Rows, Step},
+};
 use crate::{Config, RedbDriver, check::check_on};
 
 /// Numbers from a seed (splitmix64).
@@ -37,87 +42,12 @@ impl Rng {
     }
 }
 
+/// How long a row of the partition of leases lives.
+const LEASE: Duration = Duration::from_secs(10);
+/// The longest time between two steps.
+const PAUSE_MS: u64 = 4_000;
+
 const PARTITIONS: [&str; 4] = ["plain", "conditional", "ordered", "leases"];
-
-type RowKey = (&'static str, u64);
-/// All rows, with the number of the call that wrote each.
-type Rows = BTreeMap<RowKey, u64>;
-
-/// What a call changes; `None` removes a row.
-type Changes = Vec<(RowKey, Option<u64>)>;
-
-/// A call, and what became of it.
-#[derive(Debug)]
-struct Call {
-    changes: Changes,
-    /// When it was answered, in moments of the disk; `None` if it failed.
-    done: Option<usize>,
-}
-
-/// Calls that were sent together. Nothing else was under way.
-#[derive(Debug)]
-struct Step {
-    began: usize,
-    calls: Vec<Call>,
-    /// When all were answered and it was known what became of them.
-    ended: usize,
-    /// What was stored then.
-    after: Rows,
-}
-
-/// What was done on a disk.
-#[derive(Debug)]
-struct History {
-    /// When the file was open, and what was stored then.
-    opened: usize,
-    before: Rows,
-    steps: Vec<Step>,
-}
-
-impl History {
-    /// Whether these rows may be there if the power is lost at this moment, after the file was open.
-    fn allows(&self, moment: usize, found: &Rows) -> bool {
-        let mut rows = &self.before;
-        for step in self.steps.iter().take_while(|step| step.began < moment) {
-            if step.ended > moment {
-                return step.allows(rows, moment, found);
-            }
-            rows = &step.after;
-        }
-        rows == found
-    }
-}
-
-impl Step {
-    /// Whether these rows are what was there before, all that was answered, and any of the other calls.
-    fn allows(&self, before: &Rows, moment: usize, found: &Rows) -> bool {
-        let is_done = |call: &&Call| call.done.is_some_and(|done| done <= moment);
-        let (surely, perhaps): (Vec<_>, Vec<_>) = self.calls.iter().partition(is_done);
-        let mut rows = before.clone();
-        surely.iter().for_each(|call| apply(&mut rows, &call.changes));
-        subsets(&perhaps).any(|calls| {
-            let mut rows = rows.clone();
-            calls.iter().for_each(|call| apply(&mut rows, &call.changes));
-            rows == *found
-        })
-    }
-}
-
-fn subsets<'a>(calls: &'a [&'a Call]) -> impl Iterator<Item = Vec<&'a Call>> {
-    (0..1_u32 << calls.len()).map(move |bits| {
-        let chosen = calls.iter().enumerate().filter(|(at, _)| bits & 1 << at != 0);
-        chosen.map(|(_, call)| *call).collect()
-    })
-}
-
-fn apply(rows: &mut Rows, changes: &Changes) {
-    for (key, value) in changes {
-        match value {
-            Some(value) => drop(rows.insert(*key, *value)),
-            None => drop(rows.remove(key)),
-        }
-    }
-}
 
 fn key((pkey, row): RowKey) -> Key {
     Key::new(pkey, row.to_be_bytes().to_vec())
@@ -131,6 +61,7 @@ fn value(call: u64) -> Bytes {
 
 /// A node on a simulated disk.
 struct Node {
+    clock: ManualClock,
     driver: RedbDriver,
     storage: SharedStorage,
 }
@@ -141,12 +72,12 @@ fn config() -> Config {
 
 impl Node {
     async fn open(disk: &SimDisk) -> istorage::Result<Node> {
-        let disk = Arc::new(disk.clone());
-        let driver = RedbDriver::open_on(config(), ManualClock::new(0).clock(), disk).await?;
+        let (disk, clock) = (Arc::new(disk.clone()), ManualClock::new(0));
+        let driver = RedbDriver::open_on(config(), clock.clock(), disk).await?;
         let name = KeyspaceName::new("tests")?;
         driver.create(&name, Instant::FAR_FUTURE).await?;
         let storage = driver.open(&name, Instant::FAR_FUTURE).await?;
-        Ok(Node { driver, storage: storage.expect("it was just made") })
+        Ok(Node { clock, driver, storage: storage.expect("it was just made") })
     }
 
     async fn rows(&self) -> istorage::Result<Rows> {
@@ -192,7 +123,7 @@ impl Node {
                 self.storage.put_ordered(changes.iter().map(put).collect(), forever).await
             }
             _ => {
-                let ttl = (pkey == "leases").then_some(Duration::from_secs(1_000));
+                let ttl = (pkey == "leases").then_some(LEASE);
                 let conditional = |(row, new): &(RowKey, Option<u64>)| {
                     let ccols = key(*row).ccols;
                     match (rows.get(row), new) {
@@ -230,25 +161,43 @@ fn changes(pkey: &'static str, call: u64, rows: &Rows, rng: &mut Rng) -> Changes
 }
 
 /// Opens what is on a disk, sends steps of calls, and closes it in order.
-async fn run(disk: &SimDisk, steps: u64, rng: &mut Rng) -> Result<History, String> {
-    let mut node = open(disk).await?;
-    let before = node.settled(disk).await?;
-    let mut history = History { opened: disk.moment(), before: before.clone(), steps: Vec::new() };
-    let mut rows = before;
+async fn run(
+    disk: &SimDisk,
+    steps: u64,
+    start: Duration,
+    leases: Leases,
+    rng: &mut Rng,
+) -> Result<History, String> {
+    let (mut node, before) = open(disk).await?.settled(disk).await?;
     // No two calls of a test write the same value.
-    let mut number = rows.values().max().map_or(1, |last| last + 1_000);
+    let last = before.values().chain(leases.0.keys()).max();
+    let mut number = last.map_or(1, |last| last + 1_000);
+    let (mut rows, mut time) = (before.clone(), start);
+    let mut history = History { opened: disk.moment(), start, before, steps: Vec::new(), leases };
     for _ in 0..steps {
         if rng.below(12) == 0 {
             node.driver.close().await;
             node = open(disk).await?;
         }
+        let began = disk.moment();
+        let pause = Duration::from_millis(rng.below(PAUSE_MS));
+        node.clock.advance(pause);
+        time += pause;
+        if rows.values().any(|call| history.leases.may_be_over(*call, time)) {
+            // The calls do not find it either.
+            let before = std::mem::take(&mut rows);
+            (node, rows) = node.settled(disk).await?;
+            if !history.leases.allow(&before, &rows, time) {
+                return Err(format!("of {before:?} there is {rows:?} at {time:?}"));
+            }
+        }
         let together = 1 + rng.below(3);
         let first = rng.below(PARTITIONS.len() as u64);
         let partitions =
             (0..together).map(|at| PARTITIONS[(first + at) as usize % PARTITIONS.len()]);
-        let began = disk.moment();
         let calls = partitions.map(|pkey| {
             number += 1;
+            history.leases.0.extend((pkey == "leases").then_some((number, time + LEASE)));
             changes(pkey, number, &rows, rng)
         });
         let calls: Vec<Changes> = calls.collect();
@@ -256,10 +205,11 @@ async fn run(disk: &SimDisk, steps: u64, rng: &mut Rng) -> Result<History, Strin
             let done = node.send(&changes, &rows).await.map(|()| disk.moment());
             Call { changes, done: done.ok() }
         });
-        let mut step = Step { began, calls: join_all(sent).await, ended: 0, after: Rows::new() };
-        step.after = node.settled(disk).await?;
+        let calls = join_all(sent).await;
+        let mut step = Step { began, time, calls, ended: 0, after: Rows::new() };
+        (node, step.after) = node.settled(disk).await?;
         step.ended = disk.moment();
-        if !step.allows(&rows, step.ended, &step.after) {
+        if !step.allows(&rows, step.ended, &step.after, &history.leases) {
             return Err(format!("after {step:?} there is something else"));
         }
         rows.clone_from(&step.after);
@@ -286,16 +236,20 @@ async fn open(disk: &SimDisk) -> Result<Node, String> {
 }
 
 impl Node {
-    /// What is stored, when the storage answers.
-    async fn settled(&self, disk: &SimDisk) -> Result<Rows, String> {
+    /// What is stored, when a storage answers: if this driver ended, another one.
+    async fn settled(mut self, disk: &SimDisk) -> Result<(Node, Rows), String> {
         let mut why = String::new();
         for _ in 0..TRIES {
             match self.rows().await {
-                Ok(rows) => return Ok(rows),
+                Ok(rows) => return Ok((self, rows)),
                 Err(error) if error.kind() == ErrorKind::Corrupt => return Err(error.to_string()),
-                // A read has the writer open the file again; it is asked again when that may have been done.
                 Err(error) => why = error.to_string(),
             }
+            if self.driver.failed().now_or_never().is_some() {
+                self.driver.close().await;
+                self = open(disk).await?;
+            }
+            // A read has the writer open the file again; it is asked again when that may have been done.
             Clock::system().sleep(Duration::from_millis(1)).await;
         }
         Err(format!("{why}, at {}", disk.moment()))
@@ -309,25 +263,30 @@ struct Exploration {
     steps: u64,
     moments: u64,
     sync: Sync,
-    /// How often the power was lost.
+    /// How often the power was lost, and how many leases expired before.
     failures: usize,
+    expired: usize,
 }
 
 impl Exploration {
     fn new(seed: u64) -> Exploration {
-        Exploration { rng: Rng(seed), steps: 40, moments: 40, sync: Sync::Works, failures: 0 }
+        let (rng, sync) = (Rng(seed), Sync::Works);
+        Exploration { rng, steps: 40, moments: 40, sync, failures: 0, expired: 0 }
     }
 
     /// Runs a history on a new disk, loses the power at many moments of it, and goes on with what is left.
     async fn run(&mut self) -> Result<(), String> {
         let disk = SimDisk::new(self.rng.next());
         disk.set_sync(self.sync);
-        let history = run(&disk, self.steps, &mut self.rng).await?;
+        let (start, leases) = (Duration::ZERO, Leases::default());
+        let history = run(&disk, self.steps, start, leases, &mut self.rng).await?;
+        self.expired += history.expired();
         let nothing = |rows: &Rows| rows.is_empty();
         let left = self.lose_power(&disk, &history, &nothing, self.moments).await?;
         for (moment, left) in left {
             left.set_sync(self.sync);
-            let next = run(&left, self.steps / 10, &mut self.rng).await?;
+            let (start, leases) = (history.time_at(moment), history.leases.clone());
+            let next = run(&left, self.steps / 10, start, leases, &mut self.rng).await?;
             let allowed = |rows: &Rows| match moment < history.opened {
                 true => nothing(rows),
                 false => history.allows(moment, rows),
@@ -385,7 +344,7 @@ fn is_long() -> bool {
 /// Explores from some seeds, many if asked for.
 async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
     let seeds = if is_long() { 100 * seeds } else { seeds };
-    let mut failures = 0;
+    let (mut failures, mut expired) = (0, 0);
     for seed in 0..seeds {
         let mut exploration = Exploration::new(seed);
         change(&mut exploration);
@@ -393,8 +352,10 @@ async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
             panic!("seed {seed}: {why}");
         }
         failures += exploration.failures;
+        expired += exploration.expired;
     }
-    println!("{seeds} histories, the power was lost {failures} times");
+    println!("{seeds} histories, {expired} leases expired, the power was lost {failures} times");
+    assert!(expired > 0);
 }
 
 #[tokio::test]

@@ -4,6 +4,10 @@
 //! What is not synced when the power is lost is lost in part: each sector of 512 bytes is as one of the writes left it, or
 //! as it was synced; the length of a file is any that it had since; of what was done to names a part from the beginning is
 //! done.
+//!
+//! A sync that fails is the last attempt to write what was not synced, as on Linux. The sectors that did not reach the disk
+//! count as written: no later sync writes them. Reads show some of them, from the cache of the system, until the power is
+//! lost.
 
 mod tests;
 
@@ -11,9 +15,9 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     io,
-    ops::Bound,
+    ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
 };
 
 use redb::{BackendError, Builder, DatabaseError, StorageBackend};
@@ -40,7 +44,7 @@ enum Done {
         len: usize,
     },
     Synced(Id),
-    /// Sectors that were not synced are on the disk or not, as the seed says, and are not synced for that.
+    /// The seed says which sectors reached the disk, and which of the others are still in the cache.
     SyncFailed {
         file: Id,
         seed: u64,
@@ -70,12 +74,43 @@ pub(super) enum Sync {
 
 #[derive(Debug, Default)]
 struct State {
-    files: Vec<Vec<u8>>,
+    now: Platter,
+    /// As they are seen: with all that is not synced.
     names: BTreeMap<PathBuf, Id>,
+    locks: Vec<Lock>,
+    /// How many times a file was opened.
+    opened: usize,
     sync: Sync,
     rng: Rng,
     before: Platter,
     done: Vec<Done>,
+}
+
+type Bytes = (Bound<u64>, Bound<u64>);
+
+/// A range of a file that an open file has locked.
+#[derive(Debug)]
+struct Lock {
+    file: Id,
+    owner: usize,
+    bytes: Bytes,
+    is_shared: bool,
+}
+
+impl Lock {
+    /// Whether only one of the two can be held.
+    fn excludes(&self, other: &Lock) -> bool {
+        let first = |bytes: &Bytes| match bytes.0 {
+            Bound::Included(at) => at,
+            Bound::Excluded(at) => at.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let is_within = |at: u64, bytes: &Bytes| RangeBounds::<u64>::contains(bytes, &at);
+        let overlap = is_within(first(&self.bytes), &other.bytes)
+            || is_within(first(&other.bytes), &self.bytes);
+        let is_others = self.file == other.file && self.owner != other.owner;
+        is_others && overlap && !(self.is_shared && other.is_shared)
+    }
 }
 
 /// A disk. Clones are the same one.
@@ -107,7 +142,7 @@ impl SimDisk {
         let mut state = self.state();
         let file = state.names.remove(from).unwrap();
         state.names.insert(to.to_owned(), file);
-        state.done.push(Done::Renamed { from: from.to_owned(), to: to.to_owned() });
+        state.does(Done::Renamed { from: from.to_owned(), to: to.to_owned() });
     }
 
     /// The disks that are left if the power is lost at these moments, which ascend.
@@ -124,9 +159,8 @@ impl SimDisk {
 
     fn make(&self, name: &Path) -> Id {
         let mut state = self.state();
-        state.files.push(Vec::new());
-        let file = state.files.len() - 1;
-        state.done.push(Done::Made);
+        state.does(Done::Made);
+        let file = state.now.files.len() - 1;
         state.name(name, file);
         file
     }
@@ -139,14 +173,37 @@ impl SimDisk {
             (None, How::New) => self.make(path),
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
         };
-        Ok(SimFile { disk: self.clone(), id })
+        let mut state = self.state();
+        state.opened += 1;
+        Ok(SimFile { disk: self.clone(), id, owner: state.opened })
     }
 }
 
 impl State {
+    fn does(&mut self, done: Done) {
+        self.now.apply(&done);
+        self.done.push(done);
+    }
+
+    fn sync(&mut self, file: Id) -> io::Result<()> {
+        if matches!(self.sync, Sync::FailsOneIn(n) if self.rng.below(n) == 0) {
+            let seed = self.rng.next();
+            self.does(Done::SyncFailed { file, seed });
+            return Err(io::Error::other("the sync failed, as the test wants it"));
+        }
+        if self.sync != Sync::Lies {
+            self.does(Done::Synced(file));
+        }
+        Ok(())
+    }
+
+    fn seen(&self, file: Id) -> &[u8] {
+        &self.now.files[file].seen
+    }
+
     fn name(&mut self, name: &Path, file: Id) {
         self.names.insert(name.to_owned(), file);
-        self.done.push(Done::Named { name: name.to_owned(), file });
+        self.does(Done::Named { name: name.to_owned(), file });
     }
 }
 
@@ -203,8 +260,8 @@ impl Platter {
             names: names.clone(),
             unsynced_names: Vec::new(),
         };
-        let rng = Rng(rng.next());
-        let state = State { files, names, sync: Sync::Works, rng, before, done: Vec::new() };
+        let (rng, now) = (Rng(rng.next()), before.clone());
+        let state = State { now, names, rng, before, ..State::default() };
         SimDisk(Arc::new(Mutex::new(state)))
     }
 }
@@ -269,14 +326,14 @@ impl PlatterFile {
     }
 
     fn fail_to_sync(&mut self, rng: &mut Rng) {
-        let PlatterFile { synced, seen, sectors, .. } = self;
-        sectors.retain(|number, _| {
-            let reaches_disk = rng.below(2) == 0 && (number + 1) * SECTOR <= synced.len();
-            if reaches_disk {
-                put_sector(synced, *number, &sector(seen, *number));
+        for number in std::mem::take(&mut self.sectors).into_keys() {
+            let can_reach_disk = (number + 1) * SECTOR <= self.synced.len();
+            if can_reach_disk && rng.below(2) == 0 {
+                put_sector(&mut self.synced, number, &sector(&self.seen, number));
+            } else if rng.below(2) == 0 {
+                put_sector(&mut self.seen, number, &sector(&self.synced, number));
             }
-            !reaches_disk
-        });
+        }
     }
 
     fn lose_power(&self, rng: &mut Rng) -> Vec<u8> {
@@ -305,7 +362,7 @@ impl Disk for SimDisk {
         let state = self.state();
         Ok(match state.names.get(path) {
             Some(id) => {
-                let (identity, len) = (Some((0, *id as u64)), state.files[*id].len() as u64);
+                let (identity, len) = (Some((0, *id as u64)), state.seen(*id).len() as u64);
                 Found::File { identity, len }
             }
             None => Found::Nothing,
@@ -317,10 +374,11 @@ impl Disk for SimDisk {
         path: &Path,
         how: How,
         builder: &Builder,
+        has_lost: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
         let file = self.file(path, how)?;
         let identity = Some((0, file.id as u64));
-        disk::open(file, identity, how, builder)
+        disk::open(file, identity, how, builder, has_lost)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
@@ -338,7 +396,7 @@ impl Disk for SimDisk {
     fn remove(&self, name: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
-        state.done.push(Done::Removed(name.to_owned()));
+        state.does(Done::Removed(name.to_owned()));
         Ok(())
     }
 
@@ -355,7 +413,7 @@ impl Disk for SimDisk {
     fn sync_folder(&self, _: &Path) -> io::Result<()> {
         let mut state = self.state();
         if state.sync != Sync::Lies {
-            state.done.push(Done::FolderSynced);
+            state.does(Done::FolderSynced);
         }
         Ok(())
     }
@@ -366,64 +424,77 @@ impl Disk for SimDisk {
 pub(super) struct SimFile {
     disk: SimDisk,
     id: Id,
+    owner: usize,
+}
+
+impl SimFile {
+    fn lock(&self, bytes: Bytes, is_shared: bool) -> bool {
+        let mut state = self.disk.state();
+        let lock = Lock { file: self.id, owner: self.owner, bytes, is_shared };
+        let is_free = !state.locks.iter().any(|held| held.excludes(&lock));
+        if is_free {
+            state.locks.push(lock);
+        }
+        is_free
+    }
+
+    fn unlock(&self, is_meant: impl Fn(&Bytes) -> bool) {
+        let mut state = self.disk.state();
+        state.locks.retain(|lock| {
+            !(lock.file == self.id && lock.owner == self.owner && is_meant(&lock.bytes))
+        });
+    }
+}
+
+/// A file that is closed has no locks, also if it is closed by the end of its process.
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.unlock(|_| true);
+    }
 }
 
 impl StorageBackend for SimFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.disk.state().files[self.id].len() as u64)
+        Ok(self.disk.state().seen(self.id).len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let state = self.disk.state();
         let end = offset as usize + out.len();
-        let there = state.files[self.id].get(offset as usize..end);
+        let there = state.seen(self.id).get(offset as usize..end);
         out.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.files[self.id].resize(len as usize, 0);
-        state.done.push(Done::Cut { file: self.id, len: len as usize });
+        self.disk.state().does(Done::Cut { file: self.id, len: len as usize });
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.disk.state();
-        let sync = state.sync;
-        if matches!(sync, Sync::FailsOneIn(n) if state.rng.below(n) == 0) {
-            let seed = state.rng.next();
-            state.done.push(Done::SyncFailed { file: self.id, seed });
-            return Err(io::Error::other("the sync failed, as the test wants it"));
-        }
-        if sync != Sync::Lies {
-            state.done.push(Done::Synced(self.id));
-        }
-        Ok(())
+        self.disk.state().sync(self.id)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut state = self.disk.state();
-        let (offset, file) = (offset as usize, &mut state.files[self.id]);
-        if file.len() < offset + data.len() {
-            file.resize(offset + data.len(), 0);
-        }
-        file[offset..offset + data.len()].copy_from_slice(data);
-        state.done.push(Done::Written { file: self.id, offset, data: data.to_vec() });
+        let (file, offset) = (self.id, offset as usize);
+        self.disk.state().does(Done::Written { file, offset, data: data.to_vec() });
         Ok(())
     }
 
-    // One process at a time has it.
-
-    fn try_lock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
-        Ok(true)
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        Ok(self.lock((start, end), false))
     }
 
-    fn try_lock_shared_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
-        Ok(true)
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        Ok(self.lock((start, end), true))
     }
 
-    fn unlock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<(), BackendError> {
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.unlock(|bytes| *bytes == (start, end));
         Ok(())
     }
 }
