@@ -161,8 +161,16 @@ struct Lead {
 }
 
 impl Parts {
-    async fn run(mut self, shutdown: CancellationToken) {
+    async fn run(self, shutdown: CancellationToken) {
         let _told = ToldOfPanic(self.problem.clone());
+        let node = self.node.clone();
+        tokio::select! {
+            () = self.work_until(shutdown) => {}
+            never = node.leaders().watch() => match never {},
+        }
+    }
+
+    async fn work_until(mut self, shutdown: CancellationToken) {
         let (mut admin, mut services) = (Services::default(), Services::default());
         let mut lead = None;
         let is_bound = tokio::select! {
@@ -322,7 +330,7 @@ impl Parts {
             "waiting for leadership: `failover` after a leader died whose storage answers in time; `failover_of_slow`, and the \
              storage's delay, after the last good renewal of a leader that lives and whose storage is slow"
         );
-        self.node.observes(elections.observer());
+        self.node.leaders().observes(elections.observer());
         self.node.enter(Stage::Waiting);
         let until = acquire_within.map_or(Instant::FAR_FUTURE, |within| self.clock.now() + within);
         Ok(elections.acquire(slots, until).await?)

@@ -19,6 +19,7 @@
 mod builder;
 mod launch;
 mod lead;
+mod leaders;
 mod node;
 mod partitions;
 mod problem;

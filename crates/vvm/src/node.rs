@@ -12,7 +12,7 @@ use futures::{
     FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt,
     future::{self, BoxFuture},
 };
-use ielections::{Leaders, Observer, Slot};
+use ielections::{Leaders, Slot};
 use isequencer::{SeqId, standard};
 use istorage::KeyspaceName;
 use processor::{Application, Busy, Command, Commands, Done, Partitions, Refused};
@@ -21,12 +21,10 @@ use sysvvm::{AppName, NumberRows};
 use crate::{
     AppSettings, NumbersIn, Problem, Settings,
     lead::UnderLead,
+    leaders::LeadersSeen,
     problem::FirstProblem,
     status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus},
 };
-
-/// For how long it is not asked again who leads.
-const LEADERS_KNOWN: Duration = Duration::from_millis(500);
 
 /// What a node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -63,8 +61,7 @@ struct Inner {
     apps: Vec<App>,
     stage: Mutex<Stage>,
     lead: RwLock<Option<(Slot, Arc<UnderLead>)>>,
-    observer: OnceLock<Observer>,
-    leaders: tokio::sync::Mutex<Option<(Instant, Result<Leaders, String>)>>,
+    leaders: LeadersSeen,
     problem: FirstProblem,
 }
 
@@ -104,6 +101,7 @@ impl Node {
         let apps = apps.into_iter().map(|settings| App::new(settings, clock.clone())).collect();
         Node(Arc::new(Inner {
             launched: clock.now(),
+            leaders: LeadersSeen::new(clock.clone()),
             clock,
             slots: settings.slots,
             advertised: settings.advertised,
@@ -113,8 +111,6 @@ impl Node {
             apps,
             stage: Mutex::new(Stage::Opening),
             lead: RwLock::new(None),
-            observer: OnceLock::new(),
-            leaders: tokio::sync::Mutex::new(None),
             problem,
         }))
     }
@@ -177,10 +173,10 @@ impl Node {
         Ok(())
     }
 
-    /// Who leads the partitions that this node does not; `None` if nobody does, or it is not known.
+    /// The leader of a partition that this node does not lead; `None` if there is none, or it is not known.
     pub async fn leader_of(&self, partition: u16) -> Option<SocketAddr> {
         let slot = slot_of(partition, self.0.slots);
-        let leaders = self.try_leaders().await.ok()?;
+        let leaders = self.0.leaders.get().await?.leaders.ok()?;
         let (_, lease) = leaders.iter().find(|(of, _)| **of == slot)?;
         (lease.owner != self.0.advertised).then_some(lease.owner)
     }
@@ -191,19 +187,9 @@ impl Node {
         statuses.filter(|(_, status)| matches!(status, processor::Status::Violation(_))).count()
     }
 
-    /// Who led which slot a moment ago.
-    async fn try_leaders(&self) -> Result<Leaders, String> {
-        let observer = self.0.observer.get().ok_or("it is not open")?;
-        let mut known = self.0.leaders.lock().await;
-        let now = self.0.clock.now();
-        match &*known {
-            Some((at, leaders)) if now < *at + LEADERS_KNOWN => leaders.clone(),
-            _ => {
-                let leaders = observer.leaders().await.map_err(|error| error.to_string());
-                *known = Some((self.0.clock.now(), leaders.clone()));
-                leaders
-            }
-        }
+    /// The leaders, as the storage told them last.
+    pub(crate) fn leaders(&self) -> &LeadersSeen {
+        &self.0.leaders
     }
 
     /// Whether it can go on leading: a partition that has ended begins again only under another lead.
@@ -213,11 +199,6 @@ impl Node {
             matches!(status, Status::Failed(_) | Status::LeadLost(_))
         };
         !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
-    }
-
-    pub(crate) fn observes(&self, observer: Observer) {
-        // It is asked once.
-        let _ = self.0.observer.set(observer);
     }
 
     pub(crate) fn leads(&self, lead: Option<(Slot, Arc<UnderLead>)>) {
@@ -230,13 +211,17 @@ impl Node {
 
     /// What it is doing, in full.
     pub async fn status(&self) -> NodeStatus {
+        let seen = self.0.leaders.get().await;
         let now = self.0.clock.now();
         let lead = self.lead().map(|(slot, lead)| LeadStatus {
             slot: slot.get(),
             epoch: lead.epoch().0,
             left_ms: lead.left(now).map(|left| left.as_millis() as u64),
         });
-        let (leaders, trouble) = match self.try_leaders().await {
+        let age = |at: Instant| (now - at).as_millis() as u64;
+        let answer_age_ms = seen.as_ref().map(|seen| age(seen.at));
+        let leaders = seen.map_or(Err("no answer yet".to_owned()), |seen| seen.leaders);
+        let (leaders, trouble) = match leaders {
             Ok(leaders) => (leaders, None),
             Err(trouble) => (Leaders::default(), Some(trouble)),
         };
@@ -244,6 +229,7 @@ impl Node {
             driver: self.0.driver,
             system_keyspace: self.0.system.to_string(),
             answers: trouble.is_none(),
+            answer_age_ms,
             trouble,
         };
         NodeStatus {

@@ -19,7 +19,7 @@ pub struct NodeStatus {
     pub slots: u32,
     /// What it leads.
     pub lead: Option<LeadStatus>,
-    /// Who leads each slot, by the leases that the storage has.
+    /// The leader of each slot, by the leases that the storage told last.
     pub leaders: BTreeMap<u32, SocketAddr>,
     /// Where everything is kept.
     pub storage: StorageStatus,
@@ -36,9 +36,11 @@ pub struct StorageStatus {
     pub driver: &'static str,
     /// The keyspace of what all nodes share.
     pub system_keyspace: String,
-    /// Whether it said a moment ago who leads.
+    /// Whether the node could read the leases when it tried last.
     pub answers: bool,
-    /// Why it did not.
+    /// How long ago that was; `None` if the storage has not answered yet. The node tries when somebody asks.
+    pub answer_age_ms: Option<u64>,
+    /// Why the node could not read them.
     pub trouble: Option<String>,
 }
 

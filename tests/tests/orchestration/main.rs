@@ -4,6 +4,7 @@
 
 mod cluster;
 mod late;
+mod leaders;
 mod reads;
 
 use std::{
