@@ -14,6 +14,7 @@ use ielections::Timing;
 use istorage::KeyspaceName;
 use istorage_tck::{Keyspaces, Subject};
 use sysvvm::AppName;
+use tokio::runtime::Handle;
 use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
 use vvm_tests::{commands::shop, long::is_long, trials};
 
@@ -56,9 +57,12 @@ impl Server {
                 ..Settings::new(([127, 0, 0, 1], number).into())
             };
             let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
-            // Each has a connection of its own.
+            // Each has connections of its own, as a process has: for elections, and for requests.
             let driver = keyspaces.noted_by(self.subject.node(0).await.unwrap());
-            let node = Vvm::builder(driver, self.clock.clone(), settings).with_app(app);
+            let requests = keyspaces.noted_by(self.subject.node(0).await.unwrap());
+            let node = Vvm::builder(driver, self.clock.clone(), settings)
+                .with_requests_on(Handle::current(), requests)
+                .with_app(app);
             launched.push(node.build().unwrap());
         }
         let mut running = Vec::new();

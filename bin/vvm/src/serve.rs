@@ -86,7 +86,7 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::install().map_err(Failure::runtime)?;
     let clock = Clock::system();
-    let provided = provide(config, storage, &clock)?.with_requests_on(requests);
+    let provided = provide(config, storage, &clock, requests)?;
     let launched = provided.build().map_err(|bad| Failure::config(bad.to_string()))?.launch();
     let problem = tokio::select! {
         problem = launched.problem() => Some(problem),
@@ -116,7 +116,12 @@ pub(crate) async fn run(
 }
 
 /// All that a node needs, and nothing of it runs.
-fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Builder, Failure> {
+fn provide(
+    config: Config,
+    storage: Option<Target>,
+    clock: &Clock,
+    requests: Handle,
+) -> Result<Builder, Failure> {
     let target = match storage {
         Some(target) => target,
         None => config.storage.to_target(&config.source)?,
@@ -137,12 +142,11 @@ fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Bui
     let lock = if target == Target::Mem { None } else { lock(&config.node.folder) };
     let memory_mib = most_memory(&config, &target, connections) >> 20;
     info!(storage = %target, api = %listen, %admin, memory_mib, "a node");
-    let driver: Arc<dyn StorageDriver> = Arc::new(OnDemand::new(target, clock.clone()));
-    let (name, metered_by) = (driver.name(), clock.clone());
-    let driver = WrappedDriver::new(driver, move |storage| {
-        Arc::new(Metered::new(storage, name, metered_by.clone()))
-    });
-    let mut builder = Vvm::builder(Arc::new(driver), clock.clone(), settings)
+    let driver = driver(&target, clock);
+    let for_requests =
+        if target.is_embedded() { Arc::clone(&driver) } else { self::driver(&target, clock) };
+    let mut builder = Vvm::builder(driver, clock.clone(), settings)
+        .with_requests_on(requests, for_requests)
         .with_admin(upkeep)
         .with_admin(Admin::new(AdminSettings {
             listen: admin,
@@ -173,6 +177,14 @@ fn provide(config: Config, storage: Option<Target>, clock: &Clock) -> Result<Bui
         builder = builder.with_comeback(lock);
     }
     Ok(builder)
+}
+
+/// A driver that is opened when it is first used, and metered.
+fn driver(target: &Target, clock: &Clock) -> Arc<dyn StorageDriver> {
+    let driver = OnDemand::new(target.clone(), clock.clone());
+    let (name, clock) = (driver.name(), clock.clone());
+    let metered = move |storage| Arc::new(Metered::new(storage, name, clock.clone())) as _;
+    Arc::new(WrappedDriver::new(Arc::new(driver), metered))
 }
 
 fn settings(config: &Config) -> Settings {

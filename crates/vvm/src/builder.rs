@@ -9,7 +9,10 @@ use istorage::StorageDriver;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
 
-use crate::{AppSettings, Launched, Node, Service, Settings, launch::Parts, problem::FirstProblem};
+use crate::{
+    AppSettings, Launched, Node, Service, Settings, clients::Clients, launch::Parts,
+    problem::FirstProblem,
+};
 
 /// A node that is provided, and not launched.
 #[derive(Debug)]
@@ -25,7 +28,7 @@ pub struct Builder {
     services: Vec<Box<dyn Service>>,
     kill: Option<Kill>,
     lock: Option<LockFile>,
-    requests: Option<Handle>,
+    requests: Option<(Handle, Arc<dyn StorageDriver>)>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -105,12 +108,15 @@ impl Vvm {
     pub fn launch(self) -> Launched {
         let Builder { settings, driver, clock, apps, admin, services, kill, lock, requests } =
             self.0;
-        let requests = requests.unwrap_or_else(Handle::current);
+        let (runtime, own) = requests.map_or((Handle::current(), None), |(runtime, own)| {
+            (runtime, (!Arc::ptr_eq(&own, &driver)).then_some(own))
+        });
         let problem = FirstProblem::default();
         let node = Node::new(&settings, driver.name(), apps, clock.clone(), problem.clone());
+        let clients = Clients { elections: driver, requests: own, runtime };
         Launched::start(Parts {
             settings,
-            driver,
+            clients,
             clock,
             node,
             problem,
@@ -118,7 +124,6 @@ impl Vvm {
             services,
             kill,
             lock,
-            requests,
         })
     }
 }
@@ -157,12 +162,18 @@ impl Builder {
         Builder { lock: Some(lock), ..self }
     }
 
-    /// Services and partitions run on this runtime. Elections, admin services and the node's own task
-    /// stay on the runtime on which the node is launched, so that no request keeps a lease from
-    /// being renewed. Without this everything runs on the runtime on which the node is launched.
+    /// Services and partitions run on this runtime, and use this driver. Elections and admin services
+    /// stay on the runtime on which the node is launched, and elections use the driver of
+    /// [`Vvm::builder`]: then no request keeps a lease from being renewed.
+    ///
+    /// A driver of a database on another machine has connections, which belong to the runtime on
+    /// which they are opened. So give such a node two drivers that share no connection. A driver of an
+    /// embedded storage has none, and is given twice.
+    ///
+    /// Without this call everything runs on the runtime on which the node is launched, with one driver.
     #[must_use]
-    pub fn with_requests_on(self, runtime: Handle) -> Builder {
-        Builder { requests: Some(runtime), ..self }
+    pub fn with_requests_on(self, runtime: Handle, driver: Arc<dyn StorageDriver>) -> Builder {
+        Builder { requests: Some((runtime, driver)), ..self }
     }
 
     /// Provides the node.

@@ -4,14 +4,17 @@ use std::{mem, pin::pin, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use ielections::{Elections, Kill, Leadership, LockFile, Lost};
-use istorage::StorageDriver;
 use sysvvm::System;
 use tokio::{runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    Node, Problem, Service, Settings, Stage, lead::UnderLead, partitions, problem::FirstProblem,
+    Node, Problem, Service, Settings, Stage,
+    clients::{Clients, Systems},
+    lead::UnderLead,
+    partitions,
+    problem::FirstProblem,
     service::Services,
 };
 
@@ -34,7 +37,7 @@ mod shares {
 /// What a node is made of. Nothing runs.
 pub(crate) struct Parts {
     pub(crate) settings: Settings,
-    pub(crate) driver: Arc<dyn StorageDriver>,
+    pub(crate) clients: Clients,
     pub(crate) clock: Clock,
     pub(crate) node: Node,
     pub(crate) problem: FirstProblem,
@@ -42,8 +45,6 @@ pub(crate) struct Parts {
     pub(crate) services: Vec<Box<dyn Service>>,
     pub(crate) kill: Option<Kill>,
     pub(crate) lock: Option<LockFile>,
-    /// Where services and partitions run.
-    pub(crate) requests: Handle,
 }
 
 /// A node that was launched. [`shutdown`](Launched::shutdown) stops it in order; dropping it asks it to stop, and waits for nothing.
@@ -179,7 +180,7 @@ impl Parts {
             is_bound = self.bind() => is_bound,
         };
         if is_bound {
-            let (control, requests) = (Handle::current(), &self.requests);
+            let (control, requests) = (Handle::current(), &self.clients.runtime);
             admin = Services::start(mem::take(&mut self.admin), &self.node, &control);
             services = Services::start(mem::take(&mut self.services), &self.node, requests);
             let lock = self.lock.take();
@@ -221,22 +222,22 @@ impl Parts {
         lock: Option<LockFile>,
         lead: &mut Option<Lead>,
     ) -> Result<Lost, Problem> {
-        let system = self.open().await?;
+        let systems = self.open().await?;
         tokio::select! {
             biased;
-            failed = self.driver.failed() => Err(Problem::of_storage(&failed)),
-            ended = self.lead(&system, lock, lead) => ended,
+            failed = self.clients.failed() => Err(failed),
+            ended = self.lead(&systems, lock, lead) => ended,
         }
     }
 
     /// Acquires the lead and works under it, until it is lost.
     async fn lead(
         &self,
-        system: &System,
+        systems: &Systems,
         lock: Option<LockFile>,
         lead: &mut Option<Lead>,
     ) -> Result<Lost, Problem> {
-        let leadership = self.acquire(system, lock).await?;
+        let leadership = self.acquire(&systems.elections, lock).await?;
         let slot = leadership.slot();
         let under = Arc::new(UnderLead::new(leadership.work().map_err(Problem::LeadLost)?));
         self.node.leads(Some((slot, Arc::clone(&under))));
@@ -246,7 +247,7 @@ impl Parts {
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
-            deployed = partitions::deploy(&self.node, system, settings, (slot, under), &self.requests) => deployed?,
+            deployed = partitions::deploy(&self.node, &systems.requests, settings, (slot, under), &self.clients) => deployed?,
         }
         self.node.enter(Stage::Leading);
         tokio::select! {
@@ -271,10 +272,10 @@ impl Parts {
     }
 
     /// Opens the system keyspace. A node that waits for the lead for ever waits for its storage, too.
-    async fn open(&self) -> Result<System, Problem> {
+    async fn open(&self) -> Result<Systems, Problem> {
         let mut told = None;
         loop {
-            match self.try_open().await {
+            match self.clients.open(&self.settings, &self.clock).await {
                 Err(Problem::Storage(why)) if self.settings.acquire_within.is_none() => {
                     if told.as_ref() != Some(&why) {
                         warn!(why, retry_every = ?OPEN_AGAIN, "waiting for the storage");
@@ -282,23 +283,15 @@ impl Parts {
                     }
                     self.clock.sleep(OPEN_AGAIN).await;
                 }
-                Ok(system) => {
+                Ok(systems) => {
                     if told.is_some() {
                         info!("storage opened");
                     }
-                    return Ok(system);
+                    return Ok(systems);
                 }
                 Err(problem) => return Err(problem),
             }
         }
-    }
-
-    async fn try_open(&self) -> Result<System, Problem> {
-        let deadline = self.clock.now() + self.settings.open_within;
-        let (driver, name) = (Arc::clone(&self.driver), self.settings.system.clone());
-        let system = System::open(driver, name, self.clock.clone(), deadline).await?;
-        system.fix_slots(self.settings.slots, deadline).await?;
-        Ok(system)
     }
 
     async fn acquire(
@@ -357,7 +350,8 @@ impl Parts {
                 services.await;
             }
         }
-        if self.clock.timeout_at(until(shares::STORAGE), self.driver.close()).await.is_err() {
+        let closed = self.clients.close();
+        if self.clock.timeout_at(until(shares::STORAGE), closed).await.is_err() {
             warn!("the storage did not close in time, and is given up");
             self.problem.report(Problem::NotStopped("the storage".to_owned()));
         }

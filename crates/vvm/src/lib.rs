@@ -17,6 +17,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod builder;
+mod clients;
 mod launch;
 mod lead;
 mod leaders;

@@ -9,10 +9,10 @@ use ielections::Slot;
 use processor::Ended;
 use seqstorage::PartitionStorage;
 use sysvvm::System;
-use tokio::runtime::Handle;
 
 use crate::{
     App, Node, NumbersIn, Problem, Settings,
+    clients::Clients,
     lead::UnderLead,
     node::{Opened, slot_of},
 };
@@ -21,14 +21,19 @@ use crate::{
 /// side by side.
 pub(crate) async fn deploy(
     node: &Node,
-    system: &System,
+    system: &Arc<System>,
     settings: &Settings,
     (slot, lead): (Slot, &Arc<UnderLead>),
-    requests: &Handle,
+    clients: &Clients,
 ) -> Result<(), Problem> {
     let deadline = node.clock().now() + settings.open_within;
-    for app in node.apps() {
-        let opened = open(app, node, system, deadline).await?;
+    for (at, app) in node.apps().iter().enumerate() {
+        let (node_there, system_there) = (node.clone(), Arc::clone(system));
+        let opening = async move {
+            let app = &node_there.apps()[at];
+            open(app, &node_there, &system_there, deadline).await
+        };
+        let opened = clients.on_requests(opening).await?;
         let reader = {
             let (storage, clock) = (Arc::clone(&opened.storage), node.clock().clone());
             Reader::new(storage, clock, settings.call_timeout, app.settings.partitions)
@@ -38,7 +43,7 @@ pub(crate) async fn deploy(
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
                 // The tasks of a partition are spawned on the runtime that is entered.
-                let _entered = requests.enter();
+                let _entered = clients.runtime.enter();
                 put_to_work(app, node, &opened.app, partition, (system, settings, lead))?;
             }
         }

@@ -1,0 +1,239 @@
+//! Nodes whose threads are all blocked: those of requests, or those of elections.
+//!
+//! A node has a runtime for elections and one for requests, and both used one client of the storage. A connection of a
+//! client belongs to the runtime on which it was opened. So on Cassandra every answer to a request was read by the
+//! threads of elections, and on DynamoDB a renewal could take a connection that waited for the threads of requests.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::ExitCode,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::sleep,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use clock::Clock;
+use eventlog::WsId;
+use futures::future::join_all;
+use httpapi::{Admin, AdminSettings, Limits};
+use ielections::Timing;
+use istorage::KeyspaceName;
+use istorage_tck::{Keyspaces, Subject};
+use processor::{Application, Command, Done, Refused};
+use sysvvm::AppName;
+use tokio::runtime::{Builder, Runtime};
+use vvm::{AppSettings, Launched, Settings, Vvm};
+use vvm_tests::{
+    commands::{article, create_workspace, cud, shop},
+    trials,
+};
+
+const LEASE: Duration = Duration::from_secs(5);
+
+/// How long a small machine may need for a keyspace.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// So many reads at once make a client of DynamoDB open many connections.
+const READS: u64 = 30;
+
+const WS: u64 = 1;
+
+/// A server on which a node works.
+struct Server {
+    subject: Arc<dyn Subject>,
+    clock: Clock,
+}
+
+#[async_trait]
+impl trials::Stage for Server {
+    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Server> {
+        Ok(Server { clock: subject.clock(), subject })
+    }
+
+    /// Each node removes what it made.
+    async fn remove(self) -> istorage::Result<()> {
+        Ok(())
+    }
+}
+
+/// A node that leads, with its runtimes.
+struct Node {
+    launched: Launched,
+    control: Runtime,
+    requests: Runtime,
+    admin: SocketAddr,
+    keyspaces: Keyspaces,
+    clock: Clock,
+}
+
+fn runtime(name: &str) -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).thread_name(name).enable_all().build().unwrap()
+}
+
+impl Node {
+    async fn start(server: &Server) -> Node {
+        let (control, requests) = (runtime("control"), runtime("requests"));
+        let clock = server.clock.clone();
+        let keyspaces = Keyspaces::default();
+        let connect = || {
+            let subject = Arc::clone(&server.subject);
+            async move { subject.node(0).await.unwrap() }
+        };
+        let elections = keyspaces.noted_by(control.spawn(connect()).await.unwrap());
+        let theirs = keyspaces.noted_by(requests.spawn(connect()).await.unwrap());
+        let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let settings = Settings {
+            system: KeyspaceName::new(format!("busy_{:016x}", clock.random())).unwrap(),
+            open_within: PATIENCE,
+            lease: Timing::of(LEASE),
+            call_timeout: LEASE / 6,
+            ..Settings::new(([127, 0, 0, 1], 1).into())
+        };
+        let node = Vvm::builder(elections, clock.clone(), settings)
+            .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))
+            .with_admin(Admin::new(AdminSettings {
+                listen: admin,
+                limits: Limits::default(),
+                metrics: Arc::new(String::new),
+                only_local: true,
+                version: "0",
+            }))
+            .with_requests_on(requests.handle().clone(), theirs);
+        let launched = {
+            let _entered = control.enter();
+            node.build().unwrap().launch()
+        };
+        launched.ready(clock.now() + PATIENCE).await.unwrap();
+        let node = Node { launched, control, requests, admin, keyspaces, clock };
+        // A small machine may need several attempts.
+        let deadline = node.clock.now() + PATIENCE;
+        while let Err(refused) = node.run(create_workspace(WS, deadline)).await {
+            if matches!(refused, Refused::Rejected(_)) {
+                break;
+            }
+            assert!(node.clock.now() < deadline, "{refused}");
+            node.clock.sleep(Duration::from_millis(100)).await;
+        }
+        node
+    }
+
+    async fn run(&self, command: Command) -> Result<Done, Refused> {
+        self.launched.node().app("acme", "shop").unwrap().at(command.ws).unwrap().run(command).await
+    }
+
+    /// A command, and many reads at once on the runtime of requests.
+    async fn work(&self, within: Duration) {
+        let deadline = self.clock.now() + within;
+        self.run(cud(WS, article("Tea"), deadline)).await.unwrap();
+        let reads = (0..READS).map(|_| {
+            let node = self.launched.node().clone();
+            self.requests.spawn(async move {
+                let here = node.app("acme", "shop").unwrap().at(WsId(WS)).unwrap();
+                here.record(WsId(WS), Application::DESCRIPTOR).await.unwrap().unwrap();
+            })
+        });
+        let reads = self.clock.timeout_at(deadline, join_all(reads)).await.unwrap();
+        reads.into_iter().for_each(|read| read.unwrap());
+    }
+
+    async fn stop(self, server: &Server) {
+        self.launched.shutdown().await.unwrap();
+        let driver = server.subject.node(0).await.unwrap();
+        let left = self.keyspaces.drop_all(&*driver, &self.clock).await;
+        assert!(left.is_empty(), "{left:?}");
+        self.control.shutdown_background();
+        self.requests.shutdown_background();
+    }
+}
+
+/// The threads of a runtime, blocked until this is dropped.
+struct Blocked(Arc<AtomicBool>);
+
+impl Blocked {
+    fn all_of(runtime: &Runtime) -> Blocked {
+        let threads = runtime.metrics().num_workers();
+        let (are_blocked, is_over) =
+            (Arc::new(Barrier::new(threads + 1)), Arc::new(AtomicBool::new(false)));
+        for _ in 0..threads {
+            let (are_blocked, is_over) = (Arc::clone(&are_blocked), Arc::clone(&is_over));
+            runtime.spawn(async move {
+                are_blocked.wait();
+                while !is_over.load(Ordering::Acquire) {
+                    sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        are_blocked.wait();
+        Blocked(is_over)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn is_ok(admin: SocketAddr, path: &str) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect(admin)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<_, std::io::Error>(answer.starts_with("HTTP/1.1 200"))
+    };
+    ask().unwrap_or(false)
+}
+
+/// A renewal took a connection of DynamoDB that a request had opened. Nobody read its answer while the threads of
+/// requests were busy, and the lease ended.
+async fn requests_are_blocked(server: &Server) {
+    let node = Node::start(server).await;
+    node.work(PATIENCE).await;
+    let blocked = Blocked::all_of(&node.requests);
+    let until = node.clock.now() + LEASE * 3 / 2;
+    while node.clock.now() < until {
+        let soon = node.clock.now() + Duration::from_millis(100);
+        let problem = node.clock.timeout_at(soon, node.launched.problem()).await;
+        assert!(problem.is_err(), "{}", problem.unwrap());
+        for path in ["/livez", "/status"] {
+            assert!(is_ok(node.admin, path), "{path} did not answer");
+        }
+    }
+    drop(blocked);
+    assert!(node.launched.node().app("acme", "shop").unwrap().at(WsId(1)).is_ok());
+    node.work(PATIENCE).await;
+    node.stop(server).await;
+}
+
+/// All connections of Cassandra belonged to the threads of elections, which so did the work of all requests.
+async fn elections_are_blocked(server: &Server) {
+    let node = Node::start(server).await;
+    let blocked = Blocked::all_of(&node.control);
+    node.work(LEASE / 3).await;
+    drop(blocked);
+    node.stop(server).await;
+}
+
+fn main() -> ExitCode {
+    trials::hold::<Server>(
+        env!("CARGO_TARGET_TMPDIR"),
+        |drivers| vec![("cassandra", drivers.cassandra), ("dynamodb", drivers.dynamodb)],
+        &[&[
+            ("the_lead_is_renewed_while_requests_block_all_their_threads", |server| {
+                Box::pin(requests_are_blocked(server))
+            }),
+            ("commands_are_done_while_the_threads_of_elections_are_blocked", |server| {
+                Box::pin(elections_are_blocked(server))
+            }),
+        ]],
+    )
+}
