@@ -7,6 +7,7 @@ mod under_way;
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use clock::Clock;
+use futures::FutureExt;
 use hyper::{Request, Response};
 use metrics::Counter;
 use tokio::{
@@ -141,6 +142,8 @@ pub(crate) async fn serve<A: Answers>(
             permit = Arc::clone(&room).acquire_owned(), if next.is_some() => {
                 if let Some(accepted) = next.take() {
                     begin(&mut connections, accepted, permit.ok());
+                    // If a connection ended by itself, no other one has to give way any more.
+                    let _ = shared.give_way.notified().now_or_never();
                 }
             }
             accepted = listener.accept(), if next.is_none() => match accepted {
