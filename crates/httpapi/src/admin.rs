@@ -90,8 +90,10 @@ impl Answers for Requests {
         match (&head.method, head.uri.path()) {
             (&Method::GET | &Method::HEAD, "/livez") => text(StatusCode::OK, "ok\n"),
             (&Method::GET | &Method::HEAD, "/readyz") => self.ready(query).await,
-            (&Method::GET, "/metrics") => text(StatusCode::OK, (self.settings.metrics)()),
-            (&Method::GET, "/status") => {
+            (&Method::GET | &Method::HEAD, "/metrics") => {
+                text(StatusCode::OK, (self.settings.metrics)())
+            }
+            (&Method::GET | &Method::HEAD, "/status") => {
                 let status = self.node.status().await;
                 let version = self.settings.version;
                 json_of(StatusCode::OK, &json!({ "version": version, "node": status }))
@@ -104,7 +106,7 @@ impl Answers for Requests {
                 }
             },
             (method, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
-                let allow = if path == "/step-down" { "POST" } else { "GET" };
+                let allow = if path == "/step-down" { "POST" } else { "GET, HEAD" };
                 let reason = format!("{method} is not for {path}, but {allow}");
                 Trouble::method_not_allowed(allow, reason).into_response("")
             }

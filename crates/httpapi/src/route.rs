@@ -90,6 +90,8 @@ pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Tro
         let id = id.parse().map(RecordId);
         id.map_err(|_| Trouble::bad_request("the id of a record is a number"))
     };
+    // hyper sends the head of the same answer, and leaves out the body.
+    let method = if method == Method::HEAD { &Method::GET } else { method };
     let what = match (method, what) {
         (&Method::POST, ["commands", command]) => What::Command(name(command)?),
         (&Method::POST, ["docs", table]) => What::CreateDoc(name(table)?),
@@ -101,8 +103,8 @@ pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Tro
         (&Method::GET, ["cdocs", table]) => What::ListDocs(name(table)?),
         (&Method::GET, ["wlog"]) => What::Log,
         (_, ["commands" | "docs", _]) => return Err(other_method("POST", method, path)),
-        (_, ["docs", _, _]) => return Err(other_method("GET, PATCH, DELETE", method, path)),
-        (_, ["cdocs", _] | ["wlog"]) => return Err(other_method("GET", method, path)),
+        (_, ["docs", _, _]) => return Err(other_method("GET, HEAD, PATCH, DELETE", method, path)),
+        (_, ["cdocs", _] | ["wlog"]) => return Err(other_method("GET, HEAD", method, path)),
         _ => return Err(unknown()),
     };
     Ok(Route { owner, app, ws, what })
@@ -161,6 +163,8 @@ mod tests {
             (Method::DELETE, "/docs/shop.Bill/322", What::DeactivateDoc(bill(), id)),
             (Method::GET, "/cdocs/shop.Bill", What::ListDocs(bill())),
             (Method::GET, "/wlog", What::Log),
+            (Method::HEAD, "/docs/shop.Bill/322", What::ReadDoc(bill(), id)),
+            (Method::HEAD, "/wlog", What::Log),
         ] {
             assert_eq!(what(method, rest).unwrap(), expected);
         }
@@ -192,9 +196,9 @@ mod tests {
         for (rest, allow) in [
             ("/commands/shop.Bill", "POST"),
             ("/docs/shop.Bill", "POST"),
-            ("/docs/shop.Bill/1", "GET, PATCH, DELETE"),
-            ("/cdocs/shop.Bill", "GET"),
-            ("/wlog", "GET"),
+            ("/docs/shop.Bill/1", "GET, HEAD, PATCH, DELETE"),
+            ("/cdocs/shop.Bill", "GET, HEAD"),
+            ("/wlog", "GET, HEAD"),
         ] {
             let response = what(Method::PUT, rest).unwrap_err().into_response("");
             assert_eq!(response.headers()[hyper::header::ALLOW], allow, "{rest}");
