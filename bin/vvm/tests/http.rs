@@ -304,59 +304,6 @@ fn web_pages_of_others_are_refused() {
     node.stop();
 }
 
-/// All together they have 256 MiB; others wait until there is room.
-#[test]
-fn bodies_have_a_limit_together() {
-    let (_folder, node) = node_with("body_seconds = 2\n");
-    let (api, path) = (node.api, command_path(WS, "sys.CUD"));
-    let head =
-        format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\n\r\n");
-    let nearly_all = |_| {
-        let head = head.clone();
-        std::thread::spawn(move || {
-            let mut stream = TcpStream::connect(api).unwrap();
-            stream.write_all(head.as_bytes()).unwrap();
-            // It may be told to go before.
-            let _ = stream.write_all(&vec![b' '; 1_048_575]);
-            stream
-        })
-    };
-    let clients: Vec<_> = (0..300).map(nearly_all).collect();
-    sleep(Duration::from_millis(700));
-    let start = Instant::now();
-    let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
-    let large = format!("{body}{}", " ".repeat(500_000));
-    assert_eq!(node.command(WS, "sys.CUD", &large).0, 200);
-    let waited = start.elapsed();
-    assert!(waited > Duration::from_millis(300), "it had room at once: {waited:?}");
-    clients.into_iter().for_each(|client| drop(client.join().unwrap()));
-    node.stop();
-}
-
-/// Room was kept for what they announced, and all others waited behind them.
-#[test]
-fn who_announces_a_body_and_sends_none_is_in_nobodys_way() {
-    let (_folder, node) = node_with("");
-    let path = command_path(WS, "sys.CUD");
-    let silent = |how: &str| {
-        let mut stream = TcpStream::connect(node.api).unwrap();
-        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n{how}\r\n\r\n");
-        stream.write_all(head.as_bytes()).unwrap();
-        stream
-    };
-    let all = ["transfer-encoding: chunked", "content-length: 1048576"].map(|how| {
-        let clients: Vec<_> = (0..300).map(|_| silent(how)).collect();
-        clients
-    });
-    sleep(Duration::from_millis(300));
-    let start = Instant::now();
-    let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
-    assert_eq!(node.command(WS, "sys.CUD", body).0, 200);
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-    drop(all);
-    node.stop();
-}
-
 #[test]
 fn slow_clients_are_let_go_and_others_do_not_wait_for_them() {
     let (_folder, node) = node_with("head_seconds = 0.5\nbody_seconds = 0.5\n");

@@ -1,26 +1,31 @@
 //! The API: commands, documents, logs.
 
+mod body;
+mod headers;
 mod reads;
 
-use std::{mem, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use clock::Clock;
 use hyper::{
     Request, Response, StatusCode,
-    header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH},
+    header::{HeaderMap, HeaderValue},
 };
-use processor::{Command, Done, Repeat, RowChange};
+use processor::{Command, Done, RowChange};
 use serde::Deserialize;
 use serde_json::{Value as Json, json, value::RawValue};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
     App, Failure, Here, Node, NotLeader, Service,
-    eventlog::{Epoch, Offset, QName, Version, WsId},
+    eventlog::{QName, WsId},
 };
 
+use self::{
+    body::parsed,
+    headers::{if_match, no_version, repeat, request_id},
+};
 use crate::{
     Limits,
     check::check,
@@ -34,14 +39,6 @@ use crate::{
 };
 
 const JSON: &str = "application/json";
-
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// How long a name may be that comes in a header.
-const LONGEST_NAME: usize = 256;
-
-/// As nobody is asked yet who he is.
-const ANYBODY: &str = "anybody";
 
 /// How the API works.
 #[derive(Clone, Copy, Debug)]
@@ -190,15 +187,6 @@ impl Answers for Requests {
     }
 }
 
-/// What the request is called by whoever sent it, else a name that is new.
-fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
-    let is_fit = |id: &&str| {
-        (1..=LONGEST_NAME).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
-    };
-    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(is_fit);
-    given.map_or_else(|| format!("{:016x}{:016x}", clock.random(), clock.random()), str::to_owned)
-}
-
 impl Requests {
     fn new(node: Node, settings: ApiSettings) -> Requests {
         let room = |of, bytes| Room::new(of, bytes, node.clock().clone());
@@ -267,46 +255,6 @@ impl Requests {
             }
             What::ListDocs(name) => self.list_docs(asked, app, ws, table(&name)?).await,
             What::Log => self.log(asked, app, ws).await,
-        }
-    }
-
-    /// All of a body, within its limits, and its share of the memory. The share grows as the bytes
-    /// arrive: a client that announces a body and sends nothing takes 1 KiB.
-    async fn body(&self, asked: &Asked, body: &mut RequestBody) -> Result<(Bytes, Share), Trouble> {
-        let Limits { body_bytes, body_time, .. } = self.settings.limits;
-        let clock = self.node.clock();
-        let deadline = clock.now() + body_time;
-        let too_large = || {
-            let reason = format!("a body has at most {body_bytes} bytes");
-            Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", reason)
-        };
-        let said = body.size_hint().upper().unwrap_or(body_bytes as u64);
-        if said > body_bytes as u64 {
-            return Err(too_large());
-        }
-        let mut share = self.bodies.share(1, deadline).await?;
-        let mut whole = Whole::default();
-        loop {
-            let frame = match clock.timeout_at(deadline, body.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(None) => return Ok((whole.into_bytes(), share)),
-                Ok(Some(Err(error))) => {
-                    let reason = format!("the body of {} broke: {error}", asked.path);
-                    return Err(Trouble::bad_request(reason));
-                }
-                Err(_) => {
-                    let reason = format!("the body did not come within {body_time:?}");
-                    return Err(Trouble::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", reason));
-                }
-            };
-            // Trailers say nothing here.
-            let Ok(data) = frame.into_data() else { continue };
-            let bytes = whole.len() + data.len();
-            if bytes > body_bytes {
-                return Err(too_large());
-            }
-            share.resize(bytes.max(1), deadline).await?;
-            whole.add(data);
         }
     }
 
@@ -379,98 +327,13 @@ impl Requests {
     }
 }
 
-/// The answer of a command keeps the share of its body. An answer that is larger than the body takes
-/// more if there is more at once; it is never refused, because the command is done.
+/// The answer of a command takes over the share of its body, and makes it as large as the answer. An answer
+/// for which there is no room is sent nevertheless, because the command is done.
 fn done_with(status: StatusCode, done: &Done, mut share: Share) -> Response<Body> {
     let json = json_of_done(done).to_string();
-    share.grow_at_once(json.len());
+    // It stays as it is if there is no room.
+    let _ = share.fit(json.len());
     of_bytes(status, JSON, share.hold(json.into_bytes()))
-}
-
-/// A body as it comes. Most come at once, and are not copied.
-#[derive(Default)]
-enum Whole {
-    #[default]
-    Nothing,
-    One(Bytes),
-    Many(Vec<u8>),
-}
-
-impl Whole {
-    fn len(&self) -> usize {
-        match self {
-            Whole::Nothing => 0,
-            Whole::One(bytes) => bytes.len(),
-            Whole::Many(bytes) => bytes.len(),
-        }
-    }
-
-    fn add(&mut self, data: Bytes) {
-        *self = match mem::take(self) {
-            Whole::Nothing => Whole::One(data),
-            Whole::One(first) => Whole::Many([first, data].concat()),
-            Whole::Many(mut bytes) => {
-                bytes.extend_from_slice(&data);
-                Whole::Many(bytes)
-            }
-        };
-    }
-
-    fn into_bytes(self) -> Bytes {
-        match self {
-            Whole::Nothing => Bytes::new(),
-            Whole::One(bytes) => bytes,
-            Whole::Many(bytes) => bytes.into(),
-        }
-    }
-}
-
-/// No body is an empty one.
-fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, Trouble> {
-    let text = if body.is_empty() { b"{}" } else { &body[..] };
-    match serde_json::from_slice(text) {
-        Ok(Object(body)) => Ok(body),
-        Err(error) => Err(Trouble::bad_request(format!("the body cannot be understood: {error}"))),
-    }
-}
-
-/// A command that may be sent again says so by a key.
-fn repeat(asked: &Asked, body: &Bytes) -> Result<Option<Repeat>, Trouble> {
-    let mut keys = asked.headers.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(key) = keys.next() else { return Ok(None) };
-    if keys.next().is_some() {
-        return Err(Trouble::bad_request("there is more than one Idempotency-Key"));
-    }
-    if !(1..=LONGEST_NAME).contains(&key.len()) {
-        let reason = format!("an Idempotency-Key has 1 to {LONGEST_NAME} bytes");
-        return Err(Trouble::bad_request(reason));
-    }
-    let method = asked.method.as_str().as_bytes();
-    let if_match = asked.headers.get(IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
-    let all = [method, b"\0", asked.path.as_bytes(), b"\0", if_match, b"\0", body].concat();
-    Ok(Some(Repeat::new(ANYBODY, key.as_bytes(), &all)))
-}
-
-/// The version that a change expects, as it was told by `ETag`.
-fn if_match(headers: &HeaderMap) -> Result<Option<Version>, Trouble> {
-    let Some(tag) = headers.get(IF_MATCH) else { return Ok(None) };
-    let version = || {
-        let (epoch, plog) =
-            tag.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?.split_once('.')?;
-        Some(Version { epoch: Epoch(epoch.parse().ok()?), plog: Offset(plog.parse().ok()?) })
-    };
-    let wrong = || Trouble::bad_request("If-Match is to be the ETag of the document");
-    version().map(Some).ok_or_else(wrong)
-}
-
-/// Nobody must believe that a version was looked at.
-fn no_version(headers: &HeaderMap) -> Result<(), Trouble> {
-    match headers.contains_key(IF_MATCH) {
-        true => Err(Trouble::bad_request(
-            "If-Match is for PATCH and DELETE; a row of a command may have a `version`",
-        )),
-        false => Ok(()),
-    }
 }
 
 fn json_of_done(done: &Done) -> Json {
@@ -491,25 +354,4 @@ fn json_of_done(done: &Done) -> Json {
         }
     }
     json
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_keeps_its_name_if_that_is_one() {
-        let clock = Clock::system();
-        let named = |name: &[u8]| {
-            let value = HeaderValue::from_bytes(name).unwrap();
-            request_id(&HeaderMap::from_iter([(REQUEST_ID, value)]), &clock)
-        };
-        for kept in ["x", "my-request/7", &"x".repeat(LONGEST_NAME)] {
-            assert_eq!(named(kept.as_bytes()), kept);
-        }
-        for other in [&b""[..], b"my request", b"\xff\xfe", &[b'x'; LONGEST_NAME + 1]] {
-            let new = named(other);
-            assert!(new.len() == 32 && new.bytes().all(|byte| byte.is_ascii_hexdigit()), "{new}");
-        }
-    }
 }

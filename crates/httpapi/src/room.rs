@@ -1,8 +1,10 @@
 //! Memory that requests share: a bound for all bodies together, and one for all answers together.
 //!
-//! A body takes its share as its bytes arrive. The answer of its command keeps the share. An answer
+//! A body takes its share as its bytes arrive. The answer of its command takes over the share. An answer
 //! that is read from the storage takes its share before it is read. Both give it back when the
 //! connection has written the answer.
+//!
+//! Invariant: a request that waits for room holds none.
 
 use std::sync::Arc;
 
@@ -34,34 +36,29 @@ impl Room {
     }
 
     /// A share for so many bytes, or all the room if that is less. Requests get their shares in the
-    /// order in which they ask.
+    /// order in which they ask. A request that has a share does not ask for another one.
     ///
     /// # Errors
     /// `queue_full` if there was no room by the deadline.
     pub(crate) async fn share(&self, bytes: usize, deadline: Instant) -> Result<Share, Trouble> {
-        let permit = self.acquire(self.kib_of(bytes), deadline).await?;
+        // It fits: this is at most the room.
+        let kib = self.kib_of(bytes) as u32;
+        let free = Arc::clone(&self.free).acquire_many_owned(kib);
+        let Ok(Ok(permit)) = self.clock.timeout_at(deadline, free).await else {
+            return Err(self.is_full());
+        };
         self.taken.increment(bytes_of(&permit));
         Ok(Share { permit, room: self.clone() })
     }
 
-    fn kib_of(&self, bytes: usize) -> usize {
-        bytes.div_ceil(1 << 10).min(self.kib)
+    /// Why a request is refused that finds no room.
+    pub(crate) fn is_full(&self) -> Trouble {
+        let reason = format!("the memory for all {} together is used up", self.of);
+        Trouble::unavailable("queue_full", reason)
     }
 
-    async fn acquire(
-        &self,
-        kib: usize,
-        deadline: Instant,
-    ) -> Result<OwnedSemaphorePermit, Trouble> {
-        // It fits: `kib` is at most that of the room.
-        let free = Arc::clone(&self.free).acquire_many_owned(kib as u32);
-        match self.clock.timeout_at(deadline, free).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => {
-                let reason = format!("the memory for all {} together is used up", self.of);
-                Err(Trouble::unavailable("queue_full", reason))
-            }
-        }
+    fn kib_of(&self, bytes: usize) -> usize {
+        bytes.div_ceil(1 << 10).min(self.kib)
     }
 }
 
@@ -73,31 +70,23 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// From now on it is for so many bytes.
+    /// The share is for so many bytes from now on. False if there is not so much room at once: then it
+    /// stays as it is.
     ///
-    /// # Errors
-    /// As [`Room::share`]; it is as large as before then.
-    pub(crate) async fn resize(&mut self, bytes: usize, deadline: Instant) -> Result<(), Trouble> {
+    /// A share does not wait for more room, because shares that did would wait for each other: 64
+    /// answers with 2 MiB each fill a room of 128 MiB, and none of them could become larger or end.
+    #[must_use]
+    pub(crate) fn fit(&mut self, bytes: usize) -> bool {
         let (has, needs) = (self.permit.num_permits(), self.room.kib_of(bytes));
         if needs > has {
-            let more = self.room.acquire(needs - has, deadline).await?;
+            let free = Arc::clone(&self.room.free);
+            let Ok(more) = free.try_acquire_many_owned((needs - has) as u32) else { return false };
             self.room.taken.increment(bytes_of(&more));
             self.permit.merge(more);
         } else if let Some(rest) = self.permit.split(has - needs) {
             self.room.taken.decrement(bytes_of(&rest));
         }
-        Ok(())
-    }
-
-    /// Is for so many bytes from now on, as far as there is room at once; it never gets smaller.
-    pub(crate) fn grow_at_once(&mut self, bytes: usize) {
-        let more = self.room.kib_of(bytes).saturating_sub(self.permit.num_permits());
-        if more > 0
-            && let Ok(more) = Arc::clone(&self.room.free).try_acquire_many_owned(more as u32)
-        {
-            self.room.taken.increment(bytes_of(&more));
-            self.permit.merge(more);
-        }
+        true
     }
 
     /// Bytes that keep the share for as long as they are there.
@@ -147,15 +136,15 @@ mod tests {
         assert_eq!(room.share(1, soon()).await.unwrap_err().code(), "queue_full");
 
         // A share that is made smaller leaves room for others, also when its bytes are held.
-        first.resize(MIB, soon()).await.unwrap();
+        assert!(first.fit(MIB));
         let held = first.hold(vec![0; MIB]);
         let third = room.share(MIB, soon()).await.unwrap();
         assert!(room.share(1, soon()).await.is_err());
         drop((second, third));
         let mut fourth = room.share(2 * MIB, soon()).await.unwrap();
-        assert!(fourth.resize(4 * MIB, soon()).await.is_err(), "1 MiB is held");
+        assert!(!fourth.fit(4 * MIB), "1 MiB is held");
         drop(held);
-        fourth.resize(4 * MIB, soon()).await.unwrap();
+        assert!(fourth.fit(4 * MIB));
         drop(fourth);
 
         // An answer that is larger than the room takes all of it, and is not refused for ever.

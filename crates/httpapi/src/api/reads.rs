@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use clock::Instant;
 use hyper::{
     Response, StatusCode,
@@ -32,15 +33,16 @@ impl Requests {
     ) -> Result<Response<Body>, Trouble> {
         let here = self.at(app, ws).await?;
         let deadline = self.deadline();
-        let mut share = self.answers.share(READ_BYTES, deadline).await?;
-        let stored = self.turns.work(read::record(&here, ws, table, id)).await;
-        // Also if it was not found: the one that leads now may have it.
-        self.still(app, ws, &here).await?;
-        let stored = stored?;
-        let json = self.turns.work(async { json_of_record(&stored).to_string() }).await;
-        share.resize(json.len(), deadline).await?;
-        let response = of_bytes(StatusCode::OK, JSON, share.hold(json.into_bytes()));
-        Ok(with_version(response, stored.version))
+        let read = || async {
+            let stored = self.turns.work(read::record(&here, ws, table, id)).await;
+            // Also if it was not found: the one that leads now may have it.
+            self.still(app, ws, &here).await?;
+            let stored = stored?;
+            let json = self.turns.work(async { json_of_record(&stored).to_string() }).await;
+            Ok((json.into_bytes(), stored.version))
+        };
+        let (json, version) = self.in_room(deadline, read).await?;
+        Ok(with_version(of_bytes(StatusCode::OK, JSON, json), version))
     }
 
     pub(super) async fn list_docs(
@@ -52,15 +54,37 @@ impl Requests {
     ) -> Result<Response<Body>, Trouble> {
         let here = self.at(app, ws).await?;
         let deadline = self.deadline();
-        let mut share = self.answers.share(READ_BYTES, deadline).await?;
-        let docs = read::docs(&here, &self.node, ws, table, asked.query.as_deref());
-        let docs = self.turns.work(self.node.clock().timeout_at(deadline, docs)).await;
-        self.still(app, ws, &here).await?;
-        let docs = docs.map_err(|_| {
-            Trouble::unavailable("timed_out", "the documents were not read in time")
-        })??;
-        share.resize(docs.len(), deadline).await?;
-        Ok(of_bytes(StatusCode::OK, JSON, share.hold(docs)))
+        let read = || async {
+            let docs = read::docs(&here, &self.node, ws, table, asked.query.as_deref());
+            let docs = self.turns.work(self.node.clock().timeout_at(deadline, docs)).await;
+            self.still(app, ws, &here).await?;
+            let late = "the documents were not read in time";
+            Ok((docs.map_err(|_| Trouble::unavailable("timed_out", late))??, ()))
+        };
+        let (docs, ()) = self.in_room(deadline, read).await?;
+        Ok(of_bytes(StatusCode::OK, JSON, docs))
+    }
+
+    /// The bytes of an answer, with a share of the memory that is large enough for them, and what else
+    /// was read.
+    ///
+    /// How large an answer is, is known when it is read. An answer that needs more than its share, and
+    /// finds no more room at once, is dropped with its share, waits for a share of its size, and is
+    /// read again.
+    async fn in_room<T, R: Future<Output = Result<(Vec<u8>, T), Trouble>> + Send>(
+        &self,
+        deadline: Instant,
+        read: impl Fn() -> R,
+    ) -> Result<(Bytes, T), Trouble> {
+        let mut needs = READ_BYTES;
+        loop {
+            let mut share = self.answers.share(needs, deadline).await?;
+            let (answer, more) = read().await?;
+            if share.fit(answer.len()) {
+                return Ok((share.hold(answer), more));
+            }
+            needs = answer.len();
+        }
     }
 
     pub(super) async fn log(

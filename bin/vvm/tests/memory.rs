@@ -1,0 +1,206 @@
+//! The memory that bodies share, and the memory that answers share: who waits, and who is refused.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "support/node.rs"]
+mod node;
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    thread::{self, sleep},
+    time::{Duration, Instant},
+};
+
+use node::{Node, answer, command_path, request, try_request, workspace_path};
+
+const WS: u64 = 1;
+
+const MIB: usize = 1 << 20;
+
+fn node_with(http: &str) -> (tempfile::TempDir, Node) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("[storage]\ndriver = \"mem\"\n[http]\n{http}\n");
+    let node = Node::start(folder.path(), &config).ready();
+    node.create_workspace(WS);
+    (folder, node)
+}
+
+/// Waits until bodies take so much memory.
+fn until_bodies_take(node: &Node, bytes: usize) {
+    let start = Instant::now();
+    loop {
+        let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
+        let metrics = metrics.as_str().unwrap().to_owned();
+        let of = "httpapi_room_taken_bytes{of=\"bodies\"} ";
+        let taken = metrics.lines().find_map(|line| line.strip_prefix(of)).unwrap();
+        if taken.parse::<f64>().unwrap() >= bytes as f64 {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "only {taken} of {bytes} are taken");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Begins a command with a body, and sends a part of the body.
+fn begin(node: &Node, body: &[u8], part: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(node.api).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let (path, length) = (command_path(WS, "sys.CUD"), body.len());
+    let head = "connection: close\r\nhost: localhost\r\ncontent-length:";
+    write!(stream, "POST {path} HTTP/1.1\r\n{head} {length}\r\n\r\n").unwrap();
+    stream.write_all(&body[..part]).unwrap();
+    stream
+}
+
+/// A command whose body has so many bytes.
+fn body(bytes: usize) -> Vec<u8> {
+    let mut body = br#"{"rows":[{"id":1,"table":"shop.Article"}]}"#.to_vec();
+    body.resize(bytes, b' ');
+    body
+}
+
+/// All bodies together have a bound. A request that holds no part of it waits.
+#[test]
+fn a_body_waits_while_others_have_all_the_memory() {
+    let (_folder, node) = node_with("body_seconds = 2\nbodies_bytes = 2097152\n");
+    let large = body(MIB);
+    let slow = [(); 2].map(|()| begin(&node, &large, MIB - 1));
+    until_bodies_take(&node, 2 * MIB);
+    let start = Instant::now();
+    assert_eq!(answer(&mut begin(&node, &body(5_000), 5_000)).unwrap().0, 200);
+    assert!(start.elapsed() > Duration::from_millis(300), "it had room at once");
+    for mut slow in slow {
+        assert_eq!(answer(&mut slow).unwrap().0, 408);
+    }
+    node.stop();
+}
+
+/// Each of many bodies had a part of the memory and waited for more, which the others had: none of
+/// them went on until the time of all was over.
+#[test]
+fn bodies_do_not_wait_for_each_other() {
+    let (_folder, node) = node_with("body_seconds = 20\nbodies_bytes = 1048576\n");
+    let whole = body(400_000);
+    let begun = [(); 8].map(|()| begin(&node, &whole, 150_000));
+    until_bodies_take(&node, 900_000);
+    let start = Instant::now();
+    let ends = |mut stream: TcpStream| {
+        // It may be refused before it has sent everything.
+        let _ = stream.write_all(&whole[150_000..]);
+        loop {
+            let (status, text) = answer(&mut stream).unwrap();
+            if status == 200 {
+                return;
+            }
+            assert!(status == 503 && text.contains("queue_full"), "{status} {text}");
+            sleep(Duration::from_secs(1));
+            stream = begin(&node, &whole, whole.len());
+        }
+    };
+    thread::scope(|scope| {
+        begun.map(|stream| scope.spawn(|| ends(stream))).map(|end| end.join().unwrap())
+    });
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    node.stop();
+}
+
+/// Each of many answers had its first 2 MiB of memory and waited for more, which the others had: all
+/// of them were refused when their time was over.
+#[test]
+fn answers_do_not_wait_for_each_other() {
+    let (_folder, node) = node_with("body_bytes = 4194304\nanswers_bytes = 4194304\nlogs = 1\n");
+    let name = "x".repeat(2_300_000);
+    let docs = format!("{}/docs/shop.Article", workspace_path(WS));
+    let fields = format!(r#"{{"fields":{{"name":"{name}"}}}}"#);
+    let (status, made) = request(node.api, "POST", &docs, &[], &fields);
+    assert_eq!(status, 201, "{made}");
+    let doc = format!("{docs}/{}", made["newIds"]["1"]);
+    let list = format!("{}/cdocs/shop.Article", workspace_path(WS));
+    let start = Instant::now();
+    let read = |path: &str| {
+        let (status, doc) = try_request(node.api, "GET", path, &[], "").unwrap();
+        assert_eq!(status, 200, "{doc}");
+        assert!(doc.contains(&name), "it is not whole");
+    };
+    thread::scope(|scope| {
+        for path in [&doc, &list] {
+            (0..3).for_each(|_| drop(scope.spawn(|| read(path))));
+        }
+    });
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    node.stop();
+}
+
+/// Room was kept for what they announced, and all others waited behind them.
+#[test]
+fn who_announces_a_body_and_sends_none_is_in_nobodys_way() {
+    let (_folder, node) = node_with("");
+    let path = command_path(WS, "sys.CUD");
+    let silent = |how: &str| {
+        let mut stream = TcpStream::connect(node.api).unwrap();
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n{how}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let all = ["transfer-encoding: chunked", "content-length: 1048576"].map(|how| {
+        let clients: Vec<_> = (0..300).map(|_| silent(how)).collect();
+        clients
+    });
+    sleep(Duration::from_millis(300));
+    let start = Instant::now();
+    let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
+    assert_eq!(node.command(WS, "sys.CUD", body).0, 200);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    drop(all);
+    node.stop();
+}
+
+/// A client that took its answer byte by byte kept its place for as long as it liked: the time that a
+/// connection may take nothing never passed.
+#[test]
+fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        "[storage]\ndriver = \"mem\"\n[http]\nlogs = 2\nanswer_seconds = 4\ncommand_seconds = 1\n";
+    let node = Node::start(folder.path(), config).ready();
+    node.create_workspace(WS);
+    let text = "x".repeat(900_000);
+    for _ in 0..30 {
+        let body = format!(
+            r#"{{"rows":[{{"id":1,"table":"shop.Article","fields":{{"name":"{text}"}}}}]}}"#
+        );
+        assert_eq!(node.command(WS, "sys.CUD", &body).0, 200);
+    }
+    let path = format!("{}/wlog", workspace_path(WS));
+    let start = Instant::now();
+    let slow = [(); 2].map(|()| {
+        let (api, path) = (node.api, path.clone());
+        thread::spawn(move || {
+            let mut stream = TcpStream::connect(api).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+            let (mut byte, mut taken) = ([0], 0);
+            while stream.read(&mut byte).is_ok_and(|read| read > 0) {
+                // After its place was given to another, it reads what the kernel has.
+                if start.elapsed() < Duration::from_secs(10) {
+                    sleep(Duration::from_millis(20));
+                }
+                taken += 1;
+            }
+            taken
+        })
+    });
+    sleep(Duration::from_millis(300));
+    let ask = || try_request(node.api, "GET", &format!("{path}?limit=1"), &[], "").unwrap();
+    let (status, text) = ask();
+    assert!(status == 503 && text.contains("queue_full"), "{status} {text}");
+    while ask().0 != 200 {
+        assert!(start.elapsed() < Duration::from_secs(8), "they keep their places");
+    }
+    assert!(start.elapsed() > Duration::from_secs(4), "they had less time than they may have");
+    assert_eq!(node.logged(WS).len(), 31, "others get all of it");
+    for slow in slow {
+        assert!(slow.join().unwrap() < 30 * 900_000, "it got all of it");
+    }
+    node.stop();
+}
