@@ -14,7 +14,8 @@
 //! - Work is told to stop ([`Notice::Lost`]) before anything is sent to give the lease away, and the lease is given away only by
 //!   [`Input::Stopped`].
 //! - A lease that replaced one of a former life is not given away while writes of that life may
-//!   land: the next leader would work beside them.
+//!   land: the next leader would work beside them. Later it is given away as any other: a node
+//!   that cannot raise the epoch must not hold the slot for ever.
 
 mod attempt;
 mod lead;
@@ -189,6 +190,9 @@ pub struct Engine {
     candidacy: Candidacy,
     budget: Budget,
     random: Random,
+    /// When the candidacy began: the processes of former leases had ended by then. `None` before
+    /// the first input.
+    began: Option<Instant>,
     /// The slot that is tried first.
     first_slot: u32,
     /// Whether the last look was answered; `None` before the first.
@@ -219,11 +223,20 @@ impl Engine {
     /// A candidacy. `random` must never repeat itself, on no node.
     pub fn new(candidacy: Candidacy, budget: Budget, mut random: Random) -> Engine {
         let first_slot = (random() % u64::from(candidacy.slots.get())) as u32;
-        Engine { candidacy, budget, random, first_slot, store_answers: None, state: State::Looking }
+        Engine {
+            candidacy,
+            budget,
+            random,
+            began: None,
+            first_slot,
+            store_answers: None,
+            state: State::Looking,
+        }
     }
 
     /// What to do now that this has happened.
     pub fn next(&mut self, now: Instant, input: Input) -> Step {
+        self.began.get_or_insert(now);
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Looking => self.look(now, input),
             State::Attempting(attempt) => self.attempt(attempt, now, input),

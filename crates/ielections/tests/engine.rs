@@ -286,6 +286,29 @@ fn the_lease_of_a_comeback_that_failed_is_kept_and_replaced() {
     node.comes_back(lease);
 }
 
+/// A node that came back and could not raise the epoch replaced its own lease for ever. It never
+/// led, and nobody else could.
+#[test]
+fn a_comeback_that_cannot_lead_gives_the_slot_away() {
+    let mut node = Node::with_former(1, 13, Timing::default(), vec![former()]);
+    let began = node.now + MILLI;
+    let mut over = former();
+    loop {
+        let lease = node.comes_back(over);
+        let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
+        let step = node.then(Input::Answer(Answer::Written(Written::Refused(Some(other)))));
+        let may_land = node.now < began + Timing::default().late_writes;
+        match step.next {
+            Next::Wait(until) if may_land => node.now = until,
+            Next::Call(op, _) if !may_land => {
+                return assert_eq!(op, Op::Release { slot: Slot::FIRST, lease });
+            }
+            other => panic!("{other:?} {:?} after it began", node.now - began),
+        }
+        over = lease;
+    }
+}
+
 /// A leader that stopped at once gave the lease away while writes of its former life could land.
 #[test]
 fn the_lease_of_a_comeback_is_kept_while_former_writes_may_land() {

@@ -139,11 +139,13 @@ impl Engine {
         self.wait(State::Attempting(Attempt { phase, ..attempt }), again)
     }
 
-    /// Removes the lease of an attempt that failed, so that nobody waits for its end. A lease that
-    /// replaced one of a former life stays: it keeps others away while writes of that life may
-    /// land. The node itself may replace it.
+    /// Removes the lease of an attempt that failed, so that nobody waits for its end. While writes
+    /// of a former life may land, a lease that replaced one of that life stays and keeps others
+    /// away; the node may replace the lease itself.
     fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Step {
-        if attempt.over.is_some() {
+        let late_writes = self.budget.timing().late_writes;
+        let may_land = self.began.is_none_or(|began| now < began + late_writes);
+        if attempt.over.is_some() && may_land {
             self.candidacy.former.push(claim.lease);
             return self.rest(now);
         }

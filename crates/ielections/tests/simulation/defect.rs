@@ -78,6 +78,9 @@ pub(crate) enum Defect {
     /// The lease is given away when the lead is lost, before the work has stopped.
     ReleaseBeforeStop,
 
+    /// A node that comes back and cannot lead replaces its own lease for ever.
+    KeepsSlotForEver,
+
     // Changes of the engine that break no promise.
     /// A renewal that is answered after the end of the lead prolongs the lead.
     ExtendsAfterEnd,
@@ -88,7 +91,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 30] = [
+    pub(crate) const ALL: [Defect; 31] = [
         Defect::GetThenPut,
         Defect::ClientClocks,
         Defect::NoCallTimeout,
@@ -119,6 +122,7 @@ impl Defect {
         Defect::RenewsByForce,
         Defect::LostIsNotTold,
         Defect::ReleaseBeforeStop,
+        Defect::KeepsSlotForEver,
     ];
 
     /// Changes that break no promise, each with the reason.
@@ -142,6 +146,7 @@ impl Defect {
     pub(crate) fn breaks(self) -> &'static [&'static str] {
         match self {
             Defect::ReleaseBeforeStop => &["order"],
+            Defect::KeepsSlotForEver => &["lets_go"],
             Defect::NoCallTimeout => &["told", "elects"],
             Defect::GetThenPut | Defect::EpochAfterLead => &["exclusive", "epochs", "unique"],
             Defect::LeadsAfterLostRaise => &["epochs"],

@@ -29,6 +29,8 @@ pub(crate) struct Mistaken {
     put_off: Option<Next>,
     /// The lease that is claimed or held.
     claimed: Option<(Slot, Lease)>,
+    /// The lease that was to be given back, and is kept instead.
+    kept: Option<Lease>,
     leads: bool,
     has_led: bool,
     valid_until: Option<Instant>,
@@ -57,6 +59,7 @@ impl Mistaken {
             behind: Duration::ZERO,
             put_off: None,
             claimed: None,
+            kept: None,
             leads: false,
             has_led: false,
             valid_until: None,
@@ -99,13 +102,15 @@ impl Mistaken {
         loop {
             let mut step = self.said(heard_at, input);
             self.note(&step);
+            self.replace_kept(&mut step);
             self.change_times(now, was_leading, &mut step);
             self.change_epoch(now, was_leading, &mut step);
             self.change_end(now, &mut step);
             let is_skipped = match step.next {
                 Next::Call(Op::RaiseEpoch { .. }, _) => self.has(Defect::NoRaise),
                 Next::Call(Op::Release { .. }, _) => {
-                    self.has(Defect::NeverGivesBack) && !self.has_led
+                    self.keeps_slot();
+                    (self.has(Defect::NeverGivesBack) || self.kept.is_some()) && !self.has_led
                 }
                 _ => false,
             };
@@ -149,6 +154,13 @@ impl Mistaken {
         }
     }
 
+    /// The lease that is kept is replaced.
+    fn replace_kept(&self, step: &mut Step) {
+        if let Next::Call(Op::Take { over, .. }, _) = &mut step.next {
+            *over = over.or(self.kept);
+        }
+    }
+
     /// What the engine hears instead of an answer.
     fn heard(&mut self, op: &Op, answer: Answer, took: Duration) -> Answer {
         let Some(defect) = self.defect else { return answer };
@@ -179,6 +191,7 @@ impl Mistaken {
             (Defect::UnansweredTakeIsRefused, Op::Take { .. }) if is_unknown => {
                 Answer::Written(Written::Refused(None))
             }
+            (Defect::KeepsSlotForEver, Op::Look) => self.without_kept(answer),
             (Defect::GivesUpAtOnce, Op::Look) if answer == Answer::Unavailable => Answer::Broken,
             (Defect::StaleEpoch | Defect::SameEpoch, Op::ReadEpoch(_)) => self.row_heard(answer),
             _ => answer,
@@ -196,6 +209,19 @@ impl Mistaken {
             row.epoch.0 -= 1;
         }
         Answer::Row(heard.map(|row| row.to_bytes()))
+    }
+
+    fn keeps_slot(&mut self) {
+        if self.has(Defect::KeepsSlotForEver) && !self.has_led {
+            self.kept = self.claimed.map(|(_, lease)| lease);
+        }
+    }
+
+    /// The engine takes the slot of the lease that is kept for a free one.
+    fn without_kept(&self, answer: Answer) -> Answer {
+        let Answer::Leases(mut seen) = answer else { return answer };
+        seen.retain(|seen| self.kept.is_none_or(|kept| seen.value != kept.to_bytes()));
+        Answer::Leases(seen)
     }
 
     /// Mistakes about times.

@@ -153,6 +153,10 @@ struct Process {
     engine: Mistaken,
     /// What the lock file held when the process locked it.
     former: Vec<Lease>,
+    /// When the candidacy began, by the clock of the node.
+    began: Instant,
+    /// The leases that the candidacy has sent, and when it sent each of them first.
+    claims: Vec<(Lease, Instant)>,
     is_alive: bool,
     stands_still_until: Duration,
     resumed: Duration,
@@ -444,6 +448,8 @@ impl World {
             node,
             engine,
             former,
+            began: self.nodes[node].clock.at(self.now),
+            claims: Vec::new(),
             is_alive: true,
             stands_still_until: Duration::ZERO,
             resumed,
@@ -466,6 +472,21 @@ impl World {
         }
     }
 
+    /// Notes which lease a candidate sends, and whether it replaces one that it has sent itself.
+    fn claim(&mut self, process: usize, lease: Lease, over: Option<Lease>) {
+        let now = self.local(process);
+        let Process { began, claims, .. } = &mut self.processes[process];
+        let former_writes_end = *began + self.budget.timing().late_writes;
+        let own = claims.iter().find(|(claimed, _)| Some(*claimed) == over);
+        let late = own.map(|(_, sent)| sent.saturating_since(former_writes_end));
+        if claims.iter().all(|(claimed, _)| *claimed != lease) {
+            claims.push((lease, now));
+        }
+        if let Some(late) = late {
+            self.tell(Fact::ReplacedOwn { process, late });
+        }
+    }
+
     fn engine(&mut self, node: usize, former: Vec<Lease>) -> Mistaken {
         let candidacy = Candidacy {
             owner: self.nodes[node].address,
@@ -482,6 +503,8 @@ impl World {
         let node = self.processes[process].node;
         let former = self.processes[process].former.clone();
         self.processes[process].engine = self.engine(node, former);
+        self.processes[process].began = self.local(process);
+        self.processes[process].claims.clear();
         self.processes[process].has_ended = false;
         self.step(process, Input::Woke);
     }

@@ -3,6 +3,7 @@
 mod elects;
 mod epochs;
 mod exclusive;
+mod lets_go;
 mod order;
 mod told;
 mod unique;
@@ -20,6 +21,9 @@ pub(crate) enum Fact {
     WriteSent { slot: Slot, epoch: Epoch },
     /// That write was done.
     WriteLanded { slot: Slot, epoch: Epoch },
+    /// A candidate replaced a lease that it had sent itself, so long after the last moment at which
+    /// a write of its former life could land.
+    ReplacedOwn { process: usize, late: Duration },
     /// A process asked for its lease to be removed, with so many writes without an answer, and its work stopped or not.
     Releases { process: usize, is_working: bool, unanswered: usize },
     /// A process was told that its lead is over.
@@ -61,6 +65,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::<exclusive::Exclusive>::default(),
         Box::<epochs::Epochs>::default(),
         Box::<order::Order>::default(),
+        Box::<lets_go::LetsGo>::default(),
         Box::<told::Told>::default(),
         Box::<elects::Elects>::default(),
     ]
@@ -71,6 +76,7 @@ pub(crate) fn by_any_clock() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::<unique::Unique>::default(),
         Box::<order::Order>::default(),
+        Box::<lets_go::LetsGo>::default(),
         Box::<elects::Elects>::default(),
     ]
 }

@@ -17,6 +17,7 @@ impl World {
         }
         if let Op::Take { lease, over, .. } = &op {
             self.record(process, *lease, *over);
+            self.claim(process, *lease, *over);
             // A process may be killed at any moment of its start.
             if self.perhaps(20) {
                 let dies = self.now + self.between(Duration::ZERO, 60 * MILLI);

@@ -1,0 +1,23 @@
+//! A node that comes back, and cannot lead, keeps the slot only while former writes may land.
+
+use std::time::Duration;
+
+use super::{Fact, Invariant};
+
+#[derive(Default)]
+pub(crate) struct LetsGo;
+
+impl Invariant for LetsGo {
+    fn name(&self) -> &'static str {
+        "lets_go"
+    }
+
+    fn on(&mut self, _: Duration, fact: &Fact) -> Result<(), String> {
+        match *fact {
+            Fact::ReplacedOwn { process, late } if !late.is_zero() => Err(format!(
+                "process {process} replaced its own lease, sent {late:?} after former writes could land"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
