@@ -9,7 +9,7 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -188,34 +188,89 @@ async fn the_lock_is_held_as_long_as_anybody_leads_or_works() {
     work.finish();
 }
 
-/// A store whose node is killed at one of its calls: no call is answered from then on.
+/// A write of a lease.
+#[derive(Clone, Debug)]
+struct LeaseWrite {
+    row: Row,
+    old: Option<Bytes>,
+    new: Bytes,
+    ttl: Option<Duration>,
+}
+
+impl LeaseWrite {
+    async fn land(self, store: &MemStore) {
+        let LeaseWrite { row, old, new, ttl } = self;
+        let deadline = Clock::system().now() + LEASE;
+        let written = match old {
+            Some(old) => store.compare_and_swap(row, old, new, ttl, deadline).await,
+            None => store.insert_if_not_exist(row, new, ttl, deadline).await,
+        };
+        written.unwrap();
+    }
+}
+
+/// What happens at a call of a node to its store.
 #[derive(Debug)]
-struct Killing {
+enum Event {
+    /// The node is killed: no call is answered from then on. The call is done, and only its answer
+    /// is lost, or the call never arrives.
+    Kill { is_done: bool },
+    /// A write of the former process lands before the call.
+    Lands(Mutex<Option<LeaseWrite>>),
+}
+
+/// A store in which something happens at one of the calls of a node.
+#[derive(Debug)]
+struct Eventful {
     store: Arc<MemStore>,
     /// How many calls are answered before.
     answered: AtomicUsize,
-    /// The call at which the node is killed is done, and only its answer is lost.
-    is_done: bool,
+    event: Event,
     killed: Notify,
+    /// The lease that was sent last.
+    sent: Mutex<Option<LeaseWrite>>,
 }
 
-impl Killing {
+impl Eventful {
+    fn new(store: &Arc<MemStore>, at: usize, event: Event) -> Arc<Eventful> {
+        let (store, answered) = (Arc::clone(store), AtomicUsize::new(at));
+        Arc::new(Eventful { store, answered, event, killed: Notify::new(), sent: Mutex::default() })
+    }
+
+    fn note(&self, row: Row, old: Option<&Bytes>, new: &Bytes, ttl: Option<Duration>) {
+        if matches!(row, Row::Lease(_)) {
+            let write = LeaseWrite { row, old: old.cloned(), new: new.clone(), ttl };
+            *self.sent.lock().unwrap() = Some(write);
+        }
+    }
+
     async fn call<T>(&self, call: impl Future<Output = T>) -> T {
         let before =
             self.answered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         if before.is_ok() {
             return call.await;
         }
-        if self.is_done {
-            call.await;
+        match &self.event {
+            Event::Lands(late) => {
+                let late = late.lock().unwrap().take();
+                if let Some(late) = late {
+                    late.land(&self.store).await;
+                }
+                call.await
+            }
+            Event::Kill { is_done } => {
+                if *is_done {
+                    call.await;
+                }
+                self.killed.notify_one();
+                pending().await
+            }
         }
-        self.killed.notify_one();
-        pending().await
     }
 }
 
 #[async_trait]
-impl TtlStore for Killing {
+impl TtlStore for Eventful {
     fn expiry_delay(&self) -> Duration {
         self.store.expiry_delay()
     }
@@ -235,6 +290,7 @@ impl TtlStore for Killing {
         ttl: Option<Duration>,
         deadline: Instant,
     ) -> Result<Written, StoreError> {
+        self.note(row, None, &value, ttl);
         self.call(self.store.insert_if_not_exist(row, value, ttl, deadline)).await
     }
 
@@ -246,6 +302,7 @@ impl TtlStore for Killing {
         ttl: Option<Duration>,
         deadline: Instant,
     ) -> Result<Written, StoreError> {
+        self.note(row, Some(&old), &new, ttl);
         self.call(self.store.compare_and_swap(row, old, new, ttl, deadline)).await
     }
 
@@ -270,15 +327,20 @@ async fn node_in(folder: &Path, store: Arc<dyn TtlStore>) -> Elections {
 /// The calls of a start: a look, the epoch, the lease, and the raise of the epoch.
 const CALLS: usize = 4;
 
-/// Starts a node and kills it at a call.
-async fn start_is_killed(folder: &Path, store: &Arc<MemStore>, at: usize, is_done: bool) {
-    let (store, answered) = (Arc::clone(store), AtomicUsize::new(at));
-    let store = Arc::new(Killing { store, answered, is_done, killed: Notify::new() });
+/// Starts a node and kills it at a call. The lease that it sent, if any.
+async fn start_is_killed(
+    folder: &Path,
+    store: &Arc<MemStore>,
+    at: usize,
+    is_done: bool,
+) -> Option<LeaseWrite> {
+    let store = Eventful::new(store, at, Event::Kill { is_done });
     let node = node_in(folder, Arc::clone(&store) as _).await;
     tokio::select! {
         _ = lead(&node, LEASE) => panic!("it leads"),
         () = store.killed.notified() => {}
     }
+    store.sent.lock().unwrap().take()
 }
 
 /// The lease was recorded when the node led. A start that was killed between made the next one wait
@@ -306,4 +368,41 @@ async fn a_start_that_was_killed_at_any_moment_does_not_delay_the_next() {
     }
     // Up to three starts raised the epoch before.
     assert_eq!(epochs.iter().max(), Some(&Epoch(4)));
+}
+
+/// A process was killed when it had sent its lease, and the store did the write later: when the
+/// next process was already starting. The lease of the former process is one of its own, so the
+/// node does not wait for its end.
+#[tokio::test]
+async fn a_lease_that_lands_after_its_process_was_killed_does_not_delay_the_next() {
+    const TAKE: usize = 2;
+    for has_led in [false, true] {
+        for at in 0..CALLS {
+            let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
+            if has_led {
+                let node = node_in(folder.path(), Arc::clone(&store) as _).await;
+                drop(lead(&node, LEASE).await.unwrap());
+            }
+            let late = start_is_killed(folder.path(), &store, TAKE, false).await;
+            let event = Event::Lands(Mutex::new(Some(late.unwrap())));
+            let node = node_in(folder.path(), Eventful::new(&store, at, event) as _).await;
+            let leadership = lead(&node, LEASE / 4).await;
+            assert!(leadership.is_some(), "it waits: landed before call {at}, has led: {has_led}");
+        }
+    }
+}
+
+/// The file holds a bounded number of leases. The lease that is in the store is not the one that it
+/// forgets, however many starts are killed before they replace that lease.
+#[tokio::test]
+async fn many_starts_that_were_killed_do_not_make_the_file_forget_the_lease_in_the_store() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
+    let node = node_in(folder.path(), Arc::clone(&store) as _).await;
+    drop(lead(&node, LEASE).await.unwrap());
+    drop(node);
+    for _ in 0..40 {
+        start_is_killed(folder.path(), &store, 2, false).await.unwrap();
+    }
+    let node = node_in(folder.path(), Arc::clone(&store) as _).await;
+    assert!(lead(&node, LEASE / 4).await.is_some());
 }
