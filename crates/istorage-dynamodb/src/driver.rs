@@ -135,6 +135,8 @@ impl StorageDriver for DynamoDbDriver {
         if !self.within(deadline, table.is_there(deadline)).await? {
             return Ok(None);
         }
+        // A driver that has just started judges no row to have expired.
+        self.within(deadline, table.end_doubt(deadline)).await?;
         let storage = Arc::new(DynamoDbStorage(table));
         Ok(Some(Arc::new(Guarded::new(storage, self.clock.clone()))))
     }

@@ -1,12 +1,12 @@
 //! Reads. All are consistent, and each judges expiry by one reading of the service's time, taken when the answer is there.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::{operation::query::QueryOutput, types::KeysAndAttributes};
 use bytes::Bytes;
 use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use istorage::{ExpiringRow, Key, Range, Result, ServerTime};
+use istorage::{Error, ExpiringRow, Key, Range, Result, ServerTime};
 
 use crate::{
     errors::Failure,
@@ -21,6 +21,9 @@ const KEYS_MAX: usize = 100;
 
 /// The most rows of a page: small ones fill DynamoDB's megabyte by tens of thousands, and the first row waits for all.
 const PAGE: i32 = 1_000;
+
+/// How often a call asks for the time in doubt: three answers that agree end most doubts.
+const ASKS_MAX: u32 = 5;
 
 /// How many requests of one call are under way at once.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
@@ -89,6 +92,21 @@ impl Table {
         }
     }
 
+    /// The rows of a range, as candidates read leases: the driver learns how long leases are.
+    pub(crate) fn leases(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        page_timeout: Duration,
+    ) -> impl Stream<Item = Result<ExpiringRow>> + Send + 'static {
+        let connection = Arc::clone(&self.connection);
+        self.rows(pkey, range, page_timeout).inspect_ok(move |row| {
+            if let Some(ttl) = row.ttl {
+                connection.service_clock().lease_is_read(ttl);
+            }
+        })
+    }
+
     /// The rows of a range, a page at a time.
     pub(crate) fn rows(
         &self,
@@ -138,31 +156,60 @@ impl Table {
         request.await.map_err(Failure::of_read)
     }
 
-    /// The service's time, surely enough to write rows that live for `ttl`. The service is asked for
-    /// it if no answer came for long, or answers contradict each other.
+    /// The service's time, to judge rows, and to write a lease that lasts for `lease`. The service
+    /// is asked for it if no answer came for long, or if answers contradict each other.
+    ///
+    /// # Errors
+    /// `Unavailable` if the lease could last more than twice as long as asked: a date that is far
+    /// ahead would give a lease that nobody can wait for.
     pub(crate) async fn time(
         &self,
-        ttl: Option<Duration>,
+        lease: Option<Duration>,
         deadline: Instant,
     ) -> Result<ServiceTime> {
-        self.connection.service_clock().rows_live(ttl.unwrap_or_default());
-        match self.connection.service_clock().now() {
-            Some(time) if time.width() <= EXPIRY_RESOLUTION => Ok(time),
-            _ => self.ask_for_time(deadline).await,
+        let clock = self.connection.service_clock();
+        if let Some(lease) = lease {
+            clock.lease_is_written(lease);
         }
+        if let Some(time) = clock.now().filter(|time| time.width() <= EXPIRY_RESOLUTION) {
+            return Ok(time);
+        }
+        if !clock.is_in_doubt() {
+            self.ask_for_time(deadline).await?;
+        }
+        self.end_doubt(deadline).await?;
+        let time = self.connection.service_time()?;
+        if lease.is_some_and(|lease| time.width() > lease.max(EXPIRY_RESOLUTION)) {
+            return Err(Error::unavailable(
+                "the answers of DynamoDB contradict each other about the time by more than a lease \
+                 lasts; no lease is written until they agree",
+            ));
+        }
+        Ok(time)
     }
 
-    async fn ask_for_time(&self, deadline: Instant) -> Result<ServiceTime> {
+    /// Asks for the time over other connections, until the answers agree or no more would help.
+    pub(crate) async fn end_doubt(&self, deadline: Instant) -> Result<()> {
+        for _ in 0..ASKS_MAX {
+            if !self.connection.service_clock().needs_answers() {
+                break;
+            }
+            self.ask_for_time(deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask_for_time(&self, deadline: Instant) -> Result<()> {
         let request = self
             .connection
             .ask(deadline, |client| client.describe_table().table_name(&*self.name).send());
-        request.await.map_err(Failure::of_read)?;
-        self.connection.service_time()
+        request.await.map(drop).map_err(Failure::of_read)
     }
 
     /// The service's time, as far as an answer tells.
     pub(crate) async fn server_time(&self, deadline: Instant) -> Result<ServerTime> {
-        let time = self.ask_for_time(deadline).await?;
+        self.ask_for_time(deadline).await?;
+        let time = self.connection.service_time()?;
         Ok(ServerTime { at: time.earliest, uncertainty: time.width() })
     }
 }

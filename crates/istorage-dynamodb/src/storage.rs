@@ -55,7 +55,7 @@ impl AppStorage for DynamoDbStorage {
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.0.rows(pkey, range, page_timeout).boxed()
+        self.0.leases(pkey, range, page_timeout).boxed()
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {

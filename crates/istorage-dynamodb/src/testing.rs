@@ -13,6 +13,7 @@ use aws_sdk_dynamodb::{
     primitives::{DateTime, DateTimeFormat},
 };
 use aws_smithy_runtime_api::client::{
+    connection::{CaptureSmithyConnection, ConnectionMetadata},
     http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn},
     orchestrator::{HttpRequest, HttpResponse},
     result::ConnectorError,
@@ -39,6 +40,8 @@ pub(crate) enum Reply {
     Gateway,
     /// Answers it after so long.
     Slow(Duration, Value),
+    /// Answers it with a date that is ahead by so much.
+    Ahead(Duration, Value),
 }
 
 /// An error of the service with this code.
@@ -91,11 +94,20 @@ pub(crate) struct Service {
 struct State {
     replies: VecDeque<Reply>,
     sent: Vec<Sent>,
+    /// The port of the one connection that is open. Closing it opens the next one.
+    port: u16,
+    /// How much the service's clock was stepped.
+    stepped: Duration,
 }
 
 impl Service {
     pub(crate) fn new(replies: impl IntoIterator<Item = Reply>) -> Service {
-        let state = State { replies: replies.into_iter().collect(), sent: Vec::new() };
+        let state = State {
+            replies: replies.into_iter().collect(),
+            sent: Vec::new(),
+            port: 1_000,
+            stepped: Duration::ZERO,
+        };
         Service { state: Arc::new(Mutex::new(state)), time: ManualClock::new(7) }
     }
 
@@ -107,6 +119,12 @@ impl Service {
         self.known(DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock()))
     }
 
+    /// A driver that no service has answered yet.
+    pub(crate) fn new_driver(&self) -> DynamoDbDriver {
+        let config = Config { table_prefix: "pre.".to_owned(), ..Config::default() };
+        DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock())
+    }
+
     /// Over a client that is changed.
     pub(crate) fn driver_over(
         &self,
@@ -116,15 +134,30 @@ impl Service {
         self.known(DynamoDbDriver::with_sdk(sdk, Config::default(), self.time.clock()))
     }
 
-    /// The driver has had an answer of this service just now.
+    /// The driver has had answers of this service over several connections just now.
     fn known(&self, driver: DynamoDbDriver) -> DynamoDbDriver {
-        driver.connection().service_clock().learn(self.time.clock().now(), self.date());
+        let (connection, now) = (driver.connection(), self.time.clock().now());
+        for port in 1..=3 {
+            let address = Some(([127, 0, 0, 1], port).into());
+            connection.service_clock().learn(now, self.date(), address);
+        }
         driver
+    }
+
+    /// The service's clock is stepped ahead.
+    pub(crate) fn steps(&self, by: Duration) {
+        self.state.lock().unwrap().stepped += by;
+    }
+
+    /// How many connections were closed.
+    pub(crate) fn closed(&self) -> u16 {
+        self.state.lock().unwrap().port - 1_000
     }
 
     /// The time by the service, an hour ahead of the node's calendar.
     fn date(&self) -> WallTime {
-        let millis = self.time.clock().wall().as_millis() + 3_600_000;
+        let wall = self.time.clock().wall() + self.state.lock().unwrap().stepped;
+        let millis = wall.as_millis() + 3_600_000;
         WallTime::from_millis(millis / 1_000 * 1_000)
     }
 
@@ -181,40 +214,67 @@ impl Service {
     }
 }
 
+impl Service {
+    /// Lets the driver see, and close, the connection of a request.
+    fn show_connection(&self, request: &HttpRequest) {
+        let Some(capture) = request.extension::<CaptureSmithyConnection>() else { return };
+        let (state, port) = (Arc::clone(&self.state), self.state.lock().unwrap().port);
+        let connection = ConnectionMetadata::builder()
+            .proxied(false)
+            .local_addr(([127, 0, 0, 1], port).into())
+            .poison_fn(move || {
+                let mut state = state.lock().unwrap();
+                state.port = state.port.max(port + 1);
+            })
+            .build();
+        capture.set_connection_retriever(move || Some(connection.clone()));
+    }
+
+    fn response(&self, status: u16, body: String, ahead: Duration) -> HttpResponse {
+        let date = DateTime::from_millis((self.date() + ahead).as_millis() as i64);
+        let date = date.fmt(DateTimeFormat::HttpDate).unwrap();
+        let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
+        response.headers_mut().insert("date", date);
+        response.headers_mut().insert("x-amzn-requestid", "ID");
+        response
+    }
+}
+
 impl HttpConnector for Service {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let target = request.headers().get("x-amz-target").unwrap();
         let operation = target.rsplit('.').next().unwrap().to_owned();
         let body = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();
-        let mut state = self.state.lock().unwrap();
-        state.sent.push(Sent { operation, body });
-        let reply = state.replies.pop_front();
-        let date = DateTime::from_millis(self.date().as_millis() as i64);
-        let date = date.fmt(DateTimeFormat::HttpDate).unwrap();
-        let respond = |status: u16, body: String| {
-            let mut response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
-            response.headers_mut().insert("date", date.clone());
-            response.headers_mut().insert("x-amzn-requestid", "ID");
-            response
+        self.show_connection(&request);
+        let reply = {
+            let mut state = self.state.lock().unwrap();
+            state.sent.push(Sent { operation, body });
+            let reply = state.replies.pop_front();
+            reply.unwrap_or_else(|| panic!("a request too many: {:?}", state.sent.last()))
         };
-        let respond_now = |status, body| HttpConnectorFuture::ready(Ok(respond(status, body)));
-        match reply.unwrap_or_else(|| panic!("a request too many: {:?}", state.sent.last())) {
-            Reply::Answer(body) => respond_now(200, body.to_string()),
-            Reply::Raw(status, body) => respond_now(status, body),
+        let respond = |status, body| {
+            let response = self.response(status, body, Duration::ZERO);
+            HttpConnectorFuture::ready(Ok(response))
+        };
+        match reply {
+            Reply::Answer(body) => respond(200, body.to_string()),
+            Reply::Raw(status, body) => respond(status, body),
             Reply::Lost => {
                 HttpConnectorFuture::ready(Err(ConnectorError::io("the connection broke".into())))
             }
             Reply::Never => HttpConnectorFuture::new(future::pending()),
             Reply::Gateway => {
-                let mut response = respond(503, "<html>no healthy upstream</html>".to_owned());
-                let date = DateTime::from_millis(self.date().as_millis() as i64 + 3_600_000);
-                let date = date.fmt(DateTimeFormat::HttpDate).unwrap();
-                response.headers_mut().insert("date", date);
+                let text = "<html>no healthy upstream</html>".to_owned();
+                let mut response = self.response(503, text, Duration::from_secs(3_600));
                 response.headers_mut().remove("x-amzn-requestid");
                 HttpConnectorFuture::ready(Ok(response))
             }
+            Reply::Ahead(by, body) => {
+                HttpConnectorFuture::ready(Ok(self.response(200, body.to_string(), by)))
+            }
             Reply::Slow(time, body) => {
-                let (clock, response) = (self.time.clock(), respond(200, body.to_string()));
+                let clock = self.time.clock();
+                let response = self.response(200, body.to_string(), Duration::ZERO);
                 HttpConnectorFuture::new(async move {
                     clock.sleep(time).await;
                     Ok(response)

@@ -1,23 +1,43 @@
-//! The service's time, as far as its answers tell.
+//! The service's time, as its answers tell it.
 //!
-//! DynamoDB has no clock in its conditions, so somebody else must say whether a row has expired. If each node asked its
-//! own calendar, a node that is ahead would take a lease from its holder. Every answer of the service carries the time at
-//! which it was made, cut off to a second, in its `Date` header. Together with the moments at which the request was sent
-//! and the answer came, on the node's monotonic clock, it bounds from both sides how far the service's time is from that
-//! clock. Each answer narrows the bounds, to about a round trip when one has come from each side of a full second.
+//! DynamoDB has no clock in its conditions, so the node decides whether a row has expired. The
+//! node's calendar must not decide: a node whose calendar is ahead would take a lease from its
+//! holder. Each answer of the service carries the time at which it was made, cut off to a second,
+//! in its `Date` header. The node notes on its monotonic clock when it sent the request and when
+//! the answer came. Both together bound the service's time from both sides. Each answer narrows
+//! the bounds, to about a round trip when answers came from each side of a full second.
 //!
-//! Invariant: the service's time lies between [`ServiceTime::earliest`] and [`ServiceTime::latest`]. Expiry is written by
-//! the latest and judged by the earliest, so no row is gone early, whatever the nodes' calendars say.
+//! Invariant: the service's time lies between [`ServiceTime::earliest`] and
+//! [`ServiceTime::latest`]. Expiry is written by the latest and judged by the earliest, so no row
+//! is gone early, whatever the calendars of the nodes say.
 //!
-//! An answer can contradict all answers before it: its date is wrong, or the service's clock was
-//! stepped. Nobody can tell at once. If the answer were believed, one wrong date would take each
-//! lease from its holder. So both stories count meanwhile: rows are written by the later time and
-//! judged by the earlier one. The new story alone counts when several answers have told it, each
-//! over a connection of its own, for as long as the longest row lives: each row that was written
-//! by the old story is then gone, or was written again. One answer that agrees with the old story
-//! alone ends the doubt.
+//! # Answers that contradict each other
+//!
+//! A server with a wrong clock must end no lease. A step of the service's clock must be followed.
+//! One answer cannot tell the two apart. So the driver sorts answers into *timelines*: all answers
+//! of a timeline can come from one clock. Usually there is one timeline.
+//!
+//! - The bounds span all timelines. In doubt a lease lives too long, never too short.
+//! - One timeline is *trusted*. A node that has just started trusts none, and judges no row to
+//!   have expired.
+//! - A *run* is a series of answers that all tell one timeline. The run is *proved* when its
+//!   answers came over [`CONNECTIONS`] different connections. An answer that tells another
+//!   timeline starts a new run.
+//! - A proved run of the trusted timeline ends the doubt: all other timelines are forgotten. So
+//!   does a proved run on a node that trusts no timeline yet.
+//! - A proved run of another timeline must also last for a lease. Then the node trusts that
+//!   timeline and forgets all others.
+//! - An answer in doubt closes its connection until the run is proved, so the next answer comes
+//!   over another connection. Otherwise one connection to a server with a wrong clock could be
+//!   the only one that is heard.
+//!
+//! Why a lease: leader A renews its lease at 0 s by the trusted timeline, and the service's clock
+//! steps an hour ahead at 1 s. If standby B trusted the new timeline at once, B would judge the
+//! lease of A by it, and take the lease although A leads. After a lease without an answer of the
+//! old timeline, A has stopped, or has renewed its lease by the latest time of both timelines.
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -33,7 +53,8 @@ use aws_sdk_dynamodb::{
     primitives::{DateTime, DateTimeFormat},
 };
 use aws_smithy_runtime_api::client::{
-    connection::CaptureSmithyConnection, orchestrator::HttpResponse,
+    connection::{CaptureSmithyConnection, ConnectionMetadata},
+    orchestrator::HttpResponse,
 };
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use clock::{Clock, Instant, WallTime};
@@ -86,52 +107,121 @@ impl ServiceTime {
     }
 }
 
-/// How many answers must tell that the service's clock was stepped.
-const ANSWERS: u32 = 3;
+/// Over how many connections a timeline must be told.
+const CONNECTIONS: usize = 3;
 
-/// A step must last for at least so long, whatever rows live: a default lease.
-const LASTS_MIN: Duration = Duration::from_secs(20);
+/// The shortest lease that the driver reckons with: a default one.
+const LEASE_MIN: Duration = Duration::from_secs(20);
+
+/// How many timelines are kept. One more replaces the oldest one that is not trusted.
+const TIMELINES_MAX: usize = 8;
+
+/// The connection of an answer, by the address at its end on this machine. All answers whose
+/// connection is not known count as one connection.
+type Connection = Option<SocketAddr>;
 
 /// What the answers have told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Known {
-    /// When the last answer came.
+    /// When the last answer came. All timelines are bounds for this moment.
     at: Instant,
-    time: ServiceTime,
-    doubt: Option<Doubt>,
+    /// No answer agrees with two of them, but for drift. There is at least one.
+    timelines: Vec<ServiceTime>,
+    /// Whether the first timeline is trusted. Otherwise the node has just started.
+    is_trusted: bool,
+    run: Run,
 }
 
-/// Answers that contradict those before them, and agree with each other.
-#[derive(Clone, Copy, Debug)]
-struct Doubt {
+/// The last answers that told one and the same timeline.
+#[derive(Clone, Debug)]
+struct Run {
+    /// The place of the timeline.
+    timeline: usize,
     since: Instant,
-    answers: u32,
-    time: ServiceTime,
+    /// Up to [`CONNECTIONS`] different ones.
+    connections: Vec<Connection>,
+}
+
+impl Run {
+    fn new(timeline: usize, since: Instant) -> Run {
+        Run { timeline, since, connections: Vec::new() }
+    }
+
+    fn is_proved(&self) -> bool {
+        self.connections.len() >= CONNECTIONS
+    }
 }
 
 impl Known {
-    /// Both stories, at a later moment.
-    fn time_at(&self, now: Instant) -> ServiceTime {
-        let time = self.doubt.map_or(self.time, |doubt| self.time.or(doubt.time));
-        time.after(now.saturating_since(self.at))
+    fn new(now: Instant) -> Known {
+        Known { at: now, timelines: Vec::new(), is_trusted: false, run: Run::new(0, now) }
     }
 
-    /// Adds what an answer tells at the moment it comes. A doubt that lasts for `lasts` is believed.
-    fn hear(self, now: Instant, told: ServiceTime, lasts: Duration) -> Known {
+    /// The bounds over all timelines, at a later moment.
+    fn time_at(&self, now: Instant) -> Option<ServiceTime> {
+        let all = self.timelines.iter().copied().reduce(ServiceTime::or)?;
+        let time = all.after(now.saturating_since(self.at));
+        let earliest = if self.is_trusted { time.earliest } else { WallTime::from_millis(0) };
+        Some(ServiceTime { earliest, ..time })
+    }
+
+    /// Whether answers contradict each other, or no timeline is trusted yet.
+    fn is_in_doubt(&self) -> bool {
+        !self.is_trusted || self.timelines.len() > 1
+    }
+
+    /// Whether more answers, over other connections, could end the doubt at once.
+    fn needs_answers(&self) -> bool {
+        self.is_in_doubt() && !self.run.is_proved()
+    }
+
+    /// Adds what an answer tells at the moment it comes. Whether the next answer should come over
+    /// another connection.
+    fn hear(
+        &mut self,
+        now: Instant,
+        told: ServiceTime,
+        connection: Connection,
+        lease: Duration,
+    ) -> bool {
         let passed = now.saturating_since(self.at);
-        let time = self.time.after(passed);
-        let doubt = self.doubt.map(|doubt| Doubt { time: doubt.time.after(passed), ..doubt });
-        let agreed = |doubt: Doubt| Some(Doubt { time: doubt.time.and(told)?, ..doubt });
-        if let Some(time) = time.and(told) {
-            return Known { at: now, time, doubt: doubt.and_then(agreed) };
+        self.at = now;
+        let mut agreeing = Vec::new();
+        for (place, timeline) in self.timelines.iter_mut().enumerate() {
+            *timeline = timeline.after(passed);
+            if let Some(both) = timeline.and(told) {
+                *timeline = both;
+                agreeing.push(place);
+            }
         }
-        let doubt = doubt.and_then(agreed);
-        let mut doubt = doubt.unwrap_or(Doubt { since: now, answers: 0, time: told });
-        doubt.answers += 1;
-        if doubt.answers >= ANSWERS && now.saturating_since(doubt.since) >= lasts {
-            return Known { at: now, time: doubt.time, doubt: None };
+        let place = match agreeing[..] {
+            [] => self.begin(told),
+            [place] => place,
+            // The answer does not tell which of these timelines is the right one.
+            _ => return false,
+        };
+        if self.run.timeline != place || agreeing.is_empty() {
+            self.run = Run::new(place, now);
         }
-        Known { at: now, time, doubt: Some(doubt) }
+        if !self.run.is_proved() && !self.run.connections.contains(&connection) {
+            self.run.connections.push(connection);
+        }
+        let is_long_enough = !self.is_trusted || place == 0 || now - self.run.since >= lease;
+        if self.run.is_proved() && is_long_enough {
+            self.timelines = vec![self.timelines[place]];
+            self.run.timeline = 0;
+            self.is_trusted = true;
+        }
+        self.needs_answers()
+    }
+
+    /// Begins a timeline. Its place.
+    fn begin(&mut self, told: ServiceTime) -> usize {
+        if self.timelines.len() >= TIMELINES_MAX {
+            self.timelines.remove(1);
+        }
+        self.timelines.push(told);
+        self.timelines.len() - 1
     }
 }
 
@@ -144,15 +234,14 @@ pub(crate) struct ServiceClock {
 
 #[derive(Debug)]
 struct State {
-    /// `None` before the first answer.
-    known: Option<Known>,
-    /// The longest life of a row so far.
-    longest: Duration,
+    known: Known,
+    /// The longest lease so far.
+    lease: Duration,
 }
 
 impl ServiceClock {
     pub(crate) fn new(clock: Clock) -> ServiceClock {
-        let state = State { known: None, longest: LASTS_MIN };
+        let state = State { known: Known::new(clock.now()), lease: LEASE_MIN };
         ServiceClock { clock, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -163,28 +252,46 @@ impl ServiceClock {
     /// What is known now; `None` before the first answer with a date.
     pub(crate) fn now(&self) -> Option<ServiceTime> {
         let now = self.clock.now();
-        self.state().known.map(|known| known.time_at(now))
+        self.state().known.time_at(now)
     }
 
-    /// Takes note that rows live for so long. Call this before a row is written or judged.
-    pub(crate) fn rows_live(&self, ttl: Duration) {
-        let mut state = self.state();
-        state.longest = state.longest.max(ttl);
+    /// Whether answers contradict each other, or the node has just started.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.state().known.is_in_doubt()
     }
 
-    /// Takes note of the date of an answer to a request that was sent at a moment of this node.
-    /// Whether the answer is in doubt: its connection must not bring another one.
-    pub(crate) fn learn(&self, sent: Instant, date: WallTime) -> bool {
+    /// Whether more answers could end a doubt about the time. Each should come over a connection
+    /// of its own, and does: [`learn`](ServiceClock::learn) has the others closed.
+    pub(crate) fn needs_answers(&self) -> bool {
+        self.state().known.needs_answers()
+    }
+
+    /// Notes how long a lease lives that this node writes.
+    ///
+    /// Only leases count. The answer that is kept for an idempotency key lives for a day: with it
+    /// a step of the service's clock would be followed a day later.
+    pub(crate) fn lease_is_written(&self, ttl: Duration) {
         let mut state = self.state();
-        // Read under the lock, so that it is not before the moment of what is known.
+        state.lease = state.lease.max(ttl);
+    }
+
+    /// Notes what is left of a lease that was read: a standby learns from it how long leases are.
+    /// In doubt that is not known.
+    pub(crate) fn lease_is_read(&self, left: Duration) {
+        let mut state = self.state();
+        if !state.known.is_in_doubt() {
+            state.lease = state.lease.max(left);
+        }
+    }
+
+    /// Notes the date of an answer to a request that was sent at a moment of this node. Whether
+    /// the connection of the answer must be closed.
+    pub(crate) fn learn(&self, sent: Instant, date: WallTime, connection: Connection) -> bool {
+        let mut state = self.state();
+        // The lock is held, so this moment is not before the one of what is known.
         let now = self.clock.now();
-        let told = ServiceTime::told_by(date, now - sent);
-        let known = match state.known {
-            None => Known { at: now, time: told, doubt: None },
-            Some(known) => known.hear(now, told, state.longest),
-        };
-        state.known = Some(known);
-        known.doubt.is_some()
+        let lease = state.lease;
+        state.known.hear(now, ServiceTime::told_by(date, now - sent), connection, lease)
     }
 }
 
@@ -220,9 +327,11 @@ impl Intercept for ServiceClock {
         if let (Some(&SentAt(sent)), Some(date)) =
             (request.load::<SentAt>(), date_of(context.response()))
         {
-            let is_in_doubt = self.learn(sent, date);
-            let connection = request.load::<CaptureSmithyConnection>().filter(|_| is_in_doubt);
-            if let Some(connection) = connection.and_then(CaptureSmithyConnection::get) {
+            let connection =
+                request.load::<CaptureSmithyConnection>().and_then(CaptureSmithyConnection::get);
+            let address = connection.as_ref().and_then(ConnectionMetadata::local_addr);
+            let closes = self.learn(sent, date, address);
+            if let Some(connection) = connection.filter(|_| closes) {
                 connection.poison();
             }
         }

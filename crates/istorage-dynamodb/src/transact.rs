@@ -48,7 +48,7 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         while batch != AtomicBatch::default() {
-            let now = self.time(longest_life(&batch), deadline).await?;
+            let now = self.time(shortest_lease(&batch), deadline).await?;
             let Err(error) = self.transact(&batch, now).await else { break };
             let verdict = match reasons(&error) {
                 Some(reasons) => judge(&batch, reasons, now)?,
@@ -80,10 +80,9 @@ impl Table {
     }
 }
 
-/// How long the longest row of a batch lives.
-fn longest_life(batch: &AtomicBatch) -> Option<Duration> {
-    let conditionals = batch.conditionals.iter().map(|(_, op)| op.ttl());
-    conditionals.chain(batch.ordered.iter().map(|put| put.ttl)).flatten().max()
+/// How long the shortest lease of a batch lasts: conditional rows that expire are leases.
+fn shortest_lease(batch: &AtomicBatch) -> Option<Duration> {
+    batch.conditionals.iter().filter_map(|(_, op)| op.ttl()).min()
 }
 
 /// Different for every attempt of every node.

@@ -88,7 +88,8 @@ impl Table {
     async fn put_one_ordered(&self, put: &OrderedPut, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let item = layout::ordered_item(put, self.time(put.ttl, deadline).await?);
+            // An ordered row is no lease: it may live too long.
+            let item = layout::ordered_item(put, self.time(None, deadline).await?);
             let condition = layout::order_condition(put, &item);
             match self.put_if(item, condition).await {
                 Ok(()) => return Ok(()),
@@ -107,6 +108,7 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
+            // A conditional row that expires is a lease.
             let now = self.time(op.ttl(), deadline).await?;
             let condition = layout::condition(op, now);
             let answer = match layout::written_item(pkey, op, now) {

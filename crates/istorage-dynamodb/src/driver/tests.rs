@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::{
 };
 use clock::{Clock, Instant};
 use istorage::{AppStorageExt, Consistency, ErrorKind, Key, KeyspaceName, StorageDriver};
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -16,7 +17,7 @@ use tokio::{
 
 use crate::{
     Config, DynamoDbDriver,
-    testing::{Reply, Service, done, storage_of},
+    testing::{Reply, Service, binary, done, storage_of},
 };
 
 fn key() -> Key {
@@ -166,21 +167,42 @@ async fn an_answer_in_doubt_is_followed_by_one_over_another_connection() {
     let storage = local(listener.local_addr().unwrap()).await;
     let key = key();
     let ask = || async { storage.get(&key, Consistency::Plain, soon()).await.unwrap() };
-    let (mut first, _) = tokio::join!(
-        async {
-            let (mut connection, _) = listener.accept().await.unwrap();
-            answer(&mut connection, Duration::ZERO).await;
-            connection
-        },
-        ask()
-    );
-    // The connection is kept.
-    let ahead = Duration::from_secs(3_600);
-    tokio::join!(answer(&mut first, ahead), ask());
-    // The connection with the wrong date is not.
-    let second = async {
+    let accept = async |ahead| {
         let (mut connection, _) = listener.accept().await.unwrap();
-        answer(&mut connection, Duration::ZERO).await;
+        answer(&mut connection, ahead).await;
+        connection
     };
-    tokio::join!(second, ask());
+    // A driver that has just started wants to hear three connections, and keeps the last one.
+    tokio::join!(accept(Duration::ZERO), ask());
+    tokio::join!(accept(Duration::ZERO), ask());
+    let (mut kept, _) = tokio::join!(accept(Duration::ZERO), ask());
+    tokio::join!(answer(&mut kept, Duration::ZERO), ask());
+    // An answer with a wrong date closes its connection.
+    tokio::join!(answer(&mut kept, Duration::from_secs(3_600)), ask());
+    tokio::join!(accept(Duration::ZERO), ask());
+}
+
+/// A driver that had just started believed the first answer. Now no row has expired for it until
+/// three connections agree about the time, so it asks for the time before a row is read.
+#[tokio::test]
+async fn a_storage_is_opened_when_three_connections_agree_about_the_time() {
+    let described = Reply::Answer(json!({ "Table": {
+        "TableStatus": "ACTIVE",
+        "KeySchema": [
+            { "AttributeName": "p", "KeyType": "HASH" },
+            { "AttributeName": "c", "KeyType": "RANGE" }
+        ],
+        "AttributeDefinitions": [
+            { "AttributeName": "p", "AttributeType": "B" },
+            { "AttributeName": "c", "AttributeType": "B" }
+        ]
+    } }));
+    let service = Service::new([described, done(), done()]);
+    let (driver, keyspace) = (service.new_driver(), KeyspaceName::new("test").unwrap());
+    let storage = driver.open(&keyspace, service.soon()).await.unwrap().unwrap();
+    assert_eq!(service.operations(), ["DescribeTable"; 3]);
+    let gone = json!({ "v": binary(b"v"), "x": { "N": service.bounds().0.to_string() } });
+    service.will(Reply::Answer(json!({ "Item": gone })));
+    let row = storage.get(&key(), Consistency::Plain, service.soon()).await;
+    assert_eq!(row.unwrap(), None);
 }

@@ -238,3 +238,29 @@ async fn pages_of_expired_rows_have_a_timeout_each() {
     let rows: Vec<Row> = service.patiently(rows.try_collect()).await.unwrap();
     assert_eq!(rows, [row("z")]);
 }
+
+/// A standby only reads. It did not know how long leases are, and believed a step of the service's
+/// clock after 20 s although the lease of the leader lasted for ten minutes.
+#[tokio::test]
+async fn a_standby_that_only_reads_believes_a_step_after_a_lease() {
+    let service = Service::new([]);
+    let storage = service.storage();
+    let expires = millis(&service) + 600_000;
+    let look = async || {
+        service.will(page([expiring("a", expires)], None));
+        let rows = storage.ttl_read("p".into(), Range::all(), Duration::from_secs(10));
+        let rows: Vec<ExpiringRow> = rows.try_collect().await.unwrap();
+        service.time.advance(Duration::from_secs(1));
+        rows.len()
+    };
+    assert_eq!(look().await, 1);
+    service.steps(Duration::from_secs(3_600));
+    for second in 1..600 {
+        assert_eq!(look().await, 1, "the lease was taken after {second} s");
+    }
+    let mut later = 0;
+    while look().await == 1 {
+        later += 1;
+        assert!(later < 10, "the step is never believed");
+    }
+}

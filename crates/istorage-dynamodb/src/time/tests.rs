@@ -3,21 +3,40 @@ use clock::ManualClock;
 use super::*;
 
 const MILLI: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// How far the service's clock is ahead of the node's; the node never needs to know.
 const AHEAD: Duration = Duration::from_millis(123_456_789);
+
+/// How often a candidate looks.
+const LOOKS_EVERY: Duration = Duration::from_millis(200);
 
 struct Service {
     manual: ManualClock,
     clock: Clock,
     followed: ServiceClock,
+    /// The connection of the next answer. A connection that is closed is replaced.
+    port: u16,
+    closed: u32,
 }
 
 impl Service {
+    /// A node that has just started.
     fn new() -> Service {
         let manual = ManualClock::new(5);
         let clock = manual.clock();
-        Service { manual, followed: ServiceClock::new(clock.clone()), clock }
+        let followed = ServiceClock::new(clock.clone());
+        Service { manual, followed, clock, port: 0, closed: 0 }
+    }
+
+    /// A node that has had right answers over enough connections.
+    fn trusted() -> Service {
+        let mut service = Service::new();
+        for _ in 0..CONNECTIONS {
+            service.ask(MILLI, MILLI);
+        }
+        service.closed = 0;
+        service
     }
 
     fn time(&self) -> WallTime {
@@ -25,16 +44,29 @@ impl Service {
     }
 
     fn date(&self) -> WallTime {
-        WallTime::from_millis(self.time().as_millis() / 1_000 * 1_000)
+        cut_off(self.time())
+    }
+
+    /// An answer with this date to a request of this moment.
+    fn hear(&mut self, sent: Instant, date: WallTime) {
+        if self.followed.learn(sent, date, connection(self.port)) {
+            self.closed += 1;
+            self.port += 1;
+        }
     }
 
     /// A request that is answered after `there`, and whose answer takes `back`.
-    fn ask(&self, there: Duration, back: Duration) {
+    fn ask(&mut self, there: Duration, back: Duration) {
         let sent = self.clock.now();
         self.manual.advance(there);
         let date = self.date();
         self.manual.advance(back);
-        self.followed.learn(sent, date);
+        self.hear(sent, date);
+    }
+
+    /// An answer whose date is ahead by so much.
+    fn hear_ahead(&mut self, ahead: Duration) {
+        self.hear(self.clock.now(), cut_off(self.time() + ahead));
     }
 
     fn earliest(&self) -> WallTime {
@@ -47,6 +79,31 @@ impl Service {
         assert!(known.earliest <= truth && truth <= known.latest, "{truth:?} is not in {known:?}");
         known.width()
     }
+
+    /// Answers come from a clock that is an hour ahead, for so long. Whether they were believed.
+    fn is_ahead_for(&mut self, long: Duration) -> bool {
+        let end = self.clock.now() + long;
+        while self.clock.now() < end {
+            self.hear_ahead(HOUR);
+            if self.earliest() > self.time() + HOUR / 2 {
+                return true;
+            }
+            self.manual.advance(LOOKS_EVERY);
+        }
+        false
+    }
+}
+
+fn connection(port: u16) -> Connection {
+    Some(([127, 0, 0, 1], port).into())
+}
+
+fn cut_off(time: WallTime) -> WallTime {
+    WallTime::from_millis(time.as_millis() / 1_000 * 1_000)
+}
+
+fn before(time: WallTime, by: Duration) -> WallTime {
+    WallTime::from_millis(time.as_millis() - by.as_millis() as u64)
 }
 
 #[test]
@@ -56,8 +113,7 @@ fn nothing_is_known_before_the_first_answer() {
 
 #[test]
 fn the_truth_always_lies_between_the_bounds_and_they_close_in() {
-    let service = Service::new();
-    service.ask(3 * MILLI, 2 * MILLI);
+    let mut service = Service::trusted();
     assert!(service.check() <= 1_010 * MILLI);
     let mut last = service.earliest();
     for _ in 0..1_000 {
@@ -71,28 +127,29 @@ fn the_truth_always_lies_between_the_bounds_and_they_close_in() {
     }
     service.ask(MILLI, MILLI);
     assert!(service.check() < 100 * MILLI, "{:?}", service.check());
+    assert_eq!(service.closed, 0);
 }
 
 #[test]
 fn answers_that_are_noted_in_another_order_than_they_came_tell_the_same() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
+    let mut service = Service::trusted();
     let (at, known) = (service.clock.now(), service.followed.now().unwrap());
     // It came before, and is noted after: at a moment that has passed.
-    let before = service.followed.clone();
-    let noted = Known { at: at + 30 * MILLI, time: known.after(30 * MILLI), doubt: None };
-    before.state().known = Some(noted);
-    before.learn(at, service.date());
+    {
+        let mut state = service.followed.state();
+        state.known.at = at + 30 * MILLI;
+        state.known.timelines = vec![known.after(30 * MILLI)];
+    }
+    service.hear(at, service.date());
     service.manual.advance(30 * MILLI);
     service.check();
-    assert!(before.now().unwrap().earliest >= known.after(30 * MILLI).earliest);
+    assert!(service.earliest() >= known.after(30 * MILLI).earliest);
 }
 
 #[test]
 fn a_long_silence_costs_certainty_and_not_truth() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
-    service.manual.advance(Duration::from_secs(3_600));
+    let mut service = Service::trusted();
+    service.manual.advance(HOUR);
     let width = service.check();
     assert!(width > Duration::from_secs(10) && width < Duration::from_secs(20), "{width:?}");
     service.ask(MILLI, MILLI);
@@ -102,8 +159,7 @@ fn a_long_silence_costs_certainty_and_not_truth() {
 #[test]
 fn a_clock_that_drifts_as_much_as_clocks_do_stays_within_the_bounds() {
     // The service's clock is slow by 500 in a million: the node's is never slowed down or sped up by more.
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
+    let service = Service::trusted();
     let (start, passed) = (service.time(), Duration::from_secs(1_000));
     service.manual.advance(passed);
     let truth = start + (passed - Duration::from_millis(500));
@@ -111,129 +167,180 @@ fn a_clock_that_drifts_as_much_as_clocks_do_stays_within_the_bounds() {
     assert!(known.earliest <= truth && truth <= known.latest);
 }
 
-const HOUR: Duration = Duration::from_secs(3_600);
-
-/// How often a candidate looks.
-const LOOKS_EVERY: Duration = Duration::from_millis(200);
-
-fn before(time: WallTime, by: Duration) -> WallTime {
-    WallTime::from_millis(time.as_millis() - by.as_millis() as u64)
+#[test]
+fn the_calendar_of_the_node_does_not_matter() {
+    let service = Service::trusted();
+    let before = service.earliest();
+    service.manual.step_wall(-7_200_000);
+    assert_eq!(service.earliest(), before);
 }
 
-impl Service {
-    /// Answers come from a clock that is an hour ahead, for so long. Whether they were believed.
-    fn is_ahead_for(&self, long: Duration) -> bool {
-        let end = self.clock.now() + long;
-        while self.clock.now() < end {
-            let right = self.earliest();
-            self.followed.learn(self.clock.now(), self.date() + HOUR);
-            if self.earliest() > right + HOUR / 2 {
-                return true;
-            }
-            self.manual.advance(LOOKS_EVERY);
+/// The first date was believed although it was only one answer. If it was an hour ahead, a node
+/// that had just started took each lease from its holder. The right answers were in doubt, and
+/// their connections were closed, while the connection with the wrong date was kept.
+#[test]
+fn a_first_date_that_is_wrong_takes_no_lease() {
+    for wrong in [HOUR, 2 * HOUR] {
+        let mut service = Service::new();
+        service.hear_ahead(wrong);
+        assert_eq!(service.closed, 1, "the connection with the wrong date is not used again");
+        for _ in 0..CONNECTIONS {
+            assert_eq!(service.earliest(), WallTime::from_millis(0), "no row has expired yet");
+            service.ask(MILLI, MILLI);
+            service.check();
         }
-        false
+        assert!(service.check() <= 1_010 * MILLI, "the wrong date is forgotten");
+        assert_eq!(service.closed, 3);
     }
+}
+
+/// A server with a wrong clock may answer many requests over one connection.
+#[test]
+fn answers_over_one_connection_are_never_enough() {
+    let service = Service::new();
+    for _ in 0..100 {
+        service.followed.learn(service.clock.now(), service.date(), connection(7));
+        service.followed.learn(service.clock.now(), service.date(), None);
+    }
+    assert_eq!(service.earliest(), WallTime::from_millis(0));
+    let service = Service::trusted();
+    for n in 0..100 {
+        let port = n % (CONNECTIONS as u16 - 1);
+        let date = service.date() + HOUR;
+        assert!(service.followed.learn(service.clock.now(), date, connection(100 + port)));
+        service.manual.advance(LASTS / 50);
+        service.check();
+    }
+    assert!(service.check() > HOUR / 2);
 }
 
 /// The newer of two answers was believed. One answer with a wrong date moved the time forward by an
 /// hour, and the node took each lease from its holder.
 #[test]
 fn one_wrong_date_takes_no_lease_and_gives_none_too_little() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
+    let mut service = Service::trusted();
     for wrong in [service.date() + HOUR, before(service.date(), HOUR)] {
-        assert!(service.followed.learn(service.clock.now(), wrong), "it is in doubt");
-        // Rows are judged by the earliest time and written by the latest one.
-        assert!(service.check() > HOUR / 2, "both stories count");
-        service.manual.advance(LOOKS_EVERY);
-        service.ask(MILLI, MILLI);
+        service.closed = 0;
+        service.hear(service.clock.now(), wrong);
+        for _ in 0..CONNECTIONS {
+            // Rows are judged by the earliest time and written by the latest one.
+            assert!(service.check() > HOUR / 2, "both timelines count");
+            service.manual.advance(LOOKS_EVERY);
+            service.ask(MILLI, MILLI);
+        }
         assert!(service.check() <= 1_010 * MILLI, "the wrong date is forgotten");
+        assert_eq!(service.closed, 3, "the wrong one, and two more to hear others");
     }
 }
 
+/// One right answer ended each doubt, also one over the connection that had told the old time all
+/// the while: to a server that had not followed the step. So no other server was ever believed.
+#[test]
+fn a_connection_that_lags_behind_ends_no_doubt() {
+    let mut service = Service::trusted();
+    let lagging = connection(service.port);
+    for _ in 0..10 {
+        service.hear_ahead(HOUR);
+        service.followed.learn(service.clock.now(), service.date(), lagging);
+        assert!(service.check() > HOUR / 2, "both timelines count");
+        assert!(service.followed.now().unwrap().latest >= service.time() + HOUR);
+    }
+}
+
+/// How long a step must last where no lease is known.
+const LASTS: Duration = LEASE_MIN;
+
 #[test]
 fn a_step_counts_when_it_has_lasted_for_a_lease() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
-    assert!(!service.is_ahead_for(LASTS_MIN - LOOKS_EVERY));
+    let mut service = Service::trusted();
+    assert!(!service.is_ahead_for(LASTS - LOOKS_EVERY));
+    assert_eq!(service.closed, 2, "few connections are closed");
+    assert!(!service.followed.needs_answers(), "only time ends the doubt");
     assert!(service.is_ahead_for(2 * LOOKS_EVERY));
-    // A step back, too: the time of the hour before is now the other story.
+    // A step back, too: the time of the hour before is now the other timeline.
     service.ask(MILLI, MILLI);
     assert!(service.followed.now().unwrap().latest >= service.time() + HOUR);
 }
 
 /// Another node may hold a lease that it wrote before the step.
 #[test]
-fn a_step_must_last_for_as_long_as_rows_live() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
-    service.followed.rows_live(HOUR);
-    service.followed.rows_live(LASTS_MIN);
-    assert!(!service.is_ahead_for(HOUR - LOOKS_EVERY));
-    assert!(service.is_ahead_for(2 * LOOKS_EVERY));
+fn a_step_must_last_for_as_long_as_leases_do() {
+    for is_leader in [true, false] {
+        let mut service = Service::trusted();
+        let note = |lease| match is_leader {
+            true => service.followed.lease_is_written(lease),
+            false => service.followed.lease_is_read(lease),
+        };
+        note(HOUR);
+        note(LASTS);
+        assert!(!service.is_ahead_for(HOUR - LOOKS_EVERY));
+        assert!(service.is_ahead_for(2 * LOOKS_EVERY));
+    }
+}
+
+/// In doubt a lease seems to last longer by the doubt: the doubt would prolong itself.
+#[test]
+fn a_lease_that_is_read_in_doubt_does_not_prolong_the_doubt() {
+    let mut service = Service::trusted();
+    service.hear_ahead(HOUR);
+    service.followed.lease_is_read(HOUR);
+    assert!(service.is_ahead_for(LASTS + LOOKS_EVERY));
 }
 
 #[test]
 fn a_step_that_few_answers_tell_does_not_count() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
-    for _ in 1..ANSWERS {
-        service.manual.advance(2 * LASTS_MIN);
-        service.followed.learn(service.clock.now(), service.date() + HOUR);
+    let mut service = Service::trusted();
+    for _ in 1..CONNECTIONS {
+        service.manual.advance(2 * LASTS);
+        service.hear_ahead(HOUR);
         service.check();
     }
 }
 
 #[test]
-fn one_right_answer_ends_the_doubt() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
+fn an_answer_of_the_old_time_starts_the_wait_again() {
+    let mut service = Service::trusted();
     for _ in 0..10 {
-        assert!(!service.is_ahead_for(LASTS_MIN - LOOKS_EVERY));
+        assert!(!service.is_ahead_for(LASTS - LOOKS_EVERY));
         service.ask(MILLI, MILLI);
         service.check();
     }
 }
 
-/// Each answer contradicts the one before: no story lasts.
+/// Each answer contradicts the one before: no timeline lasts.
 #[test]
 fn answers_that_never_agree_are_never_believed() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
+    let mut service = Service::trusted();
     for hour in 1..1_000 {
         service.manual.advance(LOOKS_EVERY);
-        service.followed.learn(service.clock.now(), service.date() + hour * HOUR);
+        service.hear_ahead(hour * HOUR);
         service.check();
     }
-}
-
-/// The date is cut off to a second, so about half of the answers agree with both stories.
-#[test]
-fn a_step_of_half_a_second_is_followed() {
-    let service = Service::new();
-    let step = Duration::from_millis(500);
-    for _ in 0..1_000 {
+    for _ in 0..CONNECTIONS {
         service.ask(MILLI, MILLI);
-        service.manual.advance(17 * MILLI);
     }
-    let stepped = |service: &Service| service.time() + step;
-    let end = service.clock.now() + 2 * LASTS_MIN;
-    while service.clock.now() < end {
-        let date = WallTime::from_millis(stepped(&service).as_millis() / 1_000 * 1_000);
-        service.followed.learn(service.clock.now(), date);
-        service.manual.advance(LOOKS_EVERY + 17 * MILLI);
-    }
-    let known = service.followed.now().unwrap();
-    assert!(known.earliest <= stepped(&service) && stepped(&service) <= known.latest, "{known:?}");
-    assert!(known.width() < step, "{known:?}");
+    assert!(service.check() <= 1_010 * MILLI);
 }
 
+/// The date is cut off to a second, so many answers agree with both timelines.
 #[test]
-fn the_calendar_of_the_node_does_not_matter() {
-    let service = Service::new();
-    service.ask(MILLI, MILLI);
-    let before = service.earliest();
-    service.manual.step_wall(-7_200_000);
-    assert_eq!(service.earliest(), before);
+fn a_small_step_is_followed_and_closes_few_connections() {
+    for step in [20, 100, 500, 900].map(Duration::from_millis) {
+        let mut service = Service::trusted();
+        for _ in 0..1_000 {
+            service.ask(MILLI, MILLI);
+            service.manual.advance(17 * MILLI);
+        }
+        let end = service.clock.now() + 10 * LASTS;
+        while service.clock.now() < end {
+            service.hear_ahead(step);
+            service.manual.advance(LOOKS_EVERY + 17 * MILLI);
+        }
+        let (known, truth) = (service.followed.now().unwrap(), service.time() + step);
+        assert!(known.earliest <= truth && truth <= known.latest, "{step:?} {known:?}");
+        assert!(known.width() < step + 50 * MILLI, "{step:?} {known:?}");
+        assert!(service.closed <= 3, "{step:?}: {}", service.closed);
+    }
 }
+
+mod histories;

@@ -268,3 +268,76 @@ async fn an_insert_that_was_refused_without_its_item_is_no_answer() {
         service.storage().insert_if_not_exists(key(), "v".into(), None, service.soon()).await;
     assert_eq!(insert.unwrap_err().kind(), ErrorKind::Unavailable);
 }
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const LEASE: Duration = Duration::from_secs(20);
+
+/// Reads a row that is not there, over and over.
+async fn look(service: &Service, storage: &dyn istorage::AppStorage, times: u32) {
+    for _ in 0..times {
+        service.will(done());
+        let row = storage.get(&key(), istorage::Consistency::Plain, service.soon()).await;
+        assert_eq!(row.unwrap(), None);
+        service.time.advance(Duration::from_millis(200));
+    }
+}
+
+/// A lease is written by the latest time that it may be. One date that was an hour ahead gave a
+/// lease that lasted for an hour.
+#[tokio::test]
+async fn a_date_that_is_far_ahead_gives_no_lease_that_lasts_as_long() {
+    let service = Service::new([Reply::Ahead(HOUR, json!({})), done(), done(), done(), done()]);
+    let storage = service.storage();
+    storage.put(key(), "v".into(), service.soon()).await.unwrap();
+    let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), service.soon());
+    assert_eq!(insert.await.unwrap(), Outcome::Applied);
+    let [_, asks @ .., insert] = &service.sent()[..] else { panic!() };
+    assert!(asks.iter().all(|sent| sent.operation == "DescribeTable"), "{asks:?}");
+    let expires = service.bounds().1 + LEASE.as_millis() as u64;
+    assert_eq!(insert.body["Item"]["x"]["N"], json!(expires.to_string()));
+}
+
+#[tokio::test]
+async fn no_lease_is_written_while_the_time_is_in_doubt_by_more_than_it_lasts() {
+    let service = Service::new((1..=6).map(|n| Reply::Ahead(n * HOUR, json!({}))));
+    let storage = service.storage();
+    storage.put(key(), "v".into(), service.soon()).await.unwrap();
+    let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), service.soon());
+    assert_eq!(insert.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(service.operations()[1..], ["DescribeTable"; 5]);
+}
+
+/// The bounds were wide after a long silence. The answer that was to narrow them took long, and
+/// how wide they were then was not looked at.
+#[tokio::test]
+async fn no_lease_is_written_by_an_answer_that_took_longer_than_it_lasts() {
+    let service = Service::new([Reply::Slow(2 * LEASE, json!({}))]);
+    let storage = service.storage();
+    service.time.advance(10 * HOUR);
+    let deadline = service.time.clock().now() + HOUR;
+    let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), deadline);
+    assert_eq!(service.patiently(insert).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(service.operations(), ["DescribeTable"]);
+}
+
+/// The answer that is kept for an idempotency key lives for a day. Each doubt lasted as long, and
+/// in it each answer closed its connection and each write asked for the time.
+#[tokio::test]
+async fn an_ordered_row_that_lives_for_a_day_makes_no_doubt_last_for_a_day() {
+    let service = Service::new([done()]);
+    let storage = service.storage();
+    let put = || OrderedPut { ttl: Some(24 * HOUR), ..ordered(7, "v") };
+    storage.put_ordered(vec![put()], service.soon()).await.unwrap();
+    service.steps(2 * HOUR);
+    look(&service, &*storage, 10).await;
+    assert_eq!(service.closed(), 2);
+    // In doubt the row lives for longer, and nobody is asked.
+    service.will(done());
+    storage.put_ordered(vec![put()], service.soon()).await.unwrap();
+    assert_eq!(service.operations().last().unwrap(), "PutItem");
+    look(&service, &*storage, 100).await;
+    assert_eq!(service.closed(), 2);
+    service.will(done());
+    let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), service.soon());
+    assert_eq!(insert.await.unwrap(), Outcome::Applied, "the step is believed");
+}
