@@ -7,7 +7,8 @@ use clock::{Clock, Instant};
 use futures::TryStreamExt;
 use ielections::Slot;
 use istorage::{
-    AppStorageExt, Conditional, Key, KeyspaceName, Outcome, Range, SharedStorage, StorageDriver,
+    AppStorageExt, Conditional, ErrorKind, Key, KeyspaceName, Outcome, Range, SharedStorage,
+    StorageDriver,
     settle::{Patience, write_if_settled},
 };
 
@@ -28,6 +29,10 @@ const SYSTEM_NAME_MAX: usize = 32;
 
 /// How long one call may take; the caller's deadline bounds all of them.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a row is read that the storage could not give. One server of a database that hangs fails one try, and the
+/// driver avoids that server afterwards.
+const READ_TRIES: usize = 3;
 
 /// A database with its system keyspace open.
 #[derive(Debug)]
@@ -309,8 +314,14 @@ impl System {
     }
 
     async fn get(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
-        let deadline = deadline.min(self.clock.now() + CALL_TIMEOUT);
-        Ok(self.storage.get_linearizable(key, deadline).await?)
+        let mut tries = 1..READ_TRIES;
+        loop {
+            let deadline = deadline.min(self.clock.now() + CALL_TIMEOUT);
+            match self.storage.get_linearizable(key, deadline).await {
+                Err(error) if error.kind() == ErrorKind::Unavailable && tries.next().is_some() => {}
+                read => return Ok(read?),
+            }
+        }
     }
 
     async fn write(

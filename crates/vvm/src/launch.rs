@@ -13,13 +13,10 @@ use crate::{
     Node, Problem, Service, Settings, Stage,
     clients::{Clients, Systems},
     lead::UnderLead,
-    partitions,
+    opening, partitions,
     problem::FirstProblem,
     service::Services,
 };
-
-/// How long a storage that cannot be used is left alone before it is tried again.
-const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether a node is ready.
 const LOOK: Duration = Duration::from_millis(5);
@@ -273,25 +270,12 @@ impl Parts {
 
     /// Opens the system keyspace. A node that waits for the lead for ever waits for its storage, too.
     async fn open(&self) -> Result<Systems, Problem> {
-        let mut told = None;
-        loop {
-            match self.clients.open(&self.settings, &self.clock).await {
-                Err(Problem::Storage(why)) if self.settings.acquire_within.is_none() => {
-                    if told.as_ref() != Some(&why) {
-                        warn!(why, retry_every = ?OPEN_AGAIN, "waiting for the storage");
-                        told = Some(why);
-                    }
-                    self.clock.sleep(OPEN_AGAIN).await;
-                }
-                Ok(systems) => {
-                    if told.is_some() {
-                        info!("storage opened");
-                    }
-                    return Ok(systems);
-                }
-                Err(problem) => return Err(problem),
-            }
-        }
+        let deadline = match self.settings.acquire_within {
+            None => Instant::FAR_FUTURE,
+            Some(_) => self.clock.now(),
+        };
+        let open = || self.clients.open(&self.settings, &self.clock);
+        opening::until(&self.clock, deadline, open).await
     }
 
     async fn acquire(

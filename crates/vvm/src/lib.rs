@@ -22,6 +22,7 @@ mod launch;
 mod lead;
 mod leaders;
 mod node;
+mod opening;
 mod partitions;
 mod problem;
 mod service;

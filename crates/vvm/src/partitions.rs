@@ -15,10 +15,14 @@ use crate::{
     clients::Clients,
     lead::UnderLead,
     node::{Opened, slot_of},
+    opening,
 };
 
 /// Puts the partitions of a slot to work, on the runtime for requests. They recover by themselves,
 /// side by side.
+///
+/// A node may take over because a server of its database is in trouble, and a call to that server fails. So opening is
+/// tried again for as long as it may take.
 pub(crate) async fn deploy(
     node: &Node,
     system: &Arc<System>,
@@ -31,7 +35,8 @@ pub(crate) async fn deploy(
         let (node_there, system_there) = (node.clone(), Arc::clone(system));
         let opening = async move {
             let app = &node_there.apps()[at];
-            open(app, &node_there, &system_there, deadline).await
+            let open = || open(app, &node_there, &system_there, deadline);
+            opening::until(node_there.clock(), deadline, open).await
         };
         let opened = clients.on_requests(opening).await?;
         let reader = {

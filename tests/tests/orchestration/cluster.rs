@@ -41,6 +41,7 @@ impl Cluster {
             inner: MemDriver::new(clock.clone()),
             clock: clock.clone(),
             is_out_of_reach: AtomicBool::default(),
+            refused_opens: AtomicUsize::default(),
             is_held: AtomicBool::default(),
             stall: OnceLock::default(),
             never_closes: AtomicBool::default(),
@@ -132,6 +133,8 @@ pub(crate) struct Moody {
     clock: Clock,
     /// Nothing is opened meanwhile.
     pub(crate) is_out_of_reach: AtomicBool,
+    /// So many times an application cannot be opened.
+    pub(crate) refused_opens: AtomicUsize,
     /// Applications are not opened meanwhile.
     pub(crate) is_held: AtomicBool,
     /// What is between nodes and the keyspaces of applications.
@@ -169,6 +172,10 @@ impl StorageDriver for Moody {
         let opened = self.inner.open(keyspace, deadline).await?;
         if keyspace.as_str() == "sysvvm" {
             return Ok(opened);
+        }
+        let less = |left: usize| left.checked_sub(1);
+        if self.refused_opens.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return Err(Error::unavailable("a server hangs"));
         }
         while self.is_held.load(Ordering::SeqCst) {
             self.clock.sleep(Duration::from_millis(2)).await;

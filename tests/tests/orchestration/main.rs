@@ -66,6 +66,24 @@ async fn a_node_that_waits_for_ever_waits_for_its_storage_too() {
     standby.shutdown().await.unwrap();
 }
 
+/// The server that the former leader died with failed one call of the next one, which ended with code 4.
+#[tokio::test]
+async fn a_node_that_takes_over_tries_again_to_open_what_the_storage_cannot_open_yet() {
+    let cluster = Cluster::new();
+    cluster.driver.refused_opens.store(2, Ordering::SeqCst);
+    let node = cluster.launch(1);
+    cluster.until(&node, Stage::Leading).await;
+    assert_eq!(cluster.driver.refused_opens.load(Ordering::SeqCst), 0);
+    node.shutdown().await.unwrap();
+
+    // It ends when that takes too long.
+    cluster.driver.refused_opens.store(usize::MAX, Ordering::SeqCst);
+    let node = cluster.node(1, |settings| settings.open_within = Duration::from_secs(2));
+    let node = node.build().unwrap().launch();
+    assert!(matches!(&*node.problem().await, Problem::Storage(why) if why.contains("hangs")));
+    assert!(node.shutdown().await.is_err());
+}
+
 /// VVM.test.Shutdown
 #[tokio::test]
 async fn whose_lead_is_lost_is_told_and_stops() {

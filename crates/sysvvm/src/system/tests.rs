@@ -122,7 +122,7 @@ async fn a_registered_keyspace_that_is_gone_is_corrupt() {
     let entry = system.init_app(&app("shop"), ten(), FAR).await.unwrap().entry;
     driver.drop_keyspace(&entry.keyspace, FAR).await.unwrap();
     match system.open_app(&app("shop"), FAR).await {
-        Err(Error::Storage(error)) => assert_eq!(error.kind(), istorage::ErrorKind::Corrupt),
+        Err(Error::Storage(error)) => assert_eq!(error.kind(), ErrorKind::Corrupt),
         other => panic!("{other:?}"),
     }
 }
