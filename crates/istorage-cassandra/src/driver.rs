@@ -1,13 +1,16 @@
 //! The driver: a session, and the keyspaces of its cluster.
 
-use std::{future::Future, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config, Replication, connect, keyspace, layout::Statements, session::Shared,
+    Config, Replication, connect,
+    keyspace::{self, Hindrance},
+    layout::Statements,
+    session::Shared,
     storage::CassandraStorage,
 };
 
@@ -20,6 +23,7 @@ pub struct CassandraDriver {
     shared: Shared,
     clock: Clock,
     replication: Option<Replication>,
+    datacenter: Option<String>,
 }
 
 impl CassandraDriver {
@@ -33,18 +37,21 @@ impl CassandraDriver {
         clock: Clock,
         deadline: Instant,
     ) -> Result<CassandraDriver> {
-        let client = in_time(&clock, deadline, Box::pin(connect::connect(&config, &clock))).await?;
-        Ok(CassandraDriver { shared: Shared::new(client), clock, replication: config.replication })
+        let call = async |_: &mut _| Box::pin(connect::connect(&config, &clock)).await;
+        let client = in_time(&clock, deadline, call).await?;
+        let Config { replication, datacenter, .. } = config;
+        Ok(CassandraDriver { shared: Shared::new(client), clock, replication, datacenter })
     }
 
     async fn open_storage(
         &self,
         name: &KeyspaceName,
-        deadline: Instant,
+        hindrance: &mut Hindrance,
     ) -> Result<Option<CassandraStorage>> {
         let client = self.shared.client().await?;
         let session = client.session();
-        if !keyspace::is_there(session, &self.clock, name, deadline).await? {
+        let datacenter = self.datacenter.as_deref();
+        if !keyspace::is_there(session, &self.clock, name, datacenter, hindrance).await? {
             return Ok(None);
         }
         // Requests must find their replicas, also if another node has just made the keyspace.
@@ -66,10 +73,10 @@ impl StorageDriver for CassandraDriver {
     }
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        let call = async {
+        let call = async |hindrance: &mut Hindrance| {
             let client = self.shared.client().await?;
             let replication = self.replication.as_ref();
-            keyspace::create(client.session(), &self.clock, keyspace, replication, deadline).await
+            keyspace::create(client.session(), &self.clock, keyspace, replication, hindrance).await
         };
         in_time(&self.clock, deadline, call).await
     }
@@ -79,7 +86,8 @@ impl StorageDriver for CassandraDriver {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
-        let storage = in_time(&self.clock, deadline, self.open_storage(keyspace, deadline)).await?;
+        let call = async |hindrance: &mut Hindrance| self.open_storage(keyspace, hindrance).await;
+        let storage = in_time(&self.clock, deadline, call).await?;
         let guarded = |storage| {
             Arc::new(Guarded::new(Arc::new(storage), self.clock.clone())) as SharedStorage
         };
@@ -87,9 +95,9 @@ impl StorageDriver for CassandraDriver {
     }
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        let call = async {
+        let call = async |hindrance: &mut Hindrance| {
             let client = self.shared.client().await?;
-            keyspace::drop(client.session(), &self.clock, keyspace, deadline).await
+            keyspace::drop(client.session(), &self.clock, keyspace, hindrance).await
         };
         in_time(&self.clock, deadline, call).await
     }
@@ -103,9 +111,15 @@ impl StorageDriver for CassandraDriver {
 async fn in_time<T>(
     clock: &Clock,
     deadline: Instant,
-    call: impl Future<Output = Result<T>>,
+    call: impl AsyncFnOnce(&mut Hindrance) -> Result<T>,
 ) -> Result<T> {
-    let late =
-        |_| Err(Error::unavailable("the Cassandra cluster was not ready before the deadline"));
-    clock.timeout_at(deadline, call).await.unwrap_or_else(late)
+    let mut hindrance = None;
+    if let Ok(done) = clock.timeout_at(deadline, call(&mut hindrance)).await {
+        return done;
+    }
+    let late = Error::unavailable("the Cassandra cluster was not ready before the deadline");
+    Err(match hindrance {
+        Some(hindrance) => late.because(hindrance),
+        None => late,
+    })
 }

@@ -1,9 +1,13 @@
 //! Keyspaces: what is there, making them, removing them.
 //!
-//! **A schema is not one thing.** Each server has its own copy, and learns of changes some moments later than others. So
-//! making and removing a keyspace looks at every server that can be reached, and is done when all of them show the same
-//! and answer a query. Nothing less will do: the servers' own sign of agreement, the schema version, can be equal
-//! because none of them has come far enough to change it.
+//! **A schema is not one thing.** Each server has its own copy, and learns of changes some moments later than others. The
+//! servers' own sign of agreement, the schema version, can be equal because none of them has come far enough to change it.
+//! So every server that can be reached is asked what it has, and has to answer a query of the table.
+//!
+//! - Making and removing a keyspace is done when all of them show the same. A server that does not answer holds both up.
+//! - A keyspace is opened when those that answer in time show it, and are more than half. A server that hangs, or that its
+//!   peers cannot reach, must not keep a node from taking over. Servers that do not know the table yet are waited for, but
+//!   not for long: the requests of a storage avoid such servers.
 //!
 //! **Creation by several nodes at once.** Two servers that create a table at the same moment give it two identities; one
 //! of the two then loses, with whatever was written to it. So we choose the identity: it is made from the keyspace's name
@@ -13,9 +17,9 @@
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
-use clock::{Clock, Instant};
-use futures::future::try_join_all;
-use istorage::{BadSetting, Error, ErrorKind, KeyspaceName, Result};
+use clock::Clock;
+use futures::future::join_all;
+use istorage::{Error, ErrorKind, KeyspaceName, Result};
 use scylla::{
     client::session::Session,
     cluster::Node,
@@ -36,6 +40,12 @@ use crate::{
 /// How long a server is left alone before it is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a server may need to say what it has.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// How long servers that answer and do not show a keyspace yet are waited for.
+const STRAGGLERS: Duration = Duration::from_secs(5);
+
 /// How often a server may refuse to create the table. One that does not know the keyspace yet refuses too, for a moment.
 const REFUSALS: usize = 100;
 
@@ -52,27 +62,27 @@ pub(crate) enum Found {
     Ours(CqlValue),
 }
 
-/// Whether the keyspace is there. If it is, all servers that can be reached know it and answer a query.
-///
-/// One server that has it is not enough: a node that opened a keyspace while another node created it sent its first
-/// requests to servers that did not know the table yet.
+/// What keeps a call from going on. A call that is late tells the last of it.
+pub(crate) type Hindrance = Option<Error>;
+
+/// Whether the keyspace is there, and more than half of the servers of the datacenter answer queries of it.
 pub(crate) async fn is_there(
     session: &Session,
     clock: &Clock,
     name: &KeyspaceName,
-    deadline: Instant,
+    datacenter: Option<&str>,
+    hindrance: &mut Hindrance,
 ) -> Result<bool> {
+    let patient_until = clock.now() + STRAGGLERS;
     loop {
-        let step = match everywhere(session, name).await {
-            Ok(Some(Found::Nothing | Found::Empty(_))) => return Ok(false),
-            Ok(Some(Found::Ours(_))) => match usable_everywhere(session, name).await {
-                Ok(()) => return Ok(true),
-                Err(error) => Err(error),
-            },
-            Ok(Some(Found::Unfinished) | None) => Ok(()),
-            Err(error) => Err(error),
+        let survey = survey(session, clock, name, datacenter).await?;
+        let may_differ = clock.now() >= patient_until;
+        let step = match survey.verdict(may_differ) {
+            Some(Found::Nothing | Found::Empty(_)) => return Ok(false),
+            Some(Found::Ours(_)) => return Ok(true),
+            Some(Found::Unfinished) | None => survey.silent.map_or(Ok(()), Err),
         };
-        pause(clock, deadline, step).await?;
+        pause(clock, step, hindrance).await?;
     }
 }
 
@@ -82,12 +92,20 @@ pub(crate) async fn create(
     clock: &Clock,
     name: &KeyspaceName,
     replication: Option<&Replication>,
-    deadline: Instant,
+    hindrance: &mut Hindrance,
 ) -> Result<()> {
-    let mut refusals = 0;
+    let (mut refusals, mut is_told) = (0, false);
     loop {
-        let step = match everywhere(session, name).await {
-            Ok(Some(Found::Nothing)) => create_keyspace(session, name, replication).await,
+        let step = match everywhere(session, clock, name).await {
+            Ok(Some(Found::Nothing)) => match strategy(session, replication) {
+                Ok(strategy) => create_keyspace(session, name, &strategy).await,
+                Err(why) => {
+                    if !mem::replace(&mut is_told, true) {
+                        tracing::warn!(keyspace = %name, %why, "waiting for Cassandra servers");
+                    }
+                    Err(why)
+                }
+            },
             Ok(Some(Found::Empty(created_at))) => {
                 let table = layout::create_table(name.as_str(), table_id(name, created_at));
                 match change(session, table).await {
@@ -98,14 +116,11 @@ pub(crate) async fn create(
                     changed => changed,
                 }
             }
-            Ok(Some(Found::Ours(_))) => match usable_everywhere(session, name).await {
-                Ok(()) => return Ok(()),
-                Err(error) => Err(error),
-            },
+            Ok(Some(Found::Ours(_))) => return Ok(()),
             Ok(Some(Found::Unfinished) | None) => Ok(()),
             Err(error) => Err(error),
         };
-        pause(clock, deadline, step).await?;
+        pause(clock, step, hindrance).await?;
     }
 }
 
@@ -114,62 +129,109 @@ pub(crate) async fn drop(
     session: &Session,
     clock: &Clock,
     name: &KeyspaceName,
-    deadline: Instant,
+    hindrance: &mut Hindrance,
 ) -> Result<()> {
     loop {
-        let step = match everywhere(session, name).await {
+        let step = match everywhere(session, clock, name).await {
             Ok(Some(Found::Nothing)) => return Ok(()),
             Ok(Some(_)) => change(session, format!("DROP KEYSPACE IF EXISTS {name}")).await,
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        pause(clock, deadline, step).await?;
+        pause(clock, step, hindrance).await?;
     }
 }
 
-/// Waits before the next step, while there is time for one. A step that the servers cannot take yet is taken again.
-async fn pause(clock: &Clock, deadline: Instant, step: Result<()>) -> Result<()> {
-    let hindrance = match step {
-        Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
-        step => step.err(),
-    };
-    if clock.now() + PAUSE < deadline {
-        clock.sleep(PAUSE).await;
-        return Ok(());
+/// Waits before the next step. A step that the servers cannot take yet is taken again, until the caller gives up.
+async fn pause(clock: &Clock, step: Result<()>, hindrance: &mut Hindrance) -> Result<()> {
+    match step {
+        Err(error) if error.kind() == ErrorKind::Unavailable => *hindrance = Some(error),
+        step => step?,
     }
-    let late = Error::unavailable(
-        "the Cassandra servers that can be reached did not all know the same keyspace before the deadline",
-    );
-    Err(match hindrance {
-        Some(hindrance) => late.because(hindrance),
-        None => late,
-    })
+    clock.sleep(PAUSE).await;
+    Ok(())
 }
 
-/// What all servers that can be reached have; `None` while they differ.
+/// What the servers answered that can be reached.
+struct Survey {
+    found: Vec<Found>,
+    /// How many servers the cluster has.
+    servers: usize,
+    /// Why a server did not answer.
+    silent: Option<Error>,
+}
+
+impl Survey {
+    /// What there is for those that open it: what all found that answered, or, if they `may_differ`, what most found. Either
+    /// must be more than half of the servers.
+    fn verdict(&self, may_differ: bool) -> Option<Found> {
+        let count = |wanted: &Found| self.found.iter().filter(|found| *found == wanted).count();
+        let most = self.found.iter().max_by_key(|found| count(found))?;
+        let is_enough = 2 * count(most) > self.servers;
+        let is_agreed = may_differ || count(most) == self.found.len();
+        (is_enough && is_agreed).then(|| most.clone())
+    }
+}
+
+/// Asks every server that can be reached what it has: all of them, or those of one datacenter. One that has our table must
+/// answer a query of it, too.
 ///
 /// # Errors
 /// `Corrupt` if it is not ours.
-async fn everywhere(session: &Session, name: &KeyspaceName) -> Result<Option<Found>> {
-    let nodes = nodes(session);
-    let mut found =
-        try_join_all(nodes.iter().map(|node| look(session, node, name))).await?.into_iter();
+async fn survey(
+    session: &Session,
+    clock: &Clock,
+    name: &KeyspaceName,
+    datacenter: Option<&str>,
+) -> Result<Survey> {
+    let state = session.get_cluster_state();
+    let is_meant = |node: &&Arc<Node>| {
+        datacenter.is_none_or(|datacenter| node.datacenter.as_deref() == Some(datacenter))
+    };
+    let servers: Vec<_> = state.get_nodes_info().iter().filter(is_meant).collect();
+    let ask = async |node: &Arc<Node>| {
+        let asked = clock.timeout_at(clock.now() + ANSWER, look_and_use(session, node, name));
+        let server = node.address;
+        let late = |_| Err(Error::unavailable(format!("{server} did not answer in {ANSWER:?}")));
+        asked.await.unwrap_or_else(late)
+    };
+    let connected = servers.iter().filter(|node| node.is_connected());
+    let mut survey = Survey { found: Vec::new(), servers: servers.len(), silent: None };
+    for answer in join_all(connected.map(|node| ask(node))).await {
+        match answer {
+            Ok(found) => survey.found.push(found),
+            Err(error) if error.kind() == ErrorKind::Unavailable => survey.silent = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(survey)
+}
+
+/// What all servers have that can be reached; `None` while they differ.
+async fn everywhere(
+    session: &Session,
+    clock: &Clock,
+    name: &KeyspaceName,
+) -> Result<Option<Found>> {
+    let Survey { found, silent, .. } = survey(session, clock, name, None).await?;
+    if let Some(silent) = silent {
+        return Err(silent);
+    }
+    let mut found = found.into_iter();
     let first =
         found.next().ok_or_else(|| Error::unavailable("no Cassandra server is connected"))?;
     Ok(found.all(|other| other == first).then_some(first))
 }
 
-/// Every server answers a query; one that shows the table may not have opened it yet.
-async fn usable_everywhere(session: &Session, name: &KeyspaceName) -> Result<()> {
-    let nodes = nodes(session);
-    let text = format!("SELECT value FROM {name}.{TABLE} WHERE p_key = 0x00 AND c_col = 0x00");
-    try_join_all(nodes.iter().map(|node| query(session, node, text.clone()))).await.map(mem::drop)
-}
-
-/// The servers with which there is a connection.
-fn nodes(session: &Session) -> Vec<Arc<Node>> {
-    let state = session.get_cluster_state();
-    state.get_nodes_info().iter().filter(|node| node.is_connected()).cloned().collect()
+/// What a server has. One that shows our table may not have opened it yet, and one that its peers cannot reach serves
+/// nothing.
+async fn look_and_use(session: &Session, node: &Arc<Node>, name: &KeyspaceName) -> Result<Found> {
+    let found = look(session, node, name).await?;
+    if let Found::Ours(_) = found {
+        let text = format!("SELECT value FROM {name}.{TABLE} WHERE p_key = 0x00 AND c_col = 0x00");
+        query(session, node, text).await?;
+    }
+    Ok(found)
 }
 
 /// What a server has under this name.
@@ -211,19 +273,22 @@ fn foreign(name: &KeyspaceName, why: &str) -> Error {
     Error::corrupt(format!("the keyspace `{name}` was not made by this program: {why}"))
 }
 
-async fn create_keyspace(
-    session: &Session,
-    name: &KeyspaceName,
-    replication: Option<&Replication>,
-) -> Result<()> {
-    let strategy = match replication {
+/// How a new keyspace is replicated, as Cassandra wants it said.
+///
+/// # Errors
+/// As [`three_everywhere`].
+fn strategy(session: &Session, replication: Option<&Replication>) -> Result<String> {
+    Ok(match replication {
         None => datacenter_strategy(&three_everywhere(datacenters(session))?),
         Some(Replication::UpToThree) => datacenter_strategy(&up_to_three(datacenters(session))),
         Some(Replication::Datacenters(factors)) => datacenter_strategy(factors),
         Some(Replication::Simple(factor)) => {
             format!("{{'class': 'SimpleStrategy', 'replication_factor': {factor}}}")
         }
-    };
+    })
+}
+
+async fn create_keyspace(session: &Session, name: &KeyspaceName, strategy: &str) -> Result<()> {
     tracing::info!(keyspace = %name, replication = strategy, "creating a keyspace");
     change(session, format!("CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = {strategy}"))
         .await
@@ -253,16 +318,16 @@ const REPLICAS: usize = 3;
 /// Three replicas in every datacenter.
 ///
 /// # Errors
-/// `Invalid` if a datacenter has fewer servers: a keyspace that is made while a cluster comes up must not keep one
+/// `Unavailable` if a datacenter has fewer servers: a keyspace that is made while a cluster comes up must not keep one
 /// replica for ever.
 fn three_everywhere(datacenters: Vec<(String, usize)>) -> Result<Factors> {
     if let Some((datacenter, servers)) = datacenters.iter().find(|(_, servers)| *servers < REPLICAS)
     {
-        let why = format!(
-            "a new keyspace gets three replicas in each datacenter, and `{datacenter}` has {servers} servers: wait until \
-             the cluster is complete, or set how many replicas are wanted, for example `{{ simple = {servers} }}`"
-        );
-        return Err(Error::of_setting(BadSetting::new("replication", why)));
+        return Err(Error::unavailable(format!(
+            "a new keyspace gets three replicas in each datacenter, and `{datacenter}` has {servers} of three servers: wait \
+             until the others have joined, or set `replication` to what is wanted, for example \
+             `replication = \"up_to_three\"`"
+        )));
     }
     Ok(up_to_three(datacenters))
 }
@@ -341,6 +406,32 @@ mod tests {
         );
     }
 
+    /// One server that hung, or that its peers could not reach, kept every node from opening a keyspace, and so from taking
+    /// over.
+    #[test]
+    fn a_keyspace_is_opened_when_more_than_half_of_the_servers_show_it() {
+        let ours = |id: i32| Found::Ours(CqlValue::Int(id));
+        let verdict = |servers, found: &[Found], may_differ| {
+            Survey { servers, found: found.to_vec(), silent: None }.verdict(may_differ)
+        };
+        // All agree.
+        assert_eq!(verdict(3, &[ours(1), ours(1), ours(1)], false), Some(ours(1)));
+        assert_eq!(verdict(1, &[Found::Nothing], false), Some(Found::Nothing));
+        // One does not answer.
+        assert_eq!(verdict(3, &[ours(1), ours(1)], false), Some(ours(1)));
+        // Too few answer, even if they agree.
+        for may_differ in [false, true] {
+            assert_eq!(verdict(3, &[ours(1)], may_differ), None);
+            assert_eq!(verdict(4, &[ours(1), ours(1)], may_differ), None);
+            assert_eq!(verdict(3, &[], may_differ), None);
+            assert_eq!(verdict(3, &[Found::Nothing, ours(1), ours(2)], may_differ), None);
+        }
+        // One does not know it yet, or was cut off when it was made.
+        let differ = [Found::Nothing, ours(1), ours(1)];
+        assert_eq!(verdict(3, &differ, false), None);
+        assert_eq!(verdict(3, &differ, true), Some(ours(1)));
+    }
+
     /// A node that started together with its cluster saw one server, and made a keyspace with one replica, which stayed
     /// so: the loss of that server was the loss of all data.
     #[test]
@@ -349,9 +440,11 @@ mod tests {
             |servers: usize| vec![("north".to_owned(), 5), ("south".to_owned(), servers)];
         for servers in [1, 2] {
             let error = three_everywhere(datacenters(servers)).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "the others may join");
             let text = error.to_string();
-            assert!(text.contains("replication") && text.contains("`south`"), "{text}");
+            for part in ["replication", "`south`", "wait"] {
+                assert!(text.contains(part), "`{part}` is not in: {text}");
+            }
         }
         let three = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 3)]);
         assert_eq!(three_everywhere(datacenters(4)).unwrap(), three);

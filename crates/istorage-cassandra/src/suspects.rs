@@ -155,7 +155,7 @@ mod tests {
     use std::future::{pending, ready};
 
     use clock::ManualClock;
-    use scylla::errors::{BrokenConnectionErrorKind, RequestAttemptError};
+    use scylla::errors::{BrokenConnectionErrorKind, DbError, RequestAttemptError};
 
     use super::*;
 
@@ -206,6 +206,87 @@ mod tests {
         let (late, ()) = futures::join!(late, other);
         assert!(late.is_err());
         assert_eq!(suspects.since(server(1)), None);
+    }
+
+    /// A request that is sent to these servers, one after another, and has no answer a second later. Meanwhile another
+    /// server, or the same, answers another request.
+    async fn late(
+        manual: &ManualClock,
+        suspects: &Suspects,
+        asked: &[u8],
+        meanwhile: Option<(u8, Result<(), ExecutionError>)>,
+    ) {
+        let deadline = suspects.clock.now() + Duration::from_secs(1);
+        let request = async {
+            asked.iter().for_each(|number| note(server(*number)));
+            pending::<Result<(), ExecutionError>>().await
+        };
+        let late = suspects.clock.timeout_at(deadline, suspects.watch(deadline, request));
+        let others = async {
+            manual.advance(Duration::from_millis(500));
+            if let Some((number, answer)) = meanwhile {
+                let answered = async {
+                    note(server(number));
+                    answer
+                };
+                let _ = suspects.watch(deadline, answered).await;
+            }
+            manual.advance(Duration::from_millis(500));
+        };
+        let (late, ()) = futures::join!(late, others);
+        assert!(late.is_err());
+    }
+
+    fn new() -> (ManualClock, Suspects) {
+        let manual = ManualClock::new(1);
+        let suspects = Suspects::new(manual.clock());
+        (manual, suspects)
+    }
+
+    #[tokio::test]
+    async fn only_an_answer_since_the_request_was_sent_and_of_its_server_excuses_that() {
+        let (manual, suspects) = new();
+        late(&manual, &suspects, &[1], Some((1, Ok(())))).await;
+        assert_eq!(suspects.since(server(1)), None, "it answered meanwhile");
+        late(&manual, &suspects, &[1], None).await;
+        assert!(suspects.since(server(1)).is_some(), "it answered before");
+        late(&manual, &suspects, &[2], Some((1, Ok(())))).await;
+        assert!(suspects.since(server(2)).is_some(), "another one answered");
+    }
+
+    /// The client may send a request to a second server.
+    #[tokio::test]
+    async fn the_server_that_was_asked_last_is_the_one_that_is_avoided() {
+        let (manual, suspects) = new();
+        late(&manual, &suspects, &[1, 2], None).await;
+        assert_eq!(suspects.since(server(1)), None);
+        assert!(suspects.since(server(2)).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_server_is_avoided_from_its_last_offence_on() {
+        let (manual, suspects) = new();
+        late(&manual, &suspects, &[1], None).await;
+        manual.advance(Duration::from_secs(8));
+        late(&manual, &suspects, &[1], None).await;
+        assert_eq!(suspects.since(server(1)), Some(suspects.clock.now()));
+        manual.advance(AVOIDED_FOR - Duration::from_millis(1));
+        assert!(suspects.since(server(1)).is_some());
+    }
+
+    /// A server that waited in vain for others says so, and answers. One whose connection broke does not.
+    #[tokio::test]
+    async fn an_error_that_is_about_its_server_excuses_nobody() {
+        let (manual, suspects) = new();
+        let in_vain = RequestAttemptError::DbError(DbError::ServerError, String::new());
+        let in_vain = ExecutionError::LastAttemptError(in_vain);
+        late(&manual, &suspects, &[1], Some((1, Err(in_vain)))).await;
+        assert_eq!(suspects.since(server(1)), None);
+        let broken = BrokenConnectionErrorKind::ChannelError.into();
+        let broken = RequestAttemptError::BrokenConnectionError(broken);
+        let broken = ExecutionError::LastAttemptError(broken);
+        late(&manual, &suspects, &[1], Some((1, Err(broken)))).await;
+        assert_eq!(suspects.since(server(1)), Some(suspects.clock.now()), "when it was late, too");
     }
 
     #[tokio::test]
