@@ -1,11 +1,15 @@
 //! A node over a cluster of three servers, of which one at a time does not do its part: the node leads on, and commands go on.
+//! Another node that starts meanwhile opens the storage and takes over.
 //!
 //! One server of three stood still, and every leader of the cluster lost its lead although a quorum was intact: all
 //! conditional writes of a partition went to its first replica, which counted as connected until the keepalive gave it up.
+//! A node that started, or took over, waited for every server that it was connected to: one that hung, or that only its peers
+//! could not reach, kept it from opening its storage until it ended with code 4.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{
+    mem,
     process::Command,
     sync::{
         Arc,
@@ -45,6 +49,8 @@ enum Trouble {
     Killed,
     /// What is sent to it is lost on the way, and nobody is told.
     CutOff,
+    /// The same, of what the other servers send. Clients reach it.
+    CutOffFromPeers,
 }
 
 /// One round: a server has this trouble while a node with leases of this length leads.
@@ -59,7 +65,11 @@ impl Round {
         Round { trouble, lease: Duration::from_secs(lease_seconds) }
     }
 
-    /// How long the server has its trouble: long enough for a lead that is not renewed to end.
+    fn changes_routes(self) -> bool {
+        matches!(self.trouble, Trouble::CutOff | Trouble::CutOffFromPeers)
+    }
+
+    /// How long the server has its trouble before another node takes over: long enough for a lead that is not renewed to end.
     fn lasts(self) -> Duration {
         self.lease + Duration::from_secs(2)
     }
@@ -80,7 +90,7 @@ fn call_timeout(lease: Duration) -> Duration {
 const SAMPLE: [Round; 1] = [Round::of(Trouble::Frozen, 8)];
 
 /// What is run for long.
-const LONG: [Round; 9] = [
+const LONG: [Round; 10] = [
     Round::of(Trouble::Frozen, 4),
     Round::of(Trouble::Frozen, 8),
     Round::of(Trouble::Frozen, 20),
@@ -90,6 +100,7 @@ const LONG: [Round; 9] = [
     Round::of(Trouble::Killed, 20),
     Round::of(Trouble::CutOff, 4),
     Round::of(Trouble::CutOff, 20),
+    Round::of(Trouble::CutOffFromPeers, 8),
 ];
 
 /// A trouble that lasts until this is dropped.
@@ -97,7 +108,7 @@ enum Troubled {
     Frozen { _stopped: Stopped },
     Slow { stop: Arc<AtomicBool>, thread: Option<std::thread::JoinHandle<()>> },
     Killed { _killed: Killed },
-    CutOff { _cut_off: CutOff },
+    CutOff { _routes: Vec<CutOff> },
 }
 
 impl Troubled {
@@ -105,7 +116,15 @@ impl Troubled {
         match trouble {
             Trouble::Frozen => Troubled::Frozen { _stopped: Stopped::nodes_at(&[server]).unwrap() },
             Trouble::Killed => Troubled::Killed { _killed: Killed::node_at(server).unwrap() },
-            Trouble::CutOff => Troubled::CutOff { _cut_off: CutOff::new(server).unwrap() },
+            Trouble::CutOff => {
+                let routes = [server.to_owned(), of_peers(server)];
+                Troubled::CutOff {
+                    _routes: routes.iter().map(|at| CutOff::new(at).unwrap()).collect(),
+                }
+            }
+            Trouble::CutOffFromPeers => {
+                Troubled::CutOff { _routes: vec![CutOff::new(&of_peers(server)).unwrap()] }
+            }
             Trouble::Slow => {
                 let stop = Arc::new(AtomicBool::new(false));
                 let (stopped, server) = (Arc::clone(&stop), server.to_owned());
@@ -121,6 +140,11 @@ impl Troubled {
             }
         }
     }
+}
+
+/// Where the other servers find the one that clients find here: `cargo xtask` starts them so.
+fn of_peers(server: &str) -> String {
+    server.replacen("127.0.0.", "127.0.1.", 1)
 }
 
 /// A route by which nothing reaches an address of this machine, until this is dropped.
@@ -219,25 +243,65 @@ async fn until(clock: &Clock, deadline: Instant, node: &Launched, stage: Stage) 
     }
 }
 
+/// How long a node that starts may need to open its storage, and to work when it has the lead. It waits for a server that
+/// hangs when it connects, when it opens a keyspace, and when it prepares statements.
+const OPENS_IN: Duration = Duration::from_secs(25);
+
+/// Nodes of one database, one after another.
+struct Nodes {
+    addresses: String,
+    clock: Clock,
+    keyspaces: Keyspaces,
+    settings: Settings,
+}
+
+impl Nodes {
+    fn new(addresses: &str, round: Round) -> Nodes {
+        let clock = Clock::system();
+        let settings = Settings {
+            system: KeyspaceName::new(format!("three_{:016x}", clock.random())).unwrap(),
+            acquire_within: Some(PATIENCE),
+            open_within: PATIENCE,
+            lease: Timing::of(round.lease),
+            call_timeout: call_timeout(round.lease),
+            ..Settings::new(([127, 0, 0, 1], 1).into())
+        };
+        Nodes { addresses: addresses.to_owned(), clock, keyspaces: Keyspaces::default(), settings }
+    }
+
+    /// A node with a connection of its own.
+    async fn launch(&self) -> Arc<Launched> {
+        let driver = Cassandra::at(&self.addresses).node(0).await.unwrap();
+        let driver = self.keyspaces.noted_by(driver);
+        let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+        let node = Vvm::builder(driver, self.clock.clone(), self.settings.clone()).with_app(app);
+        Arc::new(node.build().unwrap().launch())
+    }
+
+    /// A node starts, and waits for the lead.
+    async fn standby(&self, what: &str) -> Arc<Launched> {
+        let start = self.clock.now();
+        let node = self.launch().await;
+        until(&self.clock, start + OPENS_IN, &node, Stage::Waiting).await;
+        eprintln!("{what}: another node waited for the lead after {:?}", self.clock.now() - start);
+        node
+    }
+
+    /// The leader stops, and the other node works.
+    async fn hand_over(&self, leader: Arc<Launched>, next: &Launched, what: &str) {
+        Arc::into_inner(leader).unwrap().shutdown().await.unwrap();
+        let released = self.clock.now();
+        until(&self.clock, released + OPENS_IN, next, Stage::Leading).await;
+        eprintln!("{what}: the other node worked after {:?}", self.clock.now() - released);
+    }
+}
+
 async fn one_of_three(addresses: &str, round: Round) {
-    let clock = Clock::system();
+    let nodes = Nodes::new(addresses, round);
+    let clock = &nodes.clock;
     let soon = || clock.now() + PATIENCE;
-    let keyspaces = Keyspaces::default();
-    let driver = keyspaces.noted_by(Cassandra::at(addresses).node(0).await.unwrap());
-    // The node closes its own.
-    let cleaner = Cassandra::at(addresses).node(0).await.unwrap();
-    let settings = Settings {
-        system: KeyspaceName::new(format!("three_{:016x}", clock.random())).unwrap(),
-        acquire_within: None,
-        open_within: PATIENCE,
-        lease: Timing::of(round.lease),
-        call_timeout: call_timeout(round.lease),
-        ..Settings::new(([127, 0, 0, 1], 1).into())
-    };
-    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
-    let node = Vvm::builder(driver, clock.clone(), settings).with_app(app).build().unwrap();
-    let node = Arc::new(node.launch());
-    until(&clock, soon(), &node, Stage::Leading).await;
+    let mut node = nodes.launch().await;
+    until(clock, soon(), &node, Stage::Leading).await;
     for ws in 1..=4 {
         while run(&node, create_workspace(ws, clock.now() + Duration::from_secs(10))).await.is_err()
         {
@@ -247,26 +311,33 @@ async fn one_of_three(addresses: &str, round: Round) {
     // Everything on the machine uses 127.0.0.1.
     let is_spared =
         |server: &&str| round.trouble == Trouble::CutOff && server.starts_with("127.0.0.1:");
-    for server in addresses.split(',').filter(|server| !is_spared(server)) {
-        let clients = Clients::start(&node, &clock);
+    let servers = addresses.split(',').filter(|server| !is_spared(server));
+    for (number, server) in servers.enumerate() {
+        if number > 0 {
+            // The others must have taken the one before back.
+            clock.sleep(Duration::from_secs(15)).await;
+        }
+        let what = format!("{round:?} of {server}");
+        let clients = Clients::start(&node, clock);
         clock.sleep(Duration::from_secs(2)).await;
         let troubled = Troubled::begin(round.trouble, server);
-        let lost = clock.timeout_at(clock.now() + round.lasts(), node.problem()).await;
-        drop(troubled);
-        assert!(lost.is_err(), "{round:?} of {server}: {}", lost.unwrap());
+        let lost = clock.timeout_at(clock.now() + round.lasts(), node.problem());
+        let (lost, next) = tokio::join!(lost, nodes.standby(&what));
+        assert!(lost.is_err(), "{what}: {}", lost.unwrap());
         let pause = clients.stop().await;
-        eprintln!("{round:?} of {server}: the longest pause was {pause:?}");
-        assert!(pause <= round.longest_pause(), "{round:?} of {server}: nothing for {pause:?}");
-        // The other servers must take it back before the next one has its trouble.
+        eprintln!("{what}: the longest pause was {pause:?}");
+        assert!(pause <= round.longest_pause(), "{what}: nothing for {pause:?}");
+        nodes.hand_over(mem::replace(&mut node, Arc::clone(&next)), &next, &what).await;
+        drop((troubled, next));
         let deadline = soon();
         while tokio::net::TcpStream::connect(server).await.is_err() {
             assert!(clock.now() < deadline, "{server} does not come back");
             clock.sleep(Duration::from_millis(200)).await;
         }
-        clock.sleep(Duration::from_secs(15)).await;
     }
     Arc::into_inner(node).unwrap().shutdown().await.unwrap();
-    let left = keyspaces.drop_all(&*cleaner, &clock).await;
+    let cleaner = Cassandra::at(addresses).node(0).await.unwrap();
+    let left = nodes.keyspaces.drop_all(&*cleaner, clock).await;
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -285,7 +356,7 @@ fn main() {
             Some(addresses) if !addresses.split(',').all(|address| address.starts_with("127.")) => {
                 Ok(Completion::ignored_with("the servers of the cluster are not on this machine"))
             }
-            Some(_) if round.trouble == Trouble::CutOff && CutOff::new("127.0.0.99:1").is_err() => {
+            Some(_) if round.changes_routes() && CutOff::new("127.0.0.99:1").is_err() => {
                 Ok(Completion::ignored_with("only root may change routes"))
             }
             Some(addresses) => {

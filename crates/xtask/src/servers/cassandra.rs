@@ -11,7 +11,10 @@ use crate::{
     interrupt,
 };
 
+/// Where clients find the nodes.
 const ADDRESSES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
+/// Where nodes find each other.
+const PEERS: [&str; 3] = ["127.0.1.1", "127.0.1.2", "127.0.1.3"];
 const MAIN_CLASS: &str = "org.apache.cassandra.service.CassandraDaemon";
 
 /// A node that joins listens to the others' gossip this long; with less it finds no seed.
@@ -29,7 +32,8 @@ pub(super) fn start_cluster(folder: &Path) -> Result<String> {
 
 fn start(folder: &Path, name: &str, addresses: &[&str], heap: &str) -> Result<String> {
     let files = DataFiles::prepare("cassandra")?;
-    let [native_port, storage_port] = ports::free(addresses, 2)?[..] else {
+    let all = [addresses, &PEERS[..addresses.len()]].concat();
+    let [native_port, storage_port] = ports::free(&all, 2)?[..] else {
         return Err(Error::Failed("two ports are needed".to_owned()));
     };
     let sockets =
@@ -40,6 +44,7 @@ fn start(folder: &Path, name: &str, addresses: &[&str], heap: &str) -> Result<St
         let words = [
             ("cluster", format!("vvm-{name}-{storage_port}")),
             ("address", (*address).to_owned()),
+            ("peer_address", PEERS[i].to_owned()),
             ("native_port", native_port),
             ("storage_port", storage_port),
         ];
@@ -118,7 +123,7 @@ mod tests {
     #[test]
     fn every_word_of_the_yaml_is_filled_in() {
         let template = include_str!("../../../../tests/servers/cassandra/cassandra.yaml");
-        let words = ["cluster", "address", "native_port", "storage_port"]
+        let words = ["cluster", "address", "peer_address", "native_port", "storage_port"]
             .map(|word| (word, "X".to_owned()));
         let yaml = filled_in(template, &words);
         let settings = yaml.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();

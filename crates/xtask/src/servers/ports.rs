@@ -21,7 +21,7 @@ pub(crate) fn free(addresses: &[&str], count: usize) -> Result<Vec<u16>> {
     }
     failed(format!(
         "no port of {} to {} is free on {}; on macOS addresses other than 127.0.0.1 must be made first: \
-         `sudo ifconfig lo0 alias 127.0.0.2`, the same for 127.0.0.3",
+         `sudo ifconfig lo0 alias 127.0.1.1`, and the same for the others",
         RANGE.start,
         RANGE.end,
         addresses.join(", ")
