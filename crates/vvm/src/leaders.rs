@@ -9,8 +9,11 @@ use clock::{Clock, Instant};
 use ielections::{Leaders, Observer};
 use tokio::sync::{Notify, watch};
 
-/// An answer of the storage is fresh for so long. A reader waits at most so long for a fresh one.
+/// An answer of the storage is fresh for so long.
 const FRESH: Duration = Duration::from_millis(500);
+
+/// A reader waits at most so long for the first answer.
+const FIRST_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the storage told last about the leaders.
 #[derive(Debug)]
@@ -44,14 +47,16 @@ impl LeadersSeen {
         let _ = self.observer.set(observer);
     }
 
-    /// The last answer of the storage; a fresh one, if it comes in time. `None` before the first answer.
-    pub(crate) async fn get(&self) -> Option<Seen> {
+    /// The last answer of the storage; a fresh one, if it comes within this time. For the first answer it waits
+    /// longer; `None` if that does not come either.
+    pub(crate) async fn get(&self, within: Duration) -> Option<Seen> {
         let mut last = self.last.subscribe();
         if self.observer.get().is_some() && !self.is_fresh(&last.borrow()) {
             self.is_wanted.notify_one();
+            let within = if last.borrow().is_none() { FIRST_WITHIN } else { within };
             let fresh = last.wait_for(|seen| self.is_fresh(seen));
-            // A storage that is slow must not delay whoever asks.
-            let _ = self.clock.timeout_at(self.clock.now() + FRESH, fresh).await;
+            // If it does not come, the last answer has to do.
+            let _ = self.clock.timeout_at(self.clock.now() + within, fresh).await;
         }
         last.borrow().clone()
     }

@@ -26,6 +26,12 @@ use crate::{
     status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus},
 };
 
+/// How long the storage may delay an answer that names the leader of a partition.
+const REDIRECT_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long the storage may delay the status: it is asked often, by programs that expect an answer at once.
+const STATUS_WITHIN: Duration = Duration::from_millis(50);
+
 /// What a node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -176,7 +182,7 @@ impl Node {
     /// The leader of a partition that this node does not lead; `None` if there is none, or it is not known.
     pub async fn leader_of(&self, partition: u16) -> Option<SocketAddr> {
         let slot = slot_of(partition, self.0.slots);
-        let leaders = self.0.leaders.get().await?.leaders.ok()?;
+        let leaders = self.0.leaders.get(REDIRECT_WITHIN).await?.leaders.ok()?;
         let (_, lease) = leaders.iter().find(|(of, _)| **of == slot)?;
         (lease.owner != self.0.advertised).then_some(lease.owner)
     }
@@ -211,7 +217,7 @@ impl Node {
 
     /// What it is doing, in full.
     pub async fn status(&self) -> NodeStatus {
-        let seen = self.0.leaders.get().await;
+        let seen = self.0.leaders.get(STATUS_WITHIN).await;
         let now = self.0.clock.now();
         let lead = self.lead().map(|(slot, lead)| LeadStatus {
             slot: slot.get(),
