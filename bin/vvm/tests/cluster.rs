@@ -8,108 +8,31 @@ mod load;
 mod node;
 #[path = "support/proxy.rs"]
 mod proxy;
+#[path = "support/stage.rs"]
+mod stage;
 
 use std::{
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use clock::Clock;
-use istorage::{KeyspaceName, StorageDriver};
 use libtest_mimic::{Arguments, Trial};
 use load::{Known, Load, has};
 use node::{Node, request, try_request, workspace_path};
 use proxy::Proxy;
 use rustix::process::Signal;
-use tempfile::TempDir;
-
-/// A storage that several processes share.
-#[derive(Clone, Copy)]
-enum Shared {
-    Cassandra,
-    DynamoDb,
-}
+use stage::{Stage, Storage};
 
 /// How long a lease lasts.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// Keyspaces of its own on a server, and a folder for each node.
-struct Stage {
-    shared: Shared,
-    address: String,
-    system: String,
-    folder: TempDir,
+fn config(stage: &Stage, storage: &Storage) -> String {
+    let storage = stage.config(storage);
+    format!("{storage}[node]\nlease_seconds = {}\nacquire_seconds = 0\n", LEASE.as_secs())
 }
 
-impl Stage {
-    fn new(shared: Shared, address: String) -> Stage {
-        let system = format!("node_{:x}", Clock::system().random() >> 24);
-        Stage { shared, address, system, folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn config(&self, address: &str) -> String {
-        let storage = match self.shared {
-            Shared::Cassandra => format!(
-                "driver = \"cassandra\"\ncassandra = {{ contact_points = [\"{address}\"], replication = \"up_to_three\" }}"
-            ),
-            Shared::DynamoDb => format!(
-                "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"{address}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\", table_prefix = \"\" }}"
-            ),
-        };
-        format!(
-            "[storage]\nsystem_keyspace = \"{}\"\n{storage}\n[node]\nlease_seconds = {}\nacquire_seconds = 0\n",
-            self.system,
-            LEASE.as_secs()
-        )
-    }
-
-    fn node(&self, name: &str) -> Node {
-        self.node_with(name, &self.config(&self.address))
-    }
-
-    fn node_with(&self, name: &str, config: &str) -> Node {
-        let folder = self.folder.path().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        Node::start(&folder, config)
-    }
-
-    /// Removes what was made.
-    fn clean(&self) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let clock = Clock::system();
-            let soon = clock.now() + node::PATIENCE;
-            let driver: Arc<dyn StorageDriver> = match self.shared {
-                Shared::Cassandra => {
-                    let config = istorage_cassandra::Config::new([self.address.clone()]);
-                    let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
-                    Arc::new(driver.await.unwrap())
-                }
-                Shared::DynamoDb => {
-                    let config = istorage_dynamodb::Config {
-                        table_prefix: String::new(),
-                        ..istorage_dynamodb::Config::local(&self.address)
-                    };
-                    let driver = istorage_dynamodb::DynamoDbDriver::connect(config, clock, soon);
-                    Arc::new(driver.await.unwrap())
-                }
-            };
-            for name in [self.system.clone(), format!("{}_1_demo_shop", self.system)] {
-                let name = KeyspaceName::new(name).unwrap();
-                driver.drop_keyspace(&name, soon).await.unwrap();
-            }
-            driver.close().await;
-        });
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.clean();
-        }
-    }
+fn start(stage: &Stage, name: &str) -> Node {
+    stage.start(name, &config(stage, &stage.storage))
 }
 
 /// How long nothing was done, at most.
@@ -132,8 +55,8 @@ fn takeover_bound(node: &Node) -> Duration {
 fn killed(stage: &Stage) {
     for with_keys in [false, true] {
         let tag = if with_keys { "keys" } else { "plain" };
-        let mut first = stage.node("first").ready();
-        let second = stage.node("second");
+        let mut first = start(stage, "first").ready();
+        let second = start(stage, "second");
         second.until("/livez", |status| status == 200);
         (1..=4).for_each(|ws| first.create_workspace(ws));
         let load = Load::start(tag, vec![first.api, second.api], 4, with_keys);
@@ -151,8 +74,8 @@ fn killed(stage: &Stage) {
 
 /// A leader stands still for longer than its lease. When it goes on it must neither write nor answer, and end.
 fn frozen(stage: &Stage) {
-    let mut first = stage.node("first").ready();
-    let second = stage.node("second");
+    let mut first = start(stage, "first").ready();
+    let second = start(stage, "second");
     second.until("/livez", |status| status == 200);
     (1..=4).for_each(|ws| first.create_workspace(ws));
     let load = Load::start("a", vec![first.api, second.api], 4, true);
@@ -185,14 +108,22 @@ fn frozen(stage: &Stage) {
 
 /// The leader is cut off from its storage: it ends, and another one leads.
 fn cut_off(stage: &Stage) {
-    let proxy = Proxy::start(&stage.address);
-    let address = match stage.shared {
-        Shared::Cassandra => proxy.address.to_string(),
-        Shared::DynamoDb => format!("http://{}", proxy.address),
+    let (proxy, there) = match &stage.storage {
+        Storage::Redb => panic!("it has no server"),
+        Storage::Cassandra(address) => {
+            let proxy = Proxy::start(address);
+            let there = Storage::Cassandra(proxy.address.to_string());
+            (proxy, there)
+        }
+        Storage::DynamoDb(endpoint) => {
+            let proxy = Proxy::start(endpoint);
+            let there = Storage::DynamoDb(format!("http://{}", proxy.address));
+            (proxy, there)
+        }
     };
-    let mut first = stage.node_with("first", &stage.config(&address)).ready();
+    let mut first = stage.start("first", &config(stage, &there)).ready();
     first.create_workspace(1);
-    let second = stage.node("second");
+    let second = start(stage, "second");
     second.until("/livez", |status| status == 200);
     let start = Instant::now();
     proxy.cut();
@@ -211,10 +142,10 @@ fn cut_off(stage: &Stage) {
 /// The first takes the lead, the second waits; the first stops, the second takes the lead; the first waits; and back.
 fn in_turn(stage: &Stage) {
     let leads = |node: &Node| request(node.admin, "GET", "/readyz", &[], "").0 == 200;
-    let mut leader = stage.node("first").ready();
+    let mut leader = start(stage, "first").ready();
     for turn in 0..3 {
         let name = if turn % 2 == 0 { "second" } else { "first" };
-        let standby = stage.node(name);
+        let standby = start(stage, name);
         standby.until("/livez", |status| status == 200);
         let (status, answer) = standby.command(1, "sys.CUD", "{}");
         assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
@@ -235,10 +166,10 @@ fn in_turn(stage: &Stage) {
 
 /// Three nodes for two slots: each of two leads one, and the third takes over from whoever dies. The other one does not notice.
 fn two_slots(stage: &Stage) {
-    let config = format!("{}slots = 2\n", stage.config(&stage.address));
-    let mut first = stage.node_with("first", &config).ready();
-    let second = stage.node_with("second", &config).ready();
-    let third = stage.node_with("third", &config);
+    let config = format!("{}slots = 2\n", config(stage, &stage.storage));
+    let mut first = stage.start("first", &config).ready();
+    let second = stage.start("second", &config).ready();
+    let third = stage.start("third", &config);
     third.until("/livez", |status| status == 200);
     for ws in 1..=4 {
         assert!(has(&first, ws) != has(&second, ws), "one of them has workspace {ws}");
@@ -276,10 +207,6 @@ type Run = fn(&Stage);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let servers = [
-        ("cassandra", "VVM_TEST_CASSANDRA", Shared::Cassandra),
-        ("dynamodb", "VVM_TEST_DYNAMODB", Shared::DynamoDb),
-    ];
     let trials: [(&str, Run); 5] = [
         ("two_slots_have_leaders_of_their_own", two_slots),
         ("the_leader_is_killed_under_load", killed),
@@ -287,12 +214,13 @@ fn main() {
         ("the_leader_is_cut_off_from_its_storage", cut_off),
         ("nodes_lead_in_turn", in_turn),
     ];
-    let trials = servers.into_iter().flat_map(|(server, variable, shared)| {
-        let address = std::env::var(variable).ok();
+    // Only one process can use a redb file.
+    let servers = Storage::all().into_iter().filter(|(name, _)| *name != "redb");
+    let trials = servers.flat_map(|(server, storage)| {
         trials.map(|(name, trial)| {
-            let (address, is_ignored) = (address.clone(), address.is_none());
+            let (storage, is_ignored) = (storage.clone(), storage.is_none());
             let run = move || {
-                trial(&Stage::new(shared, address.unwrap()));
+                trial(&Stage::new(storage.unwrap()));
                 Ok(())
             };
             Trial::test(format!("{server}::{name}"), run).with_ignored_flag(is_ignored)

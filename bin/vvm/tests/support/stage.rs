@@ -1,0 +1,105 @@
+//! Storages that nodes as processes are started on.
+
+use std::sync::Arc;
+
+use clock::Clock;
+use istorage::{KeyspaceName, StorageDriver};
+use tempfile::TempDir;
+
+use super::node::{Node, PATIENCE};
+
+/// A storage, and where its server is.
+#[derive(Clone)]
+pub(crate) enum Storage {
+    Redb,
+    Cassandra(String),
+    DynamoDb(String),
+}
+
+impl Storage {
+    /// Each storage by its name; `None` if it needs a server that was not asked for.
+    pub(crate) fn all() -> [(&'static str, Option<Storage>); 3] {
+        let address = |variable| std::env::var(variable).ok();
+        [
+            ("redb", Some(Storage::Redb)),
+            ("cassandra", address("VVM_TEST_CASSANDRA").map(Storage::Cassandra)),
+            ("dynamodb", address("VVM_TEST_DYNAMODB").map(Storage::DynamoDb)),
+        ]
+    }
+}
+
+/// Keyspaces of its own on a storage, and a folder for each node.
+pub(crate) struct Stage {
+    pub(crate) storage: Storage,
+    system: String,
+    folder: TempDir,
+}
+
+impl Stage {
+    pub(crate) fn new(storage: Storage) -> Stage {
+        let system = format!("node_{:x}", Clock::system().random() >> 24);
+        Stage { storage, system, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// The section `storage` of a configuration.
+    pub(crate) fn config(&self, storage: &Storage) -> String {
+        let driver = match storage {
+            Storage::Redb => {
+                "driver = \"redb\"\nredb = { path = \"vvm.redb\", cache_bytes = 33554432 }"
+                    .to_owned()
+            }
+            Storage::Cassandra(address) => format!(
+                "driver = \"cassandra\"\ncassandra = {{ contact_points = [\"{address}\"], replication = \"up_to_three\" }}"
+            ),
+            Storage::DynamoDb(endpoint) => format!(
+                "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"{endpoint}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\", table_prefix = \"\" }}"
+            ),
+        };
+        format!("[storage]\nsystem_keyspace = \"{}\"\n{driver}\n", self.system)
+    }
+
+    /// Starts a node in a folder of its own.
+    pub(crate) fn start(&self, name: &str, config: &str) -> Node {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Node::start(&folder, config)
+    }
+
+    /// Removes what was made.
+    fn clean(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let clock = Clock::system();
+            let soon = clock.now() + PATIENCE;
+            let driver: Arc<dyn StorageDriver> = match &self.storage {
+                Storage::Redb => return,
+                Storage::Cassandra(address) => {
+                    let config = istorage_cassandra::Config::new([address.clone()]);
+                    let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
+                    Arc::new(driver.await.unwrap())
+                }
+                Storage::DynamoDb(endpoint) => {
+                    let config = istorage_dynamodb::Config {
+                        table_prefix: String::new(),
+                        ..istorage_dynamodb::Config::local(endpoint)
+                    };
+                    let driver = istorage_dynamodb::DynamoDbDriver::connect(config, clock, soon);
+                    Arc::new(driver.await.unwrap())
+                }
+            };
+            for name in [self.system.clone(), format!("{}_1_demo_shop", self.system)] {
+                let name = KeyspaceName::new(name).unwrap();
+                driver.drop_keyspace(&name, soon).await.unwrap();
+            }
+            driver.close().await;
+        });
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.clean();
+        }
+    }
+}
