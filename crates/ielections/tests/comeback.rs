@@ -406,3 +406,30 @@ async fn many_starts_that_were_killed_do_not_make_the_file_forget_the_lease_in_t
     let node = node_in(folder.path(), Arc::clone(&store) as _).await;
     assert!(lead(&node, LEASE / 4).await.is_some());
 }
+
+/// A write of the file may be torn anywhere: the file is a mixture of the old page and the new one.
+/// The lease that is in the store is in both.
+#[tokio::test]
+async fn a_file_that_is_torn_between_two_writes_keeps_the_lease_of_both() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
+    let path = folder.path().join("lease.lock");
+    let node = node_in(folder.path(), Arc::clone(&store) as _).await;
+    drop(lead(&node, LEASE).await.unwrap());
+    drop(node);
+    let lock = lock_when_free(folder.path()).await;
+    let [stored] = lock.former()[..] else { panic!("{:?}", lock.former()) };
+    drop(lock);
+    let old = std::fs::read(&path).unwrap();
+    start_is_killed(folder.path(), &store, 2, false).await.unwrap();
+    let new = std::fs::read(&path).unwrap();
+    let differs = |at: &usize| old[*at] != new[*at];
+    let last = (0..old.len()).rfind(differs).unwrap();
+    for cut in 0..=last + 1 {
+        for (first, second) in [(&old, &new), (&new, &old)] {
+            std::fs::write(&path, [&first[..cut], &second[cut..]].concat()).unwrap();
+            let former = lock_when_free(folder.path()).await.former().to_vec();
+            assert!(former.contains(&stored), "torn at {cut}: {former:?}");
+            assert!(former.len() <= 2, "torn at {cut}: {former:?}");
+        }
+    }
+}
