@@ -29,7 +29,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 ///
 /// # Expiry
 /// Judged by the service's time, which is known from the `Date` of its answers and the node's monotonic clock; the calendars of
-/// the nodes do not matter. Expired items are absent at once; DynamoDB removes them a day later, or some days.
+/// the nodes do not matter. A conditional row that expires counts as a lease: it is never gone early, also if dates are wrong or
+/// the service's clock is stepped. Expired items are absent at once; DynamoDB removes them a day later, or some days.
 ///
 /// # Dropping
 /// A call that is dropped sends nothing more. One whose request was under way closes its connection, and the write may

@@ -25,16 +25,17 @@
 //!   timeline starts a new run.
 //! - A proved run of the trusted timeline ends the doubt: all other timelines are forgotten. So
 //!   does a proved run on a node that trusts no timeline yet.
-//! - A proved run of another timeline must also last for a lease. Then the node trusts that
-//!   timeline and forgets all others.
+//! - After a proved run of another timeline the node trusts that timeline and forgets all others.
+//!   But the timeline must have lasted for two leases, in which no answer told the trusted one.
 //! - An answer in doubt closes its connection until the run is proved, so the next answer comes
 //!   over another connection. Otherwise one connection to a server with a wrong clock could be
 //!   the only one that is heard.
 //!
-//! Why a lease: leader A renews its lease at 0 s by the trusted timeline, and the service's clock
-//! steps an hour ahead at 1 s. If standby B trusted the new timeline at once, B would judge the
-//! lease of A by it, and take the lease although A leads. After a lease without an answer of the
-//! old timeline, A has stopped, or has renewed its lease by the latest time of both timelines.
+//! Why two leases: the service's clock steps an hour ahead, and standby B hears so at once. Leader A
+//! does not know until its next renewal is answered, and writes that renewal by the old timeline. If
+//! B trusted the new timeline at once, B would take the lease of A although A leads. A leader that
+//! hears nothing for a lease has stopped, so no lease is written by the old timeline later than a
+//! lease after the step. Such a lease lasts for a lease.
 
 use std::{
     net::SocketAddr,
@@ -125,11 +126,19 @@ type Connection = Option<SocketAddr>;
 struct Known {
     /// When the last answer came. All timelines are bounds for this moment.
     at: Instant,
-    /// No answer agrees with two of them, but for drift. There is at least one.
-    timelines: Vec<ServiceTime>,
-    /// Whether the first timeline is trusted. Otherwise the node has just started.
+    /// The trusted one is the first. None before the first answer.
+    timelines: Vec<Timeline>,
+    /// Whether a timeline is trusted. Otherwise the node has just started.
     is_trusted: bool,
     run: Run,
+}
+
+/// Answers that can come from one clock.
+#[derive(Clone, Copy, Debug)]
+struct Timeline {
+    time: ServiceTime,
+    /// When the timeline began, or the trusted one was told last.
+    since: Instant,
 }
 
 /// The last answers that told one and the same timeline.
@@ -137,14 +146,13 @@ struct Known {
 struct Run {
     /// The place of the timeline.
     timeline: usize,
-    since: Instant,
     /// Up to [`CONNECTIONS`] different ones.
     connections: Vec<Connection>,
 }
 
 impl Run {
-    fn new(timeline: usize, since: Instant) -> Run {
-        Run { timeline, since, connections: Vec::new() }
+    fn new(timeline: usize) -> Run {
+        Run { timeline, connections: Vec::new() }
     }
 
     fn is_proved(&self) -> bool {
@@ -154,12 +162,12 @@ impl Run {
 
 impl Known {
     fn new(now: Instant) -> Known {
-        Known { at: now, timelines: Vec::new(), is_trusted: false, run: Run::new(0, now) }
+        Known { at: now, timelines: Vec::new(), is_trusted: false, run: Run::new(0) }
     }
 
     /// The bounds over all timelines, at a later moment.
     fn time_at(&self, now: Instant) -> Option<ServiceTime> {
-        let all = self.timelines.iter().copied().reduce(ServiceTime::or)?;
+        let all = self.timelines.iter().map(|timeline| timeline.time).reduce(ServiceTime::or)?;
         let time = all.after(now.saturating_since(self.at));
         let earliest = if self.is_trusted { time.earliest } else { WallTime::from_millis(0) };
         Some(ServiceTime { earliest, ..time })
@@ -175,40 +183,44 @@ impl Known {
         self.is_in_doubt() && !self.run.is_proved()
     }
 
-    /// Adds what an answer tells at the moment it comes. Whether the next answer should come over
-    /// another connection.
+    /// Adds what an answer tells at the moment it comes. A step of the service's clock counts when
+    /// it has lasted for `lasts`. Whether the next answer should come over another connection.
     fn hear(
         &mut self,
         now: Instant,
         told: ServiceTime,
         connection: Connection,
-        lease: Duration,
+        lasts: Duration,
     ) -> bool {
         let passed = now.saturating_since(self.at);
         self.at = now;
         let mut agreeing = Vec::new();
         for (place, timeline) in self.timelines.iter_mut().enumerate() {
-            *timeline = timeline.after(passed);
-            if let Some(both) = timeline.and(told) {
-                *timeline = both;
+            timeline.time = timeline.time.after(passed);
+            if let Some(both) = timeline.time.and(told) {
+                timeline.time = both;
                 agreeing.push(place);
             }
         }
         let place = match agreeing[..] {
-            [] => self.begin(told),
+            [] => self.begin(Timeline { time: told, since: now }),
             [place] => place,
             // The answer does not tell which of these timelines is the right one.
             _ => return false,
         };
         if self.run.timeline != place || agreeing.is_empty() {
-            self.run = Run::new(place, now);
+            self.run = Run::new(place);
         }
         if !self.run.is_proved() && !self.run.connections.contains(&connection) {
             self.run.connections.push(connection);
         }
-        let is_long_enough = !self.is_trusted || place == 0 || now - self.run.since >= lease;
-        if self.run.is_proved() && is_long_enough {
-            self.timelines = vec![self.timelines[place]];
+        if self.is_trusted && place == 0 {
+            self.timelines[1..].iter_mut().for_each(|other| other.since = now);
+        }
+        let has_lasted = now - self.timelines[place].since >= lasts;
+        if self.run.is_proved() && (!self.is_trusted || place == 0 || has_lasted) {
+            self.timelines.swap(0, place);
+            self.timelines.truncate(1);
             self.run.timeline = 0;
             self.is_trusted = true;
         }
@@ -216,11 +228,11 @@ impl Known {
     }
 
     /// Begins a timeline. Its place.
-    fn begin(&mut self, told: ServiceTime) -> usize {
+    fn begin(&mut self, timeline: Timeline) -> usize {
         if self.timelines.len() >= TIMELINES_MAX {
             self.timelines.remove(1);
         }
-        self.timelines.push(told);
+        self.timelines.push(timeline);
         self.timelines.len() - 1
     }
 }
@@ -290,8 +302,8 @@ impl ServiceClock {
         let mut state = self.state();
         // The lock is held, so this moment is not before the one of what is known.
         let now = self.clock.now();
-        let lease = state.lease;
-        state.known.hear(now, ServiceTime::told_by(date, now - sent), connection, lease)
+        let lasts = 2 * state.lease;
+        state.known.hear(now, ServiceTime::told_by(date, now - sent), connection, lasts)
     }
 }
 

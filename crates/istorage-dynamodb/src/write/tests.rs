@@ -335,7 +335,7 @@ async fn an_ordered_row_that_lives_for_a_day_makes_no_doubt_last_for_a_day() {
     service.will(done());
     storage.put_ordered(vec![put()], service.soon()).await.unwrap();
     assert_eq!(service.operations().last().unwrap(), "PutItem");
-    look(&service, &*storage, 100).await;
+    look(&service, &*storage, 200).await;
     assert_eq!(service.closed(), 2);
     service.will(done());
     let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), service.soon());
