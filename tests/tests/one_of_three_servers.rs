@@ -315,7 +315,7 @@ async fn one_of_three(addresses: &str, round: Round) {
     for (number, server) in servers.enumerate() {
         if number > 0 {
             // The others must have taken the one before back.
-            clock.sleep(Duration::from_secs(15)).await;
+            clock.sleep(Duration::from_secs(10)).await;
         }
         let what = format!("{round:?} of {server}");
         let clients = Clients::start(&node, clock);

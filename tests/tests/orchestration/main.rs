@@ -178,7 +178,9 @@ async fn a_storage_that_cannot_go_on_ends_the_node_whatever_it_is_doing() {
         let node = if stage == Stage::Waiting { cluster.launch(2) } else { leader };
         cluster.until(&node, stage).await;
         cluster.driver.failed.cancel();
-        let problem = node.problem().await;
+        let soon = cluster.clock.now() + PATIENCE;
+        let problem = cluster.clock.timeout_at(soon, node.problem()).await;
+        let problem = problem.expect("the node goes on without its storage");
         assert!(
             matches!(&*problem, Problem::Storage(why) if why.contains("panicked")),
             "{problem}"
