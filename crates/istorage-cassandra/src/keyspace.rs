@@ -17,7 +17,7 @@
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
-use clock::Clock;
+use clock::{Clock, Instant};
 use futures::future::join_all;
 use istorage::{Error, ErrorKind, KeyspaceName, Result};
 use scylla::{
@@ -40,8 +40,10 @@ use crate::{
 /// How long a server is left alone before it is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a server may need to say what it has.
+/// How long a server may need to say what it has when a keyspace is opened. It gets twice as long each time that it is asked
+/// again, as more than half of the servers may be slow.
 const ANSWER: Duration = Duration::from_secs(2);
+const LONGEST_ANSWER: Duration = Duration::from_secs(16);
 
 /// How long servers that answer and do not show a keyspace yet are waited for.
 const STRAGGLERS: Duration = Duration::from_secs(5);
@@ -74,8 +76,11 @@ pub(crate) async fn is_there(
     hindrance: &mut Hindrance,
 ) -> Result<bool> {
     let patient_until = clock.now() + STRAGGLERS;
+    let mut answer = ANSWER;
     loop {
-        let survey = survey(session, clock, name, datacenter).await?;
+        let survey = survey(session, clock, name, datacenter, clock.now() + answer).await?;
+        // Servers that are only slow get their time.
+        answer = LONGEST_ANSWER.min(2 * answer);
         let may_differ = clock.now() >= patient_until;
         let step = match survey.verdict(may_differ) {
             Some(Found::Nothing | Found::Empty(_)) => return Ok(false),
@@ -173,8 +178,8 @@ impl Survey {
     }
 }
 
-/// Asks every server that can be reached what it has: all of them, or those of one datacenter. One that has our table must
-/// answer a query of it, too.
+/// Asks every server that can be reached what it has, until a deadline: all of them, or those of one datacenter. One that
+/// has our table must answer a query of it, too.
 ///
 /// # Errors
 /// `Corrupt` if it is not ours.
@@ -183,6 +188,7 @@ async fn survey(
     clock: &Clock,
     name: &KeyspaceName,
     datacenter: Option<&str>,
+    deadline: Instant,
 ) -> Result<Survey> {
     let state = session.get_cluster_state();
     let is_meant = |node: &&Arc<Node>| {
@@ -190,9 +196,9 @@ async fn survey(
     };
     let servers: Vec<_> = state.get_nodes_info().iter().filter(is_meant).collect();
     let ask = async |node: &Arc<Node>| {
-        let asked = clock.timeout_at(clock.now() + ANSWER, look_and_use(session, node, name));
+        let asked = clock.timeout_at(deadline, look_and_use(session, node, name));
         let server = node.address;
-        let late = |_| Err(Error::unavailable(format!("{server} did not answer in {ANSWER:?}")));
+        let late = |_| Err(Error::unavailable(format!("{server} did not answer in time")));
         asked.await.unwrap_or_else(late)
     };
     let connected = servers.iter().filter(|node| node.is_connected());
@@ -213,7 +219,8 @@ async fn everywhere(
     clock: &Clock,
     name: &KeyspaceName,
 ) -> Result<Option<Found>> {
-    let Survey { found, silent, .. } = survey(session, clock, name, None).await?;
+    let survey = survey(session, clock, name, None, Instant::FAR_FUTURE);
+    let Survey { found, silent, .. } = survey.await?;
     if let Some(silent) = silent {
         return Err(silent);
     }
