@@ -14,8 +14,8 @@
 //! - Work is told to stop ([`Notice::Lost`]) before anything is sent to give the lease away, and the lease is given away only by
 //!   [`Input::Stopped`].
 //! - A lease that replaced one of a former life is not given away while writes of that life may
-//!   land: the next leader would work beside them. Later it is given away as any other: a node
-//!   that cannot raise the epoch must not hold the slot for ever.
+//!   land: the next leader would work beside them.
+//! - A node that comes back and cannot raise the epoch does not hold the slot for ever.
 
 mod attempt;
 mod lead;

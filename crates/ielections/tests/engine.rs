@@ -289,24 +289,35 @@ fn the_lease_of_a_comeback_that_failed_is_kept_and_replaced() {
 /// A node that came back and could not raise the epoch replaced its own lease for ever. It never
 /// led, and nobody else could.
 #[test]
-fn a_comeback_that_cannot_lead_gives_the_slot_away() {
+fn a_comeback_that_cannot_lead_lets_its_lease_expire() {
+    let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
+    let refused = || Input::Answer(Answer::Written(Written::Refused(Some(other.clone()))));
     let mut node = Node::with_former(1, 13, Timing::default(), vec![former()]);
-    let began = node.now + MILLI;
-    let mut over = former();
+    let end = node.now + MILLI + Timing::default().late_writes;
+    let mut lease = former();
     loop {
-        let lease = node.comes_back(over);
-        let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
-        let step = node.then(Input::Answer(Answer::Written(Written::Refused(Some(other)))));
-        let may_land = node.now < began + Timing::default().late_writes;
-        match step.next {
-            Next::Wait(until) if may_land => node.now = until,
-            Next::Call(op, _) if !may_land => {
-                return assert_eq!(op, Op::Release { slot: Slot::FIRST, lease });
-            }
-            other => panic!("{other:?} {:?} after it began", node.now - began),
+        lease = node.comes_back(lease);
+        let step = node.then(refused());
+        let Next::Wait(until) = step.next else { panic!("it is removed: {step:?}") };
+        let is_late = node.now >= end;
+        node.now = until;
+        if is_late {
+            break;
         }
-        over = lease;
     }
+    let looked = node.looks(vec![Seen { value: lease.to_bytes(), ..held(1) }]);
+    assert!(matches!(looked.next, Next::Wait(_)), "it replaces its lease again: {looked:?}");
+}
+
+/// Where no write of the former life can land, nobody has to wait for the end of the lease.
+#[test]
+fn a_comeback_that_cannot_lead_gives_its_lease_away_where_nothing_lands_late() {
+    let timing = Timing { late_writes: Duration::ZERO, ..Timing::default() };
+    let mut node = Node::with_former(1, 14, timing, vec![former()]);
+    let lease = node.comes_back(former());
+    let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
+    let refused = Input::Answer(Answer::Written(Written::Refused(Some(other))));
+    assert_eq!(node.calls(refused), Op::Release { slot: Slot::FIRST, lease });
 }
 
 /// A leader that stopped at once gave the lease away while writes of its former life could land.

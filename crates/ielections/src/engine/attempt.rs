@@ -139,16 +139,20 @@ impl Engine {
         self.wait(State::Attempting(Attempt { phase, ..attempt }), again)
     }
 
-    /// Removes the lease of an attempt that failed, so that nobody waits for its end. While writes
-    /// of a former life may land, a lease that replaced one of that life stays and keeps others
-    /// away; the node may replace the lease itself.
+    /// Removes the lease of an attempt that failed, so that nobody waits for its end.
+    ///
+    /// A lease that replaced one of a former life is not removed while writes of that life may
+    /// land. It stays until it expires, which is later than the last of these writes whatever the
+    /// clock of this node says. The node may replace such a lease for `late_writes` only: a node
+    /// that cannot raise the epoch must not hold the slot for ever.
     fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Step {
         let late_writes = self.budget.timing().late_writes;
-        let may_land = self.began.is_none_or(|began| now < began + late_writes);
-        if attempt.over.is_some() && may_land {
-            self.candidacy.former.push(claim.lease);
-            return self.rest(now);
+        if attempt.over.is_none() || late_writes.is_zero() {
+            return self.withdraw(attempt.slot, claim.lease, now, Input::Woke);
         }
-        self.withdraw(attempt.slot, claim.lease, now, Input::Woke)
+        if self.began.is_some_and(|began| now < began + late_writes) {
+            self.candidacy.former.push(claim.lease);
+        }
+        self.rest(now)
     }
 }
