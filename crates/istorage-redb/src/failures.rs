@@ -2,6 +2,7 @@
 
 mod disk;
 mod logs;
+mod unreadable;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -46,28 +47,6 @@ impl Node {
         self.driver.close().await;
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
         *self = Node::start_on(folder, self.switch.clone()).await;
-    }
-
-    /// A node with the rows `bad` and `good`, of which `bad` cannot be read. redb has neither in memory.
-    async fn with_a_bad_sector() -> Node {
-        let mut node = Node::start().await;
-        for (row, byte) in [("bad", 7), ("good", 8)] {
-            let put = Put { key: key(row), value: Bytes::from(vec![byte; 10_000]) };
-            node.storage.put_batch(vec![put], Instant::FAR_FUTURE).await.unwrap();
-        }
-        node.restart().await;
-        let file = std::fs::read(&node.path).unwrap();
-        let place = file.windows(10_000).position(|bytes| bytes == vec![7; 10_000]);
-        node.switch.fail_reads_of(place.expect("the row is in the file") as u64);
-        node
-    }
-
-    /// The call failed because of the row `bad`.
-    fn is_damaged(&self, answer: Result<()>) {
-        let error = answer.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
-        let told = error.to_string();
-        assert!(told.contains("0x70/0x626164") && told.contains("cannot be read"), "{told}");
     }
 
     fn now(&self) -> Instant {
@@ -353,63 +332,6 @@ async fn a_full_disk_is_logged_once_and_its_end_after_a_write() {
     let [_, line] = &logged()[..] else { panic!("{:?}", logged()) };
     assert!(line.contains("works again: a write succeeded"), "{line}");
     assert!(line.contains("failed_for=7s"), "{line}");
-}
-
-/// redb answers nothing any more after one read that failed: one bad sector made every row unavailable.
-#[tokio::test]
-async fn a_page_that_cannot_be_read_fails_the_calls_on_its_rows_and_no_others() {
-    let node = Node::with_a_bad_sector().await;
-    for _ in 0..3 {
-        node.is_damaged(node.get("bad").await.map(drop));
-        assert!(node.get("good").await.unwrap().is_some());
-        node.is_damaged(node.insert("bad", "2").await.map(drop));
-        node.put("other", "1").await.unwrap();
-    }
-    assert!(node.driver.failed().now_or_never().is_none());
-    let told = logs::of(&node.path);
-    assert!(told.is_empty(), "the file as a whole works: {told:?}");
-    // A sector that a disk can read again is no damage.
-    node.switch.fail_reads_of(u64::MAX);
-    assert!(node.get("bad").await.unwrap().is_some());
-}
-
-/// Each write of a damaged row opened the file again, while all other writes waited, and told the log.
-#[tokio::test]
-async fn a_row_on_a_damaged_page_is_refused_without_opening_the_file_again() {
-    let node = Node::with_a_bad_sector().await;
-    let opened = node.switch.opened();
-    for _ in 0..5 {
-        node.is_damaged(node.insert("bad", "2").await.map(drop));
-    }
-    assert_eq!(node.switch.opened() - opened, 1);
-    // A keyspace that is made again has no such row.
-    let name = KeyspaceName::new("tests").unwrap();
-    node.switch.fail_reads_of(u64::MAX);
-    node.driver.drop_keyspace(&name, Instant::FAR_FUTURE).await.unwrap();
-    node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
-    assert!(node.insert("bad", "2").await.unwrap().is_applied());
-}
-
-#[tokio::test]
-async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
-    let node = Node::with_a_bad_sector().await;
-    node.switch.fail_reads_of(u64::MAX);
-    node.switch.set(Disk::Gone);
-    for _ in 0..3 {
-        assert_eq!(node.get("bad").await.unwrap_err().kind(), ErrorKind::Unavailable);
-    }
-    node.switch.set(Disk::Works);
-    // Nobody writes: it is a read that lets the writer try again.
-    let mut answer = node.get("bad").await;
-    for _ in 0..1_000 {
-        if answer.is_ok() {
-            break;
-        }
-        Clock::system().sleep(Duration::from_millis(5)).await;
-        answer = node.get("bad").await;
-    }
-    assert_eq!(answer.unwrap(), Some(Bytes::from(vec![7; 10_000])));
-    node.put("a", "3").await.unwrap();
 }
 
 #[tokio::test]
