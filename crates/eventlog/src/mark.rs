@@ -42,14 +42,8 @@ impl Log {
     pub async fn damaged(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<Option<Damaged>> {
         let row = Row::Plog(self.partition, plog);
         let found = self.get(row).await?.ok_or(Broken::Missing(row))?;
-        match self.reader.entry(row, &found) {
-            // The event of this row is lost, whatever is there now.
-            Err(Error::Broken(Broken::Misplaced { .. })) => {}
-            found => {
-                if whole(found)?.is_some() {
-                    return Ok(None);
-                }
-            }
+        if whole(self.reader.entry(row, &found))?.is_some() {
+            return Ok(None);
         }
         let beside = Row::Wlog(ws, wlog);
         let copy = self.get(beside).await?;
@@ -204,13 +198,15 @@ impl Log {
     }
 }
 
-/// The entry of a row, or `None` if its bytes are damaged. Another version of the program can read its own entries, so those are not
-/// damaged.
+/// The entry of a row, or `None` if it is lost: its bytes are damaged, or those of another row. Another version of the program can read
+/// its own entries, so those are not lost.
 fn whole(entry: Result<Entry>) -> Result<Option<Entry>> {
     use Unreadable::{Checksum, Senseless};
     match entry {
         Ok(entry) => Ok(Some(entry)),
-        Err(Error::Broken(Broken::Unreadable { why: Checksum | Senseless(_), .. })) => Ok(None),
+        Err(Error::Broken(
+            Broken::Misplaced { .. } | Broken::Unreadable { why: Checksum | Senseless(_), .. },
+        )) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -156,3 +156,32 @@ async fn an_event_of_another_version_of_the_program_is_not_marked() {
         }
     }
 }
+
+/// Two events changed places in both logs, as after a restore that mixed up rows. Neither could be
+/// marked, so the partition stood still for ever.
+#[tokio::test]
+async fn an_event_whose_rows_hold_other_events_is_marked() {
+    for level in LEVELS {
+        let storage = storage().await;
+        write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
+        let lost = [event(1, 3, Some((1, 2))), event(1, 4, Some((1, 3)))];
+        for (row, other) in [(&lost[0], &lost[1]), (&lost[1], &lost[0])] {
+            let (place, bytes) = (row.place, other.to_bytes());
+            let plog = Row::Plog(PARTITION, place.plog);
+            put(&storage, level, plog, place, bytes.clone()).await;
+            put(&storage, level, Row::Wlog(WS, place.wlog), place, bytes).await;
+        }
+        let next = log(&storage, level, 2);
+        for event in lost {
+            let error = replayed(&next, 1).await.unwrap_err();
+            assert!(matches!(broken(error), Broken::Misplaced { .. }), "{level:?}");
+            let place = event.place;
+            let damaged = next.damaged(place.plog, WS, place.wlog).await.unwrap().unwrap();
+            assert_eq!(damaged.drawn(), None, "no row says what the event drew");
+            next.mark(&damaged, event.drawn).await.unwrap();
+        }
+        let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
+        let are_marked = entries[2..].iter().all(|entry| matches!(entry, Entry::Corrupted(_)));
+        assert!(entries.len() == 4 && are_marked, "{entries:?}");
+    }
+}
