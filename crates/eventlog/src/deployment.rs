@@ -25,9 +25,14 @@ pub enum NotDeployed {
     /// Its rows could not be read.
     #[error("its tables cannot follow those that it was deployed with: {0}")]
     Schema(#[from] CannotFollow),
-    /// Nobody of ours wrote that, or a newer program did.
-    #[error("what it was deployed with cannot be read")]
-    Unreadable(#[from] Unreadable),
+    /// Another version of the program stores rows in other formats.
+    #[error(
+        "another version of this program deployed it, and the formats of its rows differ (format {0}): run that version, or begin with an empty storage"
+    )]
+    OtherFormat(u8),
+    /// The row is damaged.
+    #[error("the row that says what it was deployed with cannot be read ({0}): restore the row")]
+    Damaged(Unreadable),
     /// Others deploy it in other ways at the same time.
     #[error("others deploy it at the same time: try again")]
     Raced,
@@ -43,6 +48,15 @@ pub struct Deployment {
     pub level: TrustLevel,
     /// Its tables. They may grow.
     pub schema: Schema,
+}
+
+impl From<Unreadable> for NotDeployed {
+    fn from(why: Unreadable) -> NotDeployed {
+        match why {
+            Unreadable::OtherVersion(format) => NotDeployed::OtherFormat(format),
+            why => NotDeployed::Damaged(why),
+        }
+    }
 }
 
 impl Deployment {

@@ -17,13 +17,17 @@ use crate::{
     Record, RecordId, StoredAnswer, StoredRecord, TableKind, Value, Version, WsId,
 };
 
-/// What bytes begin with: what they are, and how they are to be read. 3 and 4 were a record without its
-/// workspace and an answer without its key; these numbers are not used again.
+/// The first byte of a row: what the row is, and how its bytes are to be read. A change of a format takes a number that was
+/// never used. 3 was a record without its workspace, 4 an answer without its key, and 5 a deployment without the formats.
 const EVENT: u8 = 1;
 const CORRUPTED: u8 = 2;
-const DEPLOYMENT: u8 = 5;
 const RECORD: u8 = 6;
 const ANSWER: u8 = 7;
+const DEPLOYMENT: u8 = 8;
+
+/// The formats of all rows that an application has. A deployment contains them, so that a program with other formats refuses
+/// the keyspace. Otherwise it would take each row for a damaged one.
+const FORMATS: [u8; 4] = [EVENT, CORRUPTED, RECORD, ANSWER];
 
 /// How many bytes of a checksum stand at the end.
 const CHECKSUM: usize = 4;
@@ -141,16 +145,44 @@ impl StoredAnswer {
     }
 }
 
-/// What an application was deployed with: its trust level, and its tables in TOML.
+/// What an application was deployed with: the formats of its rows, its trust level, and its tables in TOML.
 pub(crate) fn deployment(level: u8, schema: &str) -> Bytes {
-    write(DEPLOYMENT, &(level, schema))
+    write(DEPLOYMENT, &(&FORMATS[..], level, schema))
 }
 
 pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), Unreadable> {
     match opened(bytes)? {
-        (DEPLOYMENT, body) => read(body),
+        (DEPLOYMENT, body) => {
+            let (formats, level, schema): (&[u8], u8, &str) = read(body)?;
+            let other = formats.iter().find(|format| !FORMATS.contains(format));
+            match other.or_else(|| FORMATS.iter().find(|format| !formats.contains(format))) {
+                Some(other) => Err(Unreadable::OtherVersion(*other)),
+                None => Ok((level, schema)),
+            }
+        }
         (EVENT | CORRUPTED | RECORD | ANSWER, _) => Err(senseless("it is no deployment")),
         (other, _) => Err(Unreadable::OtherVersion(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records and answers got new formats, and the deployment did not change. A program took each old
+    /// record and answer for a damaged one.
+    #[test]
+    fn a_deployment_with_another_format_of_any_row_is_refused() {
+        assert_eq!(read_deployment(&deployment(1, "text")), Ok((1, "text")));
+        for at in 0..FORMATS.len() {
+            let mut formats = FORMATS;
+            formats[at] = 200;
+            let other = write(DEPLOYMENT, &(&formats[..], 1_u8, "text"));
+            assert_eq!(read_deployment(&other), Err(Unreadable::OtherVersion(200)));
+            let (before, behind) = (&FORMATS[..at], &FORMATS[at + 1..]);
+            let fewer = write(DEPLOYMENT, &(&[before, behind].concat()[..], 1_u8, "text"));
+            assert_eq!(read_deployment(&fewer), Err(Unreadable::OtherVersion(FORMATS[at])));
+        }
     }
 }
 

@@ -56,9 +56,45 @@ async fn every_byte_is_pinned() {
     let row = storage.get_linearizable(&key, deadline).await.unwrap().unwrap();
     let (body, checksum) = row.split_at(row.len() - 4);
     let text = "[tables.\"shop.Article\"]\nkind = \"CDoc\"\n\n[tables.\"shop.Article\".fields]\nname = \"string\"\n";
-    assert_eq!(body[..3], [5, 2, text.len() as u8]);
-    assert_eq!(str::from_utf8(&body[3..]).unwrap(), text);
+    // The deployment contains the first byte of each format.
+    let formats = [
+        include_str!("golden/full.hex"),
+        include_str!("golden/corrupted.hex"),
+        include_str!("golden/record.hex"),
+        include_str!("golden/answer.hex"),
+    ];
+    let formats = formats.map(|golden| u8::from_str_radix(&golden[..2], 16).unwrap());
+    assert_eq!((&body[..2], &body[2..6]), (&[8, 4][..], &formats[..]));
+    assert_eq!(body[6..8], [2, text.len() as u8]);
+    assert_eq!(str::from_utf8(&body[8..]).unwrap(), text);
     assert_eq!(checksum, crc32fast::hash(body).to_be_bytes());
+}
+
+/// The formats of records and answers changed, and what an application was deployed with did not. An
+/// old keyspace was opened, and each of its records and answers was taken for a damaged one.
+#[tokio::test]
+async fn a_keyspace_with_rows_of_another_format_is_refused_with_what_to_do() {
+    let text = TABLES.trim_start();
+    // What the program deployed before it noted formats.
+    let before = [&[5, 0, text.len() as u8][..], text.as_bytes()].concat();
+    for (old, format) in [(before.clone(), 5), ([&[200][..], &before[1..]].concat(), 200)] {
+        let clock = Clock::system();
+        let storage = storage(&clock).await;
+        let deadline = clock.now() + Duration::from_secs(10);
+        let old = bytes::Bytes::from([&old[..], &crc32fast::hash(&old).to_be_bytes()].concat());
+        let key = istorage::Key::new(vec![0, 24], Vec::new());
+        let inserted = storage.insert_if_not_exists(key.clone(), old.clone(), None, deadline).await;
+        assert!(inserted.unwrap().is_applied());
+        let refused = deployment(TrustLevel::Zero, TABLES).fix(&storage, &clock, deadline).await;
+        let refused = refused.unwrap_err();
+        assert!(
+            matches!(refused, NotDeployed::OtherFormat(found) if found == format),
+            "{refused:?}"
+        );
+        let told = refused.to_string();
+        assert!(told.contains("run that version, or begin with an empty storage"), "{told}");
+        assert_eq!(storage.get_linearizable(&key, deadline).await.unwrap(), Some(old));
+    }
 }
 
 #[tokio::test]
