@@ -1,5 +1,7 @@
 //! Marking an event that cannot be read, with the numbers that it drew.
 
+use std::collections::HashSet;
+
 use eventlog::{Around, Corrupted, Drawn, Offset, WsId};
 use isequencer::{SeqId, standard};
 
@@ -24,6 +26,11 @@ pub enum NotMarked {
         /// What it is said to have drawn.
         given: Offset,
     },
+    /// Only the last number of a sequence counts.
+    #[error(
+        "sequence {0} is given twice: give the last number that the event drew of each sequence, once"
+    )]
+    Twice(u16),
     /// It cannot have drawn that.
     #[error("number {} of sequence {} is not above the last one that is known, {known}, or is no number of that sequence: give the last one that the event drew, or a higher one", .drawn.last, .drawn.seq)]
     NotAbove {
@@ -133,6 +140,10 @@ impl PartitionStorage {
 
 /// Every event draws its offset in the log of its workspace.
 fn with_offset(wlog: Offset, mut given: Vec<Drawn>) -> Result<Vec<Drawn>, NotMarked> {
+    let mut seqs = HashSet::new();
+    if let Some(drawn) = given.iter().find(|drawn| !seqs.insert(drawn.seq)) {
+        return Err(NotMarked::Twice(drawn.seq));
+    }
     let seq = standard::WLOG_OFFSET.0;
     match given.iter().find(|drawn| drawn.seq == seq) {
         None => given.insert(0, Drawn { seq, last: wlog.0 }),

@@ -19,6 +19,7 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
         Box::pin(in_front_of_the_stored_offset(stage))
     }),
     ("marked::what_is_known_of_it_is_not_believed_otherwise", |stage| Box::pin(known(stage))),
+    ("marked::each_sequence_is_given_once", |stage| Box::pin(once(stage))),
     ("marked::a_marker_is_put_only_into_a_workspace_of_the_partition", |stage| {
         Box::pin(elsewhere(stage))
     }),
@@ -169,6 +170,34 @@ async fn known(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
     let log: Vec<Entry> = site.reader().wlog(WsId(WS), wlog, None).try_collect().await.unwrap();
     assert_eq!(log.len(), 3, "the marker, and two behind it");
+}
+
+/// The offset of the event in the log of its workspace was given twice, and only the first was looked
+/// at. The higher one was counted, so the next event of the workspace left a hole in that log.
+async fn once(stage: &Stage) {
+    let site = &stage.site;
+    let (first, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    assert_eq!(first.stop().await, Ended::Stopped);
+    let (plog, wlog) = (Offset(2), Offset(2));
+    damage(stage, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(stage, &node);
+    let mark = async |given: &[(isequencer::SeqId, u64)]| {
+        let given = given.iter().map(|(seq, last)| Drawn { seq: seq.0, last: *last }).collect();
+        operator.mark_corrupted(plog, WsId(WS), wlog, Some(given)).await
+    };
+    let id = isequencer::standard::FIRST_CRECORD_ID;
+    for (seq, last) in [(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)] {
+        let twice = mark(&[(seq, last), (seq, last + 9)]).await;
+        assert!(matches!(twice, Err(NotMarked::Twice(given)) if given == seq.0), "{twice:?}");
+    }
+    mark(&[(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)]).await.unwrap();
+    node.ready().await;
+    let command = named("after", cud(WS, article("after"), site.soon()));
+    let after = stage.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
+    assert_eq!(node.stop().await, Ended::Stopped);
 }
 
 /// An operator gave the number of another workspace, whose log was empty. The marker went into the log of that workspace, which is in another
