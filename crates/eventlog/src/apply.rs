@@ -44,7 +44,7 @@ impl Log {
             all(chunks, CHUNKS).await
         };
         let (conditional, ordered) = futures::future::join(conditional, ordered).await;
-        conditional.and(ordered)
+        first_open([conditional, ordered])
     }
 
     /// Of two writes of a row the later event's stays, so it is sent again until it is answered. Without a moment until when, it is the log that is written:
@@ -65,7 +65,12 @@ impl Log {
             }
             let rows = rows.iter().map(RowWrite::ordered).collect();
             match self.storage().put_ordered(rows, self.reader.deadline()).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    if failed.is_some() {
+                        self.set_trouble(None);
+                    }
+                    return Ok(());
+                }
                 Err(error) => {
                     let end = until.unwrap_or(Instant::FAR_FUTURE);
                     match self.pause(&mut pause, end, error).await {
@@ -84,21 +89,29 @@ impl Log {
     /// A refusal that names no row in the way leaves nothing to look at, so the same write is sent again as after a failure.
     async fn to_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
         let mut pause = PAUSE_MIN;
+        let mut is_troubled = false;
         while let Some(first) = rows.first() {
             self.clearance().await?;
             let pkey = first.key.pkey.clone();
             let ops = rows.iter().map(RowWrite::conditional).collect();
             match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
-                Ok(Outcome::Applied) => return Ok(()),
+                Ok(Outcome::Applied) => rows.clear(),
                 Ok(Outcome::NotApplied(conflicts)) => {
                     let is_explained;
                     (rows, is_explained) = still_to_write(rows, conflicts)?;
                     if !is_explained {
                         drop(self.pause(&mut pause, until, unexplained()).await?);
+                        is_troubled = true;
                     }
                 }
-                Err(error) => drop(self.pause(&mut pause, until, error).await?),
+                Err(error) => {
+                    drop(self.pause(&mut pause, until, error).await?);
+                    is_troubled = true;
+                }
             }
+        }
+        if is_troubled {
+            self.set_trouble(None);
         }
         Ok(())
     }
@@ -121,13 +134,20 @@ impl Log {
     }
 }
 
-/// Does all of it, so much at the same time, and tells what failed first.
+/// Does all of it, so much at the same time.
 async fn all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
 where
     W: Future<Output = Result<()>>,
 {
     let written: Vec<_> = stream::iter(writes).buffer_unordered(at_once).collect().await;
-    written.into_iter().collect()
+    first_open(written)
+}
+
+/// The first error after which a write may still land, or else the first error: a row that stands in
+/// the way is told when all else is settled, and the next try finds the row again.
+fn first_open(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let failed = written.into_iter().filter_map(Result::err).min_by_key(Error::is_lasting);
+    failed.map_or(Ok(()), Err)
 }
 
 /// The rows that are not done already, and whether one of them is done, or is to be written in another way, since the

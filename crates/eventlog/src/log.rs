@@ -92,7 +92,7 @@ pub struct Log {
     pub(crate) settings: Settings,
     tail: Mutex<Tail>,
     overthrown: OnceLock<LeadLost>,
-    /// What the storage said when a part of the write under way was to be sent again.
+    /// The last error of the write under way, while a part of the write is sent again.
     trouble: Mutex<Option<String>>,
 }
 
@@ -150,7 +150,8 @@ impl Log {
         *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = tail;
     }
 
-    /// Why the write under way is not done yet, if the storage did not do what it was asked to: it is sent again until it is known what became of it.
+    /// The last error of the write under way, while a part of the write is sent again. `None` when the storage has answered that part:
+    /// if several parts are sent again, the next error of another part is told.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -314,7 +315,12 @@ impl Log {
                 return Err(unknown.map_or(lost.into(), Error::Unknown));
             }
             match write().await {
-                Ok(outcome) => return Ok((outcome, unknown.is_some())),
+                Ok(outcome) => {
+                    if unknown.is_some() {
+                        self.set_trouble(None);
+                    }
+                    return Ok((outcome, unknown.is_some()));
+                }
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
                     self.set_trouble(Some(error.to_string()));
                     unknown = Some(error);

@@ -12,7 +12,7 @@ use std::{
 use clock::{Clock, Instant};
 
 use crate::{
-    BadSequences, Busy, Monitor, NoNumber, NotFlushed, NotJoined, NumberKey, Offset, Params, SeqId,
+    BadSequences, Busy, Monitor, NoNumber, NotClosed, NotJoined, NumberKey, Offset, Params, SeqId,
     SeqStorage, Sequencer, Transaction, WsId, WsKind,
     engine::Phase,
     standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
@@ -191,7 +191,7 @@ impl EventSequencer {
     ///
     /// # Errors
     /// If that was not done at the deadline. Nothing is lost: what is not stored is in the log.
-    pub async fn close(self, deadline: Instant) -> Result<(), NotFlushed> {
+    pub async fn close(self, deadline: Instant) -> Result<(), NotClosed> {
         self.sequencer.close(deadline).await
     }
 }

@@ -84,32 +84,32 @@ impl Keeper {
         later.flatten().unwrap_or(taken)
     }
 
-    /// Reads the log for as long as it takes, or until it is to be closed: nothing waits to be stored meanwhile.
+    /// Reads the log for as long as it takes, or until the sequencer is to be closed: no number waits to be stored meanwhile.
+    ///
+    /// Reading an event writes what the event says. So reading ends between two events, when no write is under way.
     async fn actualize(&self) {
-        let actualized = async {
-            let start = self.clock.now();
-            loop {
-                match self.read_log().await {
-                    Ok(next) => break (next, self.clock.now() - start),
-                    Err(error) => self.failed(READ, error).await,
+        let start = self.clock.now();
+        while !self.shared.engine().is_closing() {
+            match self.read_log().await {
+                Ok(Some(next)) => {
+                    self.works(READ);
+                    self.meters.actualized(self.clock.now() - start);
+                    self.shared.actualized(next);
+                    return self.meters.unflushed(Unflushed::default());
                 }
+                Ok(None) => return,
+                Err(error) => tokio::select! {
+                    biased;
+                    () = self.failed(READ, error) => {}
+                    () = self.shared.until_closing() => {}
+                },
             }
-        };
-        tokio::select! {
-            biased;
-            (next, took) = actualized => {
-                self.works(READ);
-                self.meters.actualized(took);
-                self.shared.actualized(next);
-                self.meters.unflushed(Unflushed::default());
-            }
-            () = self.shared.until_closing() => {}
         }
     }
 
     /// Stores the numbers of all events from the stored offset on, and in the end the offset, even if there was no event: what an earlier leader
-    /// still writes is then too late.
-    async fn read_log(&self) -> Result<Offset, StorageError> {
+    /// still writes is then too late. `None` if the sequencer is to be closed before the end of the log.
+    async fn read_log(&self) -> Result<Option<Offset>, StorageError> {
         let mut next = self.storage.next_offset().await?;
         let mut lasts: HashMap<NumberKey, u64> = HashMap::new();
         let mut buffer = Vec::new();
@@ -119,6 +119,9 @@ impl Keeper {
             let LoggedEvent { offset, numbers } = event?;
             // A storage that answers at once must not keep others from running, nor this from ending.
             consume_budget().await;
+            if self.shared.engine().is_closing() {
+                return Ok(None);
+            }
             if offset != next {
                 return Err(StorageError(
                     format!("event {offset} comes where {next} should").into(),
@@ -135,7 +138,7 @@ impl Keeper {
             }
         }
         self.store(&mut lasts, &mut buffer, next).await?;
-        Ok(next)
+        Ok(Some(next))
     }
 
     /// Where the offset is stored although few numbers changed, so that an actualization that fails goes on from there.

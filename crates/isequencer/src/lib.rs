@@ -63,7 +63,7 @@ pub use event::{
     Event, EventSequencer, EventSequencerFactory, NotStarted, Status, StatusMonitor, StorageOf,
 };
 pub use mem::MemStorage;
-pub use sequencer::{Busy, Monitor, NotFlushed, Params, Sequencer};
+pub use sequencer::{Busy, Monitor, NotClosed, Params, Sequencer};
 pub use sequences::{BadSequences, Sequence, Sequences};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
 pub use transaction::{Command, NoNumber, NotJoined, Transaction};

@@ -61,13 +61,19 @@ pub enum Busy {
     Closed,
 }
 
-/// What was not stored when a sequencer ended.
+/// Why a sequencer did not end in order. Nothing is lost: the next start finds the numbers in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{} numbers and the offset of {} events were not stored in time; the next start finds them in the log",
-    .0.numbers, .0.events
-)]
-pub struct NotFlushed(pub Unflushed);
+pub enum NotClosed {
+    /// Numbers were not stored in time.
+    #[error(
+        "{} numbers and the offset of {} events were not stored in time; the next start finds them in the log",
+        .0.numbers, .0.events
+    )]
+    NotFlushed(Unflushed),
+    /// The task that reads the log was cut off, and may have left a write that still lands.
+    #[error("the log was being read, and that did not end in time")]
+    CutOff,
+}
 
 /// The numbers of a partition. It has one owner, who opens one transaction at a time.
 #[derive(Debug)]
@@ -183,25 +189,31 @@ impl Sequencer {
         Monitor(Arc::clone(&self.shared))
     }
 
-    /// Stores what waits, and ends. If the log is being read, nothing waits, and it ends at once.
+    /// Stores what waits, and ends. If the log is being read, nothing waits, and the sequencer ends when the next event is read.
     ///
     /// # Errors
-    /// If that was not done at the deadline. Nothing is lost: what is not stored is in the log.
+    /// If that was not done at the deadline.
     ///
     /// # Cancel safety
     /// A dropped call stores no more; its task ends.
-    pub async fn close(mut self, deadline: Instant) -> Result<(), NotFlushed> {
+    pub async fn close(mut self, deadline: Instant) -> Result<(), NotClosed> {
         self.shared.close();
+        let mut is_cut_off = false;
         if let Some(keeper) = &mut self.keeper {
-            let ended = self.clock.timeout_at(deadline, &mut *keeper).await;
-            if ended.is_err() {
-                keeper.abort();
-                // Whether it was aborted or ended at the last moment: it has ended.
-                let _ = keeper.await;
+            match self.clock.timeout_at(deadline, &mut *keeper).await {
+                Ok(ended) => is_cut_off = ended.is_err(),
+                Err(_) => {
+                    keeper.abort();
+                    // A task that ended at the last moment was not aborted.
+                    is_cut_off = keeper.await.is_err();
+                }
             }
         }
-        let unflushed = self.shared.engine().unflushed();
-        if unflushed == Unflushed::default() { Ok(()) } else { Err(NotFlushed(unflushed)) }
+        match self.shared.engine().unflushed() {
+            Unflushed { numbers: 0, events: 0 } if is_cut_off => Err(NotClosed::CutOff),
+            Unflushed { numbers: 0, events: 0 } => Ok(()),
+            unflushed => Err(NotClosed::NotFlushed(unflushed)),
+        }
     }
 }
 

@@ -18,10 +18,11 @@ use clock::Clock;
 use common::{KIND, command, failing, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
-    Busy, LoggedEvent, MemStorage, NotFlushed, NumberKey, Offset, Params, SeqId, SeqStorage,
+    Busy, LoggedEvent, MemStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage,
     Sequencer, StorageError, Unflushed, WsId,
     mem::{Call, Fate},
 };
+use tokio::sync::Semaphore;
 
 fn soon(millis: u64) -> clock::Instant {
     Clock::system().now() + Duration::from_millis(millis)
@@ -54,7 +55,8 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
     one.ready().await.unwrap();
     fails.store(true, Ordering::Release);
     command(&mut one, &mem, 1).await;
-    assert_eq!(one.close(soon(50)).await, Err(NotFlushed(Unflushed { numbers: 1, events: 1 })));
+    let unflushed = Unflushed { numbers: 1, events: 1 };
+    assert_eq!(one.close(soon(50)).await, Err(NotClosed::NotFlushed(unflushed)));
 
     // The offset of an event that drew nothing waits too.
     let (hooked, fails) = failing(&mem);
@@ -65,15 +67,49 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
     let command = transaction.join(KIND, WsId(1)).await.unwrap();
     assert_eq!(mem.append(Vec::new()), command.keep());
     transaction.flush();
-    assert_eq!(two.close(soon(50)).await, Err(NotFlushed(Unflushed { numbers: 0, events: 1 })));
+    let unflushed = Unflushed { numbers: 0, events: 1 };
+    assert_eq!(two.close(soon(50)).await, Err(NotClosed::NotFlushed(unflushed)));
 
     let hangs = mem.with_hook(hook(|_| pending()));
     let sequencer = sequencer(params(), &hangs);
     tokio::task::yield_now().await;
-    let before = Clock::system().now();
-    sequencer.close(soon(20_000)).await.unwrap();
-    assert!(Clock::system().now() - before < Duration::from_secs(10), "nothing waits to be stored");
+    assert_eq!(sequencer.close(soon(50)).await, Err(NotClosed::CutOff));
     assert_eq!(tasks(), 0);
+}
+
+/// Closing dropped the task that reads the log in the middle of a write, although the storage
+/// answered. Nobody could tell that the write was over, so a node that was stopped while it
+/// recovered ended with an error, and kept its lease.
+#[tokio::test]
+async fn closing_ends_no_call_to_the_storage_in_the_middle() {
+    for held in [Call::NextOffset, Call::NextEvent, Call::WriteNumbers, Call::WriteOffset] {
+        let mem = MemStorage::new();
+        mem.append(vec![(key(1), 1)]);
+        let (begun, ended) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let go_on = Arc::new(Semaphore::new(0));
+        let (tells, waits, ends) = (Arc::clone(&begun), Arc::clone(&go_on), Arc::clone(&ended));
+        let slow = mem.with_hook(hook(move |call| {
+            let (tells, waits, ends) = (Arc::clone(&tells), Arc::clone(&waits), Arc::clone(&ends));
+            async move {
+                if call == held {
+                    tells.add_permits(1);
+                    waits.acquire().await.unwrap().forget();
+                    ends.fetch_add(1, Ordering::SeqCst);
+                }
+                Fate::Done
+            }
+        }));
+        let sequencer = sequencer(params(), &slow);
+        begun.acquire().await.unwrap().forget();
+        let close = sequencer.close(soon(20_000));
+        let goes_on = async {
+            tokio::task::yield_now().await;
+            go_on.add_permits(100);
+        };
+        let (closed, ()) = futures::join!(close, goes_on);
+        assert_eq!((closed, tasks()), (Ok(()), 0));
+        assert_eq!(ended.load(Ordering::SeqCst), 1, "{held:?} was cut off");
+    }
 }
 
 #[tokio::test]

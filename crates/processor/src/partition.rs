@@ -128,6 +128,7 @@ impl Partition {
             name,
             waiting: VecDeque::new(),
             violation: None,
+            is_in_doubt: false,
             group: Group::default(),
         };
         let worker = Worker { sequencer, groups, stop: stopped };

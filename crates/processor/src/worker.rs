@@ -5,7 +5,7 @@ use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration}
 
 use clock::Instant;
 use eventlog::{Error, Fate, LeadLost, Offset, Tail, Violation};
-use isequencer::{Sequencer, Transaction};
+use isequencer::{Monitor, Sequencer, StorageError, Transaction};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
@@ -72,6 +72,8 @@ pub(crate) struct Groups {
     pub(crate) waiting: VecDeque<Queued>,
     /// What must be mended first.
     pub(crate) violation: Option<Violation>,
+    /// A write of the last group may still land. The recovery writes the same again.
+    pub(crate) is_in_doubt: bool,
     pub(crate) group: Group,
 }
 
@@ -105,12 +107,16 @@ impl Worker {
                 let asked = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
                 // The caller must hear the reason before its deadline, or it only knows that the stop is late.
                 let deadline = asked - (asked - groups.means.clock.now()) / ANSWER_SHARE;
-                // Reading the log writes what is missing, and is given up in the middle of that.
-                let recovers = sequencer.monitor().busy() == Some(isequencer::Busy::Actualizing);
+                let monitor = sequencer.monitor();
+                let is_recovering = monitor.busy() == Some(isequencer::Busy::Actualizing);
                 tokio::select! {
                     biased;
                     closed = sequencer.close(deadline) => match closed {
-                        Ok(()) if recovers => Ended::Unproved("it was being recovered".to_owned()),
+                        // The recovery ended between two calls. A call that failed before may have
+                        // left a write that still lands.
+                        Ok(()) if is_recovering && groups.is_open(&monitor) => {
+                            Ended::Unproved("it was being recovered".to_owned())
+                        }
                         Ok(()) => Ended::Stopped,
                         Err(not_flushed) => Ended::Unproved(not_flushed.to_string()),
                     },
@@ -167,6 +173,7 @@ impl Worker {
         }
         let Tail { next, epoch, time } = self.groups.means.log.tail();
         self.groups.means.time = self.groups.means.time.max(time);
+        self.groups.is_in_doubt = false;
         let sought = self.groups.means.sought;
         self.groups.see(Seen { next, epoch, sought });
         self.groups.set(Status::Ready);
@@ -186,7 +193,9 @@ impl Worker {
                     _ = self.stop.changed() => return Err(Stop::Asked),
                     () = self.groups.means.clock.sleep(IDLE_LOOK) => {
                         self.groups.look()?;
-                        self.until_admitted().await?;
+                        if !self.until_admitted().await? {
+                            return Ok(());
+                        }
                         continue;
                     }
                 }
@@ -196,8 +205,7 @@ impl Worker {
                 return Err(Stop::Asked);
             }
             let Ok(transaction) = self.sequencer.start() else {
-                self.until_admitted().await?;
-                if self.sequencer.monitor().busy().is_some() {
+                if !self.until_admitted().await? {
                     return Ok(());
                 }
                 continue;
@@ -210,19 +218,21 @@ impl Worker {
 
     /// Waits while too many numbers are not stored. Commands wait too, but if the storage does not
     /// take the numbers they are refused with the reason: no command could be done in time, and
-    /// nobody could see why.
-    async fn until_admitted(&mut self) -> Result<(), Stop> {
+    /// nobody could see why. Returns whether a group can begin: if not, the partition is not ready.
+    async fn until_admitted(&mut self) -> Result<bool, Stop> {
         let start = self.groups.means.clock.now();
         let mut is_stalled = false;
         loop {
             let monitor = self.sequencer.monitor();
             match monitor.busy() {
                 Some(isequencer::Busy::Unflushed) => {}
-                None if is_stalled => {
-                    self.groups.set(Status::Ready);
-                    return Ok(());
+                None => {
+                    if is_stalled {
+                        self.groups.set(Status::Ready);
+                    }
+                    return Ok(true);
                 }
-                _ => return Ok(()),
+                Some(_) => return Ok(false),
             }
             self.groups.look()?;
             let trouble = monitor.trouble();
@@ -256,6 +266,13 @@ impl Groups {
     /// Whether this node still leads.
     fn look(&self) -> Result<(), Stop> {
         self.means.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
+    }
+
+    /// Whether a write may still land while the log is being read: a write of the last group, or one
+    /// of the recovery. Rows that stand in the way are told when all else is settled.
+    fn is_open(&self, monitor: &Monitor) -> bool {
+        let trouble = monitor.trouble();
+        self.is_in_doubt || trouble.is_some_and(|trouble| !is_lasting(&trouble))
     }
 
     /// Waits until this node leads no more.
@@ -385,6 +402,7 @@ impl Groups {
             // Before it is answered: whoever asks right after that learns that it has to wait.
             self.set(Status::Recovering(None));
             self.means.sought = overtaken.unwrap_or(Offset(0));
+            self.is_in_doubt = fate.applied.as_ref().is_err_and(|error| !error.is_lasting());
         }
         let log = &self.means.log;
         let says = match log.may_answer() {
@@ -428,9 +446,12 @@ impl Groups {
                     fate = write.as_mut() => break fate,
                     () = clock.sleep(LONG_WRITE) => {}
                 }
-                if let Some(trouble) = log.trouble() {
-                    let what = format!("a write is sent again and again: {trouble}");
-                    self.set(Status::Stalled(what));
+                match log.trouble() {
+                    Some(trouble) => {
+                        let what = format!("a write is sent again and again: {trouble}");
+                        self.set(Status::Stalled(what));
+                    }
+                    None => self.set(Status::Ready),
                 }
             }
         };
@@ -442,10 +463,14 @@ impl Groups {
 }
 
 /// What a partition does whose log cannot be read.
-fn status_of(trouble: &isequencer::StorageError) -> Status {
-    let what = in_full(trouble);
-    match trouble.0.downcast_ref::<Error>() {
-        Some(error) if error.is_lasting() => Status::Violation(in_full(&*trouble.0)),
-        _ => Status::Recovering(Some(what)),
+fn status_of(trouble: &StorageError) -> Status {
+    if is_lasting(trouble) {
+        Status::Violation(in_full(&*trouble.0))
+    } else {
+        Status::Recovering(Some(in_full(trouble)))
     }
+}
+
+fn is_lasting(trouble: &StorageError) -> bool {
+    trouble.0.downcast_ref::<Error>().is_some_and(Error::is_lasting)
 }

@@ -33,7 +33,10 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("doubt::a_group_ends_although_commands_that_write_nothing_keep_coming", |stage| {
         Box::pin(ends(stage))
     }),
-    ("doubt::what_is_stopped_while_it_recovers_proves_nothing", |stage| Box::pin(unproved(stage))),
+    ("doubt::a_recovery_that_is_stopped_ends_between_two_calls", |stage| Box::pin(stopped(stage))),
+    ("doubt::a_recovery_that_is_cut_off_or_in_trouble_proves_nothing", |stage| {
+        Box::pin(unproved(stage))
+    }),
     ("doubt::a_stop_whose_numbers_cannot_be_stored_proves_nothing_and_says_why", |stage| {
         Box::pin(numbers_not_stored(stage))
     }),
@@ -96,14 +99,49 @@ async fn ends(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// What it was writing is given up in the middle.
+/// The recovery was dropped in the middle of a call, although the storage answered. So a node that was
+/// stopped while it recovered kept its lease, and ended with an error. So did each node with a partition
+/// that an operator had to put right.
+async fn stopped(stage: &Stage) {
+    let site = &stage.site;
+    for (partition, call) in (PARTITION..).zip(1..=3) {
+        let stall = Stall::new(Arc::clone(&site.app.storage));
+        stall.arm(At::Before(call));
+        let node = site.node(partition, at(Arc::new(stall.clone())));
+        stall.until_still().await;
+        let go_on = async { stall.go_on() };
+        let (ended, ()) = join(node.stop(), go_on).await;
+        assert_eq!(ended, Ended::Stopped, "before call {call}");
+    }
+    let key = Row::Plog(PARTITION, eventlog::Offset::FIRST).key();
+    let damaged = Bytes::from_static(b"damaged");
+    let put = site.app.storage.insert_if_not_exists(key, damaged, None, site.soon());
+    assert!(put.await.unwrap().is_applied());
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    assert_eq!(node.stop().await, Ended::Stopped);
+}
+
+/// A call that does not end is cut off, and what a call did that failed is not known.
 async fn unproved(stage: &Stage) {
-    let stall = Stall::new(Arc::clone(&stage.site.app.storage));
+    let site = &stage.site;
+    let stall = Stall::new(Arc::clone(&site.app.storage));
     stall.arm(At::Before(1));
-    let node = stage.site.node(PARTITION, at(Arc::new(stall.clone())));
+    let node = site.node(PARTITION, at(Arc::new(stall.clone())));
     stall.until_still().await;
-    let ended = node.stop().await;
+    let ended = node.stop_within(Duration::from_millis(200)).await;
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+
+    let script = |op| match op {
+        Op::WriteAtomic | Op::PutOrdered => Fault::NotAppliedButError,
+        _ => Fault::None,
+    };
+    let inner = Arc::clone(&site.app.storage);
+    let faulty = Arc::new(Faulty::scripted(inner, site.clock.clone(), script));
+    let node = site.node(PARTITION + 1, NodeSettings { in_view: true, ..at(faulty) });
+    node.until(|status| matches!(status, Status::Recovering(Some(_)))).await;
+    let ended = node.stop().await;
+    assert!(matches!(&ended, Ended::Unproved(why) if why == "it was being recovered"), "{ended:?}");
 }
 
 /// The last numbers were stored until the very deadline of the stop, so the stop was told to be late,

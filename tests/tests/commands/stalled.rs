@@ -4,14 +4,19 @@
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use clock::Instant;
+use bytes::Bytes;
+use clock::{Clock, Instant};
 use eventlog::{TrustLevel, WsId, layout};
-use istorage::{AtomicBatch, Error, Key, OrderedPut, Outcome, Result, SharedStorage};
+use futures::future::join;
+use istorage::{AtomicBatch, Conditional, Error, Key, OrderedPut, Outcome, Result, SharedStorage};
 use processor::{Busy, Ended, Refused, Status};
 use tokio::sync::watch;
 use vvm_tests::{
     between::{Between, Through},
-    commands::{NodeSettings, Terms, article, check_under, create_workspace, cud},
+    commands::{
+        Ledger, Narrow, Node, NodeSettings, Terms, article, check, check_under, create_workspace,
+        cud,
+    },
 };
 
 use crate::stage::{PARTITION, PARTITIONS, Stage, TrialFn, WS, named};
@@ -22,6 +27,12 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
     ("stalled::a_partition_whose_numbers_are_stored_slowly_says_so_and_refuses", |stage| {
         Box::pin(not_stored(stage, Mood::Hangs, "the storage is slow"))
+    }),
+    ("stalled::a_partition_whose_numbers_can_never_be_stored_fails_without_a_command", |stage| {
+        Box::pin(ended_while_idle(stage))
+    }),
+    ("stalled::a_write_whose_trouble_has_passed_does_not_refuse_commands", |stage| {
+        Box::pin(passed(stage))
     }),
 ];
 
@@ -39,19 +50,21 @@ enum Mood {
     Takes,
     Refuses,
     Hangs,
+    Panics,
 }
 
 /// A storage that takes numbers as it is told to.
 #[derive(Debug)]
 struct Numbers {
     inner: SharedStorage,
+    partition: u16,
     mood: watch::Sender<Mood>,
 }
 
 impl Numbers {
     async fn pass<'k>(&self, mut keys: impl Iterator<Item = &'k Key> + Send) -> Result<()> {
         // The keys of all numbers begin with the same two bytes.
-        let prefix = layout::sequences_view(PARTITION, WsId(0)).slice(..2);
+        let prefix = layout::sequences_view(self.partition, WsId(0)).slice(..2);
         if !keys.any(|key| key.pkey.starts_with(&prefix)) {
             return Ok(());
         }
@@ -59,6 +72,7 @@ impl Numbers {
         let mood = mood.wait_for(|mood| *mood != Mood::Hangs).await.map(|mood| *mood);
         match mood {
             Ok(Mood::Refuses) => Err(Error::unavailable("there is no room for numbers")),
+            Ok(Mood::Panics) => panic!("a panic on purpose"),
             _ => Ok(()),
         }
     }
@@ -81,18 +95,24 @@ impl Between for Numbers {
     }
 }
 
-/// As many numbers waited to be stored as may wait, so no command could begin. The partition said
-/// that it was ready, each command ran into its deadline, and nobody could see why.
-async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
-    let site = &stage.site;
-    let (inner, told) = (Arc::clone(&site.app.storage), watch::Sender::new(Mood::Takes));
-    let storage = Through::new(Numbers { inner, mood: told });
+/// A node whose numbers are taken as the trial says.
+async fn begin(stage: &Stage, partition: u16, ws: u64) -> (Node, Ledger, Arc<Through<Numbers>>) {
+    let (inner, told) = (Arc::clone(&stage.site.app.storage), watch::Sender::new(Mood::Takes));
+    let storage = Through::new(Numbers { inner, partition, mood: told });
     let shared = Some(Arc::clone(&storage) as SharedStorage);
     let mut settings =
         NodeSettings { in_view: true, storage: shared, ..NodeSettings::at(TrustLevel::Zero) };
     settings.timeout = NEVER;
     settings.partition.sequencer.max_unflushed = NonZeroUsize::MIN.saturating_add(MOST - 1);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, ledger) = stage.begin(partition, ws, settings).await;
+    (node, ledger, storage)
+}
+
+/// As many numbers waited to be stored as may wait, so no command could begin. The partition said
+/// that it was ready, each command ran into its deadline, and nobody could see why.
+async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
+    let site = &stage.site;
+    let (node, mut ledger, storage) = begin(stage, PARTITION, WS).await;
     storage.mood.send_replace(mood);
     let refused = loop {
         let number = ledger.done();
@@ -116,16 +136,110 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
         site.clock.sleep(Duration::from_millis(1)).await;
     }
     storage.mood.send_replace(mood);
-    for ws in (1..).map(|number| WS + u64::from(PARTITIONS) * number) {
-        if node.commands.unflushed().numbers >= MOST {
-            break;
-        }
-        let create = named(&format!("create {ws}"), create_workspace(ws, site.soon()));
-        stage.run(&node, &mut ledger, create).await.unwrap();
-    }
+    fill(stage, &node, &mut ledger, WS).await;
     node.until(|status| matches!(status, Status::Stalled(_))).await;
     storage.mood.send_replace(Mood::Takes);
     node.ready().await;
     assert_eq!(node.stop().await, Ended::Stopped);
     check_under(site, PARTITION, &ledger, Terms { in_view: true, since: None }).await;
+}
+
+/// Commands until as many numbers wait as may wait.
+async fn fill(stage: &Stage, node: &Node, ledger: &mut Ledger, ws: u64) {
+    for ws in (1..).map(|number| ws + u64::from(PARTITIONS) * number) {
+        if node.commands.unflushed().numbers >= MOST {
+            return;
+        }
+        let create = named(&format!("create {ws}"), create_workspace(ws, stage.site.soon()));
+        stage.run(node, ledger, create).await.unwrap();
+    }
+}
+
+/// The task that stores numbers ended while no command waited. The partition said for ever that it
+/// was ready, or that it was stalled: only the next command made it look, and while it was said to be
+/// stalled no command was taken.
+async fn ended_while_idle(stage: &Stage) {
+    for (partition, is_stalled) in (PARTITION..).zip([false, true]) {
+        let ws = WS + u64::from(partition - PARTITION);
+        let (node, mut ledger, storage) = begin(stage, partition, ws).await;
+        while node.commands.unflushed().numbers > 0 {
+            stage.site.clock.sleep(Duration::from_millis(1)).await;
+        }
+        storage.mood.send_replace(Mood::Hangs);
+        if is_stalled {
+            fill(stage, &node, &mut ledger, ws).await;
+            node.until(|status| matches!(status, Status::Stalled(_))).await;
+        } else {
+            let last =
+                named("last", create_workspace(ws + u64::from(PARTITIONS), stage.site.soon()));
+            stage.run(&node, &mut ledger, last).await.unwrap();
+        }
+        storage.mood.send_replace(Mood::Panics);
+        let failed = node.until(|status| matches!(status, Status::Failed(_))).await;
+        assert_eq!(failed, Status::Failed("the sequencer has ended".to_owned()));
+        let ended = node.stop().await;
+        assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    }
+}
+
+/// A storage that does not answer one write, and that is slow from then on.
+#[derive(Debug)]
+struct Unsteady {
+    inner: SharedStorage,
+    clock: Clock,
+    writes: watch::Sender<Option<usize>>,
+}
+
+#[async_trait]
+impl Between for Unsteady {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        let mut this = None;
+        self.writes.send_if_modified(|writes| {
+            this = *writes;
+            *writes = writes.map(|writes| writes + 1);
+            this.is_some()
+        });
+        match this {
+            Some(0) => return Err(Error::outcome_unknown("no answer, on purpose")),
+            Some(1) | None => {}
+            // Longer than it takes until a write that is sent again is told.
+            Some(_) => self.clock.sleep(Duration::from_millis(1_500)).await,
+        }
+        self.inner.write_if(pkey, ops, deadline).await
+    }
+}
+
+/// One write of a group was not answered, and was done when it was sent again. The rest of the group
+/// took more than a second. The partition said that the write was sent again and again, and refused
+/// the commands that waited.
+async fn passed(stage: &Stage) {
+    let site = &stage.site;
+    let (inner, clock) = (Arc::clone(&site.app.storage), site.clock.clone());
+    let unsteady = Through::new(Unsteady { inner, clock, writes: watch::Sender::new(None) });
+    let storage: SharedStorage = Narrow::of(Arc::clone(&unsteady) as SharedStorage, 100, true);
+    let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    unsteady.writes.send_replace(Some(0));
+    let run = |name| node.commands.run(named(name, cud(WS, article(name), site.soon())));
+    let next = async {
+        // The group of the first command is being written.
+        let mut writes = unsteady.writes.subscribe();
+        drop(writes.wait_for(|writes| *writes > Some(1)).await);
+        run("next").await
+    };
+    let (first, next) = join(run("first"), next).await;
+    ledger.note("first", &first);
+    ledger.note("next", &next);
+    assert!(first.is_ok() && next.is_ok(), "{first:?} {next:?}");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
 }
