@@ -107,8 +107,15 @@ fn described(status: &Value) -> String {
                     "  partition {number}: {status}, {waiting} commands wait, numbers of {behind} events are not stored yet"
                 ));
             }
-            if let Some(damaged) = partition["damaged"].as_str() {
-                lines.push(format!("  partition {}: damaged: {damaged}", partition["number"]));
+            let (number, damaged) = (&partition["number"], partition["damaged"].as_array());
+            let damaged = damaged.map_or(&[][..], Vec::as_slice);
+            for row in damaged {
+                lines.push(format!("  partition {number}: damaged: {}", text(row)));
+            }
+            let count = partition["damaged_rows"].as_u64().unwrap_or_default();
+            let more = count.saturating_sub(damaged.len() as u64);
+            if more > 0 {
+                lines.push(format!("  partition {number}: damaged: {more} more rows"));
             }
         }
     }
@@ -125,7 +132,8 @@ mod tests {
     fn what_is_not_as_it_should_be_is_told() {
         let partition = |number, status, unflushed| json!({"number": number, "status": status, "waiting": 0, "unflushed_events": unflushed});
         let mut damaged = partition(3, "ready", 0);
-        damaged["damaged"] = "event 5 is missing".into();
+        damaged["damaged"] = json!(["event 5 is missing", "record 7 cannot be read"]);
+        damaged["damaged_rows"] = 3.into();
         let status = json!({"version": "1.2.3", "node": {
             "stage": "leading", "up_ms": 7_900, "advertised": "10.0.0.1:8822",
             "lead": {"slot": 1, "epoch": 3, "left_ms": 500}, "leaders": {"1": "10.0.0.1:8822"},
@@ -143,7 +151,10 @@ mod tests {
         assert!(described.contains("slot 1 in epoch 3"), "{described}");
         assert!(described.contains("partition 1: violation: a row"), "{described}");
         assert!(!described.contains("partition 0"), "{described}");
-        assert!(described.contains("partition 3: damaged: event 5 is missing"), "{described}");
+        for damaged in ["event 5 is missing", "record 7 cannot be read", "1 more rows"] {
+            let line = format!("partition 3: damaged: {damaged}");
+            assert!(described.contains(&line), "{described}");
+        }
         assert!(
             described.contains("partition 2: ready, 0 commands wait, numbers of 20000 events"),
             "{described}"

@@ -13,7 +13,7 @@ use crate::{
 pub(crate) const LONGEST_KEY: usize = 42;
 
 /// A row of an application's keyspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Row {
     /// An event in the log of a partition.
     Plog(u16, Offset),

@@ -11,7 +11,7 @@ use processor::{Application, Commands, Refused};
 use serde_json::json;
 use tokio::{sync::OwnedSemaphorePermit, task::yield_now};
 use vvm::{
-    Here, Node,
+    Here,
     eventlog::{self, Entry, Offset, RecordId, StoredRecord, Table, TableKind, WsId},
     isequencer::standard,
 };
@@ -48,7 +48,6 @@ const LOOKED_AT: usize = 10_000;
 /// The documents of a collection, in the order of their ids.
 pub(crate) async fn docs(
     here: &Here<'_>,
-    node: &Node,
     ws: WsId,
     table: &Table,
     query: Option<&str>,
@@ -60,8 +59,7 @@ pub(crate) async fn docs(
     let limit = limit(query, MOST_DOCS)?;
     let first = standard::FIRST_CRECORD_ID;
     let after: u64 = parameter(query, "after")?.unwrap_or(0);
-    let deadline = node.clock().now() + node.call_timeout();
-    let last = here.last_number(ws, standard::CRECORD_ID, deadline).await;
+    let last = here.last_number(ws, standard::CRECORD_ID).await;
     let last = last.map_err(unreadable)?;
     let from = RecordId(first.max(after.saturating_add(1)));
     let mut records = here.records(ws, from, RecordId(last.unwrap_or(first)));

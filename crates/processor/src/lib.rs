@@ -9,12 +9,14 @@
 mod application;
 mod builtin;
 mod command;
+mod damage;
 mod group;
 mod handler;
 mod meters;
 mod partition;
 mod partitions;
 mod queue;
+mod readers;
 mod recent;
 mod state;
 mod worker;

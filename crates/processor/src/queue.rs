@@ -3,22 +3,21 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Log, Offset, Row, WsId};
-use isequencer::{Monitor, SeqId, Unflushed};
+use eventlog::{Log, Offset};
+use isequencer::{Monitor, Unflushed};
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
 };
-use tracing::warn;
 
-use crate::{Busy, Command, Done, Refused, in_full, meters::Meters};
+use crate::{Busy, Command, Done, Refused, damage::Damage, meters::Meters};
 
 /// What a command is answered.
 pub(crate) type Answered = Result<Done, Refused>;
@@ -81,7 +80,7 @@ pub(crate) struct Shared {
     is_ready: AtomicBool,
     /// Of the first event that is not known to be applied; 0 before the log was read.
     applied: AtomicU64,
-    damage: Damage,
+    pub(crate) damage: Damage,
     pub(crate) clock: Clock,
     pub(crate) meters: Meters,
 }
@@ -116,38 +115,6 @@ impl Shared {
     /// Why no command is done now.
     pub(crate) fn busy(&self) -> Option<Busy> {
         if self.is_ready.load(Ordering::Acquire) { None } else { self.status().busy() }
-    }
-}
-
-/// The damaged row that a reader met last, until a reader gets past that row.
-#[derive(Debug, Default)]
-struct Damage {
-    is_known: AtomicBool,
-    row: Mutex<Option<(Row, String)>>,
-}
-
-impl Damage {
-    fn row(&self) -> MutexGuard<'_, Option<(Row, String)>> {
-        self.row.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether that is news.
-    fn met(&self, row: Row, what: String) -> bool {
-        let mut known = self.row();
-        self.is_known.store(true, Ordering::Release);
-        let damage = Some((row, what));
-        let is_news = *known != damage;
-        *known = damage;
-        is_news
-    }
-
-    /// The row was read.
-    fn passed(&self, row: Row) {
-        if self.is_known.load(Ordering::Acquire) {
-            let mut known = self.row();
-            known.take_if(|(damaged, _)| *damaged == row);
-            self.is_known.store(known.is_some(), Ordering::Release);
-        }
     }
 }
 
@@ -204,9 +171,9 @@ impl Reply {
 #[derive(Clone, Debug)]
 pub struct Commands {
     queue: mpsc::Sender<Queued>,
-    shared: Arc<Shared>,
-    numbers: Monitor,
-    log: Arc<Log>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) numbers: Monitor,
+    pub(crate) log: Arc<Log>,
 }
 
 impl Commands {
@@ -308,34 +275,6 @@ impl Commands {
     /// Whether this node leads still, by the clock: what was read may be told only then.
     pub fn may_answer(&self) -> bool {
         self.log.may_answer()
-    }
-
-    /// Notes how a reader fared with a row. A damaged row is told by [`Commands::damaged`], and once in the log.
-    pub fn met<T>(&self, row: Row, read: &eventlog::Result<T>) {
-        match read {
-            Ok(_) => self.shared.damage.passed(row),
-            Err(error) if error.is_lasting() => {
-                let row = match error {
-                    eventlog::Error::Broken(broken) => broken.row(),
-                    _ => row,
-                };
-                let what = in_full(error);
-                if self.shared.damage.met(row, what.clone()) {
-                    warn!(partition = self.log.partition(), what, "damaged row");
-                }
-            }
-            Err(_) => {}
-        }
-    }
-
-    /// The damage that a reader met last, until the row is read without trouble.
-    pub fn damaged(&self) -> Option<String> {
-        self.shared.damage.row().as_ref().map(|(_, what)| what.clone())
-    }
-
-    /// The last number of a sequence of a workspace, if it waits to be stored.
-    pub fn waiting_number(&self, ws: WsId, seq: SeqId) -> Option<u64> {
-        self.numbers.waiting(isequencer::WsId(ws.0), seq)
     }
 
     /// Which of its numbers are not stored yet: after a crash they are found in the log again.

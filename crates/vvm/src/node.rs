@@ -7,11 +7,8 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Entry, Lead, Offset, Reader, RecordId, Row, StoredRecord, WsId};
-use futures::{
-    FutureExt, Stream, StreamExt, TryFutureExt, TryStreamExt,
-    future::{self, BoxFuture},
-};
+use eventlog::{Entry, Lead, Offset, Reader, RecordId, StoredRecord, WsId};
+use futures::{Stream, stream::BoxStream};
 use ielections::{Leaders, Slot};
 use isequencer::{SeqId, standard};
 use istorage::KeyspaceName;
@@ -303,10 +300,12 @@ impl App {
         let partition = |(number, status): (u16, processor::Status)| {
             let commands = self.partitions.commands(number)?;
             let unflushed = commands.unflushed();
+            let (damaged, damaged_rows) = commands.damaged();
             Some(PartitionStatus {
                 number,
                 status: status.to_string(),
-                damaged: commands.damaged(),
+                damaged,
+                damaged_rows,
                 waiting: commands.waiting(),
                 next_offset: commands.applied().ok().map(|offset| offset.0),
                 unflushed_numbers: unflushed.numbers,
@@ -375,22 +374,8 @@ impl Here<'_> {
         &self,
         ws: WsId,
         from: Offset,
-    ) -> Result<impl Stream<Item = eventlog::Result<Entry>> + Send + use<>, Busy> {
-        // First the end, then the last offset: events that are applied between the two are not told.
-        let end = self.applied()?;
-        let known = self.known(ws, standard::WLOG_OFFSET);
-        let reader = self.reader().clone();
-        let entries = async move {
-            let known = known(reader.deadline()).await?;
-            Ok(reader.wlog(ws, from, known.map(Offset)))
-        };
-        let (commands, mut next) = (self.commands.clone(), from);
-        let noted = entries.try_flatten_stream().inspect(move |read| {
-            commands.met(Row::Wlog(ws, next), read);
-            next = next.next();
-        });
-        let is_applied = move |entry: &Entry| future::ready(Ok(entry.place().plog < end));
-        Ok(noted.try_take_while(is_applied))
+    ) -> Result<BoxStream<'static, eventlog::Result<Entry>>, Busy> {
+        self.commands.wlog(ws, from, self.stored(ws, standard::WLOG_OFFSET))
     }
 
     /// A record. One that is damaged is told by the status of the partition.
@@ -398,9 +383,7 @@ impl Here<'_> {
     /// # Errors
     /// As [`Reader::record`].
     pub async fn record(&self, ws: WsId, id: RecordId) -> eventlog::Result<Option<StoredRecord>> {
-        let read = self.reader().record(ws, id).await;
-        self.commands.met(Row::Record(ws, id), &read);
-        read
+        self.commands.record(ws, id).await
     }
 
     /// The records of a workspace, as [`Reader::records`] reads them. One that is damaged is told by the status of the
@@ -411,11 +394,7 @@ impl Here<'_> {
         from: RecordId,
         last: RecordId,
     ) -> impl Stream<Item = eventlog::Result<StoredRecord>> + Send + Unpin + use<> {
-        let commands = self.commands.clone();
-        self.reader().records(ws, from, last).inspect(move |read| {
-            let id = read.as_ref().map_or(from, |stored| stored.record.id);
-            commands.met(Row::Record(ws, id), read);
-        })
+        self.commands.records(ws, from, last)
     }
 
     /// Reads what is stored, also what is not applied yet.
@@ -428,22 +407,16 @@ impl Here<'_> {
     ///
     /// # Errors
     /// Those of the storage.
-    pub async fn last_number(
-        &self,
-        ws: WsId,
-        seq: SeqId,
-        deadline: Instant,
-    ) -> eventlog::Result<Option<u64>> {
-        self.known(ws, seq)(deadline).await
+    pub async fn last_number(&self, ws: WsId, seq: SeqId) -> eventlog::Result<Option<u64>> {
+        self.commands.last_number(ws, seq, self.stored(ws, seq)).await
     }
 
-    /// The same, for whoever asks later.
-    fn known(
+    /// The last stored number of a sequence of a workspace.
+    fn stored(
         &self,
         ws: WsId,
         seq: SeqId,
-    ) -> impl FnOnce(Instant) -> BoxFuture<'static, eventlog::Result<Option<u64>>> + Send + use<>
-    {
+    ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
         let numbers = match self.app.settings.numbers {
             NumbersIn::System => Arc::clone(&self.opened.system),
             NumbersIn::View => {
@@ -451,19 +424,14 @@ impl Here<'_> {
                 Arc::new(seqstorage::view(storage, self.app.clock.clone(), self.partition))
             }
         };
-        let commands = self.commands.clone();
-        move |deadline| {
-            async move {
-                // A number that waits no more is stored, so the storage is asked last.
-                let waiting = commands.waiting_number(ws, seq);
-                let stored =
-                    numbers.last(ws.0, &[seq.0], deadline).await.map_err(|error| match error {
-                        sysvvm::Error::Storage(error) => error,
-                        error => istorage::Error::corrupt(error.to_string()),
-                    })?;
-                Ok(stored.into_iter().next().flatten().max(waiting))
-            }
-            .boxed()
+        let reader = self.reader().clone();
+        async move {
+            let stored = numbers.last(ws.0, &[seq.0], reader.deadline()).await;
+            let stored = stored.map_err(|error| match error {
+                sysvvm::Error::Storage(error) => error,
+                error => istorage::Error::corrupt(error.to_string()),
+            })?;
+            Ok(stored.into_iter().next().flatten())
         }
     }
 }

@@ -75,8 +75,10 @@ pub struct PartitionStatus {
     pub number: u16,
     /// What it is doing.
     pub status: String,
-    /// The damaged row that a reader met last; `None` if there was none, or it could be read since.
-    pub damaged: Option<String>,
+    /// The first damaged rows that readers met. A row is forgotten when a reader gets past it.
+    pub damaged: Vec<String>,
+    /// How many damaged rows readers met, up to 1,000.
+    pub damaged_rows: usize,
     /// How many commands wait.
     pub waiting: usize,
     /// The offset of the first event in its log that is not known to be applied.

@@ -10,7 +10,8 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Epoch, Lead, LeadLost, Log, Reader, TrustLevel};
+use eventlog::{Epoch, Lead, LeadLost, Log, Reader, TrustLevel, WsId};
+use isequencer::{SeqId, SeqStorage, StorageError};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Application, Commands, Ended, Partition, Settings, Status};
 use seqstorage::PartitionStorage;
@@ -117,6 +118,7 @@ pub struct Node {
     pub lead: Arc<TestLead>,
     /// Its log.
     pub log: Arc<Log>,
+    numbers: Arc<PartitionStorage>,
     clock: Clock,
 }
 
@@ -179,16 +181,17 @@ impl Site {
             let numbers = self.system.numbers(&self.app.entry);
             PartitionStorage::in_system(numbers, Arc::clone(&log))
         };
+        let numbers = Arc::new(numbers);
         let partition = Partition::deploy(
             Arc::clone(&self.application),
             Arc::clone(&log),
-            Arc::new(numbers),
+            Arc::clone(&numbers) as _,
             self.clock.clone(),
             own,
         );
         let commands = partition.commands().clone();
         let partition = Mutex::new(Some(partition));
-        Node { partition, commands, lead, log, clock: self.clock.clone() }
+        Node { partition, commands, lead, log, numbers, clock: self.clock.clone() }
     }
 
     /// Reads what the shop has stored.
@@ -229,6 +232,24 @@ impl Node {
     /// Waits until it takes commands.
     pub async fn ready(&self) {
         self.until(|status| *status == Status::Ready).await;
+    }
+
+    /// The last stored number of a sequence of a workspace, as readers ask for it.
+    pub fn stored(
+        &self,
+        ws: WsId,
+        seq: SeqId,
+    ) -> impl Future<Output = eventlog::Result<Option<u64>>> + Send + use<> {
+        let numbers = Arc::clone(&self.numbers);
+        async move {
+            match numbers.read_numbers(isequencer::WsId(ws.0), &[seq]).await {
+                Ok(stored) => Ok(stored.first().copied().filter(|number| *number > 0)),
+                Err(StorageError(error)) => Err(match error.downcast::<eventlog::Error>() {
+                    Ok(error) => *error,
+                    Err(error) => istorage::Error::unavailable(error.to_string()).into(),
+                }),
+            }
+        }
     }
 
     /// Stops it in order.

@@ -37,6 +37,9 @@ pub(crate) struct Told {
     pub(crate) done: usize,
     /// How many reads were answered.
     pub(crate) read: usize,
+    /// How many logs, and how many lists, were read to their ends.
+    pub(crate) logs: usize,
+    pub(crate) lists: usize,
     pub(crate) events: usize,
     pub(crate) leaders: u64,
 }
@@ -46,6 +49,8 @@ impl Told {
     pub(crate) fn add(&mut self, other: &Told) {
         self.done += other.done;
         self.read += other.read;
+        self.logs += other.logs;
+        self.lists += other.lists;
         self.events += other.events;
         self.leaders += other.leaders;
     }
@@ -410,6 +415,8 @@ impl History {
             digest: self.digest.finish(),
             done: self.ledger.done(),
             read: self.readers.answered,
+            logs: self.readers.logs,
+            lists: self.readers.lists,
             events: world.events.len(),
             leaders,
         }

@@ -98,10 +98,14 @@ fn all(seeds: Range<u64>) -> Result<Told, Failed> {
 
 fn histories(seeds: Range<u64>) -> Result<(), Failed> {
     let schedules = seeds.end - seeds.start;
-    let Told { done, read, events, leaders, .. } = all(seeds)?;
+    let Told { done, read, logs, lists, events, leaders, .. } = all(seeds)?;
     println!(
-        "{schedules} schedules, {leaders} leaders, {events} events, {done} commands done, {read} reads"
+        "{schedules} schedules, {leaders} leaders, {events} events, {done} commands done, {read} reads, \
+         {logs} logs and {lists} lists to their ends"
     );
+    if schedules >= 100 && (logs == 0 || lists == 0) {
+        return Err("no log, or no list, was ever read to its end".into());
+    }
     if schedules >= 100 && ((done as u64) < 3 * schedules || (read as u64) < schedules) {
         return Err("hardly anything was ever done or read".into());
     }

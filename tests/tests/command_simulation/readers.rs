@@ -8,9 +8,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use eventlog::{Entry, Offset, RecordId, StoredRecord, Version, WsId};
-use futures::{TryStreamExt, future::ready};
-use isequencer::standard::FIRST_CRECORD_ID;
+use eventlog::{Entry, Error, Offset, RecordId, StoredRecord, Version, WsId};
+use futures::TryStreamExt;
+use isequencer::standard::{self, FIRST_CRECORD_ID};
 use processor::{Busy, Done};
 use tokio::task::JoinHandle;
 use vvm_tests::commands::{Node, Site, World};
@@ -44,7 +44,7 @@ pub(crate) struct Reading {
     pub(crate) node: Arc<Node>,
     /// What was known when it began; `None` if another one leads in truth.
     known: Option<Known>,
-    pub(crate) task: JoinHandle<Option<Found>>,
+    pub(crate) task: JoinHandle<Option<Result<Found, Error>>>,
 }
 
 impl Drop for Reading {
@@ -71,6 +71,9 @@ pub(crate) struct Readers {
     records: Vec<(WsId, StoredRecord)>,
     /// How many reads were answered.
     pub(crate) answered: usize,
+    /// How many logs, and how many lists, were read to their ends.
+    pub(crate) logs: usize,
+    pub(crate) lists: usize,
 }
 
 impl Readers {
@@ -128,12 +131,24 @@ impl Readers {
     ///
     /// # Panics
     /// If that is not what it was promised.
-    pub(crate) fn hear(&mut self, reading: &Reading, found: Found, is_of_newest: bool) {
-        self.answered += 1;
+    pub(crate) fn hear(
+        &mut self,
+        reading: &Reading,
+        found: Result<Found, Error>,
+        is_of_newest: bool,
+    ) {
         let before = self.known.clone();
         let (wanted, known) = (reading.wanted, reading.known.as_ref());
+        let found = match found {
+            Ok(found) => found,
+            // The database did not answer, or a call took too long.
+            Err(error) if !error.is_lasting() => return,
+            Err(error) => panic!("{wanted:?} is said to be damaged: {error:?}"),
+        };
+        self.answered += 1;
         match (wanted, found) {
             (Wanted::Log(ws, from), Found::Log(entries)) => {
+                self.logs += 1;
                 let places = entries.iter().map(Entry::place);
                 let is_dense =
                     places.clone().map(|place| place.wlog.0).eq((from.0..).take(entries.len()));
@@ -153,6 +168,7 @@ impl Readers {
                 self.hear_record(known, ws, id, found)
             }
             (Wanted::List(ws), Found::List(records)) => {
+                self.lists += 1;
                 let ids: Vec<RecordId> = records.iter().map(|stored| stored.record.id).collect();
                 assert!(
                     ids.is_sorted_by(|one, next| one < next),
@@ -232,22 +248,25 @@ impl Readers {
 }
 
 /// Reads as the API does, which says nothing if the node does not lead any more.
-async fn read(node: &Node, wanted: Wanted) -> Option<Found> {
-    let reader = node.log.reader();
+async fn read(node: &Node, wanted: Wanted) -> Option<Result<Found, Error>> {
+    let commands = &node.commands;
     let found = match wanted {
         Wanted::Log(ws, from) => {
-            let Ok::<_, Busy>(end) = node.commands.applied() else { return None };
-            let is_applied = move |entry: &Entry| ready(Ok(entry.place().plog < end));
-            let entries = reader.wlog(ws, from, None).try_take_while(is_applied);
-            Found::Log(entries.try_collect().await.ok()?)
+            let stored = node.stored(ws, standard::WLOG_OFFSET);
+            let Ok::<_, Busy>(entries) = commands.wlog(ws, from, stored) else { return None };
+            entries.try_collect().await.map(Found::Log)
         }
-        Wanted::Record(ws, id) => Found::Record(reader.record(ws, id).await.ok()?),
-        Wanted::List(ws) => {
-            let first = RecordId(FIRST_CRECORD_ID);
-            Found::List(reader.records(ws, first, first).try_collect().await.ok()?)
-        }
+        Wanted::Record(ws, id) => commands.record(ws, id).await.map(Found::Record),
+        Wanted::List(ws) => list(node, ws).await.map(Found::List),
     };
-    node.commands.may_answer().then_some(found)
+    commands.may_answer().then_some(found)
+}
+
+async fn list(node: &Node, ws: WsId) -> Result<Vec<StoredRecord>, Error> {
+    let first = RecordId(FIRST_CRECORD_ID);
+    let stored = node.stored(ws, standard::CRECORD_ID);
+    let last = node.commands.last_number(ws, standard::CRECORD_ID, stored).await?;
+    node.commands.records(ws, first, last.map_or(first, RecordId)).try_collect().await
 }
 
 /// Whether an event that was acknowledged is in the log of its workspace, and in the records that

@@ -2,23 +2,35 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use eventlog::TrustLevel;
-use futures::future::{join, join_all};
-use istorage::{Fault, Faulty, Op, SharedStorage};
+use async_trait::async_trait;
+use bytes::Bytes;
+use eventlog::{Entry, Epoch, Offset, Row, TrustLevel, WsId};
+use futures::{
+    StreamExt, TryStreamExt,
+    future::{join, join_all, ready},
+};
+use isequencer::standard::WLOG_OFFSET;
+use istorage::{
+    Consistency, Fault, Faulty, Key, Op, Order, OrderedPut, Range, RowStream, SharedStorage,
+};
 use processor::{Busy, Command, Ended, Refused, Repeat};
-use vvm_tests::commands::{
-    At, Narrow, NodeSettings, Stall, Terms, article, check, check_under, cud,
+use vvm_tests::{
+    between::{Between, Through},
+    commands::{
+        At, Narrow, Node, NodeSettings, Stall, Terms, article, check, check_under,
+        create_workspace, cud,
+    },
 };
 
 use crate::{
     scene::LEVELS,
-    stage::{PARTITION, Stage, TrialFn, WS, named},
+    stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
@@ -27,6 +39,12 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
     ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |stage| {
         Box::pin(expired(stage))
+    }),
+    ("reads::an_event_that_a_former_leader_left_behind_the_last_offset_is_not_told", |stage| {
+        Box::pin(left_behind(stage))
+    }),
+    ("reads::a_row_that_the_storage_cannot_read_is_told_until_a_reader_gets_past_it", |stage| {
+        Box::pin(unreadable(stage))
     }),
 ];
 
@@ -134,4 +152,108 @@ async fn acknowledged(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
     let terms = Terms { in_view: true, since: None };
     check_under(site, PARTITION, &ledger, terms).await;
+}
+
+/// At level 2 a leader that had lost the lead left an event in both logs. Another event replaced the one
+/// in the log of the partition. The log of the workspace was told with an event that is none.
+async fn left_behind(stage: &Stage) {
+    let site = &stage.site;
+    let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
+    let other = named("other", create_workspace(OTHER_WS, site.soon()));
+    stage.run(&node, &mut ledger, other).await.unwrap();
+    let done = named("done", cud(WS, article("a"), site.soon()));
+    let done = stage.run(&node, &mut ledger, done).await.unwrap();
+    let (ws, reader) = (WsId(WS), site.reader());
+    let mut entry = reader.wlog(ws, done.wlog, None).try_next().await.unwrap().unwrap();
+    let Entry::Event(event) = &mut entry else { panic!("{entry:?}") };
+    let place = &mut event.place;
+    // It is older than all that this leader writes.
+    (place.epoch, place.plog, place.wlog) = (Epoch(0), done.plog.next(), done.wlog.next());
+    let order = Order::of_two(0, place.plog.0).unwrap();
+    let rows = [Row::Plog(PARTITION, place.plog), Row::Wlog(ws, place.wlog)];
+    let put = |row: &Row| OrderedPut { key: row.key(), value: entry.to_bytes(), order, ttl: None };
+    let puts = rows.iter().map(put).collect();
+    site.app.storage.put_ordered(puts, site.soon()).await.unwrap();
+
+    let last = async |node: &Node| {
+        let stored = node.stored(ws, WLOG_OFFSET);
+        let log = node.commands.wlog(ws, Offset::FIRST, stored).unwrap();
+        log.map_ok(|entry| entry.place()).try_collect::<Vec<_>>().await.unwrap().pop().unwrap()
+    };
+    assert_eq!(last(&node).await.wlog, done.wlog);
+    // That event is in the log of another workspace, at the same offset of the partition's.
+    let next = named("next", cud(OTHER_WS, article("b"), site.soon()));
+    let next = stage.run(&node, &mut ledger, next).await.unwrap();
+    assert_eq!(next.plog, done.plog.next());
+    assert_eq!(last(&node).await.wlog, done.wlog, "it is no event of the log");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    // A leader whose numbers are all stored tells the same.
+    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Two));
+    node.ready().await;
+    assert_eq!(last(&node).await.wlog, done.wlog, "nor for the next leader");
+    let command = named("replaces", cud(WS, article("c"), site.soon()));
+    let replaces = stage.run(&node, &mut ledger, command).await.unwrap();
+    let is_told = (last(&node).await.wlog, last(&node).await.plog);
+    assert_eq!(is_told, (replaces.wlog, replaces.plog));
+    assert_eq!(node.stop().await, Ended::Stopped);
+}
+
+/// A storage that cannot read one row, and does not say which.
+#[derive(Debug)]
+struct Spoiled {
+    inner: SharedStorage,
+    row: Mutex<Option<Key>>,
+}
+
+#[async_trait]
+impl Between for Spoiled {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        let spoiled = self.row.lock().unwrap().clone().filter(|key| key.pkey == pkey);
+        let rows = self.inner.read(pkey, range, consistency, page_timeout);
+        let spoil = move |row: istorage::Row| match &spoiled {
+            Some(key) if key.ccols == row.ccols => Err(istorage::Error::corrupt("a bad page")),
+            _ => Ok(row),
+        };
+        rows.and_then(move |row| ready(spoil(row))).boxed()
+    }
+}
+
+/// Such damage was noted for the first row of the list. The next reader of that row, which was whole, made
+/// the status forget the damage, and the next list logged it again.
+async fn unreadable(stage: &Stage) {
+    let site = &stage.site;
+    let inner = Arc::clone(&site.app.storage);
+    let spoiled = Through::new(Spoiled { inner, row: Mutex::default() });
+    let storage = Some(Arc::clone(&spoiled) as SharedStorage);
+    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let done = named("article", cud(WS, article("a"), site.soon()));
+    let done = stage.run(&node, &mut ledger, done).await.unwrap();
+    let (ws, ids) = (WsId(WS), [0, 1, 2].map(|n| done.answer.ids[n].1));
+    let list = async || {
+        let read: Vec<_> = node.commands.records(ws, ids[0], ids[2]).collect().await;
+        (read.iter().filter(|read| read.is_ok()).count(), read.iter().any(Result::is_err))
+    };
+    assert_eq!((list().await, node.commands.damaged().1), ((3, false), 0));
+    *spoiled.row.lock().unwrap() = Some(Row::Record(ws, ids[2]).key());
+    for _ in 0..2 {
+        assert_eq!((list().await, node.commands.damaged().1), ((2, true), 1));
+        node.commands.record(ws, ids[0]).await.unwrap();
+        let (told, count) = node.commands.damaged();
+        assert!(count == 1 && told[0].contains("a bad page"), "{told:?}");
+    }
+    *spoiled.row.lock().unwrap() = None;
+    assert_eq!((list().await, node.commands.damaged().1), ((3, false), 0));
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
 }

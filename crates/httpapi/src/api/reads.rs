@@ -55,7 +55,7 @@ impl Requests {
         let here = self.at(app, ws).await?;
         let deadline = self.deadline();
         let read = || async {
-            let docs = read::docs(&here, &self.node, ws, table, asked.query.as_deref());
+            let docs = read::docs(&here, ws, table, asked.query.as_deref());
             let docs = self.turns.work(self.node.clock().timeout_at(deadline, docs)).await;
             self.still(app, ws, &here).await?;
             let late = "the documents were not read in time";

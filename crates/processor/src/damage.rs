@@ -1,0 +1,94 @@
+//! The damaged rows that readers of a partition met.
+
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use eventlog::Row;
+
+/// How many damaged rows are remembered. Further ones are neither counted nor logged.
+const REMEMBERED: usize = 1_000;
+
+/// How many damaged rows are told by name.
+const TOLD: usize = 16;
+
+/// The damaged rows that readers met, each until a reader gets past that row.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    is_known: AtomicBool,
+    rows: Mutex<BTreeMap<Row, String>>,
+}
+
+impl Damage {
+    fn rows(&self) -> MutexGuard<'_, BTreeMap<Row, String>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether that is news.
+    pub(crate) fn met(&self, row: Row, what: &str) -> bool {
+        let mut rows = self.rows();
+        self.is_known.store(true, Ordering::Release);
+        if rows.len() >= REMEMBERED && !rows.contains_key(&row) {
+            return false;
+        }
+        rows.insert(row, what.to_owned()).is_none_or(|before| before != what)
+    }
+
+    /// A reader got past these rows.
+    pub(crate) fn passed(&self, passed: RangeInclusive<Row>) {
+        if self.is_known.load(Ordering::Acquire) {
+            let mut rows = self.rows();
+            rows.retain(|row, _| !passed.contains(row));
+            self.is_known.store(!rows.is_empty(), Ordering::Release);
+        }
+    }
+
+    /// The first of them by name, and how many there are.
+    pub(crate) fn told(&self) -> (Vec<String>, usize) {
+        let rows = self.rows();
+        (rows.values().take(TOLD).cloned().collect(), rows.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eventlog::{RecordId, WsId};
+
+    use super::*;
+
+    fn record(id: u64) -> Row {
+        Row::Record(WsId(7), RecordId(id))
+    }
+
+    /// There was room for one damaged row. Each of two damaged rows that readers met in turn took the
+    /// place of the other, and was logged again each time.
+    #[test]
+    fn each_damaged_row_is_news_once_and_told_until_a_reader_gets_past_it() {
+        let damage = Damage::default();
+        assert!(damage.met(record(1), "one") && damage.met(record(5), "five"));
+        for _ in 0..3 {
+            assert!(!damage.met(record(1), "one") && !damage.met(record(5), "five"));
+        }
+        assert_eq!(damage.told(), (vec!["one".to_owned(), "five".to_owned()], 2));
+        assert!(damage.met(record(1), "another thing"), "other damage of the row is news");
+        damage.passed(record(2)..=record(5));
+        assert_eq!(damage.told(), (vec!["another thing".to_owned()], 1));
+        damage.passed(record(1)..=record(1));
+        assert_eq!(damage.told(), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn many_damaged_rows_are_counted_and_the_first_are_named() {
+        let damage = Damage::default();
+        for id in 0..2 * REMEMBERED as u64 {
+            assert_eq!(damage.met(record(id), &id.to_string()), id < REMEMBERED as u64);
+        }
+        let (named, count) = damage.told();
+        assert_eq!((named.len(), &*named[15], count), (TOLD, "15", REMEMBERED));
+    }
+}
