@@ -152,6 +152,11 @@ impl Application {
         &self.sequences
     }
 
+    /// Whether a command is one of the system's.
+    pub(crate) fn is_of_system(&self, command: &QName) -> bool {
+        command.package() == "sys"
+    }
+
     pub(crate) fn handler(&self, command: &QName) -> Option<&Arc<dyn Handler>> {
         self.handlers.get(command)
     }

@@ -344,7 +344,14 @@ impl Groups {
                 let Some(queued) = self.waiting.pop_front() else { return };
                 let (since, deadline) = (queued.since, queued.command.deadline);
                 let before = self.group.waiting();
-                if let Some(back) = self.group.add(&mut self.means, transaction, queued).await {
+                // A handler that the others of the group would have to wait for is run again as the
+                // first of the next group.
+                let until = match before {
+                    0 => deadline,
+                    _ => self.until(self.means.clock.now(), earliest),
+                };
+                let added = self.group.add(&mut self.means, transaction, queued, until).await;
+                if let Some(back) = added {
                     self.waiting.push_front(back);
                     return;
                 }

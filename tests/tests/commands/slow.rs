@@ -2,6 +2,7 @@
 //! time.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -19,7 +20,10 @@ use processor::{Busy, Command, Done, Ended, Refused, RowChange};
 use tokio::sync::watch;
 use vvm_tests::{
     between::{Between, Through},
-    commands::{Ledger, Node, NodeSettings, check, child, cud, raw, record_name, text, update},
+    commands::{
+        At, Ledger, Node, NodeSettings, Stall, article, check, child, cud, raw, record_name, text,
+        update,
+    },
 };
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
@@ -28,6 +32,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("slow::what_many_commands_read_is_read_together", |stage| Box::pin(many_commands(stage))),
     ("slow::what_one_command_reads_is_read_together", |stage| Box::pin(one_command(stage))),
     ("slow::a_group_is_written_before_its_members_are_late", |stage| Box::pin(in_time(stage))),
+    ("slow::a_group_does_not_wait_for_a_handler_that_does_not_end", |stage| {
+        Box::pin(does_not_end(stage))
+    }),
 ];
 
 /// A storage whose reads and atomic writes take their time, and whose reads are counted.
@@ -197,6 +204,54 @@ async fn in_time(stage: &Stage) {
     assert!(done >= 8, "{done} were done, and {unknown} are not known");
     // Those of the group that was under way.
     assert!(unknown <= 4, "{done} were done, and {unknown} are not known");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+/// A handler had until the deadline of its command, and all commands that were in its group before it
+/// waited as long for their answers.
+async fn does_not_end(stage: &Stage) {
+    let site = &stage.site;
+    let stall = Stall::new(Arc::clone(&site.app.storage));
+    let storage = Some(Arc::new(stall.clone()) as SharedStorage);
+    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    stall.arm(At::Before(1));
+    let run = |name: &str, command| node.commands.run(named(name, command));
+    let first = run("first", cud(WS, article("first"), site.soon()));
+    let quick = run("quick", cud(WS, article("quick"), site.soon()));
+    let deadline = site.clock.now() + Duration::from_secs(6);
+    let never = Command { name: record_name("shop.Never"), ..cud(WS, Vec::new(), deadline) };
+    let never = run("never", never);
+    // The other two wait while the first is written, and are in one group.
+    let others = async {
+        stall.until_still().await;
+        let (mut quick, mut never) = (pin!(quick), pin!(never));
+        let waits = tokio::select! {
+            biased;
+            answered = &mut quick => panic!("{answered:?} before it was written"),
+            answered = &mut never => panic!("{answered:?} before its time"),
+            () = std::future::ready(()) => node.commands.waiting(),
+        };
+        assert_eq!(waits, 2);
+        stall.go_on();
+        let quick = tokio::select! {
+            biased;
+            quick = &mut quick => quick,
+            answered = &mut never => panic!("the group waited until {answered:?}"),
+        };
+        // The group was formed for a tenth of a second at most.
+        assert!(site.clock.now() + Duration::from_secs(4) < deadline, "the group waited");
+        (quick, never.await)
+    };
+    let (first, (quick, never)) = join(first, others).await;
+    for (request, answered) in [("first", &first), ("quick", &quick), ("never", &never)] {
+        ledger.note(request, answered);
+    }
+    assert!(first.is_ok() && quick.is_ok(), "{first:?} {quick:?}");
+    // The handler has all its time as the first of a group.
+    let is_late = matches!(never, Err(Refused::Busy(Busy::TimedOut) | Refused::Unknown(_)));
+    assert!(is_late && site.clock.now() >= deadline, "{never:?}");
     assert_eq!(node.stop().await, Ended::Stopped);
     check(site, PARTITION, &ledger).await;
 }

@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
-use clock::{Clock, WallTime};
+use clock::{Clock, Instant, WallTime};
 use eventlog::{
     Drawn, Event, Idempotency, Log, Offset, Place, Prepared, RecordId, Row, StoredRecord, Value,
     Version, WsId,
@@ -11,7 +11,7 @@ use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
 use tracing::warn;
 
-use super::{Group, Outcome, Waiting};
+use super::{Group, Outcome, RowSize, Waiting};
 use crate::{
     Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
     application::{DESCRIPTOR_ID, KIND},
@@ -31,6 +31,8 @@ pub(crate) struct Means {
     pub(crate) clock: Clock,
     /// The kinds of workspaces that are stored.
     pub(crate) kinds: Recent<WsId, WsKind>,
+    /// Of the rows that are read ahead.
+    pub(crate) row_size: RowSize,
     /// Of the last event.
     pub(crate) time: WallTime,
     /// Up to where the log is known.
@@ -78,19 +80,21 @@ impl Group {
         Refused::Busy(Busy::Storage(what)).into()
     }
 
-    /// Runs a command. One for which there is no room comes back.
+    /// Runs a command, which comes back if there is no room for it, or if its handler is not done at
+    /// `until`.
     pub(crate) async fn add(
         &mut self,
         means: &mut Means,
         transaction: &mut Transaction<'_>,
         queued: Queued,
+        until: Instant,
     ) -> Option<Queued> {
         let Queued { command, reply, since } = queued;
         if !reply.take() {
             return None;
         }
         let sees = self.events.len();
-        match self.run(means, transaction, command).await {
+        match self.run(means, transaction, command, until).await {
             Step::Outcome(outcome) => {
                 self.waiting.push(Waiting { reply, outcome, sees });
                 None
@@ -107,6 +111,7 @@ impl Group {
         means: &mut Means,
         transaction: &mut Transaction<'_>,
         command: Command,
+        until: Instant,
     ) -> Step {
         match self.repeated(means, &command).await {
             Ok(None) => {}
@@ -139,6 +144,10 @@ impl Group {
             Ok(wlog) => Offset(wlog),
             Err(error) => return rejected(Rejection::conflict(error.to_string())),
         };
+        // What the commands of the system need is read ahead. A handler of the application reads by
+        // itself, and the rest of the group waits for its reads.
+        let may_come_back = until < command.deadline && !application.is_of_system(&command.name);
+        let again = may_come_back.then(|| command.clone());
         let Command { name, params, rows, request, repeat, deadline, .. } = command;
         let state = means.state(&self.overlay, &self.ahead);
         let mut work = Work {
@@ -156,7 +165,8 @@ impl Group {
             has_failed: false,
         };
         let ran = AssertUnwindSafe(handler.run(&params, rows, &mut work)).catch_unwind();
-        let result = match means.clock.timeout_at(deadline, ran).await {
+        let until = if again.is_some() { until } else { deadline };
+        let result = match means.clock.timeout_at(until, ran).await {
             Ok(Ok(Ok(result))) => result,
             Ok(Ok(Err(Failure::Rejected(rejection)))) => return rejected(rejection),
             Ok(Ok(Err(Failure::Storage(error)))) => return self.not_read(&error),
@@ -164,7 +174,7 @@ impl Group {
                 let what = format!("the handler of {name} panicked");
                 return rejected(Rejection::new(RejectionKind::Internal, what));
             }
-            Err(_) => return Refused::Busy(Busy::TimedOut).into(),
+            Err(_) => return again.map_or(Refused::Busy(Busy::TimedOut).into(), Step::Full),
         };
         let Work { changes, before, ids, has_failed, .. } = work;
         if has_failed {
