@@ -61,8 +61,7 @@ pub(super) async fn run<A: Answers>(stream: TcpStream, peer: SocketAddr, shared:
         let answer = answered(request, peer, shared, &exchange);
         Box::pin(async move {
             let answer = answer.await;
-            begun.answers(clock.now());
-            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, begun)))
+            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, begun, clock.clone())))
         })
     });
     let mut connection = http1::Builder::new()

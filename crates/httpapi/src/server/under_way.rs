@@ -2,6 +2,9 @@
 //!
 //! Invariant: a request is under way until the kernel has taken the last byte of its answer. Each
 //! piece of an answer holds the request until the connection has written and dropped the piece.
+//!
+//! The client of an answer is timed only while pieces wait for the client. What the node needs to read
+//! the next piece is not the client's time.
 
 use std::{
     pin::Pin,
@@ -23,8 +26,19 @@ pub(super) struct UnderWay(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     requests: usize,
-    /// When the last answer began that has not been written whole.
-    answers_since: Option<Instant>,
+    /// How many pieces of answers wait for the client.
+    pieces: usize,
+    /// Since when pieces wait.
+    since: Option<Instant>,
+    /// How long pieces of the last answer waited before.
+    before: Duration,
+}
+
+impl State {
+    /// How long the client has taken to receive the last answer.
+    fn taken(&self, now: Instant) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |since| now - since)
+    }
 }
 
 impl UnderWay {
@@ -37,13 +51,12 @@ impl UnderWay {
         self.state().requests == 0
     }
 
-    /// Returns when an answer was not written whole within `time`, or up to a quarter of `time`
-    /// later: a timer for each request would cost more.
+    /// Returns when a client has taken `time` to receive an answer, or up to a quarter of `time` later:
+    /// a timer for each request would cost more.
     pub(super) async fn overdue(&self, time: Duration, clock: &Clock) {
         loop {
             clock.sleep(time / 4).await;
-            let since = self.state().answers_since;
-            if since.is_some_and(|since| clock.now() >= since + time) {
+            if self.state().taken(clock.now()) >= time {
                 return;
             }
         }
@@ -58,20 +71,9 @@ impl UnderWay {
 #[derive(Debug)]
 pub(super) struct Begun(UnderWay);
 
-impl Begun {
-    /// The time of the answer begins.
-    pub(super) fn answers(&self, now: Instant) {
-        self.0.state().answers_since = Some(now);
-    }
-}
-
 impl Drop for Begun {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.requests -= 1;
-        if state.requests == 0 {
-            state.answers_since = None;
-        }
+        self.0.state().requests -= 1;
     }
 }
 
@@ -79,18 +81,50 @@ impl Drop for Begun {
 pub(super) struct Tracked {
     body: Body,
     begun: Arc<Begun>,
+    clock: Clock,
 }
 
 impl Tracked {
-    pub(super) fn new(body: Body, begun: Begun) -> Tracked {
-        Tracked { body, begun: Arc::new(begun) }
+    /// The time of the client begins anew.
+    pub(super) fn new(body: Body, begun: Begun, clock: Clock) -> Tracked {
+        {
+            let mut state = begun.0.state();
+            state.before = Duration::ZERO;
+            state.since = state.since.map(|_| clock.now());
+        }
+        Tracked { body, begun: Arc::new(begun), clock }
     }
 }
 
-/// A piece of a body, and the request that it answers.
+/// A piece of a body that waits for the client, and the request that it answers.
 struct Piece {
     bytes: Bytes,
-    _begun: Arc<Begun>,
+    begun: Arc<Begun>,
+    clock: Clock,
+}
+
+impl Piece {
+    fn new(bytes: Bytes, begun: Arc<Begun>, clock: Clock) -> Piece {
+        let now = clock.now();
+        {
+            let mut state = begun.0.state();
+            state.pieces += 1;
+            state.since.get_or_insert(now);
+        }
+        Piece { bytes, begun, clock }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let now = self.clock.now();
+        let mut state = self.begun.0.state();
+        state.pieces -= 1;
+        if state.pieces == 0 {
+            state.before = state.taken(now);
+            state.since = None;
+        }
+    }
 }
 
 impl AsRef<[u8]> for Piece {
@@ -109,8 +143,8 @@ impl hyper::body::Body for Tracked {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         let held = |bytes| {
-            let _begun = Arc::clone(&self.begun);
-            Bytes::from_owner(Piece { bytes, _begun })
+            let (begun, clock) = (Arc::clone(&self.begun), self.clock.clone());
+            Bytes::from_owner(Piece::new(bytes, begun, clock))
         };
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))
     }
@@ -121,5 +155,49 @@ impl hyper::body::Body for Tracked {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::ManualClock;
+    use futures::{FutureExt, StreamExt, future::poll_fn, stream};
+    use hyper::body::Body as _;
+
+    use super::*;
+    use crate::reply::stream_of;
+
+    /// A log that the node read slowly was cut, as if its client had not taken it.
+    #[test]
+    fn a_client_is_timed_only_while_an_answer_waits_for_it() {
+        let manual = ManualClock::new(0);
+        let (clock, under_way) = (manual.clock(), UnderWay::default());
+        let taken = || under_way.state().taken(manual.clock().now());
+        let second = Duration::from_secs(1);
+        for _ in 0..2 {
+            let pieces = ["one", "two"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
+            let body = stream_of("text/plain", stream::iter(pieces).boxed()).into_body();
+            let mut body = Tracked::new(body, under_way.begin(), clock.clone());
+            let mut next = || {
+                let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+                frame.now_or_never().unwrap()
+            };
+            assert_eq!(taken(), Duration::ZERO, "of another answer");
+            manual.advance(60 * second);
+            let one = next();
+            manual.advance(second);
+            assert_eq!(taken(), second);
+            drop(one);
+            manual.advance(60 * second);
+            assert_eq!(taken(), second, "the node reads");
+            let two = next();
+            manual.advance(2 * second);
+            assert_eq!(taken(), 3 * second);
+            assert!(next().is_none());
+            drop(body);
+            assert!(!under_way.is_idle(), "the client does not have it yet");
+            drop(two);
+            assert!(under_way.is_idle());
+        }
     }
 }
