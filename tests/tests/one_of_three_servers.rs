@@ -25,7 +25,10 @@ use istorage_tck::{Keyspaces, Subject};
 use libtest_mimic::{Arguments, Completion, Trial};
 use processor::{Busy, Done, Refused};
 use sysvvm::AppName;
-use tokio::{runtime::Runtime, task::JoinHandle};
+use tokio::{
+    runtime::{Handle, Runtime},
+    task::JoinHandle,
+};
 use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
@@ -269,12 +272,17 @@ impl Nodes {
         Nodes { addresses: addresses.to_owned(), clock, keyspaces: Keyspaces::default(), settings }
     }
 
-    /// A node with a connection of its own.
+    /// A node with connections of its own, as a process has: for elections, and for requests.
     async fn launch(&self) -> Arc<Launched> {
-        let driver = Cassandra::at(&self.addresses).node(0).await.unwrap();
-        let driver = self.keyspaces.noted_by(driver);
+        let driver = async || {
+            let driver = Cassandra::at(&self.addresses).node(0).await.unwrap();
+            self.keyspaces.noted_by(driver)
+        };
+        let (elections, requests) = (driver().await, driver().await);
         let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
-        let node = Vvm::builder(driver, self.clock.clone(), self.settings.clone()).with_app(app);
+        let node = Vvm::builder(elections, self.clock.clone(), self.settings.clone())
+            .with_requests_on(Handle::current(), requests)
+            .with_app(app);
         Arc::new(node.build().unwrap().launch())
     }
 
