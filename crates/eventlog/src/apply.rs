@@ -78,6 +78,10 @@ impl Log {
                         Err(Error::Storage(error)) if until.is_none() && failed.is_some() => {
                             return Err(Error::Unknown(error));
                         }
+                        // The attempts before it are not settled.
+                        Err(error) if error.is_lasting() => {
+                            return Err(failed.map_or(error, Error::from));
+                        }
                         Err(error) => return Err(error),
                     }
                 }
@@ -87,9 +91,13 @@ impl Log {
 
     /// Conditional rows of one partition of the storage. Each that stands in the way is looked at, and the others are written.
     /// A refusal that names no row in the way leaves nothing to look at, so the same write is sent again as after a failure.
+    ///
+    /// An attempt without an answer may land when the row in the way is removed. So such an attempt is told before the row:
+    /// nothing is settled, and the next try finds the row again.
     async fn to_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
         let mut pause = PAUSE_MIN;
         let mut is_troubled = false;
+        let mut unanswered: Option<istorage::Error> = None;
         while let Some(first) = rows.first() {
             self.clearance().await?;
             let pkey = first.key.pkey.clone();
@@ -98,16 +106,25 @@ impl Log {
                 Ok(Outcome::Applied) => rows.clear(),
                 Ok(Outcome::NotApplied(conflicts)) => {
                     let is_explained;
-                    (rows, is_explained) = still_to_write(rows, conflicts)?;
+                    (rows, is_explained) = still_to_write(rows, conflicts)
+                        .map_err(|refused| unanswered.take().map_or(refused, Error::from))?;
                     if !is_explained {
                         drop(self.pause(&mut pause, until, unexplained()).await?);
                         is_troubled = true;
                     }
                 }
-                Err(error) => {
-                    drop(self.pause(&mut pause, until, error).await?);
-                    is_troubled = true;
-                }
+                Err(error) => match self.pause(&mut pause, until, error).await {
+                    Ok(error) => {
+                        is_troubled = true;
+                        if error.kind() == ErrorKind::OutcomeUnknown {
+                            unanswered = Some(error);
+                        }
+                    }
+                    Err(error) if error.is_lasting() => {
+                        return Err(unanswered.map_or(error, Error::from));
+                    }
+                    Err(error) => return Err(error),
+                },
             }
         }
         if is_troubled {

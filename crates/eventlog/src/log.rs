@@ -237,15 +237,14 @@ impl Log {
     /// Whether an event that left something is in the log. Where the log is written conditionally, it is; at level 2 another one may have replaced it.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// Those of the storage. An event that cannot be read is an error, too: nobody knows whether it is this one.
     pub async fn has(&self, place: Place) -> Result<bool> {
         if self.settings.level != TrustLevel::Two {
             return Ok(true);
         }
-        let there = self.get(Row::Plog(self.partition, place.plog)).await?;
         let row = Row::Plog(self.partition, place.plog);
-        let entry = there.and_then(|bytes| self.reader.entry(row, &bytes).ok());
-        Ok(entry.is_some_and(|entry| entry.place() == place))
+        let Some(there) = self.get(row).await? else { return Ok(false) };
+        Ok(self.reader.entry(row, &there)?.place() == place)
     }
 
     /// Whether what is told of the log stays true when this node leads no more: at level 2 another one may replace what this one wrote.

@@ -3,7 +3,7 @@
 use std::{
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Row, TrustLevel};
+use eventlog::{Row, TrustLevel, WsId};
 use futures::future::{join, join_all};
 use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Error, Fault, Faulty, Op, OrderedPut, Outcome,
@@ -42,6 +42,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
     ("doubt::an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone", |stage| {
         Box::pin(may_land(stage))
+    }),
+    ("doubt::an_attempt_without_an_answer_is_told_before_a_row_in_the_way", |stage| {
+        Box::pin(row_in_the_way(stage))
     }),
     ("doubt::an_attempt_without_an_answer_stays_open_when_the_storage_closes", |stage| {
         Box::pin(closes(stage))
@@ -189,6 +192,55 @@ async fn may_land(stage: &Stage) {
     let answered = stage.run(&node, &mut ledger, command).await;
     assert!(matches!(answered, Err(Refused::Unknown(_))), "{answered:?}");
     node.until(|status| matches!(status, Status::Failed(_))).await;
+    let ended = node.stop().await;
+    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+}
+
+/// A storage that once does not answer a write of one of its partitions, and does not do it.
+#[derive(Debug)]
+struct LosesOne {
+    inner: SharedStorage,
+    pkey: Mutex<Option<Bytes>>,
+}
+
+#[async_trait]
+impl Between for LosesOne {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> istorage::Result<Outcome> {
+        let is_lost = self.pkey.lock().unwrap().take_if(|lost| *lost == pkey).is_some();
+        if is_lost {
+            return Err(Error::outcome_unknown("nobody answered"));
+        }
+        self.inner.write_if(pkey, ops, deadline).await
+    }
+}
+
+/// A write of the log of a workspace got no answer, and the next attempt met a foreign row. The partition told only the
+/// row. So a node that was stopped gave its lease away, although the first attempt could land when the row was removed.
+async fn row_in_the_way(stage: &Stage) {
+    let site = &stage.site;
+    let inner = Arc::clone(&site.app.storage);
+    let loses = Through::new(LosesOne { inner, pkey: Mutex::default() });
+    let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, at(in_steps)).await;
+    let command = |request: &str| named(request, cud(WS, article("a"), site.soon()));
+    let first = stage.run(&node, &mut ledger, command("first")).await.unwrap();
+    let key = Row::Wlog(WsId(WS), first.wlog.next()).key();
+    let foreign = Bytes::from_static(&[1]);
+    let put = site.app.storage.insert_if_not_exists(key.clone(), foreign, None, site.soon());
+    assert!(put.await.unwrap().is_applied());
+    *loses.pkey.lock().unwrap() = Some(key.pkey);
+    let _ = stage.run(&node, &mut ledger, command("second")).await;
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    assert!(loses.pkey.lock().unwrap().is_none(), "the attempt was lost");
     let ended = node.stop().await;
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
 }

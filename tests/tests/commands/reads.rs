@@ -40,6 +40,9 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |stage| {
         Box::pin(expired(stage))
     }),
+    ("reads::a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged", |stage| {
+        Box::pin(damaged_event(stage))
+    }),
     ("reads::an_event_that_a_former_leader_left_behind_the_last_offset_is_not_told", |stage| {
         Box::pin(left_behind(stage))
     }),
@@ -92,6 +95,32 @@ async fn expired(stage: &Stage) {
         assert_eq!(node.stop().await, Ended::Stopped);
         check(site, partition, &ledger).await;
     }
+}
+
+/// At trust level 2 the event of a kept answer is looked up in the log. An event that could not be read was taken for one
+/// that is not there, so the command was done a second time.
+async fn damaged_event(stage: &Stage) {
+    let site = &stage.site;
+    let (node, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
+    let send = async || {
+        let repeat = Some(Repeat::new("joe", b"key", b"body"));
+        let command = Command { repeat, ..named("first", cud(WS, article("a"), site.soon())) };
+        node.commands.run(command).await
+    };
+    let first = send().await.unwrap();
+    let damage = OrderedPut {
+        key: Row::Plog(PARTITION, first.plog).key(),
+        value: Bytes::from_static(b"damaged"),
+        order: Order::new(Order::MAX).unwrap(),
+        ttl: None,
+    };
+    site.app.storage.put_ordered(vec![damage], site.soon()).await.unwrap();
+    let again = send().await;
+    assert!(matches!(again, Err(Refused::Rejected(_))), "{again:?}");
+    let next = Row::Plog(PARTITION, first.plog.next()).key();
+    let next = site.app.storage.get(&next, Consistency::Linearizable, site.soon());
+    assert_eq!(next.await.unwrap(), None, "nothing was done");
+    node.stop().await;
 }
 
 /// A group of two events was written in two steps, and the second step failed. The first command was
