@@ -12,7 +12,6 @@ use crate::{
     state::{Ahead, Overlay},
 };
 
-pub(crate) use ahead::RowSize;
 pub(crate) use execute::Means;
 
 /// Commands that are written together.

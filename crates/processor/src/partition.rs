@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     Application, Commands, Ended, Status,
-    group::{Group, Means, RowSize},
+    group::{Group, Means},
     meters::Meters,
     queue::Shared,
     recent::Recent,
@@ -116,7 +116,6 @@ impl Partition {
             log,
             clock: clock.clone(),
             kinds: Recent::<WsId, _>::new(workspaces),
-            row_size: RowSize::default(),
             time: clock::WallTime::from_nanos(0),
             seen: Seen { next: Offset::FIRST, epoch: Epoch(0), sought: Offset(0) },
             sought: Offset(0),

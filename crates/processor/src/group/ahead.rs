@@ -12,34 +12,17 @@ use super::{Group, Means};
 use crate::{Command, RowChange, application::DESCRIPTOR_ID, queue::Queued};
 
 /// How many rows are read by one call at most.
-const ROWS: usize = 100;
+const ROWS: usize = 32;
 
-/// How many bytes are read ahead. What is beyond is read when it is needed.
-const BYTES: usize = 32 << 20;
+/// How large a row is at most, as applications store them: its size is known only when it is read.
+const ROW: usize = 1 << 20;
 
-/// How large the next rows may be, judged by the rows that were read ahead lately. All rows of a call
-/// are in memory together, and the size of a row is known when it is read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RowSize(usize);
+/// How many bytes are read ahead at most. What is beyond is read when it is needed.
+const BYTES: usize = ROWS * ROW;
 
-impl Default for RowSize {
-    /// A megabyte: an application may store rows of that size.
-    fn default() -> RowSize {
-        RowSize(1 << 20)
-    }
-}
-
-impl RowSize {
-    /// How many rows the next call reads, when so many bytes are in memory already.
-    fn rows(self, bytes: usize) -> usize {
-        (BYTES.saturating_sub(bytes) / self.0.max(1)).clamp(1, ROWS)
-    }
-
-    /// Rows were read. After a large one it takes some calls with small ones until a call reads many.
-    fn learn(&mut self, found: &[Option<Bytes>]) {
-        let largest = found.iter().flatten().map(Bytes::len).max().unwrap_or(0);
-        self.0 = largest.max(self.0 / 4);
-    }
+/// How many rows the next call reads, when so many bytes are in memory already.
+fn rows_of_a_call(bytes: usize) -> usize {
+    BYTES.saturating_sub(bytes) / ROW
 }
 
 impl Group {
@@ -54,14 +37,14 @@ impl Group {
         waiting: &VecDeque<Queued>,
     ) -> usize {
         self.ahead.clear();
-        let (mut rows, mut commands, most) = (Vec::new(), 0, means.row_size.rows(0));
+        let (mut rows, mut commands) = (Vec::new(), 0);
         for Queued { command, reply, .. } in waiting {
             let before = rows.len();
             if reply.is_awaited() {
                 needs(means, command, &mut rows);
             }
             let is_first = commands == 0 && self.waiting() == 0;
-            if rows.len() > most && !is_first {
+            if rows.len() > ROWS && !is_first {
                 rows.truncate(before);
                 break;
             }
@@ -80,11 +63,13 @@ impl Group {
 
     async fn read_rows(&mut self, means: &mut Means, mut rows: &[Row], deadline: Instant) {
         let mut bytes = 0;
-        while !rows.is_empty() && bytes < BYTES && means.clock.now() < deadline {
+        while means.clock.now() < deadline {
             let now;
-            (now, rows) = rows.split_at(means.row_size.rows(bytes).min(rows.len()));
+            (now, rows) = rows.split_at(rows_of_a_call(bytes).min(rows.len()));
+            if now.is_empty() {
+                return;
+            }
             let Ok(found) = means.log.reader().rows(now).await else { return };
-            means.row_size.learn(&found);
             bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
             self.ahead.extend(now.iter().copied().zip(found));
         }
@@ -121,24 +106,15 @@ mod tests {
 
     /// A call read 100 rows of whatever size: 100 MiB for each partition where rows have a megabyte.
     #[test]
-    fn a_call_reads_few_rows_where_rows_are_large() {
-        let found = |sizes: &[usize]| -> Vec<Option<Bytes>> {
-            let row = |size: &usize| Some(vec![0; *size].into());
-            sizes.iter().map(row).chain([None]).collect()
-        };
-        let mut size = RowSize::default();
-        assert_eq!((size.rows(0), size.rows(BYTES / 2), size.rows(BYTES)), (32, 16, 1));
-        // Small rows are read many at a time, soon.
-        size.learn(&found(&[100, 200]));
-        assert_eq!(size.rows(0), ROWS);
-        // One large row is enough.
-        size.learn(&found(&[100, 4 << 20, 100]));
-        assert_eq!((size.rows(0), size.rows(BYTES - (9 << 20))), (8, 2));
-        size.learn(&found(&[BYTES + 1]));
-        assert_eq!(size.rows(0), 1);
-        for _ in 0..20 {
-            size.learn(&found(&[0]));
+    fn what_is_read_ahead_has_a_bound_in_bytes() {
+        for row in [1, 10_000, ROW - 1, ROW] {
+            let (mut bytes, mut calls) = (0, 0);
+            while rows_of_a_call(bytes) > 0 && calls < 1_000 {
+                bytes += rows_of_a_call(bytes) * row;
+                calls += 1;
+                assert!(bytes <= BYTES, "{bytes} bytes of rows with {row}");
+            }
         }
-        assert_eq!(size.rows(0), ROWS);
+        assert_eq!(rows_of_a_call(BYTES + 1), 0);
     }
 }

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
 use tracing::warn;
 
-use super::{Group, Outcome, RowSize, Waiting};
+use super::{Group, Outcome, Waiting};
 use crate::{
     Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
     application::{DESCRIPTOR_ID, KIND},
@@ -31,8 +31,6 @@ pub(crate) struct Means {
     pub(crate) clock: Clock,
     /// The kinds of workspaces that are stored.
     pub(crate) kinds: Recent<WsId, WsKind>,
-    /// Of the rows that are read ahead.
-    pub(crate) row_size: RowSize,
     /// Of the last event.
     pub(crate) time: WallTime,
     /// Up to where the log is known.
