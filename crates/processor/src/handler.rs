@@ -21,8 +21,9 @@ use crate::{
 
 /// Does the commands of a name. It sees what all commands before it did, and nobody sees what it does before it is in the log.
 ///
-/// A handler may run and its command may yet not be done: it must do nothing but through its [`Work`]. It has until the deadline of
-/// its command, and one that panics has failed.
+/// A handler may run and its command may yet not be done: it must do nothing but through its [`Work`]. The handler of the first
+/// command of a group has until the deadline of its command. The handler of a later command has less time: it may be dropped at any
+/// `await`, and run again from its beginning. A handler that panics has failed.
 #[async_trait]
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// Does a command with the params and rows that it came with; what it returns is part of the answer. Nothing is written if it fails, and

@@ -109,8 +109,8 @@ impl Commands {
         }
     }
 
-    /// The first damaged rows that readers met, each until a reader gets past that row, and how many
-    /// there are.
+    /// Damaged rows that readers met, each until a reader gets past that row: the first ones in the order of
+    /// their names, and how many there are.
     pub fn damaged(&self) -> (Vec<String>, usize) {
         self.shared.damage.told()
     }

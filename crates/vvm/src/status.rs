@@ -38,7 +38,7 @@ pub struct StorageStatus {
     pub system_keyspace: String,
     /// Whether the node could read the leases when it tried last.
     pub answers: bool,
-    /// How long ago that was; `None` if the storage has not answered yet. The node tries when somebody asks.
+    /// How old the last answer is; `None` if the storage has not answered yet. The node tries when somebody asks.
     pub answer_age_ms: Option<u64>,
     /// Why the node could not read them.
     pub trouble: Option<String>,
@@ -75,7 +75,7 @@ pub struct PartitionStatus {
     pub number: u16,
     /// What it is doing.
     pub status: String,
-    /// The first damaged rows that readers met. A row is forgotten when a reader gets past it.
+    /// Damaged rows that readers met, the first 16 in the order of their names. A row is forgotten when a reader gets past it.
     pub damaged: Vec<String>,
     /// How many damaged rows readers met, up to 1,000.
     pub damaged_rows: usize,
