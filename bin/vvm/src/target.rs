@@ -1,6 +1,6 @@
 //! Which storage, and how to reach it.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, pin::pin, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
@@ -10,7 +10,7 @@ use istorage::{
 use istorage_cassandra::CassandraDriver;
 use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 
 /// A storage.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,18 +80,21 @@ pub(crate) struct OnDemand {
     target: Target,
     clock: Clock,
     driver: OnceCell<Arc<dyn StorageDriver>>,
+    is_connected: Notify,
 }
 
 impl OnDemand {
     pub(crate) fn new(target: Target, clock: Clock) -> OnDemand {
-        OnDemand { target, clock, driver: OnceCell::new() }
+        OnDemand { target, clock, driver: OnceCell::new(), is_connected: Notify::new() }
     }
 
     async fn driver(&self, deadline: Instant) -> Result<&Arc<dyn StorageDriver>> {
         let connect = || self.target.connect(self.clock.clone(), deadline);
-        self.driver.get_or_try_init(connect).await.map_err(|error| {
+        let driver = self.driver.get_or_try_init(connect).await.map_err(|error| {
             Error::new(error.kind(), format!("cannot open {}", self.target)).because(error)
-        })
+        })?;
+        self.is_connected.notify_waiters();
+        Ok(driver)
     }
 }
 
@@ -123,10 +126,14 @@ impl StorageDriver for OnDemand {
     }
 
     async fn failed(&self) -> Error {
-        match self.driver.get() {
-            Some(driver) => driver.failed().await,
-            // What is not connected yet has not failed: whoever opens a keyspace is told.
-            None => std::future::pending().await,
+        loop {
+            let mut connected = pin!(self.is_connected.notified());
+            connected.as_mut().enable();
+            match self.driver.get() {
+                Some(driver) => return driver.failed().await,
+                // What is not connected yet has not failed: whoever opens a keyspace is told.
+                None => connected.await,
+            }
         }
     }
 

@@ -219,11 +219,15 @@ impl Parts {
         lock: Option<LockFile>,
         lead: &mut Option<Lead>,
     ) -> Result<Lost, Problem> {
-        let systems = self.open().await?;
+        let work = async {
+            let systems = self.open().await?;
+            self.lead(&systems, lock, lead).await
+        };
         tokio::select! {
             biased;
+            // Also while it is opened: a driver that cannot go on cannot be opened again.
             failed = self.clients.failed() => Err(failed),
-            ended = self.lead(&systems, lock, lead) => ended,
+            ended = work => ended,
         }
     }
 

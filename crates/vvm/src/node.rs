@@ -9,7 +9,7 @@ use std::{
 use clock::{Clock, Instant};
 use eventlog::{Entry, Lead, Offset, Reader, RecordId, StoredRecord, WsId};
 use futures::{Stream, stream::BoxStream};
-use ielections::{Leaders, Slot};
+use ielections::Slot;
 use isequencer::{SeqId, standard};
 use istorage::KeyspaceName;
 use processor::{Application, Busy, Command, Commands, Done, Partitions, Refused};
@@ -59,6 +59,7 @@ struct Inner {
     slots: Slot,
     advertised: SocketAddr,
     call_timeout: Duration,
+    lease: Duration,
     driver: &'static str,
     system: KeyspaceName,
     apps: Vec<App>,
@@ -109,6 +110,7 @@ impl Node {
             slots: settings.slots,
             advertised: settings.advertised,
             call_timeout: settings.call_timeout,
+            lease: settings.lease.duration,
             driver,
             system: settings.system.clone(),
             apps,
@@ -179,7 +181,11 @@ impl Node {
     /// The leader of a partition that this node does not lead; `None` if there is none, or it is not known.
     pub async fn leader_of(&self, partition: u16) -> Option<SocketAddr> {
         let slot = slot_of(partition, self.0.slots);
-        let leaders = self.0.leaders.get(REDIRECT_WITHIN).await?.leaders.ok()?;
+        let (at, leaders) = self.0.leaders.get(REDIRECT_WITHIN).await.answer?;
+        // Somebody else may have taken a lease that was not looked at for so long.
+        if self.0.clock.now() >= at + self.0.lease {
+            return None;
+        }
         let (_, lease) = leaders.iter().find(|(of, _)| **of == slot)?;
         (lease.owner != self.0.advertised).then_some(lease.owner)
     }
@@ -222,12 +228,10 @@ impl Node {
             left_ms: lead.left(now).map(|left| left.as_millis() as u64),
         });
         let age = |at: Instant| (now - at).as_millis() as u64;
-        let answer_age_ms = seen.as_ref().map(|seen| age(seen.at));
-        let leaders = seen.map_or(Err("no answer yet".to_owned()), |seen| seen.leaders);
-        let (leaders, trouble) = match leaders {
-            Ok(leaders) => (leaders, None),
-            Err(trouble) => (Leaders::default(), Some(trouble)),
-        };
+        let answer_age_ms = seen.answer.as_ref().map(|(at, _)| age(*at));
+        let is_silent = seen.answer.is_none() && seen.trouble.is_none();
+        let trouble = if is_silent { Some("no answer yet".to_owned()) } else { seen.trouble };
+        let leaders = seen.answer.map(|(_, leaders)| leaders).unwrap_or_default();
         let storage = StorageStatus {
             driver: self.0.driver,
             system_keyspace: self.0.system.to_string(),

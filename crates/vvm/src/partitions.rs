@@ -30,8 +30,9 @@ pub(crate) async fn deploy(
     (slot, lead): (Slot, &Arc<UnderLead>),
     clients: &Clients,
 ) -> Result<(), Problem> {
-    let deadline = node.clock().now() + settings.open_within;
     for (at, app) in node.apps().iter().enumerate() {
+        // Each has the whole time: where a server is in trouble, each takes longer.
+        let deadline = node.clock().now() + settings.open_within;
         let (node_there, system_there) = (node.clone(), Arc::clone(system));
         let opening = async move {
             let app = &node_there.apps()[at];

@@ -54,7 +54,15 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     assert!(took < lease.call_timeout / 2, "it took {took:?}");
     assert_eq!(status.leaders, before.leaders, "the last answer is told");
     assert!(status.storage.answer_age_ms.unwrap() >= 1_000, "{status:?}");
-    request.await.unwrap();
+    assert_eq!(request.await.unwrap(), None, "this node leads");
+
+    // Each call that failed took the place of the last answer, and of its age.
+    cluster.clock.sleep(lease.call_timeout + Duration::from_secs(1)).await;
+    let status = node.node().status().await;
+    assert!(!status.storage.answers && status.storage.trouble.is_some(), "{status:?}");
+    assert_eq!(status.leaders, before.leaders, "the last answer is told");
+    let age = Duration::from_millis(status.storage.answer_age_ms.unwrap());
+    assert!(age > lease.call_timeout, "{age:?}");
     is_hung.store(false, Ordering::SeqCst);
     node.shutdown().await.unwrap();
 }
