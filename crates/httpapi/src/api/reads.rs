@@ -56,10 +56,9 @@ impl Requests {
         let deadline = self.deadline();
         let read = || async {
             let docs = read::docs(&here, ws, table, asked.query.as_deref());
-            let docs = self.turns.work(self.node.clock().timeout_at(deadline, docs)).await;
+            let docs = self.turns.work(docs).await;
             self.still(app, ws, &here).await?;
-            let late = "the documents were not read in time";
-            Ok((docs.map_err(|_| Trouble::unavailable("timed_out", late))??, ()))
+            Ok((docs?, ()))
         };
         let (docs, ()) = self.in_room(deadline, read).await?;
         Ok(of_bytes(StatusCode::OK, JSON, docs))
@@ -79,7 +78,10 @@ impl Requests {
         let mut needs = READ_BYTES;
         loop {
             let mut share = self.answers.share(needs, deadline).await?;
-            let (answer, more) = read().await?;
+            let Ok(read) = self.node.clock().timeout_at(deadline, read()).await else {
+                return Err(Trouble::unavailable("timed_out", "it was not read in time"));
+            };
+            let (answer, more) = read?;
             if share.fit(answer.len()) {
                 return Ok((share.hold(answer), more));
             }
