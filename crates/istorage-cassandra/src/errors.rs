@@ -142,6 +142,13 @@ pub(crate) fn is_of_this_server(error: &ExecutionError) -> bool {
     }
 }
 
+/// Whether a server waited for others in vain. It answers, and may yet be the one that others cannot reach.
+pub(crate) fn is_of_its_peers(error: &ExecutionError) -> bool {
+    use DbError::{ReadTimeout, WriteTimeout};
+    let ExecutionError::LastAttemptError(error) = error else { return false };
+    matches!(error, RequestAttemptError::DbError(ReadTimeout { .. } | WriteTimeout { .. }, _))
+}
+
 /// Cassandra has no code of its own for this.
 fn is_of_unknown_table(error: &DbError, message: &str) -> bool {
     const TEXTS: [&str; 3] = ["does not exist", "doesn't exist", "unconfigured table"];

@@ -57,6 +57,9 @@ impl Suspects {
 
     /// Awaits the answer to one request. The server becomes a suspect if the request is dropped at `deadline` or later,
     /// or if the answer says that another server may do better.
+    ///
+    /// A server that waited for its peers in vain may be the one that they cannot reach. So such an answer counts as a
+    /// request that was dropped at its deadline.
     pub(crate) async fn watch<T>(
         &self,
         deadline: Instant,
@@ -68,6 +71,10 @@ impl Suspects {
         unanswered.deadline = None;
         if answer.as_ref().is_err_and(errors::is_of_this_server) {
             unanswered.accuse("it cannot serve a request");
+        } else if answer.as_ref().is_err_and(errors::is_of_its_peers) {
+            if unanswered.is_silent() {
+                unanswered.accuse("its peers did not answer it in time");
+            }
         } else if let Some(server) = *lock(&unanswered.asked) {
             lock(&self.answered).insert(server, self.clock.now());
         }
@@ -124,6 +131,12 @@ struct Unanswered<'a> {
 }
 
 impl Unanswered<'_> {
+    /// Whether the server has served nothing since the request was sent.
+    fn is_silent(&self) -> bool {
+        let asked = *lock(&self.asked);
+        asked.is_some_and(|server| !self.suspects.has_answered_since(server, self.sent))
+    }
+
     fn accuse(&self, why: &str) {
         let asked = *lock(&self.asked);
         if let Some(server) = asked {
@@ -134,12 +147,9 @@ impl Unanswered<'_> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        let asked = *lock(&self.asked);
         // A caller who lost interest earlier says nothing about the server.
         let is_late = self.deadline.is_some_and(|deadline| self.suspects.clock.now() >= deadline);
-        let is_silent =
-            asked.is_some_and(|server| !self.suspects.has_answered_since(server, self.sent));
-        if is_late && is_silent {
+        if is_late && self.is_silent() {
             self.accuse("no answer before the deadline");
         }
     }
@@ -155,7 +165,10 @@ mod tests {
     use std::future::{pending, ready};
 
     use clock::ManualClock;
-    use scylla::errors::{BrokenConnectionErrorKind, DbError, RequestAttemptError};
+    use scylla::{
+        errors::{BrokenConnectionErrorKind, DbError, RequestAttemptError, WriteType},
+        statement::Consistency,
+    };
 
     use super::*;
 
@@ -287,6 +300,44 @@ mod tests {
         let broken = ExecutionError::LastAttemptError(broken);
         late(&manual, &suspects, &[1], Some((1, Err(broken)))).await;
         assert_eq!(suspects.since(server(1)), Some(suspects.clock.now()), "when it was late, too");
+    }
+
+    /// Peers could not reach one server. That server said after 1.8 s that no peer had answered, before the client's
+    /// own deadline of 2 s. Each such answer counted as a sign of life, so all writes of its partitions went to it again.
+    #[tokio::test]
+    async fn a_server_whose_peers_do_not_answer_is_avoided_unless_it_serves_others() {
+        let (manual, suspects) = new();
+        let in_vain = || {
+            let timeout = DbError::WriteTimeout {
+                consistency: Consistency::Serial,
+                received: 1,
+                required: 2,
+                write_type: WriteType::Cas,
+            };
+            let error = RequestAttemptError::DbError(timeout, String::new());
+            ExecutionError::LastAttemptError(error)
+        };
+        late(&manual, &suspects, &[2], Some((1, Err(in_vain())))).await;
+        assert!(suspects.since(server(1)).is_some());
+        manual.advance(AVOIDED_FOR);
+        late(&manual, &suspects, &[1], Some((1, Err(in_vain())))).await;
+        assert!(suspects.since(server(1)).is_some(), "it excuses no other request");
+        manual.advance(AVOIDED_FOR);
+
+        let deadline = suspects.clock.now() + Duration::from_secs(2);
+        let contended = async {
+            note(server(1));
+            let served = async {
+                note(server(1));
+                Ok(())
+            };
+            manual.advance(Duration::from_millis(900));
+            suspects.watch(deadline, served).await.unwrap();
+            manual.advance(Duration::from_millis(900));
+            Err::<(), _>(in_vain())
+        };
+        let answer = suspects.watch(deadline, contended).await;
+        assert!(answer.is_err() && suspects.since(server(1)).is_none(), "it serves others");
     }
 
     #[tokio::test]
