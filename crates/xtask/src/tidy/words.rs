@@ -1,4 +1,4 @@
-//! Nothing in the repository speaks of one machine or of what lies beside the checkout.
+//! Nothing in the repository speaks of one machine or of what lies beside the checkout, and no merge was left half done.
 
 use super::SourceFile;
 
@@ -8,6 +8,8 @@ const FORBIDDEN: &[&str] = &[
     concat!("/ro", "ot/"),
     concat!("../sha", "red"),
     concat!("/Use", "rs/"),
+    concat!("<<<<", "<<< "),
+    concat!(">>>>", ">>> "),
 ];
 
 /// The lines that contain a forbidden word.
