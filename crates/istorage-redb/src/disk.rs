@@ -1,5 +1,7 @@
 //! The file system as the driver uses it. Tests put a simulated one below the driver.
 
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 mod untouched;
 mod watched;
 
@@ -21,7 +23,8 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// What is at `path`. Links are followed.
     fn look(&self, path: &Path) -> io::Result<Found>;
 
-    /// Opens the redb file at `path`. `has_lost` becomes true when a sync of it fails.
+    /// Opens the redb file at `path`. redb reads what is on the disk, and not what the system remembers of the file.
+    /// `has_lost` becomes true when a sync of the file fails.
     fn database(
         &self,
         path: &Path,
@@ -82,20 +85,38 @@ pub(crate) enum Found {
     Other(&'static str),
 }
 
+/// An open file, before redb has it.
+#[derive(Debug)]
+pub(crate) struct OpenFile<F, C> {
+    pub(crate) file: F,
+    pub(crate) cache: C,
+    pub(crate) identity: Identity,
+}
+
+/// What the system keeps in memory of one file.
+pub(crate) trait Cache: fmt::Debug + Send + Sync + 'static {
+    /// Forgets all that needs no write any more, so that the next read asks the disk.
+    ///
+    /// Linux gives a page that it could not write one attempt. After the sync that reports the failure, Linux shows the
+    /// page in reads and never writes it again, until the power is lost and the page with it.
+    fn forget(&self) -> io::Result<()>;
+}
+
 /// Opens a redb file of any file system.
-pub(crate) fn open(
-    file: impl StorageBackend,
-    identity: Identity,
+pub(crate) fn open<F: StorageBackend, C: Cache>(
+    OpenFile { file, cache, identity }: OpenFile<F, C>,
     how: How,
     builder: &Builder,
     has_lost: &Arc<AtomicBool>,
 ) -> Result<OpenDatabase, DatabaseError> {
     let has_lost = Arc::clone(has_lost);
     let database = match how {
-        How::Existing | How::New => builder.create_with_backend(Watched::new(file, has_lost))?,
+        How::Existing | How::New => {
+            builder.create_with_backend(Watched::new(file, cache, has_lost))?
+        }
         How::Untouched => {
             let file = Untouched::new(file)?;
-            builder.create_with_backend(Watched::new(file, has_lost))?
+            builder.create_with_backend(Watched::new(file, cache, has_lost))?
         }
     };
     Ok(OpenDatabase { database, identity })
@@ -107,14 +128,29 @@ pub(crate) struct RealDisk;
 
 impl RealDisk {
     /// Opens a file, which only its owner may read.
-    pub(crate) fn file(path: &Path, how: How) -> io::Result<(FileBackend, Identity)> {
+    pub(crate) fn file(path: &Path, how: How) -> io::Result<OpenFile<FileBackend, FileCache>> {
         let mut options = OpenOptions::new();
         options.read(true).write(how != How::Untouched).create_new(how == How::New);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path)?;
         let identity = identity(&file.metadata()?);
-        Ok((FileBackend::new(file).map_err(io::Error::other)?, identity))
+        let cache = FileCache(file.try_clone()?);
+        let file = FileBackend::new(file).map_err(io::Error::other)?;
+        Ok(OpenFile { file, cache, identity })
+    }
+}
+
+/// The pages of a file that this system keeps.
+#[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux is asked to forget"))]
+pub(crate) struct FileCache(File);
+
+impl Cache for FileCache {
+    fn forget(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        rustix::fs::fadvise(&self.0, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
     }
 }
 
@@ -141,8 +177,7 @@ impl Disk for RealDisk {
         builder: &Builder,
         has_lost: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
-        let (file, identity) = RealDisk::file(path, how)?;
-        open(file, identity, how, builder, has_lost)
+        open(RealDisk::file(path, how)?, how, builder, has_lost)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {

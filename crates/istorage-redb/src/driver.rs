@@ -22,7 +22,8 @@ use crate::{
 /// Every acknowledged write is on the disk. A process that is killed loses nothing acknowledged, and the file opens at
 /// once afterwards, whatever its size. A commit that fails is an unknown outcome for all writes in it; the file is then
 /// closed and opened again, and until that succeeds every call is `Unavailable`. After a sync that failed the file is not
-/// opened again: the driver has [failed](StorageDriver::failed).
+/// opened again: the driver has [failed](StorageDriver::failed). The next driver reads what the disk has, and on Linux not
+/// what the system remembers of the file.
 ///
 /// # Damage
 /// Every row has a checksum, which is verified whenever the row is read. A damaged row, or a row on a page that is damaged

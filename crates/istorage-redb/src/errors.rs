@@ -178,7 +178,8 @@ impl Failure {
         Failure { kind, message, source: Some(Arc::new(error)) }
     }
 
-    /// A sync failed, so what was written since the last one may be lost. The system shows it in reads all the same.
+    /// A sync failed, so what was written since the last sync may be lost. The system shows it in reads all the same, until
+    /// the file is opened again.
     pub(crate) fn lost(path: &Path) -> Failure {
         let path = path.display();
         let message = format!(

@@ -263,6 +263,8 @@ struct Exploration {
     steps: u64,
     moments: u64,
     sync: Sync,
+    /// Whether the system cannot forget what it keeps of a file. Linux can.
+    keeps_cache: bool,
     /// How often the power was lost, and how many leases expired before.
     failures: usize,
     expired: usize,
@@ -271,20 +273,28 @@ struct Exploration {
 impl Exploration {
     fn new(seed: u64) -> Exploration {
         let (rng, sync) = (Rng(seed), Sync::Works);
-        Exploration { rng, steps: 40, moments: 40, sync, failures: 0, expired: 0 }
+        let (steps, moments) = (40, 40);
+        Exploration { rng, steps, moments, sync, keeps_cache: false, failures: 0, expired: 0 }
+    }
+
+    fn prepare(&self, disk: &SimDisk) {
+        disk.set_sync(self.sync);
+        if self.keeps_cache {
+            disk.keep_cache();
+        }
     }
 
     /// Runs a history on a new disk, loses the power at many moments of it, and goes on with what is left.
     async fn run(&mut self) -> Result<(), String> {
         let disk = SimDisk::new(self.rng.next());
-        disk.set_sync(self.sync);
+        self.prepare(&disk);
         let (start, leases) = (Duration::ZERO, Leases::default());
         let history = run(&disk, self.steps, start, leases, &mut self.rng).await?;
         self.expired += history.expired();
         let nothing = |rows: &Rows| rows.is_empty();
         let left = self.lose_power(&disk, &history, &nothing, self.moments).await?;
         for (moment, left) in left {
-            left.set_sync(self.sync);
+            self.prepare(&left);
             let (start, leases) = (history.time_at(moment), history.leases.clone());
             let next = run(&left, self.steps / 10, start, leases, &mut self.rng).await?;
             let allowed = |rows: &Rows| match moment < history.opened {
@@ -364,9 +374,17 @@ async fn a_power_failure_loses_nothing_acknowledged_and_leaves_no_half_of_a_call
 }
 
 /// A commit whose sync failed is unknown: it may be seen afterwards, and then it stays.
+///
+/// Half of the histories run on a system that keeps its cache. There the next driver reads all that the failed sync lost, and
+/// nothing comes of it: redb syncs the pages of a commit before it makes the commit the latest one, and writes and syncs its
+/// header once more when it opens the file. So no lost page is ever a part of the latest commit.
 #[tokio::test]
 async fn syncs_that_fail_lose_nothing_that_was_acknowledged_or_seen() {
-    explore(2, |exploration| exploration.sync = Sync::FailsOneIn(15)).await;
+    explore(2, |exploration| {
+        exploration.sync = Sync::FailsOneIn(15);
+        exploration.keeps_cache = exploration.rng.0 % 2 == 1;
+    })
+    .await;
 }
 
 /// A disk that acknowledges what it has not written loses data, and this suite must see it.

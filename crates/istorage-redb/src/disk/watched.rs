@@ -1,4 +1,4 @@
-//! A file that fails one call when a page cannot be read, and remembers a sync that failed.
+//! A file that is read from the disk, fails one call when a page cannot be read, and remembers a sync that failed.
 
 use std::{
     io,
@@ -12,6 +12,7 @@ use std::{
 
 use redb::{BackendError, StorageBackend};
 
+use super::Cache;
 use crate::errors::Unreadable;
 
 /// A file below redb.
@@ -19,25 +20,36 @@ use crate::errors::Unreadable;
 /// redb answers nothing any more after one read that failed. So a page that cannot be read, or that is behind the end
 /// of the file, unwinds to [`caught`](crate::errors::caught), as a page that redb does not understand does, and redb
 /// goes on. If not even the beginning of the file can be read, the disk has failed, and redb is told.
+///
+/// The first read has the system forget what it keeps of the file. redb has locked the file by then, so no other process
+/// writes to the file or fails to sync it afterwards. What is still to be written then is synced before redb has opened the
+/// file: redb writes its header when it opens a file, and syncs it.
 #[derive(Debug)]
-pub(super) struct Watched<F> {
+pub(super) struct Watched<F, C> {
     file: F,
+    cache: C,
+    /// Whether the cache was forgotten.
+    is_fresh: AtomicBool,
     has_lost: Arc<AtomicBool>,
 }
 
-impl<F: StorageBackend> Watched<F> {
+impl<F: StorageBackend, C: Cache> Watched<F, C> {
     /// `has_lost` becomes true when a sync fails.
-    pub(super) fn new(file: F, has_lost: Arc<AtomicBool>) -> Watched<F> {
-        Watched { file, has_lost }
+    pub(super) fn new(file: F, cache: C, has_lost: Arc<AtomicBool>) -> Watched<F, C> {
+        Watched { file, cache, is_fresh: AtomicBool::new(false), has_lost }
     }
 }
 
-impl<F: StorageBackend> StorageBackend for Watched<F> {
+impl<F: StorageBackend, C: Cache> StorageBackend for Watched<F, C> {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if !self.is_fresh.load(Ordering::Acquire) {
+            self.cache.forget()?;
+            self.is_fresh.store(true, Ordering::Release);
+        }
         let mut read = || self.file.read(offset, out);
         let Err(error) = read().or_else(|_| read()) else { return Ok(()) };
         // A second panic while one unwinds would end the process.

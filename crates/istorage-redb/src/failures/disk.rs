@@ -10,7 +10,7 @@ use std::{
 
 use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
 
-use crate::disk::{self, Disk as FileSystem, Found, How, OpenDatabase, RealDisk};
+use crate::disk::{self, Disk as FileSystem, Found, How, OpenDatabase, OpenFile, RealDisk};
 
 /// What the disk does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,9 +108,10 @@ impl FileSystem for FailingDisk {
         builder: &Builder,
         has_lost: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
-        let (file, identity) = RealDisk::file(path, how)?;
+        let OpenFile { file, cache, identity } = RealDisk::file(path, how)?;
         self.0.0.0.lock().unwrap().opened += 1;
-        disk::open(FailingFile { file, switch: self.0.clone() }, identity, how, builder, has_lost)
+        let file = FailingFile { file, switch: self.0.clone() };
+        disk::open(OpenFile { file, cache, identity }, how, builder, has_lost)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {

@@ -6,9 +6,10 @@
 //! done.
 //!
 //! A sync that fails is the last attempt to write what was not synced, as on Linux. The sectors that did not reach the disk
-//! count as written: no later sync writes them. Reads show some of them, from the cache of the system, until the power is
-//! lost.
+//! count as written: no later sync writes them. Reads show all of them, from the cache of the system, until the cache is
+//! forgotten or the power is lost.
 
+mod file;
 mod tests;
 
 use std::{
@@ -22,10 +23,9 @@ use std::{
 
 use redb::{BackendError, Builder, DatabaseError, StorageBackend};
 
+use self::file::PlatterFile;
 use super::Rng;
-use crate::disk::{self, Disk, Found, How, OpenDatabase};
-
-const SECTOR: usize = 512;
+use crate::disk::{self, Cache, Disk, Found, How, OpenDatabase, OpenFile};
 
 /// The number of a file.
 type Id = usize;
@@ -44,11 +44,12 @@ enum Done {
         len: usize,
     },
     Synced(Id),
-    /// The seed says which sectors reached the disk, and which of the others are still in the cache.
+    /// The seed says which sectors reached the disk.
     SyncFailed {
         file: Id,
         seed: u64,
     },
+    CacheForgotten(Id),
     Named {
         name: PathBuf,
         file: Id,
@@ -81,6 +82,8 @@ struct State {
     /// How many times a file was opened.
     opened: usize,
     sync: Sync,
+    /// Whether the cache of a file is kept when a driver wants it forgotten.
+    keeps_cache: bool,
     rng: Rng,
     before: Platter,
     done: Vec<Done>,
@@ -130,6 +133,11 @@ impl SimDisk {
 
     pub(super) fn set_sync(&self, sync: Sync) {
         self.state().sync = sync;
+    }
+
+    /// From now on the cache of a file is kept when a driver wants it forgotten.
+    pub(super) fn keep_cache(&self) {
+        self.state().keeps_cache = true;
     }
 
     /// How much was done to the disk so far.
@@ -198,7 +206,7 @@ impl State {
     }
 
     fn seen(&self, file: Id) -> &[u8] {
-        &self.now.files[file].seen
+        self.now.files[file].seen()
     }
 
     fn name(&mut self, name: &Path, file: Id) {
@@ -216,17 +224,6 @@ struct Platter {
     unsynced_names: Vec<Done>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct PlatterFile {
-    synced: Vec<u8>,
-    /// As it is read: with all that is not synced.
-    seen: Vec<u8>,
-    /// Each sector that was written since the last sync, as each of the writes left it.
-    sectors: BTreeMap<usize, Vec<Vec<u8>>>,
-    /// Each length since the last sync.
-    lengths: Vec<usize>,
-}
-
 impl Platter {
     fn apply(&mut self, done: &Done) {
         match done {
@@ -235,6 +232,7 @@ impl Platter {
             Done::Cut { file, len } => self.files[*file].cut(*len),
             Done::Synced(file) => self.files[*file].sync(),
             Done::SyncFailed { file, seed } => self.files[*file].fail_to_sync(&mut Rng(*seed)),
+            Done::CacheForgotten(file) => self.files[*file].forget_cache(),
             Done::FolderSynced => {
                 for done in std::mem::take(&mut self.unsynced_names) {
                     change_names(&mut self.names, &done);
@@ -250,13 +248,8 @@ impl Platter {
         let mut names = self.names.clone();
         let kept = rng.below(self.unsynced_names.len() as u64 + 1) as usize;
         self.unsynced_names[..kept].iter().for_each(|done| change_names(&mut names, done));
-        let synced = |file: &Vec<u8>| PlatterFile {
-            synced: file.clone(),
-            seen: file.clone(),
-            ..PlatterFile::default()
-        };
         let before = Platter {
-            files: files.iter().map(synced).collect(),
+            files: files.into_iter().map(PlatterFile::new).collect(),
             names: names.clone(),
             unsynced_names: Vec::new(),
         };
@@ -276,84 +269,6 @@ fn change_names(names: &mut BTreeMap<PathBuf, Id>, done: &Done) {
             }
         }
         _ => unreachable!("{done:?} is not done to names"),
-    }
-}
-
-fn sector(file: &[u8], number: usize) -> Vec<u8> {
-    let mut sector = vec![0; SECTOR];
-    let start = (number * SECTOR).min(file.len());
-    let there = &file[start..(start + SECTOR).min(file.len())];
-    sector[..there.len()].copy_from_slice(there);
-    sector
-}
-
-fn put_sector(file: &mut [u8], number: usize, sector: &[u8]) {
-    let start = (number * SECTOR).min(file.len());
-    let end = (start + SECTOR).min(file.len());
-    file[start..end].copy_from_slice(&sector[..end - start]);
-}
-
-impl PlatterFile {
-    fn write(&mut self, offset: usize, data: &[u8]) {
-        let end = offset + data.len();
-        if end > self.seen.len() {
-            self.cut(end);
-        }
-        self.seen[offset..end].copy_from_slice(data);
-        for number in offset / SECTOR..end.div_ceil(SECTOR) {
-            self.sectors.entry(number).or_default().push(sector(&self.seen, number));
-        }
-    }
-
-    fn cut(&mut self, len: usize) {
-        // What is behind the end reads as zeros if the file grows again.
-        for number in len / SECTOR..self.seen.len().div_ceil(SECTOR) {
-            let mut zeroed = sector(&self.seen, number);
-            let kept = len.saturating_sub(number * SECTOR).min(SECTOR);
-            zeroed[kept..].fill(0);
-            self.sectors.entry(number).or_default().push(zeroed);
-        }
-        self.seen.resize(len, 0);
-        self.lengths.push(len);
-    }
-
-    fn sync(&mut self) {
-        self.synced.resize(self.seen.len(), 0);
-        for number in std::mem::take(&mut self.sectors).into_keys() {
-            put_sector(&mut self.synced, number, &sector(&self.seen, number));
-        }
-        self.lengths.clear();
-    }
-
-    fn fail_to_sync(&mut self, rng: &mut Rng) {
-        for number in std::mem::take(&mut self.sectors).into_keys() {
-            let can_reach_disk = (number + 1) * SECTOR <= self.synced.len();
-            if can_reach_disk && rng.below(2) == 0 {
-                put_sector(&mut self.synced, number, &sector(&self.seen, number));
-            } else if rng.below(2) == 0 {
-                put_sector(&mut self.seen, number, &sector(&self.synced, number));
-            }
-        }
-    }
-
-    fn lose_power(&self, rng: &mut Rng) -> Vec<u8> {
-        let mut left = self.synced.clone();
-        let length = rng.below(self.lengths.len() as u64 + 1) as usize;
-        let len = if length == 0 { self.synced.len() } else { self.lengths[length - 1] };
-        left.resize(len, 0);
-        // Often all or nothing of what is not synced is there.
-        let bias = rng.below(4);
-        for (number, versions) in &self.sectors {
-            let version = match bias {
-                0 => 0,
-                1 => versions.len(),
-                _ => rng.below(versions.len() as u64 + 1) as usize,
-            };
-            if version > 0 {
-                put_sector(&mut left, *number, &versions[version - 1]);
-            }
-        }
-        left
     }
 }
 
@@ -377,8 +292,8 @@ impl Disk for SimDisk {
         has_lost: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
         let file = self.file(path, how)?;
-        let identity = Some((0, file.id as u64));
-        disk::open(file, identity, how, builder, has_lost)
+        let (cache, identity) = (SimCache(self.clone(), file.id), Some((0, file.id as u64)));
+        disk::open(OpenFile { file, cache, identity }, how, builder, has_lost)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
@@ -414,6 +329,20 @@ impl Disk for SimDisk {
         let mut state = self.state();
         if state.sync != Sync::Lies {
             state.does(Done::FolderSynced);
+        }
+        Ok(())
+    }
+}
+
+/// What the system keeps of a file.
+#[derive(Debug)]
+pub(super) struct SimCache(SimDisk, Id);
+
+impl Cache for SimCache {
+    fn forget(&self) -> io::Result<()> {
+        let mut state = self.0.state();
+        if !state.keeps_cache {
+            state.does(Done::CacheForgotten(self.1));
         }
         Ok(())
     }
