@@ -177,6 +177,7 @@ impl Writer {
             }
             match self.attempt(&group) {
                 Ok(answers) => {
+                    self.damaged.written();
                     group
                         .drain(..)
                         .zip(answers)
@@ -193,7 +194,7 @@ impl Writer {
     }
 
     /// A request that nobody waits for any more must not happen. One that writes a damaged row cannot.
-    fn dismiss(&self, group: &mut Vec<Request>) {
+    fn dismiss(&mut self, group: &mut Vec<Request>) {
         let now = self.clock.now();
         group.retain(|request| !request.reply.is_closed());
         for request in group.extract_if(.., |request| now >= request.deadline) {
@@ -202,7 +203,7 @@ impl Writer {
             )));
         }
         for at in (0..group.len()).rev() {
-            if let Some(damage) = self.damaged.refuse(&group[at]) {
+            if let Some(damage) = self.damaged.refuse(&group[at], now) {
                 group.remove(at).answer(Err(damage));
             }
         }
@@ -223,7 +224,8 @@ impl Writer {
         Err(match spot.step.get() {
             At::Request(at) => {
                 self.reopen();
-                Abort::Spoiled(at, self.damaged.add(&requests[at].keyspace, spot.key(), &panicked))
+                let (keyspace, now) = (&requests[at].keyspace, self.clock.now());
+                Abort::Spoiled(at, self.damaged.add(keyspace, spot.key(), &panicked, now))
             }
             At::Expiry => {
                 self.reopen();

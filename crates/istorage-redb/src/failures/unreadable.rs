@@ -11,10 +11,15 @@ impl Node {
             node.storage.put_batch(vec![put], Instant::FAR_FUTURE).await.unwrap();
         }
         node.restart().await;
-        let file = std::fs::read(&node.path).unwrap();
-        let place = file.windows(10_000).position(|bytes| bytes == vec![7; 10_000]);
-        node.switch.fail_reads_of(place.expect("the row is in the file") as u64);
+        node.switch.fail_reads_of(node.place_of(7));
         node
+    }
+
+    /// Where the row of these bytes is in the file.
+    fn place_of(&self, byte: u8) -> u64 {
+        let file = std::fs::read(&self.path).unwrap();
+        let place = file.windows(10_000).position(|bytes| bytes == vec![byte; 10_000]);
+        place.expect("the row is in the file") as u64
     }
 
     /// The call failed because of the row `bad`.
@@ -59,6 +64,42 @@ async fn a_row_on_a_damaged_page_is_refused_without_opening_the_file_again() {
     node.driver.drop_keyspace(&name, Instant::FAR_FUTURE).await.unwrap();
     node.driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
     assert!(node.insert("bad", "2").await.unwrap().is_applied());
+}
+
+/// A row that could not be written once was refused until the node was started again, also when the disk could read the row
+/// again. If the row was a lease, the node ended.
+#[tokio::test]
+async fn a_row_that_the_disk_can_read_again_can_be_written_after_ten_seconds() {
+    const PAUSE: Duration = Duration::from_secs(10);
+    let node = Node::with_a_bad_sector().await;
+    let opened = node.switch.opened();
+    node.is_damaged(node.put("bad", "2").await);
+    // While the sector is bad, the file is opened once for each trial, however many writes there are.
+    for trials in 1..4 {
+        for _ in 0..3 {
+            node.is_damaged(node.put("bad", "2").await);
+        }
+        assert_eq!(node.switch.opened() - opened, trials);
+        node.clock.advance(PAUSE);
+    }
+    node.switch.fail_reads_of(node.place_of(8));
+    assert_eq!(node.put("good", "2").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    // A group tries one of its rows, here the last.
+    node.switch.fail_reads_of(node.place_of(7));
+    node.clock.advance(PAUSE);
+    let puts = ["good", "bad"].map(|row| node.put(row, "2"));
+    for answer in node.as_one_group(puts.into()).await {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    assert_eq!(node.switch.opened() - opened, 5);
+
+    node.switch.fail_reads_of(u64::MAX);
+    node.is_damaged(node.put("bad", "2").await);
+    node.clock.advance(PAUSE);
+    for row in ["bad", "good", "bad"] {
+        node.put(row, "3").await.unwrap();
+        assert_eq!(node.get(row).await.unwrap(), Some(Bytes::from("3")));
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Rows that cannot be written, because redb cannot read their page.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
+use clock::Instant;
 use istorage::{Error, KeyspaceName};
 
 use crate::{
@@ -13,18 +14,32 @@ use crate::{
 /// How many rows are remembered. Each write of another one opens the file again.
 const REMEMBERED: usize = 1_024;
 
-/// The rows whose writes made redb panic since the file was opened first.
+/// How long the remembered rows are refused after a write of one of them failed.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The rows whose last write failed because redb could not go on.
 ///
-/// After a panic the file is opened again, which holds up all writes. A row that is written again and again is
-/// therefore answered without asking redb.
+/// After such a failure the file is opened again, which holds up all writes. Therefore writes of these rows are refused
+/// without asking redb. The disk may have recovered, so every [`PAUSE`] the write of one of the rows is tried: it is
+/// forgotten, and added again if it fails. If it succeeds, the next row is tried at once.
 #[derive(Debug, Default)]
 pub(super) struct DamagedRows {
     rows: HashMap<(KeyspaceName, Vec<u8>), String>,
+    /// From when on a row is tried; `None` is at once.
+    next_trial: Option<Instant>,
+    is_trying: bool,
 }
 
 impl DamagedRows {
     /// Remembers the row, tells the log, and returns the answer to whoever wrote it.
-    pub(super) fn add(&mut self, keyspace: &Keyspace, key: Vec<u8>, why: &Panicked) -> Error {
+    pub(super) fn add(
+        &mut self,
+        keyspace: &Keyspace,
+        key: Vec<u8>,
+        why: &Panicked,
+        now: Instant,
+    ) -> Error {
+        (self.next_trial, self.is_trying) = (Some(now + PAUSE), false);
         if key.is_empty() {
             return errors::damaged_row(keyspace.as_table(), why);
         }
@@ -37,8 +52,8 @@ impl DamagedRows {
         answer
     }
 
-    /// The answer to a request that writes one of the rows.
-    pub(super) fn refuse(&self, request: &Request) -> Option<Error> {
+    /// The answer to a request that writes one of the rows, unless the row is tried.
+    pub(super) fn refuse(&mut self, request: &Request, now: Instant) -> Option<Error> {
         if self.rows.is_empty() {
             return None;
         }
@@ -46,8 +61,20 @@ impl DamagedRows {
         request.keys().find_map(|key| {
             let row = (keyspace.name.clone(), key);
             let why = self.rows.get(&row)?;
+            if self.next_trial.is_none_or(|at| at <= now) {
+                (self.next_trial, self.is_trying) = (Some(now + PAUSE), true);
+                self.rows.remove(&row);
+                return None;
+            }
             Some(errors::damaged_row(keyspace.name_of(&row.1), why))
         })
+    }
+
+    /// Requests that were not refused are done.
+    pub(super) fn written(&mut self) {
+        if std::mem::take(&mut self.is_trying) {
+            self.next_trial = None;
+        }
     }
 
     /// A keyspace was dropped, and its rows with it.
