@@ -76,18 +76,22 @@ pub(crate) async fn is_there(
     hindrance: &mut Hindrance,
 ) -> Result<bool> {
     let patient_until = clock.now() + STRAGGLERS;
-    let mut answer = ANSWER;
+    let (mut answer, mut is_told) = (ANSWER, false);
     loop {
         let survey = survey(session, clock, name, datacenter, clock.now() + answer).await?;
         // Servers that are only slow get their time.
         answer = LONGEST_ANSWER.min(2 * answer);
         let may_differ = clock.now() >= patient_until;
-        let step = match survey.verdict(may_differ) {
+        match survey.verdict(may_differ) {
             Some(Found::Nothing | Found::Empty(_)) => return Ok(false),
             Some(Found::Ours(_)) => return Ok(true),
-            Some(Found::Unfinished) | None => survey.silent.map_or(Ok(()), Err),
-        };
-        pause(clock, step, hindrance).await?;
+            Some(Found::Unfinished) | None => {}
+        }
+        let why = survey.hindrance(name);
+        if may_differ && !mem::replace(&mut is_told, true) {
+            tracing::warn!(keyspace = %name, ?why, "waiting for Cassandra servers");
+        }
+        pause(clock, Err(why), hindrance).await?;
     }
 }
 
@@ -102,7 +106,7 @@ pub(crate) async fn create(
     let (mut refusals, mut is_told) = (0, false);
     loop {
         let step = match everywhere(session, clock, name).await {
-            Ok(Some(Found::Nothing)) => match strategy(session, replication) {
+            Ok(Found::Nothing) => match strategy(session, replication) {
                 Ok(strategy) => create_keyspace(session, name, &strategy).await,
                 Err(why) => {
                     if !mem::replace(&mut is_told, true) {
@@ -111,7 +115,7 @@ pub(crate) async fn create(
                     Err(why)
                 }
             },
-            Ok(Some(Found::Empty(created_at))) => {
+            Ok(Found::Empty(created_at)) => {
                 let table = layout::create_table(name.as_str(), table_id(name, created_at));
                 match change(session, table).await {
                     Err(error) if error.kind() == ErrorKind::Invalid && refusals < REFUSALS => {
@@ -121,8 +125,8 @@ pub(crate) async fn create(
                     changed => changed,
                 }
             }
-            Ok(Some(Found::Ours(_))) => return Ok(()),
-            Ok(Some(Found::Unfinished) | None) => Ok(()),
+            Ok(Found::Ours(_)) => return Ok(()),
+            Ok(Found::Unfinished) => Err(differ(name)),
             Err(error) => Err(error),
         };
         pause(clock, step, hindrance).await?;
@@ -138,9 +142,8 @@ pub(crate) async fn drop(
 ) -> Result<()> {
     loop {
         let step = match everywhere(session, clock, name).await {
-            Ok(Some(Found::Nothing)) => return Ok(()),
-            Ok(Some(_)) => change(session, format!("DROP KEYSPACE IF EXISTS {name}")).await,
-            Ok(None) => Ok(()),
+            Ok(Found::Nothing) => return Ok(()),
+            Ok(_) => change(session, format!("DROP KEYSPACE IF EXISTS {name}")).await,
             Err(error) => Err(error),
         };
         pause(clock, step, hindrance).await?;
@@ -160,9 +163,11 @@ async fn pause(clock: &Clock, step: Result<()>, hindrance: &mut Hindrance) -> Re
 /// What the servers answered that can be reached.
 struct Survey {
     found: Vec<Found>,
-    /// How many servers the cluster has.
+    /// How many servers there are: in the cluster, or in the datacenter that is asked.
     servers: usize,
-    /// Why a server did not answer.
+    /// The addresses of the servers to which there is no connection.
+    unconnected: Vec<String>,
+    /// Why a connected server did not answer.
     silent: Option<Error>,
 }
 
@@ -175,6 +180,23 @@ impl Survey {
         let is_enough = 2 * count(most) > self.servers;
         let is_agreed = may_differ || count(most) == self.found.len();
         (is_enough && is_agreed).then(|| most.clone())
+    }
+
+    /// Why there is no verdict.
+    fn hindrance(self, name: &KeyspaceName) -> Error {
+        let Survey { found, servers, unconnected, silent } = self;
+        let shown = found.iter().filter(|found| matches!(found, Found::Ours(_))).count();
+        let mut why = format!(
+            "{shown} of {servers} Cassandra servers show the keyspace `{name}`, and {} answered: more than half must agree",
+            found.len()
+        );
+        if !unconnected.is_empty() {
+            why = format!("{why}; not connected: {}", unconnected.join(", "));
+        }
+        match silent {
+            Some(silent) => Error::unavailable(why).because(silent),
+            None => Error::unavailable(why),
+        }
     }
 }
 
@@ -194,16 +216,22 @@ async fn survey(
     let is_meant = |node: &&Arc<Node>| {
         datacenter.is_none_or(|datacenter| node.datacenter.as_deref() == Some(datacenter))
     };
-    let servers: Vec<_> = state.get_nodes_info().iter().filter(is_meant).collect();
+    let meant = state.get_nodes_info().iter().filter(is_meant);
+    let (connected, unconnected): (Vec<&Arc<Node>>, Vec<&Arc<Node>>) =
+        meant.partition(|node| node.is_connected());
     let ask = async |node: &Arc<Node>| {
         let asked = clock.timeout_at(deadline, look_and_use(session, node, name));
         let server = node.address;
         let late = |_| Err(Error::unavailable(format!("{server} did not answer in time")));
         asked.await.unwrap_or_else(late)
     };
-    let connected = servers.iter().filter(|node| node.is_connected());
-    let mut survey = Survey { found: Vec::new(), servers: servers.len(), silent: None };
-    for answer in join_all(connected.map(|node| ask(node))).await {
+    let mut survey = Survey {
+        found: Vec::new(),
+        servers: connected.len() + unconnected.len(),
+        unconnected: unconnected.iter().map(|node| node.address.to_string()).collect(),
+        silent: None,
+    };
+    for answer in join_all(connected.into_iter().map(ask)).await {
         match answer {
             Ok(found) => survey.found.push(found),
             Err(error) if error.kind() == ErrorKind::Unavailable => survey.silent = Some(error),
@@ -213,12 +241,11 @@ async fn survey(
     Ok(survey)
 }
 
-/// What all servers have that can be reached; `None` while they differ.
-async fn everywhere(
-    session: &Session,
-    clock: &Clock,
-    name: &KeyspaceName,
-) -> Result<Option<Found>> {
+/// What all servers have that can be reached.
+///
+/// # Errors
+/// `Unavailable` if one does not answer, or while they differ.
+async fn everywhere(session: &Session, clock: &Clock, name: &KeyspaceName) -> Result<Found> {
     let survey = survey(session, clock, name, None, Instant::FAR_FUTURE);
     let Survey { found, silent, .. } = survey.await?;
     if let Some(silent) = silent {
@@ -227,7 +254,11 @@ async fn everywhere(
     let mut found = found.into_iter();
     let first =
         found.next().ok_or_else(|| Error::unavailable("no Cassandra server is connected"))?;
-    Ok(found.all(|other| other == first).then_some(first))
+    if found.all(|other| other == first) { Ok(first) } else { Err(differ(name)) }
+}
+
+fn differ(name: &KeyspaceName) -> Error {
+    Error::unavailable(format!("the Cassandra servers do not all show the keyspace `{name}` alike"))
 }
 
 /// What a server has. One that shows our table may not have opened it yet, and one that its peers cannot reach serves
@@ -377,85 +408,4 @@ async fn query(session: &Session, node: &Arc<Node>, text: String) -> Result<Quer
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn id(name: &str, created_at: i64) -> u128 {
-        table_id(&KeyspaceName::new(name).unwrap(), created_at)
-    }
-
-    #[test]
-    fn a_table_is_another_one_after_its_keyspace_was_created_again() {
-        const NOW: i64 = 1_795_237_782_051_000;
-        assert_eq!(id("app_one", NOW), id("app_one", NOW));
-        for later in [1, 0x1000, 1_000_000, 1 << 50] {
-            assert_ne!(id("app_one", NOW), id("app_one", NOW + later));
-        }
-        assert_ne!(id("app_one", NOW), id("app_two", NOW));
-    }
-
-    #[test]
-    fn it_is_a_uuid_of_version_8() {
-        let statement = layout::create_table("app_one", id("app_one", 1_795_237_782_051_000));
-        let id = statement.split('\'').nth(1).unwrap();
-        let parts: Vec<usize> = id.split('-').map(str::len).collect();
-        assert_eq!(parts, [8, 4, 4, 4, 12]);
-        assert_eq!(&id[14..15], "8", "{id}");
-        assert!("89ab".contains(&id[19..20]), "{id}");
-    }
-
-    #[test]
-    fn the_strategy_is_said_as_cassandra_wants_it() {
-        let factors = [("north".to_owned(), 3), ("south".to_owned(), 2)];
-        assert_eq!(
-            datacenter_strategy(&factors.into()),
-            "{'class': 'NetworkTopologyStrategy', 'north': 3, 'south': 2}"
-        );
-    }
-
-    /// One server that hung, or that its peers could not reach, kept every node from opening a keyspace, and so from taking
-    /// over.
-    #[test]
-    fn a_keyspace_is_opened_when_more_than_half_of_the_servers_show_it() {
-        let ours = |id: i32| Found::Ours(CqlValue::Int(id));
-        let verdict = |servers, found: &[Found], may_differ| {
-            Survey { servers, found: found.to_vec(), silent: None }.verdict(may_differ)
-        };
-        // All agree.
-        assert_eq!(verdict(3, &[ours(1), ours(1), ours(1)], false), Some(ours(1)));
-        assert_eq!(verdict(1, &[Found::Nothing], false), Some(Found::Nothing));
-        // One does not answer.
-        assert_eq!(verdict(3, &[ours(1), ours(1)], false), Some(ours(1)));
-        // Too few answer, even if they agree.
-        for may_differ in [false, true] {
-            assert_eq!(verdict(3, &[ours(1)], may_differ), None);
-            assert_eq!(verdict(4, &[ours(1), ours(1)], may_differ), None);
-            assert_eq!(verdict(3, &[], may_differ), None);
-            assert_eq!(verdict(3, &[Found::Nothing, ours(1), ours(2)], may_differ), None);
-        }
-        // One does not know it yet, or was cut off when it was made.
-        let differ = [Found::Nothing, ours(1), ours(1)];
-        assert_eq!(verdict(3, &differ, false), None);
-        assert_eq!(verdict(3, &differ, true), Some(ours(1)));
-    }
-
-    /// A node that started together with its cluster saw one server, and made a keyspace with one replica, which stayed
-    /// so: the loss of that server was the loss of all data.
-    #[test]
-    fn a_keyspace_with_fewer_than_three_replicas_is_made_only_if_the_configuration_says_so() {
-        let datacenters =
-            |servers: usize| vec![("north".to_owned(), 5), ("south".to_owned(), servers)];
-        for servers in [1, 2] {
-            let error = three_everywhere(datacenters(servers)).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "the others may join");
-            let text = error.to_string();
-            for part in ["replication", "`south`", "wait"] {
-                assert!(text.contains(part), "`{part}` is not in: {text}");
-            }
-        }
-        let three = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 3)]);
-        assert_eq!(three_everywhere(datacenters(4)).unwrap(), three);
-        let two = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 2)]);
-        assert_eq!(up_to_three(datacenters(2)), two);
-    }
-}
+mod tests;

@@ -1,0 +1,101 @@
+use super::*;
+
+fn id(name: &str, created_at: i64) -> u128 {
+    table_id(&KeyspaceName::new(name).unwrap(), created_at)
+}
+
+#[test]
+fn a_table_is_another_one_after_its_keyspace_was_created_again() {
+    const NOW: i64 = 1_795_237_782_051_000;
+    assert_eq!(id("app_one", NOW), id("app_one", NOW));
+    for later in [1, 0x1000, 1_000_000, 1 << 50] {
+        assert_ne!(id("app_one", NOW), id("app_one", NOW + later));
+    }
+    assert_ne!(id("app_one", NOW), id("app_two", NOW));
+}
+
+#[test]
+fn it_is_a_uuid_of_version_8() {
+    let statement = layout::create_table("app_one", id("app_one", 1_795_237_782_051_000));
+    let id = statement.split('\'').nth(1).unwrap();
+    let parts: Vec<usize> = id.split('-').map(str::len).collect();
+    assert_eq!(parts, [8, 4, 4, 4, 12]);
+    assert_eq!(&id[14..15], "8", "{id}");
+    assert!("89ab".contains(&id[19..20]), "{id}");
+}
+
+#[test]
+fn the_strategy_is_said_as_cassandra_wants_it() {
+    let factors = [("north".to_owned(), 3), ("south".to_owned(), 2)];
+    assert_eq!(
+        datacenter_strategy(&factors.into()),
+        "{'class': 'NetworkTopologyStrategy', 'north': 3, 'south': 2}"
+    );
+}
+
+/// One server that hung, or that its peers could not reach, kept every node from opening a keyspace, and so from taking
+/// over.
+#[test]
+fn a_keyspace_is_opened_when_more_than_half_of_the_servers_show_it() {
+    let ours = |id: i32| Found::Ours(CqlValue::Int(id));
+    let verdict = |servers, found: &[Found], may_differ| {
+        let (found, unconnected) = (found.to_vec(), Vec::new());
+        Survey { servers, found, unconnected, silent: None }.verdict(may_differ)
+    };
+    // All agree.
+    assert_eq!(verdict(3, &[ours(1), ours(1), ours(1)], false), Some(ours(1)));
+    assert_eq!(verdict(1, &[Found::Nothing], false), Some(Found::Nothing));
+    // One does not answer.
+    assert_eq!(verdict(3, &[ours(1), ours(1)], false), Some(ours(1)));
+    // Too few answer, even if they agree.
+    for may_differ in [false, true] {
+        assert_eq!(verdict(3, &[ours(1)], may_differ), None);
+        assert_eq!(verdict(4, &[ours(1), ours(1)], may_differ), None);
+        assert_eq!(verdict(3, &[], may_differ), None);
+        assert_eq!(verdict(3, &[Found::Nothing, ours(1), ours(2)], may_differ), None);
+    }
+    // One does not know it yet, or was cut off when it was made.
+    let differ = [Found::Nothing, ours(1), ours(1)];
+    assert_eq!(verdict(3, &differ, false), None);
+    assert_eq!(verdict(3, &differ, true), Some(ours(1)));
+}
+
+/// Servers without a connection were not asked, and nothing said why a node that started while two of three were dead
+/// did not go on.
+#[test]
+fn a_node_that_waits_for_servers_names_those_that_are_not_connected() {
+    let name = KeyspaceName::new("app_one").unwrap();
+    let unconnected = vec!["127.0.0.2:9042".to_owned(), "127.0.0.3:9042".to_owned()];
+    let found = vec![Found::Ours(CqlValue::Int(1))];
+    let why = Survey { servers: 3, found, unconnected, silent: None }.hindrance(&name);
+    assert_eq!(why.kind(), ErrorKind::Unavailable, "they may come back");
+    assert_eq!(
+        why.to_string(),
+        "1 of 3 Cassandra servers show the keyspace `app_one`, and 1 answered: more than half must agree; not \
+         connected: 127.0.0.2:9042, 127.0.0.3:9042"
+    );
+    let silent = Some(Error::unavailable("127.0.0.2:9042 did not answer in time"));
+    let survey = Survey { servers: 3, found: Vec::new(), unconnected: Vec::new(), silent };
+    let told = format!("{:?}", survey.hindrance(&name));
+    assert!(told.contains("0 of 3") && told.contains("did not answer in time"), "{told}");
+    assert!(!told.contains("not connected"), "{told}");
+}
+
+/// A node that started together with its cluster saw one server, and made a keyspace with one replica, which stayed
+/// so: the loss of that server was the loss of all data.
+#[test]
+fn a_keyspace_with_fewer_than_three_replicas_is_made_only_if_the_configuration_says_so() {
+    let datacenters = |servers: usize| vec![("north".to_owned(), 5), ("south".to_owned(), servers)];
+    for servers in [1, 2] {
+        let error = three_everywhere(datacenters(servers)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "the others may join");
+        let text = error.to_string();
+        for part in ["replication", "`south`", "wait"] {
+            assert!(text.contains(part), "`{part}` is not in: {text}");
+        }
+    }
+    let three = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 3)]);
+    assert_eq!(three_everywhere(datacenters(4)).unwrap(), three);
+    let two = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 2)]);
+    assert_eq!(up_to_three(datacenters(2)), two);
+}
