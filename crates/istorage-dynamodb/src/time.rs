@@ -230,7 +230,8 @@ impl Known {
     /// Begins a timeline. Its place.
     fn begin(&mut self, timeline: Timeline) -> usize {
         if self.timelines.len() >= TIMELINES_MAX {
-            self.timelines.remove(1);
+            // The trusted one is the first.
+            self.timelines.remove(usize::from(self.is_trusted));
         }
         self.timelines.push(timeline);
         self.timelines.len() - 1

@@ -339,6 +339,21 @@ fn answers_that_never_agree_are_never_believed() {
     assert!(service.check() <= 1_010 * MILLI);
 }
 
+/// A node that had just started kept its first answer for ever, also if that one was wrong: the first timeline was taken for
+/// the trusted one when there were too many.
+#[test]
+fn a_node_that_trusts_nothing_forgets_a_wrong_first_date_for_newer_ones() {
+    let mut service = Service::new();
+    let may_be_late =
+        |service: &Service| service.followed.now().unwrap().latest > service.time() + 999 * HOUR;
+    service.hear_ahead(1_000 * HOUR);
+    for hour in 1..=TIMELINES_MAX as u32 {
+        assert!(may_be_late(&service), "before answer {hour}");
+        service.hear_ahead(hour * HOUR);
+    }
+    assert!(!may_be_late(&service));
+}
+
 /// The date is cut off to a second, so many answers agree with both timelines.
 #[test]
 fn a_small_step_is_followed_and_closes_few_connections() {
