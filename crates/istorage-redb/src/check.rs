@@ -73,7 +73,7 @@ pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> 
         match read {
             Ok(Ok(())) => {}
             Ok(Err(why)) => checked.add(format!("the keyspace `{}`: {why}", keyspace.name)),
-            Err(panicked) => checked.add(format!("the keyspace `{}`: {panicked}", keyspace.name)),
+            Err(unwound) => checked.add(format!("the keyspace `{}`: {unwound}", keyspace.name)),
         }
     }
     // The pages are checked on a fresh handle: redb repairs what it checks, and may fall back to an older commit.
@@ -83,7 +83,7 @@ pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> 
         Ok(Ok(true)) => {}
         Ok(Ok(false)) => checked.add("the checksums of some pages are wrong".to_owned()),
         Ok(Err(error)) => checked.add(format!("the checksums of some pages are wrong: {error}")),
-        Err(panicked) => checked.add(format!("some pages cannot be read: {panicked}")),
+        Err(unwound) => checked.add(format!("some pages cannot be read: {unwound}")),
     }
     // redb may panic when it closes what it could not read.
     let _ = errors::caught(|| drop(open));
@@ -126,5 +126,5 @@ fn walk<'t>(
         }
         Ok(())
     });
-    walked.unwrap_or_else(|panicked| Err(panicked.to_string())).err()
+    walked.unwrap_or_else(|unwound| Err(unwound.to_string())).err()
 }

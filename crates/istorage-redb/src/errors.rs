@@ -16,17 +16,17 @@ use crate::layout::FORMAT;
 const RESTORE: &str =
     "stop the node, look at the whole file with `vvm storage check`, and restore it from a backup";
 
-/// Why redb could not go on: it panicked, or a page could not be read.
+/// Why a call of redb unwound: redb panicked, or the disk could not read a page.
 #[derive(Debug)]
-pub(crate) struct Panicked(String);
+pub(crate) struct Unwound(String);
 
-impl fmt::Display for Panicked {
+impl fmt::Display for Unwound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Panicked {}
+impl std::error::Error for Unwound {}
 
 /// A page that cannot be read, on its way through redb to [`caught`].
 #[derive(Debug)]
@@ -46,14 +46,14 @@ impl Unreadable {
 /// Runs something that calls redb, which panics when it meets a page that it cannot understand.
 ///
 /// What it was doing is given up: a read changes nothing, and after a write the file is opened again.
-pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
+pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
     panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         if let Some(Unreadable(why)) = payload.downcast_ref() {
-            return Panicked(why.clone());
+            return Unwound(why.clone());
         }
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref().copied());
-        Panicked(format!("redb panicked: {}", text.unwrap_or("without a message")))
+        Unwound(format!("redb panicked: {}", text.unwrap_or("without a message")))
     })
 }
 

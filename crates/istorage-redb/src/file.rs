@@ -98,7 +98,7 @@ impl StorageFile {
             let contents = Contents::read(&open.database, path)?;
             Ok((open, contents))
         });
-        loaded.unwrap_or_else(|panicked| Err(errors::damaged_file(path, panicked)))
+        loaded.unwrap_or_else(|unwound| Err(errors::damaged_file(path, unwound)))
     }
 
     fn builder(&self) -> Builder {
@@ -179,9 +179,9 @@ impl StorageFile {
     /// Closes the file in order.
     pub(crate) fn close(&self) {
         let open = self.open_mut().take();
-        if let Err(panicked) = errors::caught(|| drop(open)) {
+        if let Err(unwound) = errors::caught(|| drop(open)) {
             let file = self.path().display();
-            tracing::error!(%file, cause = %panicked, "the storage file was not closed in order");
+            tracing::error!(%file, cause = %unwound, "the storage file was not closed in order");
         }
     }
 

@@ -135,7 +135,7 @@ impl Snapshot<'_> {
         }
         let run = |snapshot: &mut Self| {
             errors::caught(|| read(snapshot))
-                .unwrap_or_else(|panicked| Err(errors::damaged_row(keyspace.as_table(), panicked)))
+                .unwrap_or_else(|unwound| Err(errors::damaged_row(keyspace.as_table(), unwound)))
         };
         let is_unavailable = |result: &Result<T>| matches!(result, Err(error) if error.kind() == ErrorKind::Unavailable);
         let mut result = run(self);
@@ -194,7 +194,7 @@ fn get(table: &Rows, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Opt
             None => Ok(None),
         }
     });
-    got.unwrap_or_else(|panicked| Err(errors::damaged_row(name(), panicked)))
+    got.unwrap_or_else(|unwound| Err(errors::damaged_row(name(), unwound)))
 }
 
 /// Reads a page. Rows in front of a damaged one are a page; the next page begins with the damaged one and fails.
@@ -209,9 +209,9 @@ fn page(
     let why = match errors::caught(|| read_rows(table, keyspace, pkey, range, now, &mut part)) {
         Ok(Ok(rest)) => return Ok(Page { rows: part.rows, rest }),
         Ok(Err(error)) => error,
-        Err(panicked) => {
+        Err(unwound) => {
             let from = layout::row_key(pkey, &range.start);
-            errors::damaged_row(format!("what follows {}", keyspace.name_of(&from)), panicked)
+            errors::damaged_row(format!("what follows {}", keyspace.name_of(&from)), unwound)
         }
     };
     match part.last {

@@ -217,25 +217,25 @@ impl Writer {
         requests: &[Request],
     ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
         let spot = Spot::default();
-        let panicked = match errors::caught(|| self.transact(requests, &spot)) {
+        let unwound = match errors::caught(|| self.transact(requests, &spot)) {
             Ok(done) => return done,
-            Err(panicked) => panicked,
+            Err(unwound) => unwound,
         };
         Err(match spot.step.get() {
             At::Request(at) => {
                 self.reopen();
                 let (keyspace, now) = (&requests[at].keyspace, self.clock.now());
-                Abort::Spoiled(at, self.damaged.add(keyspace, spot.key(), &panicked, now))
+                Abort::Spoiled(at, self.damaged.add(keyspace, spot.key(), &unwound, now))
             }
             At::Expiry => {
                 self.reopen();
-                Abort::Expiry(Failure::damaged(panicked))
+                Abort::Expiry(Failure::damaged(unwound))
             }
             At::Commit => Abort::Failed(Failure::new(
                 ErrorKind::OutcomeUnknown,
-                format!("the commit failed: {panicked}"),
+                format!("the commit failed: {unwound}"),
             )),
-            At::Begin => Abort::Failed(Failure::damaged(panicked)),
+            At::Begin => Abort::Failed(Failure::damaged(unwound)),
         })
     }
 

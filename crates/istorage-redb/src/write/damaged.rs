@@ -6,7 +6,7 @@ use clock::Instant;
 use istorage::{Error, KeyspaceName};
 
 use crate::{
-    errors::{self, Panicked},
+    errors::{self, Unwound},
     group::Request,
     layout::Keyspace,
 };
@@ -36,7 +36,7 @@ impl DamagedRows {
         &mut self,
         keyspace: &Keyspace,
         key: Vec<u8>,
-        why: &Panicked,
+        why: &Unwound,
         now: Instant,
     ) -> Error {
         (self.next_trial, self.is_trying) = (Some(now + PAUSE), false);

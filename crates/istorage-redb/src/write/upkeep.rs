@@ -117,7 +117,7 @@ impl Writer {
             change(&txn)?;
             txn.commit().map_err(|error| Failure::outcome_unknown(error.into()))
         });
-        match done.unwrap_or_else(|panicked| Err(Failure::damaged(panicked))) {
+        match done.unwrap_or_else(|unwound| Err(Failure::damaged(unwound))) {
             Ok(()) => {
                 self.wrote();
                 Ok(())
@@ -143,7 +143,7 @@ impl Writer {
     /// Opens the file again if it has failed.
     pub(super) fn check(&mut self) {
         let checked = errors::caught(|| Ok(self.file.begin_write()?.abort()?));
-        let checked = checked.unwrap_or_else(|panicked| Err(Failure::damaged(panicked)));
+        let checked = checked.unwrap_or_else(|unwound| Err(Failure::damaged(unwound)));
         if let Err(failure) = checked {
             self.recover(&failure);
         }
