@@ -248,7 +248,7 @@ async fn until(clock: &Clock, deadline: Instant, node: &Launched, stage: Stage) 
 
 /// How long a node that starts may need to open its storage, and to work when it has the lead. It waits for a server that
 /// hangs when it connects, when it opens a keyspace, and when it prepares statements.
-const OPENS_IN: Duration = Duration::from_secs(25);
+const OPENS_IN: Duration = Duration::from_secs(40);
 
 /// Nodes of one database, one after another.
 struct Nodes {
