@@ -1,8 +1,9 @@
 //! The two clients of the storage: that of elections, and that of requests.
 //!
 //! Invariant: each client reads and writes on one runtime only: that of elections where the node was launched, that of
-//! requests on the runtime for services and partitions. Opening apart, only its end is told and asked for elsewhere. A connection belongs to the runtime on which it was opened. If
-//! both used one client, a renewal of the lease could wait for threads that requests keep busy.
+//! requests on the runtime for services and partitions. A connection belongs to the runtime on which it was opened. If
+//! both used one client, a renewal of the lease could wait for threads that requests keep busy. Closing a client, and
+//! waiting for its failure, happen where the node was launched.
 
 use std::sync::Arc;
 
