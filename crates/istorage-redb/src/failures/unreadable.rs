@@ -102,6 +102,26 @@ async fn a_row_that_the_disk_can_read_again_can_be_written_after_ten_seconds() {
     }
 }
 
+/// A request that wrote two of the rows was refused, because of the second row, while it was tried. The first row was
+/// forgotten all the same, and its next write opened the file again before the time.
+#[tokio::test]
+async fn a_request_that_writes_two_damaged_rows_is_tried_or_refused_as_a_whole() {
+    let node = Node::with_a_bad_sector().await;
+    node.is_damaged(node.put("bad", "2").await);
+    node.clock.advance(Duration::from_secs(10));
+    node.switch.fail_reads_of(node.place_of(8));
+    assert_eq!(node.put("good", "2").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    node.switch.fail_reads_of(u64::MAX);
+    let opened = node.switch.opened();
+    let put = |row| Put { key: key(row), value: Bytes::from("3") };
+    let both = || node.storage.put_batch(vec![put("bad"), put("good")], Instant::FAR_FUTURE);
+    assert_eq!(both().await.unwrap_err().kind(), ErrorKind::Corrupt, "it is too early");
+    node.clock.advance(Duration::from_secs(10));
+    both().await.unwrap();
+    assert_eq!(node.get("bad").await.unwrap(), Some(Bytes::from("3")));
+    assert_eq!(node.switch.opened(), opened);
+}
+
 #[tokio::test]
 async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
     let node = Node::with_a_bad_sector().await;

@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The rows whose last write failed because redb could not go on.
 ///
 /// After such a failure the file is opened again, which holds up all writes. Therefore writes of these rows are refused
-/// without asking redb. The disk may have recovered, so every [`PAUSE`] the write of one of the rows is tried: it is
-/// forgotten, and added again if it fails. If it succeeds, the next row is tried at once.
+/// without asking redb. The disk may have recovered, so every [`PAUSE`] one request that writes such rows is tried:
+/// its rows are forgotten, and the row at which it fails is added again. If it succeeds, the next request is tried at once.
 #[derive(Debug, Default)]
 pub(super) struct DamagedRows {
     rows: HashMap<(KeyspaceName, Vec<u8>), String>,
@@ -58,16 +58,15 @@ impl DamagedRows {
             return None;
         }
         let keyspace = &request.keyspace;
-        request.keys().find_map(|key| {
-            let row = (keyspace.name.clone(), key);
-            let why = self.rows.get(&row)?;
-            if self.next_trial.is_none_or(|at| at <= now) {
-                (self.next_trial, self.is_trying) = (Some(now + PAUSE), true);
-                self.rows.remove(&row);
-                return None;
-            }
-            Some(errors::damaged_row(keyspace.name_of(&row.1), why))
-        })
+        let named = request.keys().map(|key| (keyspace.name.clone(), key));
+        let damaged: Vec<_> = named.filter(|row| self.rows.contains_key(row)).collect();
+        let (row, why) = damaged.first().and_then(|row| Some((row, self.rows.get(row)?)))?;
+        if self.next_trial.is_none_or(|at| at <= now) {
+            (self.next_trial, self.is_trying) = (Some(now + PAUSE), true);
+            self.rows.retain(|row, _| !damaged.contains(row));
+            return None;
+        }
+        Some(errors::damaged_row(keyspace.name_of(&row.1), why))
     }
 
     /// Requests that were not refused are done.
