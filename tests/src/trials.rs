@@ -7,6 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use clock::Clock;
 use futures::{FutureExt, future::BoxFuture};
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -28,6 +29,26 @@ pub trait Stage: Sized + Sync {
     /// # Errors
     /// Those of the storage.
     async fn remove(self) -> istorage::Result<()>;
+}
+
+/// A server, for trials that remove what they make there.
+#[expect(missing_debug_implementations, reason = "a `Subject` has none")]
+pub struct Server {
+    /// What nodes are connected to.
+    pub subject: Arc<dyn Subject>,
+    /// The clock of the nodes.
+    pub clock: Clock,
+}
+
+#[async_trait]
+impl Stage for Server {
+    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Server> {
+        Ok(Server { clock: subject.clock(), subject })
+    }
+
+    async fn remove(self) -> istorage::Result<()> {
+        Ok(())
+    }
 }
 
 /// A trial.

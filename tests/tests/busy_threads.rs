@@ -18,21 +18,20 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use clock::Clock;
 use eventlog::WsId;
 use futures::future::join_all;
 use httpapi::{Admin, AdminSettings, Limits};
 use ielections::Timing;
 use istorage::KeyspaceName;
-use istorage_tck::{Keyspaces, Subject};
+use istorage_tck::Keyspaces;
 use processor::{Application, Command, Done, Refused};
 use sysvvm::AppName;
 use tokio::runtime::{Builder, Runtime};
 use vvm::{AppSettings, Launched, Settings, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
-    trials,
+    trials::{self, Server},
 };
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -44,24 +43,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const READS: u64 = 30;
 
 const WS: u64 = 1;
-
-/// A server on which a node works.
-struct Server {
-    subject: Arc<dyn Subject>,
-    clock: Clock,
-}
-
-#[async_trait]
-impl trials::Stage for Server {
-    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Server> {
-        Ok(Server { clock: subject.clock(), subject })
-    }
-
-    /// Each node removes what it made.
-    async fn remove(self) -> istorage::Result<()> {
-        Ok(())
-    }
-}
 
 /// A node that leads, with its runtimes.
 struct Node {

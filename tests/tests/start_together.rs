@@ -6,17 +6,19 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
-use async_trait::async_trait;
-use clock::Clock;
 use ielections::Timing;
 use istorage::KeyspaceName;
-use istorage_tck::{Keyspaces, Subject};
+use istorage_tck::Keyspaces;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
 use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
-use vvm_tests::{commands::shop, long::is_long, trials};
+use vvm_tests::{
+    commands::shop,
+    long::is_long,
+    trials::{self, Server},
+};
 
 /// How long a small machine may need for a keyspace.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -24,80 +26,60 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// How long after another a node starts.
 const APART: Duration = Duration::from_millis(20);
 
-/// A server that many nodes share.
-struct Server {
-    subject: Arc<dyn Subject>,
-    clock: Clock,
+/// So many nodes start together on nothing.
+async fn start_and_stop(server: &Server, nodes: u16) {
+    let keyspaces = Keyspaces::default();
+    let system = KeyspaceName::new(format!("together_{:016x}", server.clock.random())).unwrap();
+    let mut launched = Vec::new();
+    for number in 1..=nodes {
+        let settings = Settings {
+            system: system.clone(),
+            acquire_within: Some(PATIENCE),
+            open_within: PATIENCE,
+            lease: Timing::of(Duration::from_secs(20)),
+            ..Settings::new(([127, 0, 0, 1], number).into())
+        };
+        let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+        // Each has connections of its own, as a process has: for elections, and for requests.
+        let driver = keyspaces.noted_by(server.subject.node(0).await.unwrap());
+        let requests = keyspaces.noted_by(server.subject.node(0).await.unwrap());
+        let node = Vvm::builder(driver, server.clock.clone(), settings)
+            .with_requests_on(Handle::current(), requests)
+            .with_app(app);
+        launched.push(node.build().unwrap());
+    }
+    let mut running = Vec::new();
+    for node in launched {
+        running.push(node.launch());
+        server.clock.sleep(APART).await;
+    }
+    until_all_are_up(server, &running).await;
+    // The leader last, so that no other one takes over.
+    running.sort_by_key(|node| node.node().stage() == Stage::Leading);
+    for node in running {
+        node.shutdown().await.unwrap();
+    }
+    let driver = server.subject.node(0).await.unwrap();
+    let left = keyspaces.drop_all(&*driver, &server.clock).await;
+    assert!(left.is_empty(), "{left:?}");
 }
 
-#[async_trait]
-impl trials::Stage for Server {
-    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Server> {
-        Ok(Server { clock: subject.clock(), subject })
-    }
-
-    /// Each round removes what it made.
-    async fn remove(self) -> istorage::Result<()> {
-        Ok(())
-    }
-}
-
-impl Server {
-    /// So many nodes start together on nothing.
-    async fn round(&self, nodes: u16) {
-        let keyspaces = Keyspaces::default();
-        let system = KeyspaceName::new(format!("together_{:016x}", self.clock.random())).unwrap();
-        let mut launched = Vec::new();
-        for number in 1..=nodes {
-            let settings = Settings {
-                system: system.clone(),
-                acquire_within: Some(PATIENCE),
-                open_within: PATIENCE,
-                lease: Timing::of(Duration::from_secs(20)),
-                ..Settings::new(([127, 0, 0, 1], number).into())
-            };
-            let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
-            // Each has connections of its own, as a process has: for elections, and for requests.
-            let driver = keyspaces.noted_by(self.subject.node(0).await.unwrap());
-            let requests = keyspaces.noted_by(self.subject.node(0).await.unwrap());
-            let node = Vvm::builder(driver, self.clock.clone(), settings)
-                .with_requests_on(Handle::current(), requests)
-                .with_app(app);
-            launched.push(node.build().unwrap());
+/// One leads, and the others wait.
+async fn until_all_are_up(server: &Server, nodes: &[Launched]) {
+    let deadline = server.clock.now() + PATIENCE;
+    loop {
+        for node in nodes {
+            let problem = server.clock.timeout_at(server.clock.now(), node.problem()).await;
+            assert!(problem.is_err(), "{}", problem.unwrap());
         }
-        let mut running = Vec::new();
-        for node in launched {
-            running.push(node.launch());
-            self.clock.sleep(APART).await;
+        let stages = || nodes.iter().map(|node| node.node().stage());
+        let at = |wanted| stages().filter(|stage| *stage == wanted).count();
+        if at(Stage::Leading) == 1 && at(Stage::Waiting) == nodes.len() - 1 {
+            return;
         }
-        self.until_all_are_up(&running).await;
-        // The leader last, so that no other one takes over.
-        running.sort_by_key(|node| node.node().stage() == Stage::Leading);
-        for node in running {
-            node.shutdown().await.unwrap();
-        }
-        let driver = self.subject.node(0).await.unwrap();
-        let left = keyspaces.drop_all(&*driver, &self.clock).await;
-        assert!(left.is_empty(), "{left:?}");
-    }
-
-    /// One leads, and the others wait.
-    async fn until_all_are_up(&self, nodes: &[Launched]) {
-        let deadline = self.clock.now() + PATIENCE;
-        loop {
-            for node in nodes {
-                let problem = self.clock.timeout_at(self.clock.now(), node.problem()).await;
-                assert!(problem.is_err(), "{}", problem.unwrap());
-            }
-            let stages = || nodes.iter().map(|node| node.node().stage());
-            let at = |wanted| stages().filter(|stage| *stage == wanted).count();
-            if at(Stage::Leading) == 1 && at(Stage::Waiting) == nodes.len() - 1 {
-                return;
-            }
-            let stages: Vec<Stage> = stages().collect();
-            assert!(self.clock.now() < deadline, "they stay {stages:?}");
-            self.clock.sleep(Duration::from_millis(20)).await;
-        }
+        let stages: Vec<Stage> = stages().collect();
+        assert!(server.clock.now() < deadline, "they stay {stages:?}");
+        server.clock.sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -105,7 +87,7 @@ async fn all_come_up(server: &Server) {
     let rounds = if is_long() { 50 } else { 1 };
     for round in 0..rounds {
         // From 2 to 8 of them; the sample has 4.
-        server.round(2 + (round + 2) % 7).await;
+        start_and_stop(server, 2 + (round + 2) % 7).await;
     }
 }
 

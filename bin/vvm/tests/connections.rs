@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/in_memory.rs"]
+mod in_memory;
 #[path = "support/node.rs"]
 mod node;
 
@@ -12,18 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use node::{Node, command_path, request, try_request, workspace_path};
+use in_memory::{WS, node_with};
+use node::{command_path, request, try_request, workspace_path};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-const WS: u64 = 1;
-
-fn node_with(http: &str) -> (tempfile::TempDir, Node) {
-    let folder = tempfile::tempdir().unwrap();
-    let config = format!("[storage]\ndriver = \"mem\"\n[http]\n{http}\n");
-    let node = Node::start(folder.path(), &config).ready();
-    node.create_workspace(WS);
-    (folder, node)
-}
 
 #[test]
 fn ten_thousand_idle_connections_are_no_burden() {

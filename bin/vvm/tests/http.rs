@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/in_memory.rs"]
+mod in_memory;
 #[path = "support/node.rs"]
 mod node;
 
@@ -12,18 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use node::{Node, answer, command_path, request, try_request, workspace_path};
+use in_memory::{WS, node_with};
+use node::{answer, command_path, request, try_request, workspace_path};
 use rustix::process::{Pid, Signal, kill_process};
-
-const WS: u64 = 1;
-
-fn node_with(http: &str) -> (tempfile::TempDir, Node) {
-    let folder = tempfile::tempdir().unwrap();
-    let config = format!("[storage]\ndriver = \"mem\"\n[http]\n{http}\n");
-    let node = Node::start(folder.path(), &config).ready();
-    node.create_workspace(WS);
-    (folder, node)
-}
 
 fn code(answer: (u16, serde_json::Value)) -> (u16, String) {
     (answer.0, answer.1["code"].as_str().unwrap_or_else(|| panic!("{}", answer.1)).to_owned())

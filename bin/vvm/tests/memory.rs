@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/in_memory.rs"]
+mod in_memory;
 #[path = "support/node.rs"]
 mod node;
 
@@ -12,19 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use in_memory::{WS, node_with};
 use node::{Node, answer, command_path, request, try_request, workspace_path};
 
-const WS: u64 = 1;
-
 const MIB: usize = 1 << 20;
-
-fn node_with(http: &str) -> (tempfile::TempDir, Node) {
-    let folder = tempfile::tempdir().unwrap();
-    let config = format!("[storage]\ndriver = \"mem\"\n[http]\n{http}\n");
-    let node = Node::start(folder.path(), &config).ready();
-    node.create_workspace(WS);
-    (folder, node)
-}
 
 /// Waits until bodies take so much memory.
 fn until_bodies_take(node: &Node, bytes: usize) {

@@ -1,0 +1,15 @@
+//! A node in memory, with one workspace.
+
+use crate::node::Node;
+
+/// The workspace.
+pub(crate) const WS: u64 = 1;
+
+/// Starts the node with these settings of `[http]`. Its folder lives as long as the first value.
+pub(crate) fn node_with(http: &str) -> (tempfile::TempDir, Node) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("[storage]\ndriver = \"mem\"\n[http]\n{http}\n");
+    let node = Node::start(folder.path(), &config).ready();
+    node.create_workspace(WS);
+    (folder, node)
+}
