@@ -95,11 +95,11 @@ pub(crate) struct OpenFile<F, C> {
 
 /// What the system keeps in memory of one file.
 pub(crate) trait Cache: fmt::Debug + Send + Sync + 'static {
-    /// Forgets all that needs no write any more, so that the next read asks the disk.
+    /// Forgets what needs no write any more, of the first `len` bytes or of all, so that the next read asks the disk.
     ///
     /// Linux gives a page that it could not write one attempt. After the sync that reports the failure, Linux shows the
     /// page in reads and never writes it again, until the power is lost and the page with it.
-    fn forget(&self) -> io::Result<()>;
+    fn forget(&self, len: Option<u64>) -> io::Result<()>;
 }
 
 /// Opens a redb file of any file system.
@@ -147,9 +147,12 @@ impl RealDisk {
 pub(crate) struct FileCache(File);
 
 impl Cache for FileCache {
-    fn forget(&self) -> io::Result<()> {
+    fn forget(&self, len: Option<u64>) -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        rustix::fs::fadvise(&self.0, 0, None, rustix::fs::Advice::DontNeed)?;
+        {
+            use rustix::fs::{Advice, fadvise};
+            fadvise(&self.0, 0, len.and_then(std::num::NonZeroU64::new), Advice::DontNeed)?;
+        }
         Ok(())
     }
 }

@@ -16,13 +16,19 @@ use crate::layout::FORMAT;
 const RESTORE: &str =
     "stop the node, look at the whole file with `vvm storage check`, and restore it from a backup";
 
-/// Why a call of redb unwound: redb panicked, or the disk could not read a page.
+/// Why a call of redb unwound.
 #[derive(Debug)]
-pub(crate) struct Unwound(String);
+pub(crate) enum Unwound {
+    /// The disk could not read a page.
+    Unreadable(String),
+    /// A page is not as it was written.
+    Damaged(String),
+}
 
 impl fmt::Display for Unwound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        let (Unwound::Unreadable(why) | Unwound::Damaged(why)) = self;
+        f.write_str(why)
     }
 }
 
@@ -30,11 +36,17 @@ impl std::error::Error for Unwound {}
 
 /// A page that cannot be read, on its way through redb to [`caught`].
 #[derive(Debug)]
-pub(crate) struct Unreadable(String);
+pub(crate) struct Unreadable {
+    why: String,
+    /// The page would be behind the end of the file: some other page is damaged.
+    is_behind_end: bool,
+}
 
 impl Unreadable {
     pub(crate) fn new(offset: u64, len: usize, why: &io::Error) -> Unreadable {
-        Unreadable(format!("{len} bytes at {offset} of the storage file cannot be read: {why}"))
+        let is_behind_end = why.kind() == io::ErrorKind::UnexpectedEof;
+        let why = format!("{len} bytes at {offset} of the storage file cannot be read: {why}");
+        Unreadable { why, is_behind_end }
     }
 
     /// Ends what redb is doing. The panic hook is not called: the caller is told.
@@ -48,12 +60,15 @@ impl Unreadable {
 /// What it was doing is given up: a read changes nothing, and after a write the file is opened again.
 pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
     panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
-        if let Some(Unreadable(why)) = payload.downcast_ref() {
-            return Unwound(why.clone());
-        }
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| payload.downcast_ref().copied());
-        Unwound(format!("redb panicked: {}", text.unwrap_or("without a message")))
+        let text = match payload.downcast::<Unreadable>() {
+            Ok(page) if page.is_behind_end => return Unwound::Damaged(page.why),
+            Ok(page) => return Unwound::Unreadable(page.why),
+            Err(payload) => payload.downcast::<String>().map(|text| *text),
+        };
+        let text =
+            text.or_else(|payload| payload.downcast::<&str>().map(|text| (*text).to_owned()));
+        let text = text.unwrap_or_else(|_| "without a message".to_owned());
+        Unwound::Damaged(format!("redb panicked: {text}"))
     })
 }
 
@@ -91,6 +106,18 @@ pub(crate) fn damaged_file(path: &Path, why: impl fmt::Display) -> Error {
         "the storage file {} is damaged: {why}; restore it from a backup",
         path.display()
     ))
+}
+
+/// Why the file cannot be used although redb has opened it.
+pub(crate) fn unwound_file(path: &Path, unwound: &Unwound) -> Error {
+    match unwound {
+        Unwound::Damaged(why) => damaged_file(path, why),
+        // The disk may be able to read it later.
+        Unwound::Unreadable(why) => Error::unavailable(format!(
+            "the storage file {} cannot be opened: {why}; if that does not pass, restore the file from a backup",
+            path.display()
+        )),
+    }
 }
 
 /// A row that cannot be understood, or `what` else is on a damaged page. All that is elsewhere works.

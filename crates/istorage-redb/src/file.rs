@@ -98,7 +98,7 @@ impl StorageFile {
             let contents = Contents::read(&open.database, path)?;
             Ok((open, contents))
         });
-        loaded.unwrap_or_else(|unwound| Err(errors::damaged_file(path, unwound)))
+        loaded.unwrap_or_else(|unwound| Err(errors::unwound_file(path, &unwound)))
     }
 
     fn builder(&self) -> Builder {

@@ -15,11 +15,15 @@ use redb::{BackendError, StorageBackend};
 use super::Cache;
 use crate::errors::Unreadable;
 
+/// The first page of the system.
+const BEGINNING: u64 = 4_096;
+
 /// A file below redb.
 ///
 /// redb answers nothing any more after one read that failed. So a page that cannot be read, or that is behind the end
 /// of the file, unwinds to [`caught`](crate::errors::caught), as a page that redb does not understand does, and redb
-/// goes on. If not even the beginning of the file can be read, the disk has failed, and redb is told.
+/// goes on. If not even the beginning of the file can be read, the disk has failed, and redb is told. The system must
+/// forget the beginning before, or it shows what it keeps of a disk that is gone.
 ///
 /// The first read has the system forget what it keeps of the file. redb has locked the file by then, so no other process
 /// writes to the file or fails to sync it afterwards. What is still to be written then is synced before redb has opened the
@@ -47,13 +51,15 @@ impl<F: StorageBackend, C: Cache> StorageBackend for Watched<F, C> {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if !self.is_fresh.load(Ordering::Acquire) {
-            self.cache.forget()?;
+            self.cache.forget(None)?;
             self.is_fresh.store(true, Ordering::Release);
         }
         let mut read = || self.file.read(offset, out);
         let Err(error) = read().or_else(|_| read()) else { return Ok(()) };
+        let beginning = self.cache.forget(Some(BEGINNING));
+        let beginning = beginning.and_then(|()| self.file.read(0, &mut [0]));
         // A second panic while one unwinds would end the process.
-        if self.file.read(0, &mut [0]).is_err() || thread::panicking() {
+        if beginning.is_err() || thread::panicking() {
             return Err(error);
         }
         Unreadable::new(offset, out.len(), &error).unwind()

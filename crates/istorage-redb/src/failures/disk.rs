@@ -10,7 +10,9 @@ use std::{
 
 use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
 
-use crate::disk::{self, Disk as FileSystem, Found, How, OpenDatabase, OpenFile, RealDisk};
+use crate::disk::{
+    self, Cache, Disk as FileSystem, FileCache, Found, How, OpenDatabase, OpenFile, RealDisk,
+};
 
 /// What the disk does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +36,8 @@ struct State {
     syncs: usize,
     waiting: usize,
     opened: usize,
+    /// The system keeps the first page of the file in memory.
+    is_cached: bool,
     /// The byte that cannot be read.
     bad: Option<u64>,
 }
@@ -44,7 +48,8 @@ pub(super) struct Switch(Arc<(Mutex<State>, Condvar)>);
 
 impl Switch {
     pub(super) fn set(&self, disk: Disk) {
-        self.0.0.lock().unwrap().disk = disk;
+        let mut state = self.0.0.lock().unwrap();
+        (state.disk, state.is_cached) = (disk, true);
         self.0.1.notify_all();
     }
 
@@ -111,6 +116,7 @@ impl FileSystem for FailingDisk {
         let OpenFile { file, cache, identity } = RealDisk::file(path, how)?;
         self.0.0.0.lock().unwrap().opened += 1;
         let file = FailingFile { file, switch: self.0.clone() };
+        let cache = FailingCache { cache, switch: self.0.clone() };
         disk::open(OpenFile { file, cache, identity }, how, builder, has_lost)
     }
 
@@ -135,6 +141,20 @@ impl FileSystem for FailingDisk {
     }
 }
 
+/// What the system keeps of a file behind the switch.
+#[derive(Debug)]
+struct FailingCache {
+    cache: FileCache,
+    switch: Switch,
+}
+
+impl Cache for FailingCache {
+    fn forget(&self, len: Option<u64>) -> io::Result<()> {
+        self.switch.0.0.lock().unwrap().is_cached = false;
+        self.cache.forget(len)
+    }
+}
+
 /// A file behind the switch.
 #[derive(Debug)]
 struct FailingFile {
@@ -151,7 +171,10 @@ impl StorageBackend for FailingFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.switch.fail_if(&[GONE])?;
+        let is_cached = offset == 0 && self.switch.0.0.lock().unwrap().is_cached;
+        if !is_cached {
+            self.switch.fail_if(&[GONE])?;
+        }
         let bad = self.switch.0.0.lock().unwrap().bad;
         if bad.is_some_and(|bad| (offset..offset + out.len() as u64).contains(&bad)) {
             return Err(io::Error::other("the sector is bad"));

@@ -122,6 +122,33 @@ async fn a_request_that_writes_two_damaged_rows_is_tried_or_refused_as_a_whole()
     assert_eq!(node.switch.opened(), opened);
 }
 
+/// A sector that could not be read while the file was opened counted as damage, and the node ended with the code for a
+/// mistake to correct. The disk may be able to read the sector a moment later.
+#[tokio::test]
+async fn a_page_that_cannot_be_read_while_the_file_is_opened_does_not_make_it_a_damaged_file() {
+    let mut node = Node::start().await;
+    node.put("a", "1").await.unwrap();
+    let mut unreadable = 0;
+    for page in 0..std::fs::metadata(&node.path).unwrap().len() / 4_096 {
+        node.driver.close().await;
+        node.switch.fail_reads_of(page * 4_096);
+        let disk = Arc::new(FailingDisk(node.switch.clone()));
+        let opened = RedbDriver::open_on(Config::new(&node.path), node.clock.clock(), disk).await;
+        node.switch.fail_reads_of(u64::MAX);
+        match opened {
+            Ok(driver) => driver.close().await,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "page {page}: {error}");
+                unreadable += 1;
+            }
+        }
+        node.restart().await;
+    }
+    assert!(unreadable >= 2, "only {unreadable} pages are needed to open the file");
+    assert_eq!(node.get("a").await.unwrap(), Some(Bytes::from("1")));
+}
+
+/// The first page of the file, which the system had in memory, was taken as the sign that the disk is there.
 #[tokio::test]
 async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
     let node = Node::with_a_bad_sector().await;

@@ -97,11 +97,11 @@ fn a_sync_that_fails_writes_a_part_and_the_rest_is_seen_until_the_cache_is_forgo
     let [kept] = kept.into_iter().collect::<Vec<_>>()[..] else { panic!("not the same always") };
     assert!(0 < kept && kept < 20, "{kept} are on the disk");
     let cache = SimCache(disk.clone(), file.id);
-    cache.forget().unwrap();
+    cache.forget(None).unwrap();
     assert_eq!(written(&disk), kept);
     // What is written once more is synced. Until then it is not forgotten.
     file.write(0, &[2; 20 * SECTOR]).unwrap();
-    cache.forget().unwrap();
+    cache.forget(None).unwrap();
     assert_eq!(written(&disk), 20);
     file.sync_data().unwrap();
     assert_eq!(left(&disk, written), [20].into());
