@@ -56,10 +56,12 @@ fn body(bytes: usize) -> Vec<u8> {
 /// All bodies together have a bound. A request that holds no part of it waits.
 #[test]
 fn a_body_waits_while_others_have_all_the_memory() {
-    let (_folder, node) = node_with("body_seconds = 2\nbodies_bytes = 2097152\n");
+    let (_folder, node) = node_with("body_seconds = 3\nbodies_bytes = 2097152\n");
     let large = body(MIB);
     let slow = [(); 2].map(|()| begin(&node, &large, MIB - 1));
     until_bodies_take(&node, 2 * MIB);
+    // The other one has as much time, and begins so much later.
+    sleep(Duration::from_secs(1));
     let start = Instant::now();
     assert_eq!(answer(&mut begin(&node, &body(5_000), 5_000)).unwrap().0, 200);
     assert!(start.elapsed() > Duration::from_millis(300), "it had room at once");
@@ -122,6 +124,41 @@ fn answers_do_not_wait_for_each_other() {
         }
     });
     assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    node.stop();
+}
+
+/// An answer of 4 MiB waited for memory and took all that became free, so answers of a few bytes waited behind it for as
+/// long as slow clients kept theirs.
+#[test]
+fn small_answers_do_not_wait_behind_a_large_one() {
+    let (_folder, node) = node_with("body_bytes = 5242880\nanswers_bytes = 8388608\nlogs = 2\n");
+    let docs = format!("{}/docs/shop.Article", workspace_path(WS));
+    let new = |bytes: usize| {
+        let fields = format!(r#"{{"fields":{{"name":"{}"}}}}"#, "x".repeat(bytes));
+        let (status, made) = request(node.api, "POST", &docs, &[], &fields);
+        assert_eq!(status, 201, "{made}");
+        format!("{docs}/{}", made["newIds"]["1"])
+    };
+    let (small, large) = (new(10), new(4_400_000));
+    // More than the kernel takes for clients that read nothing.
+    (0..3).for_each(|_| drop(new(4_400_000)));
+    let slow = [(); 2].map(|()| {
+        let mut stream = TcpStream::connect(node.api).unwrap();
+        let path = format!("{}/wlog", workspace_path(WS));
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        stream
+    });
+    let read = |path: &str| try_request(node.api, "GET", path, &[], "").unwrap().0;
+    thread::scope(|scope| {
+        let large = scope.spawn(|| read(&large));
+        sleep(Duration::from_millis(500));
+        let start = Instant::now();
+        assert_eq!(read(&small), 200);
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert_eq!(large.join().unwrap(), 200);
+    });
+    drop(slow);
     node.stop();
 }
 

@@ -23,7 +23,7 @@ use vvm::{
 };
 
 use self::{
-    body::parsed,
+    body::{Received, parsed},
     headers::{if_match, no_version, repeat, request_id},
 };
 use crate::{
@@ -53,7 +53,8 @@ pub struct ApiSettings {
     /// received. No body may have more.
     pub bodies_bytes: usize,
     /// How many bytes all answers together may have that are being read, or that their clients have
-    /// not received. Each answer takes [`READ_BYTES`](crate::READ_BYTES) while it is read.
+    /// not received. Each answer takes [`READ_BYTES`](crate::READ_BYTES) while it is read. A quarter is for answers that
+    /// need more.
     pub answers_bytes: usize,
     /// How many logs may be told at the same time. Each takes [`READ_BYTES`](crate::READ_BYTES) of
     /// `answers_bytes` until its end; at least half of them should be left for documents and lists.
@@ -116,6 +117,9 @@ struct Requests {
     settings: ApiSettings,
     bodies: Room,
     answers: Room,
+    /// For answers that are too large for their share of `answers`. They wait here, where small ones do not wait behind
+    /// them.
+    large_answers: Room,
     logs: Arc<Semaphore>,
     turns: Turns,
 }
@@ -190,10 +194,12 @@ impl Answers for Requests {
 impl Requests {
     fn new(node: Node, settings: ApiSettings) -> Requests {
         let room = |of, bytes| Room::new(of, bytes, node.clock().clone());
-        let (bodies, answers) =
-            (room("bodies", settings.bodies_bytes), room("answers", settings.answers_bytes));
+        let large = settings.answers_bytes / 4;
+        let bodies = room("bodies", settings.bodies_bytes);
+        let answers = room("answers", settings.answers_bytes - large);
+        let large_answers = room("large answers", large);
         let logs = Arc::new(Semaphore::new(settings.logs.min(Semaphore::MAX_PERMITS)));
-        Requests { node, settings, bodies, answers, logs, turns: Turns::new() }
+        Requests { node, settings, bodies, answers, large_answers, logs, turns: Turns::new() }
     }
 
     async fn try_answer(
@@ -212,31 +218,31 @@ impl Requests {
         match what {
             What::Command(name) => {
                 no_version(&asked.headers)?;
-                let (body, share) = self.body(asked, body).await?;
-                let CommandBody { args, rows } = parsed(&body)?;
+                let body = self.body(asked, body).await?;
+                let CommandBody { args, rows } = parsed(&body.bytes)?;
                 let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
                 let rows = rows.into_iter().map(|Object(row)| row.into_change(schema));
                 let rows = rows.collect::<Result<_, _>>()?;
                 let params = params.unwrap_or_default();
                 let done = self.run(asked, app, ws, (name, params, rows), &body).await?;
-                Ok(done_with(StatusCode::OK, &done, share))
+                Ok(done_with(StatusCode::OK, &done, body.share))
             }
             What::CreateDoc(name) => {
                 no_version(&asked.headers)?;
-                let (bytes, share) = self.body(asked, body).await?;
+                let body = self.body(asked, body).await?;
                 // It could never be undone.
-                if bytes.is_empty() {
+                if body.bytes.is_empty() {
                     let reason = "a new document is sent as `{\"fields\": {…}}`, and one without fields as `{}`";
                     return Err(Trouble::bad_request(reason));
                 }
-                let NewDocBody { fields } = parsed(&bytes)?;
+                let NewDocBody { fields } = parsed(&body.bytes)?;
                 let row = rows::new_doc(table(&name)?, fields)?;
-                self.cud(asked, app, ws, row, (&bytes, share), StatusCode::CREATED).await
+                self.cud(asked, app, ws, row, body, StatusCode::CREATED).await
             }
             What::ReadDoc(name, id) => self.read_doc(app, ws, table(&name)?, id).await,
             What::ChangeDoc(name, id) => {
-                let (bytes, share) = self.body(asked, body).await?;
-                let ChangeBody { fields, is_active } = parsed(&bytes)?;
+                let body = self.body(asked, body).await?;
+                let ChangeBody { fields, is_active } = parsed(&body.bytes)?;
                 if fields.is_empty() && is_active.is_none() {
                     return Err(Trouble::bad_request(
                         "nothing changes: send `fields` or `isActive`",
@@ -244,14 +250,14 @@ impl Requests {
                 }
                 let expected = if_match(&asked.headers)?;
                 let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
-                self.cud(asked, app, ws, row, (&bytes, share), StatusCode::OK).await
+                self.cud(asked, app, ws, row, body, StatusCode::OK).await
             }
             What::DeactivateDoc(name, id) => {
                 let expected = if_match(&asked.headers)?;
                 let row =
                     rows::update(table(&name)?, id, expected, Some(false), FieldsBody::default())?;
-                let share = self.bodies.share(1, self.deadline()).await?;
-                self.cud(asked, app, ws, row, (&Bytes::new(), share), StatusCode::OK).await
+                let body = self.no_body().await?;
+                self.cud(asked, app, ws, row, body, StatusCode::OK).await
             }
             What::ListDocs(name) => self.list_docs(asked, app, ws, table(&name)?).await,
             What::Log => self.log(asked, app, ws).await,
@@ -292,7 +298,7 @@ impl Requests {
         app: &App,
         ws: WsId,
         (name, params, rows): (QName, Bytes, Vec<RowChange>),
-        body: &Bytes,
+        body: &Received,
     ) -> Result<Done, Trouble> {
         let here = self.at(app, ws).await?;
         let command = Command {
@@ -301,8 +307,8 @@ impl Requests {
             params,
             rows,
             request: asked.request.clone(),
-            repeat: repeat(asked, body)?,
-            deadline: self.deadline(),
+            repeat: repeat(asked, &body.bytes)?,
+            deadline: body.deadline,
         };
         match here.run(command).await.map_err(Trouble::refused) {
             Err(trouble) if trouble.code() == NOT_LEADER => {
@@ -318,12 +324,12 @@ impl Requests {
         app: &App,
         ws: WsId,
         row: RowChange,
-        (body, share): (&Bytes, Share),
+        body: Received,
         status: StatusCode,
     ) -> Result<Response<Body>, Trouble> {
         let name = "sys.CUD".parse().map_err(|bad| Trouble::bad_request(format!("{bad}")))?;
-        let done = self.run(asked, app, ws, (name, Bytes::new(), vec![row]), body).await?;
-        Ok(done_with(status, &done, share))
+        let done = self.run(asked, app, ws, (name, Bytes::new(), vec![row]), &body).await?;
+        Ok(done_with(status, &done, body.share))
     }
 }
 

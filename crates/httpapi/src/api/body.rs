@@ -3,13 +3,30 @@
 use std::mem;
 
 use bytes::Bytes;
+use clock::Instant;
 use hyper::StatusCode;
 use serde::Deserialize;
 
 use super::{Asked, Requests};
 use crate::{Limits, incoming::RequestBody, reply::Trouble, room::Share, rows::Object};
 
+/// The body of a command.
+pub(super) struct Received {
+    pub(super) bytes: Bytes,
+    /// The answer takes it over.
+    pub(super) share: Share,
+    /// Until when the command may take.
+    pub(super) deadline: Instant,
+}
+
 impl Requests {
+    /// A command without a body needs memory for its answer. The time for that is a part of its own.
+    pub(super) async fn no_body(&self) -> Result<Received, Trouble> {
+        let deadline = self.deadline();
+        let share = self.bodies.share(1, deadline).await?;
+        Ok(Received { bytes: Bytes::new(), share, deadline })
+    }
+
     /// All of a body, within its limits, and its share of the memory. The share grows as the bytes
     /// arrive: a client that announces a body and sends nothing takes none.
     ///
@@ -19,7 +36,7 @@ impl Requests {
         &self,
         asked: &Asked,
         body: &mut RequestBody,
-    ) -> Result<(Bytes, Share), Trouble> {
+    ) -> Result<Received, Trouble> {
         let Limits { body_bytes, body_time, .. } = self.settings.limits;
         let clock = self.node.clock();
         let deadline = clock.now() + body_time;
@@ -41,7 +58,8 @@ impl Requests {
                         Some(share) => share,
                         None => self.bodies.share(1, deadline).await?,
                     };
-                    return Ok((whole.into_bytes(), share));
+                    let (bytes, deadline) = (whole.into_bytes(), self.deadline());
+                    return Ok(Received { bytes, share, deadline });
                 }
                 Ok(Some(Err(error))) => {
                     let reason = format!("the body of {} broke: {error}", asked.path);

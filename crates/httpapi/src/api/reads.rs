@@ -68,16 +68,15 @@ impl Requests {
     /// was read.
     ///
     /// How large an answer is, is known when it is read. An answer that needs more than its share, and
-    /// finds no more room at once, is dropped with its share, waits for a share of its size, and is
-    /// read again.
+    /// finds no more room at once, is dropped with its share, waits for a share of its size among the
+    /// large answers, and is read again.
     async fn in_room<T, R: Future<Output = Result<(Vec<u8>, T), Trouble>> + Send>(
         &self,
         deadline: Instant,
         read: impl Fn() -> R,
     ) -> Result<(Bytes, T), Trouble> {
-        let mut needs = READ_BYTES;
+        let mut share = self.answers.share(READ_BYTES, deadline).await?;
         loop {
-            let mut share = self.answers.share(needs, deadline).await?;
             let Ok(read) = self.node.clock().timeout_at(deadline, read()).await else {
                 return Err(Trouble::unavailable("timed_out", "it was not read in time"));
             };
@@ -85,7 +84,9 @@ impl Requests {
             if share.fit(answer.len()) {
                 return Ok((share.hold(answer), more));
             }
-            needs = answer.len();
+            let needs = answer.len();
+            drop((answer, share));
+            share = self.large_answers.share(needs, deadline).await?;
         }
     }
 
