@@ -16,11 +16,8 @@ use vvm_tests::commands::shop;
 
 use crate::cluster::Cluster;
 
-/// A request asked the storage for the leaders and held a lock until the storage answered. `/status` waited for the
-/// lock, so a storage that hung made the admin endpoint hang.
-#[tokio::test]
-async fn the_status_does_not_wait_for_a_storage_that_hangs() {
-    let cluster = Cluster::new();
+/// The database of a cluster, for a node that gets no answers to its reads while the switch is on.
+fn hanging(cluster: &Cluster) -> (Arc<dyn StorageDriver>, Arc<AtomicBool>) {
     let is_hung = Arc::new(AtomicBool::new(false));
     let (hangs, clock) = (Arc::clone(&is_hung), cluster.clock.clone());
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
@@ -32,10 +29,45 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
         };
         Arc::new(Faulty::scripted(storage, clock.clone(), script))
     });
+    (Arc::new(driver), is_hung)
+}
+
+/// A node whose storage did not answer any more sent clients for ever to the leader that it had heard of last.
+#[tokio::test]
+async fn clients_are_sent_to_a_leader_only_while_its_lease_can_last() {
+    let cluster = Cluster::new();
+    let leader = cluster.launch(1);
+    cluster.until(&leader, Stage::Leading).await;
+    let (driver, is_hung) = hanging(&cluster);
+    let lease = Timing::of(Duration::from_secs(4));
+    let call_timeout = Duration::from_millis(400);
+    let settings = Settings { lease, call_timeout, ..cluster.settings(2) };
+    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+    let node = Vvm::builder(driver, cluster.clock.clone(), settings).with_app(app);
+    let node = node.build().unwrap().launch();
+    cluster.until(&node, Stage::Waiting).await;
+    let at = Some(leader.node().advertised());
+    assert_eq!(node.node().leader_of(0).await, at);
+    is_hung.store(true, Ordering::SeqCst);
+    cluster.clock.sleep(Duration::from_secs(1)).await;
+    assert_eq!(node.node().leader_of(0).await, at, "its lease lasts");
+    cluster.clock.sleep(Duration::from_secs(3)).await;
+    assert_eq!(node.node().leader_of(0).await, None, "another one may lead");
+    is_hung.store(false, Ordering::SeqCst);
+    node.shutdown().await.unwrap();
+    leader.shutdown().await.unwrap();
+}
+
+/// A request asked the storage for the leaders and held a lock until the storage answered. `/status` waited for the
+/// lock, so a storage that hung made the admin endpoint hang.
+#[tokio::test]
+async fn the_status_does_not_wait_for_a_storage_that_hangs() {
+    let cluster = Cluster::new();
+    let (driver, is_hung) = hanging(&cluster);
     let lease = Timing::of(Duration::from_secs(200));
     let settings = Settings { lease, ..cluster.settings(1) };
     let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
-    let node = Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings).with_app(app);
+    let node = Vvm::builder(driver, cluster.clock.clone(), settings).with_app(app);
     let node = node.build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
     let before = node.node().status().await;

@@ -168,14 +168,19 @@ async fn shutdown_ends_whatever_it_is_doing() {
     leader.shutdown().await.unwrap();
 }
 
-/// The threads of a storage had panicked, every request failed, and the node said that it was ready.
+/// The threads of a storage had panicked, every request failed, and the node said that it was ready. A node that was
+/// opening its storage tried again and again.
 #[tokio::test]
 async fn a_storage_that_cannot_go_on_ends_the_node_whatever_it_is_doing() {
-    for stage in [Stage::Leading, Stage::Waiting] {
+    for stage in [Stage::Opening, Stage::Recovering, Stage::Leading, Stage::Waiting] {
         let cluster = Cluster::new();
-        let leader = cluster.launch(1);
-        cluster.until(&leader, Stage::Leading).await;
-        let node = if stage == Stage::Waiting { cluster.launch(2) } else { leader };
+        cluster.driver.is_out_of_reach.store(stage == Stage::Opening, Ordering::SeqCst);
+        cluster.driver.is_held.store(stage == Stage::Recovering, Ordering::SeqCst);
+        let mut node = cluster.launch(1);
+        if stage == Stage::Waiting {
+            cluster.until(&node, Stage::Leading).await;
+            node = cluster.launch(2);
+        }
         cluster.until(&node, stage).await;
         cluster.driver.failed.cancel();
         let soon = cluster.clock.now() + PATIENCE;

@@ -8,11 +8,12 @@ use std::{
 
 use bytes::Bytes;
 use eventlog::{Broken, Offset, Reader, RecordId, Row, WsId};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt, future::BoxFuture};
 use httpapi::{Api, ApiSettings};
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
-use vvm::Stage;
+use tokio::task::spawn_blocking;
+use vvm::{Launched, Settings, Stage};
 use vvm_tests::commands::{At, article, child, cud, raw, text, update};
 
 use crate::{
@@ -190,26 +191,52 @@ async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     node.shutdown().await.unwrap();
 }
 
+/// A document was read for as long as the storage took, whatever a request may take.
+#[tokio::test]
+async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
+    let cluster = Cluster::new();
+    let (node, answer_of) = with_api(&cluster, Duration::from_millis(300), |_| {}).await;
+    let stall = cluster.driver.stall.get().unwrap().clone();
+    for path in ["docs/shop.Article/322685000131099", "cdocs/shop.Article"] {
+        stall.arm(At::Before(1));
+        let answer = cluster.clock.timeout_at(cluster.clock.now() + PATIENCE, answer_of(path));
+        let answer = answer.await.expect("it waits for the storage");
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("timed_out"), "{answer}");
+        stall.go_on();
+    }
+    node.shutdown().await.unwrap();
+}
+
 /// It said that there was no such record, which who leads now may have.
 #[tokio::test]
 async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
     let cluster = Cluster::new();
-    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let settings = ApiSettings { command_time: PATIENCE, ..ApiSettings::new(listen) };
-    let node = cluster.node(1, hasty).with_service(Api::new(settings));
-    let (node, _) = cluster.with_workspace(node).await;
+    let (node, answer_of) = with_api(&cluster, PATIENCE, hasty).await;
     cluster.driver.stands_still.store(true, Ordering::SeqCst);
-    let ask = move || {
+    let answer = answer_of("docs/shop.Article/322685000131099").await;
+    assert!(!cluster.driver.stands_still.load(Ordering::SeqCst), "nothing was read");
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("not_leader"), "{answer}");
+    node.shutdown().await.unwrap_err();
+}
+
+/// A leader with workspace 7 and an API of such times, and what that answers to reads of the workspace.
+async fn with_api(
+    cluster: &Cluster,
+    command_time: Duration,
+    change: impl FnOnce(&mut Settings),
+) -> (Launched, impl Fn(&'static str) -> BoxFuture<'static, String>) {
+    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let settings = ApiSettings { command_time, ..ApiSettings::new(listen) };
+    let node = cluster.node(1, change).with_service(Api::new(settings));
+    let (node, _) = cluster.with_workspace(node).await;
+    let ask = move |path| {
         let mut stream = std::net::TcpStream::connect(listen).unwrap();
-        let path = "/api/v2/apps/acme/shop/workspaces/7/docs/shop.Article/322685000131099";
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            .unwrap();
+        let path = format!("/api/v2/apps/acme/shop/workspaces/7/{path}");
+        let head = "host: localhost\r\nconnection: close";
+        write!(stream, "GET {path} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    let answer = tokio::task::spawn_blocking(ask).await.unwrap();
-    assert!(!cluster.driver.stands_still.load(Ordering::SeqCst), "nothing was read");
-    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("not_leader"), "{answer}");
-    node.shutdown().await.unwrap_err();
+    (node, move |path| spawn_blocking(move || ask(path)).map(Result::unwrap).boxed())
 }
