@@ -64,6 +64,11 @@ impl Cache {
         (usize::from(place.kind) == kind || defect::has(Defect::AnyKind)).then_some(at)
     }
 
+    /// Whether a workspace is there and of this kind.
+    pub(crate) fn has(&self, ws: WsId, kind: usize) -> bool {
+        self.at(ws).is_some_and(|At(at)| usize::from(self.places[at as usize].kind) == kind)
+    }
+
     /// All numbers of a workspace.
     #[cfg(test)]
     pub(crate) fn numbers(&self, at: At) -> &[u64] {

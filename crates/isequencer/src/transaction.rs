@@ -1,5 +1,7 @@
 //! From the first number of a group of commands to the last.
 
+use futures::future::join_all;
+
 use crate::{
     NumberKey, Offset, SeqId, Sequencer, StorageError, WsId, WsKind,
     cache::{At, Numbers},
@@ -134,10 +136,42 @@ impl<'s> Transaction<'s> {
         Ok(Joined { kind, place, ws, at, drawn })
     }
 
+    /// Whether a command on a workspace can join without a call to the storage.
+    pub fn is_cached(&self, kind: WsKind, ws: WsId) -> bool {
+        let Sequencer { sequences, cache, .. } = &*self.sequencer;
+        sequences.place(kind).is_none_or(|place| cache.has(ws, place))
+    }
+
+    /// Reads the numbers of workspaces side by side, so that commands on them can join at once. The
+    /// caller bounds how many. If a read fails, the command that joins reads again.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped call has drawn nothing.
+    pub async fn read_ahead(&mut self, workspaces: impl IntoIterator<Item = (WsKind, WsId)>) {
+        self.give_back_forgotten();
+        let this = &*self;
+        let cold = workspaces.into_iter().filter(|(kind, ws)| !this.is_cached(*kind, *ws));
+        let reads = cold.filter_map(|(kind, ws)| {
+            let place = this.sequencer.sequences.place(kind)?;
+            Some(async move { Some((ws, place, this.stored(place, ws).await.ok()?)) })
+        });
+        let read = join_all(reads).await;
+        let Sequencer { cache, meters, .. } = &mut *self.sequencer;
+        for (ws, place, numbers) in read.into_iter().flatten() {
+            meters.misses.increment(1);
+            cache.insert(ws, place, numbers);
+        }
+    }
+
+    async fn read(&mut self, place: usize, ws: WsId) -> Result<At, StorageError> {
+        let numbers = self.stored(place, ws).await?;
+        Ok(self.sequencer.cache.insert(ws, place, numbers))
+    }
+
     /// Reads the numbers of a workspace. What is not stored yet is asked for first: when the answer of the storage is here, it may have been
     /// stored, and the answer may be older. Nothing can begin to wait meanwhile, as only the owner of this transaction flushes.
-    async fn read(&mut self, place: usize, ws: WsId) -> Result<At, StorageError> {
-        let Sequencer { shared, storage, sequences, cache, drawn, .. } = &mut *self.sequencer;
+    async fn stored(&self, place: usize, ws: WsId) -> Result<Numbers, StorageError> {
+        let Sequencer { shared, storage, sequences, drawn, .. } = &*self.sequencer;
         let seqs = &sequences.at(place).ids;
         let mut numbers: Numbers = shared.engine().waiting(ws, seqs);
         let stored = storage.read_numbers(ws, seqs).await?;
@@ -158,7 +192,7 @@ impl<'s> Transaction<'s> {
                 numbers[place] = draw.number.max(numbers[place]);
             }
         }
-        Ok(cache.insert(ws, place, numbers))
+        Ok(numbers)
     }
 
     /// The next number of a sequence for the command that joined last.
