@@ -162,7 +162,7 @@ where
 
 /// The first error after which a write may still land, or else the first error: a row that stands in
 /// the way is told when all else is settled, and the next try finds the row again.
-fn first_open(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+pub(crate) fn first_open(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let failed = written.into_iter().filter_map(Result::err).min_by_key(Error::is_lasting);
     failed.map_or(Ok(()), Err)
 }

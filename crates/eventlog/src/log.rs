@@ -2,7 +2,10 @@
 
 use std::{
     num::NonZeroU16,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -94,6 +97,8 @@ pub struct Log {
     overthrown: OnceLock<LeadLost>,
     /// The last error of the write under way, while a part of the write is sent again.
     trouble: Mutex<Option<String>>,
+    /// Rows of an event in the log may still be written by a call that had no answer.
+    is_open: AtomicBool,
 }
 
 impl Log {
@@ -107,8 +112,8 @@ impl Log {
     ) -> Log {
         let reader = Reader::new(storage, clock.clone(), settings.timeout, settings.partitions);
         let (tail, overthrown) = (Mutex::new(Tail::NONE), OnceLock::new());
-        let trouble = Mutex::default();
-        Log { reader, clock, lead, partition, settings, tail, overthrown, trouble }
+        let (trouble, is_open) = (Mutex::default(), AtomicBool::new(false));
+        Log { reader, clock, lead, partition, settings, tail, overthrown, trouble, is_open }
     }
 
     /// Which partition it is of.
@@ -158,6 +163,24 @@ impl Log {
 
     pub(crate) fn set_trouble(&self, trouble: Option<String>) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// Whether rows of events in the log may still be written: a call had no answer, and the log was
+    /// not [replayed](Log::replay) to its end since. A later error, such as a row that stands in the
+    /// way, does not settle what that call does.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_applied(&self, applied: &Result<()>) {
+        if applied.as_ref().is_err_and(|error| !error.is_lasting()) {
+            self.is_open.store(true, Ordering::Release);
+        }
+    }
+
+    /// The log was replayed to its end.
+    pub(crate) fn settle(&self) {
+        self.is_open.store(false, Ordering::Release);
     }
 
     pub(crate) fn storage(&self) -> &SharedStorage {
@@ -231,6 +254,7 @@ impl Log {
             Ok(rest) => self.apply(rest).await,
             Err(error) => Err(error),
         };
+        self.note_applied(&applied);
         Fate { applied, ..fate }
     }
 

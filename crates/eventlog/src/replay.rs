@@ -9,7 +9,7 @@ use istorage::Consistency;
 
 use crate::{
     Broken, Entry, Epoch, Error, Log, Offset, Prepared, Result, Row, TrustLevel,
-    apply::unless_done,
+    apply::{first_open, unless_done},
     judge,
     layout::NEIGHBOURS_PER_PARTITION,
     log::Tail,
@@ -80,11 +80,14 @@ impl Replay<'_> {
                 return Err(error);
             }
             self.log.set_tail(self.tail);
+            self.log.settle();
             return Ok(None);
         }
         let group: Vec<Prepared> =
             batch.iter().map(|(entry, row)| Prepared::again(entry, row.clone())).collect();
-        self.log.apply_again(&group).await?;
+        let applied = self.log.apply_again(&group).await;
+        self.log.note_applied(&applied);
+        applied?;
         Ok(Some(batch.into_iter().map(|(entry, _)| entry).collect()))
     }
 
@@ -206,22 +209,32 @@ impl Log {
         self.reader.logged(move |offset| Row::Plog(partition, offset), from, self.consistency())
     }
 
-    /// Applies events that are in the log, whatever of them is applied already.
+    /// Applies events that are in the log, whatever of them is applied already. A row that stands in
+    /// the way is told when all other rows are applied: an earlier attempt at one of those may have
+    /// had no answer, and is settled only when it is sent again.
     async fn apply_again(&self, group: &[Prepared]) -> Result<()> {
         // An ordered row needs no look: the later event's stays. But a marker must not hide an event that is whole.
         let depends = |write: &RowWrite| write.is_conditional() || write.what == What::Marker;
         let (looked_at, mut rest): (Vec<_>, Vec<_>) =
             self.rows(group)?.rest.into_iter().partition(depends);
         let keys: Vec<_> = looked_at.iter().map(|write| write.key.clone()).collect();
+        let mut failed = Vec::new();
         if !keys.is_empty() {
             // What is read here may be old: the conditions notice.
             let there = self.reader.storage().get_batch(&keys, self.reader.deadline()).await?;
             for (write, there) in looked_at.into_iter().zip(there) {
-                let write = self.over_marked(write, there.as_ref()).await?;
-                rest.extend(unless_done(write, there.as_ref())?);
+                let left = match self.over_marked(write, there.as_ref()).await {
+                    Ok(write) => unless_done(write, there.as_ref()),
+                    Err(error) => Err(error),
+                };
+                match left {
+                    Ok(left) => rest.extend(left),
+                    Err(error) => failed.push(Err(error)),
+                }
             }
         }
-        self.apply(rest).await
+        failed.push(self.apply(rest).await);
+        first_open(failed)
     }
 
     /// A marked event is not applied, so a record may be older than the version that the next event replaces. If the event of that version is
