@@ -3,15 +3,18 @@
 mod ahead;
 mod execute;
 
-use eventlog::{Fate, Offset, Place, Prepared, WsId};
+use std::collections::VecDeque;
+
+use eventlog::{Fate, Offset, Place, Prepared, Row, WsId};
 use hashbrown::HashMap;
 
 use crate::{
     Answer, Busy, Done, Refused, in_full,
-    queue::{Answered, Reply},
-    state::{Ahead, Overlay},
+    queue::{Answered, Queued, Reply},
+    state::Overlay,
 };
 
+pub(crate) use ahead::Ahead;
 pub(crate) use execute::Means;
 
 /// Commands that are written together.
@@ -21,7 +24,8 @@ pub(crate) struct Group {
     pub(crate) bytes: usize,
     waiting: Vec<Waiting>,
     overlay: Overlay,
-    /// What was read before the commands ran that need it.
+    /// The rows that were read before the commands ran that need them. The rows of commands that
+    /// still wait stay there for the next group.
     ahead: Ahead,
     /// A command could not be judged, as the storage does not answer: the group ends with it.
     pub(crate) is_hindered: bool,
@@ -65,6 +69,19 @@ impl Group {
     /// How many commands wait for its fate.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Drops the rows that this group wrote, and those that no waiting command needs. If the group
+    /// was not written, no command may be waiting: all rows are dropped then.
+    pub(crate) fn forget_rows(&mut self, means: &mut Means, waiting: &VecDeque<Queued>) {
+        if waiting.is_empty() {
+            return self.ahead.clear();
+        }
+        self.overlay.written().for_each(|row| self.ahead.remove(&row));
+        for (ws, key) in self.repeats.keys() {
+            self.ahead.remove(&Row::Answer(*ws, *key));
+        }
+        self.ahead.keep_for(means, waiting);
     }
 
     /// Answers all, as somebody may who leads still, or leads no more.
@@ -111,7 +128,6 @@ impl Group {
         (self.is_hindered, self.overtaken) = (false, None);
         self.bytes = 0;
         self.overlay.clear();
-        self.ahead.clear();
         self.repeats.clear();
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     queue::Shared,
     recent::Recent,
     state::Seen,
-    worker::{Groups, Limits, Worker},
+    worker::{Groups, Limits, Pace, Worker},
 };
 
 /// No queue is longer.
@@ -128,8 +128,8 @@ impl Partition {
             name,
             waiting: VecDeque::new(),
             violation: None,
-            is_in_doubt: false,
             group: Group::default(),
+            pace: Pace::default(),
         };
         let worker = Worker { sequencer, groups, stop: stopped };
         #[expect(clippy::disallowed_methods, reason = "the partition owns the task and ends it")]

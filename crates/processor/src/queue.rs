@@ -161,6 +161,13 @@ impl Reply {
         self.turn.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Nothing of it is done.
+    pub(crate) fn refuse(self, busy: &Busy) {
+        if self.take() {
+            self.answer(Err(Refused::Busy(busy.clone())));
+        }
+    }
+
     pub(crate) fn answer(self, answer: Answered) {
         // Whoever waited for it may have gone.
         let _ = self.answer.send(answer);

@@ -9,6 +9,8 @@ use eventlog::{
 };
 use hashbrown::HashMap;
 
+use crate::group::Ahead;
+
 /// What the commands of a group did so far.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
@@ -43,6 +45,14 @@ impl Overlay {
         Some((Version { epoch: place.epoch, plog: place.plog }, &changes[change].record))
     }
 
+    /// The rows of the records that the commands wrote.
+    pub(crate) fn written(&self) -> impl Iterator<Item = Row> {
+        let row = |place: &Place, change: &Change| Row::Record(place.ws, change.record.id);
+        self.events
+            .iter()
+            .flat_map(move |(place, changes)| changes.iter().map(move |change| row(place, change)))
+    }
+
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.index.take();
@@ -54,10 +64,6 @@ fn note(index: &mut Index, event: usize, place: Place, changes: &[Change]) {
         index.insert((place.ws, record.id), (event, change));
     }
 }
-
-/// What rows hold that were read before the commands ran that need them; `None` if there is no such
-/// row. Nobody else writes them before the group is written.
-pub(crate) type Ahead = HashMap<Row, Option<Bytes>>;
 
 /// Up to where the log is known.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +121,7 @@ impl State<'_> {
         }
         let row = Row::Record(ws, id);
         let bytes = match self.ahead.get(&row) {
-            Some(bytes) => bytes.clone(),
+            Some(bytes) => bytes,
             None => self.reader.row(row).await?,
         };
         let Some(bytes) = bytes else { return Ok(None) };

@@ -1,16 +1,19 @@
 //! The task of a partition: it forms groups, writes them, and answers. Whoever drops it in the middle of a write, as at a deadline, leaves to the next
 //! leader to find out what was written.
 
+mod form;
+
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
 use clock::Instant;
 use eventlog::{Error, Fate, LeadLost, Offset, Tail, Violation};
+pub(crate) use form::Pace;
 use isequencer::{Monitor, Sequencer, StorageError, Transaction};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 use crate::{
-    Busy, Refused, Status,
+    Busy, Status,
     group::{Group, Means, Says},
     in_full,
     queue::{Queued, Shared},
@@ -28,10 +31,6 @@ const LONG_WRITE: Duration = Duration::from_secs(1);
 
 /// One part in so many of the time for a stop is kept for its answer. The rest is for numbers.
 const ANSWER_SHARE: u32 = 8;
-
-/// Adding others to a group takes one of so many parts of the time that is left to its commands:
-/// the rest is for writing them.
-const SHARE_OF_TIME: u32 = 4;
 
 /// How large a group may be, and how long others are added.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +71,8 @@ pub(crate) struct Groups {
     pub(crate) waiting: VecDeque<Queued>,
     /// What must be mended first.
     pub(crate) violation: Option<Violation>,
-    /// A write of the last group may still land. The recovery writes the same again.
-    pub(crate) is_in_doubt: bool,
     pub(crate) group: Group,
+    pub(crate) pace: Pace,
 }
 
 /// Why it does not go on.
@@ -173,7 +171,6 @@ impl Worker {
         }
         let Tail { next, epoch, time } = self.groups.means.log.tail();
         self.groups.means.time = self.groups.means.time.max(time);
-        self.groups.is_in_doubt = false;
         let sought = self.groups.means.sought;
         self.groups.see(Seen { next, epoch, sought });
         self.groups.set(Status::Ready);
@@ -272,7 +269,7 @@ impl Groups {
     /// of the recovery. Rows that stand in the way are told when all else is settled.
     fn is_open(&self, monitor: &Monitor) -> bool {
         let trouble = monitor.trouble();
-        self.is_in_doubt || trouble.is_some_and(|trouble| !is_lasting(&trouble))
+        self.means.log.is_open() || trouble.is_some_and(|trouble| !is_lasting(&trouble))
     }
 
     /// Waits until this node leads no more.
@@ -312,9 +309,7 @@ impl Groups {
     fn refuse_all(&mut self, busy: &Busy) {
         let queued = iter::from_fn(|| self.queue.try_recv().ok());
         for Queued { reply, .. } in self.waiting.drain(..).chain(queued) {
-            if reply.take() {
-                reply.answer(Err(Refused::Busy(busy.clone())));
-            }
+            reply.refuse(busy);
         }
     }
 
@@ -325,63 +320,6 @@ impl Groups {
         }
     }
 
-    /// Runs commands that wait, one after another, until the group is full or its time is over. The
-    /// rows that they need are read ahead for many of them: read one by one, they could take longer
-    /// than the first command can wait.
-    async fn form(&mut self, transaction: &mut Transaction<'_>) {
-        let start = self.means.clock.now();
-        let mut earliest = Instant::FAR_FUTURE;
-        loop {
-            while self.group.waiting() + self.waiting.len() < self.limits.commands
-                && let Ok(queued) = self.queue.try_recv()
-            {
-                self.waiting.push_back(queued);
-            }
-            let ahead = self.group.read_ahead(&mut self.means, &self.waiting).await;
-            // What was read for a command is used, if running it does not take long.
-            let read = self.means.clock.now();
-            for _ in 0..ahead {
-                let Some(queued) = self.waiting.pop_front() else { return };
-                let (since, deadline) = (queued.since, queued.command.deadline);
-                let before = self.group.waiting();
-                // A handler that the others of the group would have to wait for is run again as the
-                // first of the next group.
-                let until = match before {
-                    0 => deadline,
-                    _ => self.until(self.means.clock.now(), earliest),
-                };
-                let added = self.group.add(&mut self.means, transaction, queued, until).await;
-                if let Some(back) = added {
-                    self.waiting.push_front(back);
-                    return;
-                }
-                // Some come while the group is being formed.
-                self.shared.meters.waited(start - since);
-                if self.group.waiting() > before {
-                    earliest = earliest.min(deadline);
-                }
-                if self.is_full() || self.means.clock.now() >= self.until(read, earliest) {
-                    return;
-                }
-            }
-            if ahead == 0 || self.means.clock.now() >= self.until(start, earliest) {
-                return;
-            }
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.group.is_hindered
-            || self.group.waiting() >= self.limits.commands
-            || self.group.bytes >= self.limits.bytes
-    }
-
-    /// Until when commands are added to a group, from a moment on, one of which must be answered at
-    /// the earliest deadline.
-    fn until(&self, from: Instant, earliest: Instant) -> Instant {
-        from + self.limits.time.min((earliest - from) / SHARE_OF_TIME)
-    }
-
     /// Forms a group of what waits, writes it, and answers. Whether the next one can follow at
     /// once.
     async fn group(&mut self, mut transaction: Transaction<'_>) -> Result<bool, Stop> {
@@ -389,6 +327,9 @@ impl Groups {
         self.form(&mut transaction).await;
         self.shared.meters.ran(self.means.clock.now() - start);
         let fate = self.write().await;
+        if !self.group.events.is_empty() {
+            self.pace.note(self.means.clock.now() - start);
+        }
         let overtaken = self.group.overtaken;
         let is_done = fate.others.is_none() && fate.applied.is_ok() && overtaken.is_none();
         if is_done {
@@ -409,8 +350,8 @@ impl Groups {
             // Before it is answered: whoever asks right after that learns that it has to wait.
             self.set(Status::Recovering(None));
             self.means.sought = overtaken.unwrap_or(Offset(0));
-            self.is_in_doubt = fate.applied.as_ref().is_err_and(|error| !error.is_lasting());
         }
+        self.group.forget_rows(&mut self.means, &self.waiting);
         let log = &self.means.log;
         let says = match log.may_answer() {
             true => Says::Leader,

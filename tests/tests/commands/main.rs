@@ -6,11 +6,13 @@ mod basics;
 mod crash;
 mod doubt;
 mod handlers;
+mod in_the_way;
 mod incarnations;
 mod late;
 mod limits;
 mod log;
 mod marked;
+mod overload;
 mod reads;
 mod rounds;
 mod sabotage;
@@ -28,11 +30,13 @@ fn main() -> std::process::ExitCode {
         crash::TRIALS,
         doubt::TRIALS,
         handlers::TRIALS,
+        in_the_way::TRIALS,
         incarnations::TRIALS,
         late::TRIALS,
         limits::TRIALS,
         log::TRIALS,
         marked::TRIALS,
+        overload::TRIALS,
         reads::TRIALS,
         rounds::TRIALS,
         sabotage::TRIALS,

@@ -1,93 +1,220 @@
-//! Reading what commands need before they run: one call for many rows, where each command would
-//! make one call a row.
+//! Reading what commands need before they run: many rows by one call, and the numbers of many
+//! workspaces side by side. A command by itself makes one call for each row.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::Row;
-use hashbrown::HashSet;
+use eventlog::{Row, WsId};
+use hashbrown::{HashMap, HashSet};
+use isequencer::{Transaction, WsKind};
 
 use super::{Group, Means};
-use crate::{Command, RowChange, application::DESCRIPTOR_ID, queue::Queued};
+use crate::{
+    Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE, queue::Queued,
+};
 
-/// How many rows are read by one call at most.
+/// How many rows one call reads at most, and the numbers of how many workspaces are read side by
+/// side.
 const ROWS: usize = 32;
+
+/// How many rows one call reads after many calls failed.
+const FEW_ROWS: usize = 2;
 
 /// How large a row is at most, as applications store them: its size is known only when it is read.
 const ROW: usize = 1 << 20;
 
-/// How many bytes are read ahead at most. What is beyond is read when it is needed.
+/// How many bytes a partition reads ahead at most.
 const BYTES: usize = ROWS * ROW;
 
-/// How many rows the next call reads, when so many bytes are in memory already.
-fn rows_of_a_call(bytes: usize) -> usize {
-    BYTES.saturating_sub(bytes) / ROW
+/// The rows that were read ahead. Only the leader writes them, so a row holds what was read until a
+/// group of this partition writes it.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    /// `None` for a row that does not exist.
+    rows: HashMap<Row, Option<Bytes>>,
+    /// How many bytes the rows have.
+    bytes: usize,
+    /// How many rows the next call reads at most. A call that fails halves it, so that a call that
+    /// is too large for the storage, or a row that cannot be read, does not hold up every group.
+    most: usize,
+}
+
+impl Default for Ahead {
+    fn default() -> Ahead {
+        Ahead { rows: HashMap::new(), bytes: 0, most: ROWS }
+    }
+}
+
+impl Ahead {
+    /// What a row holds, if it was read.
+    pub(crate) fn get(&self, row: &Row) -> Option<Option<Bytes>> {
+        if self.rows.is_empty() { None } else { self.rows.get(row).cloned() }
+    }
+
+    pub(crate) fn remove(&mut self, row: &Row) {
+        let removed = self.rows.remove(row).flatten();
+        self.bytes -= removed.map_or(0, |bytes| bytes.len());
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.bytes = 0;
+    }
+
+    /// Drops the rows that none of these commands needs.
+    pub(crate) fn keep_for(&mut self, means: &mut Means, waiting: &VecDeque<Queued>) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let mut needed = HashSet::new();
+        for queued in waiting {
+            let kind = means.kinds.get(&queued.command.ws).copied();
+            each_row(means, &queued.command, kind, |row| {
+                needed.insert(row);
+            });
+        }
+        self.rows.retain(|row, _| needed.contains(row));
+        self.bytes = self.rows.values().flatten().map(Bytes::len).sum();
+    }
+
+    fn add(&mut self, rows: &[Row], found: Vec<Option<Bytes>>) {
+        self.bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
+        self.rows.extend(rows.iter().copied().zip(found));
+    }
+
+    /// How many rows the next call reads.
+    fn rows_of_a_call(&self) -> usize {
+        self.most.min(BYTES.saturating_sub(self.bytes) / ROW)
+    }
+
+    fn note_call(&mut self, is_answered: bool) {
+        self.most = match is_answered {
+            true => (self.most + 1).min(ROWS),
+            false => (self.most / 2).max(FEW_ROWS),
+        };
+    }
+}
+
+/// What commands need that is not in memory.
+#[derive(Default)]
+struct Missing<'q> {
+    rows: Vec<Row>,
+    /// The first command of each workspace whose numbers are missing.
+    numbers: Vec<&'q Command>,
+    seen_rows: HashSet<Row>,
+    seen_workspaces: HashSet<WsId>,
 }
 
 impl Group {
-    /// Reads what the next commands need, for as many of them as one call can read for, and at
-    /// least one; 0 if the group ends before the next one. A command that needs more is the first
-    /// of its group: nobody else waits for that.
+    /// Reads what the next commands need and is not in memory: for as many of them as one call can
+    /// read for. Returns how many commands can run now; 0 if the group ends before the next one. A
+    /// command that needs more than one call is the first of its group: no other command waits for
+    /// these calls.
     ///
     /// What cannot be read is left to the commands that need it.
     pub(crate) async fn read_ahead(
         &mut self,
         means: &mut Means,
+        transaction: &mut Transaction<'_>,
         waiting: &VecDeque<Queued>,
     ) -> usize {
-        self.ahead.clear();
-        let (mut rows, mut commands) = (Vec::new(), 0);
-        for Queued { command, reply, .. } in waiting {
-            let before = rows.len();
-            if reply.is_awaited() {
-                needs(means, command, &mut rows);
-            }
+        let (mut missing, mut commands) = (Missing::default(), 0);
+        let most = self.ahead.rows_of_a_call();
+        for Queued { command, .. } in waiting {
+            let (rows, numbers) = (missing.rows.len(), missing.numbers.len());
+            self.note_missing(means, transaction, command, &mut missing);
             let is_first = commands == 0 && self.waiting() == 0;
-            if rows.len() > ROWS && !is_first {
-                rows.truncate(before);
+            if !is_first && (missing.rows.len() > most || missing.numbers.len() > ROWS) {
+                missing.rows.truncate(rows);
+                missing.numbers.truncate(numbers);
                 break;
             }
             commands += 1;
         }
-        // A lone row is read as soon when it is needed.
-        if rows.len() > 1
+        // A lone row, or the numbers of a lone workspace, are read as soon when they are needed.
+        if missing.rows.len() > 1
             && let Some(first) = waiting.front()
         {
-            let mut seen = HashSet::new();
-            rows.retain(|row| seen.insert(*row));
-            self.read_rows(means, &rows, first.command.deadline).await;
+            self.read_rows(means, &missing.rows, first.command.deadline).await;
+        }
+        if missing.numbers.len() > 1 {
+            self.read_numbers(means, transaction, &missing.numbers).await;
         }
         commands
     }
 
+    fn note_missing<'q>(
+        &self,
+        means: &mut Means,
+        transaction: &Transaction<'_>,
+        command: &'q Command,
+        missing: &mut Missing<'q>,
+    ) {
+        let ws = command.ws;
+        let kind = means.kinds.get(&ws).copied();
+        each_row(means, command, kind, |row| {
+            if self.ahead.get(&row).is_none() && missing.seen_rows.insert(row) {
+                missing.rows.push(row);
+            }
+        });
+        let is_cached = |kind| transaction.is_cached(kind, isequencer::WsId(ws.0));
+        if !kind.is_some_and(is_cached) && missing.seen_workspaces.insert(ws) {
+            missing.numbers.push(command);
+        }
+    }
+
     async fn read_rows(&mut self, means: &mut Means, mut rows: &[Row], deadline: Instant) {
-        let mut bytes = 0;
         while means.clock.now() < deadline {
             let now;
-            (now, rows) = rows.split_at(rows_of_a_call(bytes).min(rows.len()));
+            (now, rows) = rows.split_at(self.ahead.rows_of_a_call().min(rows.len()));
             if now.is_empty() {
                 return;
             }
-            let Ok(found) = means.log.reader().rows(now).await else { return };
-            bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
-            self.ahead.extend(now.iter().copied().zip(found));
+            let found = means.log.reader().rows(now).await;
+            self.ahead.note_call(found.is_ok());
+            match found {
+                Ok(found) => self.ahead.add(now, found),
+                Err(_) => return,
+            }
         }
+    }
+
+    /// The kind of a workspace says which numbers it has. A workspace whose descriptor is not in
+    /// memory now is left to its command.
+    async fn read_numbers(
+        &self,
+        means: &mut Means,
+        transaction: &mut Transaction<'_>,
+        commands: &[&Command],
+    ) {
+        let mut workspaces = Vec::with_capacity(commands.len());
+        for command in commands {
+            let ws = command.ws;
+            let is_known = command.name.as_str() == CREATE_WORKSPACE
+                || means.kinds.get(&ws).is_some()
+                || self.ahead.get(&Row::Record(ws, DESCRIPTOR_ID)).is_some();
+            if is_known && let Ok(Ok(kind)) = self.kind(means, command).await {
+                workspaces.push((kind, isequencer::WsId(ws.0)));
+            }
+        }
+        transaction.read_ahead(workspaces).await;
     }
 }
 
-/// The rows that a command needs, as far as it says so itself.
-fn needs(means: &mut Means, command: &Command, rows: &mut Vec<Row>) {
+/// The rows that a command needs, as far as it says so itself. The descriptor says of which kind the
+/// workspace is.
+fn each_row(means: &Means, command: &Command, kind: Option<WsKind>, mut row: impl FnMut(Row)) {
     let ws = command.ws;
     if let Some(repeat) = &command.repeat {
-        rows.push(Row::Answer(ws, repeat.key));
+        row(Row::Answer(ws, repeat.key));
     }
-    if means.kinds.get(&ws).is_none() {
-        rows.push(Row::Record(ws, DESCRIPTOR_ID));
+    if kind.is_none() {
+        row(Row::Record(ws, DESCRIPTOR_ID));
     }
     let schema = means.application.schema();
-    for row in &command.rows {
-        let id = match row {
+    for change in &command.rows {
+        let id = match change {
             RowChange::Update { id, .. } => Some(*id),
             RowChange::Create { parent: Some(parent), .. } => Some(parent.id),
             RowChange::Create { table, .. } => {
@@ -95,26 +222,51 @@ fn needs(means: &mut Means, command: &Command, rows: &mut Vec<Row>) {
             }
         };
         // Smaller ones are of rows that the command makes.
-        let id = id.filter(|id| id.0 > u64::from(u16::MAX));
-        rows.extend(id.map(|id| Row::Record(ws, id)));
+        if let Some(id) = id.filter(|id| id.0 > u64::from(u16::MAX)) {
+            row(Row::Record(ws, id));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use eventlog::RecordId;
+
     use super::*;
+
+    fn rows(from: u64, count: usize) -> Vec<Row> {
+        (from..).take(count).map(|id| Row::Record(WsId(1), RecordId(id))).collect()
+    }
 
     /// A call read 100 rows of whatever size: 100 MiB for each partition where rows have a megabyte.
     #[test]
     fn what_is_read_ahead_has_a_bound_in_bytes() {
-        for row in [1, 10_000, ROW - 1, ROW] {
-            let (mut bytes, mut calls) = (0, 0);
-            while rows_of_a_call(bytes) > 0 && calls < 1_000 {
-                bytes += rows_of_a_call(bytes) * row;
-                calls += 1;
-                assert!(bytes <= BYTES, "{bytes} bytes of rows with {row}");
+        for size in [1, 10_000, ROW - 1, ROW] {
+            let row = Bytes::from(vec![0; size]);
+            let (mut ahead, mut next) = (Ahead::default(), 0);
+            for _ in 0..100 {
+                let rows = rows(next, ahead.rows_of_a_call());
+                next += rows.len() as u64;
+                ahead.add(&rows, vec![Some(row.clone()); rows.len()]);
+                assert!(ahead.bytes <= BYTES, "{} bytes of rows with {size}", ahead.bytes);
             }
+            rows(0, next as usize).iter().for_each(|row| ahead.remove(row));
+            assert_eq!((ahead.bytes, ahead.rows_of_a_call()), (0, ROWS));
         }
-        assert_eq!(rows_of_a_call(BYTES + 1), 0);
+    }
+
+    /// A call that failed was made again, as large as before, for every group: each waited for its
+    /// time-out, and then read row by row.
+    #[test]
+    fn calls_that_fail_become_small_and_grow_again_when_calls_are_answered() {
+        let mut ahead = Ahead::default();
+        let after = |ahead: &mut Ahead, is_answered| {
+            ahead.note_call(is_answered);
+            ahead.rows_of_a_call()
+        };
+        assert_eq!([false; 5].map(|failed| after(&mut ahead, failed)), [16, 8, 4, 2, 2]);
+        assert_eq!([true; 3].map(|answered| after(&mut ahead, answered)), [3, 4, 5]);
+        (0..100).for_each(|_| ahead.note_call(true));
+        assert_eq!(ahead.rows_of_a_call(), ROWS);
     }
 }

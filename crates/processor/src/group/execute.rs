@@ -11,7 +11,7 @@ use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
 use tracing::warn;
 
-use super::{Group, Outcome, Waiting};
+use super::{Ahead, Group, Outcome, Waiting};
 use crate::{
     Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
     application::{DESCRIPTOR_ID, KIND},
@@ -20,7 +20,7 @@ use crate::{
     in_full,
     queue::Queued,
     recent::Recent,
-    state::{Ahead, Overlay, Seen, State},
+    state::{Overlay, Seen, State},
 };
 
 /// What a group is made with.
@@ -243,7 +243,7 @@ impl Group {
         }
         let row = Row::Answer(command.ws, repeat.key);
         let bytes = match self.ahead.get(&row) {
-            Some(bytes) => bytes.clone(),
+            Some(bytes) => bytes,
             None => means.log.reader().row(row).await?,
         };
         let Some(bytes) = bytes else { return Ok(None) };
@@ -265,7 +265,7 @@ impl Group {
     }
 
     /// The kind of the command's workspace, as those before it in the group leave it, or as it will be.
-    async fn kind(
+    pub(super) async fn kind(
         &self,
         means: &mut Means,
         command: &Command,

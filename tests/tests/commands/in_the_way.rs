@@ -1,0 +1,155 @@
+//! A row that stands in the way of a recovery, beside writes that had no answer.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Instant;
+use eventlog::{Row, TrustLevel, WsId};
+use futures::future::join;
+use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
+use processor::{Command, Ended, Refused, Repeat, Status};
+use vvm_tests::{
+    between::{Between, Through},
+    commands::{At, Narrow, NodeSettings, Stall, article, create_workspace, cud},
+};
+
+use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("in_the_way::a_row_in_the_way_holds_up_no_other_row_of_a_recovery", |stage| {
+        Box::pin(others_are_applied(stage))
+    }),
+    ("in_the_way::an_attempt_of_a_recovery_stays_open_when_a_row_is_in_the_way", |stage| {
+        Box::pin(stays_open(stage))
+    }),
+];
+
+fn at(storage: SharedStorage) -> NodeSettings {
+    NodeSettings {
+        apply_for: Duration::from_millis(100),
+        storage: Some(storage),
+        ..NodeSettings::at(TrustLevel::Zero)
+    }
+}
+
+/// A storage that answers no write of one of its partitions, and does none of them.
+#[derive(Debug)]
+struct Loses {
+    inner: SharedStorage,
+    pkey: Mutex<Option<Bytes>>,
+    /// It is so until rows are read together, as a recovery does.
+    is_until_read: bool,
+}
+
+impl Loses {
+    fn new(stage: &Stage, is_until_read: bool) -> Arc<Through<Loses>> {
+        let inner = Arc::clone(&stage.site.app.storage);
+        Through::new(Loses { inner, pkey: Mutex::default(), is_until_read })
+    }
+}
+
+#[async_trait]
+impl Between for Loses {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn get_batch(
+        &self,
+        keys: &[Key],
+        deadline: Instant,
+    ) -> istorage::Result<Vec<Option<Bytes>>> {
+        if self.is_until_read {
+            *self.pkey.lock().unwrap() = None;
+        }
+        self.inner.get_batch(keys, deadline).await
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> istorage::Result<Outcome> {
+        let is_lost = self.pkey.lock().unwrap().as_ref() == Some(&pkey);
+        if is_lost {
+            return Err(Error::outcome_unknown("nobody answered"));
+        }
+        self.inner.write_if(pkey, ops, deadline).await
+    }
+}
+
+/// Puts a row where an event of the log of a workspace is to be written.
+async fn put_foreign(stage: &Stage, row: Row) {
+    let storage = &stage.site.app.storage;
+    let put =
+        storage.insert_if_not_exists(row.key(), Bytes::from_static(&[1]), None, stage.site.soon());
+    assert!(put.await.unwrap().is_applied());
+}
+
+/// A group was written in two workspaces. In one of them nobody answered, in the other a foreign row was in the way. The
+/// recovery found the foreign row first and told it, and never wrote the rows of the first workspace again: whether they
+/// were written stayed unknown for as long as the foreign row was there.
+async fn others_are_applied(stage: &Stage) {
+    let site = &stage.site;
+    let loses = Loses::new(stage, true);
+    let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
+    let hold = Stall::new(in_steps);
+    let mut settings = at(Arc::new(hold.clone()));
+    settings.partition.group_time = Duration::from_secs(60);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let create = named("other", create_workspace(OTHER_WS, site.soon()));
+    let other = stage.run(&node, &mut ledger, create).await.unwrap().wlog.next();
+    let first = named("first", cud(WS, article("a"), site.soon()));
+    let lost = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
+    put_foreign(stage, Row::Wlog(WsId(OTHER_WS), other)).await;
+    let lost = Row::Wlog(WsId(WS), lost).key();
+    *loses.pkey.lock().unwrap() = Some(lost.pkey.clone());
+    // Its key is looked for first, and the second command comes meanwhile.
+    let repeat = Some(Repeat::new("joe", b"key", b"body"));
+    hold.arm(At::Before(1));
+    let one = node.commands.run(Command { repeat, ..cud(WS, article("b"), site.soon()) });
+    let two = async {
+        hold.until_still().await;
+        let sent = node.commands.run(cud(OTHER_WS, article("c"), site.soon()));
+        join(sent, async { hold.go_on() }).await.0
+    };
+    let answers = join(one, two).await;
+    let answers = [answers.0, answers.1];
+    assert!(
+        answers.iter().all(|answer| matches!(answer, Err(Refused::NotApplied { .. }))),
+        "{answers:?}"
+    );
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let there = site.app.storage.get_linearizable(&lost, site.soon()).await.unwrap();
+    assert!(there.is_some(), "the log of the first workspace is whole");
+    node.kill();
+}
+
+/// A recovery wrote a row again, and nobody answered. The next try found a foreign row there, and the partition told only
+/// that one: a stop released the lease, although the first attempt could land when the foreign row was removed.
+async fn stays_open(stage: &Stage) {
+    let site = &stage.site;
+    let loses = Loses::new(stage, false);
+    let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
+    let settings = || at(Arc::clone(&in_steps) as SharedStorage);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings()).await;
+    let first = named("first", cud(WS, article("a"), site.soon()));
+    let next = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
+    let row = Row::Wlog(WsId(WS), next);
+    *loses.pkey.lock().unwrap() = Some(row.key().pkey);
+    let second = node.commands.run(cud(WS, article("b"), site.soon())).await;
+    assert!(matches!(second, Err(Refused::NotApplied { .. })), "{second:?}");
+    node.kill();
+    let node = site.node(PARTITION, settings());
+    node.until(|status| matches!(status, Status::Recovering(Some(_)))).await;
+    put_foreign(stage, row).await;
+    *loses.pkey.lock().unwrap() = None;
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let ended = node.stop().await;
+    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+}
