@@ -22,7 +22,8 @@ const CHUNKS: usize = 4;
 const SIDE_BY_SIDE: usize = 64;
 
 impl Log {
-    /// Writes what events in the log say; what is done already is left as it is.
+    /// Writes what events in the log say; what is done already is left as it is. A row that stands in
+    /// the way is told when all other rows are written.
     pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
         if rest.is_empty() {
             return Ok(());
@@ -44,7 +45,9 @@ impl Log {
             all(chunks, CHUNKS).await
         };
         let (conditional, ordered) = futures::future::join(conditional, ordered).await;
-        first_open([conditional, ordered])
+        let applied = first_open([conditional, ordered]);
+        self.note_applied(&applied);
+        applied
     }
 
     /// Of two writes of a row the later event's stays, so it is sent again until it is answered. Without a moment until when, it is the log that is written:
@@ -98,6 +101,7 @@ impl Log {
         let mut pause = PAUSE_MIN;
         let mut is_troubled = false;
         let mut unanswered: Option<istorage::Error> = None;
+        let mut in_the_way: Option<Error> = None;
         while let Some(first) = rows.first() {
             self.clearance().await?;
             let pkey = first.key.pkey.clone();
@@ -105,10 +109,10 @@ impl Log {
             match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
                 Ok(Outcome::Applied) => rows.clear(),
                 Ok(Outcome::NotApplied(conflicts)) => {
-                    let is_explained;
-                    (rows, is_explained) = still_to_write(rows, conflicts)
-                        .map_err(|refused| unanswered.take().map_or(refused, Error::from))?;
-                    if !is_explained {
+                    let left = still_to_write(rows, conflicts);
+                    rows = left.rows;
+                    in_the_way = in_the_way.or(left.in_the_way);
+                    if !left.is_explained {
                         drop(self.pause(&mut pause, until, unexplained()).await?);
                         is_troubled = true;
                     }
@@ -130,7 +134,7 @@ impl Log {
         if is_troubled {
             self.set_trouble(None);
         }
-        Ok(())
+        in_the_way.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
     }
 
     /// Before the same is sent again, if that makes sense.
@@ -167,27 +171,38 @@ pub(crate) fn first_open(written: impl IntoIterator<Item = Result<()>>) -> Resul
     failed.map_or(Ok(()), Err)
 }
 
-/// The rows that are not done already, and whether one of them is done, or is to be written in another way, since the
-/// write was refused.
-fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Result<(Vec<RowWrite>, bool)> {
+/// What a refused write leaves to do.
+struct Left {
+    /// The rows that are to be written again.
+    rows: Vec<RowWrite>,
+    /// The refusal names a row that is done, is written in another way now, or stands in the way.
+    is_explained: bool,
+    /// The first row that stands in the way.
+    in_the_way: Option<Error>,
+}
+
+fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Left {
     let mut conflicts = conflicts.into_iter().peekable();
-    let mut left = Vec::with_capacity(rows.len());
-    let mut is_explained = false;
+    let mut left = Left { rows: Vec::new(), is_explained: false, in_the_way: None };
     for (op, row) in rows.into_iter().enumerate() {
         let Some(Conflict { there, .. }) = conflicts.next_if(|conflict| conflict.op == op) else {
-            left.push(row);
+            left.rows.push(row);
             continue;
         };
         let how = row.how.clone();
-        match unless_done(row, there.as_ref())? {
-            Some(row) => {
-                is_explained |= row.how != how;
-                left.push(row);
+        match unless_done(row, there.as_ref()) {
+            Ok(Some(row)) => {
+                left.is_explained |= row.how != how;
+                left.rows.push(row);
             }
-            None => is_explained = true,
+            Ok(None) => left.is_explained = true,
+            Err(error) => {
+                left.is_explained = true;
+                left.in_the_way.get_or_insert(error);
+            }
         }
     }
-    Ok((left, is_explained))
+    left
 }
 
 /// How a row is still to be written, when what is there is known.

@@ -254,7 +254,6 @@ impl Log {
             Ok(rest) => self.apply(rest).await,
             Err(error) => Err(error),
         };
-        self.note_applied(&applied);
         Fate { applied, ..fate }
     }
 

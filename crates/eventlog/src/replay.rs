@@ -85,9 +85,7 @@ impl Replay<'_> {
         }
         let group: Vec<Prepared> =
             batch.iter().map(|(entry, row)| Prepared::again(entry, row.clone())).collect();
-        let applied = self.log.apply_again(&group).await;
-        self.log.note_applied(&applied);
-        applied?;
+        self.log.apply_again(&group).await?;
         Ok(Some(batch.into_iter().map(|(entry, _)| entry).collect()))
     }
 

@@ -14,12 +14,15 @@ use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
 use processor::{Command, Ended, Refused, Repeat, Status};
 use vvm_tests::{
     between::{Between, Through},
-    commands::{At, Narrow, NodeSettings, Stall, article, create_workspace, cud},
+    commands::{At, Narrow, Node, NodeSettings, Stall, article, create_workspace, cud},
 };
 
 use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("in_the_way::a_row_in_the_way_holds_up_no_other_row_of_its_write", |stage| {
+        Box::pin(others_are_written(stage))
+    }),
     ("in_the_way::a_row_in_the_way_holds_up_no_other_row_of_a_recovery", |stage| {
         Box::pin(others_are_applied(stage))
     }),
@@ -36,19 +39,29 @@ fn at(storage: SharedStorage) -> NodeSettings {
     }
 }
 
+/// What a storage does when rows are read together, as a recovery does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Together {
+    /// It reads them.
+    Reads,
+    /// It reads them, and from then on it answers all writes.
+    Mends,
+    /// It reads none, so a recovery does not come to its writes.
+    Fails,
+}
+
 /// A storage that answers no write of one of its partitions, and does none of them.
 #[derive(Debug)]
 struct Loses {
     inner: SharedStorage,
     pkey: Mutex<Option<Bytes>>,
-    /// It is so until rows are read together, as a recovery does.
-    is_until_read: bool,
+    together: Together,
 }
 
 impl Loses {
-    fn new(stage: &Stage, is_until_read: bool) -> Arc<Through<Loses>> {
+    fn new(stage: &Stage, together: Together) -> Arc<Through<Loses>> {
         let inner = Arc::clone(&stage.site.app.storage);
-        Through::new(Loses { inner, pkey: Mutex::default(), is_until_read })
+        Through::new(Loses { inner, pkey: Mutex::default(), together })
     }
 }
 
@@ -63,8 +76,10 @@ impl Between for Loses {
         keys: &[Key],
         deadline: Instant,
     ) -> istorage::Result<Vec<Option<Bytes>>> {
-        if self.is_until_read {
-            *self.pkey.lock().unwrap() = None;
+        match self.together {
+            Together::Reads => {}
+            Together::Mends => *self.pkey.lock().unwrap() = None,
+            Together::Fails => return Err(Error::unavailable("rows cannot be read together")),
         }
         self.inner.get_batch(keys, deadline).await
     }
@@ -91,12 +106,48 @@ async fn put_foreign(stage: &Stage, row: Row) {
     assert!(put.await.unwrap().is_applied());
 }
 
+/// Two commands that are written together. The second comes while the key of the first is looked for.
+async fn together(node: &Node, hold: &Stall, [one, two]: [Command; 2]) {
+    hold.arm(At::Before(1));
+    let repeat = Some(Repeat::new("joe", b"key", b"body"));
+    let one = node.commands.run(Command { repeat, ..one });
+    let two = async {
+        hold.until_still().await;
+        let sent = node.commands.run(two);
+        join(sent, async { hold.go_on() }).await.0
+    };
+    let (one, two) = join(one, two).await;
+    for answer in [&one, &two] {
+        assert!(matches!(answer, Err(Refused::NotApplied { .. })), "{answer:?}");
+    }
+}
+
+/// A foreign row was in the way of the first of two events in the log of a workspace. The rest of the
+/// write was given up because of that, and the second event was not written there until a recovery.
+async fn others_are_written(stage: &Stage) {
+    let site = &stage.site;
+    let in_steps = Narrow::of(Loses::new(stage, Together::Fails) as SharedStorage, 100, true);
+    let hold = Stall::new(in_steps);
+    let mut settings = at(Arc::new(hold.clone()));
+    settings.partition.group_time = Duration::from_secs(60);
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let first = named("first", cud(WS, article("a"), site.soon()));
+    let next = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
+    put_foreign(stage, Row::Wlog(WsId(WS), next)).await;
+    let commands = ["b", "c"].map(|name| cud(WS, article(name), site.soon()));
+    together(&node, &hold, commands).await;
+    let second = Row::Wlog(WsId(WS), next.next()).key();
+    let there = site.app.storage.get_linearizable(&second, site.soon()).await.unwrap();
+    assert!(there.is_some(), "the second event is in the log of its workspace");
+    node.kill();
+}
+
 /// A group was written in two workspaces. In one of them nobody answered, in the other a foreign row was in the way. The
 /// recovery found the foreign row first and told it, and never wrote the rows of the first workspace again: whether they
 /// were written stayed unknown for as long as the foreign row was there.
 async fn others_are_applied(stage: &Stage) {
     let site = &stage.site;
-    let loses = Loses::new(stage, true);
+    let loses = Loses::new(stage, Together::Mends);
     let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let hold = Stall::new(in_steps);
     let mut settings = at(Arc::new(hold.clone()));
@@ -109,21 +160,8 @@ async fn others_are_applied(stage: &Stage) {
     put_foreign(stage, Row::Wlog(WsId(OTHER_WS), other)).await;
     let lost = Row::Wlog(WsId(WS), lost).key();
     *loses.pkey.lock().unwrap() = Some(lost.pkey.clone());
-    // Its key is looked for first, and the second command comes meanwhile.
-    let repeat = Some(Repeat::new("joe", b"key", b"body"));
-    hold.arm(At::Before(1));
-    let one = node.commands.run(Command { repeat, ..cud(WS, article("b"), site.soon()) });
-    let two = async {
-        hold.until_still().await;
-        let sent = node.commands.run(cud(OTHER_WS, article("c"), site.soon()));
-        join(sent, async { hold.go_on() }).await.0
-    };
-    let answers = join(one, two).await;
-    let answers = [answers.0, answers.1];
-    assert!(
-        answers.iter().all(|answer| matches!(answer, Err(Refused::NotApplied { .. }))),
-        "{answers:?}"
-    );
+    let commands = [WS, OTHER_WS].map(|ws| cud(ws, article("b"), site.soon()));
+    together(&node, &hold, commands).await;
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let there = site.app.storage.get_linearizable(&lost, site.soon()).await.unwrap();
     assert!(there.is_some(), "the log of the first workspace is whole");
@@ -134,7 +172,7 @@ async fn others_are_applied(stage: &Stage) {
 /// that one: a stop released the lease, although the first attempt could land when the foreign row was removed.
 async fn stays_open(stage: &Stage) {
     let site = &stage.site;
-    let loses = Loses::new(stage, false);
+    let loses = Loses::new(stage, Together::Reads);
     let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let settings = || at(Arc::clone(&in_steps) as SharedStorage);
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings()).await;
