@@ -1,8 +1,10 @@
 //! What a sequencer reports through the `metrics` facade, each with the label `partition`:
 //!
-//! - counters `isequencer_cache_hits_total` and `isequencer_cache_misses_total`: workspaces whose numbers were in memory, or had to
-//!   be read, when a command joined;
-//! - counter `isequencer_failed_reads_total`: workspaces that could not be read when a command joined;
+//! - counter `isequencer_cache_hits_total`: commands that found the numbers of their workspace in
+//!   memory when they joined, also if they had just been read ahead;
+//! - counter `isequencer_cache_misses_total`: reads of all numbers of a workspace, for a command that
+//!   joined, or ahead of commands. A read ahead that fails is not counted: the command reads again;
+//! - counter `isequencer_failed_reads_total`: reads that failed for a command that joined;
 //! - gauges `isequencer_unflushed_numbers` and `isequencer_unflushed_events`: what was not stored yet when a write of numbers began, failed or
 //!   ended;
 //! - histograms `isequencer_flush_numbers` and `isequencer_flush_seconds`: how many numbers were stored at a time, and how long it took with all

@@ -12,7 +12,7 @@ use std::sync::{
 use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, until};
 use fastrand::Rng;
 use isequencer::{
-    MemStorage, NotJoined, Params, WsId,
+    MemStorage, NotJoined, Params, WsId, WsKind,
     mem::{Call, Fate},
 };
 use tokio::sync::Semaphore;
@@ -103,6 +103,44 @@ async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
     };
     let (joined, ()) = futures::join!(joins, overtakes);
     assert_eq!(joined.unwrap().next(SEQ).unwrap(), 2);
+}
+
+/// The numbers of each workspace were read when its first command joined, one workspace after another.
+#[tokio::test]
+async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
+    let (begun, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let gates = (Arc::clone(&begun), Arc::clone(&answers));
+    let mem = MemStorage::new();
+    let hooked = mem.with_hook(hook(move |call| {
+        let (begun, answers) = gates.clone();
+        async move {
+            if call == Call::ReadNumbers {
+                begun.fetch_add(1, Ordering::Relaxed);
+                answers.acquire().await.unwrap().forget();
+            }
+            Fate::Done
+        }
+    }));
+    let mut sequencer = sequencer(params(), &hooked);
+    sequencer.ready().await.unwrap();
+    let mut transaction = sequencer.start().unwrap();
+    // Nothing is known of the other kind, so there is nothing to read.
+    let unknown = (WsKind(99), WsId(4));
+    let all = [1, 2, 3].map(|ws| (KIND, WsId(ws))).into_iter().chain([unknown]);
+    let reads = transaction.read_ahead(all);
+    let answered = async {
+        until(|| begun.load(Ordering::Relaxed) == 3).await;
+        answers.add_permits(3);
+    };
+    futures::join!(reads, answered);
+    for ws in [1, 2, 3] {
+        assert!(transaction.is_cached(KIND, WsId(ws)), "{ws}");
+        let mut command = transaction.join(KIND, WsId(ws)).await.unwrap();
+        assert_eq!(command.next(SEQ).unwrap(), 1);
+        let _ = command.keep();
+    }
+    assert!(!transaction.is_cached(KIND, WsId(4)));
+    assert_eq!(begun.load(Ordering::Relaxed), 3);
 }
 
 /// Memory for ten workspaces, and commands on a thousand: nothing that waits is lost.

@@ -12,8 +12,8 @@ use std::{
     },
 };
 
-use common::{command, failing, params, sequencer, until};
-use isequencer::{MemStorage, Params};
+use common::{KIND, command, failing, params, sequencer, until};
+use isequencer::{MemStorage, Params, WsId};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
@@ -62,6 +62,14 @@ fn what_it_does_is_reported() {
             assert_eq!(then["isequencer_unflushed_numbers"], [0.0]);
             assert_eq!(then["isequencer_flush_numbers"], [3.0]);
             assert_eq!(then["isequencer_flush_seconds"].len(), 1);
+
+            let mut transaction = sequencer.start().unwrap();
+            transaction.read_ahead([(KIND, WsId(4)), (KIND, WsId(5))]).await;
+            assert_eq!(told()["isequencer_cache_misses_total"], [2.0], "two reads");
+            drop(transaction.join(KIND, WsId(4)).await.unwrap());
+            let joined = told();
+            assert_eq!(joined["isequencer_cache_hits_total"], [1.0], "it was read ahead");
+            assert_eq!(joined["isequencer_cache_misses_total"], [0.0]);
         });
     });
 }

@@ -162,6 +162,11 @@ async fn group(sequencer: &mut Sequencer, mem: &MemStorage, random: &mut Rng) {
     let mut last = fold(&mem.log());
     let mut events = Vec::new();
     for _ in 0..random.usize(1..5) {
+        if random.bool() {
+            let some = || (KINDS[random.usize(0..2)], WsId(random.u64(0..WORKSPACES)));
+            let ahead: Vec<_> = std::iter::repeat_with(some).take(2).collect();
+            transaction.read_ahead(ahead).await;
+        }
         let offset = (mem.log().len() + events.len() + 1) as u64;
         if let Some(event) = command(&mut transaction, &mut last, offset, random).await {
             events.push(event);
