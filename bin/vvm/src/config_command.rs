@@ -12,8 +12,10 @@ pub(crate) fn run(command: ConfigCommand) -> Result<ExitCode, Failure> {
     match command {
         ConfigCommand::Check(args) => {
             let config = configuration(args)?;
-            serve::check(config)?;
-            print("the configuration can be used\n")?;
+            let memory_mib = serve::check(config)? >> 20;
+            print(&format!(
+                "the configuration can be used; a node takes up to {memory_mib} MiB of memory\n"
+            ))?;
         }
         ConfigCommand::Show(args) => print(&configuration(args)?.to_toml()?)?,
         ConfigCommand::Init { storage } => print(example(storage))?,

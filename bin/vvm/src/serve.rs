@@ -6,6 +6,7 @@ use clock::Clock;
 use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, READ_BYTES};
 use ielections::{LockFile, Timing};
 use istorage::{Metered, StorageDriver, WrappedDriver};
+use processor::READ_AHEAD_BYTES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
@@ -44,10 +45,13 @@ fn environment() -> Vec<Override> {
     Override::of_environment(std::env::vars_os())
 }
 
-/// Whether a node could be started with it, as far as that is known without its storage.
-pub(crate) fn check(config: Config) -> Result<(), Failure> {
+/// Whether a node could be started with it, as far as that is known without its storage. Returns how
+/// many bytes of memory the node would take at most.
+pub(crate) fn check(config: Config) -> Result<usize, Failure> {
     let target = config.storage.to_target(&config.source)?;
-    plan(&config, &target).map(drop)
+    let (settings, apps) = plan(&config, &target)?;
+    let connections = config.http.connections.get();
+    Ok(most_memory(&config, &target, connections, partitions_led(&settings, &apps)))
 }
 
 /// What is configured, if a node can work so.
@@ -140,7 +144,8 @@ fn provide(
     let (listen, admin) = (config.http.listen, config.admin.listen);
     // In memory there is nothing to come back to.
     let lock = if target == Target::Mem { None } else { lock(&config.node.folder) };
-    let memory_mib = most_memory(&config, &target, connections) >> 20;
+    let partitions = partitions_led(&settings, &apps);
+    let memory_mib = most_memory(&config, &target, connections, partitions) >> 20;
     info!(storage = %target, api = %listen, %admin, memory_mib, "a node");
     let driver = driver(&target, clock);
     let for_requests =
@@ -299,9 +304,20 @@ fn limits(Config { http, node, .. }: &Config) -> Limits {
     }
 }
 
+/// How many partitions the node leads at most: those of one slot.
+fn partitions_led(settings: &Settings, apps: &[AppSettings]) -> usize {
+    let slots = settings.slots.get();
+    apps.iter().map(|app| u32::from(app.partitions.get()).div_ceil(slots) as usize).sum()
+}
+
 /// How many bytes of memory the node may take at most: what its limits allow, what a connection
-/// takes, and what the rest of the program takes.
-fn most_memory(Config { http, .. }: &Config, target: &Target, connections: usize) -> usize {
+/// takes, what a partition reads ahead, and what the rest of the program takes.
+fn most_memory(
+    Config { http, .. }: &Config,
+    target: &Target,
+    connections: usize,
+    partitions: usize,
+) -> usize {
     const CONNECTION: usize = 32 << 10;
     const PROGRAM: usize = 160 << 20;
     let cache = match target {
@@ -309,7 +325,8 @@ fn most_memory(Config { http, .. }: &Config, target: &Target, connections: usize
         Target::Mem | Target::Cassandra(_) | Target::DynamoDb(_) => 0,
     };
     let requests = http.bodies_bytes.get().saturating_add(http.answers_bytes.get());
-    requests.saturating_add(cache).saturating_add(connections * CONNECTION + PROGRAM)
+    let parts = partitions * READ_AHEAD_BYTES + connections * CONNECTION + PROGRAM;
+    requests.saturating_add(cache).saturating_add(parts)
 }
 
 /// Whoever wants to know how the node does asks at once.

@@ -15,6 +15,7 @@ use crate::{
 };
 
 pub(crate) use ahead::Ahead;
+pub use ahead::READ_AHEAD_BYTES;
 pub(crate) use execute::Means;
 
 /// Commands that are written together.
@@ -71,11 +72,16 @@ impl Group {
         self.waiting.len()
     }
 
+    /// Drops all rows that were read ahead: no command waits.
+    pub(crate) fn forget_all_rows(&mut self) {
+        self.ahead.clear();
+    }
+
     /// Drops the rows that this group wrote, and those that no waiting command needs. If the group
-    /// was not written, no command may be waiting: all rows are dropped then.
+    /// was not written, no command may be waiting: nobody knows what its rows hold.
     pub(crate) fn forget_rows(&mut self, means: &mut Means, waiting: &VecDeque<Queued>) {
         if waiting.is_empty() {
-            return self.ahead.clear();
+            return self.forget_all_rows();
         }
         self.overlay.written().for_each(|row| self.ahead.remove(&row));
         for (ws, key) in self.repeats.keys() {

@@ -25,6 +25,7 @@ pub use application::{Application, BadApplication};
 pub use command::{
     Answer, Busy, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange,
 };
+pub use group::READ_AHEAD_BYTES;
 pub use handler::{Failure, Handler, Work};
 pub use isequencer::in_full;
 pub use partition::{Partition, Settings};

@@ -311,6 +311,7 @@ impl Groups {
         for Queued { reply, .. } in self.waiting.drain(..).chain(queued) {
             reply.refuse(busy);
         }
+        self.group.forget_all_rows();
     }
 
     fn end(&mut self, status: Status) {

@@ -24,8 +24,9 @@ const FEW_ROWS: usize = 2;
 /// How large a row is at most, as applications store them: its size is known only when it is read.
 const ROW: usize = 1 << 20;
 
-/// How many bytes a partition reads ahead at most.
-const BYTES: usize = ROWS * ROW;
+/// How many bytes of rows a partition keeps at most that it read before their commands run, where no
+/// row has more than 1 MiB.
+pub const READ_AHEAD_BYTES: usize = ROWS * ROW;
 
 /// The rows that were read ahead. Only the leader writes them, so a row holds what was read until a
 /// group of this partition writes it.
@@ -85,7 +86,7 @@ impl Ahead {
 
     /// How many rows the next call reads.
     fn rows_of_a_call(&self) -> usize {
-        self.most.min(BYTES.saturating_sub(self.bytes) / ROW)
+        self.most.min(READ_AHEAD_BYTES.saturating_sub(self.bytes) / ROW)
     }
 
     fn note_call(&mut self, is_answered: bool) {
@@ -248,7 +249,11 @@ mod tests {
                 let rows = rows(next, ahead.rows_of_a_call());
                 next += rows.len() as u64;
                 ahead.add(&rows, vec![Some(row.clone()); rows.len()]);
-                assert!(ahead.bytes <= BYTES, "{} bytes of rows with {size}", ahead.bytes);
+                assert!(
+                    ahead.bytes <= READ_AHEAD_BYTES,
+                    "{} bytes of rows with {size}",
+                    ahead.bytes
+                );
             }
             rows(0, next as usize).iter().for_each(|row| ahead.remove(row));
             assert_eq!((ahead.bytes, ahead.rows_of_a_call()), (0, ROWS));

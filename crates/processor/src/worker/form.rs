@@ -137,9 +137,9 @@ mod tests {
         let ms = Duration::from_millis;
         let mut pace = Pace::default();
         assert_eq!(pace.least(), ms(0));
-        [90, 6_000, 80].map(|took| pace.note(ms(took)));
+        [90, 6_000, 80].into_iter().for_each(|took| pace.note(ms(took)));
         assert_eq!(pace.least(), ms(80));
-        [2_000, 3_000, 2_500].map(|took| pace.note(ms(took)));
+        [2_000, 3_000, 2_500].into_iter().for_each(|took| pace.note(ms(took)));
         assert_eq!(pace.least(), ms(2_000), "all are slow now");
         pace.note(ms(90));
         assert_eq!(pace.least(), ms(90));
