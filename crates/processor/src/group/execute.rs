@@ -1,6 +1,6 @@
 //! One command: whether it was done before, in which workspace it is done, and what its handler makes of it.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
 use clock::{Clock, Instant, WallTime};
 use eventlog::{
@@ -108,7 +108,7 @@ impl Group {
         &mut self,
         means: &mut Means,
         transaction: &mut Transaction<'_>,
-        command: Command,
+        mut command: Command,
         until: Instant,
     ) -> Step {
         match self.repeated(means, &command).await {
@@ -145,8 +145,9 @@ impl Group {
         // What the commands of the system need is read ahead. A handler of the application reads by
         // itself, and the rest of the group waits for its reads.
         let may_come_back = until < command.deadline && !application.is_of_system(&command.name);
-        let again = may_come_back.then(|| command.clone());
-        let Command { name, params, rows, request, repeat, deadline, .. } = command;
+        let rows = mem::take(&mut command.rows);
+        // The handler consumes its rows, also if it is dropped before it is done.
+        let again = may_come_back.then(|| rows.clone());
         let state = means.state(&self.overlay, &self.ahead);
         let mut work = Work {
             application: &application,
@@ -162,9 +163,11 @@ impl Group {
             bytes: 0,
             has_failed: false,
         };
-        let ran = AssertUnwindSafe(handler.run(&params, rows, &mut work)).catch_unwind();
-        let until = if again.is_some() { until } else { deadline };
-        let result = match means.clock.timeout_at(until, ran).await {
+        let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut work)).catch_unwind();
+        let until = if again.is_some() { until } else { command.deadline };
+        let ran = means.clock.timeout_at(until, ran).await;
+        let name = &command.name;
+        let result = match ran {
             Ok(Ok(Ok(result))) => result,
             Ok(Ok(Err(Failure::Rejected(rejection)))) => return rejected(rejection),
             Ok(Ok(Err(Failure::Storage(error)))) => return self.not_read(&error),
@@ -172,13 +175,18 @@ impl Group {
                 let what = format!("the handler of {name} panicked");
                 return rejected(Rejection::new(RejectionKind::Internal, what));
             }
-            Err(_) => return again.map_or(Refused::Busy(Busy::TimedOut).into(), Step::Full),
+            Err(_) => {
+                let timed_out = || Refused::Busy(Busy::TimedOut).into();
+                return again
+                    .map_or_else(timed_out, |rows| Step::Full(Command { rows, ..command }));
+            }
         };
         let Work { changes, before, ids, has_failed, .. } = work;
         if has_failed {
             let what = format!("the handler of {name} went on after rows could not be written");
             return rejected(Rejection::new(RejectionKind::Internal, what));
         }
+        let Command { name, params, request, repeat, .. } = command;
         let answer = Answer { ids, result };
         let (epoch, plog) = (means.log.epoch(), Offset(joined.offset().get()));
         let place = Place { epoch, plog, ws, wlog };
