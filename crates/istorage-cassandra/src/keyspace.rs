@@ -75,23 +75,47 @@ pub(crate) async fn is_there(
     datacenter: Option<&str>,
     hindrance: &mut Hindrance,
 ) -> Result<bool> {
-    let patient_until = clock.now() + STRAGGLERS;
-    let (mut answer, mut is_told) = (ANSWER, false);
+    let mut opening = Opening::new(name, clock.now());
+    let mut answer = ANSWER;
     loop {
         let survey = survey(session, clock, name, datacenter, clock.now() + answer).await?;
         // Servers that are only slow get their time.
         answer = LONGEST_ANSWER.min(2 * answer);
-        let may_differ = clock.now() >= patient_until;
+        match opening.judge(survey, clock.now()) {
+            Ok(is_there) => return Ok(is_there),
+            Err(why) => pause(clock, Err(why), hindrance).await?,
+        }
+    }
+}
+
+/// Waiting until the servers agree whether a keyspace is there.
+struct Opening<'a> {
+    name: &'a KeyspaceName,
+    patient_until: Instant,
+    is_told: bool,
+}
+
+impl Opening<'_> {
+    fn new(name: &KeyspaceName, now: Instant) -> Opening<'_> {
+        Opening { name, patient_until: now + STRAGGLERS, is_told: false }
+    }
+
+    /// Whether the keyspace is there. Logs once what the node waits for.
+    ///
+    /// # Errors
+    /// `Unavailable` while the servers do not agree.
+    fn judge(&mut self, survey: Survey, now: Instant) -> Result<bool> {
+        let may_differ = now >= self.patient_until;
         match survey.verdict(may_differ) {
             Some(Found::Nothing | Found::Empty(_)) => return Ok(false),
             Some(Found::Ours(_)) => return Ok(true),
             Some(Found::Unfinished) | None => {}
         }
-        let why = survey.hindrance(name);
-        if may_differ && !mem::replace(&mut is_told, true) {
-            tracing::warn!(keyspace = %name, ?why, "waiting for Cassandra servers");
+        let why = survey.hindrance(self.name);
+        if may_differ && !mem::replace(&mut self.is_told, true) {
+            tracing::warn!(keyspace = %self.name, ?why, "waiting for Cassandra servers");
         }
-        pause(clock, Err(why), hindrance).await?;
+        Err(why)
     }
 }
 

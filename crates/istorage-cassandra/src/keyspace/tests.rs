@@ -1,4 +1,49 @@
+use std::{
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex},
+};
+
+use clock::ManualClock;
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
 use super::*;
+
+/// The log lines of one thread.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
 
 fn id(name: &str, created_at: i64) -> u128 {
     table_id(&KeyspaceName::new(name).unwrap(), created_at)
@@ -79,6 +124,36 @@ fn a_node_that_waits_for_servers_names_those_that_are_not_connected() {
     let told = format!("{:?}", survey.hindrance(&name));
     assert!(told.contains("0 of 3") && told.contains("did not answer in time"), "{told}");
     assert!(!told.contains("not connected"), "{told}");
+}
+
+/// A node that started while two of three servers were dead ended after a minute, and its log did not say what it waited
+/// for.
+#[test]
+fn a_node_that_waits_for_servers_logs_the_reason_once_after_5_s() {
+    let lines = Lines::default();
+    let _guard = tracing::subscriber::set_default(lines.clone());
+    let told = || lines.0.lock().unwrap().clone();
+    let (start, name) = (ManualClock::new(1).clock().now(), KeyspaceName::new("app_one").unwrap());
+    let mut opening = Opening::new(&name, start);
+    let mut judge = |servers: usize, seconds| {
+        let unconnected = (servers..3).map(|dead| format!("127.0.0.{dead}:9042")).collect();
+        let found = vec![Found::Ours(CqlValue::Int(1)); servers];
+        let survey = Survey { servers: 3, found, unconnected, silent: None };
+        opening.judge(survey, start + Duration::from_secs(seconds))
+    };
+    for seconds in 0..5 {
+        assert_eq!(judge(1, seconds).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(told(), [""; 0], "after {seconds} s");
+    }
+    for seconds in 5..60 {
+        assert!(judge(1, seconds).is_err());
+        let [line] = &told()[..] else { panic!("after {seconds} s: {:?}", told()) };
+        for part in ["WARN", "waiting for Cassandra servers", "app_one", "1 of 3", "127.0.0.2:9042"]
+        {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+    assert!(judge(2, 60).unwrap(), "one of the dead servers came back");
 }
 
 /// A node that started together with its cluster saw one server, and made a keyspace with one replica, which stayed
