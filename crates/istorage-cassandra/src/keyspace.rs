@@ -285,12 +285,15 @@ fn differ(name: &KeyspaceName) -> Error {
     Error::unavailable(format!("the Cassandra servers do not all show the keyspace `{name}` alike"))
 }
 
-/// What a server has. One that shows our table may not have opened it yet, and one that its peers cannot reach serves
-/// nothing.
+/// What a server has. A server that shows our table may not know the table yet, so it has to answer a query.
+///
+/// The query is about no partition, so the server answers without a replica. A query about a partition kept nodes from
+/// opening a keyspace while that partition had no quorum, and a replica that hung delayed it. Whether replicas answer,
+/// each request on the storage finds out.
 async fn look_and_use(session: &Session, node: &Arc<Node>, name: &KeyspaceName) -> Result<Found> {
     let found = look(session, node, name).await?;
     if let Found::Ours(_) = found {
-        let text = format!("SELECT value FROM {name}.{TABLE} WHERE p_key = 0x00 AND c_col = 0x00");
+        let text = format!("SELECT value FROM {name}.{TABLE} WHERE p_key IN ()");
         query(session, node, text).await?;
     }
     Ok(found)
