@@ -15,6 +15,7 @@ use scylla::{
 use crate::{
     Config, Consistency, SerialConsistency, errors,
     limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
+    probe::Probe,
     routing::Routing,
     session::Client,
     suspects::Suspects,
@@ -26,8 +27,12 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
     config.check().map_err(Error::of_setting)?;
     let suspects = Arc::new(Suspects::new(clock.clone()));
     let routing = Routing::other(Arc::clone(&suspects));
+    let tls = config.tls.as_ref().map(tls::client_config).transpose().map_err(Error::of_setting)?;
+    let probe = Arc::new(Probe::new(clock.clone(), tls.clone()));
     let mut builder = SessionBuilder::new()
-        .known_nodes(&config.contact_points)
+        .known_nodes(probe.answering(&config.contact_points).await)
+        .address_translator(Arc::clone(&probe) as _)
+        .tls_context(tls)
         .default_execution_profile_handle(profile(config, routing).into_handle())
         .timestamp_generator(Arc::new(Timestamps::new(clock.clone())))
         .keepalive_interval(KEEPALIVE)
@@ -41,10 +46,8 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
     if let Some(login) = &config.login {
         builder = builder.user(&login.username, login.password().map_err(Error::of_setting)?);
     }
-    if let Some(tls) = &config.tls {
-        builder = builder.tls_context(Some(tls::client_config(tls).map_err(Error::of_setting)?));
-    }
     let session = builder.build().await.map_err(errors::not_connected)?;
+    probe.is_over();
     if let Some(datacenter) = &config.datacenter {
         check_datacenter(&session, datacenter)?;
     }

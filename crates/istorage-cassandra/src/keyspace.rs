@@ -5,6 +5,7 @@
 //! So every server that can be reached is asked what it has, and has to answer a query of the table.
 //!
 //! - Making and removing a keyspace is done when all of them show the same. A server that does not answer holds both up.
+//!   A server without a connection holds both up for [`UNREACHED`]: it may only be slow.
 //! - A keyspace is opened when those that answer in time show it, and are more than half. A server that hangs, or that its
 //!   peers cannot reach, must not keep a node from taking over. Servers that do not know the table yet are waited for, but
 //!   not for long: the requests of a storage avoid such servers.
@@ -35,6 +36,7 @@ use crate::{
     connect::datacenters,
     errors::Request,
     layout::{self, COLUMNS, TABLE},
+    limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
 };
 
 /// How long a server is left alone before it is asked again.
@@ -47,6 +49,11 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(16);
 
 /// How long servers that answer and do not show a keyspace yet are waited for.
 const STRAGGLERS: Duration = Duration::from_secs(5);
+
+/// How long servers without a connection are waited for when a keyspace is made or removed: as long as an attempt to
+/// connect lasts. Creator A reaches servers 1 and 2, creator B reaches servers 2 and 3: if neither waits, server 2 can show
+/// the keyspace of A while server 3 already shows that of B, so both create a table, and one of the two tables loses.
+const UNREACHED: Duration = KEEPALIVE.saturating_add(KEEPALIVE_TIMEOUT);
 
 /// How often a server may refuse to create the table. One that does not know the keyspace yet refuses too, for a moment.
 const REFUSALS: usize = 100;
@@ -127,9 +134,10 @@ pub(crate) async fn create(
     replication: Option<&Replication>,
     hindrance: &mut Hindrance,
 ) -> Result<()> {
+    let patient_until = clock.now() + UNREACHED;
     let (mut refusals, mut is_told) = (0, false);
     loop {
-        let step = match everywhere(session, clock, name).await {
+        let step = match everywhere(session, clock, name, patient_until).await {
             Ok(Found::Nothing) => match strategy(session, replication) {
                 Ok(strategy) => create_keyspace(session, name, &strategy).await,
                 Err(why) => {
@@ -164,8 +172,9 @@ pub(crate) async fn drop(
     name: &KeyspaceName,
     hindrance: &mut Hindrance,
 ) -> Result<()> {
+    let patient_until = clock.now() + UNREACHED;
     loop {
-        let step = match everywhere(session, clock, name).await {
+        let step = match everywhere(session, clock, name, patient_until).await {
             Ok(Found::Nothing) => return Ok(()),
             Ok(_) => change(session, format!("DROP KEYSPACE IF EXISTS {name}")).await,
             Err(error) => Err(error),
@@ -268,12 +277,21 @@ async fn survey(
 /// What all servers have that can be reached.
 ///
 /// # Errors
-/// `Unavailable` if one does not answer, or while they differ.
-async fn everywhere(session: &Session, clock: &Clock, name: &KeyspaceName) -> Result<Found> {
+/// `Unavailable` if one does not answer, or while they differ. Until `patient_until` also if one is not connected.
+async fn everywhere(
+    session: &Session,
+    clock: &Clock,
+    name: &KeyspaceName,
+    patient_until: Instant,
+) -> Result<Found> {
     let survey = survey(session, clock, name, None, Instant::FAR_FUTURE);
-    let Survey { found, silent, .. } = survey.await?;
+    let Survey { found, silent, unconnected, .. } = survey.await?;
     if let Some(silent) = silent {
         return Err(silent);
+    }
+    if !unconnected.is_empty() && clock.now() < patient_until {
+        let servers = unconnected.join(", ");
+        return Err(Error::unavailable(format!("no connection to Cassandra servers: {servers}")));
     }
     let mut found = found.into_iter();
     let first =

@@ -18,6 +18,7 @@ mod errors;
 mod keyspace;
 mod layout;
 mod limits;
+mod probe;
 mod read;
 mod routing;
 mod session;
