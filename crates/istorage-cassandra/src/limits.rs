@@ -20,14 +20,20 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// A connection that is silent for so long is asked for a sign of life.
-///
-/// What waits in a connection that is given up is thrown away, by the kernel too, as its linger time is zero. So this
-/// bounds how late a request may still leave a node that was cut off.
 pub(crate) const KEEPALIVE: Duration = Duration::from_millis(1_100);
 
 /// A connection is given up if no sign of life comes in this time. Requests avoid a server that hangs long before. A
 /// shorter time gives up connections to servers that are only busy, with all requests in them.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a request may wait in a connection until it leaves this node. What waits in a connection that is given up is
+/// thrown away, by the kernel too, as the linger time is zero.
+///
+/// The client asks for one sign of life at a time, and what is sent arrives in order. A request that is sent right after
+/// such a question may stay behind when the question arrives. The next question, which is asked after the answer, comes
+/// behind the request, and the connection is given up if that question is not answered. So the time counts twice.
+const CONNECTION_QUEUE: Duration =
+    KEEPALIVE.saturating_add(KEEPALIVE_TIMEOUT).saturating_add(KEEPALIVE_TIMEOUT);
 
 /// How long a server keeps a request waiting before it refuses it: the default of `native_transport_timeout`.
 const SERVER_QUEUE: Duration = Duration::from_secs(12);
@@ -36,15 +42,13 @@ const SERVER_QUEUE: Duration = Duration::from_secs(12);
 /// agreed upon first and then committed. A replica drops what reaches it later.
 const SERVER_WORK: Duration = Duration::from_secs(4);
 
-/// How long after its sending a write may land: a request waits in a connection that is cut off, then in the server.
+/// How long after its sending a write may land: a request waits in a connection that stalls, then in the server.
 ///
 /// This assumes the servers' default timeouts, servers that do not stand still (a stopped process goes on with what it
 /// had taken), and servers' clocks that agree. It holds for writes that reached a quorum. A plain write that reached
 /// fewer replicas, and was not acknowledged, may become visible later still, by hints and by read repair.
-const LATE_WRITE: Duration = KEEPALIVE
-    .saturating_add(KEEPALIVE_TIMEOUT)
-    .saturating_add(SERVER_QUEUE)
-    .saturating_add(SERVER_WORK);
+const LATE_WRITE: Duration =
+    CONNECTION_QUEUE.saturating_add(SERVER_QUEUE).saturating_add(SERVER_WORK);
 
 /// How much of one partition an ordered write puts into one request.
 pub(crate) const ORDERED: BatchLimits = BatchLimits { rows: 2_000, bytes: 8 << 20 };

@@ -8,6 +8,7 @@
 mod cluster;
 mod expiry;
 mod keyspaces;
+mod late;
 mod limits;
 mod support;
 mod writes;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         keyspaces::a_wrong_datacenter_is_named,
         keyspaces::a_server_that_is_not_there_is_unavailable,
         keyspaces::a_closed_driver_answers_so,
+        late::a_write_lands_no_later_than_the_driver_says,
         limits::the_largest_row_in_every_call,
         limits::the_largest_conditional_write,
         limits::the_largest_ordered_write,
