@@ -1,6 +1,10 @@
 //! The driver: keyspaces as tables of one account and region.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use aws_config::{
@@ -40,6 +44,8 @@ pub struct DynamoDbDriver {
     connection: Arc<Connection>,
     config: Config,
     clock: Clock,
+    /// What this driver has made, and not dropped.
+    made: Mutex<HashSet<KeyspaceName>>,
 }
 
 impl DynamoDbDriver {
@@ -75,12 +81,16 @@ impl DynamoDbDriver {
         let connection =
             Connection::new(Client::from_conf(sdk.build()), clock.clone(), service_clock);
         let connection = Arc::new(connection);
-        DynamoDbDriver { connection, config, clock }
+        DynamoDbDriver { connection, config, clock, made: Mutex::default() }
     }
 
     #[cfg(test)]
     pub(crate) fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)
+    }
+
+    fn made(&self) -> MutexGuard<'_, HashSet<KeyspaceName>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn table(&self, keyspace: &KeyspaceName) -> Table {
@@ -124,7 +134,9 @@ impl StorageDriver for DynamoDbDriver {
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
-        self.within(deadline, table.create(&self.config.billing, deadline)).await
+        self.within(deadline, table.create(&self.config.billing, deadline)).await?;
+        self.made().insert(keyspace.clone());
+        Ok(())
     }
 
     async fn open(
@@ -133,7 +145,8 @@ impl StorageDriver for DynamoDbDriver {
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
         let table = self.table(keyspace);
-        if !self.within(deadline, table.is_there(deadline)).await? {
+        let was_made = self.made().contains(keyspace);
+        if !self.within(deadline, table.is_there(was_made, deadline)).await? {
             return Ok(None);
         }
         // A driver that has just started judges no row to have expired.
@@ -144,6 +157,7 @@ impl StorageDriver for DynamoDbDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
+        self.made().remove(keyspace);
         self.within(deadline, table.remove(deadline)).await
     }
 

@@ -203,7 +203,11 @@ impl Table {
         let request = self
             .connection
             .ask(deadline, |client| client.describe_table().table_name(&*self.name).send());
-        request.await.map(drop).map_err(Failure::of_read)
+        match request.await {
+            // Every answer tells the time.
+            Err(failure) if !failure.is_no_table() => Err(failure.of_read()),
+            _ => Ok(()),
+        }
     }
 
     /// The service's time, as far as an answer tells.

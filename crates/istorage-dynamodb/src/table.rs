@@ -2,8 +2,11 @@
 //!
 //! Every step looks first and then acts on what is there, until what is there is what was wanted: so it matters neither
 //! who else acts, nor whether the answer to an earlier step was lost.
+//!
+//! Descriptions are eventually consistent. After one server has said that a new table is active, another server may still
+//! say that there is no such table.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::types::{
     BillingMode, ProvisionedThroughput, TableDescription, TableStatus, TimeToLiveSpecification,
@@ -20,6 +23,13 @@ use crate::{
 };
 
 type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// When every server shows a table that one server has shown as active: "a few seconds" by the
+/// manual of DynamoDB.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// A row that nobody writes.
+const PROBED: &str = "probe";
 
 /// A keyspace's table.
 #[derive(Clone, Debug)]
@@ -57,15 +67,46 @@ impl Table {
         self.have_expired_items_removed(deadline).await
     }
 
-    /// Whether the table can be used; waits for one that is being made.
-    pub(crate) async fn is_there(&self, deadline: Instant) -> Result<bool> {
+    /// Whether the table can be used; waits for one that is being made. If this driver has made the
+    /// table, "no such table" counts when it was answered for [`SHOWN_WITHIN`].
+    pub(crate) async fn is_there(&self, was_made: bool, deadline: Instant) -> Result<bool> {
+        let clock = self.connection.clock();
+        let shown_by = clock.now() + if was_made { SHOWN_WITHIN } else { Duration::ZERO };
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let Some(table) = self.describe(deadline).await? else { return Ok(false) };
-            match self.state(&table)? {
-                State::Usable => return Ok(true),
-                State::BeingRemoved => return Ok(false),
-                State::BeingMade => self.wait(&mut backoff, None).await?,
+            match self.describe(deadline).await? {
+                None if clock.now() >= shown_by => return Ok(false),
+                None => self.wait(&mut backoff, None).await?,
+                Some(table) => match self.state(&table)? {
+                    State::Usable => break,
+                    State::BeingRemoved => return Ok(false),
+                    State::BeingMade => self.wait(&mut backoff, None).await?,
+                },
+            }
+        }
+        self.have_rows_answered(deadline).await?;
+        Ok(true)
+    }
+
+    /// Waits until a read of a row is answered. The servers of rows may know the table later than the
+    /// servers that describe it. From here on "no such table" means that the table is lost.
+    async fn have_rows_answered(&self, deadline: Instant) -> Result<()> {
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let request = self.connection.ask(deadline, |client| {
+                client
+                    .get_item()
+                    .table_name(&*self.name)
+                    .set_key(Some(layout::key(&PROBED.into(), b"")))
+                    .consistent_read(true)
+                    .send()
+            });
+            match request.await {
+                Ok(_) => return Ok(()),
+                Err(failure) if failure.is_no_table() => {
+                    self.wait(&mut backoff, Some(failure)).await?;
+                }
+                Err(failure) => return Err(failure.of_read()),
             }
         }
     }
@@ -148,7 +189,14 @@ impl Table {
             let answer = self.connection.ask(deadline, |client| {
                 client.describe_time_to_live().table_name(&*self.name).send()
             });
-            let answer = answer.await.map_err(Failure::of_read)?;
+            let answer = match answer.await {
+                Ok(answer) => answer,
+                Err(failure) if failure.is_no_table() => {
+                    self.wait(&mut backoff, Some(failure)).await?;
+                    continue;
+                }
+                Err(failure) => return Err(failure.of_read()),
+            };
             let there = answer.time_to_live_description;
             let attribute = there.as_ref().and_then(|there| there.attribute_name());
             let hindrance = match there.as_ref().and_then(|there| there.time_to_live_status()) {
@@ -160,7 +208,7 @@ impl Table {
                 _ => match self.ask_for_removal_of_expired_items().await {
                     Ok(()) => return Ok(()),
                     // It is the answer too if another node has asked for it in the meantime.
-                    Err(failure) if failure.is_invalid() => Some(failure),
+                    Err(failure) if failure.is_invalid() || failure.is_no_table() => Some(failure),
                     Err(failure) => hindrance(Err(failure))?,
                 },
             };

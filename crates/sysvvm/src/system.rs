@@ -34,6 +34,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// driver avoids that server afterwards.
 const READ_TRIES: usize = 3;
 
+/// When every server of a storage shows a keyspace that one server has shown.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// The pause before a keyspace that must exist is looked for again.
+const OPEN_PAUSE: Duration = Duration::from_millis(200);
+
 /// A database with its system keyspace open.
 #[derive(Debug)]
 pub struct System {
@@ -73,7 +79,7 @@ impl System {
             Some(storage) => storage,
             None => {
                 driver.create(&keyspace, deadline).await?;
-                opened(&*driver, &keyspace, deadline).await?
+                opened(&*driver, &clock, &keyspace, deadline).await?
             }
         };
         let system = System { driver, keyspace, storage, clock };
@@ -166,7 +172,8 @@ impl System {
             }
         };
         self.driver.create(&registered.entry.keyspace, deadline).await?;
-        let storage = opened(&*self.driver, &registered.entry.keyspace, deadline).await?;
+        let storage =
+            opened(&*self.driver, &self.clock, &registered.entry.keyspace, deadline).await?;
         self.confirm(name, &registered, deadline).await?;
         Ok(App { entry: registered.entry, storage })
     }
@@ -185,7 +192,7 @@ impl System {
         if entry.format > FORMAT_VERSION {
             return Err(Error::NewerFormat { found: entry.format, known: FORMAT_VERSION });
         }
-        let storage = opened(&*self.driver, &entry.keyspace, deadline).await?;
+        let storage = opened(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
         Ok(App { entry, storage })
     }
 
@@ -337,18 +344,34 @@ impl System {
     }
 }
 
-/// A keyspace that must exist.
+/// A keyspace that must exist. Another node may have made the keyspace just now, and a storage may show it later on some
+/// servers than on others. So the keyspace is lost when it was missing for [`SHOWN_WITHIN`].
 async fn opened(
     driver: &dyn StorageDriver,
+    clock: &Clock,
     keyspace: &KeyspaceName,
     deadline: Instant,
 ) -> Result<SharedStorage> {
-    let missing = || {
-        istorage::Error::corrupt(format!(
-            "the keyspace `{keyspace}` is gone, although it is in use"
-        ))
-    };
-    Ok(driver.open(keyspace, deadline).await?.ok_or_else(missing)?)
+    let shown_by = clock.now() + SHOWN_WITHIN;
+    loop {
+        if let Some(storage) = driver.open(keyspace, deadline).await? {
+            return Ok(storage);
+        }
+        if clock.now() >= shown_by {
+            return Err(istorage::Error::corrupt(format!(
+                "the keyspace `{keyspace}` is gone, although it is in use"
+            ))
+            .into());
+        }
+        let again = clock.now() + OPEN_PAUSE;
+        if again >= deadline {
+            return Err(istorage::Error::unavailable(format!(
+                "the keyspace `{keyspace}` is in use, and the storage does not show it yet"
+            ))
+            .into());
+        }
+        clock.sleep_until(again).await;
+    }
 }
 
 /// `[u32 number][u64 attempt]`: unique to the attempt, so that one which got no answer does not take another's for its own.

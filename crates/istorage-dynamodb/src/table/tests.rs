@@ -1,6 +1,7 @@
 use istorage::{ErrorKind, KeyspaceName, StorageDriver};
 use serde_json::{Value, json};
 
+use super::SHOWN_WITHIN;
 use crate::{
     Billing, Config,
     testing::{Reply, Service, broken, done, refused},
@@ -54,6 +55,8 @@ async fn create(service: &Service) -> istorage::Result<()> {
 
 async fn is_there(service: &Service) -> istorage::Result<bool> {
     let driver = service.driver();
+    // The answer to the first read of a row.
+    service.will(done());
     let opened = service.patiently(driver.open(&keyspace(), service.soon())).await?;
     Ok(opened.is_some())
 }
@@ -188,8 +191,8 @@ async fn a_foreign_table_is_not_touched() {
         let service = Service::new(vec![foreign(change); 3]);
         let kinds = [
             create(&service).await.unwrap_err().kind(),
-            is_there(&service).await.unwrap_err().kind(),
             remove(&service).await.unwrap_err().kind(),
+            is_there(&service).await.unwrap_err().kind(),
         ];
         assert_eq!(kinds, [ErrorKind::Corrupt; 3]);
         assert_eq!(service.operations(), ["DescribeTable"; 3]);
@@ -211,9 +214,9 @@ async fn open_waits_for_a_table_that_is_being_made() {
 
 #[tokio::test]
 async fn a_table_that_is_missing_or_being_removed_is_not_there() {
-    let service = Service::new([no_table(), described("DELETING")]);
-    assert!(!is_there(&service).await.unwrap());
-    assert!(!is_there(&service).await.unwrap());
+    for missing in [no_table(), described("DELETING")] {
+        assert!(!is_there(&Service::new([missing])).await.unwrap());
+    }
 }
 
 #[tokio::test]
@@ -260,4 +263,53 @@ async fn what_is_not_there_needs_no_removal() {
     remove(&service).await.unwrap();
     // Somebody else was quicker.
     remove(&service).await.unwrap();
+}
+
+/// Right after a new table was active, another server answered that there is no such table. The node
+/// took its keyspace for lost and ended with code 3, so nodes that started together did not come up.
+#[tokio::test]
+async fn a_table_that_was_just_made_is_not_lost_because_a_server_does_not_know_it_yet() {
+    let service = Service::new([
+        no_table(),
+        done(),
+        described("ACTIVE"),
+        // The expiry of another server.
+        no_table(),
+        no_ttl(),
+        no_table(),
+        no_ttl(),
+        done(),
+    ]);
+    let driver = service.driver();
+    service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
+    // The description of another server, and the rows of a third.
+    for reply in [no_table(), described("ACTIVE"), no_table(), no_table(), done()] {
+        service.will(reply);
+    }
+    let opened = service.patiently(driver.open(&keyspace(), service.soon())).await;
+    let storage = opened.unwrap().unwrap();
+    assert_eq!(service.operations()[10..], ["GetItem"; 3]);
+    // The time, from a server that does not know the table.
+    service.will(no_table());
+    assert!(storage.server_time(service.soon()).await.unwrap().is_some());
+    // From the first answer on the table is lost.
+    service.will(no_table());
+    let key = istorage::Key::new("p", "c");
+    let read = storage.get(&key, istorage::Consistency::Plain, service.soon()).await;
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// A deadline must not turn "not yet" into "lost".
+#[tokio::test]
+async fn a_new_table_that_is_never_shown_is_unavailable_at_the_deadline() {
+    let service = Service::new([described("ACTIVE"), ttl("ENABLED", "t")]);
+    let driver = service.driver();
+    service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
+    (0..100).for_each(|_| service.will(no_table()));
+    let soon = service.time.clock().now() + std::time::Duration::from_secs(5);
+    let opened = service.patiently(driver.open(&keyspace(), soon)).await;
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
+    // Another node has dropped it: after some seconds that is believed.
+    let opened = service.patiently(driver.open(&keyspace(), service.soon() + SHOWN_WITHIN)).await;
+    assert!(opened.unwrap().is_none());
 }

@@ -1,3 +1,4 @@
+use clock::ManualClock;
 use futures::FutureExt;
 use istorage::{Consistency, Fault, Faulty, Op, Put, mem::MemDriver};
 
@@ -115,16 +116,43 @@ async fn a_foreign_or_newer_storage_is_refused() {
     }
 }
 
+/// Opens an application whose keyspace is gone. `returns` says after how many seconds the storage
+/// shows the keyspace again. What came of it, and after how many seconds.
+async fn open_without_keyspace(returns: Option<u64>) -> (Result<App>, u64) {
+    let (driver, time) = (driver(), ManualClock::new(1));
+    let shared = Arc::clone(&driver) as Arc<dyn StorageDriver>;
+    let system = System::open(shared, sysvvm(), time.clock(), FAR).await.unwrap();
+    let keyspace = system.init_app(&app("shop"), ten(), FAR).await.unwrap().entry.keyspace;
+    driver.drop_keyspace(&keyspace, FAR).await.unwrap();
+    let name = app("shop");
+    let mut opening = std::pin::pin!(system.open_app(&name, FAR));
+    let mut seconds = 0;
+    loop {
+        if let Some(opened) = opening.as_mut().now_or_never() {
+            return (opened, seconds);
+        }
+        if returns == Some(seconds) {
+            driver.create(&keyspace, FAR).await.unwrap();
+        }
+        time.advance(Duration::from_secs(1));
+        seconds += 1;
+    }
+}
+
 #[tokio::test]
 async fn a_registered_keyspace_that_is_gone_is_corrupt() {
-    let driver = driver();
-    let system = open(&driver).await.unwrap();
-    let entry = system.init_app(&app("shop"), ten(), FAR).await.unwrap().entry;
-    driver.drop_keyspace(&entry.keyspace, FAR).await.unwrap();
-    match system.open_app(&app("shop"), FAR).await {
-        Err(Error::Storage(error)) => assert_eq!(error.kind(), ErrorKind::Corrupt),
+    match open_without_keyspace(None).await {
+        (Err(Error::Storage(error)), 10) => assert_eq!(error.kind(), ErrorKind::Corrupt),
         other => panic!("{other:?}"),
     }
+}
+
+/// Another node had just made the keyspace, and one server of the storage did not know it yet. The
+/// node ended with code 3.
+#[tokio::test]
+async fn a_registered_keyspace_that_is_shown_late_is_waited_for() {
+    let (opened, seconds) = open_without_keyspace(Some(3)).await;
+    assert!(opened.is_ok() && seconds == 4, "{opened:?} after {seconds} s");
 }
 
 /// The registry was lost and made anew, and the keyspaces of its applications were not: the rows of the old application
