@@ -82,6 +82,7 @@ mod tests {
             atomic: Some(limits),
             ordered: None,
             expiry_resolution,
+            expiry_is_watched: false,
             late_write: Duration::ZERO,
         }
     }

@@ -63,9 +63,8 @@ async fn verify(
         Failure::system(&format!("cannot make a keyspace in {storage}"), &error)
     })?;
     let timing = Timing::of(Duration::from_secs(args.lease));
-    let delay = nodes[0].expiry_delay();
-    let budget =
-        Budget::new(timing, delay).map_err(|error| Failure::usage(format!("--lease: {error}")))?;
+    let budget = Budget::of_store(timing, &*nodes[0])
+        .map_err(|error| Failure::usage(format!("--lease: {error}")))?;
     let suite = Suite::new(nodes, clock.clone());
     let report = unless_stopped(stop, run_trials(&suite, selected, &clock)).await?;
     let mut verification = Verification::new(storage, report);

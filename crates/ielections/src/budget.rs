@@ -16,6 +16,8 @@ use std::{fmt, time::Duration};
 
 use clock::Instant;
 
+use crate::TtlStore;
+
 /// How much faster or slower than another one a clock may run: ten times what is usual for a quartz, and twice what a
 /// time server may slew it by.
 const DRIFT_ONE_IN: u32 = 1_000;
@@ -100,6 +102,29 @@ pub struct Budget {
 pub struct DoesNotFit(String);
 
 impl Budget {
+    /// For a store, as it says how leases expire.
+    ///
+    /// # Errors
+    /// As [`Budget::new`].
+    pub fn of_store(timing: Timing, store: &dyn TtlStore) -> Result<Budget, DoesNotFit> {
+        if store.expiry_is_watched() {
+            Budget::of_watched(timing)
+        } else {
+            Budget::new(timing, store.expiry_delay())
+        }
+    }
+
+    /// For a store whose rows [each node watches](TtlStore::expiry_is_watched).
+    ///
+    /// # Errors
+    /// As [`Budget::new`].
+    pub fn of_watched(timing: Timing) -> Result<Budget, DoesNotFit> {
+        // A waiting node counts from the answer to the look that shows the last renewal. A look that
+        // was under way when the store did the renewal does not show it; the next look does.
+        let first_sight = timing.call_timeout.saturating_mul(2).saturating_add(LOOK_EVERY_MAX);
+        Budget::new(timing, first_sight)
+    }
+
     /// For a store where a row may be seen up to `expiry_delay` after its time.
     ///
     /// # Errors
@@ -331,6 +356,16 @@ mod tests {
         let with = without + 7 * timing.call_timeout + LOOK_EVERY_MAX;
         assert_eq!(budget.failover_bound(), with);
         assert_eq!(budget.slow_store_bound(), with + timing.renew_every + timing.retry_for);
+    }
+
+    /// A node that watches a lease counts from a look: the bound of a store that counts itself did not
+    /// hold.
+    #[test]
+    fn the_look_that_shows_the_last_renewal_is_part_of_the_bound_where_nodes_watch() {
+        let timing = Timing::default();
+        let counted = Budget::new(timing, Duration::ZERO).unwrap().failover_bound();
+        let watched = Budget::of_watched(timing).unwrap().failover_bound();
+        assert_eq!(watched, counted + 2 * timing.call_timeout + LOOK_EVERY_MAX);
     }
 
     #[test]

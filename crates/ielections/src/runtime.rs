@@ -61,7 +61,7 @@ impl Elections {
         owner: SocketAddr,
         timing: Timing,
     ) -> Result<Elections, DoesNotFit> {
-        let budget = Budget::new(timing, store.expiry_delay())?;
+        let budget = Budget::of_store(timing, &*store)?;
         Ok(Elections { store, clock, budget, owner, kill: None, health: None, lock: None })
     }
 

@@ -62,13 +62,19 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 ///   also later.
 /// - A row with a TTL is there for at least that long after its write was *done*, and is gone
 ///   [`expiry_delay`](TtlStore::expiry_delay) after that at the latest, by the one clock that judges, whoever asks. What is gone is absent to every
-///   call, and can be inserted again. TTLs are given for leases, and for nothing else.
+///   call, and can be inserted again. TTLs are given for leases, and for nothing else. Where
+///   [`expiry_is_watched`](TtlStore::expiry_is_watched), a row is gone for a node when the node has seen the row unchanged for its TTL.
 ///
 /// [`suite`](crate::suite) says whether it is so.
 #[async_trait]
 pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
-    /// A row is gone at the latest this long after its time.
+    /// A row is gone at the latest this long after its time, by the clock that judges.
     fn expiry_delay(&self) -> Duration;
+
+    /// Each node judges by itself whether a row has expired, by having seen the row unchanged for its TTL.
+    fn expiry_is_watched(&self) -> bool {
+        false
+    }
 
     /// The leases of all slots that have one, in any order. They may be somewhat outdated, and one that has expired may still be
     /// among them for [`expiry_delay`](TtlStore::expiry_delay).

@@ -16,6 +16,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     atomic: None,
     ordered: Some(ORDERED),
     expiry_resolution: Duration::from_secs(1),
+    expiry_is_watched: false,
     late_write: LATE_WRITE,
 };
 

@@ -15,6 +15,7 @@ use tokio::sync::RwLock;
 
 use crate::{
     errors::Failure,
+    lease::Watch,
     time::{ServiceClock, ServiceTime},
 };
 
@@ -28,12 +29,14 @@ pub(crate) struct Connection {
     client: RwLock<Option<Client>>,
     clock: Clock,
     service_clock: ServiceClock,
+    watch: Watch,
 }
 
 impl Connection {
     /// `service_clock` follows the answers of the client.
     pub(crate) fn new(client: Client, clock: Clock, service_clock: ServiceClock) -> Connection {
-        Connection { client: RwLock::new(Some(client)), clock, service_clock }
+        let watch = Watch::default();
+        Connection { client: RwLock::new(Some(client)), clock, service_clock, watch }
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -42,6 +45,10 @@ impl Connection {
 
     pub(crate) fn service_clock(&self) -> &ServiceClock {
         &self.service_clock
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// The service's time, when a request was answered.

@@ -32,9 +32,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// acknowledged write of another region may not be seen.
 ///
 /// # Expiry
-/// Judged by the service's time, which is known from the `Date` of its answers and the node's monotonic clock; the calendars of
-/// the nodes do not matter. A conditional row that expires counts as a lease: it is never gone early, also if dates are wrong or
-/// the service's clock is stepped. Expired items are absent at once; DynamoDB removes them a day later, or some days.
+/// A conditional row that expires is a lease. It has expired for a node when the node has seen the lease unchanged for as long
+/// as the lease lasts, on the node's monotonic clock. So no date ends a lease early or late, and a node that sees a lease for
+/// the first time waits for the whole lease, also if the lease was written long ago. An expired lease stays in the table until
+/// another one replaces it.
+///
+/// An ordered row expires by the service's time, which is known from the `Date` of its answers and the node's monotonic clock.
+/// DynamoDB removes such an item a day later, or some days.
 ///
 /// # Dropping
 /// A call that is dropped sends nothing more. One whose request was under way closes its connection, and the write may
@@ -149,7 +153,7 @@ impl StorageDriver for DynamoDbDriver {
         if !self.within(deadline, table.is_there(was_made, deadline)).await? {
             return Ok(None);
         }
-        // A driver that has just started judges no row to have expired.
+        // A driver that has just started judges no ordered row to have expired.
         self.within(deadline, table.end_doubt(deadline)).await?;
         let storage = Arc::new(DynamoDbStorage(table));
         Ok(Some(Arc::new(Guarded::new(storage, self.clock.clone()))))

@@ -5,11 +5,16 @@
 //! | `p` | binary, hash key | the partition key |
 //! | `c` | binary, range key | [`FIRST`], then the clustering columns: a key of DynamoDB is never empty |
 //! | `v` | binary | the value |
-//! | `x` | number, if the row expires | the first millisecond since 1970 at which it is gone, by the service's time |
-//! | `t` | number, if the row expires | the second from which DynamoDB's own expiry may remove the item |
+//! | `x` | number, if an ordered row expires | the first millisecond since 1970 at which it is gone, by the service's time |
+//! | `t` | number, if an ordered row expires | the second from which DynamoDB's own expiry may remove the item |
 //! | `o` | number, if the row is ordered | the order |
+//! | `l` | number, if a conditional row expires: a lease | how many milliseconds the lease lasts |
+//! | `n` | number, of a lease | the version: random, new for each write |
 //!
-//! Invariant: `t` is so far behind `x` that an item is never removed while its row may still be seen.
+//! Invariants:
+//! - `t` is so far behind `x` that an item is never removed while its row may still be seen.
+//! - A lease has neither `x` nor `t`: no date decides about it, also not in DynamoDB's own expiry. An expired lease stays
+//!   until the next one replaces it.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -25,7 +30,10 @@ use bytes::Bytes;
 use clock::WallTime;
 use istorage::{Conditional, Error, OrderedPut, Range, Result};
 
-use crate::time::ServiceTime;
+use crate::{
+    lease::{Lease, Terms},
+    time::ServiceTime,
+};
 
 /// The attributes of an item by their names.
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -36,6 +44,8 @@ const VALUE: &str = "v";
 const EXPIRES: &str = "x";
 pub(crate) const PURGED: &str = "t";
 const ORDER: &str = "o";
+const LASTS: &str = "l";
+const VERSION: &str = "n";
 
 /// Every range key starts with it.
 const FIRST: u8 = 0;
@@ -50,9 +60,9 @@ pub(crate) const VALUE_MAX: usize = 400_000;
 const PURGE_DELAY_SECONDS: u64 = 24 * 3600;
 
 /// What a read needs to know of a row whose key is known, and of one whose key is not.
-pub(crate) const ROW: &str = "v, x";
-pub(crate) const ROW_IN_PARTITION: &str = "c, v, x";
-pub(crate) const ROW_ANYWHERE: &str = "p, c, v, x";
+pub(crate) const ROW: &str = "v, x, l, n";
+pub(crate) const ROW_IN_PARTITION: &str = "c, v, x, l, n";
+pub(crate) const ROW_ANYWHERE: &str = "p, c, v, x, l, n";
 
 fn binary(bytes: impl Into<Vec<u8>>) -> AttributeValue {
     AttributeValue::B(Blob::new(bytes))
@@ -90,9 +100,13 @@ pub(crate) fn ordered_item(put: &OrderedPut, now: ServiceTime) -> Item {
 }
 
 /// The item that a conditional write leaves; `None` if it leaves none.
-pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, now: ServiceTime) -> Option<Item> {
+pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, terms: Terms) -> Option<Item> {
     let mut item = item(pkey, op.ccols(), op.written()?);
-    expire(&mut item, op.ttl(), now);
+    if let Some(Lease { version, lasts }) = terms.lease {
+        let millis = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+        item.insert(LASTS.to_owned(), number(millis));
+        item.insert(VERSION.to_owned(), number(version));
+    }
     Some(item)
 }
 
@@ -118,14 +132,14 @@ impl Expression {
     }
 }
 
-/// What must be so for a conditional write to happen.
-pub(crate) fn condition(op: &Conditional, now: ServiceTime) -> Expression {
-    let now = number(now.earliest.as_millis());
+/// What must be so for a conditional write to happen. A row with the version of an expired lease is absent.
+pub(crate) fn condition(op: &Conditional, terms: Terms) -> Expression {
+    let expired = number(terms.expired);
     match op.expected() {
-        None => Expression::new("attribute_not_exists(p) OR x <= :now", [(":now", now)]),
+        None => Expression::new("attribute_not_exists(p) OR n = :expired", [(":expired", expired)]),
         Some(old) => Expression::new(
-            "v = :old AND (attribute_not_exists(x) OR x > :now)",
-            [(":old", binary(old.clone())), (":now", now)],
+            "v = :old AND (attribute_not_exists(n) OR n <> :expired)",
+            [(":old", binary(old.clone())), (":expired", expired)],
         ),
     }
 }
@@ -158,8 +172,10 @@ pub(crate) fn range(pkey: &Bytes, range: &Range) -> Expression {
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) value: Bytes,
-    expires: Option<u64>,
+    /// Of an ordered row.
+    pub(crate) expires: Option<u64>,
     pub(crate) order: Option<u64>,
+    pub(crate) lease: Option<Lease>,
 }
 
 impl Stored {
@@ -170,24 +186,28 @@ impl Stored {
             value: take_binary(item, VALUE)?,
             expires: take_number(item, EXPIRES)?,
             order: take_number(item, ORDER)?,
+            lease: take_lease(item)?,
         })
     }
 
-    pub(crate) fn is_live(&self, now: ServiceTime) -> bool {
-        self.expires.is_none_or(|expires| now.earliest.as_millis() < expires)
-    }
-
-    /// What is left of its life; `None` if it does not expire.
-    pub(crate) fn ttl(&self, now: ServiceTime) -> Option<Duration> {
+    /// What is left of the life of an ordered row that expires; `None` if it has expired.
+    pub(crate) fn left(&self, now: ServiceTime) -> Option<Duration> {
+        if now.earliest.as_millis() >= self.expires? {
+            return None;
+        }
         let expires = WallTime::from_millis(self.expires?);
         Some(Duration::from_nanos(expires.as_nanos().saturating_sub(now.earliest.as_nanos())))
     }
 }
 
-/// The value of the row whose item stood in the way of a write; `None` if there is no row, or it has expired.
-pub(crate) fn live_value(item: Option<Item>, now: ServiceTime) -> Result<Option<Bytes>> {
-    let stored = item.map(|mut item| Stored::read(&mut item)).transpose()?;
-    Ok(stored.filter(|stored| stored.is_live(now)).map(|stored| stored.value))
+fn take_lease(item: &mut Item) -> Result<Option<Lease>> {
+    match (take_number(item, VERSION)?, take_number(item, LASTS)?) {
+        (Some(version), Some(millis)) => {
+            Ok(Some(Lease { version, lasts: Duration::from_millis(millis) }))
+        }
+        (None, None) => Ok(None),
+        _ => Err(foreign_item(VERSION)),
+    }
 }
 
 /// The partition key of an item.
@@ -263,10 +283,13 @@ pub(crate) fn is_ours(table: &TableDescription) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use istorage::{Key, Order};
+
     use super::*;
 
-    fn insert(ttl: Option<Duration>) -> Conditional {
-        Conditional::Insert { ccols: "c".into(), value: "v".into(), ttl }
+    fn put(ttl: Option<Duration>) -> OrderedPut {
+        let (key, order) = (Key::new("p", "c"), Order::new(1).unwrap());
+        OrderedPut { key, value: "v".into(), order, ttl }
     }
 
     fn number_of(item: &Item, name: &str) -> Option<u64> {
@@ -284,20 +307,20 @@ mod tests {
         let ttl = Duration::from_millis(10);
         // The writer takes it for the latest that it may be, which it was.
         let written_at = time(1_000_000_000_700_000);
-        let mut item = written_item(&"p".into(), &insert(Some(ttl)), written_at).unwrap();
+        let mut item = ordered_item(&put(Some(ttl)), written_at);
         let stored = Stored::read(&mut item).unwrap();
         let truth = written_at.latest.as_nanos();
-        assert!(stored.is_live(time(truth + 9_999_999)));
-        assert!(!stored.is_live(time(truth + 11_000_000)));
-        assert_eq!(stored.ttl(time(truth)), Some(Duration::from_nanos(10_300_000)));
+        assert!(stored.left(time(truth + 9_999_999)).is_some());
+        assert_eq!(stored.left(time(truth + 11_000_000)), None);
+        assert_eq!(stored.left(time(truth)), Some(Duration::from_nanos(10_300_000)));
         // A reader that knows no better than the writer takes it for the earliest.
-        assert!(stored.is_live(time(truth + 9_999_999 - 1_000_000_000)));
+        assert!(stored.left(time(truth + 9_999_999 - 1_000_000_000)).is_some());
     }
 
     #[test]
     fn an_item_is_removed_a_day_after_its_row_and_not_before() {
         let ttl = Some(Duration::from_millis(1_000));
-        let item = written_item(&"p".into(), &insert(ttl), time(1_000_999_000_000)).unwrap();
+        let item = ordered_item(&put(ttl), time(1_000_999_000_000));
         let expires = number_of(&item, EXPIRES).unwrap();
         let purged = number_of(&item, PURGED).unwrap();
         assert_eq!(expires, 1_002_999);
@@ -307,11 +330,10 @@ mod tests {
 
     #[test]
     fn a_row_without_a_ttl_is_never_removed() {
-        let mut item = written_item(&"p".into(), &insert(None), time(1_000_000_000)).unwrap();
+        let mut item = ordered_item(&put(None), time(1_000_000_000));
         assert_eq!((number_of(&item, EXPIRES), number_of(&item, PURGED)), (None, None));
-        let never = WallTime::from_nanos(u64::MAX);
-        let never = ServiceTime { earliest: never, latest: never };
-        assert!(Stored::read(&mut item).unwrap().is_live(never));
+        let stored = Stored::read(&mut item).unwrap();
+        assert_eq!((stored.expires, stored.lease), (None, None));
     }
 
     #[test]
@@ -332,6 +354,8 @@ mod tests {
                 (VALUE.to_owned(), binary("v")),
                 (EXPIRES.to_owned(), AttributeValue::N("1.5".to_owned())),
             ]),
+            // A lease that does not say how long it lasts.
+            Item::from([(VALUE.to_owned(), binary("v")), (VERSION.to_owned(), number(7))]),
         ];
         for mut item in foreign {
             let error = Stored::read(&mut item).unwrap_err();

@@ -1,16 +1,17 @@
-//! Reads. All are consistent, and each judges expiry by one reading of the service's time, taken when the answer is there.
+//! Reads. All are consistent, and each judges expiry by one reading of the clocks, taken when the answer is there.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use aws_sdk_dynamodb::{operation::query::QueryOutput, types::KeysAndAttributes};
 use bytes::Bytes;
 use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use istorage::{Error, ExpiringRow, Key, Range, Result, ServerTime};
+use istorage::{ExpiringRow, Key, Range, Result, ServerTime};
 
 use crate::{
     errors::Failure,
     layout::{self, Item, Stored},
+    lease::{Life, Look},
     storage::EXPIRY_RESOLUTION,
     table::Table,
     time::ServiceTime,
@@ -40,7 +41,7 @@ impl Table {
                 .send()
         });
         let answer = request.await.map_err(Failure::of_read)?;
-        layout::live_value(answer.item, self.connection.service_time()?)
+        self.look()?.live_value(&key.pkey, &key.ccols, answer.item)
     }
 
     pub(crate) async fn get_batch(
@@ -74,9 +75,9 @@ impl Table {
                 }
             });
             let answer = request.await.map_err(Failure::of_read)?;
-            let now = self.connection.service_time()?;
+            let look = self.look()?;
             for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-                let (key, value) = keyed_value(item, now)?;
+                let (key, value) = keyed_value(item, &look)?;
                 if let Some(place) = places.get(&key) {
                     values[*place] = value;
                 }
@@ -90,21 +91,6 @@ impl Table {
                 return Err(Failure::unfinished("not all rows were read").of_read());
             }
         }
-    }
-
-    /// The rows of a range, as candidates read leases: the driver learns how long leases are.
-    pub(crate) fn leases(
-        &self,
-        pkey: Bytes,
-        range: Range,
-        page_timeout: Duration,
-    ) -> impl Stream<Item = Result<ExpiringRow>> + Send + 'static {
-        let connection = Arc::clone(&self.connection);
-        self.rows(pkey, range, page_timeout).inspect_ok(move |row| {
-            if let Some(ttl) = row.ttl {
-                connection.service_clock().lease_is_read(ttl);
-            }
-        })
     }
 
     /// The rows of a range, a page at a time.
@@ -121,11 +107,12 @@ impl Table {
             async move {
                 let Some(behind) = page else { return Ok(None) };
                 let answer = table.page(&pkey, &range, behind, page_timeout).await?;
-                let now = table.connection.service_time()?;
+                let look = table.look()?;
                 // A last key may come although nothing follows, and a page may be empty although something does.
                 let next = answer.last_evaluated_key.map(Some);
                 let rows = answer.items.unwrap_or_default().into_iter();
-                let rows = rows.filter_map(move |item| live_row(item, &range, now).transpose());
+                let rows =
+                    rows.filter_map(move |item| live_row(item, &pkey, &range, &look).transpose());
                 Ok(Some((stream::iter(rows), next)))
             }
         })
@@ -156,21 +143,10 @@ impl Table {
         request.await.map_err(Failure::of_read)
     }
 
-    /// The service's time, to judge rows, and to write a lease that lasts for `lease`. The service
-    /// is asked for it if no answer came for long, or if answers contradict each other.
-    ///
-    /// # Errors
-    /// `Unavailable` if the lease could last more than twice as long as asked: a date that is far
-    /// ahead would give a lease that nobody can wait for.
-    pub(crate) async fn time(
-        &self,
-        lease: Option<Duration>,
-        deadline: Instant,
-    ) -> Result<ServiceTime> {
+    /// The service's time, by which the expiry of an ordered row is written. The service is asked
+    /// for it if no answer came for long, or if answers contradict each other.
+    pub(crate) async fn time(&self, deadline: Instant) -> Result<ServiceTime> {
         let clock = self.connection.service_clock();
-        if let Some(lease) = lease {
-            clock.lease_is_written(lease);
-        }
         if let Some(time) = clock.now().filter(|time| time.width() <= EXPIRY_RESOLUTION) {
             return Ok(time);
         }
@@ -178,14 +154,7 @@ impl Table {
             self.ask_for_time(deadline).await?;
         }
         self.end_doubt(deadline).await?;
-        let time = self.connection.service_time()?;
-        if lease.is_some_and(|lease| time.width() > lease.max(EXPIRY_RESOLUTION)) {
-            return Err(Error::unavailable(
-                "the answers of DynamoDB contradict each other about the time by more than a lease \
-                 lasts; no lease is written until they agree",
-            ));
-        }
-        Ok(time)
+        self.connection.service_time()
     }
 
     /// Asks for the time over other connections, until the answers agree or no more would help.
@@ -218,19 +187,29 @@ impl Table {
     }
 }
 
-fn keyed_value(mut item: Item, now: ServiceTime) -> Result<(Key, Option<Bytes>)> {
+fn keyed_value(mut item: Item, look: &Look) -> Result<(Key, Option<Bytes>)> {
     let key = Key { pkey: layout::take_pkey(&mut item)?, ccols: layout::take_ccols(&mut item)? };
-    Ok((key, layout::live_value(Some(item), now)?))
+    let value = look.live_value(&key.pkey, &key.ccols, Some(item))?;
+    Ok((key, value))
 }
 
 /// The row of an item; `None` if it has expired or is the one at the end of the range.
-fn live_row(mut item: Item, range: &Range, now: ServiceTime) -> Result<Option<ExpiringRow>> {
+fn live_row(
+    mut item: Item,
+    pkey: &Bytes,
+    range: &Range,
+    look: &Look,
+) -> Result<Option<ExpiringRow>> {
     let ccols = layout::take_ccols(&mut item)?;
     let stored = Stored::read(&mut item)?;
-    if range.end.as_ref() == Some(&ccols) || !stored.is_live(now) {
+    if range.end.as_ref() == Some(&ccols) {
         return Ok(None);
     }
-    let ttl = stored.ttl(now);
+    let ttl = match look.life(pkey, &ccols, &stored) {
+        Life::Gone => return Ok(None),
+        Life::Left(left) => Some(left),
+        Life::Forever => None,
+    };
     Ok(Some(ExpiringRow { ccols, value: stored.value, ttl }))
 }
 

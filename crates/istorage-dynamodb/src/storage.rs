@@ -27,6 +27,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     atomic: Some(TRANSACTION),
     ordered: None,
     expiry_resolution: EXPIRY_RESOLUTION,
+    expiry_is_watched: true,
     // The kernel goes on sending what a given-up connection had not sent yet, for less than two minutes by default.
     late_write: Duration::from_secs(120),
 };
@@ -55,7 +56,7 @@ impl AppStorage for DynamoDbStorage {
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.0.leases(pkey, range, page_timeout).boxed()
+        self.0.rows(pkey, range, page_timeout).boxed()
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A service that answers by a script, for what DynamoDB Local never shows.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     future,
     sync::{Arc, Mutex},
     time::Duration,
@@ -40,8 +40,6 @@ pub(crate) enum Reply {
     Gateway,
     /// Answers it after so long.
     Slow(Duration, Value),
-    /// Answers it with a date that is ahead by so much.
-    Ahead(Duration, Value),
 }
 
 /// An error of the service with this code.
@@ -98,6 +96,46 @@ struct State {
     port: u16,
     /// How much the service's clock was stepped.
     stepped: Duration,
+    /// Answers when no answers by the script are left.
+    rows: Option<Rows>,
+    /// How much the dates of the first connections are ahead.
+    wrong: Vec<Duration>,
+}
+
+/// The rows of a table that several nodes share, by range key.
+pub(crate) type Rows = Arc<Mutex<BTreeMap<String, Value>>>;
+
+/// What a table does with a request.
+fn serve(rows: &Rows, sent: &Sent) -> Reply {
+    let (mut rows, body) = (rows.lock().unwrap(), &sent.body);
+    let key = |item: &Value| item["c"]["B"].as_str().unwrap().to_owned();
+    match sent.operation.as_str() {
+        "Query" => Reply::Answer(json!({ "Items": rows.values().collect::<Vec<_>>() })),
+        "GetItem" => Reply::Answer(json!({ "Item": rows.get(&key(&body["Key"])) })),
+        "PutItem" => {
+            let key = key(&body["Item"]);
+            let there = rows.get(&key);
+            if !holds(body, there) {
+                return condition_failed(there.cloned());
+            }
+            rows.insert(key, body["Item"].clone());
+            done()
+        }
+        _ => done(),
+    }
+}
+
+/// Whether the condition of a write holds.
+fn holds(write: &Value, there: Option<&Value>) -> bool {
+    let values = &write["ExpressionAttributeValues"];
+    let expired = there.is_some_and(|there| there["n"] == values[":expired"]);
+    match write["ConditionExpression"].as_str().unwrap() {
+        "attribute_not_exists(p) OR n = :expired" => there.is_none() || expired,
+        "v = :old AND (attribute_not_exists(n) OR n <> :expired)" => {
+            there.is_some_and(|there| there["v"] == values[":old"]) && !expired
+        }
+        other => panic!("a condition that the table does not know: {other}"),
+    }
 }
 
 impl Service {
@@ -107,8 +145,20 @@ impl Service {
             sent: Vec::new(),
             port: 1_000,
             stepped: Duration::ZERO,
+            rows: None,
+            wrong: Vec::new(),
         };
         Service { state: Arc::new(Mutex::new(state)), time: ManualClock::new(7) }
+    }
+
+    /// As a node reaches it whose first connections lead to servers with wrong clocks.
+    pub(crate) fn with_rows(rows: &Rows, time: ManualClock, wrong: Vec<Duration>) -> Service {
+        let service = Service { time, ..Service::new([]) };
+        {
+            let mut state = service.state.lock().unwrap();
+            (state.rows, state.wrong) = (Some(Arc::clone(rows)), wrong);
+        }
+        service
     }
 
     pub(crate) fn driver(&self) -> DynamoDbDriver {
@@ -142,6 +192,11 @@ impl Service {
             connection.service_clock().learn(now, self.date(), address);
         }
         driver
+    }
+
+    /// The service's clock is stepped to be ahead by so much.
+    pub(crate) fn steps_to(&self, ahead: Duration) {
+        self.state.lock().unwrap().stepped = ahead;
     }
 
     /// The service's clock is stepped ahead.
@@ -215,6 +270,12 @@ impl Service {
 }
 
 impl Service {
+    /// How much the date of the connection is ahead.
+    fn wrong(&self) -> Duration {
+        let state = self.state.lock().unwrap();
+        state.wrong.get(usize::from(state.port - 1_000)).copied().unwrap_or_default()
+    }
+
     /// Lets the driver see, and close, the connection of a request.
     fn show_connection(&self, request: &HttpRequest) {
         let Some(capture) = request.extension::<CaptureSmithyConnection>() else { return };
@@ -248,12 +309,14 @@ impl HttpConnector for Service {
         self.show_connection(&request);
         let reply = {
             let mut state = self.state.lock().unwrap();
-            state.sent.push(Sent { operation, body });
+            let sent = Sent { operation, body };
             let reply = state.replies.pop_front();
+            let reply = reply.or_else(|| state.rows.as_ref().map(|rows| serve(rows, &sent)));
+            state.sent.push(sent);
             reply.unwrap_or_else(|| panic!("a request too many: {:?}", state.sent.last()))
         };
         let respond = |status, body| {
-            let response = self.response(status, body, Duration::ZERO);
+            let response = self.response(status, body, self.wrong());
             HttpConnectorFuture::ready(Ok(response))
         };
         match reply {
@@ -268,9 +331,6 @@ impl HttpConnector for Service {
                 let mut response = self.response(503, text, Duration::from_secs(3_600));
                 response.headers_mut().remove("x-amzn-requestid");
                 HttpConnectorFuture::ready(Ok(response))
-            }
-            Reply::Ahead(by, body) => {
-                HttpConnectorFuture::ready(Ok(self.response(200, body.to_string(), by)))
             }
             Reply::Slow(time, body) => {
                 let clock = self.time.clock();

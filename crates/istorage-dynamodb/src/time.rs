@@ -1,23 +1,24 @@
 //! The service's time, as its answers tell it.
 //!
-//! DynamoDB has no clock in its conditions, so the node decides whether a row has expired. The
-//! node's calendar must not decide: a node whose calendar is ahead would take a lease from its
-//! holder. Each answer of the service carries the time at which it was made, cut off to a second,
-//! in its `Date` header. The node notes on its monotonic clock when it sent the request and when
-//! the answer came. Both together bound the service's time from both sides. Each answer narrows
-//! the bounds, to about a round trip when answers came from each side of a full second.
+//! Ordered rows with a TTL, such as the answer that is kept for an idempotency key, expire by this
+//! time. Leases do not: see [`lease`](crate::lease).
 //!
-//! Invariant: the service's time lies between [`ServiceTime::earliest`] and
-//! [`ServiceTime::latest`]. Expiry is written by the latest and judged by the earliest, so no row
-//! is gone early, whatever the calendars of the nodes say.
+//! DynamoDB has no clock in its conditions, so the node decides whether a row has expired. Each answer
+//! of the service carries the time at which it was made, cut off to a second, in its `Date` header.
+//! The node notes on its monotonic clock when it sent the request and when the answer came. Both
+//! together bound the service's time from both sides. Each answer narrows the bounds, to about a round
+//! trip when answers came from each side of a full second.
+//!
+//! Expiry is written by [`ServiceTime::latest`] and judged by [`ServiceTime::earliest`], so no row is
+//! gone early while the service's time lies between them, whatever the calendars of the nodes say.
 //!
 //! # Answers that contradict each other
 //!
-//! A server with a wrong clock must end no lease. A step of the service's clock must be followed.
-//! One answer cannot tell the two apart. So the driver sorts answers into *timelines*: all answers
-//! of a timeline can come from one clock. Usually there is one timeline.
+//! One wrong date must not make rows expire. A step of the service's clock must be followed. One
+//! answer cannot tell the two apart. So the driver sorts answers into *timelines*: all answers of a
+//! timeline can come from one clock. Usually there is one timeline.
 //!
-//! - The bounds span all timelines. In doubt a lease lives too long, never too short.
+//! - The bounds span all timelines. In doubt a row lives too long, never too short.
 //! - One timeline is *trusted*. A node that has just started trusts none, and judges no row to
 //!   have expired.
 //! - A *run* is a series of answers that all tell one timeline. The run is *proved* when its
@@ -26,16 +27,14 @@
 //! - A proved run of the trusted timeline ends the doubt: all other timelines are forgotten. So
 //!   does a proved run on a node that trusts no timeline yet.
 //! - After a proved run of another timeline the node trusts that timeline and forgets all others.
-//!   But the timeline must have lasted for two leases, in which no answer told the trusted one.
+//!   But the timeline must have lasted for [`STEP_LASTS`], in which no answer told the trusted one.
 //! - An answer in doubt closes its connection until the run is proved, so the next answer comes
 //!   over another connection. Otherwise one connection to a server with a wrong clock could be
 //!   the only one that is heard.
 //!
-//! Why two leases: the service's clock steps an hour ahead, and standby B hears so at once. Leader A
-//! does not know until its next renewal is answered, and writes that renewal by the old timeline. If
-//! B trusted the new timeline at once, B would take the lease of A although A leads. A leader that
-//! hears nothing for a lease has stopped, so no lease is written by the old timeline later than a
-//! lease after the step. Such a lease lasts for a lease.
+//! What stays wrong: a node that hears only servers with one wrong clock judges ordered rows by that
+//! clock, and so does each node after a step has counted. A step ahead makes rows expire earlier by
+//! its length.
 
 use std::{
     net::SocketAddr,
@@ -111,8 +110,8 @@ impl ServiceTime {
 /// Over how many connections a timeline must be told.
 const CONNECTIONS: usize = 3;
 
-/// The shortest lease that the driver reckons with: a default one.
-const LEASE_MIN: Duration = Duration::from_secs(20);
+/// How long a step of the service's clock must last before it counts.
+const STEP_LASTS: Duration = Duration::from_secs(40);
 
 /// How many timelines are kept. One more replaces the oldest one that is not trusted.
 const TIMELINES_MAX: usize = 8;
@@ -183,15 +182,9 @@ impl Known {
         self.is_in_doubt() && !self.run.is_proved()
     }
 
-    /// Adds what an answer tells at the moment it comes. A step of the service's clock counts when
-    /// it has lasted for `lasts`. Whether the next answer should come over another connection.
-    fn hear(
-        &mut self,
-        now: Instant,
-        told: ServiceTime,
-        connection: Connection,
-        lasts: Duration,
-    ) -> bool {
+    /// Adds what an answer tells at the moment it comes. Whether the next answer should come over
+    /// another connection.
+    fn hear(&mut self, now: Instant, told: ServiceTime, connection: Connection) -> bool {
         let passed = now.saturating_since(self.at);
         self.at = now;
         let mut agreeing = Vec::new();
@@ -217,7 +210,7 @@ impl Known {
         if self.is_trusted && place == 0 {
             self.timelines[1..].iter_mut().for_each(|other| other.since = now);
         }
-        let has_lasted = now - self.timelines[place].since >= lasts;
+        let has_lasted = now - self.timelines[place].since >= STEP_LASTS;
         if self.run.is_proved() && (!self.is_trusted || place == 0 || has_lasted) {
             self.timelines.swap(0, place);
             self.timelines.truncate(1);
@@ -242,69 +235,43 @@ impl Known {
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceClock {
     clock: Clock,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Debug)]
-struct State {
-    known: Known,
-    /// The longest lease so far.
-    lease: Duration,
+    known: Arc<Mutex<Known>>,
 }
 
 impl ServiceClock {
     pub(crate) fn new(clock: Clock) -> ServiceClock {
-        let state = State { known: Known::new(clock.now()), lease: LEASE_MIN };
-        ServiceClock { clock, state: Arc::new(Mutex::new(state)) }
+        let known = Arc::new(Mutex::new(Known::new(clock.now())));
+        ServiceClock { clock, known }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known now; `None` before the first answer with a date.
     pub(crate) fn now(&self) -> Option<ServiceTime> {
         let now = self.clock.now();
-        self.state().known.time_at(now)
+        self.known().time_at(now)
     }
 
     /// Whether answers contradict each other, or the node has just started.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.state().known.is_in_doubt()
+        self.known().is_in_doubt()
     }
 
     /// Whether more answers could end a doubt about the time. Each should come over a connection
     /// of its own, and does: [`learn`](ServiceClock::learn) has the others closed.
     pub(crate) fn needs_answers(&self) -> bool {
-        self.state().known.needs_answers()
-    }
-
-    /// Notes how long a lease lives that this node writes.
-    ///
-    /// Only leases count. The answer that is kept for an idempotency key lives for a day: with it
-    /// a step of the service's clock would be followed a day later.
-    pub(crate) fn lease_is_written(&self, ttl: Duration) {
-        let mut state = self.state();
-        state.lease = state.lease.max(ttl);
-    }
-
-    /// Notes what is left of a lease that was read: a standby learns from it how long leases are.
-    /// In doubt that is not known.
-    pub(crate) fn lease_is_read(&self, left: Duration) {
-        let mut state = self.state();
-        if !state.known.is_in_doubt() {
-            state.lease = state.lease.max(left);
-        }
+        self.known().needs_answers()
     }
 
     /// Notes the date of an answer to a request that was sent at a moment of this node. Whether
     /// the connection of the answer must be closed.
     pub(crate) fn learn(&self, sent: Instant, date: WallTime, connection: Connection) -> bool {
-        let mut state = self.state();
+        let mut known = self.known();
         // The lock is held, so this moment is not before the one of what is known.
         let now = self.clock.now();
-        let lasts = 2 * state.lease;
-        state.known.hear(now, ServiceTime::told_by(date, now - sent), connection, lasts)
+        known.hear(now, ServiceTime::told_by(date, now - sent), connection)
     }
 }
 

@@ -3,8 +3,6 @@
 //! Invariant: every attempt has a token of its own, so that no two are ever taken for one, and a new attempt is made only
 //! after a definite answer that the one before did nothing.
 
-use std::time::Duration;
-
 use aws_sdk_dynamodb::{
     error::{BuildError, SdkError},
     operation::transact_write_items::TransactWriteItemsError,
@@ -19,9 +17,10 @@ use istorage::{AtomicBatch, Conflict, Error, Outcome};
 use crate::{
     errors::Failure,
     layout::{self, Expression, Item},
+    lease::Terms,
     table::Table,
     time::ServiceTime,
-    write::{check_superseded, what_is_there},
+    write::check_superseded,
 };
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -48,10 +47,17 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         while batch != AtomicBatch::default() {
-            let now = self.time(shortest_lease(&batch), deadline).await?;
-            let Err(error) = self.transact(&batch, now).await else { break };
+            let conditionals = batch.conditionals.iter();
+            let terms: Vec<Terms> = conditionals.map(|(pkey, op)| self.terms(pkey, op)).collect();
+            let now = self.time(deadline).await?;
+            let Err(error) = self.transact(&batch, &terms, now).await else {
+                for ((pkey, op), terms) in batch.conditionals.iter().zip(terms) {
+                    self.was_applied(pkey, op, terms);
+                }
+                break;
+            };
             let verdict = match reasons(&error) {
-                Some(reasons) => judge(&batch, reasons, now)?,
+                Some(reasons) => self.judge(&batch, reasons, &terms)?,
                 None => Verdict::Failure(Failure::of(error)),
             };
             match verdict {
@@ -66,23 +72,57 @@ impl Table {
     async fn transact(
         &self,
         batch: &AtomicBatch,
+        terms: &[Terms],
         now: ServiceTime,
     ) -> Result<(), SdkError<TransactWriteItemsError>> {
         let request = self.connection.send(|client| {
             let request = client.transact_write_items();
             async {
-                let writes = writes(&self.name, batch, now)?;
+                let writes = writes(&self.name, batch, terms, now)?;
                 let token = token(self.connection.clock());
                 request.set_transact_items(Some(writes)).client_request_token(token).send().await
             }
         });
         request.await.map(drop)
     }
-}
 
-/// How long the shortest lease of a batch lasts: conditional rows that expire are leases.
-fn shortest_lease(batch: &AtomicBatch) -> Option<Duration> {
-    batch.conditionals.iter().filter_map(|(_, op)| op.ttl()).min()
+    fn judge(
+        &self,
+        batch: &AtomicBatch,
+        reasons: &[CancellationReason],
+        terms: &[Terms],
+    ) -> Result<Verdict> {
+        let failed = |reason: &CancellationReason| reason.code() == Some(CONDITION_FAILED);
+        let conditionals = batch.conditionals.len();
+        let mut conflicts = Vec::new();
+        for (op, reason) in reasons.iter().take(conditionals).enumerate().filter(|(_, r)| failed(r))
+        {
+            let (pkey, conditional) = &batch.conditionals[op];
+            let there = self.what_is_there(pkey, conditional, reason.item.clone(), terms[op])?;
+            conflicts.push(Conflict { op, there });
+        }
+        if !conflicts.is_empty() {
+            return Ok(Verdict::Lost(conflicts));
+        }
+        let others = reasons.iter().filter(|reason| !failed(reason));
+        if let Some(other) = others.filter_map(CancellationReason::code).find(|code| *code != NONE)
+        {
+            return Ok(Verdict::Failure(Failure::cancelled(other)));
+        }
+        let mut superseded = Vec::new();
+        for (index, put) in batch.ordered.iter().enumerate() {
+            if let Some(reason) = reasons.get(conditionals + index).filter(|reason| failed(reason))
+            {
+                check_superseded(put, reason.item.clone())?;
+                superseded.push(index);
+            }
+        }
+        Ok(if superseded.is_empty() {
+            Verdict::Failure(Failure::cancelled("without a reason"))
+        } else {
+            Verdict::Superseded(superseded)
+        })
+    }
 }
 
 /// Different for every attempt of every node.
@@ -94,11 +134,12 @@ fn token(clock: &Clock) -> String {
 fn writes(
     table: &str,
     batch: &AtomicBatch,
+    terms: &[Terms],
     now: ServiceTime,
 ) -> Result<Vec<TransactWriteItem>, BuildError> {
-    let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
-        let condition = layout::condition(op, now);
-        match layout::written_item(pkey, op, now) {
+    let conditionals = batch.conditionals.iter().zip(terms).map(|((pkey, op), terms)| {
+        let condition = layout::condition(op, *terms);
+        match layout::written_item(pkey, op, *terms) {
             Some(item) => put(table, item, Some(condition)),
             None => delete(table, layout::key(pkey, op.ccols()), condition),
         }
@@ -147,35 +188,6 @@ fn reasons(error: &SdkError<TransactWriteItemsError>) -> Option<&[CancellationRe
         }
         _ => None,
     }
-}
-
-fn judge(batch: &AtomicBatch, reasons: &[CancellationReason], now: ServiceTime) -> Result<Verdict> {
-    let failed = |reason: &CancellationReason| reason.code() == Some(CONDITION_FAILED);
-    let conditionals = batch.conditionals.len();
-    let mut conflicts = Vec::new();
-    for (op, reason) in reasons.iter().take(conditionals).enumerate().filter(|(_, r)| failed(r)) {
-        let there = what_is_there(&batch.conditionals[op].1, reason.item.clone(), now)?;
-        conflicts.push(Conflict { op, there });
-    }
-    if !conflicts.is_empty() {
-        return Ok(Verdict::Lost(conflicts));
-    }
-    let others = reasons.iter().filter(|reason| !failed(reason));
-    if let Some(other) = others.filter_map(CancellationReason::code).find(|code| *code != NONE) {
-        return Ok(Verdict::Failure(Failure::cancelled(other)));
-    }
-    let mut superseded = Vec::new();
-    for (index, put) in batch.ordered.iter().enumerate() {
-        if let Some(reason) = reasons.get(conditionals + index).filter(|reason| failed(reason)) {
-            check_superseded(put, reason.item.clone())?;
-            superseded.push(index);
-        }
-    }
-    Ok(if superseded.is_empty() {
-        Verdict::Failure(Failure::cancelled("without a reason"))
-    } else {
-        Verdict::Superseded(superseded)
-    })
 }
 
 fn leave_out(batch: &mut AtomicBatch, superseded: &[usize]) {

@@ -17,9 +17,9 @@ use istorage::{Conditional, Conflict, Error, OrderedPut, Outcome, Put};
 use crate::{
     errors::Failure,
     layout::{self, Expression, Item, Stored},
+    lease::refused_by_nothing,
     read::SIDE_BY_SIDE,
     table::Table,
-    time::ServiceTime,
 };
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -88,8 +88,7 @@ impl Table {
     async fn put_one_ordered(&self, put: &OrderedPut, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            // An ordered row is no lease: it may live too long.
-            let item = layout::ordered_item(put, self.time(None, deadline).await?);
+            let item = layout::ordered_item(put, self.time(deadline).await?);
             let condition = layout::order_condition(put, &item);
             match self.put_if(item, condition).await {
                 Ok(()) => return Ok(()),
@@ -108,17 +107,19 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            // A conditional row that expires is a lease.
-            let now = self.time(op.ttl(), deadline).await?;
-            let condition = layout::condition(op, now);
-            let answer = match layout::written_item(pkey, op, now) {
+            let terms = self.terms(pkey, op);
+            let condition = layout::condition(op, terms);
+            let answer = match layout::written_item(pkey, op, terms) {
                 Some(item) => self.put_if(item, condition).await,
                 None => self.delete_if(layout::key(pkey, op.ccols()), condition).await,
             };
             match answer {
-                Ok(()) => return Ok(Outcome::Applied),
+                Ok(()) => {
+                    self.was_applied(pkey, op, terms);
+                    return Ok(Outcome::Applied);
+                }
                 Err(Refusal::Condition(item)) => {
-                    let there = what_is_there(op, item, now)?;
+                    let there = self.what_is_there(pkey, op, item, terms)?;
                     return Ok(Outcome::NotApplied(vec![Conflict { op: 0, there }]));
                 }
                 Err(Refusal::Failure(failure)) => backoff.again(failure).await?,
@@ -176,27 +177,6 @@ where
         Some(item) => Refusal::Condition(item),
         None => Refusal::Failure(Failure::of(error)),
     }
-}
-
-/// The row whose item kept a conditional write from being done; `None` if there is no row.
-///
-/// # Errors
-/// `Unavailable` if an insert was refused and nothing is there: no condition of an insert says that.
-pub(crate) fn what_is_there(
-    op: &Conditional,
-    item: Option<Item>,
-    now: ServiceTime,
-) -> Result<Option<Bytes>> {
-    let there = layout::live_value(item, now)?;
-    match (op.expected(), &there) {
-        (None, None) => Err(refused_by_nothing()),
-        _ => Ok(there),
-    }
-}
-
-/// The service refused a write because of an item, and did not show the item.
-fn refused_by_nothing() -> Error {
-    Error::unavailable("DynamoDB refused a write because of a row that it did not show")
 }
 
 /// An ordered write did nothing because of what was there, which is a success if that has a higher order.

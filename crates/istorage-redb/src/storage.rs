@@ -27,6 +27,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     atomic: Some(BATCH),
     ordered: Some(BATCH),
     expiry_resolution: Duration::from_millis(1),
+    expiry_is_watched: false,
     // One process has the file open. Another process opens it after the first has ended, and with
     // it each of its writes.
     late_write: Duration::ZERO,

@@ -15,8 +15,11 @@ pub struct Capabilities {
     /// row goes by itself.
     pub ordered: Option<BatchLimits>,
     /// A row with a TTL is gone at the latest twice this long after the moment asked for, and never before it. All nodes of a storage
-    /// go by one clock, whatever their own calendars say.
+    /// go by one clock, whatever their own calendars say. [`expiry_is_watched`](Capabilities::expiry_is_watched) is an exception.
     pub expiry_resolution: Duration,
+    /// Each node judges the expiry of a conditional row by itself: the row is gone for a node when the node has seen the row
+    /// unchanged for its TTL. A node that sees the row for the first time counts from then.
+    pub expiry_is_watched: bool,
     /// How long after it was sent a write without an answer may still land, in the eyes of another
     /// process. An assumption about the storage, not a guarantee: a server that stands still for
     /// longer may let a write land later.

@@ -115,7 +115,8 @@ pub struct ServerTime {
 /// that was sent may still be done afterwards; a write is `OutcomeUnknown` then.
 ///
 /// **Expiry.** A row that has expired is absent to every call: reads do not see it, an insert succeeds, a swap and a
-/// delete fail. It never expires before the time asked for. All calls of one node agree on the moment. Whether
+/// delete fail. It never expires before the time asked for. All calls of one node agree on the moment; nodes may differ where
+/// [`Capabilities::expiry_is_watched`] says so. Whether
 /// an ordered row that has expired still supersedes a lower order is up to the storage.
 ///
 /// **Nothing retries a conditional write** on its own, neither a driver nor what is below it.

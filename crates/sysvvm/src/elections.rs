@@ -30,7 +30,17 @@ impl ElectionRows {
 #[async_trait]
 impl TtlStore for ElectionRows {
     fn expiry_delay(&self) -> Duration {
-        2 * self.storage.capabilities().expiry_resolution
+        let capabilities = self.storage.capabilities();
+        // The resolution is that of ordered rows where nodes watch leases.
+        if capabilities.expiry_is_watched {
+            Duration::ZERO
+        } else {
+            2 * capabilities.expiry_resolution
+        }
+    }
+
+    fn expiry_is_watched(&self) -> bool {
+        self.storage.capabilities().expiry_is_watched
     }
 
     async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>> {

@@ -15,6 +15,7 @@ fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilitie
         atomic,
         ordered,
         expiry_resolution: Duration::from_millis(1),
+        expiry_is_watched: false,
         late_write: Duration::ZERO,
     }
 }

@@ -3,7 +3,7 @@
 //! Each trial proves one promise with nodes of its own, in slots of its own, so that many run side by side in one keyspace. Rows stay behind,
 //! and slots are counted from 1: give it a store that holds nothing else, and once. Some put
 //! faults between a node and the store: answers that are lost, late, or never come. Lengths of leases follow from
-//! the store's [`expiry_delay`](TtlStore::expiry_delay).
+//! the store: see [`Suite::timing`].
 //!
 //! ```no_run
 //! # async fn example(store: std::sync::Arc<dyn ielections::TtlStore>) {
@@ -43,6 +43,9 @@ use crate::{Timing, TtlStore};
 
 /// A trial that is not over after so many leases hangs.
 const LIMIT_LEASES: u32 = 15;
+
+/// How much longer leases are where nodes watch leases: such a store is a service in a network.
+const CALLS_TO_A_SERVICE: Duration = Duration::from_secs(4);
 
 /// How many slots a trial has for itself.
 const SLOTS_PER_TRIAL: u32 = 16;
@@ -87,7 +90,11 @@ impl Suite {
 
     /// The leases that the trials take.
     pub fn timing(&self) -> Timing {
-        let delay = self.nodes.iter().map(|node| node.expiry_delay()).max().unwrap_or_default();
+        let delay = |node: &Arc<dyn TtlStore>| match node.expiry_is_watched() {
+            true => CALLS_TO_A_SERVICE,
+            false => node.expiry_delay(),
+        };
+        let delay = self.nodes.iter().map(delay).max().unwrap_or_default();
         let duration = Duration::from_secs(2) + delay;
         Timing {
             duration,

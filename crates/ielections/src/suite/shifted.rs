@@ -38,6 +38,10 @@ impl TtlStore for Shifted {
         self.store.expiry_delay()
     }
 
+    fn expiry_is_watched(&self) -> bool {
+        self.store.expiry_is_watched()
+    }
+
     async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
         let leases = self.store.leases(deadline).await?;
         Ok(leases.into_iter().filter_map(|seen| self.here(seen)).collect())

@@ -148,6 +148,10 @@ impl TtlStore for Unruly {
         self.store.expiry_delay()
     }
 
+    fn expiry_is_watched(&self) -> bool {
+        self.store.expiry_is_watched()
+    }
+
     async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
         self.call(Kind::Look, self.store.leases(deadline)).await
     }

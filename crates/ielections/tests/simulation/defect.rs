@@ -11,6 +11,10 @@ pub(crate) enum Defect {
     GetThenPut,
     /// Each node judges by its own calendar whether a row has expired.
     ClientClocks,
+    /// A node that watches a lease goes on counting when the lease was renewed.
+    CountsThroughRenewals,
+    /// A node that has seen a lease expire replaces it although it was renewed since.
+    ReplacesAnyVersion,
     /// The runtime waits for a call until it is answered.
     NoCallTimeout,
     /// A node replaces a lease with its own address, although the process of the lease may live.
@@ -91,9 +95,11 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 31] = [
+    pub(crate) const ALL: [Defect; 33] = [
         Defect::GetThenPut,
         Defect::ClientClocks,
+        Defect::CountsThroughRenewals,
+        Defect::ReplacesAnyVersion,
         Defect::NoCallTimeout,
         Defect::ComebackByAddress,
         Defect::RenewalCountsFromAnswer,
@@ -162,6 +168,16 @@ impl Defect {
             | Defect::GivesUpAtOnce
             | Defect::StaleEpoch => &["elects"],
             _ => &["exclusive"],
+        }
+    }
+
+    /// Whether the mistake is made where nodes watch leases. Most mistakes are made everywhere, and
+    /// `otherwise` decides.
+    pub(crate) fn is_of_watching(self, otherwise: bool) -> bool {
+        match self {
+            Defect::ClientClocks => false,
+            Defect::CountsThroughRenewals | Defect::ReplacesAnyVersion => true,
+            _ => otherwise,
         }
     }
 

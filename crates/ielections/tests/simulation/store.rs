@@ -4,76 +4,136 @@ use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use ielections::{
-    Row, Seen, Written,
+    Row, Seen, Slot, Written,
     engine::{Answer, Op},
 };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Stored {
     value: Bytes,
-    /// By the store's clock.
-    expires: Option<Duration>,
+    life: Option<Life>,
+    /// Of this write alone.
+    version: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    ttl: Duration,
+    /// By the store's clock.
+    expires: Duration,
+}
+
+/// Who judges whether a row has expired.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Judge {
+    /// The store, by its clock.
+    Clock(Duration),
+    /// The node that calls: a row of this version has expired for it.
+    Node { expired: Option<u64> },
+}
+
+impl Judge {
+    fn now(self) -> Duration {
+        match self {
+            Judge::Clock(now) => now,
+            Judge::Node { .. } => Duration::ZERO,
+        }
+    }
+
+    fn lets_live(self, stored: &Stored) -> bool {
+        match (self, stored.life) {
+            (_, None) => true,
+            (Judge::Clock(now), Some(life)) => life.expires > now,
+            (Judge::Node { expired }, Some(_)) => Some(stored.version) != expired,
+        }
+    }
+}
+
+/// A lease as a node sees it that watches leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) slot: Slot,
+    pub(crate) version: u64,
+    pub(crate) ttl: Duration,
+}
+
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     rows: HashMap<Row, Stored>,
+    writes: u64,
 }
 
 impl Store {
-    /// Does what is asked at a moment of the clock that judges, which rounds lives up by `rounding`.
-    pub(crate) fn apply(&mut self, op: &Op, now: Duration, rounding: Duration) -> Answer {
-        let until = |ttl: Duration| Some(now + ttl + rounding);
+    /// Does what is asked. The store's clock rounds lives up by `rounding`.
+    pub(crate) fn apply(&mut self, op: &Op, judge: Judge, rounding: Duration) -> Answer {
+        let until = |ttl: Duration| Some(Life { ttl, expires: judge.now() + ttl + rounding });
         match op {
-            Op::Look => Answer::Leases(self.leases(now)),
-            Op::ReadEpoch(slot) => Answer::Row(self.live(Row::Epoch(*slot), now)),
+            Op::Look => Answer::Leases(self.leases(judge)),
+            Op::ReadEpoch(slot) => Answer::Row(self.live(Row::Epoch(*slot), judge)),
             Op::Take { slot, lease, over, ttl } => {
                 let expected = over.map(|over| over.to_bytes());
-                self.swap(Row::Lease(*slot), expected, Some(lease.to_bytes()), until(*ttl), now)
+                self.swap(Row::Lease(*slot), expected, Some(lease.to_bytes()), until(*ttl), judge)
             }
             Op::RaiseEpoch { slot, from, to } => {
                 let expected = from.map(|from| from.to_bytes());
-                self.swap(Row::Epoch(*slot), expected, Some(to.to_bytes()), None, now)
+                self.swap(Row::Epoch(*slot), expected, Some(to.to_bytes()), None, judge)
             }
             Op::Renew { slot, lease, ttl } => {
                 let bytes = Some(lease.to_bytes());
-                self.swap(Row::Lease(*slot), bytes.clone(), bytes, until(*ttl), now)
+                self.swap(Row::Lease(*slot), bytes.clone(), bytes, until(*ttl), judge)
             }
             Op::Release { slot, lease } => {
-                self.swap(Row::Lease(*slot), Some(lease.to_bytes()), None, None, now)
+                self.swap(Row::Lease(*slot), Some(lease.to_bytes()), None, None, judge)
             }
         }
     }
 
     /// What [`Store::apply`] would answer to a write that expects something, without doing it.
-    pub(crate) fn would_refuse(&self, op: &Op, now: Duration) -> Option<Answer> {
-        let mut copy = Store::default();
-        for (row, stored) in &self.rows {
-            let stored = Stored { value: stored.value.clone(), expires: stored.expires };
-            copy.rows.insert(*row, stored);
-        }
-        let answer = copy.apply(op, now, Duration::ZERO);
+    pub(crate) fn would_refuse(&self, op: &Op, judge: Judge) -> Option<Answer> {
+        let answer = self.clone().apply(op, judge, Duration::ZERO);
         matches!(answer, Answer::Written(Written::Refused(_))).then_some(answer)
     }
 
     /// Writes whatever stands there: what a store does that reads first and then puts.
     pub(crate) fn force(&mut self, op: &Op, now: Duration) -> Answer {
-        let (row, value, expires) = match op {
+        let (row, value, life) = match op {
             Op::Take { slot, lease, ttl, .. } | Op::Renew { slot, lease, ttl } => {
-                (Row::Lease(*slot), Some(lease.to_bytes()), Some(now + *ttl))
+                let life = Life { ttl: *ttl, expires: now + *ttl };
+                (Row::Lease(*slot), Some(lease.to_bytes()), Some(life))
             }
             Op::RaiseEpoch { slot, to, .. } => (Row::Epoch(*slot), Some(to.to_bytes()), None),
             Op::Release { slot, .. } => (Row::Lease(*slot), None, None),
-            Op::Look | Op::ReadEpoch(_) => return self.apply(op, now, Duration::ZERO),
+            Op::Look | Op::ReadEpoch(_) => {
+                return self.apply(op, Judge::Clock(now), Duration::ZERO);
+            }
         };
-        self.write(row, value, expires);
+        self.write(row, value, life);
         Answer::Written(Written::Done)
     }
 
-    fn leases(&self, now: Duration) -> Vec<Seen> {
-        let seen = |(row, stored): (&Row, &Stored)| match (row, stored.expires) {
-            (Row::Lease(slot), Some(expires)) if expires > now => {
-                Some(Seen { slot: *slot, value: stored.value.clone(), left: expires - now })
+    /// What an answer to a call shows of leases.
+    pub(crate) fn shows(&self, op: &Op) -> Vec<Shown> {
+        let is_shown = |slot: Slot| match op {
+            Op::Look => true,
+            _ => slot_of_lease(op) == Some(slot),
+        };
+        let shown = |(row, stored): (&Row, &Stored)| match (*row, stored.life) {
+            (Row::Lease(slot), Some(Life { ttl, .. })) if is_shown(slot) => {
+                Some(Shown { slot, version: stored.version, ttl })
+            }
+            _ => None,
+        };
+        self.rows.iter().filter_map(shown).collect()
+    }
+
+    fn leases(&self, judge: Judge) -> Vec<Seen> {
+        let seen = |(row, stored): (&Row, &Stored)| match (row, stored.life) {
+            (Row::Lease(slot), Some(life)) if judge.lets_live(stored) => {
+                let left = match judge {
+                    Judge::Clock(now) => life.expires - now,
+                    Judge::Node { .. } => life.ttl,
+                };
+                Some(Seen { slot: *slot, value: stored.value.clone(), left })
             }
             _ => None,
         };
@@ -82,10 +142,9 @@ impl Store {
         leases
     }
 
-    fn live(&self, row: Row, now: Duration) -> Option<Bytes> {
+    fn live(&self, row: Row, judge: Judge) -> Option<Bytes> {
         let stored = self.rows.get(&row)?;
-        let is_live = stored.expires.is_none_or(|expires| expires > now);
-        is_live.then(|| stored.value.clone())
+        judge.lets_live(stored).then(|| stored.value.clone())
     }
 
     fn swap(
@@ -93,21 +152,30 @@ impl Store {
         row: Row,
         expected: Option<Bytes>,
         value: Option<Bytes>,
-        expires: Option<Duration>,
-        now: Duration,
+        life: Option<Life>,
+        judge: Judge,
     ) -> Answer {
-        let there = self.live(row, now);
+        let there = self.live(row, judge);
         if there != expected {
             return Answer::Written(Written::Refused(there));
         }
-        self.write(row, value, expires);
+        self.write(row, value, life);
         Answer::Written(Written::Done)
     }
 
-    fn write(&mut self, row: Row, value: Option<Bytes>, expires: Option<Duration>) {
+    fn write(&mut self, row: Row, value: Option<Bytes>, life: Option<Life>) {
+        self.writes += 1;
         match value {
-            Some(value) => self.rows.insert(row, Stored { value, expires }),
+            Some(value) => self.rows.insert(row, Stored { value, life, version: self.writes }),
             None => self.rows.remove(&row),
         };
+    }
+}
+
+/// The slot whose lease a call writes.
+pub(crate) fn slot_of_lease(op: &Op) -> Option<Slot> {
+    match op {
+        Op::Take { slot, .. } | Op::Renew { slot, .. } | Op::Release { slot, .. } => Some(*slot),
+        Op::Look | Op::ReadEpoch(_) | Op::RaiseEpoch { .. } => None,
     }
 }

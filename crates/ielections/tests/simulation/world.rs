@@ -2,6 +2,7 @@
 
 mod faults;
 mod network;
+mod watch;
 
 use std::{
     cmp::Reverse,
@@ -16,12 +17,13 @@ use ielections::{
     engine::{Answer, Candidacy, Input, Next, Notice, Op},
 };
 
+use self::watch::Watch;
 use crate::{
     defect::Defect,
     invariants::{self, Fact, Invariant, Violation},
     local_clock::LocalClock,
     mistaken::Mistaken,
-    store::Store,
+    store::{Shown, Store},
 };
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -45,22 +47,22 @@ const WORK_EVERY: Duration = Duration::from_millis(60);
 const DRIFT: i32 = 450;
 
 /// As an operator would have it.
-fn usual() -> Timing {
-    Timing { clock_skew: 200 * MILLI, ..Timing::of(LEASE) }
+fn usual(clock_skew: Duration) -> Timing {
+    Timing { clock_skew, ..Timing::of(LEASE) }
 }
 
 /// Nothing to spare: what is wrong by a few milliseconds is too late.
-fn tight() -> Timing {
-    let timing = Timing { stop_grace: 10 * MILLI, ..usual() };
+fn tight(clock_skew: Duration) -> Timing {
+    let timing = Timing { stop_grace: 10 * MILLI, ..usual(clock_skew) };
     let rest = timing.renew_every + timing.stop_grace + timing.late_writes + timing.clock_skew;
     Timing { retry_for: LEASE - rest - LEASE / 1_000, ..timing }
 }
 
 /// Writes of the work may land half a lease later.
-fn slow_writes() -> Timing {
+fn slow_writes(clock_skew: Duration) -> Timing {
     let late_writes = LEASE / 2;
     let stop_grace = 50 * MILLI;
-    Timing { late_writes, stop_grace, renew_every: LEASE / 8, ..usual() }
+    Timing { late_writes, stop_grace, renew_every: LEASE / 8, ..usual(clock_skew) }
 }
 
 #[derive(Debug)]
@@ -74,6 +76,8 @@ enum Event {
         process: usize,
         step: u64,
         op: Op,
+        /// The version of a lease that had expired for the node when it sent the call.
+        expired: Option<u64>,
     },
     /// The second half of a write to a store that reads first.
     Forced {
@@ -85,6 +89,7 @@ enum Event {
         process: usize,
         step: u64,
         answer: Answer,
+        shown: Vec<Shown>,
     },
     Deadline {
         process: usize,
@@ -168,6 +173,7 @@ struct Process {
     has_ended: bool,
     /// It ends when its lead does.
     is_leaving: bool,
+    watch: Watch,
 }
 
 impl Process {
@@ -201,6 +207,8 @@ pub(crate) struct World {
     budget: Budget,
     slots: Slot,
     weather: Weather,
+    /// Each node judges by itself which leases have expired. Otherwise the store does.
+    nodes_watch: bool,
     /// Rows live longer than asked.
     expires_late: bool,
     /// Clocks stop while a machine sleeps, which is beyond what is promised: two may work at a time, but in different epochs.
@@ -222,15 +230,25 @@ impl World {
         let mut rng = Rng::with_seed(seed);
         // A mistake is also looked for where there is nothing to spare and much goes wrong.
         let is_worst = defect.is_some() && !seed.is_multiple_of(4);
+        let nodes_watch = rng.bool();
+        let nodes_watch = defect.map_or(nodes_watch, |defect| defect.is_of_watching(nodes_watch));
+        // No clocks of servers are compared where nodes watch.
+        let clock_skew = if nodes_watch { Duration::ZERO } else { 200 * MILLI };
         let timing = match rng.u32(0..3) {
-            0 if !is_worst => usual(),
-            1 => slow_writes(),
-            _ => tight(),
+            0 if !is_worst => usual(clock_skew),
+            1 => slow_writes(clock_skew),
+            _ => tight(clock_skew),
         };
-        #[expect(clippy::unwrap_used, reason = "both timings fit")]
-        let (budget, slots) =
-            (Budget::new(timing, EXPIRY_DELAY).unwrap(), Slot::new(rng.u32(1..=2)).unwrap());
+        #[expect(clippy::unwrap_used, reason = "both numbers are slots")]
+        let slots = Slot::new(rng.u32(1..=2)).unwrap();
         let expires_late = rng.bool();
+        let budget = if nodes_watch {
+            Budget::of_watched(timing)
+        } else {
+            Budget::new(timing, EXPIRY_DELAY)
+        };
+        #[expect(clippy::unwrap_used, reason = "all timings fit")]
+        let budget = budget.unwrap();
         let clocks_stop = rng.u32(0..8) == 0;
         let often = |rng: &mut Rng| [0, 10, 50, 200][rng.usize(0..4)];
         let mut weather =
@@ -259,6 +277,7 @@ impl World {
             budget,
             slots,
             weather,
+            nodes_watch,
             expires_late,
             clocks_stop,
             now: Duration::ZERO,
@@ -375,8 +394,9 @@ impl World {
                     self.step(process, input);
                 }
             }
-            Event::Reply { process, step, answer } => {
+            Event::Reply { process, step, answer, shown } => {
                 if self.processes[process].step == step {
+                    let answer = self.judged(process, answer, &shown);
                     self.step(process, Input::Answer(answer));
                 }
             }
@@ -386,10 +406,12 @@ impl World {
                     self.step(process, Input::Answer(answer));
                 }
             }
-            Event::Arrives { process, step, op } => self.arrives(process, step, op),
+            Event::Arrives { process, step, op, expired } => {
+                self.arrives(process, step, op, expired);
+            }
             Event::Forced { process, step, op } => {
                 let answer = self.store.force(&op, self.now);
-                self.reply(process, step, answer);
+                self.reply(process, step, &op, answer);
             }
             Event::Work { process, term } => self.work(process, term),
             Event::WriteLands { process, term, slot, lease, is_answered } => {
@@ -458,6 +480,7 @@ impl World {
             lead: None,
             has_ended: false,
             is_leaving: false,
+            watch: Watch::default(),
         });
         self.nodes[node].process = Some(process);
         self.step(process, Input::Woke);

@@ -52,7 +52,7 @@ async fn every_get_is_consistent() {
             "TableName": "pre.test",
             "Key": { "p": binary(b"p"), "c": columns("c") },
             "ConsistentRead": true,
-            "ProjectionExpression": "v, x"
+            "ProjectionExpression": "v, x, l, n"
         });
         assert_eq!(service.only_request().body, expected);
     }
@@ -237,31 +237,4 @@ async fn pages_of_expired_rows_have_a_timeout_each() {
     let rows = service.storage().read("p".into(), Range::all(), Consistency::Plain, timeout);
     let rows: Vec<Row> = service.patiently(rows.try_collect()).await.unwrap();
     assert_eq!(rows, [row("z")]);
-}
-
-/// A standby only reads. It did not know how long leases are, and believed a step of the service's
-/// clock after 20 s although the lease of the leader lasted for longer.
-#[tokio::test]
-async fn a_standby_that_only_reads_believes_a_step_after_two_leases() {
-    let service = Service::new([]);
-    let storage = service.storage();
-    // The leader renews the lease by the old time all the while.
-    let look = async || {
-        let expires = service.time.clock().wall().as_millis() + 3_600_000 + 100_000;
-        service.will(page([expiring("a", expires)], None));
-        let rows = storage.ttl_read("p".into(), Range::all(), Duration::from_secs(10));
-        let rows: Vec<ExpiringRow> = rows.try_collect().await.unwrap();
-        service.time.advance(Duration::from_secs(1));
-        rows.len()
-    };
-    assert_eq!(look().await, 1);
-    service.steps(Duration::from_secs(3_600));
-    for second in 1..200 {
-        assert_eq!(look().await, 1, "the lease was taken after {second} s");
-    }
-    let mut later = 0;
-    while look().await == 1 {
-        later += 1;
-        assert!(later < 10, "the step is never believed");
-    }
 }

@@ -8,7 +8,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// How far the service's clock is ahead of the node's; the node never needs to know.
 const AHEAD: Duration = Duration::from_millis(123_456_789);
 
-/// How often a candidate looks.
+/// How often the service answers.
 const LOOKS_EVERY: Duration = Duration::from_millis(200);
 
 struct Service {
@@ -136,9 +136,9 @@ fn answers_that_are_noted_in_another_order_than_they_came_tell_the_same() {
     let (at, known) = (service.clock.now(), service.followed.now().unwrap());
     // It came before, and is noted after: at a moment that has passed.
     {
-        let mut state = service.followed.state();
-        state.known.at = at + 30 * MILLI;
-        state.known.timelines[0].time = known.after(30 * MILLI);
+        let mut known_now = service.followed.known();
+        known_now.at = at + 30 * MILLI;
+        known_now.timelines[0].time = known.after(30 * MILLI);
     }
     service.hear(at, service.date());
     service.manual.advance(30 * MILLI);
@@ -176,10 +176,10 @@ fn the_calendar_of_the_node_does_not_matter() {
 }
 
 /// The first date was believed although it was only one answer. If it was an hour ahead, a node
-/// that had just started took each lease from its holder. The right answers were in doubt, and
+/// that had just started saw no answer that was kept for an idempotency key. The right answers were in doubt, and
 /// their connections were closed, while the connection with the wrong date was kept.
 #[test]
-fn a_first_date_that_is_wrong_takes_no_lease() {
+fn a_first_date_that_is_wrong_makes_no_row_expire() {
     for wrong in [HOUR, 2 * HOUR] {
         let mut service = Service::new();
         service.hear_ahead(wrong);
@@ -215,9 +215,9 @@ fn answers_over_one_connection_are_never_enough() {
 }
 
 /// The newer of two answers was believed. One answer with a wrong date moved the time forward by an
-/// hour, and the node took each lease from its holder.
+/// hour, and rows expired an hour early.
 #[test]
-fn one_wrong_date_takes_no_lease_and_gives_none_too_little() {
+fn one_wrong_date_makes_no_row_expire() {
     let mut service = Service::trusted();
     for wrong in [service.date() + HOUR, before(service.date(), HOUR)] {
         service.closed = 0;
@@ -247,11 +247,10 @@ fn a_connection_that_lags_behind_ends_no_doubt() {
     }
 }
 
-/// How long a step must last where no lease is known.
-const LASTS: Duration = Duration::from_secs(40);
+const LASTS: Duration = STEP_LASTS;
 
 #[test]
-fn a_step_counts_when_it_has_lasted_for_two_leases() {
+fn a_step_counts_when_it_has_lasted() {
     let mut service = Service::trusted();
     assert!(!service.is_ahead_for(LASTS - LOOKS_EVERY));
     assert_eq!(service.closed, 2, "few connections are closed");
@@ -260,31 +259,6 @@ fn a_step_counts_when_it_has_lasted_for_two_leases() {
     // A step back, too: the time of the hour before is now the other timeline.
     service.ask(MILLI, MILLI);
     assert!(service.followed.now().unwrap().latest >= service.time() + HOUR);
-}
-
-/// Another node may hold a lease that it wrote before the step.
-#[test]
-fn a_step_must_last_for_two_of_the_longest_leases() {
-    for is_leader in [true, false] {
-        let mut service = Service::trusted();
-        let note = |lease| match is_leader {
-            true => service.followed.lease_is_written(lease),
-            false => service.followed.lease_is_read(lease),
-        };
-        note(HOUR);
-        note(LEASE_MIN);
-        assert!(!service.is_ahead_for(2 * HOUR - LOOKS_EVERY));
-        assert!(service.is_ahead_for(2 * LOOKS_EVERY));
-    }
-}
-
-/// In doubt a lease seems to last longer by the doubt: the doubt would prolong itself.
-#[test]
-fn a_lease_that_is_read_in_doubt_does_not_prolong_the_doubt() {
-    let mut service = Service::trusted();
-    service.hear_ahead(HOUR);
-    service.followed.lease_is_read(HOUR);
-    assert!(service.is_ahead_for(LASTS + LOOKS_EVERY));
 }
 
 #[test]
@@ -374,5 +348,3 @@ fn a_small_step_is_followed_and_closes_few_connections() {
         assert!(service.closed <= 3, "{step:?}: {}", service.closed);
     }
 }
-
-mod histories;

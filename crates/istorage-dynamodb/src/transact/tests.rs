@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use istorage::{
     AtomicBatch, Conditional, Conflict, ErrorKind, Key, Order, OrderedPut, Outcome, Put,
 };
@@ -78,10 +80,13 @@ async fn all_rows_go_in_one_request_each_with_its_condition() {
     assert_eq!(rows(&sent), ["0", "1", "2", "3", "4"].map(columns));
     let condition = |n: usize, kind| sent.body["TransactItems"][n][kind].clone();
     let insert = condition(0, "Put");
-    assert_eq!(insert["ConditionExpression"], "attribute_not_exists(p) OR x <= :now");
+    assert_eq!(insert["ConditionExpression"], "attribute_not_exists(p) OR n = :expired");
     assert_eq!(insert["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
     let delete = condition(1, "Delete");
-    assert_eq!(delete["ConditionExpression"], "v = :old AND (attribute_not_exists(x) OR x > :now)");
+    assert_eq!(
+        delete["ConditionExpression"],
+        "v = :old AND (attribute_not_exists(n) OR n <> :expired)"
+    );
     assert_eq!(delete["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
     let ordered = condition(2, "Put");
     assert_eq!(ordered["ConditionExpression"], "attribute_not_exists(p) OR o < :order");
@@ -120,13 +125,18 @@ async fn failed_conditions_are_told_in_order() {
 #[tokio::test]
 async fn an_expired_row_in_the_way_is_told_as_absent() {
     let service = Service::new([]);
-    let now = service.bounds().0;
-    let mut expired = condition_failed("old", None);
-    expired["Item"]["x"] = json!({ "N": now.to_string() });
-    let none = || because("None");
-    service.will(cancelled([none(), expired, none(), none(), none()]));
-    let conflicts = vec![Conflict { op: 1, there: None }];
-    assert_eq!(write(&service, batch()).await.unwrap(), Outcome::NotApplied(conflicts));
+    let storage = service.storage();
+    let mut lease = condition_failed("old", None);
+    (lease["Item"]["l"], lease["Item"]["n"]) = (json!({ "N": "5000" }), json!({ "N": "7" }));
+    for there in [Some("old".into()), None] {
+        let none = || because("None");
+        service.will(cancelled([none(), lease.clone(), none(), none(), none()]));
+        let outcome = storage.write_atomic(batch(), service.soon()).await.unwrap();
+        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 1, there }]));
+        service.time.advance(Duration::from_secs(5));
+    }
+    let delete = &service.sent()[1].body["TransactItems"][1]["Delete"];
+    assert_eq!(delete["ExpressionAttributeValues"][":expired"]["N"], "7");
 }
 
 #[tokio::test]

@@ -87,25 +87,23 @@ async fn unprocessed_rows_are_given_up_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn an_insert_carries_its_condition_and_its_expiry() {
+async fn a_lease_says_how_long_it_lasts_and_has_no_date() {
     let service = Service::new([done()]);
-    let ttl = Some(Duration::from_secs(5));
+    let ttl = Some(Duration::from_micros(4_999_001));
     let outcome =
         service.storage().insert_if_not_exists(key(), "v".into(), ttl, service.soon()).await;
     assert_eq!(outcome.unwrap(), Outcome::Applied);
-    let ((earliest, latest), sent) = (service.bounds(), service.only_request());
+    let sent = service.only_request();
     assert_eq!(sent.operation, "PutItem");
-    let expiry = json!({
-        "x": { "N": (latest + 5_000).to_string() },
-        "t": { "N": ((latest + 5_000) / 1_000 + 1 + 24 * 3600).to_string() }
-    });
+    let version = sent.body["Item"]["n"].clone();
+    assert_ne!(version["N"], "0");
     assert_eq!(
         sent.body,
         json!({
             "TableName": "pre.test",
-            "Item": item("v", expiry),
-            "ConditionExpression": "attribute_not_exists(p) OR x <= :now",
-            "ExpressionAttributeValues": { ":now": { "N": earliest.to_string() } },
+            "Item": item("v", json!({ "l": { "N": "5000" }, "n": version })),
+            "ConditionExpression": "attribute_not_exists(p) OR n = :expired",
+            "ExpressionAttributeValues": { ":expired": { "N": "0" } },
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD"
         })
     );
@@ -124,7 +122,7 @@ async fn a_swap_and_a_delete_compare_the_living_row() {
     assert_eq!(swap["Item"], item("new", json!({})));
     assert_eq!(delete["Key"], json!({ "p": binary(b"p"), "c": columns("c") }));
     for body in [swap, delete] {
-        let condition = "v = :old AND (attribute_not_exists(x) OR x > :now)";
+        let condition = "v = :old AND (attribute_not_exists(n) OR n <> :expired)";
         assert_eq!(body["ConditionExpression"], condition);
         assert_eq!(body["ExpressionAttributeValues"][":old"], binary(b"old"));
         assert_eq!(body["ReturnValuesOnConditionCheckFailure"], "ALL_OLD");
@@ -133,19 +131,28 @@ async fn a_swap_and_a_delete_compare_the_living_row() {
 
 #[tokio::test]
 async fn a_conflict_shows_the_living_row() {
+    let lease = |version: &str| json!({ "l": { "N": "5000" }, "n": { "N": version } });
     let service = Service::new([]);
-    let ((now, _), storage) = (service.bounds(), service.storage());
-    let lives_until = |moment: u64| json!({ "x": { "N": moment.to_string() } });
+    let storage = service.storage();
     for (there, expected) in [
         (Some(item("other", json!({}))), Some("other".into())),
-        (Some(item("other", lives_until(now + 1))), Some("other".into())),
-        (Some(item("old", lives_until(now))), None),
+        (Some(item("other", lease("7"))), Some("other".into())),
         (None, None),
     ] {
         service.will(condition_failed(there));
         let soon = service.soon();
         let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
         assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, there: expected }]));
+    }
+    // A lease that was seen for as long as it lasts is absent; a new version of it is not.
+    service.time.advance(Duration::from_secs(5));
+    for (version, expected) in [("7", None), ("8", Some("old".into()))] {
+        service.will(condition_failed(Some(item("old", lease(version)))));
+        let soon = service.soon();
+        let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
+        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, there: expected }]));
+        let body = service.sent().pop().unwrap().body;
+        assert_eq!(body["ExpressionAttributeValues"][":expired"]["N"], "7");
     }
 }
 
@@ -155,26 +162,23 @@ async fn a_node_that_was_idle_for_long_asks_for_the_time_before_it_writes_by_it(
     let storage = service.storage();
     service.time.advance(Duration::from_secs(3_600));
     for _ in 0..2 {
-        let insert = storage.insert_if_not_exists(key(), "v".into(), None, service.soon());
-        assert_eq!(insert.await.unwrap(), Outcome::Applied);
+        let put = OrderedPut { ttl: Some(HOUR), ..ordered(7, "v") };
+        storage.put_ordered(vec![put], service.soon()).await.unwrap();
     }
     assert_eq!(service.operations(), ["DescribeTable", "PutItem", "PutItem"]);
-    let now = &service.sent()[1].body["ExpressionAttributeValues"][":now"]["N"];
-    assert_eq!(now, &service.bounds().0.to_string());
+    let expires = &service.sent()[1].body["Item"]["x"]["N"];
+    assert_eq!(expires, &(service.bounds().1 + 3_600_000).to_string());
 }
 
 #[tokio::test]
-async fn a_refused_condition_is_tried_again_with_a_new_reading_of_the_time() {
+async fn a_refused_condition_is_tried_again_with_a_version_of_its_own() {
     for code in ["ThrottlingException", "TransactionConflictException", "RequestLimitExceeded"] {
         let service = Service::new([refused(code), refused(code), done()]);
-        let storage = service.storage();
-        let insert = storage.insert_if_not_exists(key(), "v".into(), None, service.soon());
+        let (storage, ttl) = (service.storage(), Some(HOUR));
+        let insert = storage.insert_if_not_exists(key(), "v".into(), ttl, service.soon());
         assert_eq!(service.patiently(insert).await.unwrap(), Outcome::Applied);
-        let now = |n: usize| {
-            let body = &service.sent()[n].body;
-            body["ExpressionAttributeValues"][":now"]["N"].as_str().unwrap().to_owned()
-        };
-        assert!(now(0) < now(1) && now(1) < now(2));
+        let version = |n: usize| service.sent()[n].body["Item"]["n"].clone();
+        assert!(version(0) != version(1) && version(1) != version(2) && version(0) != version(2));
     }
 }
 
@@ -240,16 +244,16 @@ async fn an_ordered_put_that_is_sent_again_lives_longer() {
     assert_eq!(sent["ExpressionAttributeValues"][":x"], sent["Item"]["x"]);
 }
 
-/// A gateway that answered by itself, and was an hour ahead, once had every lease taken for expired.
+/// A gateway that answered by itself, and was an hour ahead, made rows live for an hour too long.
 #[tokio::test]
 async fn the_date_of_a_gateway_is_not_the_services() {
     let service = Service::new([Reply::Gateway, done()]);
     let storage = service.storage();
     assert!(storage.put(key(), "v".into(), service.soon()).await.is_err());
-    let insert = storage.insert_if_not_exists(key(), "v".into(), None, service.soon());
-    assert_eq!(insert.await.unwrap(), Outcome::Applied);
-    let now = &service.sent()[1].body["ExpressionAttributeValues"][":now"]["N"];
-    assert_eq!(now, &service.bounds().0.to_string());
+    let put = OrderedPut { ttl: Some(HOUR), ..ordered(7, "v") };
+    storage.put_ordered(vec![put], service.soon()).await.unwrap();
+    let expires = &service.sent()[1].body["Item"]["x"]["N"];
+    assert_eq!(expires, &(service.bounds().1 + 3_600_000).to_string());
 }
 
 /// The write was called superseded, and so a success, although nobody had seen a higher order.
@@ -270,7 +274,6 @@ async fn an_insert_that_was_refused_without_its_item_is_no_answer() {
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const LEASE: Duration = Duration::from_secs(20);
 
 /// Reads a row that is not there, over and over.
 async fn look(service: &Service, storage: &dyn istorage::AppStorage, times: u32) {
@@ -280,44 +283,6 @@ async fn look(service: &Service, storage: &dyn istorage::AppStorage, times: u32)
         assert_eq!(row.unwrap(), None);
         service.time.advance(Duration::from_millis(200));
     }
-}
-
-/// A lease is written by the latest time that it may be. One date that was an hour ahead gave a
-/// lease that lasted for an hour.
-#[tokio::test]
-async fn a_date_that_is_far_ahead_gives_no_lease_that_lasts_as_long() {
-    let service = Service::new([Reply::Ahead(HOUR, json!({})), done(), done(), done(), done()]);
-    let storage = service.storage();
-    storage.put(key(), "v".into(), service.soon()).await.unwrap();
-    let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), service.soon());
-    assert_eq!(insert.await.unwrap(), Outcome::Applied);
-    let [_, asks @ .., insert] = &service.sent()[..] else { panic!() };
-    assert!(asks.iter().all(|sent| sent.operation == "DescribeTable"), "{asks:?}");
-    let expires = service.bounds().1 + LEASE.as_millis() as u64;
-    assert_eq!(insert.body["Item"]["x"]["N"], json!(expires.to_string()));
-}
-
-#[tokio::test]
-async fn no_lease_is_written_while_the_time_is_in_doubt_by_more_than_it_lasts() {
-    let service = Service::new((1..=6).map(|n| Reply::Ahead(n * HOUR, json!({}))));
-    let storage = service.storage();
-    storage.put(key(), "v".into(), service.soon()).await.unwrap();
-    let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), service.soon());
-    assert_eq!(insert.await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(service.operations()[1..], ["DescribeTable"; 5]);
-}
-
-/// The bounds were wide after a long silence. The answer that was to narrow them took long, and
-/// how wide they were then was not looked at.
-#[tokio::test]
-async fn no_lease_is_written_by_an_answer_that_took_longer_than_it_lasts() {
-    let service = Service::new([Reply::Slow(2 * LEASE, json!({}))]);
-    let storage = service.storage();
-    service.time.advance(10 * HOUR);
-    let deadline = service.time.clock().now() + HOUR;
-    let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), deadline);
-    assert_eq!(service.patiently(insert).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(service.operations(), ["DescribeTable"]);
 }
 
 /// The answer that is kept for an idempotency key lives for a day. Each doubt lasted as long, and
@@ -337,7 +302,8 @@ async fn an_ordered_row_that_lives_for_a_day_makes_no_doubt_last_for_a_day() {
     assert_eq!(service.operations().last().unwrap(), "PutItem");
     look(&service, &*storage, 200).await;
     assert_eq!(service.closed(), 2);
-    service.will(done());
-    let insert = storage.insert_if_not_exists(key(), "v".into(), Some(LEASE), service.soon());
-    assert_eq!(insert.await.unwrap(), Outcome::Applied, "the step is believed");
+    let expired = (service.bounds().0 - 3_600_000).to_string();
+    service.will(Reply::Answer(json!({ "Item": item("v", json!({ "x": { "N": expired } })) })));
+    let row = storage.get(&key(), istorage::Consistency::Plain, service.soon()).await;
+    assert_eq!(row.unwrap(), None, "the step is believed");
 }

@@ -438,6 +438,9 @@ async fn one_of_many_takes_an_expired_row_over(ctx: Context) -> Verdict {
         applied(&outcome, "the inserts with a TTL")?;
         last = Some(life);
     }
+    // Where a node watches a row to judge its expiry, the other node must have seen the rows.
+    let seen = other.read(&pkey, Range::all()).await?;
+    ensure!(seen.len() <= rows, "{} rows of {rows} are there", seen.len());
     if let Some(life) = last {
         ctx.pass_until(life.gone_from).await;
     }

@@ -25,6 +25,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     atomic: Some(BATCH),
     ordered: Some(BATCH),
     expiry_resolution: Duration::from_nanos(1),
+    expiry_is_watched: false,
     late_write: Duration::ZERO,
 };
 

@@ -6,7 +6,7 @@ use clock::Instant;
 use ielections::engine::{Answer, Op};
 
 use super::{EXPIRY_DELAY, Event, LEASE, Lead, MILLI, World};
-use crate::{defect::Defect, invariants::Fact};
+use crate::{defect::Defect, invariants::Fact, store::Judge};
 
 impl World {
     pub(super) fn call(&mut self, process: usize, step: u64, op: Op, deadline: Instant) {
@@ -24,6 +24,7 @@ impl World {
                 self.at(dies, Event::Crash { process });
             }
         }
+        let expired = self.expired(process, &op);
         let node = self.processes[process].node;
         if !self.has(Defect::NoCallTimeout) {
             let at = self.nodes[node].clock.truth(deadline);
@@ -38,18 +39,19 @@ impl World {
             () => 15 * MILLI,
         };
         let arrives = self.now + self.between(MILLI, slowest);
-        self.at(arrives, Event::Arrives { process, step, op });
+        self.at(arrives, Event::Arrives { process, step, op, expired });
     }
 
-    pub(super) fn arrives(&mut self, process: usize, step: u64, op: Op) {
+    pub(super) fn arrives(&mut self, process: usize, step: u64, op: Op, expired: Option<u64>) {
         let node = self.processes[process].node;
         if self.defect.is_some_and(|defect| defect.forces(&op)) {
             let answer = self.store.force(&op, self.now);
-            return self.reply(process, step, answer);
+            return self.reply(process, step, &op, answer);
         }
+        let judge = self.judge(node, &op, expired);
         if self.has(Defect::GetThenPut) && !matches!(op, Op::Look | Op::ReadEpoch(_)) {
-            match self.store.would_refuse(&op, self.now) {
-                Some(answer) => self.reply(process, step, answer),
+            match self.store.would_refuse(&op, judge) {
+                Some(answer) => self.reply(process, step, &op, answer),
                 None => {
                     let puts = self.now + self.between(MILLI, 20 * MILLI);
                     self.at(puts, Event::Forced { process, step, op });
@@ -57,24 +59,33 @@ impl World {
             }
             return;
         }
-        let judge = if self.has(Defect::ClientClocks) {
-            self.now + self.nodes[node].wall_ahead
-        } else {
-            self.now + self.between(Duration::ZERO, self.budget.timing().clock_skew)
-        };
         let late = EXPIRY_DELAY - self.budget.timing().clock_skew;
         let rounding =
             if self.expires_late { self.between(Duration::ZERO, late) } else { Duration::ZERO };
         let answer = self.store.apply(&op, judge, rounding);
-        self.reply(process, step, answer);
+        self.reply(process, step, &op, answer);
     }
 
-    pub(super) fn reply(&mut self, process: usize, step: u64, answer: Answer) {
+    fn judge(&mut self, node: usize, op: &Op, expired: Option<u64>) -> Judge {
+        if self.has(Defect::ClientClocks) {
+            Judge::Clock(self.now + self.nodes[node].wall_ahead)
+        } else if !self.nodes_watch {
+            Judge::Clock(self.now + self.between(Duration::ZERO, self.budget.timing().clock_skew))
+        } else if self.has(Defect::ReplacesAnyVersion) && expired.is_some() {
+            let there = self.store.shows(op).first().map(|shown| shown.version);
+            Judge::Node { expired: there }
+        } else {
+            Judge::Node { expired }
+        }
+    }
+
+    pub(super) fn reply(&mut self, process: usize, step: u64, op: &Op, answer: Answer) {
         let node = self.processes[process].node;
         if self.nodes[node].cut_off_until > self.now || self.perhaps(self.weather.lost) {
             return;
         }
         let comes = self.now + self.between(MILLI, 15 * MILLI);
-        self.at(comes, Event::Reply { process, step, answer });
+        let shown = self.store.shows(op);
+        self.at(comes, Event::Reply { process, step, answer, shown });
     }
 }

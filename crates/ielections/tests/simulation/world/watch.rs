@@ -1,0 +1,62 @@
+//! Leases that each node judges by itself: a lease has expired for a node when the node has seen the same version for
+//! as long as the lease lasts.
+
+use std::{collections::HashMap, time::Duration};
+
+use clock::Instant;
+use ielections::{
+    Slot,
+    engine::{Answer, Op},
+};
+
+use super::World;
+use crate::{
+    defect::Defect,
+    store::{Shown, slot_of_lease},
+};
+
+/// What a process has seen of leases.
+#[derive(Debug, Default)]
+pub(super) struct Watch(HashMap<Slot, (Shown, Instant)>);
+
+impl Watch {
+    /// Notes a lease. What is left of it.
+    fn see(&mut self, shown: Shown, now: Instant, restarts: bool) -> Duration {
+        let (seen, since) = self.0.entry(shown.slot).or_insert((shown, now));
+        if *seen != shown && restarts {
+            *since = now;
+        }
+        *seen = shown;
+        (*since + shown.ttl).saturating_since(now)
+    }
+
+    /// The version of a lease that has expired.
+    fn expired(&self, slot: Slot, now: Instant) -> Option<u64> {
+        let (shown, since) = self.0.get(&slot)?;
+        (*since + shown.ttl <= now).then_some(shown.version)
+    }
+}
+
+impl World {
+    /// The version of the lease that has expired for a node that sends a call.
+    pub(super) fn expired(&self, process: usize, op: &Op) -> Option<u64> {
+        self.processes[process].watch.expired(slot_of_lease(op)?, self.local(process))
+    }
+
+    /// What a node makes of an answer.
+    pub(super) fn judged(&mut self, process: usize, answer: Answer, shown: &[Shown]) -> Answer {
+        if !self.nodes_watch {
+            return answer;
+        }
+        let (now, restarts) = (self.local(process), !self.has(Defect::CountsThroughRenewals));
+        let watch = &mut self.processes[process].watch;
+        let left: HashMap<Slot, Duration> =
+            shown.iter().map(|shown| (shown.slot, watch.see(*shown, now, restarts))).collect();
+        let Answer::Leases(mut leases) = answer else { return answer };
+        for seen in &mut leases {
+            seen.left = left.get(&seen.slot).copied().unwrap_or(seen.left);
+        }
+        leases.retain(|seen| !seen.left.is_zero());
+        Answer::Leases(leases)
+    }
+}

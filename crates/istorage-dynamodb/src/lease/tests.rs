@@ -1,0 +1,282 @@
+use std::sync::Arc;
+
+use clock::{Clock, ManualClock};
+use futures::TryStreamExt;
+use istorage::{AppStorageExt, ExpiringRow, Key, Outcome, Range, SharedStorage};
+
+use super::*;
+use crate::testing::{Rows, Service, storage_of};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+const LEASE: Duration = Duration::from_secs(20);
+
+/// How long the work of a leader goes on after its last good renewal was sent.
+const WORKS: Duration = Duration::from_millis(17_500);
+
+/// How long a candidate that looks may take to see a renewal, and to see that the lease has expired.
+const LOOKS: Duration = Duration::from_secs(4);
+
+fn key() -> Key {
+    Key::new("leases", "1")
+}
+
+/// The nodes of a table, and the time.
+struct World {
+    time: ManualClock,
+    clock: Clock,
+    rows: Rows,
+    /// How much the service's clock is ahead of where it began.
+    ahead: Duration,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let time = ManualClock::new(seed);
+        World { clock: time.clock(), time, rows: Rows::default(), ahead: 10 * HOUR }
+    }
+
+    /// A node that starts now. The dates of its first connections are wrong by so much.
+    fn starts(&self, wrong: Vec<Duration>) -> Node {
+        let service = Service::with_rows(&self.rows, self.time.clone(), wrong);
+        service.steps_to(self.ahead);
+        let storage = storage_of(&service.new_driver(), self.clock.clone());
+        let (looks_since, name) = (self.clock.now(), format!("{:x}", self.clock.random()));
+        Node { service, storage, looks_since, name: name.into(), leads: None }
+    }
+
+    /// Of 1,000.
+    fn chance(&self, permille: u64) -> bool {
+        self.clock.random() % 1_000 < permille
+    }
+}
+
+struct Node {
+    service: Service,
+    storage: SharedStorage,
+    /// Since when the node has looked.
+    looks_since: Instant,
+    name: Bytes,
+    /// When the last good write of its lease was sent.
+    leads: Option<Instant>,
+}
+
+impl Node {
+    fn soon(&self) -> Instant {
+        self.service.soon()
+    }
+
+    async fn look(&self) -> Vec<ExpiringRow> {
+        let rows = self.storage.ttl_read("leases".into(), Range::all(), SECOND);
+        rows.try_collect().await.unwrap()
+    }
+
+    async fn takes(&self) -> bool {
+        let insert =
+            self.storage.insert_if_not_exists(key(), self.name.clone(), Some(LEASE), self.soon());
+        insert.await.unwrap() == Outcome::Applied
+    }
+
+    async fn renews(&self) -> bool {
+        let (old, new) = (self.name.clone(), self.name.clone());
+        let swap = self.storage.compare_and_swap(key(), old, new, Some(LEASE), self.soon());
+        swap.await.unwrap() == Outcome::Applied
+    }
+
+    fn works(&self, now: Instant) -> bool {
+        self.leads.is_some_and(|sent| now < sent + WORKS)
+    }
+
+    /// What an election does.
+    async fn acts(&mut self, world: &World) {
+        let now = world.clock.now();
+        let led = self.leads.is_some();
+        match self.leads {
+            Some(sent) if now >= sent + LEASE / 2 => self.leads = None,
+            Some(sent) if now >= sent + LEASE / 4 => {
+                self.leads = if self.renews().await { Some(now) } else { None };
+            }
+            Some(_) => {}
+            None if self.look().await.is_empty() => {
+                self.leads = self.takes().await.then_some(now);
+            }
+            None => {}
+        }
+        if led && self.leads.is_none() {
+            self.looks_since = now;
+        }
+    }
+}
+
+/// The service's clock stepped an hour ahead after the leader's last renewal. A node that started
+/// then heard the new date only, took it for true, and took the lease while the leader worked.
+#[tokio::test]
+async fn a_node_that_starts_after_a_step_takes_no_living_lease() {
+    let mut world = World::new(1);
+    let leader = world.starts(Vec::new());
+    assert!(leader.takes().await);
+    world.ahead += HOUR;
+    let fresh = world.starts(Vec::new());
+    for _ in 0..400 {
+        world.time.advance(LEASE / 4 - SECOND / 10);
+        assert_eq!(fresh.look().await.len(), 1);
+        world.time.advance(SECOND / 10);
+        assert!(leader.renews().await, "the leader hears of no step");
+        assert!(!fresh.takes().await);
+    }
+}
+
+/// The first three connections led to servers whose clock is an hour ahead. The node trusted it.
+#[tokio::test]
+async fn a_node_whose_first_connections_have_a_wrong_date_takes_no_living_lease() {
+    for wrong in [vec![HOUR; 3], vec![HOUR; 1_000]] {
+        let world = World::new(2);
+        let leader = world.starts(Vec::new());
+        assert!(leader.takes().await);
+        let fresh = world.starts(wrong);
+        for _ in 0..20 {
+            world.time.advance(LEASE / 4);
+            assert!(leader.renews().await);
+            assert!(!fresh.look().await.is_empty() && !fresh.takes().await);
+        }
+    }
+}
+
+/// Leases held an absolute time of expiry. After a step back of an hour a leader that died left its
+/// slot without a leader for an hour.
+#[tokio::test]
+async fn a_lease_ends_in_time_although_the_clock_of_the_service_was_stepped_back() {
+    let mut world = World::new(3);
+    let (leader, standby) = (world.starts(Vec::new()), world.starts(Vec::new()));
+    assert!(leader.takes().await);
+    assert_eq!(standby.look().await[0].ttl, Some(LEASE));
+    world.ahead -= HOUR;
+    standby.service.steps_to(world.ahead);
+    world.time.advance(LEASE - SECOND);
+    assert_eq!(standby.look().await[0].ttl, Some(SECOND));
+    assert!(!standby.takes().await);
+    world.time.advance(SECOND);
+    assert_eq!(standby.look().await, []);
+    // A node that has just started watches the lease for as long as it lasts.
+    let fresh = world.starts(Vec::new());
+    assert_eq!(fresh.look().await[0].ttl, Some(LEASE));
+    assert!(standby.takes().await);
+}
+
+/// A machine that slept sees that time has passed. That the lease was not renewed is known to the
+/// table alone.
+#[tokio::test]
+async fn a_lease_that_was_renewed_unseen_is_not_taken() {
+    let world = World::new(4);
+    let (leader, standby) = (world.starts(Vec::new()), world.starts(Vec::new()));
+    assert!(leader.takes().await);
+    assert_eq!(standby.look().await.len(), 1);
+    world.time.advance(LEASE / 2);
+    assert!(leader.renews().await);
+    world.time.advance(LEASE / 2);
+    // The standby has seen one version for a lease, and believes that the lease has expired.
+    assert!(!standby.takes().await);
+    assert_eq!(standby.look().await.len(), 1);
+}
+
+#[tokio::test]
+async fn no_lease_is_absent_and_a_released_one_too() {
+    let world = World::new(5);
+    let fresh = world.starts(vec![HOUR; 3]);
+    assert_eq!(fresh.look().await, []);
+    assert!(fresh.takes().await, "a row that is not there needs no watching");
+    world.rows.lock().unwrap().clear();
+    assert!(world.starts(Vec::new()).takes().await);
+}
+
+/// What a node that came back after a crash does with its former lease.
+#[tokio::test]
+async fn a_node_replaces_its_former_lease_at_once() {
+    let world = World::new(6);
+    let former = world.starts(Vec::new());
+    assert!(former.takes().await);
+    let fresh = world.starts(Vec::new());
+    let swap = fresh.storage.compare_and_swap(
+        key(),
+        former.name.clone(),
+        fresh.name.clone(),
+        Some(LEASE),
+        fresh.soon(),
+    );
+    assert_eq!(swap.await.unwrap(), Outcome::Applied);
+}
+
+#[test]
+fn too_many_leases_are_watched_anew() {
+    let (watch, time) = (Watch::default(), ManualClock::new(7));
+    let (table, now) = (Arc::from("t"), time.clock().now());
+    let row = |n: usize| (Arc::clone(&table), Bytes::from("p"), Bytes::from(n.to_string()));
+    let lease = Lease { version: 1, lasts: LEASE };
+    for n in 0..WATCHED_MAX {
+        watch.see(row(n), lease, now);
+    }
+    assert_eq!(watch.expired(&row(0), now + LEASE), 1);
+    watch.see(row(WATCHED_MAX), lease, now + LEASE);
+    assert_eq!(watch.leases().len(), 1);
+    assert_eq!(watch.expired(&row(0), now + LEASE), NO_VERSION);
+}
+
+/// Nodes start, stop, stand still and die at random moments. The service's clock is stepped ahead and
+/// back, and connections lead to servers with wrong clocks.
+async fn history(seed: u64) {
+    let mut world = World::new(seed);
+    let start = world.clock.now();
+    let mut nodes: Vec<Node> = Vec::new();
+    // When a lease was written last.
+    let mut written = start;
+    while world.clock.now() < start + 12 * LEASE {
+        if world.chance(20) {
+            world.ahead = Duration::from_nanos(world.clock.random() % 20 * HOUR.as_nanos() as u64);
+        }
+        if nodes.len() < 2 || nodes.len() < 4 && world.chance(30) {
+            let wrong =
+                (0..world.clock.random() % 8).map(|_| HOUR * (world.clock.random() % 3) as u32);
+            nodes.push(world.starts(wrong.collect()));
+        }
+        let chosen = world.clock.random() as usize % nodes.len();
+        if nodes.len() > 1 && world.chance(30) {
+            nodes.swap_remove(chosen);
+        }
+        for place in 0..nodes.len() {
+            let node = &mut nodes[place];
+            // The servers that a node reaches may follow a step later.
+            if world.chance(200) {
+                node.service.steps_to(world.ahead);
+            }
+            world.time.advance(Duration::from_millis(world.clock.random() % 20));
+            // A leader may stand still, or hear nothing of the store.
+            if node.leads.is_some() && world.chance(700) {
+                continue;
+            }
+            let before = node.leads;
+            node.acts(&world).await;
+            if node.leads.is_some() && node.leads != before {
+                written = world.clock.now();
+            }
+            let now = world.clock.now();
+            let work: Vec<_> = nodes.iter().filter(|node| node.works(now)).collect();
+            assert!(work.len() <= 1, "seed {seed}: {} nodes work", work.len());
+        }
+        let now = world.clock.now();
+        let candidates = nodes.iter().filter(|node| node.leads.is_none());
+        if let Some(first) = candidates.map(|node| node.looks_since).min()
+            && nodes.iter().all(|node| node.leads.is_none())
+        {
+            let waited = now - written.max(first);
+            assert!(waited <= LEASE + LOOKS, "seed {seed}: nobody leads after {waited:?}");
+        }
+        world.time.advance(SECOND);
+    }
+}
+
+#[tokio::test]
+async fn no_history_takes_a_lease_from_a_leader_that_works() {
+    for seed in 0..8 {
+        history(seed).await;
+    }
+}
