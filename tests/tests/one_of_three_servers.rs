@@ -78,6 +78,15 @@ impl Round {
         self.lease + Duration::from_secs(2)
     }
 
+    /// How long a node that starts may need to open its storage, and to work when it has the lead. The first read through a
+    /// server that its peers cannot reach waits for 5 s; then the client avoids that server.
+    fn opens_in(self) -> Duration {
+        match self.trouble {
+            Trouble::CutOffFromPeers => OPENS_IN + Duration::from_secs(5),
+            _ => OPENS_IN,
+        }
+    }
+
     /// How long a client may wait for the next command that is done: a call that finds out, one that settles it, and the
     /// wait for the servers themselves.
     fn longest_pause(self) -> Duration {
@@ -247,8 +256,8 @@ async fn until(clock: &Clock, deadline: Instant, node: &Launched, stage: Stage) 
     }
 }
 
-/// How long a node that starts may need to open its storage, and to work when it has the lead. A single wait for a server
-/// that hangs, until the keepalive gives the connection up, lasts longer: 6.1 s.
+/// How long it may take to connect and to open keyspaces while a server hangs. A single wait for that server, until the
+/// keepalive gives the connection up, lasts longer: 6.1 s.
 const OPENS_IN: Duration = Duration::from_secs(6);
 
 /// Nodes of one database, one after another.
@@ -257,6 +266,7 @@ struct Nodes {
     clock: Clock,
     keyspaces: Keyspaces,
     settings: Settings,
+    opens_in: Duration,
 }
 
 impl Nodes {
@@ -270,7 +280,8 @@ impl Nodes {
             call_timeout: call_timeout(round.lease),
             ..Settings::new(([127, 0, 0, 1], 1).into())
         };
-        Nodes { addresses: addresses.to_owned(), clock, keyspaces: Keyspaces::default(), settings }
+        let (addresses, opens_in) = (addresses.to_owned(), round.opens_in());
+        Nodes { addresses, clock, keyspaces: Keyspaces::default(), settings, opens_in }
     }
 
     /// A node with connections of its own, as a process has: for elections, and for requests.
@@ -291,7 +302,7 @@ impl Nodes {
     async fn standby(&self, what: &str) -> Arc<Launched> {
         let start = self.clock.now();
         let node = self.launch().await;
-        until(&self.clock, start + OPENS_IN, &node, Stage::Waiting).await;
+        until(&self.clock, start + self.opens_in, &node, Stage::Waiting).await;
         eprintln!("{what}: another node waited for the lead after {:?}", self.clock.now() - start);
         node
     }
@@ -300,7 +311,7 @@ impl Nodes {
     async fn hand_over(&self, leader: Arc<Launched>, next: &Launched, what: &str) {
         Arc::into_inner(leader).unwrap().shutdown().await.unwrap();
         let released = self.clock.now();
-        until(&self.clock, released + OPENS_IN, next, Stage::Leading).await;
+        until(&self.clock, released + self.opens_in, next, Stage::Leading).await;
         eprintln!("{what}: the other node worked after {:?}", self.clock.now() - released);
     }
 }
