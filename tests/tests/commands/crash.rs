@@ -6,7 +6,7 @@ use processor::Ended;
 use vvm_tests::commands::{At, Stall, bill, update};
 
 use crate::{
-    scene::{How, Scene, play, ways},
+    scene::{How, Scene, play, sample, ways},
     stage::{Stage, TrialFn},
 };
 
@@ -32,7 +32,7 @@ async fn everywhere(stage: &Stage, act: Act) {
         let at = (1..=calls).flat_map(|call| [At::Before(call), At::After(call)]);
         cases.extend(at.map(|at| (how, at)));
     }
-    play(cases, 100, async |partition, (how, at)| {
+    play(sample(stage, cases), 100, async |partition, (how, at)| {
         crash(stage, partition, how, act, at).await;
     })
     .await;

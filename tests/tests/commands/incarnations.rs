@@ -7,7 +7,7 @@ use processor::{Command, Ended, Refused, Repeat, Status};
 use vvm_tests::commands::{At, Narrow, Node, NodeSettings, Stall, TestLead, article, cud};
 
 use crate::{
-    scene::{How, Scene, play, ways},
+    scene::{How, Scene, play, sample, ways},
     stage::{PARTITION, Stage, TrialFn, WS, named},
 };
 
@@ -54,7 +54,7 @@ async fn everywhere(stage: &Stage, begun: Begun, order: Order) {
         let at = (1..=calls).flat_map(|call| [At::Before(call), At::After(call)]);
         cases.extend(at.map(|at| (how, at)));
     }
-    play(cases, 100, async |partition, (how, at)| {
+    play(sample(stage, cases), 100, async |partition, (how, at)| {
         meet(stage, partition, how, begun, order, at).await;
     })
     .await;

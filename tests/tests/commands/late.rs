@@ -14,7 +14,7 @@ use processor::{Busy, Command, Done, Ended, Refused, Status};
 use vvm_tests::commands::{Node, Stall, TestLead};
 
 use crate::{
-    scene::{How, Scene, play, ways},
+    scene::{How, Scene, play, sample, ways},
     stage::{Stage, TrialFn},
 };
 
@@ -111,7 +111,7 @@ async fn settled(stage: &Stage, sent: Sent) {
             (1..=writes).flat_map(|write| faults.iter().map(move |fault| Some((write, *fault))));
         cases.extend(at.map(|at| (how, at)));
     }
-    play(cases, 100, async |partition, (how, at)| {
+    play(sample(stage, cases), 100, async |partition, (how, at)| {
         settle(stage, partition, how, sent, at).await;
     })
     .await;
@@ -190,7 +190,7 @@ async fn open_at_each_write(stage: &Stage, sent: Sent, lands: Lands) {
         let writes = leave_open(stage, partition, how, (sent, lands), None).await;
         cases.extend((1..=writes).map(|write| (how, Some(write))));
     }
-    play(cases, 100 + 1_000 * first, async |partition, (how, at)| {
+    play(sample(stage, cases), 100 + 1_000 * first, async |partition, (how, at)| {
         leave_open(stage, partition, how, (sent, lands), at).await;
     })
     .await;

@@ -63,7 +63,7 @@ async fn crossing(stage: &Stage) {
     // At once, if the storage can, and in steps.
     let ways = if stage.is_embedded { vec![None, Some((100, true))] } else { vec![None] };
     let cases = ways.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
-    for (partition, (narrow, dies)) in (100..).zip(cases) {
+    play(cases.collect(), 100, async |partition, (narrow, dies)| {
         let scene = Scene::new(stage, partition, How { narrow, ..ZERO }).await;
         fill(&scene).await;
         if dies {
@@ -79,7 +79,8 @@ async fn crossing(stage: &Stage) {
         scene.run(&next, scene.changes("last")).await.unwrap();
         assert_eq!(next.stop().await, Ended::Stopped);
         scene.check(None).await;
-    }
+    })
+    .await;
 }
 
 /// Until a few more fit into the partition of the storage, of both logs.
