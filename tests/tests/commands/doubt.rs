@@ -132,7 +132,7 @@ async fn unproved(stage: &Stage) {
     stall.arm(At::Before(1));
     let node = site.node(PARTITION, at(Arc::new(stall.clone())));
     stall.until_still().await;
-    let ended = node.stop_within(Duration::from_millis(200)).await;
+    let ended = node.stop_within(Duration::from_secs(1)).await;
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
 
     let script = |op| match op {
