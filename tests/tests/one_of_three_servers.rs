@@ -83,7 +83,9 @@ impl Round {
     fn opens_in(self) -> Duration {
         match self.trouble {
             Trouble::CutOffFromPeers => OPENS_IN + Duration::from_secs(5),
-            _ => OPENS_IN,
+            // Every step of a start waits for up to half a second, and there are dozens of them.
+            Trouble::Slow => Duration::from_secs(40),
+            Trouble::Frozen | Trouble::Killed | Trouble::CutOff => OPENS_IN,
         }
     }
 
