@@ -15,8 +15,9 @@ use redb::{BackendError, StorageBackend};
 use super::Cache;
 use crate::errors::Unreadable;
 
-/// The first page of the system.
-const BEGINNING: u64 = 4_096;
+/// So much of the file is forgotten before its beginning is read. Linux keeps pages together, in up to 2 MiB, and forgets
+/// either all pages of such a group or none.
+const BEGINNING: u64 = 2 << 20;
 
 /// A file below redb.
 ///

@@ -102,8 +102,9 @@ async fn a_row_that_the_disk_can_read_again_can_be_written_after_ten_seconds() {
     }
 }
 
-/// A request that wrote two of the rows was refused, because of the second row, while it was tried. The first row was
-/// forgotten all the same, and its next write opened the file again before the time.
+/// A request that wrote two of the rows was refused, because of the second row, while it was tried; or it was tried and
+/// failed at the second row. The first row was forgotten all the same, and its next write opened the file again before
+/// the time.
 #[tokio::test]
 async fn a_request_that_writes_two_damaged_rows_is_tried_or_refused_as_a_whole() {
     let node = Node::with_a_bad_sector().await;
@@ -120,6 +121,25 @@ async fn a_request_that_writes_two_damaged_rows_is_tried_or_refused_as_a_whole()
     both().await.unwrap();
     assert_eq!(node.get("bad").await.unwrap(), Some(Bytes::from("3")));
     assert_eq!(node.switch.opened(), opened);
+}
+
+#[tokio::test]
+async fn a_request_of_two_damaged_rows_that_is_tried_in_vain_is_remembered_with_both() {
+    let node = Node::with_a_bad_sector().await;
+    let (bad, good) = (node.place_of(7), node.place_of(8));
+    node.is_damaged(node.put("bad", "2").await);
+    node.clock.advance(Duration::from_secs(10));
+    node.switch.fail_reads_of(good);
+    assert_eq!(node.put("good", "2").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    node.clock.advance(Duration::from_secs(10));
+    let put = |row| Put { key: key(row), value: Bytes::from("3") };
+    let both = vec![put("bad"), put("good")];
+    let tried = node.storage.put_batch(both, Instant::FAR_FUTURE).await.unwrap_err();
+    assert!(tried.to_string().contains("0x676f6f64"), "it fails at the row `good`: {tried}");
+    node.switch.fail_reads_of(bad);
+    let opened = node.switch.opened();
+    node.is_damaged(node.put("bad", "4").await);
+    assert_eq!(node.switch.opened(), opened, "the row is remembered");
 }
 
 /// A sector that could not be read while the file was opened counted as damage, and the node ended with the code for a

@@ -20,15 +20,18 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The rows whose last write failed because redb could not go on.
 ///
 /// After such a failure the file is opened again, which holds up all writes. Therefore writes of these rows are refused
-/// without asking redb. The disk may have recovered, so every [`PAUSE`] one request that writes such rows is tried:
-/// its rows are forgotten, and the row at which it fails is added again. If it succeeds, the next request is tried at once.
+/// without asking redb. The disk may have recovered, so every [`PAUSE`] one request that writes such rows is tried. If it
+/// succeeds, its rows are forgotten, and the next request is tried at once.
 #[derive(Debug, Default)]
 pub(super) struct DamagedRows {
-    rows: HashMap<(KeyspaceName, Vec<u8>), String>,
-    /// From when on a row is tried; `None` is at once.
+    rows: HashMap<Row, String>,
+    /// From when on a request is tried; `None` is at once.
     next_trial: Option<Instant>,
-    is_trying: bool,
+    /// The rows of the request that is tried. Meanwhile they are not among the others.
+    trying: Vec<(Row, String)>,
 }
+
+type Row = (KeyspaceName, Vec<u8>);
 
 impl DamagedRows {
     /// Remembers the row, tells the log, and returns the answer to whoever wrote it.
@@ -39,7 +42,8 @@ impl DamagedRows {
         why: &Unwound,
         now: Instant,
     ) -> Error {
-        (self.next_trial, self.is_trying) = (Some(now + PAUSE), false);
+        self.next_trial = Some(now + PAUSE);
+        self.rows.extend(self.trying.drain(..));
         if key.is_empty() {
             return errors::damaged_row(keyspace.as_table(), why);
         }
@@ -52,7 +56,7 @@ impl DamagedRows {
         answer
     }
 
-    /// The answer to a request that writes one of the rows, unless the row is tried.
+    /// The answer to a request that writes some of the rows, unless the request is tried.
     pub(super) fn refuse(&mut self, request: &Request, now: Instant) -> Option<Error> {
         if self.rows.is_empty() {
             return None;
@@ -60,18 +64,19 @@ impl DamagedRows {
         let keyspace = &request.keyspace;
         let named = request.keys().map(|key| (keyspace.name.clone(), key));
         let damaged: Vec<_> = named.filter(|row| self.rows.contains_key(row)).collect();
-        let (row, why) = damaged.first().and_then(|row| Some((row, self.rows.get(row)?)))?;
-        if self.next_trial.is_none_or(|at| at <= now) {
-            (self.next_trial, self.is_trying) = (Some(now + PAUSE), true);
-            self.rows.retain(|row, _| !damaged.contains(row));
-            return None;
+        let (row, why) = self.rows.get_key_value(damaged.first()?)?;
+        if self.next_trial.is_some_and(|at| now < at) {
+            return Some(errors::damaged_row(keyspace.name_of(&row.1), why));
         }
-        Some(errors::damaged_row(keyspace.name_of(&row.1), why))
+        self.next_trial = Some(now + PAUSE);
+        self.trying = damaged.iter().filter_map(|row| self.rows.remove_entry(row)).collect();
+        None
     }
 
     /// Requests that were not refused are done.
     pub(super) fn written(&mut self) {
-        if std::mem::take(&mut self.is_trying) {
+        if !self.trying.is_empty() {
+            self.trying.clear();
             self.next_trial = None;
         }
     }
