@@ -269,7 +269,8 @@ fn check_slots(Config { node, source, .. }: &Config, target: &Target) -> Result<
     Err(source.wrong(&["node", "slots"], why))
 }
 
-/// A body must fit into the memory for all bodies, and logs may take half of that for answers.
+/// A body must fit into the memory for all bodies. Logs may take half of the memory for answers, and must leave room for
+/// an ordinary answer.
 fn check_memory(Config { http, source, .. }: &Config) -> Result<(), Failure> {
     let (body, bodies) = (http.body_bytes.get(), http.bodies_bytes.get());
     if body > bodies {
@@ -279,10 +280,12 @@ fn check_memory(Config { http, source, .. }: &Config) -> Result<(), Failure> {
         return Err(source.wrong(&["http", "body_bytes"], why));
     }
     let (logs, answers) = (http.logs.get(), http.answers_bytes.get());
-    let most = answers / 2 / READ_BYTES;
+    // A quarter is for large answers only.
+    let ordinary = answers - answers / 4;
+    let most = (answers / 2).min(ordinary.saturating_sub(READ_BYTES)) / READ_BYTES;
     if logs > most {
         let why = format!(
-            "{logs} logs at the same time take more than half of the memory for answers: \
+            "{logs} logs at the same time leave too little of the memory for documents and lists: \
              `http.answers_bytes = {answers}` is for {most} logs, as each takes {READ_BYTES} bytes; \
              take fewer logs, or more bytes"
         );

@@ -104,7 +104,7 @@ fn bodies_do_not_wait_for_each_other() {
 /// of them were refused when their time was over.
 #[test]
 fn answers_do_not_wait_for_each_other() {
-    let (_folder, node) = node_with("body_bytes = 4194304\nanswers_bytes = 4194304\nlogs = 1\n");
+    let (_folder, node) = node_with("body_bytes = 4194304\nanswers_bytes = 6291456\nlogs = 1\n");
     let name = "x".repeat(2_300_000);
     let docs = format!("{}/docs/shop.Article", workspace_path(WS));
     let fields = format!(r#"{{"fields":{{"name":"{name}"}}}}"#);

@@ -342,6 +342,8 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
         ("[http]\nbody_bytes = 268435457\n", 2, ["http.body_bytes", "268435456"]),
         ("[http]\nlogs = 33\n", 2, ["http.logs", "32 logs"]),
         ("[http]\nanswers_bytes = 1000\nlogs = 1\n", 3, ["http.logs", "more bytes"]),
+        // The log would take 2 of 3 MiB, and each document needs 2.
+        ("[http]\nanswers_bytes = 4194304\nlogs = 1\n", 3, ["http.logs", "0 logs"]),
         (
             "[http]\nlisten = \"127.0.0.1:1\"\n[admin]\nlisten = \"127.0.0.1:1\"\n",
             4,
