@@ -50,8 +50,8 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(16);
 /// How long servers that answer and do not show a keyspace yet are waited for.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 
-/// How long servers without a connection are waited for when a keyspace is made or removed: as long as an attempt to
-/// connect lasts. Creator A reaches servers 1 and 2, creator B reaches servers 2 and 3: if neither waits, server 2 can show
+/// How long servers without a connection are waited for when a keyspace is made or removed. An attempt to connect to a
+/// server that answers each of its few questions within 2 s succeeds in this time. Creator A reaches servers 1 and 2, creator B reaches servers 2 and 3: if neither waits, server 2 can show
 /// the keyspace of A while server 3 already shows that of B, so both create a table, and one of the two tables loses.
 const UNREACHED: Duration = KEEPALIVE.saturating_add(KEEPALIVE_TIMEOUT);
 
@@ -194,6 +194,7 @@ async fn pause(clock: &Clock, step: Result<()>, hindrance: &mut Hindrance) -> Re
 }
 
 /// What the servers answered that can be reached.
+#[derive(Default)]
 struct Survey {
     found: Vec<Found>,
     /// How many servers there are: in the cluster, or in the datacenter that is asked.
@@ -249,6 +250,12 @@ async fn survey(
     let is_meant = |node: &&Arc<Node>| {
         datacenter.is_none_or(|datacenter| node.datacenter.as_deref() == Some(datacenter))
     };
+    // The client that could not read the list of servers yet goes on with the contact points that answered. They might
+    // be a small part of the cluster.
+    if state.get_nodes_info().iter().all(|node| node.datacenter.is_none()) {
+        let silent = Error::unavailable("the client does not know the servers of the cluster yet");
+        return Ok(Survey { silent: Some(silent), ..Survey::default() });
+    }
     let meant = state.get_nodes_info().iter().filter(is_meant);
     let (connected, unconnected): (Vec<&Arc<Node>>, Vec<&Arc<Node>>) =
         meant.partition(|node| node.is_connected());
