@@ -143,6 +143,9 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the node said:\n{}", self.said());
+        }
         // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
