@@ -5,12 +5,14 @@ mod execute;
 
 use std::collections::VecDeque;
 
-use eventlog::{Fate, Offset, Place, Prepared, Row, WsId};
+use eventlog::{Fate, Offset, Place, Prepared, Row, Schema, WsId};
 use hashbrown::HashMap;
+use isequencer::WsKind;
 
 use crate::{
     Answer, Busy, Done, Refused, in_full,
     queue::{Answered, Queued, Reply},
+    recent::Recent,
     state::Overlay,
 };
 
@@ -77,9 +79,14 @@ impl Group {
         self.ahead.clear();
     }
 
-    /// Drops the rows that this group wrote, and those that no waiting command needs. If the group
-    /// was not written, no command may be waiting: nobody knows what its rows hold.
-    pub(crate) fn forget_rows(&mut self, means: &mut Means, waiting: &VecDeque<Queued>) {
+    /// Drops the rows that this group wrote, and those that were not read for a waiting command. If
+    /// the group was not written, no command may be waiting: nobody knows what its rows hold.
+    pub(crate) fn forget_rows(
+        &mut self,
+        schema: &Schema,
+        kinds: &mut Recent<WsId, WsKind>,
+        waiting: &VecDeque<Queued>,
+    ) {
         if waiting.is_empty() {
             return self.forget_all_rows();
         }
@@ -87,7 +94,11 @@ impl Group {
         for (ws, key) in self.repeats.keys() {
             self.ahead.remove(&Row::Answer(*ws, *key));
         }
-        self.ahead.keep_for(means, waiting);
+        let read_for = waiting.iter().filter(|queued| queued.is_read_for);
+        self.ahead.keep(read_for.flat_map(|Queued { command, .. }| {
+            let kind = kinds.get(&command.ws).copied();
+            ahead::rows_of(schema, command, kind)
+        }));
     }
 
     /// Answers all, as somebody may who leads still, or leads no more.

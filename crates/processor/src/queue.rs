@@ -132,6 +132,19 @@ pub(crate) struct Queued {
     pub(crate) reply: Reply,
     /// Since when it waits.
     pub(crate) since: Instant,
+    /// Its rows were read ahead.
+    pub(crate) is_read_for: bool,
+}
+
+#[cfg(test)]
+impl Queued {
+    /// A command whose sender is gone.
+    pub(crate) fn of(command: Command, is_read_for: bool) -> Queued {
+        let (answer, _) = oneshot::channel();
+        let reply = Reply { answer, turn: Arc::new(AtomicU8::new(WAITING)) };
+        let since = command.deadline;
+        Queued { command, reply, since, is_read_for }
+    }
 }
 
 /// To whoever waits for the answer.
@@ -215,7 +228,8 @@ impl Commands {
         let turn = Arc::new(AtomicU8::new(WAITING));
         let reply = Reply { answer, turn: Arc::clone(&turn) };
         let since = self.shared.clock.now();
-        if let Err(error) = self.queue.try_send(Queued { command, reply, since }) {
+        let queued = Queued { command, reply, since, is_read_for: false };
+        if let Err(error) = self.queue.try_send(queued) {
             return Err(Refused::Busy(match error {
                 TrySendError::Full(_) => Busy::QueueFull,
                 TrySendError::Closed(_) => self.shared.busy().unwrap_or(Busy::Stopping),

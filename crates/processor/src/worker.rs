@@ -352,7 +352,8 @@ impl Groups {
             self.set(Status::Recovering(None));
             self.means.sought = overtaken.unwrap_or(Offset(0));
         }
-        self.group.forget_rows(&mut self.means, &self.waiting);
+        let Means { application, kinds, .. } = &mut self.means;
+        self.group.forget_rows(application.schema(), kinds, &self.waiting);
         let log = &self.means.log;
         let says = match log.may_answer() {
             true => Says::Leader,

@@ -1,11 +1,11 @@
 //! Reading what commands need before they run: many rows by one call, and the numbers of many
 //! workspaces side by side. A command by itself makes one call for each row.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, mem};
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Row, WsId};
+use eventlog::{Row, Schema, WsId};
 use hashbrown::{HashMap, HashSet};
 use isequencer::{Transaction, WsKind};
 
@@ -63,20 +63,17 @@ impl Ahead {
         self.bytes = 0;
     }
 
-    /// Drops the rows that none of these commands needs.
-    pub(crate) fn keep_for(&mut self, means: &mut Means, waiting: &VecDeque<Queued>) {
-        if self.rows.is_empty() {
-            return;
+    /// Drops all rows but these. Takes no more of them than it needs to find all that are here.
+    pub(crate) fn keep(&mut self, mut needed: impl Iterator<Item = Row>) {
+        let mut all = mem::take(&mut self.rows);
+        self.bytes = 0;
+        while !all.is_empty()
+            && let Some(row) = needed.next()
+        {
+            if let Some(found) = all.remove(&row) {
+                self.add(&[row], vec![found]);
+            }
         }
-        let mut needed = HashSet::new();
-        for queued in waiting {
-            let kind = means.kinds.get(&queued.command.ws).copied();
-            each_row(means, &queued.command, kind, |row| {
-                needed.insert(row);
-            });
-        }
-        self.rows.retain(|row, _| needed.contains(row));
-        self.bytes = self.rows.values().flatten().map(Bytes::len).sum();
     }
 
     fn add(&mut self, rows: &[Row], found: Vec<Option<Bytes>>) {
@@ -154,11 +151,11 @@ impl Group {
     ) {
         let ws = command.ws;
         let kind = means.kinds.get(&ws).copied();
-        each_row(means, command, kind, |row| {
+        for row in rows_of(means.application.schema(), command, kind) {
             if self.ahead.get(&row).is_none() && missing.seen_rows.insert(row) {
                 missing.rows.push(row);
             }
-        });
+        }
         let is_cached = |kind| transaction.is_cached(kind, isequencer::WsId(ws.0));
         if !kind.is_some_and(is_cached) && missing.seen_workspaces.insert(ws) {
             missing.numbers.push(command);
@@ -205,16 +202,15 @@ impl Group {
 
 /// The rows that a command needs, as far as it says so itself. The descriptor says of which kind the
 /// workspace is.
-fn each_row(means: &Means, command: &Command, kind: Option<WsKind>, mut row: impl FnMut(Row)) {
+pub(super) fn rows_of(
+    schema: &Schema,
+    command: &Command,
+    kind: Option<WsKind>,
+) -> impl Iterator<Item = Row> {
     let ws = command.ws;
-    if let Some(repeat) = &command.repeat {
-        row(Row::Answer(ws, repeat.key));
-    }
-    if kind.is_none() {
-        row(Row::Record(ws, DESCRIPTOR_ID));
-    }
-    let schema = means.application.schema();
-    for change in &command.rows {
+    let answer = command.repeat.as_ref().map(|repeat| Row::Answer(ws, repeat.key));
+    let descriptor = kind.is_none().then_some(Row::Record(ws, DESCRIPTOR_ID));
+    let named = command.rows.iter().filter_map(move |change| {
         let id = match change {
             RowChange::Update { id, .. } => Some(*id),
             RowChange::Create { parent: Some(parent), .. } => Some(parent.id),
@@ -223,10 +219,9 @@ fn each_row(means: &Means, command: &Command, kind: Option<WsKind>, mut row: imp
             }
         };
         // Smaller ones are of rows that the command makes.
-        if let Some(id) = id.filter(|id| id.0 > u64::from(u16::MAX)) {
-            row(Row::Record(ws, id));
-        }
-    }
+        id.filter(|id| id.0 > u64::from(u16::MAX)).map(|id| Row::Record(ws, id))
+    });
+    answer.into_iter().chain(descriptor).chain(named)
 }
 
 #[cfg(test)]
@@ -234,6 +229,7 @@ mod tests {
     use eventlog::RecordId;
 
     use super::*;
+    use crate::recent::Recent;
 
     fn rows(from: u64, count: usize) -> Vec<Row> {
         (from..).take(count).map(|id| Row::Record(WsId(1), RecordId(id))).collect()
@@ -258,6 +254,50 @@ mod tests {
             rows(0, next as usize).iter().for_each(|row| ahead.remove(row));
             assert_eq!((ahead.bytes, ahead.rows_of_a_call()), (0, ROWS));
         }
+    }
+
+    /// Rows of commands that were done stayed: when they had 32 MiB, nothing was read ahead. All rows
+    /// of all waiting commands were looked up after each group, also if nothing was read for them.
+    #[test]
+    fn only_rows_that_were_read_for_waiting_commands_stay() {
+        let schema: Schema = "[tables.\"shop.Bill\"]\nkind = \"CDoc\"".parse().unwrap();
+        let mut kinds = Recent::new(1);
+        kinds.insert(WsId(1), WsKind(1));
+        let command = |ids: &[u64], is_read_for| {
+            let update = |id: &u64| RowChange::Update {
+                id: RecordId(*id),
+                table: None,
+                version: None,
+                fields: [].into(),
+                is_active: None,
+            };
+            let rows = ids.iter().map(update).collect();
+            let (name, params) = ("sys.CUD".parse().unwrap(), Bytes::new());
+            let (request, deadline) = (String::new(), Instant::FAR_FUTURE);
+            let ws = WsId(1);
+            let command = Command { ws, name, params, rows, request, repeat: None, deadline };
+            Queued::of(command, is_read_for)
+        };
+        let (done, waits, not_read) = (100_000, 200_000, 300_000);
+        let mut group = Group::default();
+        for id in [done, waits, not_read] {
+            group.ahead.add(&rows(id, 1), vec![Some(Bytes::from(vec![0; 1_000]))]);
+        }
+        let waiting = [command(&[waits], true), command(&[not_read], false)].into();
+        group.forget_rows(&schema, &mut kinds, &waiting);
+        let left: Vec<&Row> = group.ahead.rows.keys().collect();
+        assert_eq!((left, group.ahead.bytes), (rows(waits, 1).iter().collect(), 1_000));
+    }
+
+    /// 99 waiting commands of 2,000 rows took the partition hundreds of milliseconds after each
+    /// group.
+    #[test]
+    fn the_search_for_rows_ends_when_all_are_found() {
+        let mut ahead = Ahead::default();
+        ahead.add(&rows(100, 10), vec![Some(Bytes::from_static(b"row")); 10]);
+        let mut looked_up = 0;
+        ahead.keep(rows(95, 10_000).into_iter().inspect(|_| looked_up += 1));
+        assert_eq!((looked_up, ahead.rows.len(), ahead.bytes), (15, 10, 30));
     }
 
     /// A call that failed was made again, as large as before, for every group: each waited for its

@@ -87,7 +87,7 @@ impl Group {
         queued: Queued,
         until: Instant,
     ) -> Option<Queued> {
-        let Queued { command, reply, since } = queued;
+        let Queued { command, reply, since, is_read_for } = queued;
         if !reply.take() {
             return None;
         }
@@ -99,7 +99,7 @@ impl Group {
             }
             Step::Full(command) => {
                 reply.put_back();
-                Some(Queued { command, reply, since })
+                Some(Queued { command, reply, since, is_read_for })
             }
         }
     }

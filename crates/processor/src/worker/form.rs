@@ -76,6 +76,7 @@ impl Groups {
         loop {
             self.fill(in_time);
             let ahead = self.group.read_ahead(&mut self.means, transaction, &self.waiting).await;
+            self.waiting.iter_mut().take(ahead).for_each(|queued| queued.is_read_for = true);
             // What was read for a command is used, if running it does not take long.
             let read = self.means.clock.now();
             let mut now = read;
