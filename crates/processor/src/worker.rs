@@ -312,6 +312,7 @@ impl Groups {
             reply.refuse(busy);
         }
         self.group.forget_all_rows();
+        self.pace.forget();
     }
 
     fn end(&mut self, status: Status) {
@@ -327,9 +328,14 @@ impl Groups {
         let start = self.means.clock.now();
         self.form(&mut transaction).await;
         self.shared.meters.ran(self.means.clock.now() - start);
+        let formed = self.means.clock.now();
         let fate = self.write().await;
         if !self.group.events.is_empty() {
-            self.pace.note(self.means.clock.now() - start);
+            self.pace.note_write(self.means.clock.now() - formed);
+        }
+        // Before it is answered: clients send their next commands then.
+        if self.waiting.is_empty() && self.queue.is_empty() {
+            self.pace.forget();
         }
         let overtaken = self.group.overtaken;
         let is_done = fate.others.is_none() && fate.applied.is_ok() && overtaken.is_none();

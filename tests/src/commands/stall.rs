@@ -98,6 +98,13 @@ impl Stall {
         self.state.send_modify(|state| (state.at, state.is_still) = (At::Nowhere, false));
     }
 
+    /// It goes on, counts from here on, and stands still there.
+    pub fn go_on_to(&self, at: At) {
+        self.state.send_modify(|state| {
+            (state.at, state.calls, state.writes, state.is_still) = (at, 0, 0, false);
+        });
+    }
+
     async fn going(&self) {
         let mut seen = self.state.subscribe();
         drop(seen.wait_for(|state| !state.is_still).await);

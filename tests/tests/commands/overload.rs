@@ -11,20 +11,29 @@ use std::{
 use eventlog::{RecordId, TrustLevel};
 use futures::future::{join, join_all};
 use istorage::SharedStorage;
-use processor::{Busy, Ended, Refused};
+use processor::{Busy, Command, Ended, Refused};
 use vvm_tests::{
     between::Through,
-    commands::{At, Ledger, Node, NodeSettings, Stall, check, cud, update},
+    commands::{At, Ledger, Node, NodeSettings, Stall, article, check, cud, record_name, update},
 };
 
 use crate::{
-    slow::{Slow, bills, slow},
+    slow::{Slow, bills, slow, slow_at},
     stage::{PARTITION, Stage, TrialFn, WS, named},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("overload::a_command_that_waited_too_long_holds_up_no_other", |stage| {
         Box::pin(waited_too_long(stage))
+    }),
+    ("overload::slow_handlers_do_not_make_the_partition_refuse_others", |stage| {
+        Box::pin(slow_handlers(stage))
+    }),
+    ("overload::slow_groups_do_not_make_an_idle_partition_refuse_commands", |stage| {
+        Box::pin(after_idle(stage))
+    }),
+    ("overload::of_commands_that_are_late_only_the_last_is_tried", |stage| {
+        Box::pin(late_ones(stage))
     }),
     ("overload::overload_ends_when_the_storage_works_again", |stage| Box::pin(ends(stage))),
 ];
@@ -80,6 +89,122 @@ async fn waited_too_long(stage: &Stage) {
     assert!(first.is_ok() && rest.iter().all(Result::is_ok), "{first:?} {rest:?}");
     let reads = slow.reads.load(Ordering::SeqCst);
     assert_eq!(reads, COMMANDS.div_ceil(32), "of {COMMANDS} rows");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+/// A note reads for a second, and is the first of its group. After three notes the partition refused
+/// commands that had half a second left, although their group took milliseconds.
+async fn slow_handlers(stage: &Stage) {
+    const NOTES: usize = 3;
+    let (site, read) = (&stage.site, Duration::from_secs(1));
+    let inner = Arc::clone(&site.app.storage);
+    let slow = slow_at(inner, &site.clock, read, Duration::ZERO);
+    let storage = Some(Arc::clone(&slow) as SharedStorage);
+    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    // From here on the kind of the workspace is known.
+    bills(stage, &node, &mut ledger, 1).await;
+    slow.reads.store(0, Ordering::SeqCst);
+    let note = |at: usize| {
+        let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), site.soon()) };
+        node.commands.run(named(&format!("note {at}"), note))
+    };
+    let quick = async {
+        while slow.reads.load(Ordering::SeqCst) < NOTES {
+            site.clock.sleep(Duration::from_millis(5)).await;
+        }
+        site.clock.sleep(read / 2).await;
+        let quick = |at: usize| {
+            let command = cud(WS, article("quick"), site.clock.now() + read);
+            node.commands.run(named(&format!("quick {at}"), command))
+        };
+        join_all((0..20).map(quick)).await
+    };
+    let (notes, quick) = join(join_all((0..NOTES).map(note)), quick).await;
+    for (at, answer) in notes.iter().enumerate() {
+        ledger.note(&format!("note {at}"), answer);
+    }
+    for (at, answer) in quick.iter().enumerate() {
+        ledger.note(&format!("quick {at}"), answer);
+    }
+    assert!(notes.iter().chain(&quick).all(Result::is_ok), "{notes:?} {quick:?}");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+/// How long the storage stands still in a slow group.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A leader whose storage stands still when it is told to, with so many commands in a group.
+async fn pausing(stage: &Stage, group_commands: usize) -> (Node, Ledger, Stall) {
+    let stall = Stall::new(Arc::clone(&stage.site.app.storage));
+    let storage = Some(Arc::new(stall.clone()) as SharedStorage);
+    let mut settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    settings.partition.group_commands = group_commands;
+    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    bills(stage, &node, &mut ledger, 1).await;
+    (node, ledger, stall)
+}
+
+/// Three groups were slow, and no command waited. However much later 20 commands came together, the
+/// partition refused 19 of them.
+async fn after_idle(stage: &Stage) {
+    let site = &stage.site;
+    let (node, mut ledger, stall) = pausing(stage, 500).await;
+    let create = |name: &str, within| {
+        node.commands.run(named(name, cud(WS, article("a"), site.clock.now() + within)))
+    };
+    for at in 0..3 {
+        let name = format!("slow {at}");
+        stall.arm(At::Before(1));
+        let go_on = async {
+            stall.until_still().await;
+            site.clock.sleep(PAUSE).await;
+            stall.go_on();
+        };
+        let (answer, ()) = join(create(&name, Duration::from_secs(10)), go_on).await;
+        ledger.note(&name, &answer);
+        answer.unwrap();
+    }
+    let names: Vec<String> = (0..20).map(|at| format!("quick {at}")).collect();
+    let answers = join_all(names.iter().map(|name| create(name, 2 * PAUSE / 3))).await;
+    names.iter().zip(&answers).for_each(|(name, answer)| ledger.note(name, answer));
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(node.stop().await, Ended::Stopped);
+    check(site, PARTITION, &ledger).await;
+}
+
+/// While groups are slow, a command with less time left than a group takes is refused, but the last
+/// one: a partition that refused that one, too, would never notice that groups are quick again.
+async fn late_ones(stage: &Stage) {
+    // On a server the write of a group is several calls.
+    if !stage.is_embedded {
+        return;
+    }
+    let site = &stage.site;
+    let (node, mut ledger, stall) = pausing(stage, 1).await;
+    let long = Duration::from_secs(10);
+    let little = 3 * PAUSE + 2 * PAUSE / 3;
+    let sent =
+        [("a", long), ("b", long), ("c", long), ("late", little), ("last", little)].map(|sent| {
+            let (name, within) = sent;
+            node.commands.run(named(name, cud(WS, article("a"), site.clock.now() + within)))
+        });
+    stall.arm(At::Before(1));
+    let pause = async {
+        for then in [At::Before(1), At::Before(1), At::Nowhere] {
+            stall.until_still().await;
+            site.clock.sleep(PAUSE).await;
+            stall.go_on_to(then);
+        }
+    };
+    let (answers, ()) = join(join_all(sent), pause).await;
+    let names = ["a", "b", "c", "late", "last"];
+    names.iter().zip(&answers).for_each(|(name, answer)| ledger.note(name, answer));
+    assert!(answers[..3].iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(answers[3], Err(Refused::Busy(Busy::TimedOut)));
+    assert!(answers[4].is_ok(), "{answers:?}");
     assert_eq!(node.stop().await, Ended::Stopped);
     check(site, PARTITION, &ledger).await;
 }

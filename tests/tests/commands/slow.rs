@@ -56,6 +56,7 @@ pub(crate) struct Slow {
     inner: SharedStorage,
     clock: Clock,
     delay: Duration,
+    write_delay: Duration,
     pub(crate) reads: AtomicUsize,
     rows: AtomicUsize,
     side_by_side: Arc<SideBySide>,
@@ -149,17 +150,28 @@ impl Between for Slow {
         batch: AtomicBatch,
         deadline: Instant,
     ) -> istorage::Result<Outcome> {
-        self.clock.sleep(self.delay).await;
+        self.clock.sleep(self.write_delay).await;
         self.inner.write_atomic(batch, deadline).await
     }
 }
 
 /// The same storage, so slow.
 pub(crate) fn slow(inner: SharedStorage, clock: &Clock, delay: Duration) -> Arc<Through<Slow>> {
+    slow_at(inner, clock, delay, delay)
+}
+
+/// The same storage, with slow reads and slow writes.
+pub(crate) fn slow_at(
+    inner: SharedStorage,
+    clock: &Clock,
+    delay: Duration,
+    write_delay: Duration,
+) -> Arc<Through<Slow>> {
     Through::new(Slow {
         inner,
         clock: clock.clone(),
         delay,
+        write_delay,
         reads: AtomicUsize::new(0),
         rows: AtomicUsize::new(0),
         side_by_side: Arc::default(),
@@ -342,7 +354,7 @@ async fn comes_back(stage: &Stage) {
 }
 
 /// A group ends at 1 MiB, so it took 4 updates of rows with 100 KB. What was read for 32 was dropped
-/// with the group: the rows of 100 updates were read eight times.
+/// with the group: each of the rows of 100 updates was read about seven times.
 async fn large_rows(stage: &Stage) {
     let site = &stage.site;
     let count = if stage.is_embedded { 100 } else { 40 };

@@ -16,29 +16,48 @@ const SHARE_OF_TIME: u32 = 4;
 /// the partition refuse what it can do.
 const GROUPS: usize = 3;
 
-/// How long the last groups took that were written, from their begin to their answers.
+/// What the last groups took that were written one after another. Only what the next group takes,
+/// too, is counted: one call that reads ahead for several commands, and the write. (Without the
+/// read, overload does not end: commands have time for the write, and are read for first.) A slow
+/// handler, or the calls for a command of many rows, say nothing about the next group.
 #[derive(Debug, Default)]
-pub(crate) struct Pace([Duration; GROUPS]);
+pub(crate) struct Pace {
+    groups: [Duration; GROUPS],
+    /// What it took to read ahead for the group that is being formed.
+    read: Duration,
+}
 
 impl Pace {
-    pub(crate) fn note(&mut self, took: Duration) {
-        self.0.rotate_right(1);
-        self.0[0] = took;
+    fn note_read(&mut self, commands: usize, took: Duration) {
+        self.read = if commands > 1 { took } else { Duration::ZERO };
     }
 
-    /// How long the next group takes at least, as far as can be known.
-    fn least(&self) -> Duration {
-        self.0.into_iter().min().unwrap_or_default()
+    pub(crate) fn note_write(&mut self, took: Duration) {
+        self.groups.rotate_right(1);
+        self.groups[0] = self.read + took;
+    }
+
+    /// No command waits, so there is no overload. What groups took says nothing about a later one.
+    pub(crate) fn forget(&mut self) {
+        *self = Pace::default();
+    }
+
+    /// How much time a command must have left when its group begins. Running the commands of a group
+    /// takes up to one part in `SHARE_OF_TIME` of that time.
+    fn needed(&self) -> Duration {
+        let least = self.groups.into_iter().min().unwrap_or_default();
+        least * SHARE_OF_TIME / (SHARE_OF_TIME - 1)
     }
 }
 
 impl Groups {
-    /// Takes commands from the queue. A command whose deadline is before `in_time` is refused: it
-    /// would be done too late, and commands that can be done in time would wait for it. If there is
-    /// no other command, the last of those is tried, so that the partition notices when groups
-    /// become quick again.
-    fn fill(&mut self, in_time: Instant) {
+    /// Takes commands from the queue. A command that has less time left than a group needs is
+    /// refused: it would be done too late, and commands that can be done in time would wait for it.
+    /// If there is no other command, the last of those is tried, so that the partition notices when
+    /// groups become quick again.
+    fn fill(&mut self) {
         let now = self.means.clock.now();
+        let in_time = now + self.pace.needed();
         let mut before = mem::take(&mut self.waiting);
         let mut late: Option<Queued> = None;
         while self.group.waiting() + self.waiting.len() < self.limits.commands
@@ -71,14 +90,17 @@ impl Groups {
     /// first command can wait.
     pub(super) async fn form(&mut self, transaction: &mut Transaction<'_>) {
         let start = self.means.clock.now();
-        let in_time = start + self.pace.least();
         let mut earliest = Instant::FAR_FUTURE;
         loop {
-            self.fill(in_time);
+            self.fill();
+            let filled = self.means.clock.now();
             let ahead = self.group.read_ahead(&mut self.means, transaction, &self.waiting).await;
             self.waiting.iter_mut().take(ahead).for_each(|queued| queued.is_read_for = true);
             // What was read for a command is used, if running it does not take long.
             let read = self.means.clock.now();
+            if self.group.waiting() == 0 {
+                self.pace.note_read(ahead, read - filled);
+            }
             let mut now = read;
             for _ in 0..ahead {
                 let Some(queued) = self.waiting.pop_front() else { return };
@@ -132,17 +154,45 @@ impl Groups {
 mod tests {
     use super::*;
 
+    /// Groups whose commands were read for together, and what reading and writing took.
+    fn after<const GROUPS: usize>(groups: [(u64, u64); GROUPS]) -> Pace {
+        let mut pace = Pace::default();
+        for (read, write) in groups {
+            pace.note_read(2, Duration::from_millis(read));
+            pace.note_write(Duration::from_millis(write));
+        }
+        pace
+    }
+
     /// A pause of the storage would make the partition refuse all that waited for its end.
     #[test]
     fn one_slow_group_among_others_does_not_count() {
         let ms = Duration::from_millis;
-        let mut pace = Pace::default();
-        assert_eq!(pace.least(), ms(0));
-        [90, 6_000, 80].into_iter().for_each(|took| pace.note(ms(took)));
-        assert_eq!(pace.least(), ms(80));
-        [2_000, 3_000, 2_500].into_iter().for_each(|took| pace.note(ms(took)));
-        assert_eq!(pace.least(), ms(2_000), "all are slow now");
-        pace.note(ms(90));
-        assert_eq!(pace.least(), ms(90));
+        assert_eq!(after([]).needed(), ms(0));
+        assert_eq!(after([(45, 45), (45, 6_000), (45, 60)]).needed(), ms(120));
+        assert_eq!(after([(0, 2_100), (0, 3_000), (0, 2_500)]).needed(), ms(2_800), "all are slow");
+        let quick_again = after([(0, 2_100), (0, 3_000), (0, 2_500), (0, 90)]);
+        assert_eq!(quick_again.needed(), ms(120));
+    }
+
+    /// A command of 4,096 rows makes 128 calls before it runs. Behind three of them, commands that
+    /// need one call were refused.
+    #[test]
+    fn calls_for_one_command_do_not_count() {
+        let ms = Duration::from_millis;
+        let mut pace = after([(6_000, 30); 3]);
+        assert_eq!(pace.needed(), ms(8_040));
+        pace.note_read(1, ms(6_000));
+        pace.note_write(ms(30));
+        assert_eq!(pace.needed(), ms(40));
+    }
+
+    /// Three groups were slow and the partition idled: however much later, it refused commands that
+    /// it could do.
+    #[test]
+    fn slow_groups_before_a_pause_do_not_count() {
+        let mut pace = after([(0, 2_000); 3]);
+        pace.forget();
+        assert_eq!(pace.needed(), Duration::ZERO);
     }
 }
