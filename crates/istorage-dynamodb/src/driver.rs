@@ -155,7 +155,7 @@ impl StorageDriver for DynamoDbDriver {
         }
         // A driver that has just started judges no ordered row to have expired.
         self.within(deadline, table.end_doubt(deadline)).await?;
-        let storage = Arc::new(DynamoDbStorage(table));
+        let storage = Arc::new(DynamoDbStorage(table.opened()));
         Ok(Some(Arc::new(Guarded::new(storage, self.clock.clone()))))
     }
 

@@ -118,6 +118,11 @@ impl Failure {
         self.fate == Fate::NoTable
     }
 
+    /// The same, if it may succeed soon.
+    pub(crate) fn for_now(self) -> Failure {
+        Failure { fate: Fate::RefusedForNow, ..self }
+    }
+
     /// For a caller who wanted to know something.
     pub(crate) fn of_read(self) -> Error {
         self.into_error(ErrorKind::Unavailable)
@@ -133,8 +138,8 @@ impl Failure {
             Fate::RefusedForNow | Fate::Kept => ErrorKind::Unavailable,
             Fate::Unknown => unknown,
             Fate::Invalid => ErrorKind::Invalid,
-            // It was there when the storage was opened: what was acknowledged is lost, so nobody must go on as if a
-            // table that is made anew were the same.
+            // All servers knew the table: what was acknowledged is lost, so nobody must go on as if a table that is
+            // made anew were the same.
             Fate::NoTable => ErrorKind::Corrupt,
             Fate::Closed => ErrorKind::Closed,
         };

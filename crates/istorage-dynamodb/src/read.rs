@@ -31,7 +31,7 @@ pub(crate) const SIDE_BY_SIDE: usize = 8;
 
 impl Table {
     pub(crate) async fn get(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
-        let request = self.connection.ask(deadline, |client| {
+        let request = self.ask(deadline, |client| {
             client
                 .get_item()
                 .table_name(&*self.name)
@@ -63,7 +63,7 @@ impl Table {
             keys.iter().map(|key| layout::key(&key.pkey, &key.ccols)).collect();
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let request = self.connection.ask(deadline, |client| {
+            let request = self.ask(deadline, |client| {
                 let request = client.batch_get_item();
                 async {
                     let keys = KeysAndAttributes::builder()
@@ -127,7 +127,7 @@ impl Table {
         timeout: Duration,
     ) -> Result<QueryOutput> {
         let deadline = self.connection.clock().now() + timeout;
-        let request = self.connection.ask(deadline, |client| {
+        let request = self.ask(deadline, |client| {
             let rows = layout::range(pkey, range);
             client
                 .query()

@@ -6,11 +6,15 @@
 //! Descriptions are eventually consistent. After one server has said that a new table is active, another server may still
 //! say that there is no such table.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error as StdError, sync::Arc, time::Duration};
 
-use aws_sdk_dynamodb::types::{
-    BillingMode, ProvisionedThroughput, TableDescription, TableStatus, TimeToLiveSpecification,
-    TimeToLiveStatus,
+use aws_sdk_dynamodb::{
+    Client,
+    error::{ProvideErrorMetadata, SdkError},
+    types::{
+        BillingMode, ProvisionedThroughput, TableDescription, TableStatus, TimeToLiveSpecification,
+        TimeToLiveStatus,
+    },
 };
 use clock::Instant;
 use istorage::Error;
@@ -36,6 +40,8 @@ const PROBED: &str = "probe";
 pub(crate) struct Table {
     pub(crate) connection: Arc<Connection>,
     pub(crate) name: Arc<str>,
+    /// From when "no such table" means that the table is lost, if a row is asked for.
+    known_from: Instant,
 }
 
 /// What state a table of ours is in.
@@ -48,7 +54,49 @@ enum State {
 
 impl Table {
     pub(crate) fn new(connection: Arc<Connection>, name: String) -> Table {
-        Table { connection, name: name.into() }
+        let known_from = connection.clock().now();
+        Table { connection, name: name.into(), known_from }
+    }
+
+    /// The table, now that one server of rows has answered. Another server may not know the table
+    /// for [`SHOWN_WITHIN`]; until then its "no such table" means that the call did nothing for now.
+    pub(crate) fn opened(self) -> Table {
+        Table { known_from: self.connection.clock().now() + SHOWN_WITHIN, ..self }
+    }
+
+    /// What became of a request for rows that failed.
+    pub(crate) fn failure_of<E>(&self, error: SdkError<E>) -> Failure
+    where
+        E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
+    {
+        self.believed(Failure::of(error))
+    }
+
+    fn believed(&self, failure: Failure) -> Failure {
+        let is_known = self.connection.clock().now() >= self.known_from;
+        if failure.is_no_table() && !is_known { failure.for_now() } else { failure }
+    }
+
+    /// As [`Connection::ask`], for rows.
+    pub(crate) async fn ask<T, E, F>(
+        &self,
+        deadline: Instant,
+        request: impl Fn(&Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, SdkError<E>>>,
+        E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
+    {
+        let mut backoff = self.connection.backoff(deadline);
+        loop {
+            let failure = match self.connection.ask(deadline, &request).await {
+                Err(failure) if failure.is_no_table() => self.believed(failure),
+                answer => return answer,
+            };
+            if !(failure.is_for_now() && backoff.wait().await) {
+                return Err(failure);
+            }
+        }
     }
 
     /// Makes the table if it is not there, and waits until it can be used.
@@ -89,7 +137,7 @@ impl Table {
     }
 
     /// Waits until a read of a row is answered. The servers of rows may know the table later than the
-    /// servers that describe it. From here on "no such table" means that the table is lost.
+    /// servers that describe it.
     async fn have_rows_answered(&self, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {

@@ -58,7 +58,7 @@ impl Table {
             };
             let verdict = match reasons(&error) {
                 Some(reasons) => self.judge(&batch, reasons, &terms)?,
-                None => Verdict::Failure(Failure::of(error)),
+                None => Verdict::Failure(self.failure_of(error)),
             };
             match verdict {
                 Verdict::Lost(conflicts) => return Ok(Outcome::NotApplied(conflicts)),

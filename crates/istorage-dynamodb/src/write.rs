@@ -52,7 +52,7 @@ impl Table {
                 client.put_item().table_name(&*self.name).set_item(Some(item)).send()
             });
             let Err(error) = request.await else { return Ok(()) };
-            backoff.again(Failure::of(error)).await?;
+            backoff.again(self.failure_of(error)).await?;
         }
     }
 
@@ -72,7 +72,7 @@ impl Table {
                     }
                     Failure::unfinished("not all rows were written")
                 }
-                Err(error) => Failure::of(error),
+                Err(error) => self.failure_of(error),
             };
             backoff.again(failure).await?;
         }
@@ -144,7 +144,7 @@ impl Table {
             PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
             _ => None,
         };
-        request.await.map(drop).map_err(|error| refusal(error, item_there))
+        request.await.map(drop).map_err(|error| self.refusal(error, item_there))
     }
 
     async fn delete_if(&self, key: Item, condition: Expression) -> Result<(), Refusal> {
@@ -164,18 +164,22 @@ impl Table {
             DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
             _ => None,
         };
-        request.await.map(drop).map_err(|error| refusal(error, item_there))
+        request.await.map(drop).map_err(|error| self.refusal(error, item_there))
     }
-}
 
-/// What an error means for a request with a condition; `item_there` gives the item of a condition that did not hold.
-fn refusal<E>(error: SdkError<E>, item_there: impl FnOnce(&E) -> Option<Option<Item>>) -> Refusal
-where
-    E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
-{
-    match error.as_service_error().and_then(item_there) {
-        Some(item) => Refusal::Condition(item),
-        None => Refusal::Failure(Failure::of(error)),
+    /// What an error means for a request with a condition; `item_there` gives the item of a condition that did not hold.
+    fn refusal<E>(
+        &self,
+        error: SdkError<E>,
+        item_there: impl FnOnce(&E) -> Option<Option<Item>>,
+    ) -> Refusal
+    where
+        E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
+    {
+        match error.as_service_error().and_then(item_there) {
+            Some(item) => Refusal::Condition(item),
+            None => Refusal::Failure(self.failure_of(error)),
+        }
     }
 }
 

@@ -1,4 +1,11 @@
-use istorage::{ErrorKind, KeyspaceName, StorageDriver};
+use std::time::Duration;
+
+use clock::Instant;
+use futures::TryStreamExt;
+use istorage::{
+    AppStorageExt, AtomicBatch, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order,
+    OrderedPut, Put, Range, SharedStorage, StorageDriver,
+};
 use serde_json::{Value, json};
 
 use super::SHOWN_WITHIN;
@@ -6,6 +13,8 @@ use crate::{
     Billing, Config,
     testing::{Reply, Service, broken, done, refused},
 };
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn keyspace() -> KeyspaceName {
     KeyspaceName::new("test").unwrap()
@@ -292,11 +301,62 @@ async fn a_table_that_was_just_made_is_not_lost_because_a_server_does_not_know_i
     // The time, from a server that does not know the table.
     service.will(no_table());
     assert!(storage.server_time(service.soon()).await.unwrap().is_some());
-    // From the first answer on the table is lost.
-    service.will(no_table());
-    let key = istorage::Key::new("p", "c");
-    let read = storage.get(&key, istorage::Consistency::Plain, service.soon()).await;
-    assert_eq!(read.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// One of each kind of call for rows.
+async fn call(kind: usize, storage: &SharedStorage, deadline: Instant) -> istorage::Result<()> {
+    let put = |ccols| Put { key: Key::new("p", ccols), value: "v".into() };
+    let insert = || Conditional::Insert { ccols: "c".into(), value: "v".into(), ttl: None };
+    let key = Key::new("p", "c");
+    match kind {
+        0 => storage.get(&key, Consistency::Plain, deadline).await.map(drop),
+        1 => storage.get_batch(&[key], deadline).await.map(drop),
+        2 => {
+            let rows = storage.ttl_read("p".into(), Range::all(), SECOND);
+            rows.try_collect::<Vec<_>>().await.map(drop)
+        }
+        3 => storage.put_batch(vec![put("1")], deadline).await,
+        4 => storage.put_batch(vec![put("1"), put("2")], deadline).await,
+        5 => {
+            let order = Order::new(1).unwrap();
+            let put = OrderedPut { key, value: "v".into(), order, ttl: None };
+            storage.put_ordered(vec![put], deadline).await
+        }
+        6 => storage.write_if("p".into(), vec![insert()], deadline).await.map(drop),
+        7 => storage.compare_and_delete(key, "v".into(), deadline).await.map(drop),
+        _ => {
+            let conditionals = vec![("p".into(), insert())];
+            let batch = AtomicBatch { conditionals, puts: vec![put("1")], ..Default::default() };
+            storage.write_atomic(batch, deadline).await.map(drop)
+        }
+    }
+}
+
+/// One server of rows had answered for a new table. Then another server, which did not know the table
+/// yet, answered the first look of the election. The node took its keyspace for lost and ended.
+#[tokio::test]
+async fn a_table_is_not_lost_because_a_server_of_rows_does_not_know_it_yet() {
+    for kind in 0..9 {
+        let service = Service::new([described("ACTIVE"), done()]);
+        let driver = service.driver();
+        let opened = service.patiently(driver.open(&keyspace(), service.soon())).await;
+        let (storage, clock) = (opened.unwrap().unwrap(), service.time.clock());
+        let opened = clock.now();
+        for reply in [no_table(), no_table(), done()] {
+            service.will(reply);
+        }
+        let soon = clock.now() + SECOND;
+        service.patiently(call(kind, &storage, soon)).await.unwrap();
+        // A call that is never answered otherwise did nothing, and the table is not lost.
+        (0..20).for_each(|_| service.will(no_table()));
+        let soon = clock.now() + SECOND;
+        let error = service.patiently(call(kind, &storage, soon)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "call {kind}: {error:?}");
+        // When every server must know the table, it is lost.
+        service.time.advance(opened + SHOWN_WITHIN - clock.now());
+        let error = call(kind, &storage, clock.now() + SECOND).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "call {kind}: {error:?}");
+    }
 }
 
 /// A deadline must not turn "not yet" into "lost".
@@ -306,7 +366,7 @@ async fn a_new_table_that_is_never_shown_is_unavailable_at_the_deadline() {
     let driver = service.driver();
     service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
     (0..100).for_each(|_| service.will(no_table()));
-    let soon = service.time.clock().now() + std::time::Duration::from_secs(5);
+    let soon = service.time.clock().now() + 5 * SECOND;
     let opened = service.patiently(driver.open(&keyspace(), soon)).await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
     // Another node has dropped it: after some seconds that is believed.
