@@ -38,8 +38,8 @@ pub(crate) enum Reply {
     Never,
     /// Something on the way answers, by a calendar that is an hour ahead.
     Gateway,
-    /// Answers it after so long.
-    Slow(Duration, Value),
+    /// Answers it after so long, with a status.
+    Slow(Duration, u16, Value),
 }
 
 /// An error of the service with this code.
@@ -119,6 +119,15 @@ fn serve(rows: &Rows, sent: &Sent) -> Reply {
                 return condition_failed(there.cloned());
             }
             rows.insert(key, body["Item"].clone());
+            done()
+        }
+        "DeleteItem" => {
+            let key = key(&body["Key"]);
+            let there = rows.get(&key);
+            if !holds(body, there) {
+                return condition_failed(there.cloned());
+            }
+            rows.remove(&key);
             done()
         }
         _ => done(),
@@ -332,9 +341,9 @@ impl HttpConnector for Service {
                 response.headers_mut().remove("x-amzn-requestid");
                 HttpConnectorFuture::ready(Ok(response))
             }
-            Reply::Slow(time, body) => {
+            Reply::Slow(time, status, body) => {
                 let clock = self.time.clock();
-                let response = self.response(200, body.to_string(), Duration::ZERO);
+                let response = self.response(status, body.to_string(), Duration::ZERO);
                 HttpConnectorFuture::new(async move {
                     clock.sleep(time).await;
                     Ok(response)

@@ -3,9 +3,10 @@ use std::sync::Arc;
 use clock::{Clock, ManualClock};
 use futures::TryStreamExt;
 use istorage::{AppStorageExt, ExpiringRow, Key, Outcome, Range, SharedStorage};
+use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{Rows, Service, storage_of};
+use crate::testing::{Reply, Rows, Service, binary, columns, storage_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -75,6 +76,11 @@ impl Node {
         let insert =
             self.storage.insert_if_not_exists(key(), self.name.clone(), Some(LEASE), self.soon());
         insert.await.unwrap() == Outcome::Applied
+    }
+
+    async fn releases(&self) -> bool {
+        let delete = self.storage.compare_and_delete(key(), self.name.clone(), self.soon());
+        delete.await.unwrap() == Outcome::Applied
     }
 
     async fn renews(&self) -> bool {
@@ -185,8 +191,94 @@ async fn no_lease_is_absent_and_a_released_one_too() {
     let fresh = world.starts(vec![HOUR; 3]);
     assert_eq!(fresh.look().await, []);
     assert!(fresh.takes().await, "a row that is not there needs no watching");
-    world.rows.lock().unwrap().clear();
-    assert!(world.starts(Vec::new()).takes().await);
+    let standby = world.starts(Vec::new());
+    assert_eq!(standby.look().await.len(), 1);
+    assert!(!standby.takes().await && !standby.releases().await);
+    assert!(fresh.releases().await);
+    // The standby has watched the lease for no time at all.
+    assert_eq!(standby.look().await, []);
+    assert!(standby.takes().await, "a released lease needs no watching");
+    assert!(!world.starts(Vec::new()).takes().await);
+}
+
+/// An item with a lease.
+fn leased(version: u64, lasts: Duration) -> Value {
+    json!({
+        "p": binary(b"leases"), "c": columns("1"), "v": binary(b"v"),
+        "l": { "N": lasts.as_millis().to_string() }, "n": { "N": version.to_string() }
+    })
+}
+
+async fn look(storage: &SharedStorage) -> Vec<ExpiringRow> {
+    let rows = storage.ttl_read("leases".into(), Range::all(), 5 * SECOND);
+    rows.try_collect().await.unwrap()
+}
+
+/// Each way in which a node may first see a lease: a look, two reads, and an insert that is refused.
+#[derive(Clone, Copy, Debug)]
+enum Sight {
+    Look,
+    Read,
+    ReadOfSome,
+    RefusedInsert,
+}
+
+impl Sight {
+    /// What the service answers.
+    fn answer(self, item: &Value) -> (u16, Value) {
+        match self {
+            Sight::Look => (200, json!({ "Items": [item] })),
+            Sight::Read => (200, json!({ "Item": item })),
+            Sight::ReadOfSome => (200, json!({ "Responses": { "pre.test": [item] } })),
+            Sight::RefusedInsert => {
+                (400, json!({ "__type": "ConditionalCheckFailedException", "Item": item }))
+            }
+        }
+    }
+
+    /// Whether the lease lives.
+    async fn sees(self, storage: &SharedStorage, deadline: Instant) -> bool {
+        match self {
+            Sight::Look => look(storage).await.len() == 1,
+            Sight::Read => storage.get_linearizable(&key(), deadline).await.unwrap().is_some(),
+            Sight::ReadOfSome => storage.get_batch(&[key()], deadline).await.unwrap()[0].is_some(),
+            Sight::RefusedInsert => {
+                let insert = storage.insert_if_not_exists(key(), "w".into(), Some(LEASE), deadline);
+                insert.await.unwrap()
+                    == Outcome::NotApplied(vec![istorage::Conflict {
+                        op: 0,
+                        there: Some("v".into()),
+                    }])
+            }
+        }
+    }
+}
+
+/// The safety of leases rests on this: leader A counts from before it sent a renewal; node B counts
+/// from after the renewal was stored. If B counted from before it asked, and the answer took a
+/// second, B would see the lease expire a second early, while A leads.
+#[tokio::test]
+async fn a_lease_counts_from_the_answer_that_showed_it() {
+    for sight in [Sight::Look, Sight::Read, Sight::ReadOfSome, Sight::RefusedInsert] {
+        for lasts in [LEASE, 3 * LEASE] {
+            let (status, body) = sight.answer(&leased(7, lasts));
+            let service = Service::new([Reply::Slow(SECOND, status, body)]);
+            let storage = service.storage();
+            assert!(service.patiently(sight.sees(&storage, service.soon())).await);
+            let page = || Reply::Answer(json!({ "Items": [leased(7, lasts)] }));
+            let left = SECOND / 10;
+            service.time.advance(lasts - left);
+            service.will(page());
+            let rows = look(&storage).await;
+            assert!(rows.len() == 1, "{sight:?}: a lease of {lasts:?} has expired early");
+            // The test polls each millisecond, so it may hear of the answer a little later.
+            let seen = rows[0].ttl.unwrap();
+            assert!(seen <= left && seen > left / 2, "{sight:?}: {seen:?} are left");
+            service.time.advance(left);
+            service.will(page());
+            assert_eq!(look(&storage).await, [], "{sight:?}: a lease of {lasts:?} lives on");
+        }
+    }
 }
 
 /// What a node that came back after a crash does with its former lease.

@@ -224,7 +224,7 @@ async fn a_ttl_is_told_of_one_row() {
 #[tokio::test]
 async fn pages_of_expired_rows_have_a_timeout_each() {
     let slow = |page: Reply| match page {
-        Reply::Answer(body) => Reply::Slow(Duration::from_millis(300), body),
+        Reply::Answer(body) => Reply::Slow(Duration::from_millis(300), 200, body),
         other => other,
     };
     let service = Service::new([]);
