@@ -50,9 +50,11 @@ use crate::{
     time::ServiceTime,
 };
 
-/// How many leases are watched. Nodes see a few, one for each slot. If there are more, all are
-/// watched anew: they live for longer.
-const WATCHED_MAX: usize = 10_000;
+/// How many leases are watched: more than there can be slots, 65,535. Each has about 150 bytes.
+///
+/// If there are more, all are watched anew. A node that looked at all of them again and again would
+/// see none expire, so the number of leases must stay below the bound.
+const WATCHED_MAX: usize = 100_000;
 
 /// What a write of a lease stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -281,6 +281,28 @@ async fn a_lease_counts_from_the_answer_that_showed_it() {
     }
 }
 
+/// Each look at 10,001 leases made the node forget all that it had watched. So no lease ever expired,
+/// and no slot of a dead leader was taken.
+#[test]
+fn the_leases_of_all_slots_expire() {
+    let (watch, time) = (Watch::default(), ManualClock::new(8));
+    let table: Arc<str> = Arc::from("t");
+    let slots = usize::from(u16::MAX);
+    let look = || {
+        let now = time.clock().now();
+        let lives = |n: &usize| {
+            let row = (Arc::clone(&table), Bytes::from("p"), Bytes::from(n.to_string()));
+            watch.see(row, Lease { version: 1, lasts: LEASE }, now).left(now).is_some()
+        };
+        (0..slots).filter(lives).count()
+    };
+    assert_eq!(look(), slots);
+    time.advance(LEASE / 2);
+    assert_eq!(look(), slots);
+    time.advance(LEASE / 2);
+    assert_eq!(look(), 0);
+}
+
 /// What a node that came back after a crash does with its former lease.
 #[tokio::test]
 async fn a_node_replaces_its_former_lease_at_once() {
