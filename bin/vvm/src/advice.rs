@@ -44,7 +44,13 @@ pub(crate) fn advice(
 /// on top comes what the storage rounds.
 fn shortest_lease(capabilities: &Capabilities, p99: Duration) -> Duration {
     let renewal = 2 * p99;
-    let whole_seconds = (4 * renewal + 2 * capabilities.expiry_resolution).as_secs_f64().ceil();
+    // The resolution is that of ordered rows where nodes watch leases.
+    let rounded = if capabilities.expiry_is_watched {
+        Duration::ZERO
+    } else {
+        2 * capabilities.expiry_resolution
+    };
+    let whole_seconds = (4 * renewal + rounded).as_secs_f64().ceil();
     Duration::from_secs_f64(whole_seconds.max(1.0))
 }
 
@@ -105,6 +111,16 @@ mod tests {
         // 4 * 2 * 500 ms, and twice the resolution.
         let shortest = shortest_lease(&capabilities, Duration::from_millis(500));
         assert_eq!(shortest, Duration::from_secs(6));
+    }
+
+    /// The resolution of a storage where each node watches leases is that of other rows. The advice
+    /// for DynamoDB was 4 s too long.
+    #[test]
+    fn a_storage_whose_leases_are_watched_rounds_no_lease() {
+        let capabilities = capabilities(Duration::from_secs(2));
+        let capabilities = Capabilities { expiry_is_watched: true, ..capabilities };
+        let shortest = shortest_lease(&capabilities, Duration::from_millis(500));
+        assert_eq!(shortest, Duration::from_secs(4));
     }
 
     #[test]
