@@ -287,10 +287,10 @@ impl Parts {
         system: &System,
         lock: Option<LockFile>,
     ) -> Result<Leadership, Problem> {
-        let Settings { slots, advertised, acquire_within, .. } = self.settings;
+        let Settings { slots, advertised, .. } = self.settings;
         let levels = self.node.apps().iter().map(|app| app.settings.level);
-        let late_write = system.storage().capabilities().late_write;
-        let lease = self.settings.lease_for(levels, late_write);
+        let storage = system.storage().capabilities();
+        let lease = self.settings.lease_for(levels, storage.late_write);
         let lease = lease.map_err(|bad| Problem::Refused(bad.to_string()))?;
         let (store, clock) = (Arc::new(system.elections()), self.clock.clone());
         let elections = Elections::new(store, clock, advertised, lease);
@@ -304,16 +304,18 @@ impl Parts {
         let node = self.node.clone();
         let elections = elections.with_health(Arc::new(move || node.is_well()));
         let budget = elections.budget();
+        let gives_up_after = self.settings.waits(storage.expiry_is_watched, budget);
         info!(
             failover = ?budget.failover_bound(),
             failover_of_slow = ?budget.slow_store_bound(),
             stop = ?budget.stop_bound(),
+            ?gives_up_after,
             "waiting for leadership: `failover` after a leader died whose storage answers in time; `failover_of_slow`, and the \
              storage's delay, after the last good renewal of a leader that lives and whose storage is slow"
         );
         self.node.leaders().observes(elections.observer());
         self.node.enter(Stage::Waiting);
-        let until = acquire_within.map_or(Instant::FAR_FUTURE, |within| self.clock.now() + within);
+        let until = gives_up_after.map_or(Instant::FAR_FUTURE, |time| self.clock.now() + time);
         Ok(elections.acquire(slots, until).await?)
     }
 

@@ -21,7 +21,8 @@ pub struct Settings {
     pub advertised: SocketAddr,
     /// How long a lease lasts, and what its time is for.
     pub lease: Timing,
-    /// How long the lead is waited for; `None` for ever, as a standby does, which waits for its storage, too.
+    /// How long the lead is waited for; `None` for ever, as a standby does, which waits for its storage, too. Where
+    /// each node watches leases, a node waits for its failover bound at least.
     pub acquire_within: Option<Duration>,
     /// How long each call to the storage may take that reads or writes for commands.
     pub call_timeout: Duration,
@@ -101,6 +102,16 @@ impl Settings {
         }
         Ok(of(late_write))
     }
+
+    /// How long the node waits for the lead; `None` for ever.
+    ///
+    /// A node that watches leases sees the lease of a dead leader expire when the node has watched
+    /// for the whole lease. If the node gave up before, and a supervisor started it again, the next
+    /// node would watch anew, and no node would ever lead.
+    pub(crate) fn waits(&self, expiry_is_watched: bool, budget: &Budget) -> Option<Duration> {
+        let least = if expiry_is_watched { budget.failover_bound() } else { Duration::ZERO };
+        self.acquire_within.map(|within| within.max(least))
+    }
 }
 
 /// Where the numbers of an application are kept.
@@ -173,6 +184,25 @@ mod tests {
                 assert_eq!(lease_for(level, late_write).unwrap().late_writes, Duration::ZERO);
             }
         }
+    }
+
+    #[test]
+    fn a_node_that_watches_leases_waits_for_its_failover_bound_at_least() {
+        let settings = |acquire_within| Settings {
+            acquire_within,
+            ..Settings::new(SocketAddr::from(([127, 0, 0, 1], 8822)))
+        };
+        let two_minutes = Some(120 * SECOND);
+        for (lease, within) in [(20, Some(10 * SECOND)), (536, two_minutes)] {
+            let budget = Budget::of_watched(Timing::of(lease * SECOND)).unwrap();
+            let bound = budget.failover_bound();
+            assert!(bound > lease * SECOND);
+            assert_eq!(settings(within).waits(true, &budget), Some(bound));
+            assert_eq!(settings(within).waits(false, &budget), within);
+            assert_eq!(settings(None).waits(true, &budget), None);
+        }
+        let budget = Budget::of_watched(Timing::default()).unwrap();
+        assert_eq!(settings(two_minutes).waits(true, &budget), two_minutes);
     }
 
     #[test]

@@ -1,42 +1,75 @@
-//! The lease at trust level 2, on a storage where writes may land late.
+//! Leases on storages that say that writes may land late, or that each node watches leases.
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use clock::Instant;
 use eventlog::TrustLevel;
-use ielections::Timing;
+use ielections::{Row, Slot, Timing, TtlStore, Written};
 use istorage::{Capabilities, SharedStorage, StorageDriver, WrappedDriver};
 use sysvvm::AppName;
-use vvm::{AppSettings, Launched, Problem, Settings, Stage, Vvm};
+use vvm::{AppSettings, Builder, Launched, Problem, Settings, Stage, Vvm};
 use vvm_tests::{
     between::{Between, Through},
     commands::shop,
 };
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::{Cluster, PATIENCE, hasty};
 
 /// How long after it was sent a write may land.
 const LATE_WRITE: Duration = Duration::from_secs(30);
 
+/// A storage that says something else about itself.
 #[derive(Debug)]
-struct Late(SharedStorage);
+struct Says(SharedStorage, fn(Capabilities) -> Capabilities);
 
-impl Between for Late {
+impl Between for Says {
     fn inner(&self) -> &SharedStorage {
         &self.0
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { late_write: LATE_WRITE, ..self.0.capabilities() }
+        self.1(self.0.capabilities())
     }
 }
 
-fn launch(cluster: &Cluster, level: TrustLevel, lease: Timing) -> Launched {
+/// On a driver whose storages say something else about themselves.
+fn node(cluster: &Cluster, settings: Settings, says: fn(Capabilities) -> Capabilities) -> Builder {
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
-    let driver = WrappedDriver::new(driver, |storage| Through::new(Late(storage)));
-    let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
+    let driver = WrappedDriver::new(driver, move |storage| Through::new(Says(storage, says)));
+    Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings)
+}
+
+fn app() -> AppSettings {
+    AppSettings::new(AppName::new("acme", "shop").unwrap(), shop())
+}
+
+fn launch(cluster: &Cluster, level: TrustLevel, lease: Timing) -> Launched {
     let settings = Settings { lease, ..cluster.settings(1) };
-    let node = Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings);
-    node.with_app(AppSettings { level, ..app }).build().unwrap().launch()
+    let late = |own| Capabilities { late_write: LATE_WRITE, ..own };
+    let node = node(cluster, settings, late);
+    node.with_app(AppSettings { level, ..app() }).build().unwrap().launch()
+}
+
+/// A node that watches leases waits for the whole lease of a dead leader, counted from its first
+/// look. A node whose `acquire_within` was shorter gave up before, a supervisor started it again, the
+/// next node watched anew, and so on: no node ever led.
+#[tokio::test]
+async fn a_node_that_watches_leases_does_not_give_up_before_it_may_see_one_expire() {
+    let cluster = Cluster::new();
+    let row = Row::Lease(Slot::new(1).unwrap());
+    let (value, lasts) = (Bytes::from("of a dead leader"), Some(Duration::from_secs(2)));
+    let store = cluster.store().await;
+    let written = store.insert_if_not_exist(row, value, lasts, Instant::FAR_FUTURE);
+    assert!(matches!(written.await.unwrap(), Written::Done));
+    let mut settings = cluster.settings(1);
+    hasty(&mut settings);
+    settings.acquire_within = Some(Duration::from_millis(300));
+    let watched = |own| Capabilities { expiry_is_watched: true, ..own };
+    let node = node(&cluster, settings, watched).with_app(app()).build().unwrap().launch();
+    let soon = cluster.clock.now() + PATIENCE;
+    node.ready(soon).await.unwrap();
+    node.shutdown().await.unwrap();
 }
 
 /// Nobody asked the driver. A lease of 20 s was taken at level 2 although a write could land 30 s
