@@ -1,12 +1,13 @@
-//! The only reader of time and randomness.
+//! The only source of time, waiting and randomness.
 //!
-//! Everything that measures, waits or draws a random number takes a [`Clock`]. A [`Clock::system`] reads the
-//! machine; a [`ManualClock`] stands still until a test moves it, so that hours of leases pass in milliseconds and a
-//! seed replays exactly.
+//! All code that measures, waits or draws a random number takes a [`Clock`]. A [`Clock::system`]
+//! reads the clocks of the machine. A [`ManualClock`] stands still until a test moves it. So a test
+//! passes hours of leases in milliseconds, and a seed replays exactly.
 //!
-//! Two kinds of time are kept apart by type. [`Instant`] is monotonic and **goes on while the machine sleeps**, so a
-//! lease that ended during a suspend has ended when the machine wakes. [`WallTime`] is the calendar's time: it may jump,
-//! and differs between machines; it is for what other machines judge.
+//! The types keep two kinds of time apart. [`Instant`] is monotonic and **goes on while the machine
+//! sleeps**: a lease that ended during a suspend has ended when the machine wakes. [`WallTime`] is
+//! the time of the calendar. The calendar may jump, and differs between machines. Use [`WallTime`]
+//! for times that other machines judge.
 //!
 //! ```
 //! use clock::ManualClock;
@@ -30,11 +31,11 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 pub use manual::ManualClock;
 pub use types::{Instant, WallTime};
 
-/// Reads time, waits, and draws random numbers. Cheap to clone.
+/// Reads time, waits, and draws random numbers. A clone is cheap.
 #[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
-    /// How far this node's calendar is from the source's, in nanoseconds.
+    /// The difference between the calendar of this node and that of the source, in nanoseconds.
     wall_offset: i64,
 }
 
@@ -44,7 +45,7 @@ enum Source {
     Manual(Arc<manual::State>),
 }
 
-/// The deadline passed before the future was ready.
+/// The error of a timeout: the deadline passed before the future was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
@@ -57,19 +58,20 @@ impl fmt::Display for Elapsed {
 impl std::error::Error for Elapsed {}
 
 impl Clock {
-    /// The machine's clocks and its source of randomness.
+    /// A clock that reads the machine's clocks and its source of randomness.
     pub fn system() -> Clock {
         Clock { source: Source::System, wall_offset: 0 }
     }
 
-    /// The same clock with a calendar that is `ahead_ms` ahead (or behind, if negative): a second node whose clock is wrong.
+    /// The same clock with a calendar that is `ahead_ms` ahead (or behind, if negative). Tests use
+    /// such a clock as a second node with a wrong calendar.
     #[must_use]
     pub fn with_wall_offset(&self, ahead_ms: i64) -> Clock {
         let offset = ahead_ms.saturating_mul(1_000_000);
         Clock { source: self.source.clone(), wall_offset: self.wall_offset.saturating_add(offset) }
     }
 
-    /// Monotonic time. It never goes back and counts while the machine sleeps.
+    /// The monotonic time. The monotonic time never goes back, and counts while the machine sleeps.
     pub fn now(&self) -> Instant {
         match &self.source {
             Source::System => system::now(),
@@ -77,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// The calendar's time. It may jump, in both directions.
+    /// The time of the calendar. The calendar may jump in both directions.
     pub fn wall(&self) -> WallTime {
         let wall = match &self.source {
             Source::System => system::wall(),
@@ -86,10 +88,11 @@ impl Clock {
         wall.shifted(self.wall_offset)
     }
 
-    /// A random number: from the operating system, or from the seed of a manual clock.
+    /// A random number, from the operating system or from the seed of a manual clock.
     ///
     /// # Panics
-    /// If the operating system has no randomness to give; no identity could be made safely then.
+    /// If the operating system has no randomness to give. Without randomness no safe identity can
+    /// be made.
     pub fn random(&self) -> u64 {
         match &self.source {
             Source::System => system::random(),
@@ -97,10 +100,11 @@ impl Clock {
         }
     }
 
-    /// Waits until `deadline`. A suspended machine may wake it late, never early.
+    /// Waits until `deadline`. On a machine that was suspended the wait may end late, but never
+    /// early.
     ///
     /// # Cancel safety
-    /// Safe: nothing is lost when the future is dropped.
+    /// Safe: dropping the future loses nothing.
     pub async fn sleep_until(&self, deadline: Instant) {
         match &self.source {
             Source::System => system::sleep_until(deadline).await,
@@ -113,8 +117,8 @@ impl Clock {
         self.sleep_until(self.now() + duration).await;
     }
 
-    /// The future's output, unless `deadline` comes first; the future is dropped then. A future that is ready at its
-    /// first poll wins even if the deadline has passed.
+    /// Runs `future` until `deadline`, and drops the future if the deadline comes first. A future
+    /// that is ready at its first poll wins even if the deadline has passed.
     ///
     /// # Errors
     /// [`Elapsed`] if the deadline came first.

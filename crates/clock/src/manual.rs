@@ -9,10 +9,10 @@ use tokio::sync::watch;
 
 use crate::{Clock, Instant, Source, WallTime};
 
-/// 2026-01-01: a calendar that is plausible, so that nobody tests with the year 1970 by accident.
+/// 2026-01-01, a plausible calendar: no test uses the year 1970 by accident.
 const START: WallTime = WallTime::from_millis(1_767_225_600_000);
 
-/// Moves the time of every [`Clock`] that it handed out.
+/// A clock for tests. Moves the time of every [`Clock`] that it handed out.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<State>);
 
@@ -30,22 +30,24 @@ struct Reading {
 }
 
 impl ManualClock {
-    /// A clock whose random numbers follow from `seed`.
+    /// A manual clock with random numbers that follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> ManualClock {
-        // Not at zero: code that subtracts a margin from "now" must not be saved by saturation.
+        // The time does not begin at zero. Code that subtracts too large a margin from "now" would
+        // otherwise pass, because the subtraction stops at zero.
         let now = Instant(Duration::from_secs(1_000_000));
         let reading = Reading { now, wall: START, random: seed };
         ManualClock(Arc::new(State { reading: Mutex::new(reading), moved: watch::Sender::new(()) }))
     }
 
-    /// A clock that shows this one's time.
+    /// A [`Clock`] that shows the time of this manual clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         Clock { source: Source::Manual(Arc::clone(&self.0)), wall_offset: 0 }
     }
 
-    /// Lets `duration` pass, on both kinds of time, and wakes whoever waited for it.
+    /// Lets `duration` pass on both kinds of time, and wakes all tasks that waited for the new
+    /// time.
     pub fn advance(&self, duration: Duration) {
         let mut reading = self.0.lock();
         reading.now = reading.now + duration;
@@ -54,7 +56,7 @@ impl ManualClock {
         self.0.moved.send_replace(());
     }
 
-    /// Steps the calendar alone, forward or back, as an administrator or a time server does.
+    /// Moves the calendar alone, forward or back, as an administrator or a time server does.
     pub fn step_wall(&self, by_millis: i64) {
         let mut reading = self.0.lock();
         reading.wall = reading.wall.shifted(by_millis.saturating_mul(1_000_000));
@@ -75,7 +77,7 @@ impl State {
         self.lock().wall
     }
 
-    /// SplitMix64: every seed, zero included, gives a full period.
+    /// Draws a number with SplitMix64: every seed, including zero, gives a full period.
     pub(crate) fn random(&self) -> u64 {
         let mut reading = self.lock();
         reading.random = reading.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -86,7 +88,7 @@ impl State {
     }
 
     pub(crate) async fn sleep_until(&self, deadline: Instant) {
-        // Subscribed before the first look, so that a move in between is seen.
+        // Subscribe before the first look at the time, so that no move in between is missed.
         let mut moved = self.moved.subscribe();
         while self.now() < deadline {
             if moved.changed().await.is_err() {

@@ -1,4 +1,4 @@
-//! The machine's own clocks: the one place that reads them.
+//! The clocks of the machine. No other module reads them.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Instant, WallTime};
 
-/// `CLOCK_MONOTONIC` stands still while Linux is suspended; a lease must not.
+/// The monotonic clock. On Linux, `CLOCK_MONOTONIC` stands still during a suspend, and a lease must
+/// not. So `CLOCK_BOOTTIME` is used there.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MONOTONIC: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -35,7 +36,8 @@ pub(crate) fn random() -> u64 {
 
 #[expect(clippy::disallowed_methods, reason = "the home of waiting")]
 pub(crate) async fn sleep_until(deadline: Instant) {
-    // The timer below stands still during a suspend, so the clock decides, not the timer.
+    // The timer below stands still during a suspend. So the clock decides when the wait is over,
+    // and not the timer.
     loop {
         let left = deadline - now();
         if left.is_zero() {

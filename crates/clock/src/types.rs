@@ -1,19 +1,20 @@
-//! The two kinds of time.
+//! The two kinds of time: monotonic time and the calendar.
 
 use std::{
     ops::{Add, Sub},
     time::Duration,
 };
 
-/// A moment of monotonic time that counts while the machine sleeps. Comparable only on one machine since its start.
+/// A moment of monotonic time, which counts while the machine sleeps. Two moments can be compared
+/// only if both were read on one machine since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub(crate) Duration);
 
 impl Instant {
-    /// A moment that never comes: a call with this deadline is bounded by nothing.
+    /// A moment that never comes. A call with this deadline has no bound.
     pub const FAR_FUTURE: Instant = Instant(Duration::MAX);
 
-    /// The time from `earlier` to `self`; zero if `earlier` is the later one.
+    /// The time from `earlier` to `self`, zero if `earlier` is later than `self`.
     #[must_use]
     pub fn saturating_since(self, earlier: Instant) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -49,13 +50,14 @@ impl Sub for Instant {
 pub struct WallTime(u64);
 
 impl WallTime {
-    /// From nanoseconds since 1970.
+    /// A moment from nanoseconds since 1970.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> WallTime {
         WallTime(nanos)
     }
 
-    /// From milliseconds since 1970; what does not fit is cut off at the year 2554.
+    /// A moment from milliseconds since 1970. Moments beyond the year 2554 do not fit and become
+    /// the last one that fits.
     #[must_use]
     pub const fn from_millis(millis: u64) -> WallTime {
         WallTime(millis.saturating_mul(1_000_000))
@@ -79,7 +81,7 @@ impl WallTime {
         self.0 / 1_000_000
     }
 
-    /// How many milliseconds `self` is ahead of `other`; negative if it is behind.
+    /// The milliseconds by which `self` is ahead of `other`, negative if `self` is behind.
     #[must_use]
     pub const fn millis_ahead_of(self, other: WallTime) -> i64 {
         (self.as_millis() as i64).saturating_sub(other.as_millis() as i64)
