@@ -1,28 +1,33 @@
-//! What a driver can do, and its limits.
+//! The abilities of a storage, and its limits.
 
 use std::time::Duration;
 
-/// What a storage can do beyond the common contract, and its limits. Callers consult this, never a driver's name.
+/// The abilities of a storage beyond the common contract, and its limits. Callers consult the
+/// capabilities, never the name of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The largest sizes of a row's parts, each promised whatever the other parts are.
+    /// The largest sizes of the parts of a row. Each limit holds for any size of the other parts.
     pub row: RowLimits,
-    /// How much one [`write_if`](crate::AppStorage::write_if) may hold.
+    /// The limits of one [`write_if`](crate::AppStorage::write_if).
     pub conditional: BatchLimits,
-    /// How much one [`write_atomic`](crate::AppStorage::write_atomic) may hold; `None` if it is not offered.
+    /// The limits of one [`write_atomic`](crate::AppStorage::write_atomic), `None` if the storage
+    /// does not offer the call.
     pub atomic: Option<BatchLimits>,
-    /// How much of one partition a [`put_ordered`](crate::AppStorage::put_ordered) writes atomically; `None` if each
-    /// row goes by itself.
+    /// The limits within which one [`put_ordered`](crate::AppStorage::put_ordered) writes the rows
+    /// of a partition atomically, `None` if each row is written separately.
     pub ordered: Option<BatchLimits>,
-    /// A row with a TTL is gone at the latest twice this long after the moment asked for, and never before it. All nodes of a storage
-    /// go by one clock, whatever their own calendars say. [`expiry_is_watched`](Capabilities::expiry_is_watched) is an exception.
+    /// The resolution of expiry. A row with a TTL never expires before the moment asked for, and
+    /// is gone at the latest twice this long after that moment. All nodes of a storage judge by one
+    /// clock, not by their own calendars. Storages with
+    /// [`expiry_is_watched`](Capabilities::expiry_is_watched) are an exception.
     pub expiry_resolution: Duration,
-    /// Each node judges the expiry of a conditional row by itself: the row is gone for a node when the node has seen the row
-    /// unchanged for its TTL. A node that sees the row for the first time counts from then.
+    /// Whether each node judges the expiry of a conditional row by itself. The row is gone for a
+    /// node when the node has seen the row unchanged for its TTL. A node that sees the row for the
+    /// first time counts from then.
     pub expiry_is_watched: bool,
-    /// How long after it was sent a write without an answer may still land, in the eyes of another
-    /// process. An assumption about the storage, not a guarantee: a server that stands still for
-    /// longer may let a write land later.
+    /// The longest time from sending a write without an answer until the write lands, as another
+    /// process sees it. An assumption about the storage, not a guarantee: a server that stands
+    /// still for longer may let a write land later.
     pub late_write: Duration,
 }
 
@@ -37,11 +42,11 @@ pub struct RowLimits {
     pub value: usize,
 }
 
-/// How much fits into one request.
+/// The limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Bytes: the keys of all rows, the values written, and the values expected.
+    /// The number of bytes: the keys of all rows, the values written, and the values expected.
     pub bytes: usize,
 }

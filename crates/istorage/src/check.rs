@@ -1,4 +1,4 @@
-//! The rules for arguments, in one place for all drivers.
+//! The rules for the arguments of calls, in one place for all drivers.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::{
     Put, Result,
 };
 
-/// The longest life that may be asked for; the limit of Cassandra is twenty years.
+/// The longest TTL that a caller may ask for. Cassandra's own limit is twenty years.
 pub const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// A write of any kind, as far as limits go.
+/// The size of a write of any kind, for comparing with the limits.
 struct Size {
     rows: usize,
     bytes: usize,
@@ -64,7 +64,7 @@ fn row(capabilities: &Capabilities, at: &Key, value: &Bytes) -> Result<()> {
     at_most("value", value.len(), capabilities.row.value)
 }
 
-/// Checks the rows and keeps the last write of each.
+/// Checks the rows. If a row is written several times, keeps the last write.
 pub(crate) fn puts(capabilities: &Capabilities, rows: Vec<Put>) -> Result<Vec<Put>> {
     for put in &rows {
         row(capabilities, &put.key, &put.value)?;
@@ -72,7 +72,7 @@ pub(crate) fn puts(capabilities: &Capabilities, rows: Vec<Put>) -> Result<Vec<Pu
     Ok(one_per_row(rows, |put| &put.key, |_, later| later))
 }
 
-/// Checks the rows and keeps the write with the highest order of each.
+/// Checks the rows. If a row is written several times, keeps the write with the highest order.
 pub(crate) fn ordered(
     capabilities: &Capabilities,
     rows: Vec<OrderedPut>,
@@ -88,9 +88,10 @@ pub(crate) fn ordered(
     ))
 }
 
-/// Of several writes of one row the one that `choose` keeps; the rest stays in order.
+/// Keeps one write for each row: if a row has several, the one that `choose` returns. The others
+/// stay in order.
 fn one_per_row<W>(rows: Vec<W>, key: impl Fn(&W) -> &Key, choose: impl Fn(W, W) -> W) -> Vec<W> {
-    // Most batches are in order, and each row of such a one is named once.
+    // Most batches are sorted. A batch that is strictly sorted names each row once.
     if rows.is_sorted_by(|one, next| key(one) < key(next)) {
         return rows;
     }
@@ -189,11 +190,12 @@ pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> R
     Ok(batch)
 }
 
-/// The outcome of conditional operations against rows that were read together: for drivers that decide themselves.
-/// `there` gives the value of an operation's row, `None` if it does not exist or has expired.
+/// Decides the outcome of conditional operations against rows that were read together. Drivers that
+/// check conditions themselves call this function. `there` returns the value of the row of an
+/// operation, `None` if the row does not exist or has expired.
 ///
 /// # Errors
-/// The first one of `there`.
+/// The first error of `there`.
 pub fn decide<'a, E>(
     ops: impl IntoIterator<Item = &'a Conditional>,
     mut there: impl FnMut(usize, &'a Conditional) -> std::result::Result<Option<Bytes>, E>,

@@ -1,4 +1,4 @@
-//! What is stored and what is asked: keys, ranges, rows and writes.
+//! The data of the contract: keys, ranges, rows and writes.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use crate::{Error, Result};
 
-/// The place of a row: the partition it lives in and its place there.
+/// The key of a row: its partition, and its place in the partition.
 ///
-/// Both parts are any bytes. The partition key is never empty; the clustering columns may be.
+/// Both parts are any bytes. The partition key is never empty. The clustering columns may be empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The partition.
+    /// The partition key.
     pub pkey: Bytes,
-    /// The place in the partition; rows are sorted by it as unsigned bytes.
+    /// The place in the partition. Rows are sorted by it as unsigned bytes.
     pub ccols: Bytes,
 }
 
@@ -29,27 +29,29 @@ impl Key {
 pub struct Row {
     /// The place in the partition.
     pub ccols: Bytes,
-    /// The value; may be empty.
+    /// The value, which may be empty.
     pub value: Bytes,
 }
 
-/// A row with what is left of its life.
+/// A row with its remaining TTL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpiringRow {
     /// The place in the partition.
     pub ccols: Bytes,
-    /// The value; may be empty.
+    /// The value, which may be empty.
     pub value: Bytes,
-    /// How long the row will be there if nobody writes it, by the storage's resolution; `None` if it does not expire.
+    /// The remaining TTL: the time until the row expires if it is not written again, as exact as
+    /// the storage's resolution. `None` if the row does not expire.
     pub ttl: Option<Duration>,
 }
 
 /// A half-open range of rows in a partition: the start is included, the end is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first row; empty for the beginning of the partition, as no row sorts before the empty key.
+    /// The first row. An empty start is the beginning of the partition, as no row sorts before the
+    /// empty key.
     pub start: Bytes,
-    /// The first row that is not in the range; `None` for the end of the partition.
+    /// The first row that is not in the range, `None` for the end of the partition.
     pub end: Option<Bytes>,
 }
 
@@ -65,7 +67,7 @@ impl Range {
         Range { start: start.into(), end: None }
     }
 
-    /// From `start` up to, but without, `end`.
+    /// From `start` up to `end`, without `end`.
     pub fn between(start: impl Into<Bytes>, end: impl Into<Bytes>) -> Range {
         Range { start: start.into(), end: Some(end.into()) }
     }
@@ -76,13 +78,13 @@ impl Range {
         Range { start: Bytes::copy_from_slice(ccols), end: Some(after(ccols)) }
     }
 
-    /// No row can be in it.
+    /// Whether no row can be in the range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
-    /// What is left of the range behind the row at `ccols`.
+    /// The rest of the range, behind the row at `ccols`.
     #[must_use]
     pub fn behind(&self, ccols: &[u8]) -> Range {
         Range { start: after(ccols), end: self.end.clone() }
@@ -90,20 +92,22 @@ impl Range {
 }
 
 impl Range {
-    /// The same range for rows whose clustering columns have at most `longest` bytes, with bounds that are no longer.
+    /// The same range for rows with clustering columns of at most `longest` bytes. The bounds of
+    /// the result have at most `longest` bytes, too.
     pub(crate) fn clipped(self, longest: usize) -> Range {
         let clipped = |bound: Bytes| {
             if bound.len() > longest { above(&bound[..longest]) } else { Some(bound) }
         };
         match (clipped(self.start), self.end) {
             (Some(start), end) => Range { start, end: end.and_then(clipped) },
-            // No row is that great.
+            // No row is as great as the start, so the range is empty.
             (None, _) => Range { start: Bytes::new(), end: Some(Bytes::new()) },
         }
     }
 }
 
-/// The smallest key that is greater than all keys that start with `prefix`; `None` if there is none.
+/// The smallest key that is greater than all keys that start with `prefix`, `None` if there is no
+/// such key.
 fn above(prefix: &[u8]) -> Option<Bytes> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut next = prefix[..=last].to_vec();
@@ -119,24 +123,25 @@ fn after(ccols: &[u8]) -> Bytes {
     next.into()
 }
 
-/// A plain write: the row is this value afterwards, whatever it was.
+/// A plain write: afterwards the row has this value. The former value does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// Where.
+    /// The row.
     pub key: Key,
-    /// What.
+    /// The value to write.
     pub value: Bytes,
 }
 
-/// Decides between two writes of one row: the higher one stays, in whatever order they arrive.
+/// The number that decides between two writes of one row: the write with the higher order stays, in
+/// any order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order(u64);
 
 impl Order {
-    /// The highest order: what a signed 64-bit number holds.
+    /// The highest order, which is the greatest signed 64-bit number.
     pub const MAX: u64 = i64::MAX as u64;
 
-    /// An order from 1 to [`Order::MAX`].
+    /// Makes an order from 1 to [`Order::MAX`].
     ///
     /// # Errors
     /// `Invalid` outside of these bounds.
@@ -150,11 +155,11 @@ impl Order {
         Ok(Order(order))
     }
 
-    /// An order of two numbers: the higher `first` wins, and of two that are equal the higher `then`. That has 40 bits, and
-    /// `first` 23.
+    /// Makes an order of two numbers: the higher `first` wins, and between equal ones the higher
+    /// `then`. `first` has at most 23 bits, and `then` at most 40.
     ///
     /// # Errors
-    /// `Invalid` if one of them has more, or both are 0.
+    /// `Invalid` if a number has more bits, or if both are 0.
     pub fn of_two(first: u64, then: u64) -> Result<Order> {
         if first >= 1 << 23 || then >= 1 << 40 {
             return Err(Error::invalid(format!(
@@ -171,17 +176,18 @@ impl Order {
     }
 }
 
-/// An ordered write: it stays unless the row was, or will be, written with a higher order. A row that has expired may, for
-/// a while, still keep writes with lower orders out.
+/// An ordered write: it stays unless the row was, or will be, written with a higher order. A row
+/// that has expired may, for a while, still win against writes with lower orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedPut {
-    /// Where.
+    /// The row.
     pub key: Key,
-    /// What.
+    /// The value to write.
     pub value: Bytes,
-    /// With which order; equal orders of one row must come with equal bytes, and all with a TTL or all without.
+    /// The order. Two writes of one row with equal orders must have equal bytes, and either both a
+    /// TTL or neither.
     pub order: Order,
-    /// For how long; `None` for ever, whatever the row had before.
+    /// The TTL of the row. With `None` the row does not expire, even if it had a TTL before.
     pub ttl: Option<Duration>,
 }
 
@@ -190,35 +196,36 @@ pub struct OrderedPut {
 pub enum Conditional {
     /// The row must not exist.
     Insert {
-        /// Where in the partition.
+        /// The place in the partition.
         ccols: Bytes,
-        /// What to write.
+        /// The value to write.
         value: Bytes,
-        /// For how long; `None` for ever.
+        /// The TTL of the row, `None` if the row does not expire.
         ttl: Option<Duration>,
     },
-    /// The row must be equal to what was read.
+    /// The row must be equal to the value that was read, and gets a new value.
     Swap {
-        /// Where in the partition.
+        /// The place in the partition.
         ccols: Bytes,
-        /// What was read.
+        /// The value that was read.
         old: Bytes,
-        /// What to write.
+        /// The value to write.
         new: Bytes,
-        /// For how long from now on; `None` for ever, whatever the row had before.
+        /// The TTL of the row from now on. With `None` the row does not expire, even if it had a
+        /// TTL before.
         ttl: Option<Duration>,
     },
-    /// The row must be equal to what was read, and is removed.
+    /// The row must be equal to the value that was read, and is removed.
     Delete {
-        /// Where in the partition.
+        /// The place in the partition.
         ccols: Bytes,
-        /// What was read.
+        /// The value that was read.
         old: Bytes,
     },
 }
 
 impl Conditional {
-    /// Where in the partition.
+    /// The place in the partition.
     #[must_use]
     pub fn ccols(&self) -> &Bytes {
         match self {
@@ -228,7 +235,7 @@ impl Conditional {
         }
     }
 
-    /// What the row must be for the write to happen; `None` if it must not exist.
+    /// The value that the row must have for the write to happen, `None` if the row must not exist.
     #[must_use]
     pub fn expected(&self) -> Option<&Bytes> {
         match self {
@@ -237,7 +244,7 @@ impl Conditional {
         }
     }
 
-    /// What the row is once the write has happened; `None` if it is gone.
+    /// The value of the row after the write, `None` if the row is gone.
     #[must_use]
     pub fn written(&self) -> Option<&Bytes> {
         match self {
@@ -247,7 +254,7 @@ impl Conditional {
         }
     }
 
-    /// For how long the row is written.
+    /// The TTL with which the row is written, `None` if the row will not expire or is removed.
     #[must_use]
     pub fn ttl(&self) -> Option<Duration> {
         match self {
@@ -257,12 +264,12 @@ impl Conditional {
     }
 }
 
-/// Writes of any partitions that happen together or not at all.
+/// Writes in any partitions that happen together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AtomicBatch {
-    /// Conditional writes, each with its partition. If one fails, nothing is written.
+    /// Conditional writes, each with its partition key. If one condition fails, nothing is written.
     pub conditionals: Vec<(Bytes, Conditional)>,
-    /// Ordered writes; one that is superseded is skipped and fails nothing.
+    /// Ordered writes. A superseded write is skipped and does not fail the batch.
     pub ordered: Vec<OrderedPut>,
     /// Plain writes.
     pub puts: Vec<Put>,
@@ -272,26 +279,27 @@ pub struct AtomicBatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a conditional write that was not applied wrote nothing"]
 pub enum Outcome {
-    /// Everything is written.
+    /// All rows are written.
     Applied,
-    /// Nothing is written: these conditions failed, at least one, in the order of the operations.
+    /// Nothing is written, because at least one condition failed. The conflicts are in the order of
+    /// the operations.
     NotApplied(Vec<Conflict>),
 }
 
 impl Outcome {
-    /// Everything is written.
+    /// Whether all rows are written.
     #[must_use]
     pub fn is_applied(&self) -> bool {
         matches!(self, Outcome::Applied)
     }
 }
 
-/// A condition that failed, and what was there instead.
+/// A condition that failed, and the value that the row had instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The index of the operation among the conditional ones.
     pub op: usize,
-    /// The row's value; `None` if it does not exist.
+    /// The value of the row, `None` if the row does not exist.
     pub there: Option<Bytes>,
 }
 

@@ -1,4 +1,4 @@
-//! Where keyspaces come from.
+//! The source of keyspaces, and their names.
 
 use std::fmt;
 
@@ -7,29 +7,31 @@ use clock::Instant;
 
 use crate::{Error, Result, SharedStorage};
 
-/// A database that holds keyspaces. One per process and database.
+/// A database that holds keyspaces. A process has one driver for each database.
 #[async_trait]
 pub trait StorageDriver: Send + Sync + fmt::Debug {
     /// The driver's name, for logs and metrics only.
     fn name(&self) -> &'static str;
 
-    /// Makes sure that the keyspace exists. Any number of nodes may do so at once; the same keyspace is there for all of
-    /// them. A keyspace of that name which this driver did not make is `Corrupt`, and is not touched.
+    /// Makes sure that the keyspace exists. Any number of nodes may call this at once, and all get
+    /// the same keyspace. If a keyspace of that name exists and this driver did not make it, the
+    /// answer is `Corrupt` and the keyspace is not touched.
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()>;
 
-    /// A keyspace; `None` if it does not exist.
+    /// Opens a keyspace. The answer is `None` if the keyspace does not exist.
     async fn open(
         &self,
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> Result<Option<SharedStorage>>;
 
-    /// Removes a keyspace with everything in it; it is no error if it does not exist. One that this driver did not make is
-    /// `Corrupt`, and is not touched.
+    /// Removes a keyspace with all its rows. A keyspace that does not exist is no error. If this
+    /// driver did not make the keyspace, the answer is `Corrupt` and the keyspace is not touched.
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()>;
 
-    /// Waits until the driver cannot go on, and says why: every later call fails, and only a new driver can help. It
-    /// never returns if all is well, nor for a database that is out of reach, which may come back.
+    /// Waits until the driver cannot go on, and returns the reason. After that every call fails,
+    /// and only a new driver can help. The wait never ends while all is well. It also does not end
+    /// for a database that is out of reach, as the database may come back.
     ///
     /// # Cancel safety
     /// Safe.
@@ -37,27 +39,29 @@ pub trait StorageDriver: Send + Sync + fmt::Debug {
         std::future::pending().await
     }
 
-    /// Ends the use of the database: calls under way get their answers, later ones are `Closed`, and what the driver
-    /// holds (threads, files, connections) is given back when this returns. May be called twice.
+    /// Ends the use of the database. Calls under way get their answers, and later calls are
+    /// `Closed`. When this returns, the driver has given back its threads, files and connections.
+    /// May be called twice.
     async fn close(&self);
 }
 
-/// The name of a keyspace, safe for every driver: 3 to 48 lower-case letters, digits and underscores, the first a
-/// letter, and not starting with `system`, which databases use themselves.
+/// The name of a keyspace, safe for every driver. A name has 3 to 48 lower-case letters, digits and
+/// underscores, and begins with a letter. It does not begin with `system`, because databases use
+/// such names themselves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyspaceName(String);
 
 impl KeyspaceName {
-    /// The shortest name; DynamoDB's limit.
+    /// The length of the shortest name, a limit of DynamoDB.
     pub const MIN_LEN: usize = 3;
 
-    /// The longest name; Cassandra's limit.
+    /// The length of the longest name, a limit of Cassandra.
     pub const MAX_LEN: usize = 48;
 
-    /// Checks a name.
+    /// Checks a name and makes a `KeyspaceName` of it.
     ///
     /// # Errors
-    /// `Invalid` if some driver could not use it.
+    /// `Invalid` if any driver could not use the name.
     pub fn new(name: impl Into<String>) -> Result<KeyspaceName> {
         let name = name.into();
         let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase())
@@ -75,7 +79,7 @@ impl KeyspaceName {
         Ok(KeyspaceName(name))
     }
 
-    /// The name.
+    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

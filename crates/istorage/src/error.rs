@@ -1,24 +1,26 @@
-//! Errors, sorted by what the caller must do.
+//! The errors of storages, one kind for each reaction of the caller.
 
 use std::{error::Error as StdError, fmt};
 
 /// The result of a storage call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What the caller must do about an [`Error`].
+/// The kind of an [`Error`], which decides the reaction of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// Try later: the storage is out of reach or overloaded. A conditional or atomic write was not applied and will
-    /// not be. Of a plain or ordered batch any subset may be written.
+    /// Try later: the storage is out of reach or overloaded. A conditional or atomic write was not
+    /// applied and will not be. After a plain or ordered batch, any subset of the batch may be
+    /// written.
     Unavailable,
-    /// Settle it: the write was sent and no definite answer came. It may be applied, or may still land later. See
-    /// [`settle`](crate::settle).
+    /// Settle the write: it was sent and got no definite answer. The write may be applied, or may
+    /// still land later. See [`settle`](crate::settle).
     OutcomeUnknown,
-    /// Fix the call: it breaks the contract or a limit in [`Capabilities`](crate::Capabilities). Nothing was written.
+    /// Fix the call: it breaks the contract or a limit in [`Capabilities`](crate::Capabilities).
+    /// Nothing was written.
     Invalid,
-    /// Stop: what is stored cannot be understood, or belongs to somebody else.
+    /// Stop: the stored data cannot be understood, or belongs to another program.
     Corrupt,
-    /// The storage was closed; nothing was done.
+    /// The storage was closed. Nothing was done.
     Closed,
 }
 
@@ -32,49 +34,49 @@ struct Inner {
 }
 
 impl Error {
-    /// An error without a cause below it.
+    /// An error without a cause.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error(Box::new(Inner { kind, message: message.into(), source: None }))
     }
 
-    /// [`ErrorKind::Unavailable`].
+    /// An error of the kind [`ErrorKind::Unavailable`].
     pub fn unavailable(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    /// [`ErrorKind::OutcomeUnknown`].
+    /// An error of the kind [`ErrorKind::OutcomeUnknown`].
     pub fn outcome_unknown(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::OutcomeUnknown, message)
     }
 
-    /// [`ErrorKind::Invalid`].
+    /// An error of the kind [`ErrorKind::Invalid`].
     pub fn invalid(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Invalid, message)
     }
 
-    /// [`ErrorKind::Invalid`], of a setting.
+    /// An error of the kind [`ErrorKind::Invalid`] about a setting.
     pub fn of_setting(bad: BadSetting) -> Error {
         Error::invalid(bad.to_string())
     }
 
-    /// [`ErrorKind::Corrupt`].
+    /// An error of the kind [`ErrorKind::Corrupt`].
     pub fn corrupt(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Corrupt, message)
     }
 
-    /// [`ErrorKind::Closed`].
+    /// An error of the kind [`ErrorKind::Closed`].
     pub fn closed() -> Error {
         Error::new(ErrorKind::Closed, "the storage is closed")
     }
 
-    /// The same error with the cause below it.
+    /// The same error with `source` as its cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
         self.0.source = Some(source.into());
         self
     }
 
-    /// What the caller must do.
+    /// The kind of the error, which decides the reaction of the caller.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -104,17 +106,17 @@ impl StdError for Error {
     }
 }
 
-/// A setting of a driver that cannot be, which is known before any server is asked.
+/// A setting of a driver with an impossible value. The driver finds it before it asks any server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSetting {
-    /// The key, with dots, from the settings of the driver on.
+    /// The key of the setting, with dots, beginning below the settings of the driver.
     pub key: &'static str,
-    /// Why it cannot be, and what can.
+    /// The reason why the value is impossible, and the values that are possible.
     pub why: String,
 }
 
 impl BadSetting {
-    /// What is wrong, and with which key.
+    /// A wrong setting with this key, and the reason.
     pub fn new(key: &'static str, why: impl Into<String>) -> BadSetting {
         BadSetting { key, why: why.into() }
     }

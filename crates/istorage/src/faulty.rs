@@ -1,4 +1,5 @@
-//! Faults on purpose, in front of any storage: from a seed, so that a run replays exactly, or from a script.
+//! Deliberate faults in front of any storage, from a seed or from a script. A run with a seed
+//! replays exactly.
 
 use std::{
     fmt,
@@ -18,19 +19,19 @@ use crate::{
     Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
 };
 
-/// What happens to a call.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing unusual.
+    /// No fault.
     None,
-    /// The write is done, and the answer is lost. A read is `Unavailable`.
+    /// The write is done, and its answer is lost. A read is `Unavailable`.
     AppliedButError,
-    /// The write is not done, and it is not known. A read is `Unavailable`.
+    /// The write is not done, and the caller does not learn this. A read is `Unavailable`.
     NotAppliedButError,
-    /// The outcome is unknown, and the write lands after this time, when the wrapper is next called or
-    /// [`Faulty::land_late`] is. A read is `Unavailable`.
+    /// The outcome is unknown. The write lands after this time, when the wrapper is called next or
+    /// when [`Faulty::land_late`] is called. A read is `Unavailable`.
     AppliedLate(Duration),
-    /// The call is not done, and says so.
+    /// The call is not done, and the answer is `Unavailable`.
     Unavailable,
     /// The call is not done and never answers.
     Hang,
@@ -40,7 +41,7 @@ pub enum Fault {
     ReplyAfterDeadline,
 }
 
-/// How often each fault happens, of 1,000 calls.
+/// The frequency of each fault, in 1,000 calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultRates {
     /// [`Fault::AppliedButError`].
@@ -61,8 +62,9 @@ pub struct FaultRates {
     pub delay: Duration,
 }
 
-/// Puts [`Fault`]s in front of a storage. It spawns nothing: writes that land late are kept here and are done when their
-/// time has come, so a schedule is decided by the seed and the clock alone.
+/// A storage that puts [`Fault`]s in front of another storage. The wrapper spawns nothing. It keeps
+/// the writes that land late, and does them when their time has come. So the seed and the clock
+/// alone decide a schedule.
 pub struct Faulty {
     inner: SharedStorage,
     clock: Clock,
@@ -72,7 +74,7 @@ pub struct Faulty {
 
 type Plan = Box<dyn FnMut(Op) -> Fault + Send>;
 
-/// A write of any kind, so that it can wait.
+/// A write of any kind that can be kept for later.
 enum Write {
     PutBatch(Vec<Put>),
     PutOrdered(Vec<OrderedPut>),
@@ -87,7 +89,8 @@ impl fmt::Debug for Faulty {
 }
 
 impl Faulty {
-    /// Faults as `script` says, which is asked once for each call (once for a whole stream).
+    /// Puts the faults of `script` in front of `inner`. The script is asked once for each call, and
+    /// once for a whole stream.
     pub fn scripted(
         inner: SharedStorage,
         clock: Clock,
@@ -96,13 +99,15 @@ impl Faulty {
         Faulty { inner, clock, plan: Mutex::new(Box::new(script)), late: Mutex::default() }
     }
 
-    /// Faults at random, the same ones for the same seed and the same calls.
+    /// Puts random faults in front of `inner`. The same seed and the same calls give the same
+    /// faults.
     pub fn seeded(inner: SharedStorage, clock: Clock, seed: u64, rates: FaultRates) -> Faulty {
         let mut random = fastrand::Rng::with_seed(seed);
         Faulty::scripted(inner, clock, move |_| rates.draw(&mut random))
     }
 
-    /// Lets every write land that was delayed, whether its time has come or not, and tells how each went.
+    /// Lets every delayed write land, even before its time has come, and returns the outcome of
+    /// each.
     pub async fn land_late(&self) -> Vec<Result<Outcome>> {
         self.land(|_| true).await
     }
@@ -122,7 +127,8 @@ impl Faulty {
         outcomes
     }
 
-    /// The fault of a call. What has become due lands first; nobody waits for its answer any more.
+    /// The fault of a call. Writes that have become due land first. Their outcomes are dropped,
+    /// because no caller waits for them any more.
     async fn next_fault(&self, op: Op) -> Fault {
         let now = self.clock.now();
         drop(self.land(|at| at <= now).await);
@@ -195,7 +201,7 @@ impl Faulty {
         }
     }
 
-    /// A fault of a stream happens before its first row.
+    /// The stream with its fault, which happens before the first row.
     fn streaming<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
@@ -223,7 +229,7 @@ impl Faulty {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A script that panics belongs to a test that fails anyway.
+    // If a script panics, its test fails anyway, so a poisoned lock is no further error.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

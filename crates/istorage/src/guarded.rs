@@ -22,9 +22,13 @@ use crate::{
     OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage, check,
 };
 
-/// Wraps a driver's storage and keeps the common rules of [`AppStorage`]: arguments are checked against the
-/// [`Capabilities`], a row that is named several times in a batch is passed on once, a call for nothing is answered here,
-/// no call outlives its deadline, and a closed storage answers `Closed`.
+/// A storage that keeps the common rules of [`AppStorage`] for the storage of a driver.
+///
+/// - Arguments are checked against the [`Capabilities`].
+/// - A row that is named several times in a batch is passed on once.
+/// - A call without rows is answered here.
+/// - No call outlives its deadline.
+/// - A closed storage answers `Closed`.
 #[derive(Debug)]
 pub struct Guarded {
     inner: SharedStorage,
@@ -33,7 +37,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Guards `inner`; deadlines are judged by `clock`.
+    /// Guards `inner`, with deadlines judged by `clock`.
     pub fn new(inner: SharedStorage, clock: Clock) -> Guarded {
         Guarded { inner, clock, closed: Arc::new(AtomicBool::new(false)) }
     }
@@ -71,7 +75,7 @@ impl Guarded {
         self.clock.timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Comes before everything else in every call.
+    /// The check that comes before all others in every call.
     fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
     }
@@ -83,7 +87,8 @@ impl Guarded {
         Ok(range.clipped(capabilities.row.ccols))
     }
 
-    /// Bounds the wait for a sign of life, which is the wait for a page.
+    /// Bounds the time in which the stream is not woken. A stream is woken for each page, so the
+    /// wait for each page is bounded.
     fn paced<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
@@ -112,15 +117,15 @@ impl Guarded {
     }
 }
 
-/// The different keys among some that repeat.
+/// The keys of a call in which some keys repeat, each named once.
 struct Repeated {
     keys: Vec<Key>,
-    /// For each key as it was asked for, its place among the different ones.
+    /// For each key of the call, the index of that key among the different ones.
     places: Vec<usize>,
 }
 
 impl Repeated {
-    /// `None` if no key repeats, which is the common case.
+    /// The different keys. The answer is `None` if no key repeats, which is the common case.
     fn among(keys: &[Key]) -> Option<Repeated> {
         let mut first: HashMap<&Key, usize> = HashMap::with_capacity(keys.len());
         let places: Vec<usize> = keys

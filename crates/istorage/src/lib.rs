@@ -1,8 +1,9 @@
 //! The storage contract of VVM: a wide-column store with plain, ordered and conditional writes.
 //!
-//! [`AppStorage`] is the contract; read it first. [`AppStorageExt`] adds the single-row calls. A [`StorageDriver`] makes and
-//! opens keyspaces. [`mem`] is the driver that keeps everything in memory. [`Guarded`], [`Metered`] and [`Faulty`]
-//! wrap any driver's storage. [`settle`] finishes a conditional write whose outcome is unknown.
+//! [`AppStorage`] is the contract. Read it first. [`AppStorageExt`] adds the single-row calls. A
+//! [`StorageDriver`] makes and opens keyspaces. [`mem`] is the driver that keeps all rows in
+//! memory. [`Guarded`], [`Metered`] and [`Faulty`] wrap the storage of any driver. [`settle`]
+//! finishes a conditional write with an unknown outcome.
 //!
 //! ```
 //! use bytes::Bytes;

@@ -17,15 +17,16 @@ use crate::{
     Key, Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
 };
 
-/// Reports every call through the `metrics` facade:
+/// A storage that reports every call of another storage through the `metrics` facade:
 ///
-/// - histogram `istorage_call_seconds{driver, op, result}`: `result` is `ok`, `not_applied`, `unavailable`,
-///   `outcome_unknown`, `invalid`, `corrupt` or `closed`; a call that is dropped is not reported; a `read` is
-///   reported when its stream ends, with the time that was spent waiting for rows;
-/// - counter `istorage_rows_total{driver, op}`: the rows that were asked for one by one, came in a stream, or were
-///   to be written, whatever became of the call.
+/// - histogram `istorage_call_seconds{driver, op, result}`: the duration of calls. `result` is
+///   `ok`, `not_applied`, `unavailable`, `outcome_unknown`, `invalid`, `corrupt` or `closed`. A
+///   call that is dropped is not reported. A `read` is reported when its stream ends, with the time
+///   that was spent waiting for rows.
+/// - counter `istorage_rows_total{driver, op}`: the rows that were asked for one by one, came in a
+///   stream, or were to be written. Rows count for every result of the call.
 ///
-/// The recorder must be installed before this is made.
+/// Install the recorder before making this wrapper.
 #[derive(Debug)]
 pub struct Metered {
     inner: SharedStorage,
@@ -36,7 +37,8 @@ pub struct Metered {
 struct Meter {
     driver: &'static str,
     op: Op,
-    /// By result: most never happen, and are not reported then.
+    /// The histogram of each result, made on first use. Most results never happen, and are then not
+    /// reported.
     seconds: [OnceLock<Histogram>; RESULTS.len()],
     rows: Counter,
 }
@@ -105,7 +107,8 @@ impl Metered {
         answer
     }
 
-    /// Counts rows and the time spent waiting for them, and reports both when the stream ends or is dropped.
+    /// Counts rows and the time spent waiting for them, and reports both when the stream ends or is
+    /// dropped.
     fn metered<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
@@ -131,7 +134,7 @@ impl Metered {
     }
 }
 
-/// What a stream has come to so far.
+/// The counts of a stream so far.
 struct Tally {
     meters: Arc<Vec<Meter>>,
     waited: Duration,

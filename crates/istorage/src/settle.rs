@@ -1,17 +1,21 @@
-//! Conditional writes whose outcome is unknown.
+//! Settling: conditional writes with an unknown outcome.
 //!
-//! When a conditional write is answered with [`ErrorKind::OutcomeUnknown`], it may be there, or may still land. A read that
-//! finds nothing, or the old value of a swap, settles nothing. So the same bytes are sent again until there is a
-//! definite answer, and what stands in the way of a resend tells whether it is an own, earlier attempt.
+//! A conditional write that is answered with [`ErrorKind::OutcomeUnknown`] may be applied, or may
+//! still land. A read that finds no row, or the old value of a swap, settles nothing. For example,
+//! a client sends an insert and gets no answer. The client then reads, finds no row, and takes the
+//! insert for lost. Then the insert lands. So the caller sends the same bytes again until there is
+//! a definite answer. If a resend is not applied, the conflicting rows show whether an earlier
+//! attempt of the same caller was applied.
 //!
-//! Three things are up to the caller:
-//! - **Values are unique to the attempt**: equality is the only proof of success.
-//! - **Nobody else swaps or deletes the rows while they are settled.** If an own attempt was applied and the row was then
-//!   changed by somebody else, the answer is "not applied". Where others may, let the value carry its history.
+//! The caller has three duties:
+//! - **The values are unique to the attempt**: equality is the only proof of success.
+//! - **No other client swaps or deletes the rows while they are settled.** Suppose that an attempt
+//!   of the caller was applied, and that another client then changed the row. The answer is then
+//!   "not applied". Where other clients may change the row, let the value carry its history.
 //! - **An attempt without an answer may land even after a later attempt was answered**, up to
-//!   [`Capabilities::late_write`](crate::Capabilities::late_write) after it was sent. It can only land if its condition
-//!   holds again: so never delete a row that may be inserted by a late attempt, unless it has a TTL, and never let a
-//!   row return to an earlier value.
+//!   [`Capabilities::late_write`](crate::Capabilities::late_write) after it was sent. A late
+//!   attempt lands only if its condition holds again. So never delete a row that a late attempt may
+//!   insert, unless the row has a TTL, and never let a row return to an earlier value.
 
 use std::time::Duration;
 
@@ -23,23 +27,26 @@ use crate::{AppStorage, Conditional, Conflict, Error, ErrorKind, Outcome, Result
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// How long a conditional write is settled.
+/// The limits of settling a conditional write.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long each attempt may take.
+    /// The longest time of each attempt.
     pub call_timeout: Duration,
-    /// The end: no attempt is sent that could outlive it. For a leader, the end of its lease.
+    /// The end of settling: no attempt is sent that could outlive this moment. For a leader, the
+    /// end of its lease.
     pub until: Instant,
 }
 
-/// A [`write_if`](AppStorage::write_if) that sends the same bytes again while the outcome is unknown, and tells whether
-/// they were written.
+/// Sends a [`write_if`](AppStorage::write_if) with the same bytes again while the outcome is
+/// unknown, and answers whether the bytes were written.
 ///
-/// An attempt that is refused as `Unavailable` before any was left open is not repeated: nothing was written.
+/// If the first attempt is refused, it is not repeated: nothing was written.
 ///
 /// # Errors
-/// `OutcomeUnknown` when the patience ends first: the write may be applied or may still land, so what it claimed must not
-/// be used again. Any other kind means that nothing was written.
+/// `OutcomeUnknown` if the patience ends, or an attempt is refused for another reason than
+/// `Unavailable`, while the outcome of an earlier attempt is unknown. The write may be applied or
+/// may still land, so the caller must not use the claimed values again. Any other kind means that
+/// nothing was written.
 ///
 /// # Cancel safety
 /// Dropping the future leaves the outcome unknown.
@@ -74,7 +81,7 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
             Ok(outcome) => return Ok(outcome),
             Err(error) if error.kind() == ErrorKind::OutcomeUnknown => unknown = Some(error),
             Err(error) if unknown.is_none() => return Err(error),
-            // It says nothing about the attempts before it.
+            // This refusal says nothing about the attempts before it, which may still land.
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
             Err(error) => {
                 return Err(
@@ -87,8 +94,11 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
     }
 }
 
-/// Whether what stands in the way is what these operations wrote. They are all or nothing, so one row with a value that
-/// only they write proves it; operations that write no new value have nothing to show but that every row they delete is gone.
+/// Whether the conflicting rows hold the values that these operations wrote.
+///
+/// The operations are all or nothing. So one row with a value that only these operations write
+/// proves that all are applied. Operations that write no new value leave one trace only: every row
+/// that they delete is gone. A swap to the same bytes leaves no conflict, and so proves nothing.
 fn is_ours(ops: &[Conditional], conflicts: &[Conflict]) -> bool {
     let is_new = |op: &Conditional| op.written().is_some() && op.written() != op.expected();
     if ops.iter().any(is_new) {

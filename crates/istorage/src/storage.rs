@@ -1,4 +1,4 @@
-//! The contract that drivers implement, and what callers get on top of it.
+//! The contract that drivers implement, and the calls that callers get on top of it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,36 +12,38 @@ use crate::{
     Result, Row,
 };
 
-/// A storage that several owners share.
+/// A storage with several owners.
 pub type SharedStorage = Arc<dyn AppStorage>;
 
-/// Rows in order. It ends after the range's last row, or after the first error. It is lazy: a page is fetched when the
-/// rows before it have been taken, so a partition of any size is read in bounded memory.
+/// The rows of a range, in order. The stream ends after the last row of the range, or after the
+/// first error. The stream is lazy: it fetches a page after the caller has taken the rows before.
+/// So a partition of any size is read in bounded memory.
 pub type RowStream = BoxStream<'static, Result<Row>>;
 
-/// As [`RowStream`], with what is left of each row's life.
+/// A [`RowStream`] that also has the remaining TTL of each row.
 pub type ExpiringRowStream = BoxStream<'static, Result<ExpiringRow>>;
 
-/// What a read must see.
+/// The writes that a read must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// Every plain and ordered write that was acknowledged, and every conditional write that was acknowledged.
+    /// The read sees every plain, ordered and conditional write that was acknowledged.
     Plain,
-    /// As `Plain`, and it takes part in the order of conditional writes: those in flight are finished or ruled out
-    /// as far as the storage can. Only for rows that are written conditionally. Dearer.
+    /// As `Plain`, and the read takes part in the order of conditional writes: as far as the
+    /// storage can, the read finishes the writes in flight or rules them out. Only for rows that
+    /// are written conditionally. Costs more than `Plain`.
     Linearizable,
 }
 
-/// A call of [`AppStorage`], for wrappers that tell them apart.
+/// The kind of a call of [`AppStorage`]. Wrappers tell calls apart by their kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// [`AppStorage::get`], plain.
+    /// A plain [`AppStorage::get`].
     Get,
-    /// [`AppStorage::get`], linearizable.
+    /// A linearizable [`AppStorage::get`].
     GetLinearizable,
     /// [`AppStorage::get_batch`].
     GetBatch,
-    /// [`AppStorage::read`], of either consistency, and [`AppStorage::ttl_read`].
+    /// [`AppStorage::read`] of either consistency, and [`AppStorage::ttl_read`].
     Read,
     /// [`AppStorage::put_batch`].
     PutBatch,
@@ -56,7 +58,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Every operation.
+    /// All kinds of calls.
     pub const ALL: [Op; 9] = [
         Op::Get,
         Op::GetLinearizable,
@@ -69,7 +71,7 @@ impl Op {
         Op::ServerTime,
     ];
 
-    /// Its name, as in the metrics.
+    /// The name of the call, as in the metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -93,52 +95,60 @@ impl Op {
     }
 }
 
-/// The time as the storage's servers see it.
+/// The time by the clock of the storage's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTime {
-    /// At some moment between the call and its answer the time was not before this,
+    /// At some moment between the call and its answer, the servers' time was not before `at`.
     pub at: WallTime,
-    /// and not more than this later.
+    /// At that same moment, the servers' time was at most this much later than `at`.
     pub uncertainty: Duration,
 }
 
-/// A keyspace of a wide-column store: `(partition key, clustering columns) -> value`, the rows of a partition sorted by
-/// their clustering columns as unsigned bytes. Keys and values are any bytes; only the partition key may not be empty.
+/// A keyspace of a wide-column store: `(partition key, clustering columns) -> value`.
+///
+/// In this crate a *partition* is a storage partition: all rows with one partition key. The rows of
+/// a partition are sorted by their clustering columns as unsigned bytes. Keys and values are any
+/// bytes. Only the partition key may not be empty.
 ///
 /// # Contract
 ///
-/// **A row is always conditional, or always ordered, or always plain**, from its first write on. A mixture loses
-/// acknowledged writes on stores that order plain writes by clocks. Only conditional rows can be deleted; plain ones do
-/// not expire.
+/// **A row is always conditional, or always ordered, or always plain**, from its first write on. A
+/// mixture loses acknowledged writes on stores that order plain writes by clocks. Only conditional
+/// rows can be deleted. Plain rows do not expire.
 ///
-/// **Deadlines.** No call outlives its deadline. A call whose deadline has passed sends nothing and is `Unavailable`. Work
-/// that was sent may still be done afterwards; a write is `OutcomeUnknown` then.
+/// **Deadlines.** No call outlives its deadline. A call with a deadline that has passed sends
+/// nothing and is `Unavailable`. Work that was sent may still be done after the deadline. A write
+/// is then `OutcomeUnknown`.
 ///
-/// **Expiry.** A row that has expired is absent to every call: reads do not see it, an insert succeeds, a swap and a
-/// delete fail. It never expires before the time asked for. All calls of one node agree on the moment; nodes may differ where
-/// [`Capabilities::expiry_is_watched`] says so. Whether
-/// an ordered row that has expired still supersedes a lower order is up to the storage.
+/// **Expiry.** A row that has expired is absent to every call: reads do not see the row, an insert
+/// succeeds, a swap and a delete fail. A row never expires before the time asked for. All calls of
+/// one node agree on the moment of expiry. Two nodes may differ if
+/// [`Capabilities::expiry_is_watched`] is set. An ordered row that has expired may still supersede
+/// a write with a lower order. The contract leaves this choice to the storage.
 ///
-/// **Nothing retries a conditional write** on its own, neither a driver nor what is below it.
+/// **Nothing retries a conditional write** on its own: neither a driver nor a layer below the
+/// driver.
 ///
 /// # For implementers
 ///
-/// Drivers do not check arguments, deadlines or use after close: they hand out their storage inside a
-/// [`Guarded`](crate::Guarded), which does, so that the rules are in one place. Behind it a driver is never asked for
-/// nothing (an empty batch), for a row twice in one call, or for bounds longer than the longest clustering columns. A
-/// call may be dropped at any await; whatever was not sent by then must not happen later. A call that comes after
-/// [`close`](AppStorage::close), or is overtaken by it, is `Closed`. No method may panic. Prove a driver with
-/// `istorage-tck`.
+/// Drivers do not check arguments, deadlines or use after close. A driver hands out its storage
+/// inside a [`Guarded`](crate::Guarded), which checks all three, so that the rules are in one
+/// place. Behind the guard, a driver is never called with an empty batch, with a row twice in one
+/// call, or with bounds longer than the longest clustering columns. A call may be dropped at any
+/// await. Work that was not sent before the drop must not happen later. A call that comes after
+/// [`close`](AppStorage::close), or is overtaken by the close, is `Closed`. No method may panic.
+/// Prove a driver with `istorage-tck`.
 ///
 /// # Cancel safety
 ///
-/// Every call may be dropped. A write that is dropped after it was sent may happen in whole; the storage stays usable.
+/// Every call may be dropped. A write that is dropped after it was sent may happen in whole. The
+/// storage stays usable.
 #[async_trait]
 pub trait AppStorage: Send + Sync + fmt::Debug {
-    /// What this storage can do, and its limits. Does not change.
+    /// The abilities and limits of this storage. They do not change.
     fn capabilities(&self) -> Capabilities;
 
-    /// The value of a row; `None` if it does not exist.
+    /// Reads the value of a row, `None` if the row does not exist.
     async fn get(
         &self,
         key: &Key,
@@ -146,11 +156,14 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
         deadline: Instant,
     ) -> Result<Option<Bytes>>;
 
-    /// The values of any number of rows, in the order of `keys`, as [`Consistency::Plain`] reads them. Not a snapshot.
+    /// Reads the values of any number of rows, in the order of `keys`, with [`Consistency::Plain`].
+    /// The values are not a snapshot.
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>>;
 
-    /// The rows of a range. Each page must arrive within `page_timeout` from the moment it is asked for; the time that
-    /// the caller takes between rows does not count. Not a snapshot: a row that is written meanwhile may be seen or not.
+    /// Reads the rows of a range. Each page must arrive within `page_timeout` from the moment at
+    /// which the stream asks for the page. The time that the caller takes between rows does not
+    /// count. The rows are not a snapshot: a row that is written during the read may be seen or
+    /// not.
     fn read(
         &self,
         pkey: Bytes,
@@ -159,24 +172,30 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
         page_timeout: Duration,
     ) -> RowStream;
 
-    /// As a plain [`read`](AppStorage::read), with what is left of each row's life.
+    /// Reads the rows of a range as a plain [`read`](AppStorage::read) does, with the remaining TTL
+    /// of each row.
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream;
 
-    /// Writes any number of rows of any partitions. Of several writes of one row the last counts. Not atomic: after an
-    /// error any subset may be written, even later. Plain rows of several nodes are ordered by the nodes' clocks on some
-    /// storages; rows that several nodes write should be ordered or conditional.
+    /// Writes any number of rows in any partitions. If a batch has several writes of one row, the
+    /// last one counts. The batch is not atomic: after an error any subset may be written, even
+    /// later. Some storages order the plain writes of several nodes by the nodes' clocks. So a row
+    /// that several nodes write should be ordered or conditional.
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()>;
 
-    /// Writes any number of rows so that of two writes of one row the one with the higher order stays, in whatever
-    /// order they arrive. A superseded write is a success. Two writes of one row with equal orders and different values
-    /// are the caller's error: it is unspecified which stays, and whether the call says `Invalid`; so are two of which one has
-    /// a TTL. A write that is sent again with a TTL lives as long as the last of them asked for. What
-    /// [`Capabilities::ordered`] promises is written atomically; otherwise, after an error, any subset may be written,
-    /// even later.
+    /// Writes any number of rows. Of two writes of one row the one with the higher order stays, in
+    /// any order of arrival.
+    ///
+    /// - A superseded write is a success.
+    /// - Two writes of one row with equal orders must have equal values, and either both a TTL or
+    ///   neither. Otherwise the caller has made an error: the contract does not say which of the
+    ///   two writes stays, or whether the call is `Invalid`.
+    /// - A write that is sent again with a TTL lives as long as the last of these writes asked for.
+    /// - The rows of one partition are written atomically within the limits of
+    ///   [`Capabilities::ordered`]. Otherwise any subset may be written after an error, even later.
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()>;
 
-    /// Conditional writes in one partition, linearizable, all or nothing, in one round. No row may be named twice. With
-    /// no operations it is applied.
+    /// Writes rows of one partition under conditions, linearizable, all or nothing, in one round.
+    /// No row may be named twice. A call without operations is applied.
     async fn write_if(
         &self,
         pkey: Bytes,
@@ -184,27 +203,30 @@ pub trait AppStorage: Send + Sync + fmt::Debug {
         deadline: Instant,
     ) -> Result<Outcome>;
 
-    /// Writes in any partitions, linearizable, all or nothing, if [`Capabilities::atomic`] offers it (`Invalid`
-    /// otherwise). All conditions are checked before any row is written. Of plain writes of one row the last counts, of
-    /// ordered ones the highest; no row may be named by two kinds or by two conditions.
+    /// Writes rows in any partitions, linearizable, all or nothing. The call is `Invalid` if
+    /// [`Capabilities::atomic`] does not offer it. All conditions are checked before any row is
+    /// written. If a batch has several plain writes of one row, the last one counts. If it has
+    /// several ordered writes of one row, the highest order counts. No row may be named by two
+    /// kinds of writes or by two conditions.
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome>;
 
-    /// The time as the storage's servers see it; `None` if there is no server.
+    /// Reads the time by the clock of the storage's servers, `None` if there is no server.
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>>;
 
-    /// Ends the use of this storage. Calls under way get their answers; later ones are `Closed`. May be called twice.
+    /// Ends the use of this storage. Calls under way get their answers, and later calls are
+    /// `Closed`. May be called twice.
     async fn close(&self);
 }
 
-/// What callers use on top of [`AppStorage`]: each is one call of it.
+/// Convenient calls on top of [`AppStorage`]. Each makes one call of it.
 #[async_trait]
 pub trait AppStorageExt: AppStorage {
-    /// The value of a row, as it takes part in the order of conditional writes. See [`Consistency::Linearizable`].
+    /// Reads the value of a row with [`Consistency::Linearizable`].
     async fn get_linearizable(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
         self.get(key, Consistency::Linearizable, deadline).await
     }
 
-    /// The rows of a range, each page as it takes part in the order of conditional writes.
+    /// Reads the rows of a range. Each page takes part in the order of conditional writes.
     fn read_linearizable(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> RowStream {
         self.read(pkey, range, Consistency::Linearizable, page_timeout)
     }
@@ -230,7 +252,7 @@ pub trait AppStorageExt: AppStorage {
         .await
     }
 
-    /// Writes a row if it is equal to `old`.
+    /// Writes a row if its value is equal to `old`.
     async fn compare_and_swap(
         &self,
         key: Key,
@@ -247,17 +269,18 @@ pub trait AppStorageExt: AppStorage {
         .await
     }
 
-    /// Removes a row if it is equal to `old`.
+    /// Removes a row if its value is equal to `old`.
     async fn compare_and_delete(&self, key: Key, old: Bytes, deadline: Instant) -> Result<Outcome> {
         self.write_if(key.pkey, vec![Conditional::Delete { ccols: key.ccols, old }], deadline).await
     }
 
-    /// A row with what is left of its life; `None` if it does not exist.
+    /// Reads a row with its remaining TTL, `None` if the row does not exist.
     async fn ttl_get(&self, key: &Key, timeout: Duration) -> Result<Option<ExpiringRow>> {
         self.ttl_read(key.pkey.clone(), Range::only(&key.ccols), timeout).try_next().await
     }
 
-    /// What is left of a row's life: `None` if the row does not exist, `Some(None)` if it does not expire.
+    /// Reads the remaining TTL of a row: `None` if the row does not exist, `Some(None)` if it does
+    /// not expire.
     async fn query_ttl(&self, key: &Key, timeout: Duration) -> Result<Option<Option<Duration>>> {
         Ok(self.ttl_get(key, timeout).await?.map(|row| row.ttl))
     }

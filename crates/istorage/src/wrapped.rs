@@ -1,4 +1,4 @@
-//! Drivers with something around their storages.
+//! Drivers that wrap the storages of another driver.
 
 use std::{fmt, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 type Wrap = Box<dyn Fn(SharedStorage) -> SharedStorage + Send + Sync>;
 
-/// A driver that wraps each storage that it opens, in [`Metered`](crate::Metered) for example.
+/// A driver that wraps each storage that it opens, for example in [`Metered`](crate::Metered).
 pub struct WrappedDriver {
     inner: Arc<dyn StorageDriver>,
     wrap: Wrap,

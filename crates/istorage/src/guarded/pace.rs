@@ -1,4 +1,5 @@
-//! A bound for the wait between two signs of life of a stream.
+//! A bound for the time in which a stream makes no progress. A stream makes progress when it is
+//! woken.
 
 use std::{
     pin::{Pin, pin},
@@ -13,8 +14,10 @@ use std::{
 use clock::{Clock, Elapsed};
 use futures::{Stream, StreamExt, task::AtomicWaker};
 
-/// The next item. A stream may fetch several pages for it, as a page may hold nothing that counts; so the time begins anew
-/// whenever the stream was woken, which is when something has come for it.
+/// Waits for the next item, at most `timeout` after the stream was last woken.
+///
+/// A stream may fetch several pages for one item, as a page may hold no row that counts. So the
+/// time begins anew whenever the stream was woken: a wake means that data has come for the stream.
 pub(super) async fn next<S: Stream + Unpin>(
     stream: &mut S,
     clock: &Clock,
@@ -44,13 +47,14 @@ impl<S: Stream + Unpin, F: Future> Wait<'_, S, F> {
         F: Future<Output = ()>,
     {
         self.signs.task.register(context.waker());
-        // What wakes the stream from here on is seen by the next poll.
+        // A wake after this swap is seen by the next poll.
         let is_sign = self.signs.was_woken.swap(false, Ordering::AcqRel);
         if let Poll::Ready(item) = self.stream.poll_next_unpin(&mut Context::from_waker(self.waker))
         {
             return Poll::Ready(Ok(item));
         }
-        // Whoever is put off wakes itself: to ask again at once would go on for ever.
+        // Return pending even if the stream was woken. A stream that yields wakes itself, so
+        // polling the stream again at once could loop for ever.
         if is_sign {
             self.silence.set(begin());
         }
@@ -58,7 +62,7 @@ impl<S: Stream + Unpin, F: Future> Wait<'_, S, F> {
     }
 }
 
-/// Wakes the task, and remembers that it was the stream that did.
+/// Wakes the task, and remembers that the stream caused the wake.
 #[derive(Default)]
 struct Signs {
     was_woken: AtomicBool,

@@ -18,7 +18,7 @@ const PAGE: usize = 256;
 
 const BATCH: BatchLimits = BatchLimits { rows: 100_000, bytes: 256 << 20 };
 
-/// What the memory can do.
+/// The abilities and limits of the storage in memory.
 pub const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: 65_535, ccols: 65_535, value: 16 << 20 },
     conditional: BATCH,
@@ -40,7 +40,8 @@ impl MemStorage {
         MemStorage { rows, clock }
     }
 
-    /// The rows of a range, each with the moment at which the page was read.
+    /// Reads the rows of a range page by page. Each row comes with the moment at which its page was
+    /// read.
     fn pages(
         &self,
         pkey: Bytes,

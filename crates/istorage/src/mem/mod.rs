@@ -1,7 +1,9 @@
-//! Everything in memory: for tests, for development, and as the simplest right implementation of the contract.
+//! The driver in memory, for tests, for development, and as the simplest correct implementation of
+//! the contract.
 //!
-//! The rows of a keyspace live behind one lock; a call takes it once, or once per page, and never across an await. Time
-//! comes from the injected clock, so rows expire when a test says so.
+//! One lock guards the rows of a keyspace. A call takes the lock once, or once per page, and never
+//! holds it across an await. Time comes from the injected clock, so a test decides when rows
+//! expire.
 
 mod keyspace;
 mod rows;
@@ -19,19 +21,19 @@ pub use keyspace::CAPABILITIES;
 use keyspace::MemStorage;
 use rows::Rows;
 
-/// A database in memory. Clones share it, as the nodes of a cluster share a server.
+/// A database in memory. Clones share the database, as the nodes of a cluster share a server.
 #[derive(Clone, Debug)]
 pub struct MemDriver {
     clock: Clock,
     keyspaces: Keyspaces,
 }
 
-/// `None` once the driver is closed.
+/// The keyspaces, `None` once the driver is closed.
 type Keyspaces = Arc<Mutex<Option<BTreeMap<KeyspaceName, SharedRows>>>>;
 type SharedRows = Arc<Mutex<Rows>>;
 
 impl MemDriver {
-    /// An empty database; rows expire by `clock`.
+    /// An empty database. Its rows expire by `clock`.
     pub fn new(clock: Clock) -> MemDriver {
         MemDriver { clock, keyspaces: Arc::new(Mutex::new(Some(BTreeMap::new()))) }
     }
@@ -80,7 +82,8 @@ impl StorageDriver for MemDriver {
     }
 }
 
-/// No code panics while it holds one of these locks, so what they guard is whole even if a caller's thread died.
+/// Takes a lock. No code panics while it holds one of these locks. So the guarded data is whole
+/// even if the thread of a caller died.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The rows of a keyspace and what can be done to them, without I/O and without a clock of its own.
+//! The rows of a keyspace and the operations on them, without I/O and without a clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -13,22 +13,25 @@ use crate::{
     AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Range, Result, decide,
 };
 
-/// How many expired rows a write removes on its way, so that they never pile up and no write pays for many.
+/// The number of expired rows that a write removes. So expired rows never pile up, and no write
+/// pays for many.
 const PURGED_PER_WRITE: usize = 16;
 
 /// The rows of one keyspace.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     partitions: HashMap<Bytes, BTreeMap<Place, Stored>>,
-    /// Every row that will expire, soonest first.
+    /// Every row that will expire, the soonest first.
     expiring: BTreeSet<(Instant, Key)>,
     gone: bool,
 }
 
-/// Clustering columns, which most searches tell apart by their first bytes.
+/// Clustering columns with their first bytes beside them. Most comparisons need the first bytes
+/// only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// The first bytes, big endian, with zeros behind what is shorter: it sorts as the bytes do, or is equal.
+    /// The first bytes, big endian, with zeros behind shorter columns. Two such numbers sort as the
+    /// columns do, or are equal.
     first: u64,
     ccols: Bytes,
 }
@@ -48,7 +51,7 @@ pub(super) struct Stored {
     kind: Kind,
 }
 
-/// A row is of one kind for as long as it exists.
+/// The kind of a row, which stays the same for as long as the row exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -70,7 +73,7 @@ impl Stored {
 }
 
 impl Rows {
-    /// The keyspace was removed, or its database closed.
+    /// Empties the keyspace, which was removed or belongs to a closed database.
     pub(super) fn dropped(&mut self) {
         *self = Rows { gone: true, ..Rows::default() };
     }
@@ -84,7 +87,7 @@ impl Rows {
         partition.get(&Place::new(ccols.clone())).filter(|stored| stored.is_live(now))
     }
 
-    /// Up to `limit` rows of a range.
+    /// Reads up to `limit` rows of a range.
     pub(super) fn page(
         &self,
         pkey: &[u8],
@@ -109,7 +112,7 @@ impl Rows {
             .collect()
     }
 
-    /// Every write is one of these, whatever it was called.
+    /// Applies a write. Every kind of write call ends here.
     pub(super) fn write(&mut self, batch: AtomicBatch, now: Instant) -> Result<Outcome> {
         self.check_open()?;
         batch.ordered.iter().try_for_each(|put| self.check_ordered(put, now))?;
@@ -165,7 +168,7 @@ impl Rows {
             self.expiring.insert((moment, key.clone()));
         }
         let Key { pkey, ccols } = key;
-        // Only the latest moment of a row counts.
+        // Only the latest moment of expiry of a row counts.
         match partition.entry(Place::new(ccols)) {
             Entry::Vacant(entry) => drop(entry.insert(stored)),
             Entry::Occupied(mut entry) => {

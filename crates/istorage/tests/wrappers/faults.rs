@@ -1,4 +1,4 @@
-//! Deadlines, faults, and settling an unknown outcome.
+//! The wrappers for deadlines and faults, and settling an unknown outcome.
 
 use std::{
     sync::{Arc, Mutex},
@@ -125,10 +125,12 @@ async fn an_unknown_outcome_is_settled_whichever_way_it_went() {
         vec![Fault::AppliedButError],
         vec![Fault::NotAppliedButError, Fault::NotAppliedButError],
         vec![Fault::AppliedLate(Duration::from_millis(1))],
-        // The write lands after a first look that found nothing would have been taken for final.
+        // A caller that trusted a first read would have found no row and given up. The write lands
+        // after that.
         vec![Fault::AppliedLate(Duration::from_millis(30)), Fault::NotAppliedButError],
         vec![Fault::ReplyAfterDeadline],
-        // The read that judges fails as well, and so does the resend.
+        // The resend has no fault and settles the write. A settling that judged the outcome by a
+        // read of its own would also meet the two faults after that.
         vec![
             Fault::AppliedButError,
             Fault::None,
@@ -166,8 +168,10 @@ async fn an_unknown_outcome_that_somebody_else_won_is_lost() {
     );
 }
 
-/// Once the answer was judged by reading the rows again: a counter whose raising was applied, and which somebody else
-/// raised before that read, was taken for not raised, and was raised twice. What stands in the way of the resend decides.
+/// Settling once judged the outcome by reading the rows again. A client raised a counter, and the
+/// write was applied without an answer. Another client raised the counter before the read. The
+/// first client took its own write for not applied, and raised the counter twice. So the resend
+/// alone decides, by the rows that conflict with it.
 #[tokio::test]
 async fn an_unknown_outcome_is_judged_by_the_resend_alone() {
     let fixture = Fixture::new().await;
@@ -319,7 +323,8 @@ async fn use_after_close_is_closed_also_in_the_middle_of_a_stream() {
     assert_eq!(get.unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// The row that is only renewed is no conflict, so it once hid that the delete had been done.
+/// A row that is only renewed is no conflict. This once hid that the delete beside it had been
+/// done.
 #[tokio::test]
 async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
     let fixture = Fixture::new().await;
@@ -347,7 +352,8 @@ async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
     assert!(outcome.unwrap().is_applied());
 }
 
-/// "Nothing was written" says a refusal of its own attempt, and nothing about an earlier one that may still land.
+/// A refusal says that its own attempt wrote nothing. The refusal says nothing about an earlier
+/// attempt, which may still land.
 #[tokio::test]
 async fn a_refusal_after_an_open_attempt_is_not_believed() {
     let fixture = Fixture::new().await;

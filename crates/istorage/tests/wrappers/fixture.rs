@@ -1,4 +1,4 @@
-//! A memory storage on a manual clock.
+//! A storage in memory on a manual clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The wrappers over a storage in memory. What holds for every storage is proved by `istorage-tck`.
+//! The wrappers over a storage in memory. `istorage-tck` proves the rules that hold for every
+//! storage.
 
 #![allow(clippy::unwrap_used)]
 

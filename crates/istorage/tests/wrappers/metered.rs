@@ -1,4 +1,4 @@
-//! What the metrics wrapper reports, through a real recorder.
+//! The reports of the metrics wrapper, read through a real recorder.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use istorage::{AppStorage, AppStorageExt, Consistency, Key, Metered, Put, Range};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
-/// The number of calls, or of rows, under these labels.
+/// The number of calls or rows under these labels.
 fn read(snapshot: &[(String, Vec<String>, u64)], name: &str, labels: &[&str]) -> u64 {
     let matching = |(there, having, _): &&(String, Vec<String>, u64)| {
         there == name && labels.iter().all(|label| having.iter().any(|has| has == label))
