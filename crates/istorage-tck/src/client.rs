@@ -1,4 +1,5 @@
-//! A storage as the trials call it: every call has a deadline that a working storage keeps with ease.
+//! A storage as the trials call it. Every call has a deadline that a working storage keeps with
+//! ease.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use istorage::{
     settle::{Patience, write_if_settled},
 };
 
-/// How long a call, or a page, may take. Beyond it a trial fails.
+/// The longest time of a call, or of a page. A call that takes longer fails its trial.
 pub(crate) const CALL: Duration = Duration::from_secs(60);
 
-/// How long a write may be settled.
+/// The longest time for settling a write.
 const SETTLING: Duration = Duration::from_secs(120);
 
-/// Between a refused call and the next.
+/// The pause between a refused call and the next one.
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug)]
@@ -117,7 +118,8 @@ impl Client {
         self.storage.write_atomic(batch, self.soon()).await
     }
 
-    /// A conditional write that is sent again while it is unknown or refused, as under contention it may be.
+    /// Sends a conditional write again while it is unknown or refused. Under contention a storage
+    /// may refuse writes.
     pub(crate) async fn settled(&self, pkey: &Bytes, ops: Vec<Conditional>) -> Result<Outcome> {
         let until = self.clock.now() + SETTLING;
         let patience = Patience { call_timeout: CALL / 6, until };
@@ -132,7 +134,7 @@ impl Client {
         }
     }
 
-    /// An atomic write that is sent again while it is refused.
+    /// Sends an atomic write again while it is refused.
     pub(crate) async fn patient_atomic(&self, batch: AtomicBatch) -> Result<Outcome> {
         let until = self.clock.now() + SETTLING;
         loop {
@@ -144,7 +146,7 @@ impl Client {
         }
     }
 
-    /// Nothing was written, and it may be tried again.
+    /// Whether nothing was written, and the write may be tried again.
     fn is_refused_for_now(&self, answer: &Result<Outcome>, until: Instant) -> bool {
         let unavailable = |error: &Error| error.kind() == ErrorKind::Unavailable;
         answer.as_ref().err().is_some_and(unavailable) && self.clock.now() < until

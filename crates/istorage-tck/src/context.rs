@@ -1,4 +1,4 @@
-//! What a trial works with.
+//! The context of a trial: its storage, its names, and its ways to let time pass.
 
 use std::{
     sync::{
@@ -21,26 +21,26 @@ use crate::{
     tasks::yield_now,
 };
 
-/// How far the calendar of the other node is ahead.
+/// The milliseconds by which the calendar of the other node is ahead.
 const OTHER_AHEAD_MS: i64 = 5_000;
 
-/// How long making, opening and dropping a keyspace may take.
+/// The longest time for making, opening or dropping a keyspace.
 const SETUP: Duration = Duration::from_secs(60);
 
 pub(crate) fn within_setup(clock: &Clock) -> Instant {
     clock.now() + SETUP
 }
 
-/// What all trials of a run share.
+/// The things that all trials of a run share.
 pub(crate) struct Shared {
     pub(crate) subject: Arc<dyn Subject>,
     pub(crate) driver: Arc<dyn StorageDriver>,
     pub(crate) keyspace: KeyspaceName,
     pub(crate) db: Client,
     pub(crate) other: OnceCell<Client>,
-    /// The partition with very many rows, once a trial needed it.
+    /// The partition with very many rows, made when the first trial needs it.
     pub(crate) large: OnceCell<Bytes>,
-    /// The keyspaces that trials made besides, each with the run that made it.
+    /// Further keyspaces that trials made, each with the number of the trial's run.
     keyspaces: Mutex<Vec<(u32, KeyspaceName)>>,
     keyspaces_made: AtomicU32,
 }
@@ -68,13 +68,13 @@ impl Shared {
         self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops the keyspaces that a run made besides; without a run, those of all.
+    /// Drops the further keyspaces of one run, or those of all runs if `run` is `None`.
     pub(crate) async fn drop_keyspaces(&self, run: Option<u32>) -> Result<()> {
         let of_it = |keyspace: &mut (u32, KeyspaceName)| run.is_none_or(|run| keyspace.0 == run);
         let keyspaces: Vec<_> = self.keyspaces().extract_if(.., of_it).collect();
         let mut dropped = Ok(());
         for (_, keyspace) in keyspaces {
-            // All are tried; the first error is told.
+            // Try to drop all of them, and return the first error.
             let this = self.driver.drop_keyspace(&keyspace, within_setup(&self.db.clock)).await;
             dropped = dropped.and(this);
         }
@@ -87,9 +87,10 @@ pub(crate) struct Context {
     /// The scratch keyspace through the first node.
     pub(crate) db: Client,
     shared: Arc<Shared>,
-    /// Begins every partition key of this trial.
+    /// The number of this run of a trial. Every partition key of the run begins with it.
     run: u32,
-    /// Comes next: a trial that has to begin anew has partitions of its own again.
+    /// The next part of every partition key. A trial that begins anew counts up, and so gets
+    /// partitions of its own again.
     attempt: u8,
 }
 
@@ -98,7 +99,7 @@ impl Context {
         Context { db: shared.db.clone(), shared, run, attempt: 0 }
     }
 
-    /// The same for another attempt.
+    /// The same context for another attempt.
     pub(crate) fn attempt(&self, attempt: u8) -> Context {
         Context { attempt, ..self.clone() }
     }
@@ -111,18 +112,18 @@ impl Context {
         self.db.storage.capabilities()
     }
 
-    /// The limits of `write_atomic`; where it is not offered the trial ends here.
+    /// The limits of `write_atomic`. If the storage does not offer the call, the trial ends here.
     pub(crate) fn atomic(&self) -> Verdict<BatchLimits> {
         let limits = self.capabilities().atomic;
         limits.ok_or(Stop::NotOffered("this storage does not offer write_atomic"))
     }
 
-    /// How many rounds a race has.
+    /// The number of rounds of a race.
     pub(crate) fn rounds(&self) -> usize {
         self.shared.subject.scale().rounds()
     }
 
-    /// How many rounds a race has that costs more, or proves less, than others.
+    /// The number of rounds of a race that costs more, or proves less, than others.
     pub(crate) fn few_rounds(&self) -> usize {
         self.rounds() / 5 + 10
     }
@@ -138,7 +139,7 @@ impl Context {
         Key { pkey: self.pkey(pkey), ccols: ccols.into() }
     }
 
-    /// The same keyspace through another node, whose calendar is 5 s ahead.
+    /// The same keyspace through another node. The calendar of that node is 5 s ahead.
     pub(crate) async fn other(&self) -> Verdict<Client> {
         let connect = || async {
             let node = self.shared.subject.node(OTHER_AHEAD_MS).await?;
@@ -152,7 +153,7 @@ impl Context {
         self.shared.subject.node(0).await
     }
 
-    /// A driver that may be closed.
+    /// A driver that the trial may close.
     pub(crate) async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
         self.shared.subject.spare().await
     }
@@ -165,12 +166,12 @@ impl Context {
         within_setup(&self.db.clock)
     }
 
-    /// A name for a keyspace, which is dropped when the trial is over.
+    /// A name for a keyspace. The keyspace is dropped when the trial is over.
     pub(crate) fn new_keyspace(&self) -> Result<KeyspaceName> {
         self.new_keyspace_of(0)
     }
 
-    /// As [`new_keyspace`](Context::new_keyspace), filled up to this length.
+    /// A name as from [`new_keyspace`](Context::new_keyspace), filled up to this length.
     pub(crate) fn new_keyspace_of(&self, len: usize) -> Result<KeyspaceName> {
         let number = self.shared.keyspaces_made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.shared.keyspace);
@@ -179,7 +180,7 @@ impl Context {
         Ok(name)
     }
 
-    /// A keyspace that must exist.
+    /// Opens a keyspace that must exist.
     pub(crate) async fn open(
         &self,
         driver: &dyn StorageDriver,
@@ -191,7 +192,7 @@ impl Context {
         Ok(Client { storage, clock: self.db.clock.clone() })
     }
 
-    /// The scratch keyspace through a storage of its own, which the trial may close.
+    /// Opens the scratch keyspace through a storage of its own, which the trial may close.
     pub(crate) async fn open_again(&self) -> Verdict<Client> {
         self.open(self.driver(), &self.shared.keyspace).await
     }
@@ -203,7 +204,8 @@ impl Context {
 
     /// Lets time pass until `moment`.
     pub(crate) async fn pass_until(&self, moment: Instant) {
-        // A real clock may wake its sleepers a little early or late; only the clock says what time it is.
+        // A real clock may wake its sleepers a little early or late. So the clock alone decides
+        // whether the moment has come.
         loop {
             let left = moment - self.db.clock.now();
             if left.is_zero() {
@@ -213,7 +215,8 @@ impl Context {
         }
     }
 
-    /// Lets time pass while `future` runs, which waits for it: a clock that is moved by hand does not go by itself.
+    /// Lets time pass while `future` runs and waits for time to pass. A clock that is moved by hand
+    /// would stand still otherwise.
     pub(crate) async fn while_time_passes<T>(&self, future: impl Future<Output = T>) -> T {
         let passing = async {
             loop {

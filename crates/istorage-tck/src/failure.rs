@@ -1,4 +1,4 @@
-//! Why a trial did not pass.
+//! The reasons for which a trial does not pass.
 
 use std::{
     fmt::{self, Debug, Write},
@@ -7,7 +7,7 @@ use std::{
 
 use istorage::{Conflict, Error, ErrorKind, Outcome};
 
-/// What a trial found that the contract does not allow.
+/// A finding of a trial that the contract does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     message: String,
@@ -21,14 +21,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The end of a trial before its end.
+/// The reason for which a trial ends early.
 #[derive(Clone, Debug)]
 pub(crate) enum Stop {
     /// The storage broke the contract.
     Failed(Failure),
-    /// The contract leaves it to the storage whether it can do this, and it cannot.
+    /// The contract does not require this ability of a storage, and this storage lacks it.
     NotOffered(&'static str),
-    /// What was to be seen in time was not seen in time, by the fault of nobody.
+    /// The trial did not see something in time, and the storage is not to blame.
     TooSlow,
 }
 
@@ -41,7 +41,7 @@ impl Stop {
     }
 }
 
-/// A call failed where it must not.
+/// A call failed in a place where no error is allowed.
 impl From<Error> for Stop {
     #[track_caller]
     fn from(error: Error) -> Stop {
@@ -58,7 +58,7 @@ macro_rules! ensure {
     };
 }
 
-/// Ends the trial unless what was found is equal to what was expected.
+/// Ends the trial unless the found value is equal to the expected one.
 macro_rules! ensure_eq {
     ($found:expr, $expected:expr, $($what:tt)+) => {
         $crate::failure::equal(&$found, &$expected, || format!($($what)+))?
@@ -80,7 +80,7 @@ where
     Err(Stop::failed(message))
 }
 
-/// The call must fail, and with this kind of error.
+/// The call must fail with this kind of error.
 #[track_caller]
 pub(crate) fn refused<T: Debug>(
     answer: istorage::Result<T>,
@@ -118,7 +118,7 @@ where
     equal(outcome, &expected, || what.to_owned())
 }
 
-/// A value as a person can still read it: rows may be of megabytes.
+/// A value that is printed in readable length. Rows may have megabytes.
 struct Short<'a, T: ?Sized>(&'a T);
 
 const SHOWN_MAX: usize = 400;
@@ -132,7 +132,7 @@ impl<T: Debug + ?Sized> fmt::Display for Short<'_, T> {
     }
 }
 
-/// Takes text until it is full.
+/// Takes text up to a limit.
 struct Limited(String);
 
 impl Write for Limited {

@@ -1,4 +1,5 @@
-//! Which keyspaces exist because of a run: each is noted before it is made, until it is surely dropped.
+//! The record of the keyspaces of a run. A keyspace is noted before it is made, and stays noted
+//! until it is surely dropped.
 
 use std::{
     collections::BTreeSet,
@@ -10,27 +11,27 @@ use async_trait::async_trait;
 use clock::{Clock, Instant};
 use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 
-/// How long dropping one may take.
+/// The longest time for dropping one keyspace.
 const DROP: Duration = Duration::from_secs(60);
 
-/// The keyspaces that were made by the drivers given here, and may exist. Clones are the same notes.
+/// The keyspaces that may exist because the drivers given here made them. Clones share the notes.
 #[derive(Clone, Debug, Default)]
 pub struct Keyspaces(Arc<Mutex<BTreeSet<KeyspaceName>>>);
 
 impl Keyspaces {
-    /// A driver that notes what it makes and drops.
+    /// A driver that notes the keyspaces that it makes and drops.
     #[must_use]
     pub fn noted_by(&self, inner: Arc<dyn StorageDriver>) -> Arc<dyn StorageDriver> {
         Arc::new(Noting { keyspaces: self.clone(), inner })
     }
 
-    /// Those that may exist.
+    /// The keyspaces that may exist.
     #[must_use]
     pub fn all(&self) -> Vec<KeyspaceName> {
         self.lock().iter().cloned().collect()
     }
 
-    /// Drops them, and gives back those that it could not.
+    /// Drops the noted keyspaces, and returns those that could not be dropped.
     pub async fn drop_all(
         &self,
         driver: &dyn StorageDriver,
@@ -64,7 +65,7 @@ impl StorageDriver for Noting {
     }
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        // Also if it fails: it may have been made.
+        // Note the keyspace even if the call fails: the keyspace may have been made.
         self.keyspaces.lock().insert(keyspace.clone());
         self.inner.create(keyspace, deadline).await
     }

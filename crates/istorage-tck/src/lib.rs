@@ -1,13 +1,18 @@
-//! The storage contract of VVM as named trials that any driver can run.
+//! The conformance suite for storages: the storage contract of VVM as named trials that any driver
+//! can run.
 //!
-//! A [`Subject`] says how a database is reached. A [`Scratch`] is a keyspace of it that is made for the run and removed
-//! at the end. Each of the [`trials`] proves one case of the contract of [`AppStorage`](istorage::AppStorage) or
-//! [`StorageDriver`](istorage::StorageDriver) in partitions of its own, so that many run side by side. What a storage may
-//! or may not offer is decided by its [`Capabilities`](istorage::Capabilities), never by its name: a trial of what is not
-//! offered is [ignored](Conclusion::Ignored), with the reason, and never counts as passed. A storage that hangs or
-//! panics fails the trial in which it does.
+//! A [`Subject`] is a database and the way to reach it. A [`Scratch`] is a keyspace of the database
+//! that is made for the run and removed at the end. Each of the [`trials`] proves one case of the
+//! contract of [`AppStorage`](istorage::AppStorage) or [`StorageDriver`](istorage::StorageDriver).
+//! A trial has partitions of its own, so many trials run side by side.
 //!
-//! The trials are proved in their turn: [`wrong`] has deliberately wrong storages, and each trial fails on one of them.
+//! The contract leaves some abilities to the storage. Its [`Capabilities`](istorage::Capabilities)
+//! decide, never its name. If a storage lacks an ability, the trial of that ability is
+//! [ignored](Conclusion::Ignored), with the reason, and never counts as passed. If a storage hangs
+//! or panics in a trial, that trial fails.
+//!
+//! The trials are proved, too: [`wrong`] has deliberately wrong storages, and each trial fails on
+//! at least one of them.
 //!
 //! # A harness
 //!
@@ -48,7 +53,7 @@
 //! }
 //! ```
 //!
-//! [`Scratch::run_all`] runs them without a harness and gives a [`Report`].
+//! [`Scratch::run_all`] runs the trials without a harness and returns a [`Report`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,30 +1,31 @@
-//! How the trials went.
+//! The results of trials.
 
 use std::time::Duration;
 
-/// How a trial went.
+/// The result of one trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conclusion {
     /// The storage keeps this part of the contract.
     Passed,
-    /// It does not: what was expected and what was found.
+    /// The storage breaks this part of the contract. The text has the expected and the found
+    /// values.
     Failed(String),
-    /// The contract leaves it to the storage whether it can do this, and this one cannot, for this reason.
+    /// The contract does not require this ability, and this storage lacks it, for this reason.
     Ignored(&'static str),
 }
 
 /// A trial that was run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrialReport {
-    /// The trial.
+    /// The name of the trial.
     pub name: &'static str,
-    /// How it went.
+    /// The result of the trial.
     pub conclusion: Conclusion,
-    /// How long it took, its waiting for time to pass included.
+    /// The duration of the trial, including its waits for time to pass.
     pub took: Duration,
 }
 
-/// What is told while trials run.
+/// News while trials run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// A trial has begun.
@@ -33,12 +34,12 @@ pub enum Progress<'a> {
     Finished(&'a TrialReport),
 }
 
-/// How all trials went, in their order.
+/// The results of all trials, in the order of the trials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Each trial that was run.
+    /// The report of each trial that was run.
     pub trials: Vec<TrialReport>,
-    /// How long all of them took together.
+    /// The duration of all trials together.
     pub took: Duration,
 }
 

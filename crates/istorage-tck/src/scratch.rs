@@ -22,15 +22,16 @@ use crate::{
     tasks,
 };
 
-/// A keyspace of a [`Subject`] in which trials run. Each trial has partitions of its own, so they may run side by side.
+/// A keyspace of a [`Subject`] in which trials run. Each trial has partitions of its own, so trials
+/// may run side by side.
 ///
-/// Call [`remove`](Scratch::remove) at the end: dropping this value leaves the keyspace behind.
+/// Call [`remove`](Scratch::remove) at the end. Dropping this value leaves the keyspace behind.
 pub struct Scratch {
     shared: Arc<Shared>,
-    /// Bounds how many trials run at once, whoever asks.
+    /// The bound on the number of trials that run at once, over all callers.
     places: Semaphore,
     runs: AtomicU32,
-    /// No trial takes longer, whatever its own limit.
+    /// An upper bound for the limit of every trial.
     limit: Duration,
 }
 
@@ -41,10 +42,10 @@ impl fmt::Debug for Scratch {
 }
 
 impl Scratch {
-    /// Makes a keyspace with a name that is nobody else's.
+    /// Makes a keyspace with a random name that no other run uses.
     ///
     /// # Errors
-    /// Those of the connection, and of making the keyspace.
+    /// Those of the connection, and those of making the keyspace.
     pub async fn create(subject: Arc<dyn Subject>) -> Result<Scratch> {
         let keyspace = KeyspaceName::new(format!("tck_{:016x}", Clock::system().random()))?;
         let driver = subject.node(0).await?;
@@ -64,8 +65,8 @@ impl Scratch {
         Ok(Scratch { shared: Arc::new(shared), places, runs, limit })
     }
 
-    /// Lets no trial take longer than `limit`: one that is not over then has failed. Without it, each has a limit of its
-    /// own, of some minutes.
+    /// Bounds the time of each trial by `limit`: a trial that is not over then has failed. Without
+    /// this bound, only the limit of each trial counts, which is some minutes.
     #[must_use]
     pub fn bounded(self, limit: Duration) -> Scratch {
         Scratch { limit, ..self }
@@ -77,21 +78,24 @@ impl Scratch {
         &*self.shared.driver
     }
 
-    /// The scratch keyspace, for measurements beside the trials. Partition keys of less than four bytes, and those that
-    /// begin with a letter, are not the trials'.
+    /// The scratch keyspace, for measurements beside the trials. The trials do not use partition
+    /// keys of less than four bytes, nor keys that begin with a letter.
     #[must_use]
     pub fn storage(&self) -> SharedStorage {
         Arc::clone(&self.shared.db.storage)
     }
 
-    /// Runs one trial, as soon as there is a place for it. Never panics, also if the storage does.
+    /// Runs one trial as soon as there is a place for it. This never panics, even if the storage
+    /// does.
     ///
     /// # Cancel safety
-    /// The trial ends when the future is dropped; keyspaces of its own are left to [`remove`](Scratch::remove).
+    /// The trial ends when the future is dropped. Keyspaces that the trial made are left to
+    /// [`remove`](Scratch::remove).
     pub async fn run(&self, trial: &Trial) -> TrialReport {
-        // Nobody closes the semaphore, so there is always a place in the end.
+        // The semaphore is never closed, so the wait always ends with a place.
         let _place = self.places.acquire().await;
-        // Whatever clock the storage is on: a trial that takes too long takes too much of somebody's time.
+        // The limit is real time, not the time of the storage's clock, because a slow trial costs
+        // people their time.
         let clock = Clock::system();
         let start = clock.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
@@ -116,10 +120,10 @@ impl Scratch {
         TrialReport { name: trial.name(), conclusion, took: clock.now() - start }
     }
 
-    /// Runs some trials side by side, and tells how it goes.
+    /// Runs trials side by side, and reports their progress.
     ///
     /// # Cancel safety
-    /// As [`run`](Scratch::run).
+    /// The same as for [`run`](Scratch::run).
     pub async fn run_all(
         &self,
         trials: impl IntoIterator<Item = &'static Trial>,
@@ -140,10 +144,10 @@ impl Scratch {
         Report { trials, took: clock.now() - start }
     }
 
-    /// Drops the keyspace, and those that trials made and could not drop.
+    /// Drops the keyspace, and the keyspaces that trials made and could not drop.
     ///
     /// # Errors
-    /// Those of dropping them; some may be left behind then.
+    /// Those of dropping the keyspaces. After an error some may be left behind.
     pub async fn remove(self) -> Result<()> {
         let of_trials = self.shared.drop_keyspaces(None).await;
         let Shared { driver, keyspace, db, .. } = &*self.shared;

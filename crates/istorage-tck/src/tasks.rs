@@ -1,4 +1,5 @@
-//! The one place that spawns: trials, and the tasks of a trial that race with each other on several threads.
+//! The only module that spawns: trials, and the tasks of a trial that race with each other on
+//! several threads.
 
 use std::{
     future::Future,
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::failure::{Stop, Verdict};
 
-/// A task that ends with its owner: it is aborted when this is dropped.
+/// A task that ends with its owner: dropping this value aborts the task.
 pub(crate) struct Task<T>(JoinHandle<Verdict<T>>);
 
 pub(crate) fn spawn<T, F>(future: F) -> Task<T>
@@ -23,7 +24,7 @@ where
     Task(tokio::spawn(future))
 }
 
-/// Runs all of them at once. Ends with the first that stops, and ends the others then.
+/// Runs all futures at once. The first one that stops ends the others.
 pub(crate) async fn all<T, F>(futures: impl IntoIterator<Item = F>) -> Verdict<Vec<T>>
 where
     T: Send + 'static,

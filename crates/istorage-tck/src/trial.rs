@@ -6,9 +6,9 @@ use futures::future::BoxFuture;
 
 use crate::{context::Context, failure::Verdict};
 
-/// How long a trial may take; most are done within a second.
+/// The longest time of a trial. Most trials are done within a second.
 const LIMIT: Duration = Duration::from_secs(180);
-/// The same for trials that write very many rows.
+/// The longest time of a trial that writes very many rows.
 const LIMIT_OF_LONG_ONES: Duration = Duration::from_secs(900);
 
 /// One case of the contract.
@@ -31,13 +31,14 @@ impl Trial {
         self
     }
 
-    /// Its name, as `module::case`. A module is an operation, or what several have in common.
+    /// The name of the trial, as `module::case`. A module is an operation, or a topic that several
+    /// operations have in common.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// A trial that is not over after this time has failed.
+    /// The longest time of the trial. A trial that is not over then has failed.
     pub(crate) fn limit(&self) -> Duration {
         self.limit
     }
@@ -53,7 +54,7 @@ impl fmt::Debug for Trial {
     }
 }
 
-/// The list of a module's trials; of a module that is `long` each may take long.
+/// The list of a module's trials. Each trial of a module that is `long` may take long.
 macro_rules! trials {
     (long $module:ident: $($case:ident),+ $(,)?) => {
         pub(super) const TRIALS: &[$crate::Trial] =

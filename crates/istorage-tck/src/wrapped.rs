@@ -1,4 +1,4 @@
-//! Drivers with something around their storages: a wrapper that is to be proved, or a defect.
+//! Drivers that wrap their storages in a wrapper that is to be proved, or in a defect.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,14 +10,15 @@ use crate::{Scale, Subject};
 
 type Wrap = Arc<dyn Fn(SharedStorage, Clock) -> SharedStorage + Send + Sync>;
 
-/// A [`Subject`] whose every storage is wrapped.
+/// A [`Subject`] with every storage wrapped.
 pub struct Wrapped<S> {
     inner: S,
     wrap: Wrap,
 }
 
 impl<S: Subject> Wrapped<S> {
-    /// Wraps the storages of `inner`; `wrap` is also given the clock of the node that opens one.
+    /// Wraps the storages of `inner`. `wrap` also gets the clock of the node that opens the
+    /// storage.
     pub fn new(
         inner: S,
         wrap: impl Fn(SharedStorage, Clock) -> SharedStorage + Send + Sync + 'static,

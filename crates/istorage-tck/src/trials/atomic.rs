@@ -1,4 +1,5 @@
-//! `write_atomic`: rows of any partitions and kinds, all or nothing, where it is offered.
+//! `write_atomic`: rows of any partitions and kinds, all or nothing. Only for storages that offer
+//! the call.
 
 use bytes::Bytes;
 use istorage::{AtomicBatch, Conditional, ErrorKind, Key, Range};
@@ -46,7 +47,8 @@ fn conditionals(ops: impl IntoIterator<Item = (Bytes, Conditional)>) -> AtomicBa
     AtomicBatch { conditionals: ops.into_iter().collect(), ..AtomicBatch::default() }
 }
 
-/// Every kind of write, over partitions a to e; row `("d", "x")` may hold an ordered write back.
+/// A batch with every kind of write, in partitions a to e. A trial may first write the ordered row
+/// `("d", "x")` with a higher order. The batch then does not change that row.
 fn every_kind(ctx: &Context) -> Verdict<AtomicBatch> {
     Ok(AtomicBatch {
         conditionals: vec![
@@ -97,7 +99,7 @@ async fn a_failed_condition_stops_all_partitions(ctx: Context) -> Verdict {
     ] {
         let mut batch = every_kind(&ctx)?;
         if spoiled == 0 {
-            // The row of the swap is named once only.
+            // Remove the swap, so that no row is named twice.
             batch.conditionals.remove(1);
         }
         batch.conditionals[spoiled] = op;
@@ -198,7 +200,8 @@ async fn beyond_the_limit_of_bytes(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Batches over two partitions each, so that any two of them share a row: exactly one is applied.
+/// Several batches write at once, each over two partitions. Any two of them share a row, so exactly
+/// one batch is applied.
 async fn batches_that_cross_exclude_each_other(ctx: Context) -> Verdict {
     ctx.atomic()?;
     let partitions = [["a", "b"], ["b", "c"], ["c", "a"]];
@@ -224,8 +227,8 @@ async fn batches_that_cross_exclude_each_other(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Many batches at once, of which every other has a condition that fails: a driver may merge them into one transaction,
-/// and still each is whole or not at all.
+/// Many batches are written at once, and every other batch has a condition that fails. A driver may
+/// merge batches into one transaction. Still each batch is written in whole or not at all.
 async fn batches_at_once_are_each_whole(ctx: Context) -> Verdict {
     ctx.atomic()?;
     const BATCHES: usize = 64;

@@ -1,4 +1,4 @@
-//! What the storage says about itself.
+//! The abilities and limits that the storage reports.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ trials!(capabilities:
     the_server_time_is_plausible,
 );
 
-/// What a node needs at least: keys of some dozen bytes, events of some kilobytes, a group of commands in one write.
+/// The least room for a node: keys of some dozen bytes, events of some kilobytes, and a group of
+/// commands in one write.
 async fn they_suffice_for_a_node(ctx: Context) -> Verdict {
     let found = ctx.capabilities();
     ensure!(found.row.pkey >= 256, "partition keys of {} bytes are too short", found.row.pkey);

@@ -1,4 +1,4 @@
-//! The conditional calls of one row: each won, and lost in each way.
+//! The conditional calls of one row. Each call is applied once, and refused in each possible way.
 
 use bytes::Bytes;
 use istorage::Range;
@@ -82,7 +82,7 @@ async fn a_swap_of_an_absent_row_is_not(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// A heartbeat that changes nothing.
+/// A heartbeat is such a swap: it changes nothing.
 async fn a_swap_to_the_same_bytes_is_applied(ctx: Context) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
@@ -178,7 +178,7 @@ async fn any_bytes_in_keys(ctx: Context) -> Verdict {
 
 async fn large_values_are_compared_whole(ctx: Context) -> Verdict {
     let limits = ctx.capabilities();
-    // Both values of a swap must fit.
+    // Both values of a swap must fit into one write.
     let size = limits.row.value.min(limits.conditional.bytes / 2 - 1_000).min(500_000);
     let (key, there) = (ctx.key("p", "a"), value_of(size));
     let mut similar = there.to_vec();

@@ -1,4 +1,4 @@
-//! Deadlines, and what the answers at a deadline mean.
+//! Deadlines, and the meaning of the answers at a deadline.
 
 use std::time::Duration;
 
@@ -46,13 +46,14 @@ async fn a_passed_deadline_sends_nothing(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// The deadlines of `answers_at_a_tight_deadline_are_true` are at most so far away.
+/// The farthest deadline of `answers_at_a_tight_deadline_are_true` stays between these two bounds.
 const TIGHT_MIN: Duration = Duration::from_millis(5);
 const TIGHT_MAX: Duration = Duration::from_secs(2);
 
-/// Applied is applied, and refused is not, however close the deadline was. Only an unknown outcome
-/// may be either, so a storage that knows no outcome would prove nothing: some must be applied. The
-/// deadlines follow the speed of the storage.
+/// A write that was answered as applied is there, and a refused write is not there, however close
+/// the deadline was. Only a write with an unknown outcome may be either. A storage that answers
+/// every write as unknown would prove nothing, so some writes must be applied. The deadlines follow
+/// the speed of the storage.
 async fn answers_at_a_tight_deadline_are_true(ctx: Context) -> Verdict {
     let mut random = fastrand::Rng::with_seed(1);
     let mut written = Vec::new();

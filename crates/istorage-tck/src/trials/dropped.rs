@@ -1,4 +1,5 @@
-//! Calls that are dropped: what they were to write is there in whole or not at all, and the storage works on.
+//! Calls that are dropped. The rows of a dropped write are there in whole or not at all, and the
+//! storage still works.
 
 use std::{future::Future, time::Duration};
 
@@ -28,10 +29,10 @@ trials!(dropped:
 
 const ROWS: usize = 8;
 
-/// How long a write that was sent may take to land.
+/// The longest time until a write that was sent lands.
 const LANDING: Duration = Duration::from_secs(20);
 
-/// Lets the future run for a moment, another one each time, and drops it.
+/// Runs the future for a random moment, and then drops it.
 async fn run_a_little<F: Future>(future: F, random: &mut fastrand::Rng) {
     let mut future = std::pin::pin!(future);
     if random.bool() {
@@ -42,7 +43,8 @@ async fn run_a_little<F: Future>(future: F, random: &mut fastrand::Rng) {
             tasks::yield_now().await;
         }
     } else {
-        // Real time, as it is the storage's threads and servers that are to be caught in the middle.
+        // Wait in real time: the drop must hit the threads and servers of the storage in the middle
+        // of their work.
         let moment = Clock::system();
         let moment = moment.sleep(Duration::from_micros(random.u64(0..4_000)));
         match select(future, std::pin::pin!(moment)).await {
@@ -51,9 +53,10 @@ async fn run_a_little<F: Future>(future: F, random: &mut fastrand::Rng) {
     }
 }
 
-/// Of each of these groups of rows all are there, or none, once everything has landed.
+/// Once all writes have landed, each of these groups of rows is there in whole, or not at all.
 async fn all_or_nothing(ctx: &Context, groups: &[Vec<Key>]) -> Verdict {
-    // A read is no snapshot, and what was sent may land in the middle of it; but that ends.
+    // A read is no snapshot, and a write that was sent may land in the middle of a read. But each
+    // write lands in the end.
     let until = ctx.db.clock.now() + LANDING;
     for (n, group) in groups.iter().enumerate() {
         loop {
@@ -69,7 +72,8 @@ async fn all_or_nothing(ctx: &Context, groups: &[Vec<Key>]) -> Verdict {
     Ok(())
 }
 
-/// Writes a group of rows for each round, several at once, and drops most of the writes in their middle.
+/// Writes a group of rows for each round, several groups at once, and drops most of the writes in
+/// the middle.
 async fn drop_writes<'a, F>(ctx: &Context, write: impl Fn(usize) -> F)
 where
     F: Future + Send + 'a,
@@ -128,7 +132,7 @@ async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: Context) -> Verdict
     all_or_nothing(&ctx, &groups(&ctx, key)).await
 }
 
-/// Nothing that a call holds is lost with it: places in a queue, connections, locks.
+/// A dropped call gives back all that it holds: places in a queue, connections, locks.
 async fn the_storage_works_after_many_dropped_calls(ctx: Context) -> Verdict {
     let calls = stream::iter(0..ctx.rounds()).for_each_concurrent(32, |n| {
         let ctx = &ctx;

@@ -1,4 +1,4 @@
-//! When rows with a TTL go: never early, in time, for every call at once.
+//! The expiry of rows with a TTL: never early, in time, and for every call at once.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn a_row_is_gone_in_time(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// TTLs that no storage's resolution divides.
+/// Rows with TTLs that are no multiples of a second.
 async fn short_lives(ctx: Context) -> Verdict {
     let ttls = [1, 300_000, 999_999, 1_000_001, 1_700_000].map(Duration::from_micros);
     let mut rows = Vec::new();
@@ -92,7 +92,7 @@ async fn short_lives(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Once one call has seen that the row is gone, none sees it any more.
+/// Once one call has found the row gone, no call sees the row any more.
 async fn all_calls_agree_on_the_moment(ctx: Context) -> Verdict {
     let key = ctx.key("p", "a");
     let life = insert_row(&ctx, &key, TTL).await?;
@@ -143,7 +143,7 @@ async fn swap_and_delete_see_an_expired_row_as_absent(ctx: Context) -> Verdict {
     all_see_nothing(&ctx.db, &key).await
 }
 
-/// A row that was inserted for ever has more to it than its value on some storages.
+/// On some storages, a row that was inserted without a TTL has more parts than its value.
 async fn a_row_once_written_without_ttl_expires(ctx: Context) -> Verdict {
     patiently(ctx, |ctx, ttl| {
         async move {
@@ -184,7 +184,7 @@ async fn a_swap_without_ttl_ends_it(ctx: Context) -> Verdict {
     .await
 }
 
-/// A lease: renewed with the same bytes and with others.
+/// A lease is such a row: it is renewed with the same bytes and with others.
 async fn a_renewed_row_lives_on(ctx: Context) -> Verdict {
     patiently(ctx, |ctx, ttl| {
         async move {
@@ -206,7 +206,7 @@ async fn a_renewed_row_lives_on(ctx: Context) -> Verdict {
     .await
 }
 
-/// What comes after a delete has nothing from before it.
+/// A row that is inserted after a delete keeps nothing from before the delete.
 async fn a_delete_ends_it(ctx: Context) -> Verdict {
     patiently(ctx, |ctx, ttl| {
         async move {
@@ -281,7 +281,7 @@ async fn conflicts_show_expired_rows_as_absent(ctx: Context) -> Verdict {
     applied(&ctx.db.write_if(&pkey, ops).await?, "a write that takes them for absent")
 }
 
-/// Pages of nothing but expired rows end no stream.
+/// A stream does not end at a page that has expired rows only.
 async fn expired_rows_among_many(ctx: Context) -> Verdict {
     const ROWS: usize = 600;
     let (pkey, at_once) = (ctx.pkey("p"), ctx.capabilities().conditional.rows.min(100));
@@ -318,7 +318,7 @@ async fn a_higher_order_ends_it(ctx: Context) -> Verdict {
             ctx.db.put_ordered(first).await?;
             let second = vec![ordered(stays.clone(), "new", 2)?, with_ttl(&goes, "v", 2)?];
             let (life, ()) = Life::of(&ctx, ttl, ctx.db.put_ordered(second)).await?;
-            // A write that is superseded brings no ttl of its own, and ends none.
+            // A superseded write neither brings a TTL of its own, nor ends the TTL of the row.
             let third = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
             ctx.db.put_ordered(third).await?;
             all_see(&ctx.db, &stays, "new").await?;
@@ -342,7 +342,8 @@ async fn an_expired_ordered_row_can_be_written_again(ctx: Context) -> Verdict {
     all_see(&ctx.db, &key, "second").await
 }
 
-/// After an unknown outcome the same write is sent again, and must not count from the first.
+/// After an unknown outcome the same write is sent again. The TTL must not count from the first
+/// write.
 async fn an_ordered_row_that_is_sent_again_lives_longer(ctx: Context) -> Verdict {
     let key = ctx.key("p", "a");
     let put = |ttl| {
@@ -424,7 +425,7 @@ async fn nodes_with_different_clocks_agree(ctx: Context) -> Verdict {
     .await
 }
 
-/// Several candidates for a lease that ran out.
+/// Several candidates compete for a lease that ran out.
 async fn one_of_many_takes_an_expired_row_over(ctx: Context) -> Verdict {
     const TASKS: usize = 3;
     let (other, rows) = (ctx.other().await?, ctx.few_rounds());
@@ -438,7 +439,8 @@ async fn one_of_many_takes_an_expired_row_over(ctx: Context) -> Verdict {
         applied(&outcome, "the inserts with a TTL")?;
         last = Some(life);
     }
-    // Where a node watches a row to judge its expiry, the other node must have seen the rows.
+    // On some storages a node judges the expiry of a row by watching the row. So the other node
+    // must have seen the rows.
     let seen = other.read(&pkey, Range::all()).await?;
     ensure!(seen.len() <= rows, "{} rows of {rows} are there", seen.len());
     if let Some(life) = last {

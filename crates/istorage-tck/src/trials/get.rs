@@ -81,7 +81,7 @@ async fn an_empty_clustering_key(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Writes a row at each key, each with a value of its own, and reads all of them.
+/// Writes a row with a value of its own at each key, and reads all rows.
 async fn each_key_has_its_row(ctx: &Context, keys: Vec<Key>) -> Verdict {
     let rows = keys.iter().enumerate().map(|(n, key)| put(key.clone(), value(n)));
     ctx.db.put_batch(rows.collect()).await?;
@@ -184,7 +184,7 @@ async fn a_batch_of_nothing(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Of every two keys one is there.
+/// Every other key has a row.
 async fn a_batch_of_thousands(ctx: Context) -> Verdict {
     const KEYS: usize = 2_500;
     let key = |n: usize| ctx.key(place(n % 50), place(n));
@@ -200,7 +200,7 @@ async fn a_batch_of_thousands(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// More bytes than a server answers at once.
+/// The rows have more bytes than a server answers at once.
 async fn a_batch_of_large_rows(ctx: Context) -> Verdict {
     const ROWS: usize = 60;
     let large = value_of(ctx.capabilities().row.value.min(300_000));

@@ -1,4 +1,4 @@
-//! A partition of 100,000 rows, which is written once for all of these trials.
+//! A partition of 100,000 rows, written once for all of these trials.
 
 use bytes::Bytes;
 use clock::Clock;
@@ -28,7 +28,7 @@ fn value(n: usize) -> Bytes {
     Bytes::copy_from_slice(&(n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes())
 }
 
-/// The partition. The first who asks writes it.
+/// The partition. The first trial that asks for it writes it.
 async fn partition(ctx: &Context) -> Verdict<Bytes> {
     let write = || async {
         const BATCH: usize = 2_500;
@@ -90,12 +90,12 @@ async fn it_is_read_with_ttl(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// The first rows must come long before the last could. The quickest of several goes counts, as a busy machine makes
-/// any of them slow.
+/// The first rows must come long before the last row could. A busy machine makes any read slow, so
+/// the quickest of several reads counts.
 async fn it_is_read_lazily(ctx: Context) -> Verdict {
     const FIRST: usize = 10;
     let pkey = partition(&ctx).await?;
-    // How long it really takes, whatever the storage's clock shows.
+    // Measure real time, whichever clock the storage uses.
     let clock = Clock::system();
     let (mut first, mut all) = (CALL, CALL);
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Rows with a TTL, and what each call sees of them.
+//! Rows with a TTL, and the calls that see them.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::{
 
 pub(super) const TTL: Duration = Duration::from_secs(3);
 
-/// Clocks of different machines do not tick equally.
+/// The allowed error between clocks, as clocks of different machines do not tick equally.
 const SLACK: Duration = Duration::from_millis(10);
 
-/// When a row must be there, and when it must be gone.
+/// The moments until which a row must be there, and from which it must be gone.
 #[derive(Clone, Copy)]
 pub(super) struct Life {
     pub(super) there_until: Instant,
@@ -27,7 +27,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Writes a row with a TTL and notes the time around it.
+    /// Writes a row with a TTL, and notes the time before and after the write.
     pub(super) async fn of<T>(
         ctx: &Context,
         ttl: Duration,
@@ -40,7 +40,8 @@ impl Life {
         Ok((Life { there_until: before + ttl - SLACK, gone_from }, answer))
     }
 
-    /// What was expected of the row while it was there; too late, it says nothing.
+    /// Judges a verdict that expected the row to be there. If the row may be gone by now, a failure
+    /// says nothing and becomes `TooSlow`.
     pub(super) fn judge(&self, ctx: &Context, verdict: Verdict) -> Verdict {
         match verdict {
             Err(_) if ctx.db.clock.now() >= self.there_until => Err(Stop::TooSlow),
@@ -49,8 +50,8 @@ impl Life {
     }
 }
 
-/// Runs a trial that needs a row to be there for some calls, with longer and longer TTLs if they do not get done in it:
-/// on a busy machine some seconds are soon over.
+/// Runs a trial that makes some calls while a row is there. If the calls do not end within the TTL,
+/// the trial runs again with a longer TTL: on a busy machine some seconds are soon over.
 pub(super) async fn patiently(
     ctx: Context,
     trial: fn(Context, Duration) -> BoxFuture<'static, Verdict>,
@@ -71,7 +72,7 @@ pub(super) async fn insert_row(ctx: &Context, key: &Key, ttl: Duration) -> Verdi
     Ok(life)
 }
 
-/// What each call that can see a row sees.
+/// The value of a row as seen by each call that reads rows of any kind.
 pub(super) async fn sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
     let only = || Range::only(&key.ccols);
     let first = |rows: Vec<Row>| rows.into_iter().next().map(|row| row.value);
@@ -87,7 +88,7 @@ pub(super) async fn sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, 
     Ok(seen)
 }
 
-/// As [`sight`], with the calls of conditional rows. It writes nothing.
+/// The value of a row as [`sight`] and the calls of conditional rows see it. Writes nothing.
 pub(super) async fn conditional_sight(
     db: &Client,
     key: &Key,

@@ -1,4 +1,4 @@
-//! Keyspaces are created, opened, dropped and closed.
+//! The lifecycle of keyspaces: they are created, opened, dropped and closed.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ async fn the_longest_name(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// What happens when a cluster starts for the first time.
+/// This happens when a cluster starts for the first time.
 async fn several_nodes_create_one_at_once(ctx: Context) -> Verdict {
     const NODES: usize = 3;
     let name = ctx.new_keyspace()?;
@@ -117,7 +117,7 @@ async fn several_nodes_create_one_at_once(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Every call on it answers `Closed`.
+/// Every call on the storage answers `Closed`.
 async fn answers_closed(ctx: &Context, db: &Client) -> Verdict {
     let (key, closed) = (ctx.key("p", "a"), ErrorKind::Closed);
     refused(db.get(&key).await, closed, "get")?;
@@ -158,7 +158,7 @@ async fn a_closed_storage_ends_its_streams(ctx: Context) -> Verdict {
     let mut rows = db.storage.read(ctx.pkey("p"), Range::all(), Consistency::Plain, CALL);
     ensure!(matches!(rows.next().await, Some(Ok(_))), "the first row does not come");
     db.storage.close().await;
-    // Rows that had come already may still be given.
+    // The stream may still return rows that it had already fetched.
     while let Some(row) = rows.next().await {
         if let Err(error) = row {
             ensure_eq!(error.kind(), ErrorKind::Closed, "the end of the stream");
@@ -181,7 +181,9 @@ async fn closing_one_storage_leaves_the_others_open(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Each of them is answered with the truth: applied, or not; none is lost, and none hangs.
+/// Each call gets a true answer: the row of an applied insert is there, and the row of an insert
+/// that is answered with `Closed` is not. After an unknown outcome the row may be there or not. No
+/// call is lost, and no call hangs.
 async fn calls_under_way_are_answered_when_it_is_closed(ctx: Context) -> Verdict {
     const CALLS: usize = 50;
     let db = ctx.open_again().await?;

@@ -1,4 +1,5 @@
-//! The largest sizes that the capabilities promise, and one beyond: `Invalid`, and nothing is written.
+//! The largest sizes that the capabilities promise, and one byte or row beyond: the call is
+//! `Invalid`, and nothing is written.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ trials!(limits:
     orders_have_bounds,
 );
 
-/// A partition key of exactly this length, of this trial alone.
+/// A partition key of exactly this length that no other trial uses.
 fn pkey_of(ctx: &Context, name: u8, len: usize) -> Bytes {
     let prefix = ctx.pkey([name]);
     [&prefix[..], &vec![0xff; len - prefix.len()]].concat().into()

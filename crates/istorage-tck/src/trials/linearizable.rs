@@ -1,4 +1,5 @@
-//! Linearizable reads see every conditional write that was answered, while others are in flight.
+//! Linearizable reads see every conditional write that was answered, even while other writes are in
+//! flight.
 
 use std::sync::{
     Arc,
@@ -40,11 +41,11 @@ fn count_of(value: Option<&Bytes>) -> Verdict<usize> {
     count.ok_or_else(|| Stop::failed(format!("the register holds {value:?}")))
 }
 
-/// What the writers and the readers of a race share.
+/// The things that the writers and the readers of a race share.
 struct Race {
-    /// Nobody begins before all are there.
+    /// Holds back all tasks until all of them have started.
     start: Barrier,
-    /// For each writer, or for all together, how much was answered.
+    /// The number of answered writes, for each writer or for all writers together.
     answered: [AtomicUsize; WRITERS],
     over: AtomicBool,
 }
@@ -60,7 +61,7 @@ impl Race {
     }
 }
 
-/// Whoever ends first, also by failing, ends the others.
+/// Ends the race for all tasks when the first task ends, even if that task fails.
 struct Ending(Arc<Race>);
 
 impl Drop for Ending {
@@ -73,7 +74,8 @@ fn writes_of(ctx: &Context) -> usize {
     ctx.few_rounds() / WRITERS
 }
 
-/// Each writer raises one register by swaps; what was answered is never above what a reader then sees.
+/// Each writer raises one register by swaps. A reader never sees less than the swaps that were
+/// answered before its read.
 async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
     let (key, other) = (ctx.key("p", "register"), ctx.other().await?);
     let ops = vec![insert("register", register(0, 0))];
@@ -128,7 +130,7 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
     futures::future::try_join(writing, reading).await.map(drop)
 }
 
-/// Each writer inserts rows of its own; a reader that starts afterwards sees all that was answered.
+/// Each writer inserts rows of its own. A read that starts after an answer sees the inserted row.
 async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     let race = Race::new();
@@ -170,7 +172,8 @@ async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
     futures::future::try_join(writing, reading).await.map(drop)
 }
 
-/// What one node has read, another that reads later reads too, also of a write that is not answered yet.
+/// After one node has read a row, every later read of another node sees the row, even if the write
+/// of the row is not answered yet.
 async fn reads_never_go_back(ctx: Context) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     for round in 0..ctx.few_rounds() {

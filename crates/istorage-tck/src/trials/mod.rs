@@ -1,4 +1,4 @@
-//! The trials, a module for each operation and for each thing that several have in common.
+//! The trials. Each operation has a module, and so has each topic that several operations share.
 
 mod atomic;
 mod capabilities;
@@ -23,7 +23,8 @@ mod write_if;
 
 use crate::Trial;
 
-/// All trials, those of a module together. The long ones come first, so that none of them begins last.
+/// All trials, those of a module together. The long trials come first, so that no long trial begins
+/// last.
 pub fn trials() -> impl Iterator<Item = &'static Trial> {
     const MODULES: &[&[Trial]] = &[
         large::TRIALS,

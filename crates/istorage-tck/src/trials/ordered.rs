@@ -1,4 +1,4 @@
-//! `put_ordered`: the higher order stays, in whatever order the writes arrive.
+//! `put_ordered`: the write with the higher order stays, in any order of arrival.
 
 use istorage::{Key, Order, OrderedPut, Range};
 
@@ -48,7 +48,7 @@ fn permutations() -> Vec<[u64; 4]> {
     all
 }
 
-/// Writes each permutation to a row of its own, step by step, and looks after every step.
+/// Writes each permutation to a row of its own, step by step, and reads the rows after every step.
 async fn permute(ctx: &Context, nodes: [&Client; 2], order_of: impl Fn(u64) -> u64) -> Verdict {
     let permutations = permutations();
     let keys: Vec<Key> =
@@ -81,7 +81,7 @@ async fn from_two_nodes_with_clocks_5_s_apart(ctx: Context) -> Verdict {
     permute(&ctx, [&other, &ctx.db], |order| order + 4).await
 }
 
-/// Small orders, orders like a clock's, and the highest there is.
+/// Small orders, orders like those of a clock, and the highest order.
 async fn far_orders(ctx: Context) -> Verdict {
     let orders = [1, 2, 1 << 32, (1 << 62) + 1, Order::MAX];
     let order_of = |n: u64| orders[n as usize];
@@ -130,7 +130,8 @@ async fn of_nothing(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// More rows than fit into a request, in one partition and in many; then half of them again with other orders.
+/// The batch has more rows than fit into a request, in one partition and in many partitions. Then
+/// half of the rows are written again with other orders.
 async fn of_thousands_of_rows(ctx: Context) -> Verdict {
     const ROWS: usize = 3_000;
     let key = |n: usize| match n % 2 {
@@ -178,7 +179,7 @@ async fn racing_writers_leave_the_highest(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Rows of different kinds may live in one partition.
+/// Rows of different kinds may be in one partition.
 async fn linearizable_reads_see_it(ctx: Context) -> Verdict {
     let (one, conditional) = (ctx.key("p", "a"), ctx.key("p", "b"));
     ctx.db.put_ordered(vec![ordered(one.clone(), "ordered", 3)?]).await?;

@@ -25,7 +25,7 @@ trials!(put_batch:
     many_batches_at_once,
 );
 
-/// Writes a batch into three partitions and reads all of it.
+/// Writes a batch into three partitions and reads all of its rows.
 async fn of(ctx: &Context, rows: usize) -> Verdict {
     let key = |n: usize| ctx.key(format!("p{}", n % 3), place(n));
     ctx.db.put_batch((0..rows).map(|n| put(key(n), value(n))).collect()).await?;
@@ -78,7 +78,7 @@ async fn of_1_000_partitions(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// More bytes than a server takes at once.
+/// The rows have more bytes than a server takes at once.
 async fn of_large_rows(ctx: Context) -> Verdict {
     const ROWS: usize = 80;
     let large = value_of(ctx.capabilities().row.value.min(250_000));
@@ -118,7 +118,7 @@ async fn overwrites(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Writes that follow each other more quickly than a clock ticks keep their order.
+/// Some writes follow each other faster than a clock ticks. They still keep their order.
 async fn the_last_of_many_writes_stays(ctx: Context) -> Verdict {
     let keys = [ctx.key("p", "a"), ctx.key("q", "a")];
     for n in 0..200 {

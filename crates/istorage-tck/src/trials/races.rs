@@ -24,7 +24,7 @@ trials!(races:
 
 const TASKS: usize = 4;
 
-/// Two nodes in turn.
+/// Two nodes. The tasks use them in turn.
 #[derive(Clone)]
 struct Nodes([Client; 2]);
 
@@ -38,7 +38,7 @@ impl Nodes {
     }
 }
 
-/// All tasks write at once. Gives the one that won, and what the others found instead.
+/// Lets all tasks write at once. Returns the task that won, and the values that the others found.
 async fn race(
     nodes: &Nodes,
     pkey: &Bytes,
@@ -64,7 +64,7 @@ async fn race(
     Ok((winners[0], found))
 }
 
-/// A write without a rival.
+/// Makes a write without a rival.
 async fn write(db: &Client, pkey: &Bytes, op: Conditional) -> Verdict {
     applied(&db.settled(pkey, vec![op]).await?, "a write without a rival")
 }
@@ -101,8 +101,8 @@ async fn of_swaps_one_wins(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// All of them delete the same bytes, so a delete whose answer is lost cannot be told from another's: it is not settled,
-/// and may have won.
+/// All tasks delete the same bytes. So a delete without an answer cannot be told from the delete of
+/// another task: it is not settled, and may have won.
 async fn of_deletes_one_wins(ctx: Context) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
     for round in 0..ctx.few_rounds() {
@@ -147,7 +147,8 @@ async fn of_a_swap_and_a_delete_one_wins(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// How often each task has raised it: a task whose answer is lost sees in it whether it did.
+/// The number of times that each task has raised the counter. A task that lost an answer sees here
+/// whether its write was applied.
 type Counts = [usize; TASKS];
 
 fn counter(counts: Counts) -> Bytes {
@@ -200,7 +201,8 @@ async fn a_counter_raised_by_swaps_ends_exact(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Each task writes two neighbours of a ring of rows, so that no two tasks beside each other can both win.
+/// The rows form a ring, and each task writes two neighbours. So two neighbouring tasks cannot both
+/// win.
 async fn writes_that_share_a_row_exclude_each_other(ctx: Context) -> Verdict {
     let nodes = Nodes::of(&ctx).await?;
     for round in 0..ctx.few_rounds() {
@@ -226,7 +228,7 @@ async fn writes_that_share_a_row_exclude_each_other(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Rows of their own, in one partition: all are applied.
+/// Each task writes rows of its own in one partition, and all writes are applied.
 async fn rows_of_one_partition_do_not_disturb_each_other(ctx: Context) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
     let writes = ctx.few_rounds();

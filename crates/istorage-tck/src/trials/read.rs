@@ -38,7 +38,7 @@ async fn an_empty_partition_has_no_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Writes a row at each of the keys, in an order that is not theirs.
+/// Writes a row at each of the keys, but not in the order of the keys.
 async fn fill(ctx: &Context, pkey: &str, ccols: &[Bytes]) -> Verdict<Vec<Row>> {
     let rows = ccols.iter().enumerate().map(|(n, ccols)| row(ccols.clone(), value(n)));
     let rows: Vec<Row> = rows.collect();
@@ -58,7 +58,7 @@ async fn rows_come_in_the_order_of_unsigned_bytes(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Rows at 0, 10, 20 up to 90.
+/// Writes rows at 0, 10, 20 and so on up to 90.
 async fn fill_tens(ctx: &Context) -> Verdict<(Bytes, Vec<Row>)> {
     let ccols: Vec<Bytes> = (0..10).map(|n| place(10 * n)).collect();
     Ok((ctx.pkey("tens"), fill(ctx, "tens", &ccols).await?))
@@ -134,7 +134,7 @@ async fn the_range_of_one_row(ctx: Context) -> Verdict {
 }
 
 async fn all_ranges_of_awkward_keys(ctx: Context) -> Verdict {
-    // Every kind of neighbours, and not so many that their pairs take long.
+    // These keys have every kind of neighbours. More keys would have too many pairs.
     let keys: Vec<Bytes> = awkward_keys().into_iter().filter(|key| key.len() != 1).collect();
     let rows = fill(&ctx, "p", &keys).await?;
     let pkey = ctx.pkey("p");
@@ -201,7 +201,7 @@ async fn conditional_rows_are_seen(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// More bytes than fit into a page.
+/// The rows have more bytes than fit into a page.
 async fn rows_of_many_megabytes(ctx: Context) -> Verdict {
     const ROWS: usize = 48;
     let large = value_of(ctx.capabilities().row.value.min(100_000));
@@ -215,7 +215,8 @@ async fn rows_of_many_megabytes(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Streams that are polled in turn do not disturb each other, and what they read is not bound to the storage's borrow.
+/// Streams that are polled in turn do not disturb each other. A stream also does not borrow from
+/// its storage.
 async fn many_streams_at_once(ctx: Context) -> Verdict {
     const ROWS: usize = 300;
     let ccols: Vec<Bytes> = (0..ROWS).map(place).collect();

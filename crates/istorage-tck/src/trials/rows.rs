@@ -1,4 +1,4 @@
-//! Rows and writes as the trials need them.
+//! The rows and writes that trials use.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use istorage::{Conditional, Key, Order, OrderedPut, Put, Row};
 
 use crate::failure::Verdict;
 
-/// Any bytes, different for different `n`.
+/// A value that is different for each `n`.
 pub(super) fn value(n: usize) -> Bytes {
     format!("value {n}").into()
 }
 
-/// `len` bytes that do not compress to nothing.
+/// A value of `len` bytes that does not compress well.
 pub(super) fn value_of(len: usize) -> Bytes {
     let mut random = fastrand::Rng::with_seed(len as u64);
     let mut value = vec![0; len];
@@ -25,7 +25,8 @@ pub(super) fn place(n: usize) -> Bytes {
     Bytes::copy_from_slice(&(n as u32).to_be_bytes())
 }
 
-/// Keys that are told apart, and sorted rightly, only by those who take them for unsigned bytes and nothing else: sorted.
+/// Keys that test comparing and sorting, in their right order. Only a storage that takes keys for
+/// unsigned bytes and nothing else tells these keys apart and sorts them rightly.
 pub(super) fn awkward_keys() -> Vec<Bytes> {
     let mut keys: Vec<Bytes> = (0..=u8::MAX).map(|byte| Bytes::from(vec![byte])).collect();
     let others: [&'static [u8]; 20] = [

@@ -1,4 +1,4 @@
-//! `ttl_get`, `ttl_read` and `query_ttl`: what is left of a row's life.
+//! `ttl_get`, `ttl_read` and `query_ttl`: the remaining TTL of a row.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ trials!(ttl:
 
 const LONG: Duration = Duration::from_secs(1_000);
 
-/// What is left must be what was asked for, less what has passed at most since `start`, give or take the resolution.
+/// Reads the remaining TTL of a row, and checks it. The remaining TTL must be the TTL minus the
+/// time that has passed, at most the time since `start`. The resolution is the allowed error.
 async fn left_of(
     ctx: &Context,
     key: &Key,
@@ -121,7 +122,7 @@ async fn the_longest(ctx: Context) -> Verdict {
 
 async fn ttl_get_shows_the_whole_row(ctx: Context) -> Verdict {
     let key = ctx.key("p", &b"\x00\xff"[..]);
-    // Rows around it are not it.
+    // The rows around the key must not be taken for its row.
     for ccols in [&b"\x00"[..], b"\x00\xff\x00", b"\x01"] {
         ctx.db.put(&ctx.key("p", ccols), "beside").await?;
     }

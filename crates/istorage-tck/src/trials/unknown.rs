@@ -1,4 +1,5 @@
-//! Writes whose outcome is unknown: sent again until there is a definite answer, they are applied once.
+//! Writes with an unknown outcome. They are sent again until there is a definite answer, and are
+//! applied once.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -31,10 +32,10 @@ trials!(unknown:
 
 const CALL: Duration = Duration::from_secs(1);
 const AT_LEAST: Duration = Duration::from_millis(1);
-/// Later than any trial looks.
+/// A time after the end of any trial.
 const LATE: Duration = Duration::from_secs(1_000_000);
 
-/// The storage with a script of faults in front, one for each write.
+/// The storage behind a script of faults, one fault for each write.
 struct Faults {
     faulty: Arc<Faulty>,
     client: Client,
@@ -65,7 +66,7 @@ impl Faults {
         ctx.while_time_passes(settling).await
     }
 
-    /// What was delayed lands now, and finds that it comes too late.
+    /// Lets the delayed writes land now. Each of them comes too late and is not applied.
     async fn nothing_lands(&self) -> Verdict {
         for outcome in self.faulty.land_late().await {
             ensure!(!outcome?.is_applied(), "a late write was applied beside its resend");
@@ -74,7 +75,7 @@ impl Faults {
     }
 }
 
-/// An insert, a swap and a delete, each settled through these faults, end as if there had been none.
+/// Settles an insert, a swap and a delete through these faults. Each must end as without faults.
 async fn settles(ctx: &Context, faults: &[Fault]) -> Verdict {
     let cases = [
         (insert("insert", "mine"), None, Some("mine")),
@@ -108,7 +109,7 @@ async fn landing_before_the_first_resend(ctx: Context) -> Verdict {
     settles(&ctx, &[Fault::AppliedLate(AT_LEAST)]).await
 }
 
-/// Who takes "absent" for final is wrong here.
+/// A caller that takes "absent" for a final answer is wrong here.
 async fn landing_after_a_first_read_found_nothing(ctx: Context) -> Verdict {
     let key = ctx.key("p", "read");
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
@@ -120,7 +121,8 @@ async fn landing_after_a_first_read_found_nothing(ctx: Context) -> Verdict {
     let again = storage.client.insert(&key, "mine").await?;
     conflicts(&again, &[(0, Some("mine"))], "a resend after it has landed")?;
 
-    // The same in the middle of settling: the first resends find nothing.
+    // The same in the middle of settling: five resends get no answer, and the first write lands
+    // meanwhile.
     let mut faults = vec![Fault::AppliedLate(Duration::from_millis(50))];
     faults.extend([Fault::NotAppliedButError; 5]);
     settles(&ctx, &faults).await
@@ -169,7 +171,8 @@ async fn lost_to_somebody_else(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// An attempt that lands between two answers of others changes none of them.
+/// The first attempt of a swap lands after its resend and the next swap were answered. The late
+/// attempt is not applied.
 async fn a_resend_is_not_answered_by_the_first_write(ctx: Context) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "0").await?, "the insert")?;

@@ -1,4 +1,4 @@
-//! `write_if`: several conditional writes of a partition, all or nothing.
+//! `write_if`: several conditional writes of one partition, all or nothing.
 
 use bytes::Bytes;
 use istorage::{Conditional, ErrorKind, Range, Row};
@@ -31,7 +31,7 @@ trials!(write_if:
 
 const OPS: usize = 9;
 
-/// A partition with rows 0, 3 and 6 to be swapped, and 1, 4 and 7 to be deleted.
+/// Fills a partition with rows 0, 3 and 6 for swaps, and rows 1, 4 and 7 for deletes.
 async fn fill(ctx: &Context) -> Verdict<(Bytes, Vec<Row>)> {
     let pkey = ctx.pkey("p");
     let there = (0..OPS).filter(|n| n % 3 < 2);
@@ -41,7 +41,8 @@ async fn fill(ctx: &Context) -> Verdict<(Bytes, Vec<Row>)> {
     Ok((pkey, rows))
 }
 
-/// Operations that can all be applied to it: swaps, deletes and inserts in turn.
+/// Operations that can all be applied to the partition of `fill`: swaps, deletes and inserts in
+/// turn.
 fn ops() -> Vec<Conditional> {
     let op = |n: usize| match n % 3 {
         0 => swap(place(n), value(n), format!("new {n}")),
@@ -65,18 +66,18 @@ async fn inserts_swaps_and_deletes_together(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// What stands in the way of an operation that is made to fail, and how.
+/// Makes one operation fail, and returns the expected conflict.
 fn spoil(ops: &mut [Conditional], n: usize) -> (usize, Option<Bytes>) {
     ops[n] = match n % 3 {
         0 => swap(place(n), "expected", "new"),
         1 => delete(place(n), "expected"),
-        // A row that is there: no other operation names it then.
+        // Insert a row that is already there. No other operation names this row now.
         _ => insert(place(n), "new"),
     };
     (n, Some(value(n)))
 }
 
-/// With this operation failing nothing is written.
+/// If this operation fails, nothing is written.
 async fn fails(ctx: &Context, n: usize) -> Verdict {
     let (pkey, mut rows) = fill(ctx).await?;
     let mut ops = ops();
@@ -138,7 +139,7 @@ async fn every_operation_fails(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Operations are numbered as they are given, not as their rows are sorted.
+/// Operations are numbered in the order of the call, not in the order of their rows.
 async fn conflicts_come_in_the_order_of_operations(ctx: Context) -> Verdict {
     let (pkey, _) = fill(&ctx).await?;
     let ops = vec![
@@ -213,7 +214,7 @@ async fn up_to_the_limit_of_rows(ctx: Context) -> Verdict {
     let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
     ensure_eq!(found, expected, "the partition after a write that failed");
 
-    // Every other row is swapped, and new ones are inserted.
+    // Every other row is swapped, and new rows are inserted.
     let op = |n: usize| match n % 2 {
         0 => swap(place(n), value(n), "new"),
         _ => insert(place(limit + n), "new"),
@@ -234,7 +235,7 @@ async fn beyond_the_limit_of_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// Inserts of exactly so many bytes, keys included, with values as large as allowed.
+/// Inserts of exactly this many bytes, including their keys, with the largest allowed values.
 fn inserts_of(ctx: &Context, pkey: &Bytes, bytes: usize) -> Vec<Conditional> {
     let overhead = pkey.len() + place(0).len();
     let largest = value_of(ctx.capabilities().row.value);

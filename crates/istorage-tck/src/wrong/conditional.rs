@@ -1,4 +1,4 @@
-//! What is wrong with conditional writes.
+//! The defects of conditional writes.
 
 use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 
@@ -9,7 +9,7 @@ use istorage::{AppStorageExt, Conditional, Conflict, Error, ErrorKind, Key, Outc
 use super::{Defect, storage::WrongStorage};
 use crate::tasks::yield_now;
 
-/// How many calls may be under way at once, for [`Defect::DroppedCallsLeak`].
+/// The number of calls that may be under way at once, for [`Defect::DroppedCallsLeak`].
 const PLACES: u64 = 40;
 
 impl WrongStorage {
@@ -71,7 +71,8 @@ impl WrongStorage {
         }
     }
 
-    /// Conditions that hold where they should not, and the other way round.
+    /// Changes the operations as the defect does. Most defects make a condition hold that should
+    /// fail.
     async fn bent(
         &self,
         pkey: &Bytes,
@@ -111,7 +112,7 @@ impl WrongStorage {
         Ok(bent)
     }
 
-    /// The outcome as it is told, and what is remembered of it.
+    /// The outcome as the defect reports it. Some defects also remember the outcome.
     fn told(&self, pkey: &Bytes, ops: &[Conditional], outcome: Outcome) -> Outcome {
         let refused = |op: usize| Outcome::NotApplied(vec![Conflict { op, there: None }]);
         match (self.defect, outcome) {
@@ -168,7 +169,7 @@ impl WrongStorage {
         }
     }
 
-    /// Reads the conditions, and writes later.
+    /// Reads the rows of the conditions, and writes later.
     async fn get_then_put(
         &self,
         pkey: Bytes,
@@ -193,7 +194,7 @@ impl WrongStorage {
         Ok(Outcome::Applied)
     }
 
-    /// Writes whatever is there: by conditional means, as a row is always of one kind.
+    /// Writes a row over any value. A row is always of one kind, so this uses conditional writes.
     async fn overwrite(&self, pkey: &Bytes, op: Conditional, deadline: Instant) -> Result<()> {
         let ccols = op.ccols().clone();
         let key = Key::new(pkey.clone(), ccols.clone());
@@ -229,7 +230,7 @@ impl WrongStorage {
         Ok(if all.is_empty() { Outcome::Applied } else { Outcome::NotApplied(all) })
     }
 
-    /// As many operations at once as are allowed, and a row once only.
+    /// Sends as many operations at once as the limits allow, and each row at most once in a part.
     async fn in_parts(
         &self,
         pkey: Bytes,
@@ -256,7 +257,8 @@ impl WrongStorage {
     }
 }
 
-/// The first bytes are the same, whatever their case, and zeros at the end do not count.
+/// Whether two values begin with the same bytes. Upper and lower case are equal, and zeros at the
+/// end do not count.
 fn similar(one: &[u8], other: &[u8]) -> bool {
     let start = |value: &[u8]| {
         let end = value.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

@@ -1,4 +1,4 @@
-//! Wrong drivers of wrong storages.
+//! The drivers with a defect, which open storages with the same defect.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -20,7 +20,7 @@ pub struct Wrong<S> {
 }
 
 impl<S: Subject> Wrong<S> {
-    /// Puts the defect into a right one.
+    /// Puts the defect into a correct subject.
     pub fn new(right: S, defect: Defect) -> Wrong<S> {
         Wrong { right, defect }
     }
@@ -64,7 +64,7 @@ struct WrongDriver {
     clock: Clock,
     defect: Defect,
     wall_ahead_ms: i64,
-    /// One of its storages was closed.
+    /// Whether a storage of this driver was closed.
     closed: Arc<AtomicBool>,
 }
 
@@ -130,7 +130,7 @@ impl StorageDriver for WrongDriver {
     }
 }
 
-/// Of every five conditional writes one is done, and its answer is lost.
+/// Loses the answers of conditional writes: every fifth write is done, and its answer is lost.
 fn losing_answers(right: SharedStorage, clock: Clock) -> Faulty {
     let mut calls = 0_u32;
     Faulty::scripted(right, clock, move |op| {

@@ -1,6 +1,8 @@
-//! Deliberately wrong storages: they prove the trials, as a trial that no defect fails proves nothing.
+//! Deliberately wrong storages, which prove the trials: a trial that no defect fails proves
+//! nothing.
 //!
-//! Each [`Defect`] is one that storages have had, or are likely to have. [`Wrong`] puts it into a right storage.
+//! Storages have had each [`Defect`], or are likely to have it. [`Wrong`] puts a defect into a
+//! correct storage.
 
 mod conditional;
 mod driver;
@@ -10,33 +12,33 @@ mod writes;
 
 pub use driver::Wrong;
 
-/// What is wrong with a storage.
+/// A known mistake of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// Nothing.
+    /// No mistake.
     None,
 
-    /// A range has its end in it.
+    /// A range includes its end.
     EndIncluded,
     /// A stream ends after its first page.
     OnePageOnly,
     /// A stream reads the whole range before it gives its first row.
     EagerRead,
-    /// A new stream ends those before it.
+    /// A new stream ends the streams before it.
     OneStreamAtATime,
     /// Bytes are compared as signed numbers.
     SignedBytes,
     /// The two parts of a key are stored joined.
     KeysJoined,
-    /// A plain read shows what was there when it was last asked for.
+    /// A plain read returns the value that the row had at the read before.
     StaleReads,
-    /// The same for linearizable reads only.
+    /// A linearizable read returns the value that the row had at the read before.
     StaleLinearizableReads,
     /// An empty value is taken for an absent row.
     EmptyIsAbsent,
     /// An absent row is taken for an empty value.
     AbsentIsEmpty,
-    /// Of a batch of keys only the first 100 are read.
+    /// Only the first 100 keys of a batch are read.
     UnreadKeysDropped,
     /// The values of a batch come in the order of the sorted keys.
     SortedBatch,
@@ -47,34 +49,34 @@ pub enum Defect {
     EmptyBatchRefused,
     /// A batch of more than 25 rows is refused.
     LargeBatchRefused,
-    /// Of a batch only the first 25 rows are written.
+    /// Only the first 25 rows of a batch are written.
     LargeBatchCut,
     /// The last row of a batch is not processed, and not sent again.
     UnprocessedDropped,
-    /// Of several writes of one row in a batch the first counts.
+    /// If a batch has several writes of one row, the first one counts.
     FirstOfBatchCounts,
-    /// An ordered write counts by when it comes.
+    /// The last ordered write to arrive stays, even if its order is lower.
     OrderIgnored,
     /// Ordered rows are written one after another.
     OrderedOneByOne,
-    /// An ordered row that is sent again keeps the life that it had.
+    /// An ordered row that is sent again keeps its former TTL.
     EqualOrderIgnored,
 
-    /// Conditions are read, and then the rows are written.
+    /// The conditions are read first, and then the rows are written.
     GetThenPut,
-    /// Each operation of a conditional write goes by itself.
+    /// Each operation of a conditional write is done separately.
     PartialWriteIf,
-    /// Of several conflicts only the first is told.
+    /// Only the first of several conflicts is reported.
     FirstConflictOnly,
-    /// Operations are numbered as their rows are sorted.
+    /// The operations are numbered in the order of their rows' keys.
     SortedConflicts,
-    /// A conflict does not tell what is there.
+    /// A conflict does not report the value of the row.
     ConflictsEmpty,
     /// A swap writes a row that is absent.
     SwapInserts,
     /// A swap to the same bytes is not applied.
     SwapToSameRefused,
-    /// An insert of the bytes that are there is applied.
+    /// An insert of the value that is already there is applied.
     InsertOfSameApplied,
     /// A delete has no condition.
     DeleteUnconditional,
@@ -84,18 +86,19 @@ pub enum Defect {
     PrefixesCompared,
     /// A conditional write without an answer is sent again, and the second answer counts.
     BlindRetry,
-    /// An answer that comes at the deadline is called unavailable, though the write is done.
+    /// A write with an answer at the deadline is reported as unavailable, though the write is done.
     LateAnswerRefused,
     /// The outcome of a write is never known, unless the deadline is far away.
     OutcomeNeverKnown,
-    /// A condition of an atomic write stops the other conditions only.
+    /// A failed condition of an atomic write stops only the conditional writes of the batch. The
+    /// ordered and plain writes are done.
     AtomicPartial,
     /// A superseded row fails an atomic write.
     SupersededFails,
-    /// Atomic writes are done, though they are not offered.
+    /// Atomic writes are done, though the capabilities do not offer them.
     AtomicNotOffered,
 
-    /// Rows go before their time.
+    /// Rows expire before their time.
     EarlyExpiry,
     /// Rows stay beyond their time.
     LateExpiry,
@@ -103,54 +106,55 @@ pub enum Defect {
     GetSeesExpired,
     /// An insert takes an expired row for present.
     InsertSeesExpired,
-    /// A swap without TTL leaves the one that the row had.
+    /// A swap without a TTL keeps the TTL that the row had.
     SwapKeepsTtl,
-    /// A swap with a TTL writes the row for ever.
+    /// A swap with a TTL writes the row without a TTL.
     SwapForgetsTtl,
-    /// What is left of a row's life is not told.
+    /// The remaining TTL of a row is not reported.
     TtlNotTold,
-    /// The life of a row is told as it was at its beginning, for ever.
+    /// The remaining TTL of a row is reported as the whole TTL, at every read.
     TtlStandsStill,
-    /// Lives are kept in 32 bits of milliseconds.
+    /// TTLs are kept as milliseconds in 32 bits, and wrap around.
     TtlWraps,
     /// Each node judges expiry by its own calendar.
     ExpiryByNode,
 
-    /// Less fits than is promised.
+    /// The storage takes less than its capabilities promise.
     LimitsOverstated,
-    /// What is too large is cut, what is too much is split, and what is impossible is made possible.
+    /// Sizes beyond the limits are cut, batches beyond the limits are split, and invalid arguments
+    /// are made valid.
     LimitsIgnored,
-    /// Almost nothing fits.
+    /// The capabilities promise almost no room.
     LimitsTooSmall,
     /// The capabilities change.
     CapabilitiesChange,
     /// The server's clock stands still.
     ServerTimeStandsStill,
-    /// Deadlines do not count.
+    /// Deadlines are ignored.
     DeadlineIgnored,
-    /// A call that is dropped keeps its place, and there are only some.
+    /// A call that is dropped keeps its place, and the number of places is limited.
     DroppedCallsLeak,
 
-    /// A storage that was closed works on.
+    /// A storage that was closed still works.
     CloseIgnored,
     /// Closing one storage closes those of the whole driver.
     CloseClosesAll,
-    /// A write that is overtaken by the closing is answered with closed, though it is done.
+    /// A write that is overtaken by the close is answered with `Closed`, though the write is done.
     ClosedThoughApplied,
-    /// A keyspace can be created once, and then no more.
+    /// A keyspace can be created only once.
     CreateOnce,
-    /// Opening creates.
+    /// Opening a keyspace also creates it.
     OpenCreates,
-    /// All keyspaces are one.
+    /// All keyspaces are one keyspace.
     KeyspacesShared,
-    /// A keyspace that is dropped stays.
+    /// A dropped keyspace still exists.
     DropIgnored,
     /// Long names of keyspaces are refused.
     LongNamesRefused,
-    /// A driver that was closed works on.
+    /// A driver that was closed still works.
     DriverCloseIgnored,
     /// A read panics.
     Panics,
-    /// A read never answers, and its deadline does not count.
+    /// A read never answers, and ignores its deadline.
     Hangs,
 }

@@ -1,4 +1,4 @@
-//! What is wrong with reads.
+//! The defects of reads.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -54,12 +54,12 @@ impl WrongStorage {
         }
     }
 
-    /// What was there at the last look; what is there now is for the next one.
+    /// The value that the row had at the last look. The present value is kept for the next look.
     fn former_value(&self, key: &Key, there: Option<Bytes>) -> Option<Bytes> {
         self.memory().values.insert(key.clone(), there.clone()).unwrap_or(there)
     }
 
-    /// The row will have expired by the time that this node's calendar shows.
+    /// Whether the row will have expired at the time that this node's calendar shows.
     async fn is_gone_here(&self, key: &Key, deadline: Instant) -> Result<bool> {
         let ahead = Duration::from_millis(self.wall_ahead_ms.unsigned_abs());
         let left = self.right.query_ttl(key, deadline - self.clock.now()).await?;
@@ -191,7 +191,7 @@ impl WrongStorage {
             Defect::TtlNotTold => rows.map_ok(|row| ExpiringRow { ttl: None, ..row }).boxed(),
             Defect::TtlStandsStill => rows
                 .map_ok(|row| {
-                    // Rounded up to what it was when it was asked for in the trial.
+                    // Round up to the TTL that the trial asked for.
                     let ttl =
                         row.ttl.map(|left| Duration::from_secs(left.as_secs().div_ceil(500) * 500));
                     ExpiringRow { ttl, ..row }
@@ -201,7 +201,8 @@ impl WrongStorage {
         }
     }
 
-    /// For [`Defect::KeysJoined`]: the first five bytes, and all the rest.
+    /// The key for [`Defect::KeysJoined`]: the partition key has the first five bytes, and the
+    /// clustering columns have all the rest.
     pub(super) fn joined(&self, pkey: &[u8], ccols: &[u8]) -> Option<Key> {
         if !self.has(Defect::KeysJoined) {
             return None;
@@ -211,14 +212,14 @@ impl WrongStorage {
     }
 }
 
-/// The range of the rows that have these bytes joined in front.
+/// The range of the rows with these bytes joined in front.
 fn joined_range(rest: &Bytes, range: Range) -> Range {
     let joined = |bound: Bytes| Bytes::from([&rest[..], &bound[..]].concat());
-    // The end of the partition cannot be told from those beside it: that is the defect.
+    // The end of the partition cannot be told from the rows of its neighbours. This is the defect.
     Range { start: joined(range.start), end: range.end.map(joined) }
 }
 
-/// All rows are read, and then the first is given.
+/// Reads all rows before the first one is returned.
 fn all_first(rows: RowStream, change: impl FnOnce(&mut Vec<Row>) + Send + 'static) -> RowStream {
     let all = rows.try_collect::<Vec<Row>>().map_ok(|mut rows| {
         change(&mut rows);

@@ -1,4 +1,4 @@
-//! A storage that is right but for one defect.
+//! A storage that is correct except for one defect.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,14 +26,14 @@ pub(super) struct WrongStorage {
     pub(super) clock: Clock,
     pub(super) defect: Defect,
     pub(super) wall_ahead_ms: i64,
-    /// Some storage of the same driver was closed.
+    /// Whether some storage of the same driver was closed.
     pub(super) closed: Arc<AtomicBool>,
     pub(super) memory: Arc<Mutex<Memory>>,
-    /// Counts whatever the defect counts.
+    /// A counter for the defect.
     pub(super) count: Arc<AtomicU64>,
 }
 
-/// What a defect remembers though it should not.
+/// The things that a defect remembers and should not.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) values: HashMap<Key, Option<Bytes>>,
@@ -159,7 +159,7 @@ impl AppStorage for WrongStorage {
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
         let right = self.right.server_time(self.deadline(deadline)).await?;
         if self.has(Defect::ServerTimeStandsStill) {
-            // 2026-01-01, where a clock that is moved by hand begins.
+            // 2026-01-01, the time at which a clock that is moved by hand begins.
             let at = WallTime::from_millis(1_767_225_600_000);
             return Ok(Some(ServerTime { at, uncertainty: Duration::from_millis(1) }));
         }

@@ -1,4 +1,4 @@
-//! What is wrong with writes.
+//! The defects of plain, ordered and atomic writes.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl WrongStorage {
         self.right.put_ordered(rows, deadline).await
     }
 
-    /// The operation with the wrong TTL, or of the wrong size.
+    /// The operation with the wrong TTL, or with the wrong size.
     pub(super) fn wrong_op(&self, op: Conditional) -> Conditional {
         match op {
             Conditional::Insert { ccols, value, ttl } => Conditional::Insert {
@@ -177,7 +177,7 @@ impl WrongStorage {
         Ok(if all.is_empty() { Outcome::Applied } else { Outcome::NotApplied(all) })
     }
 
-    /// For [`Defect::LimitsIgnored`]: a key that fits.
+    /// For [`Defect::LimitsIgnored`]: the key, cut to the limits.
     pub(super) fn cut(&self, mut key: Key) -> Key {
         if self.has(Defect::LimitsIgnored) {
             let limits = self.right.capabilities().row;

@@ -1,4 +1,5 @@
-//! The trials prove themselves: a right storage passes all of them, and each of them fails on a storage with a defect.
+//! The proof of the trials: a correct storage passes all trials, and each trial fails on a storage
+//! with a defect.
 
 mod table;
 
@@ -15,10 +16,10 @@ use tokio::runtime::Handle;
 
 use table::TABLE;
 
-/// What a storage that sometimes loses answers must pass all the same.
+/// The trials that a storage must pass even if it sometimes loses answers.
 const UNDER_LOST_ANSWERS: &[&str] = &["races::", "linearizable::get_", "linearizable::read"];
 
-/// A right storage in memory; its clock is moved by hand, or is the machine's.
+/// A correct storage in memory. Its clock is moved by hand, or is the clock of the machine.
 struct Mem {
     manual: Option<ManualClock>,
     driver: MemDriver,
@@ -71,7 +72,7 @@ async fn conclusion(subject: impl Subject + 'static, trial: &str) -> Conclusion 
     scratch.run(wanted).await.conclusion
 }
 
-/// Every trial on the right storage, through the same wrapper that the defects are in.
+/// Every trial on the correct storage, through the wrapper that also puts in the defects.
 fn right(handle: &Handle) -> impl Iterator<Item = Trial> {
     trials().map(|trial| {
         let handle = handle.clone();
@@ -86,7 +87,8 @@ fn right(handle: &Handle) -> impl Iterator<Item = Trial> {
     })
 }
 
-/// A storage that loses answers breaks nothing: trials under contention settle what they do not know.
+/// Trials under contention on a storage that loses answers. Such a storage breaks no contract: the
+/// trials settle the writes with unknown outcomes.
 fn losing_answers(handle: &Handle) -> impl Iterator<Item = Trial> {
     let wanted = |name: &str| UNDER_LOST_ANSWERS.iter().any(|start| name.starts_with(start));
     trials().filter(move |trial| wanted(trial.name())).map(move |trial| {
@@ -101,7 +103,8 @@ fn losing_answers(handle: &Handle) -> impl Iterator<Item = Trial> {
     })
 }
 
-/// Of every ten conditional writes one is done and one is not, and neither is answered.
+/// Loses two answers in every ten conditional writes. One of these two writes is done, and the
+/// other is not.
 fn losing_answers_of_writes() -> impl FnMut(Op) -> Fault + Send {
     let mut writes = 0_u32;
     move |op| {
@@ -147,7 +150,7 @@ fn names_are_unique() -> std::result::Result<(), Failed> {
     if names.len() == trials().count() { Ok(()) } else { Err("a name is there twice".into()) }
 }
 
-/// Runs some trials on a storage whose `get` does not answer as it should.
+/// Runs some trials on a storage with a `get` that panics or hangs.
 async fn report(defect: Defect) -> Report {
     let wrong = Wrong::new(Mem::on_a_clock_of_its_own(), defect);
     let scratch = Scratch::create(Arc::new(wrong)).await.expect("a keyspace");
@@ -186,7 +189,7 @@ fn fails_by_name(handle: &Handle, defect: Defect, why: &str) -> std::result::Res
     }
 }
 
-/// What is left in the database when the trials are over: nothing, also when they failed.
+/// Trials leave nothing behind in the database, even if they fail.
 async fn leaves_nothing_behind() -> std::result::Result<(), Failed> {
     let driver = MemDriver::new(Clock::system());
     let mem = Mem { manual: None, driver: driver.clone() };
@@ -200,7 +203,7 @@ async fn leaves_nothing_behind() -> std::result::Result<(), Failed> {
 }
 
 fn main() -> std::process::ExitCode {
-    // A defect panics on purpose, and what it says is told by the report.
+    // One defect panics on purpose, and the report has its message. So the panic is not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime needs some threads");
     let handle = runtime.handle().clone();

@@ -1,8 +1,8 @@
-//! Which trials find which defect.
+//! The trials that find each defect.
 
 use istorage_tck::wrong::Defect;
 
-/// Each defect, and trials that must fail on it. Together they are all trials.
+/// Each defect, and the trials that must fail on the defect. Together they are all trials.
 pub(crate) const TABLE: &[(Defect, &[&str])] = &[
     (
         Defect::EndIncluded,
