@@ -15,24 +15,24 @@ use crate::{
 
 type Guard<'t> = AccessGuard<'t, &'static [u8]>;
 
-/// How many damages are described; the others are counted.
+/// The number of damages that are described. Further damages are only counted.
 const DESCRIBED: usize = 100;
 
-/// What the check of a file found.
+/// The result of the check of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// How many keyspaces are in the file.
+    /// The number of keyspaces in the file.
     pub keyspaces: usize,
-    /// How many rows were read and are as they were written.
+    /// The number of rows that were read and are as they were written.
     pub rows: u64,
-    /// The first damages, one a line.
+    /// Descriptions of the first damages, one line each.
     pub damages: Vec<String>,
-    /// How many damages there are in addition.
+    /// The number of further damages.
     pub more_damages: u64,
 }
 
 impl Checked {
-    /// Whether all is as it was written.
+    /// Whether no damage was found.
     pub fn is_whole(&self) -> bool {
         self.damages.is_empty()
     }
@@ -46,17 +46,17 @@ impl Checked {
     }
 }
 
-/// Reads the file from one end to the other and verifies every page and every row. The file is not changed: what redb
-/// repairs is repaired in memory only. It blocks the thread for as long as that takes.
+/// Reads the whole file and verifies every page and every row. The file is not changed: redb
+/// repairs in memory only. The call blocks its thread until the check is done.
 ///
 /// # Errors
-/// As [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.
+/// The errors of [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.
 pub fn check(config: &Config) -> Result<Checked> {
     config.check().map_err(Error::of_setting)?;
     check_on(config, Arc::new(RealDisk))
 }
 
-/// Checks the file on this disk.
+/// Checks the file on the given disk.
 pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> {
     let file = StorageFile::new(config.clone(), disk);
     if file.look()? == Found::Nothing {
@@ -76,7 +76,8 @@ pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> 
             Err(unwound) => checked.add(format!("the keyspace `{}`: {unwound}", keyspace.name)),
         }
     }
-    // The pages are checked on a fresh handle: redb repairs what it checks, and may fall back to an older commit.
+    // The pages are checked on a fresh handle: redb repairs the file that it checks, and may fall
+    // back to an older commit.
     let _ = errors::caught(|| drop(open));
     let (mut open, _) = file.load(How::Untouched)?;
     match errors::caught(|| open.database.check_integrity()) {
@@ -85,12 +86,13 @@ pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> 
         Ok(Err(error)) => checked.add(format!("the checksums of some pages are wrong: {error}")),
         Err(unwound) => checked.add(format!("some pages cannot be read: {unwound}")),
     }
-    // redb may panic when it closes what it could not read.
+    // redb may panic when it closes a file that it could not read.
     let _ = errors::caught(|| drop(open));
     Ok(checked)
 }
 
-/// Reads all rows of a keyspace: from its beginning up to a page that cannot be read, and from its end down to that.
+/// Reads all rows of a keyspace. If a page cannot be read, the rows in front of it are read from
+/// the beginning, and the rows behind it from the end.
 fn check_rows(
     database: &impl ReadableDatabase,
     keyspace: &Keyspace,
@@ -107,7 +109,8 @@ fn check_rows(
     Ok(())
 }
 
-/// Checks rows until one cannot be read, and says why. `last` becomes the key of the last row that was read.
+/// Checks rows until one cannot be read, and returns the reason. `last` becomes the key of the last
+/// row that was read.
 fn walk<'t>(
     rows: impl Iterator<Item = std::result::Result<(Guard<'t>, Guard<'t>), StorageError>>,
     keyspace: &Keyspace,

@@ -1,32 +1,32 @@
-//! What an operator decides.
+//! The settings of the driver.
 
 use std::path::PathBuf;
 
 use istorage::BadSetting;
 use serde::Deserialize;
 
-/// Where the file is and how much memory it may use.
+/// The path of the storage file, and the size of the memory cache for its pages.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The file that holds everything. It is made if it does not exist, with the folders above it. Only one node at a
-    /// time can have it open.
+    /// The file that holds everything. The driver makes the file, and the folders above it, if they
+    /// do not exist. Only one node at a time can have the file open.
     pub path: PathBuf,
-    /// How many bytes of the file's pages are kept in memory, written ones included.
+    /// The size of the memory cache for pages of the file, in bytes. Written pages count too.
     #[serde(default = "cache_bytes")]
     pub cache_bytes: usize,
 }
 
 impl Config {
-    /// The usual settings for the file at `path`.
+    /// Default settings for the file at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Config {
         Config { path: path.into(), cache_bytes: cache_bytes() }
     }
 
-    /// What can be judged without looking at the disk.
+    /// Checks the settings without looking at the disk.
     ///
     /// # Errors
-    /// The setting that cannot be.
+    /// The first setting that cannot be used.
     pub fn check(&self) -> Result<(), BadSetting> {
         if self.path.as_os_str().is_empty() {
             let why = "it is empty: name the file that holds everything, such as data/vvm.redb";

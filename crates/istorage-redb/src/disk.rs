@@ -1,4 +1,4 @@
-//! The file system as the driver uses it. Tests put a simulated one below the driver.
+//! The file system as the driver uses it. Tests put a simulated file system below the driver.
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
@@ -20,11 +20,11 @@ use self::{untouched::Untouched, watched::Watched};
 
 /// A file system.
 pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
-    /// What is at `path`. Links are followed.
+    /// Looks at `path`. Links are followed.
     fn look(&self, path: &Path) -> io::Result<Found>;
 
-    /// Opens the redb file at `path`. redb reads what is on the disk, and not what the system remembers of the file.
-    /// `has_lost` becomes true when a sync of the file fails.
+    /// Opens the redb file at `path`. redb reads the contents of the disk, and not the pages that
+    /// the system has in memory. `has_lost` becomes true when a sync of the file fails.
     fn database(
         &self,
         path: &Path,
@@ -33,7 +33,7 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
         has_lost: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError>;
 
-    /// Gives a file another name, unless that is taken.
+    /// Gives a file another name. Fails if the name is taken.
     fn link(&self, file: &Path, name: &Path) -> io::Result<()>;
 
     /// Removes a name of a file.
@@ -42,36 +42,36 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// All names in a folder.
     fn names(&self, folder: &Path) -> io::Result<Vec<OsString>>;
 
-    /// Makes a folder, and those above it, so that a power failure does not undo it.
+    /// Makes a folder and the folders above it, so that a power failure does not undo it.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// Makes the names in a folder durable. Until then a power failure can lose them, with all that was acknowledged in
-    /// those files.
+    /// Makes the names in a folder durable. Until then a power failure can lose the names, and with
+    /// them all acknowledged rows in those files.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 }
 
-/// How a file is opened.
+/// The ways to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// It is there.
+    /// The file exists.
     Existing,
-    /// It is made, and it is an error if it is there.
+    /// The file is made. Opening fails if the file exists.
     New,
-    /// It is there, and is not changed: what redb writes is kept in memory.
+    /// The file exists and is not changed: writes of redb are kept in memory.
     Untouched,
 }
 
-/// An open redb file. It may be removed, or another may get its name.
+/// An open redb file. Its name may meanwhile be removed, or be given to another file.
 pub(crate) struct OpenDatabase {
     pub(crate) database: Database,
     pub(crate) identity: Identity,
 }
 
-/// The device and the number of a file, which no other file has as long as it is open. `None` where files have no
-/// numbers.
+/// The device and the number of a file. No other file has the same pair while the file is open.
+/// `None` on systems where files have no numbers.
 pub(crate) type Identity = Option<(u64, u64)>;
 
-/// What is at a path.
+/// The result of a look at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -81,11 +81,11 @@ pub(crate) enum Found {
     },
     /// A link to a path at which there is nothing.
     DanglingLink(PathBuf),
-    /// A folder, or something that cannot be written like a file.
+    /// A folder, or something else that cannot be written like a file.
     Other(&'static str),
 }
 
-/// An open file, before redb has it.
+/// An open file, before redb uses it.
 #[derive(Debug)]
 pub(crate) struct OpenFile<F, C> {
     pub(crate) file: F,
@@ -93,12 +93,13 @@ pub(crate) struct OpenFile<F, C> {
     pub(crate) identity: Identity,
 }
 
-/// What the system keeps in memory of one file.
+/// The pages of one file that the system keeps in memory.
 pub(crate) trait Cache: fmt::Debug + Send + Sync + 'static {
-    /// Forgets what needs no write any more, of the first `len` bytes or of all, so that the next read asks the disk.
+    /// Forgets the pages that need no write any more, so that the next read asks the disk. The
+    /// pages are those of the first `len` bytes, or all pages.
     ///
-    /// Linux gives a page that it could not write one attempt. After the sync that reports the failure, Linux shows the
-    /// page in reads and never writes it again, until the power is lost and the page with it.
+    /// Linux tries once to write a page. After the sync that reports the failure, Linux shows the
+    /// page in reads and never writes it again. At a power failure the page is lost.
     fn forget(&self, len: Option<u64>) -> io::Result<()>;
 }
 
@@ -127,7 +128,7 @@ pub(crate) fn open<F: StorageBackend, C: Cache>(
 pub(crate) struct RealDisk;
 
 impl RealDisk {
-    /// Opens a file, which only its owner may read.
+    /// Opens a file. A new file can be read and written only by its owner.
     pub(crate) fn file(path: &Path, how: How) -> io::Result<OpenFile<FileBackend, FileCache>> {
         let mut options = OpenOptions::new();
         options.read(true).write(how != How::Untouched).create_new(how == How::New);
@@ -141,7 +142,7 @@ impl RealDisk {
     }
 }
 
-/// The pages of a file that this system keeps.
+/// The pages of a file that this system keeps in memory.
 #[derive(Debug)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux is asked to forget"))]
 pub(crate) struct FileCache(File);
@@ -206,7 +207,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        // Elsewhere a folder cannot be opened as a file.
+        // On systems other than Unix, a folder cannot be opened as a file.
         if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
     }
 }

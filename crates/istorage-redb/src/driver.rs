@@ -1,4 +1,4 @@
-//! The driver: keyspaces in one file.
+//! The driver: keyspaces in one redb file.
 
 use std::sync::Arc;
 
@@ -19,30 +19,39 @@ use crate::{
 /// Keyspaces in one redb file, for one node.
 ///
 /// # Durability
-/// Every acknowledged write is on the disk. A process that is killed loses nothing acknowledged, and the file opens at
-/// once afterwards, whatever its size. A commit that fails is an unknown outcome for all writes in it; the file is then
-/// closed and opened again, and until that succeeds every call is `Unavailable`. After a sync that failed the file is not
-/// opened again: the driver has [failed](StorageDriver::failed). The next driver reads what the disk has, and on Linux not
-/// what the system remembers of the file.
+/// Every acknowledged write is on the disk. A process that is killed loses nothing acknowledged,
+/// and afterwards the file opens at once, however large it is.
+///
+/// If a commit fails, all its writes get an unknown outcome. The file is then closed and opened
+/// again. Until opening succeeds, every call is `Unavailable`.
+///
+/// After a sync that failed, the file is not opened again: the driver has
+/// [failed](StorageDriver::failed). The next driver reads the contents of the disk. On Linux the
+/// next driver does not read the pages that the system still has in memory.
 ///
 /// # Damage
-/// Every row has a checksum, which is verified whenever the row is read. A damaged row, or a row on a page that is damaged
-/// or that the disk cannot read, is `Corrupt` and named; all other rows are served. [`check`](crate::check) verifies the
-/// whole file. If not even the beginning of the file can be read, every call is `Unavailable`.
+/// Every row has a checksum, which is verified whenever the row is read. A call on a damaged row is
+/// `Corrupt`, and the error names the row. A row is damaged, too, if its page is damaged or the
+/// disk cannot read the page. All other rows are served. [`check`](crate::check) verifies the whole
+/// file. If not even the beginning of the file can be read, every call is `Unavailable`.
 ///
 /// # Atomicity
-/// Every call is one transaction: also a batch of puts is written whole or not at all. All other writes wait for it, so
-/// write a million rows in batches of some thousands.
+/// Every call is one transaction. A batch of puts, too, is written whole or not at all. All other
+/// writes wait for the transaction, so write a million rows in batches of some thousands.
 ///
 /// # Expiry
-/// Judged by a time of the file's own. It goes on with the monotonic clock while the file is open, stands still while
-/// the file is closed, and never goes back before a write that it judged. So a calendar that is wrong expires nothing; a
-/// row lives longer by the time for which the file was closed, and after a crash also by the time since the last write
-/// of a row that expires. Expired rows are absent at once, and are removed from the file by later writes.
+/// The file has a time of its own, which judges expiry. This time goes on with the monotonic clock
+/// while the file is open, and stands still while the file is closed. The time never goes back
+/// before a write that it judged.
+///
+/// So a wrong calendar expires nothing. A row lives longer by the time for which the file was
+/// closed. After a crash, a row also lives longer by the time since the last write of a row that
+/// expires. Expired rows are absent at once. Later writes remove expired rows from the file.
 ///
 /// # Dropping
-/// When the driver and all its storages are dropped without [`close`](StorageDriver::close), what was sent is still
-/// written, and then the threads end and the file is given back, all in the background.
+/// The driver and all its storages can be dropped without [`close`](StorageDriver::close). Requests
+/// that were already sent are still written. Then the threads end and the file is closed, all in
+/// the background.
 #[derive(Debug)]
 pub struct RedbDriver {
     engine: Arc<Engine>,
@@ -52,14 +61,15 @@ impl RedbDriver {
     /// Opens the file, and makes it if it does not exist.
     ///
     /// # Errors
-    /// `Unavailable` if another process has the file open, or the disk fails. `Invalid` if the path cannot be used.
-    /// `Corrupt` if the file is damaged, not a redb file, not one of this driver's, or of a format that this version does
-    /// not know; it is not changed then.
+    /// `Unavailable` if another process has the file open, or the disk fails. `Invalid` if the path
+    /// cannot be used. `Corrupt` if the file is damaged, is not a redb file, is not a file of this
+    /// driver, or has a format that this version does not know. A file that is refused as `Corrupt`
+    /// is not changed.
     pub async fn open(config: Config, clock: Clock) -> Result<RedbDriver> {
         RedbDriver::open_on(config, clock, Arc::new(RealDisk)).await
     }
 
-    /// Opens the file on this disk.
+    /// Opens the file on the given disk.
     pub(crate) async fn open_on(
         config: Config,
         clock: Clock,

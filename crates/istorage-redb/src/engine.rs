@@ -1,7 +1,8 @@
-//! The threads of a driver and the queues to them.
+//! The threads of a driver, and the queues of jobs for them.
 //!
-//! Invariant: whoever sent a job gets an answer. The queues are bounded, and end when the engine is closed or its last
-//! owner has gone; the threads finish what is in them first. If a thread panics, both queues end at once.
+//! Invariant: every job that was sent gets an answer. The queues are bounded. A queue ends when the
+//! engine is closed or its last owner is dropped, and the threads first finish the jobs that are
+//! left. If a thread panics, both queues end at once.
 
 use std::{
     fmt,
@@ -29,21 +30,23 @@ use crate::{
     write::{WriteJob, Writer},
 };
 
-/// How many jobs may wait in each queue; who comes then waits for a place.
+/// The number of jobs that may wait in each queue. When a queue is full, a sender waits for a
+/// place.
 const QUEUE: usize = 1_024;
-/// Measured on two cores against `spawn_blocking`: as quick for one task, four times as quick for sixteen and more.
+/// The number of reader threads. Measured on two cores against `spawn_blocking`: as quick for one
+/// task, four times as quick for sixteen tasks and more.
 const READERS: usize = 4;
 
-/// The running driver.
+/// The running driver: its threads and their queues.
 pub(crate) struct Engine {
     clock: Clock,
     time: Arc<SteadyTime>,
     reads: Sender<ReadJob>,
     writes: Sender<WriteJob>,
     closing: AtomicBool,
-    /// Why the driver cannot go on.
+    /// The reason why the driver cannot go on. `None` while the driver works.
     failed: Arc<watch::Sender<Option<Failure>>>,
-    /// Closed when the last thread has ended.
+    /// A channel that is closed when the last thread has ended.
     ended: Receiver<()>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -55,13 +58,14 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Opens the file on the writer's thread and starts the readers.
+    /// Opens the file on the thread of the writer, then starts the readers.
     pub(crate) async fn start(config: Config, clock: Clock, disk: Arc<dyn Disk>) -> Result<Engine> {
         let file = Arc::new(StorageFile::new(config, disk));
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
         let (writes, write_jobs) = bounded(QUEUE);
-        // Nothing is sent through these two: they end when the last thread drops its sender.
+        // Nothing is sent through `alive` and `readers_alive`. Each of the two channels ends when
+        // the last thread drops its sender.
         let (alive, ended) = bounded::<()>(1);
         let (readers_alive, readers_ended) = bounded::<()>(1);
         let failed = Arc::new(watch::Sender::new(None));
@@ -84,7 +88,8 @@ impl Engine {
         let mut threads = vec![spawn("redb-writer", owned(), move || {
             let result = writer.open();
             let is_open = result.is_ok();
-            // If nobody waits for it any more, the queue has ended too.
+            // If the caller no longer waits for the result, the queue of writes has ended too, and
+            // `run` returns.
             let _ = opened.send(result);
             if is_open {
                 writer.run();
@@ -105,10 +110,10 @@ impl Engine {
         Ok(Engine { clock, time, reads, writes, closing, failed, ended, threads })
     }
 
-    /// Waits until a sync fails, or a thread panics; for ever if neither happens.
+    /// Waits until a sync fails or a thread panics. If neither happens, the call never returns.
     pub(crate) async fn failed(&self) -> Error {
         let mut failed = self.failed.subscribe();
-        // It ends with an error only if the sender is dropped, which is here.
+        // `wait_for` fails only if the sender is dropped, and `self` holds the sender.
         let why = failed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         why.unwrap_or_else(stopped).into()
     }
@@ -122,12 +127,12 @@ impl Engine {
         self.time.now()
     }
 
-    /// `Closed` once it is being closed.
+    /// Fails with `Closed` once `close` was called.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closing.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
     }
 
-    /// Writes the batch, all of it or nothing.
+    /// Writes the whole batch or nothing of it.
     pub(crate) async fn write(
         &self,
         keyspace: &Arc<Keyspace>,
@@ -164,17 +169,18 @@ impl Engine {
         self.check_open().err().unwrap_or_else(|| stopped().into())
     }
 
-    /// Lets the threads answer what they have, and waits until they have ended and the file is given back.
+    /// Lets the threads answer the jobs in the queues, then waits until the threads have ended and
+    /// the file is closed.
     pub(crate) async fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.reads.close();
         self.writes.close();
-        // Ends with an error when the last thread has gone: none ever sends.
+        // `recv` ends with an error when the last thread has ended: no thread ever sends.
         let _ = self.ended.recv().await;
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // It has nothing left to do but to end.
+            // The thread has nothing left to do, so `join` returns soon.
             if thread.join().is_err() {
                 tracing::error!("a thread of the storage panicked");
             }
@@ -182,7 +188,7 @@ impl Engine {
     }
 }
 
-/// What a thread owns besides its work.
+/// The parts of the engine that a thread holds until it ends, besides its work.
 struct Owned {
     reads: Receiver<ReadJob>,
     writes: Receiver<WriteJob>,
@@ -191,7 +197,11 @@ struct Owned {
 }
 
 impl Drop for Owned {
-    /// A job that nobody takes would never be answered: the channel keeps it for as long as anybody can send.
+    /// Empties the queues after a panic, so that every sender gets an answer.
+    ///
+    /// A channel keeps its jobs for as long as a sender exists, and the engine has senders. So if
+    /// the thread only ended, a job left in its queue would never be answered: its caller would
+    /// wait for ever.
     fn drop(&mut self) {
         if thread::panicking() {
             self.reads.close();
@@ -202,7 +212,7 @@ impl Drop for Owned {
     }
 }
 
-/// A thread that holds `owned` until everything else it owns is dropped.
+/// Starts a thread that drops `owned` last, after everything else that the thread owns.
 #[expect(
     clippy::disallowed_methods,
     reason = "the engine owns its threads and waits for their end in `close`"
@@ -227,8 +237,9 @@ fn stopped() -> Failure {
 mod tests {
     use super::*;
 
-    /// Whoever had a job in the queue of a thread that panicked waited for ever: a channel keeps what is in it for as
-    /// long as anybody can send. The driver said nothing.
+    /// A thread panicked with jobs left in its queue. The callers waited for ever, because a
+    /// channel keeps its jobs for as long as a sender exists. The driver did not report that it had
+    /// failed.
     #[tokio::test]
     async fn jobs_behind_a_thread_that_panicked_are_answered_and_the_driver_says_so() {
         let (reads, read_jobs) = bounded(QUEUE);

@@ -1,4 +1,4 @@
-//! What redb and the file system say, as errors of the contract.
+//! Translates errors of redb and of the file system to errors of the contract.
 
 use std::{
     fmt, io,
@@ -12,16 +12,16 @@ use redb::{DatabaseError, StorageError, TableError, TransactionError};
 
 use crate::layout::FORMAT;
 
-/// What an operator does about a damaged file.
+/// The advice to an operator who has a damaged file.
 const RESTORE: &str =
     "stop the node, look at the whole file with `vvm storage check`, and restore it from a backup";
 
-/// Why a call of redb unwound.
+/// The reason why a call of redb unwound.
 #[derive(Debug)]
 pub(crate) enum Unwound {
     /// The disk could not read a page.
     Unreadable(String),
-    /// A page is not as it was written.
+    /// A page does not hold the bytes that were written.
     Damaged(String),
 }
 
@@ -34,11 +34,12 @@ impl fmt::Display for Unwound {
 
 impl std::error::Error for Unwound {}
 
-/// A page that cannot be read, on its way through redb to [`caught`].
+/// A page that cannot be read: the payload that unwinds through redb to [`caught`].
 #[derive(Debug)]
 pub(crate) struct Unreadable {
     why: String,
-    /// The page would be behind the end of the file: some other page is damaged.
+    /// The page would be behind the end of the file. Some other page must be damaged, because it
+    /// points there.
     is_behind_end: bool,
 }
 
@@ -49,15 +50,16 @@ impl Unreadable {
         Unreadable { why, is_behind_end }
     }
 
-    /// Ends what redb is doing. The panic hook is not called: the caller is told.
+    /// Ends the call of redb. The panic hook is not called, because the caller gets the error.
     pub(crate) fn unwind(self) -> ! {
         panic::resume_unwind(Box::new(self))
     }
 }
 
-/// Runs something that calls redb, which panics when it meets a page that it cannot understand.
+/// Runs a closure that calls redb. redb panics when it meets a page that it cannot understand.
 ///
-/// What it was doing is given up: a read changes nothing, and after a write the file is opened again.
+/// After a panic the closure's work is given up: a read changes nothing, and after a write the file
+/// is opened again.
 pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
     panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         let text = match payload.downcast::<Unreadable>() {
@@ -72,7 +74,7 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
     })
 }
 
-/// Why the file could not be opened.
+/// The error for a file that could not be opened.
 pub(crate) fn opening(path: &Path, error: DatabaseError) -> Error {
     let shown = path.display();
     match error {
@@ -92,7 +94,7 @@ pub(crate) fn opening(path: &Path, error: DatabaseError) -> Error {
     }
 }
 
-/// A file in which redb finds nothing of its own.
+/// The error for a file in which redb finds nothing of its own.
 pub(crate) fn not_redb(path: &Path) -> Error {
     Error::corrupt(format!(
         "{} is not a redb file, and was not changed: correct the path, or restore the file from a backup",
@@ -100,7 +102,7 @@ pub(crate) fn not_redb(path: &Path) -> Error {
     ))
 }
 
-/// A file of which so much is damaged that it cannot be used.
+/// The error for a file that is too damaged to be used.
 pub(crate) fn damaged_file(path: &Path, why: impl fmt::Display) -> Error {
     Error::corrupt(format!(
         "the storage file {} is damaged: {why}; restore it from a backup",
@@ -108,11 +110,11 @@ pub(crate) fn damaged_file(path: &Path, why: impl fmt::Display) -> Error {
     ))
 }
 
-/// Why the file cannot be used although redb has opened it.
+/// The error for a file that redb has opened and that cannot be used all the same.
 pub(crate) fn unwound_file(path: &Path, unwound: &Unwound) -> Error {
     match unwound {
         Unwound::Damaged(why) => damaged_file(path, why),
-        // The disk may be able to read it later.
+        // The disk may be able to read the page later.
         Unwound::Unreadable(why) => Error::unavailable(format!(
             "the storage file {} cannot be opened: {why}; if that does not pass, restore the file from a backup",
             path.display()
@@ -120,12 +122,13 @@ pub(crate) fn unwound_file(path: &Path, unwound: &Unwound) -> Error {
     }
 }
 
-/// A row that cannot be understood, or `what` else is on a damaged page. All that is elsewhere works.
+/// The error for a row that cannot be understood, or for another part (`what`) of the file on a
+/// damaged page. All other parts work.
 pub(crate) fn damaged_row(what: impl fmt::Display, why: impl fmt::Display) -> Error {
     Error::corrupt(format!("{what} is damaged: {why}; {RESTORE}"))
 }
 
-/// Why redb could not read something.
+/// The error for a read of redb that failed.
 pub(crate) fn reading(what: impl fmt::Display, error: StorageError) -> Error {
     match error {
         StorageError::Corrupted(why) => damaged_row(what, why),
@@ -133,7 +136,7 @@ pub(crate) fn reading(what: impl fmt::Display, error: StorageError) -> Error {
     }
 }
 
-/// What the file system did not let us do with a path.
+/// The error for an operation (`what`) on a path that the file system refused.
 pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
     use io::ErrorKind::*;
     let message = format!("cannot {what} {}: {error}", path.display());
@@ -145,7 +148,7 @@ pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
     error_of(message).because(error)
 }
 
-/// A redb file that this driver did not make.
+/// The error for a redb file that this driver did not make.
 pub(crate) fn foreign(path: &Path) -> Error {
     Error::corrupt(format!(
         "{} is a redb file, but not a storage of this driver; nothing in it was changed",
@@ -153,7 +156,7 @@ pub(crate) fn foreign(path: &Path) -> Error {
     ))
 }
 
-/// A file whose rows are laid out in another way.
+/// The error for a file that has another format.
 pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
     let made_by = match format {
         Some(format) if format < FORMAT => {
@@ -170,7 +173,7 @@ pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
     ))
 }
 
-/// A failure of the file that several callers are told of.
+/// A failure of the file that several callers are told about.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     kind: ErrorKind,
@@ -184,18 +187,19 @@ impl Failure {
         Failure { kind, message, source: None }
     }
 
-    /// Something that every write needs is on a damaged page.
+    /// A failure because a page that every write needs is damaged.
     pub(crate) fn damaged(why: impl fmt::Display) -> Failure {
         let message = format!("the storage file is damaged: {why}; {RESTORE}");
         Failure::new(ErrorKind::Corrupt, message)
     }
 
-    /// Whether a page is damaged, and not the disk at fault.
+    /// Whether a page is damaged, as opposed to a disk that failed.
     pub(crate) fn is_damage(&self) -> bool {
         self.kind == ErrorKind::Corrupt
     }
 
-    /// Nothing was written, and the storage could not answer.
+    /// Nothing was written, and the storage could not answer. The kind is `Corrupt` if redb found
+    /// damage.
     pub(crate) fn unavailable(error: redb::Error) -> Failure {
         let kind = match error {
             redb::Error::Corrupted(_) => ErrorKind::Corrupt,
@@ -205,8 +209,8 @@ impl Failure {
         Failure { kind, message, source: Some(Arc::new(error)) }
     }
 
-    /// A sync failed, so what was written since the last sync may be lost. The system shows it in reads all the same, until
-    /// the file is opened again.
+    /// A sync failed, so the data written since the last sync may be lost. The system still shows
+    /// the data in reads, until the file is opened again.
     pub(crate) fn lost(path: &Path) -> Failure {
         let path = path.display();
         let message = format!(
@@ -216,7 +220,7 @@ impl Failure {
         Failure::new(ErrorKind::Unavailable, message)
     }
 
-    /// A commit failed: it may be on the disk, or not.
+    /// A commit failed. The commit may be on the disk, or not.
     pub(crate) fn outcome_unknown(error: redb::Error) -> Failure {
         let message = format!("the commit failed: {}", cause(&error));
         Failure { kind: ErrorKind::OutcomeUnknown, message, source: Some(Arc::new(error)) }
@@ -257,7 +261,7 @@ impl From<TransactionError> for Failure {
     }
 }
 
-/// The operator's word for what went wrong.
+/// Describes an error of redb for an operator.
 fn cause(error: &redb::Error) -> String {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     match error {

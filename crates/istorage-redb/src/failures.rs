@@ -1,4 +1,4 @@
-//! Tests on a disk that fails, fills up or stands still when they say so.
+//! Tests on a disk that fails, fills up or stands still when a test says so.
 
 mod disk;
 mod logs;
@@ -67,7 +67,7 @@ impl Node {
             .await
     }
 
-    /// Runs `calls` so that they wait together while a commit stands still, and then go on as one group.
+    /// Runs `calls` as one group: they wait together while a commit stands still, and then go on.
     async fn as_one_group<T>(&self, calls: Vec<impl Future<Output = T>>) -> Vec<T> {
         self.switch.set(Disk::StandsStill);
         let mut first = Box::pin(self.put("the commit that stands still", ""));
@@ -227,8 +227,9 @@ async fn reads_do_not_wait_for_a_commit_and_do_not_see_it_early() {
     assert_eq!(node.get("a").await.unwrap(), Some(Bytes::from("new")));
 }
 
-/// After a sync that failed the file was opened again and used on. The system shows what it could not write, and writes it
-/// never again: only a process that starts anew trusts nothing that it remembers.
+/// After a sync that failed, the driver opened the file again and went on. The system shows data
+/// that it could not write, and never writes that data again. Only a process that starts anew
+/// trusts no page that the system has in memory.
 #[tokio::test]
 async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by_another_driver() {
     let mut node = Node::start().await;
@@ -238,7 +239,7 @@ async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by
     for answer in [one.map(drop), two] {
         let error = answer.unwrap_err();
         let unknown = error.kind() == ErrorKind::OutcomeUnknown;
-        // The second one may have come when the file was closed.
+        // The second call may have come when the file was closed.
         assert!(unknown || error.kind() == ErrorKind::Unavailable, "{error:?}");
     }
     let why = node.driver.failed().now_or_never().expect("the driver says that it cannot go on");
@@ -255,7 +256,7 @@ async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by
 
     node.restart().await;
     assert_eq!(node.get("acknowledged").await.unwrap(), Some(Bytes::from("1")));
-    // What was unknown is settled by sending it again.
+    // A write with an unknown outcome is settled: the test sends it again.
     let there = node.get("a").await.unwrap().is_some();
     assert_eq!(node.insert("a", "2").await.unwrap().is_applied(), !there);
 }
@@ -281,7 +282,8 @@ async fn a_full_disk_is_named_and_is_no_harm_when_there_is_space_again() {
     assert_eq!(node.get("after").await.unwrap(), Some(Bytes::from("1")));
 }
 
-/// A panic ended the thread that writes: what waited behind it was never answered, and nothing was written any more.
+/// A panic ended the thread that writes. The requests that waited behind the panic were never
+/// answered, and nothing was written any more.
 #[tokio::test]
 async fn a_panic_in_a_commit_is_unknown_for_its_group_and_stops_nothing_else() {
     let node = Node::start().await;
@@ -303,13 +305,13 @@ async fn a_panic_in_a_commit_is_unknown_for_its_group_and_stops_nothing_else() {
     for row in ["before", "a", "b"] {
         assert_eq!(node.get(row).await.unwrap(), Some(Bytes::from("1")), "row {row}");
     }
-    // What was unknown is settled by sending it again.
+    // A write with an unknown outcome is settled: the test sends it again.
     node.put("first", "1").await.unwrap();
     node.driver.close().await;
 }
 
-/// Each attempt of a write was logged as a failure, and each time that the file was opened again as its end, although
-/// nothing had been written.
+/// The driver logged each attempt of a write as a failure. The driver also logged each opening of
+/// the file as the end of the failure, although nothing had been written.
 #[tokio::test]
 async fn a_full_disk_is_logged_once_and_its_end_after_a_write() {
     let node = Node::start().await;
@@ -351,7 +353,7 @@ async fn what_was_dropped_or_late_before_its_transaction_never_happens() {
     node.clock.advance(Duration::from_secs(5));
     node.switch.set(Disk::Works);
 
-    // Both were in the queue before this one.
+    // Both calls were in the queue before this one.
     node.put("last", "1").await.unwrap();
     first.await.unwrap();
     let error = late.await.unwrap_err();
@@ -399,7 +401,8 @@ async fn closing_answers_what_waits_and_gives_the_file_back() {
     again.close().await;
 }
 
-/// Opening a file again may take long. What nobody waits for any more by then was once written all the same.
+/// Opening a file again may take long. The driver then wrote requests although their callers no
+/// longer waited.
 #[tokio::test]
 async fn what_was_dropped_or_late_while_the_file_was_opened_again_never_happens() {
     let node = Node::start().await;

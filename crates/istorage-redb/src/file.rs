@@ -1,7 +1,8 @@
-//! The one file: opened, recognised, reopened after a failure, and given back.
+//! The storage file: it is recognised, opened, opened again after a failure, and closed.
 //!
-//! Invariant: whoever gets a transaction gets it from a file that is ours, and whoever writes from one that others find under its name.
-//! Transactions keep no hold on the file: when it is closed or reopened, the reads under way fail.
+//! Invariant: every transaction is on a file of this driver. A write transaction begins only on a
+//! file that is still found under its name. Transactions do not keep the file open: when the file
+//! is closed or opened again, the reads under way fail.
 
 mod contents;
 
@@ -25,16 +26,18 @@ use crate::{
     errors::{self, Failure},
 };
 
-/// What is between the name of the file and a unique number in the name of a file that is being made.
+/// The text between the name of the file and a unique number, in the name of a file that is being
+/// made.
 const NEW: &str = ".new-";
 
-/// The file of a node.
+/// The storage file of a node.
 pub(crate) struct StorageFile {
     config: Config,
     disk: Arc<dyn Disk>,
-    /// `None` before it is opened, and while a failed file cannot be opened again.
+    /// The open file. `None` before the first opening, and while a failed file cannot be opened
+    /// again.
     open: RwLock<Option<OpenDatabase>>,
-    /// Whether a sync failed. The file is not used any more then.
+    /// Whether a sync failed. After that the file is not used any more.
     is_lost: Arc<AtomicBool>,
 }
 
@@ -53,7 +56,7 @@ impl StorageFile {
         &self.config.path
     }
 
-    /// Opens the file, and makes it if it does not exist. `unique` is a number that nobody else uses.
+    /// Opens the file, and makes it if it does not exist. No other call uses the number `unique`.
     pub(crate) fn open(&self, unique: u64) -> Result<Contents> {
         self.config.check().map_err(Error::of_setting)?;
         let folder = folder_of(self.path());
@@ -63,7 +66,8 @@ impl StorageFile {
             self.create(unique)?;
         }
         disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
-        // A file that is not ours must not be changed, and redb changes what it opens.
+        // redb changes a file when it opens the file. So the file is first loaded as `Untouched`,
+        // to check without a change that it is a file of this driver.
         self.load(How::Untouched)?;
         let (open, contents) = self.load(How::Existing)?;
         *self.open_mut() = Some(open);
@@ -71,7 +75,7 @@ impl StorageFile {
         Ok(contents)
     }
 
-    /// What is at the path, if a storage file can be there.
+    /// Looks at the path. Fails if no storage file can be there.
     pub(crate) fn look(&self) -> Result<Found> {
         let path = self.path();
         let cannot = |why: String| Error::invalid(format!("{} {why}", path.display()));
@@ -82,13 +86,13 @@ impl StorageFile {
                 target.display()
             ))),
             Found::Other(what) => Err(cannot(format!("is {what}, and must be a file"))),
-            // redb would make a new storage of it.
+            // redb would make a new storage of an empty file.
             Found::File { len: 0, .. } => Err(errors::not_redb(path)),
             found => Ok(found),
         }
     }
 
-    /// Opens the file that is there, if it is ours.
+    /// Opens the existing file, if it is a file of this driver.
     pub(crate) fn load(&self, how: How) -> Result<(OpenDatabase, Contents)> {
         let path = self.path();
         self.look()?;
@@ -112,8 +116,15 @@ impl StorageFile {
         builder
     }
 
-    /// Makes the file under another name first, so that a process that is killed leaves a whole file or none. On a file
-    /// system without links it is made in its place, and half a file is refused by the next start.
+    /// Makes the file under another name first, so that a process that is killed leaves a whole
+    /// file or none.
+    ///
+    /// Two processes may make the file at the same time. `link` fails if the name is taken, so the
+    /// file of the first process stays. A rename would replace the file of the first process, which
+    /// may already hold rows.
+    ///
+    /// On a file system without links the file is made in its place. If the process is killed
+    /// there, the next start refuses the unfinished file.
     fn create(&self, unique: u64) -> Result<()> {
         let (disk, path) = (&self.disk, self.path());
         let mut name = path.as_os_str().to_owned();
@@ -128,9 +139,11 @@ impl StorageFile {
         let removed = disk.remove(new);
         match linked? {
             Ok(()) => {}
-            // Another process was quicker; its file is as good. It may have removed ours as a left-over.
+            // Another process was quicker, and its file is as good. The other process may have
+            // removed our new file as a left-over.
             Err(_) if disk.look(path).is_ok_and(|found| found != Found::Nothing) => {}
-            // This file system has no links. A rename could replace the file of a process that was quicker.
+            // This file system has no links. A rename could replace the file of a process that was
+            // quicker.
             Err(_) => make(path)?,
         }
         match removed {
@@ -141,8 +154,11 @@ impl StorageFile {
         }
     }
 
-    /// Removes what processes left that were killed while they made the file. It is called when the file is open, so
-    /// that whoever is making one at this moment finds the name taken, and the file open.
+    /// Removes the files left by processes that were killed while they made the storage file.
+    ///
+    /// This function is called when the storage file is open. A process B that is making the file
+    /// at this moment may lose its new file here. B then finds the name taken, and the storage file
+    /// open in this process, so no data is lost.
     fn remove_left_overs(&self, folder: &Path) {
         let Some(own) = self.path().file_name().and_then(|name| name.to_str()) else { return };
         let is_left_over = |name: &str| {
@@ -163,10 +179,11 @@ impl StorageFile {
         }
     }
 
-    /// Closes the file and opens it again, which repairs whatever a failure left. It is never made anew.
+    /// Closes the file and opens it again. Opening repairs everything that a failure left. The file
+    /// is never made anew here.
     pub(crate) fn reopen(&self) -> Result<Contents> {
         let mut open = self.open_mut();
-        // It must be given back first.
+        // The old handle must release its lock before the file can be opened.
         abandon(open.take());
         if self.is_lost() {
             return Err(Failure::lost(self.path()).into());
@@ -189,13 +206,13 @@ impl StorageFile {
         self.open_now().is_some()
     }
 
-    /// Whether a sync has failed. What was written before that sync may be lost, and reads show it all the same. So the file
-    /// is never opened again by this process.
+    /// Whether a sync has failed. The data written before that sync may be lost, and reads show it
+    /// all the same. So this process never opens the file again.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Whether a file is open that is not to be found any more under its name.
+    /// Whether the open file is no longer found under its name.
     pub(crate) fn is_away(&self) -> bool {
         self.open_now().as_ref().is_some_and(|open| !self.is_there(open))
     }
@@ -209,19 +226,22 @@ impl StorageFile {
         }
     }
 
-    /// A snapshot of everything that is on the disk.
+    /// Begins a snapshot of everything that is on the disk.
     pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, Failure> {
         let open = self.open_now();
         Ok(open.as_ref().ok_or_else(|| self.not_open())?.database.begin_read()?)
     }
 
-    /// A transaction for the one writer. Its commit is durable, and a file that crashes after it opens at once.
+    /// Begins a transaction for the one writer. Its commit is durable, and after a crash the file
+    /// opens at once.
     ///
-    /// That is what quick repair is for: without it redb would first read the file from one end to the other. It costs a
-    /// second sync for each commit, and a map of the free pages: 64 KiB for each GiB of the file. One commit without it
-    /// would be enough to lose the promise, so every commit has it.
+    /// Quick repair makes the file open at once: without it, redb would first read the file from
+    /// one end to the other. Quick repair costs a second sync for each commit, and a map of the
+    /// free pages: 64 KiB for each GiB of the file. A single commit without it would break the
+    /// promise, so every commit has it.
     ///
-    /// What is written to a file that was removed would be gone with this process.
+    /// A transaction is refused if the file was removed or replaced. Data written to such a file
+    /// would be lost when this process ends.
     pub(crate) fn begin_write(&self) -> std::result::Result<WriteTransaction, Failure> {
         let open = self.open_now();
         let open = open.as_ref().ok_or_else(|| self.not_open())?;
@@ -248,7 +268,7 @@ impl StorageFile {
     }
 
     fn open_now(&self) -> RwLockReadGuard<'_, Option<OpenDatabase>> {
-        // It is whole at every moment.
+        // A panic leaves the option whole, so a poisoned lock is no reason to stop.
         self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -257,9 +277,12 @@ impl StorageFile {
     }
 }
 
-/// Closes a file as a crash would. redb writes when it closes a file in order: after a panic that is a commit that the
-/// next opening cannot use without reading the whole file, and on a damaged file that fails. While a panic unwinds, redb
-/// writes nothing.
+/// Closes a file as a crash would, without a last write.
+///
+/// redb writes when it closes a file in order. After a panic that write is a commit, and the next
+/// opening cannot use the commit without reading the whole file. On a damaged file, reading the
+/// whole file fails. redb writes nothing while a panic unwinds, so this function drops the file
+/// during a panic.
 fn abandon(open: Option<OpenDatabase>) {
     let _ = errors::caught(move || {
         let _open = open;

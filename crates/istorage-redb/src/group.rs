@@ -1,7 +1,7 @@
-//! A transaction that several requests share, and what each of them does in it.
+//! A transaction that several requests share, and the part of each request in it.
 //!
-//! Invariant: each request sees what those before it wrote, and is in the transaction whole or not at all. Nothing of it
-//! is written before everything that it demands was checked.
+//! Invariant: each request sees the writes of the requests before it, and is in the transaction
+//! whole or not at all. A request writes nothing before all its conditions and orders are checked.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,7 +21,7 @@ use crate::{
     time::Moment,
 };
 
-/// A write, and who waits for it.
+/// A write, with the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) keyspace: Arc<Keyspace>,
@@ -31,7 +31,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// About how many bytes it adds to a transaction.
+    /// The approximate number of bytes that the request adds to a transaction.
     pub(crate) fn bytes(&self) -> usize {
         let batch = &self.batch;
         let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
@@ -44,7 +44,7 @@ impl Request {
         conditionals.chain(others).sum()
     }
 
-    /// The rows that it writes.
+    /// The keys of the rows that the request writes.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
         let batch = &self.batch;
         let conditionals = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
@@ -55,19 +55,20 @@ impl Request {
     }
 
     pub(crate) fn answer(self, answer: Result<Outcome>) {
-        // Whoever has stopped waiting needs no answer.
+        // A caller that no longer waits needs no answer.
         let _ = self.reply.send(answer);
     }
 }
 
-/// Why a request was not written.
+/// The reason why a request was not written.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// It is wrong; nothing of it was written.
+    /// The request is wrong. Nothing of it is in the transaction.
     Refused(Error),
-    /// It is wrong, and a part of it is in the transaction, which must be given up.
+    /// The request is wrong, and a part of it is in the transaction. The transaction must be given
+    /// up.
     Spoiled(Error),
-    /// The file failed; the transaction must be given up.
+    /// The file failed. The transaction must be given up.
     Failed(Failure),
 }
 
@@ -89,33 +90,33 @@ impl From<TableError> for Fault {
     }
 }
 
-/// What a step in a transaction comes to.
+/// The result of a step in a transaction.
 pub(crate) type Step<T> = std::result::Result<T, Fault>;
 
-/// Where a transaction is, for when redb panics.
+/// The place that a transaction has reached, to be read after redb panicked.
 #[derive(Debug, Default)]
 pub(crate) struct Spot {
     pub(crate) step: Cell<At>,
-    /// The row that the request at work looks at or writes.
+    /// The key of the row that the current request looks at or writes.
     key: RefCell<Vec<u8>>,
 }
 
-/// What a transaction is doing.
+/// The steps of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum At {
-    /// It begins, or ends without a commit.
+    /// The transaction begins, or ends without a commit.
     #[default]
     Begin,
-    /// It runs this request.
+    /// The transaction runs the request with this index.
     Request(usize),
-    /// It removes what has expired.
+    /// The transaction removes expired rows.
     Expiry,
-    /// It commits.
+    /// The transaction commits.
     Commit,
 }
 
 impl Spot {
-    /// A request begins, and is at no row yet.
+    /// Notes that a request begins, and has reached no row yet.
     pub(crate) fn begin(&self, request: usize) {
         self.step.set(At::Request(request));
         self.enter(&[]);
@@ -127,7 +128,7 @@ impl Spot {
         entered.extend_from_slice(key);
     }
 
-    /// The row at which the request is; empty if it is at none yet.
+    /// The key of the row that the request has reached; empty if it has reached none.
     pub(crate) fn key(&self) -> Vec<u8> {
         self.key.borrow().clone()
     }
@@ -145,7 +146,7 @@ impl<'t> Group<'t> {
         Group { txn, spot, keyspaces: Vec::new() }
     }
 
-    /// A keyspace, which must exist: redb would make it otherwise.
+    /// Opens a keyspace, which must exist: redb would make a missing table.
     pub(crate) fn open(&mut self, keyspace: &Arc<Keyspace>) -> Step<&mut Open<'t>> {
         let known = self.keyspaces.iter().position(|open| open.keyspace.name == keyspace.name);
         let at = match known {
@@ -165,12 +166,13 @@ impl<'t> Group<'t> {
         Ok(&mut self.keyspaces[at])
     }
 
-    /// Something was written.
+    /// Whether a request wrote anything.
     pub(crate) fn wrote(&self) -> bool {
         self.keyspaces.iter().any(|open| open.wrote)
     }
 
-    /// For each keyspace whose expiring rows were touched, when the first of them expires.
+    /// For each keyspace in which expiring rows were touched, the moment at which the first of them
+    /// expires.
     pub(crate) fn next_expiries(&self) -> Step<Vec<(KeyspaceName, Option<Moment>)>> {
         let mut next = Vec::new();
         for open in &self.keyspaces {
@@ -183,13 +185,14 @@ impl<'t> Group<'t> {
         Ok(next)
     }
 
-    /// Lets the file remember the time that judged expiry, together with what was judged.
+    /// Writes the time that judged expiry into the file, in the same transaction as the judged
+    /// writes.
     pub(crate) fn remember(&self, now: Moment) -> Step<()> {
         Ok(remember(self.txn, now)?)
     }
 }
 
-/// Lets the file remember the time.
+/// Writes the time into the file.
 pub(crate) fn remember(txn: &WriteTransaction, now: Moment) -> std::result::Result<(), TableError> {
     txn.open_table(META)?.insert(META_TIME, &layout::time(now)[..])?;
     Ok(())
@@ -204,15 +207,16 @@ pub(crate) struct Open<'t> {
     spot: &'t Spot,
     keyspace: Arc<Keyspace>,
     rows: Rows<'t>,
-    /// Opened when it is needed: rows without a TTL do not pay for it.
+    /// The index of rows that expire, opened only when it is needed. So rows without a TTL do not
+    /// pay for the index.
     expiry: Option<Expiry<'t>>,
     wrote: bool,
 }
 
-/// A row to replace or to remove, once everything is checked.
+/// A row to replace or to remove after everything is checked.
 struct Change<'b> {
     key: Vec<u8>,
-    /// When the row that is or was there expires.
+    /// The moment of expiry of the row in the file, even if that row has expired already.
     had: Option<Moment>,
     kind: Kind,
     /// `None` removes the row.
@@ -220,7 +224,11 @@ struct Change<'b> {
 }
 
 impl<'t> Open<'t> {
-    /// Checks everything that the batch demands, then writes it.
+    /// Checks all conditions and orders of the batch, then writes the batch.
+    ///
+    /// If a condition fails, nothing is written. The kind of a row under a plain put is the
+    /// exception: [`Self::put`] finds a wrong kind after it has written, and the whole transaction
+    /// is given up.
     pub(crate) fn apply(&mut self, batch: &AtomicBatch, now: Moment) -> Step<Outcome> {
         let mut changes = Vec::with_capacity(batch.conditionals.len() + batch.ordered.len());
         let outcome = self.check_conditions(&batch.conditionals, now, &mut changes)?;
@@ -284,7 +292,7 @@ impl<'t> Open<'t> {
                         let message = "a row has another value with the same order";
                         return Err(Error::invalid(format!("{message}, {order}")).into());
                     }
-                    // A write that is sent again lives as long as the last of its kind.
+                    // A write that is sent again with a TTL gets the expiry of the last attempt.
                     if order > ours || stored.kind == kind {
                         continue;
                     }
@@ -316,8 +324,10 @@ impl<'t> Open<'t> {
         Ok(())
     }
 
-    /// What was there is looked at only after it is replaced: a look before would cost every put a search of the tree,
-    /// for a mistake that a correct caller never makes.
+    /// Writes a plain row, then looks at the replaced row.
+    ///
+    /// A look before the write would cost every put a search of the tree, for a mistake that a
+    /// correct caller never makes.
     fn put(&mut self, put: &Put, now: Moment, bytes: &mut Vec<u8>) -> Step<()> {
         let key = layout::row_key(&put.key.pkey, &put.key.ccols);
         let kind = Kind::Plain;
@@ -332,7 +342,8 @@ impl<'t> Open<'t> {
         Ok(())
     }
 
-    /// Removes at most `limit` rows that have expired; returns how many it removed.
+    /// Removes at most `limit` entries of expired rows, with their rows. Returns the number of
+    /// removed entries.
     pub(crate) fn purge(&mut self, now: Moment, limit: usize) -> Step<usize> {
         let due: Vec<Vec<u8>> = {
             let end = layout::expiry_key(now.after(Duration::from_nanos(1)), &[]);
@@ -350,9 +361,9 @@ impl<'t> Open<'t> {
         Ok(due.len())
     }
 
-    /// The key of the row that expired at the moment of this entry, if there is one.
+    /// The key of the row that expired at the moment of this entry, if there is such a row.
     ///
-    /// A damaged row stays, so that a reader of the row is told; only its entry goes.
+    /// A damaged row stays, so that a reader of the row gets the error. Only the entry is removed.
     fn expired<'e>(&self, entry: &'e [u8]) -> Step<Option<&'e [u8]>> {
         let Ok((at, key)) = layout::parse_expiry_key(entry) else { return Ok(None) };
         let Some(row) = self.rows.get(key)? else { return Ok(None) };

@@ -1,16 +1,21 @@
-//! The bytes in the file: its tables, its keys and its rows. Changing anything here needs a new [`FORMAT`].
+//! The bytes in the file: its tables, its keys and its rows. A change of anything here needs a new
+//! [`FORMAT`].
 //!
-//! | table | key | value |
-//! |---|---|---|
-//! | `meta` | a name | what the file is, and the highest time seen with its checksum |
-//! | `rows/<keyspace>` | `[u16 length of pkey][pkey][ccols]` | `[u32 checksum]`, a kind, `[u64 order]` and `[u64 moment of expiry]` if it has them, the value |
-//! | `expiry/<keyspace>` | `[u64 moment of expiry][key of the row]` | - |
+//! - Table `meta`: the key is a name. The values are the mark of this driver, the format, and the
+//!   highest time so far with its checksum.
+//! - Table `rows/<keyspace>`: the key is `[u16 length of pkey][pkey][ccols]`. The value is
+//!   `[u32 checksum][u8 kind][u64 order][u64 moment of expiry][value]`. A row without an order or
+//!   without an expiry does not have that number.
+//! - Table `expiry/<keyspace>`: the key is `[u64 moment of expiry][key of the row]`. The value is
+//!   empty.
 //!
-//! Numbers are big endian. The length in front of the partition key keeps a partition together: no two partitions'
-//! keys share a prefix. A row that can expire, and no other, has its entry in `expiry`.
+//! Numbers are big endian. The length in front of the partition key keeps a storage partition
+//! together: no two storage partitions have keys with a common prefix. Every row that can expire
+//! has an entry in `expiry`; no other row has one.
 //!
-//! The checksum of a row is the CRC-32 of its key and of all its bytes behind the checksum. redb does not verify its
-//! own checksums when it reads, so without this one a flipped bit would be served as data.
+//! The checksum of a row is the CRC-32 of its key and of all its bytes behind the checksum. redb
+//! does not verify its own checksums when it reads, so without the checksum of the row, a flipped
+//! bit would be served as data.
 
 use std::{fmt, ops::Bound};
 
@@ -20,16 +25,16 @@ use redb::TableDefinition;
 
 use crate::{errors, time::Moment};
 
-/// What the file is.
+/// The table with the mark of this driver, the format, and the time of the file.
 pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 /// The key in `meta` of [`MAGIC`].
 pub(crate) const META_MAGIC: &str = "magic";
 /// The key in `meta` of [`FORMAT`].
 pub(crate) const META_FORMAT: &str = "format";
-/// The key in `meta` of the highest time seen.
+/// The key in `meta` of the highest time so far.
 pub(crate) const META_TIME: &str = "time";
 
-/// Tells our files from other redb files.
+/// Marks files of this driver among other redb files.
 pub(crate) const MAGIC: &[u8] = b"vvm istorage";
 /// The version of everything in this module.
 pub(crate) const FORMAT: u32 = 2;
@@ -57,7 +62,7 @@ impl Keyspace {
         Keyspace { name, rows, expiry }
     }
 
-    /// The keyspace whose rows are in `table`; `None` for a table of another purpose.
+    /// The keyspace that has its rows in `table`; `None` for a table of another purpose.
     pub(crate) fn of_table(table: &str) -> Option<Result<Keyspace>> {
         let name = table.strip_prefix(ROWS)?;
         Some(KeyspaceName::new(name).map(Keyspace::new).map_err(|error| {
@@ -73,7 +78,7 @@ impl Keyspace {
         TableDefinition::new(&self.expiry)
     }
 
-    /// The row with this key and these bytes.
+    /// Parses the row with this key and these bytes.
     ///
     /// # Errors
     /// `Corrupt`, with the name of the row, if the bytes are not those that were written.
@@ -86,7 +91,7 @@ impl Keyspace {
         RowName { keyspace: &self.name, key }
     }
 
-    /// All rows together, as messages name them.
+    /// The table of all rows, as messages name it.
     pub(crate) fn as_table(&self) -> String {
         format!("the table of the keyspace `{}`", self.name)
     }
@@ -122,7 +127,8 @@ impl fmt::Display for Hex<'_> {
 
 /// The key of a row.
 pub(crate) fn row_key(pkey: &[u8], ccols: &[u8]) -> Vec<u8> {
-    // The length was checked against the capabilities; a longer one would share a prefix with others.
+    // The length was checked against the capabilities. A longer key would share a prefix with other
+    // storage partitions.
     let length = u16::try_from(pkey.len()).unwrap_or(u16::MAX);
     let mut key = Vec::with_capacity(2 + pkey.len() + ccols.len());
     key.extend_from_slice(&length.to_be_bytes());
@@ -131,12 +137,12 @@ pub(crate) fn row_key(pkey: &[u8], ccols: &[u8]) -> Vec<u8> {
     key
 }
 
-/// The clustering columns in the key of a row of the partition `pkey`.
+/// The clustering columns in the key of a row of the storage partition `pkey`.
 pub(crate) fn ccols<'a>(pkey: &[u8], key: &'a [u8]) -> &'a [u8] {
     key.get(2 + pkey.len()..).unwrap_or_default()
 }
 
-/// The keys of a range of a partition.
+/// The keys of a range of a storage partition.
 pub(crate) fn row_keys(pkey: &[u8], range: &Range) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let end = match &range.end {
         Some(end) => Some(row_key(pkey, end)),
@@ -164,7 +170,7 @@ pub(crate) fn expiry_key(at: Moment, row_key: &[u8]) -> Vec<u8> {
     key
 }
 
-/// The moment and the row's key in a key of `expiry`.
+/// Parses a key of `expiry` to the moment and the key of the row.
 pub(crate) fn parse_expiry_key(key: &[u8]) -> Result<(Moment, &[u8])> {
     let (at, row_key) = key
         .split_first_chunk()
@@ -172,7 +178,7 @@ pub(crate) fn parse_expiry_key(key: &[u8]) -> Result<(Moment, &[u8])> {
     Ok((Moment(u64::from_be_bytes(*at)), row_key))
 }
 
-/// How a row is written; a row is of one kind for ever.
+/// The kind of a row. A row keeps its kind for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Plain,
@@ -189,7 +195,7 @@ impl Kind {
         }
     }
 
-    /// When the row is gone.
+    /// The moment at which the row expires.
     pub(crate) fn expires(self) -> Option<Moment> {
         match self {
             Kind::Conditional { expires } | Kind::Ordered { expires, .. } => expires,
@@ -206,10 +212,10 @@ pub(crate) struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// The row in `bytes`.
+    /// Parses the row in `bytes`.
     ///
     /// # Errors
-    /// Why these are not the bytes that were written for this key.
+    /// The reason why these are not the bytes that were written for this key.
     pub(crate) fn parse(key: &[u8], bytes: &'a [u8]) -> std::result::Result<Stored<'a>, BadRow> {
         let (sum, row) = bytes.split_first_chunk().ok_or(BadRow::CutOff)?;
         if u32::from_be_bytes(*sum) != checksum(key, row) {
@@ -237,7 +243,7 @@ impl<'a> Stored<'a> {
         Ok(Stored { kind, value })
     }
 
-    /// Writes the row with this key into `bytes`, which it clears.
+    /// Writes the row with this key into `bytes`. Earlier contents of `bytes` are removed.
     pub(crate) fn write(self, key: &[u8], bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.extend_from_slice(&[0; SUM]);
@@ -259,18 +265,18 @@ impl<'a> Stored<'a> {
         bytes[..SUM].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// A row is absent from exactly the moment on at which it expires.
+    /// Whether the row has not expired. A row is absent from exactly its moment of expiry on.
     pub(crate) fn is_there(self, now: Moment) -> bool {
         self.kind.expires().is_none_or(|at| now < at)
     }
 
-    /// The value, if the row is there.
+    /// The value, if the row has not expired.
     pub(crate) fn value_at(self, now: Moment) -> Option<Bytes> {
         self.is_there(now).then(|| Bytes::copy_from_slice(self.value))
     }
 }
 
-/// Why the bytes of a row are not those that were written.
+/// The reason why the bytes of a row are not those that were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadRow {
     CutOff,
@@ -304,7 +310,7 @@ pub(crate) fn time(seen: Moment) -> Vec<u8> {
     [&seen[..], &checksum(META_TIME.as_bytes(), &seen).to_be_bytes()].concat()
 }
 
-/// The time in a value of [`META_TIME`]; `None` if these are not the bytes that were written.
+/// Parses a value of [`META_TIME`]. Returns `None` if the bytes are not those that were written.
 pub(crate) fn parse_time(bytes: &[u8]) -> Option<Moment> {
     let (seen, _) = bytes.split_first_chunk()?;
     let seen = Moment(u64::from_be_bytes(*seen));
@@ -378,7 +384,8 @@ mod tests {
         assert_eq!(Stored::parse(&key, b"sum"), Err(BadRow::CutOff));
     }
 
-    /// A flipped bit of a value was served as data: redb does not verify the checksums of its pages when it reads.
+    /// The driver served a flipped bit of a value as data: redb does not verify the checksums of
+    /// its pages when it reads.
     #[test]
     fn every_flipped_bit_of_a_key_or_a_row_is_noticed() {
         let keyspace = Keyspace::new(KeyspaceName::new("tests").unwrap());

@@ -1,8 +1,9 @@
 //! The storage contract of VVM on [redb](https://docs.rs/redb): embedded, durable, for one node.
 //!
-//! One file holds all keyspaces. One thread owns all writes: it takes whatever waits, runs it in one transaction and
-//! answers when that is on the disk. A few threads read, each from a snapshot, so that a write never blocks a read.
-//! After a crash the file opens at once, however large it is. See [`RedbDriver`].
+//! One file holds all keyspaces. One thread does all writes: it takes all waiting requests, runs
+//! them in one transaction, and answers them when the transaction is on the disk. A few threads
+//! read, each from a snapshot, so a write never blocks a read. After a crash the file opens at
+//! once, however large it is. See [`RedbDriver`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

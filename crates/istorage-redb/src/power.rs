@@ -1,9 +1,13 @@
-//! Power failures: what a driver did on a simulated disk is cut off at every moment, and what is left is opened again.
+//! Power failures: a driver works on a simulated disk, the power is cut at many moments, and the
+//! rest of the file is opened again.
 //!
-//! A history is a list of steps from a seed, with time between them in which leases expire. After a power failure the file
-//! must hold exactly what the steps wrote that were answered by then, and of the calls under way each whole or not at all.
-//! A lease whose time is over may be gone. Then the history goes on from there, the power is lost once more, also while the
-//! file is being opened, and so on. A driver whose sync failed ends, and another one opens the file.
+//! A history is a list of steps from a seed. Leases expire in the time between steps. After a power
+//! failure the file must hold exactly the writes that were answered by then. Each call under way is
+//! in the file whole or not at all. A lease that is over may be gone.
+//!
+//! Then the history goes on from the rest of the file, and the power is lost once more, sometimes
+//! while the file is being opened, and so on. After a sync that failed, the driver ends, and
+//! another driver opens the file.
 
 mod disk;
 mod model;
@@ -24,7 +28,7 @@ use self::{
 };
 use crate::{Config, RedbDriver, check::check_on};
 
-/// Numbers from a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 #[derive(Clone, Copy, Debug, Default)]
 struct Rng(u64);
 
@@ -42,7 +46,7 @@ impl Rng {
     }
 }
 
-/// How long a row of the partition of leases lives.
+/// The TTL of the rows of the partition `leases`.
 const LEASE: Duration = Duration::from_secs(10);
 /// The longest time between two steps.
 const PAUSE_MS: u64 = 4_000;
@@ -53,7 +57,7 @@ fn key((pkey, row): RowKey) -> Key {
     Key::new(pkey, row.to_be_bytes().to_vec())
 }
 
-/// The value that a call writes; some are larger than a page.
+/// The value that a call writes. Some values are larger than a page.
 fn value(call: u64) -> Bytes {
     let len = 8 + (call % 7) as usize * if call.is_multiple_of(10) { 2_000 } else { 20 };
     Bytes::from(call.to_be_bytes().into_iter().cycle().take(len).collect::<Vec<u8>>())
@@ -145,7 +149,7 @@ impl Node {
     }
 }
 
-/// What a call of this number changes, in a partition of its own.
+/// The changes of the call with this number, all in one partition.
 fn changes(pkey: &'static str, call: u64, rows: &Rows, rng: &mut Rng) -> Changes {
     let first = rng.below(40);
     let count = [1, 1, 3, 12][rng.below(4) as usize];
@@ -160,7 +164,7 @@ fn changes(pkey: &'static str, call: u64, rows: &Rows, rng: &mut Rng) -> Changes
     (first..first + count).map(change).collect()
 }
 
-/// Opens what is on a disk, sends steps of calls, and closes it in order.
+/// Opens the file on a disk, sends the calls of some steps, and closes the file in order.
 async fn run(
     disk: &SimDisk,
     steps: u64,
@@ -184,7 +188,7 @@ async fn run(
         node.clock.advance(pause);
         time += pause;
         if rows.values().any(|call| history.leases.may_be_over(*call, time)) {
-            // The calls do not find it either.
+            // The calls do not find an expired lease either.
             let before = std::mem::take(&mut rows);
             (node, rows) = node.settled(disk).await?;
             if !history.leases.allow(&before, &rows, time) {
@@ -219,7 +223,7 @@ async fn run(
     Ok(history)
 }
 
-/// As often as the disk fails, and not for ever.
+/// The limit of retries. The disk never fails so often in a row.
 const TRIES: usize = 1_000;
 
 async fn open(disk: &SimDisk) -> Result<Node, String> {
@@ -227,7 +231,8 @@ async fn open(disk: &SimDisk) -> Result<Node, String> {
     for _ in 0..TRIES {
         match Node::open(disk).await {
             Ok(node) => return Ok(node),
-            // The disk failed; otherwise it is the file.
+            // `Corrupt` is an error of the file. Any other error comes from the disk, so the test
+            // tries again.
             Err(error) if error.kind() == ErrorKind::Corrupt => return Err(error.to_string()),
             Err(error) => why = error.to_string(),
         }
@@ -236,7 +241,8 @@ async fn open(disk: &SimDisk) -> Result<Node, String> {
 }
 
 impl Node {
-    /// What is stored, when a storage answers: if this driver ended, another one.
+    /// Reads the stored rows as soon as a storage answers. If this driver has ended, another driver
+    /// opens the file.
     async fn settled(mut self, disk: &SimDisk) -> Result<(Node, Rows), String> {
         let mut why = String::new();
         for _ in 0..TRIES {
@@ -249,23 +255,25 @@ impl Node {
                 self.driver.close().await;
                 self = open(disk).await?;
             }
-            // A read has the writer open the file again; it is asked again when that may have been done.
+            // A read that fails makes the writer open the file again. The test reads again after a
+            // moment, when the file may be open.
             Clock::system().sleep(Duration::from_millis(1)).await;
         }
         Err(format!("{why}, at {}", disk.moment()))
     }
 }
 
-/// What is explored.
+/// A history, and the power failures in it and after it.
 struct Exploration {
     rng: Rng,
-    /// How many steps a history has, and how many moments of it are tried; those that follow have a tenth of them.
+    /// The number of steps of the first history, and the number of moments of it that are tried.
+    /// The histories that follow have a tenth of both.
     steps: u64,
     moments: u64,
     sync: Sync,
-    /// Whether the system cannot forget what it keeps of a file. Linux can.
+    /// Whether the system cannot forget the pages of a file that it has in memory. Linux can.
     keeps_cache: bool,
-    /// How often the power was lost, and how many leases expired before.
+    /// The number of power failures, and the number of leases that expired in the first history.
     failures: usize,
     expired: usize,
 }
@@ -284,7 +292,8 @@ impl Exploration {
         }
     }
 
-    /// Runs a history on a new disk, loses the power at many moments of it, and goes on with what is left.
+    /// Runs a history on a new disk, loses the power at many moments of the history, and goes on
+    /// with each rest.
     async fn run(&mut self) -> Result<(), String> {
         let disk = SimDisk::new(self.rng.next());
         self.prepare(&disk);
@@ -306,7 +315,8 @@ impl Exploration {
         Ok(())
     }
 
-    /// Loses the power at some moments of a history, and looks at what is left; returns that, as it was left.
+    /// Loses the power at some moments of a history, and checks the file each time. Returns each
+    /// disk as the power failure left it.
     async fn lose_power(
         &mut self,
         disk: &SimDisk,
@@ -323,7 +333,7 @@ impl Exploration {
             self.failures += 1;
             let at = |why: String| format!("power lost at {moment} of {last}: {why}");
             let now = [left.moment()];
-            // What is looked at is written to, so it is a copy.
+            // Opening the file writes to it, so the test opens a copy.
             let copy = left.power_lost_at(&now, &mut self.rng).remove(0);
             let node = open(&copy).await.map_err(at)?;
             let rows = node.rows().await.map_err(|error| at(error.to_string()))?;
@@ -351,7 +361,7 @@ fn is_long() -> bool {
     std::env::var_os("VVM_TEST_LONG").is_some_and(|long| long == "1")
 }
 
-/// Explores from some seeds, many if asked for.
+/// Explores from some seeds, and from many more if long rounds are asked for.
 async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
     let seeds = if is_long() { 100 * seeds } else { seeds };
     let (mut failures, mut expired) = (0, 0);
@@ -373,11 +383,13 @@ async fn a_power_failure_loses_nothing_acknowledged_and_leaves_no_half_of_a_call
     explore(2, |_| {}).await;
 }
 
-/// A commit whose sync failed is unknown: it may be seen afterwards, and then it stays.
+/// After a sync that failed, the outcome of the commit is unknown: the commit may be seen
+/// afterwards, and then it stays.
 ///
-/// Half of the histories run on a system that keeps its cache. There the next driver reads all that the failed sync lost, and
-/// nothing comes of it: redb syncs the pages of a commit before it makes the commit the latest one, and writes and syncs its
-/// header once more when it opens the file. So no lost page is ever a part of the latest commit.
+/// Half of the histories run on a system that keeps its cache. There the next driver reads all the
+/// data that the failed sync lost. Such reads do no harm: redb syncs the pages of a commit before
+/// it makes the commit the latest one. redb also writes and syncs its header once more when it
+/// opens the file. So no lost page is ever a part of the latest commit.
 #[tokio::test]
 async fn syncs_that_fail_lose_nothing_that_was_acknowledged_or_seen() {
     explore(2, |exploration| {
@@ -387,7 +399,8 @@ async fn syncs_that_fail_lose_nothing_that_was_acknowledged_or_seen() {
     .await;
 }
 
-/// A disk that acknowledges what it has not written loses data, and this suite must see it.
+/// A disk that acknowledges data that it has not written loses that data, and this suite must find
+/// the loss.
 #[tokio::test]
 async fn a_disk_that_lies_is_found_out() {
     let mut exploration = Exploration { sync: Sync::Lies, ..Exploration::new(1) };

@@ -1,9 +1,9 @@
-//! The threads that read: each takes what waits and answers it from one snapshot.
+//! The threads that read: each thread takes the waiting jobs and answers them from one snapshot.
 //!
-//! Snapshots are short: a page of a stream is a job of its own, so that a slow consumer keeps no old pages of the file
-//! alive, and no read waits for a write.
+//! Snapshots are short. Each page of a stream is a job of its own, so a slow consumer keeps no old
+//! pages of the file alive. No read waits for a write.
 //!
-//! Invariant: a damaged row or page fails the reads of what is on it, and nothing else.
+//! Invariant: a damaged row or page fails only the reads that need that row or page.
 
 use std::{
     ops::{Bound, RangeBounds},
@@ -24,16 +24,18 @@ use crate::{
     write::WriteJob,
 };
 
-/// How many jobs share a snapshot at most.
+/// The largest number of jobs that share a snapshot.
 const GROUP: usize = 16;
-/// A page of a stream ends with the row that reaches one of these. Rows that have expired count too.
+/// Limits of a page of a stream: a page ends with the row that reaches one of them. Expired rows
+/// count too.
 const PAGE_ROWS: usize = 1_000;
 const PAGE_BYTES: usize = 1 << 20;
 
 type Reply<T> = oneshot::Sender<Result<T>>;
 type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// Something to read, and who waits for it. `now` is the caller's one reading of the time.
+/// A job for a reader, with the channel for its answer. `now` is the time that judges the expiry of
+/// the rows. The caller reads the time once for all keys of a call, and once for each page.
 #[derive(Debug)]
 pub(crate) enum ReadJob {
     Rows {
@@ -55,15 +57,15 @@ pub(crate) enum ReadJob {
     },
 }
 
-/// A piece of a range.
+/// A part of the rows of a range.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) rows: Vec<ExpiringRow>,
-    /// What is left of the range, if the page did not reach its end.
+    /// The rest of the range, if the page did not reach its end.
     pub(crate) rest: Option<Range>,
 }
 
-/// One of the threads.
+/// One of the threads that read.
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) file: Arc<StorageFile>,
@@ -72,7 +74,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Reads until the queue is closed and empty.
+    /// Answers jobs until the queue is closed and empty.
     pub(crate) fn run(self) {
         let mut group = Vec::with_capacity(GROUP);
         while let Ok(first) = self.jobs.recv_blocking() {
@@ -88,14 +90,15 @@ impl Reader {
                 failed |= !snapshot.answer(job);
             }
             if failed {
-                // A full queue says as much: the writer finds out by itself.
+                // If the queue is full, the writer has writes to do, and finds the failure by
+                // itself.
                 let _ = self.writer.try_send(WriteJob::Recover);
             }
         }
     }
 }
 
-/// One state of the file, for a group of jobs.
+/// A snapshot of the file for a group of jobs, opened by the first job that needs it.
 struct Snapshot<'f> {
     file: &'f StorageFile,
     txn: Option<ReadTransaction>,
@@ -103,7 +106,7 @@ struct Snapshot<'f> {
 }
 
 impl Snapshot<'_> {
-    /// Answers; `false` if the file failed.
+    /// Answers the job. Returns `false` if the file failed.
     fn answer(&mut self, job: ReadJob) -> bool {
         match job {
             ReadJob::Rows { keyspace, keys, now, reply } => {
@@ -123,7 +126,11 @@ impl Snapshot<'_> {
         }
     }
 
-    /// Runs the read unless nobody waits for it any more; `false` if the file failed.
+    /// Runs the read, unless its caller no longer waits. Returns `false` if the file failed.
+    ///
+    /// A read that is `Unavailable` is tried once more with a new snapshot. Without the second try,
+    /// one damaged row would fail reads of other rows: a reader takes a snapshot; the writer meets
+    /// a damaged page and opens the file again; then every read from the old snapshot fails.
     fn answer_with<T>(
         &mut self,
         reply: Reply<T>,
@@ -140,12 +147,13 @@ impl Snapshot<'_> {
         let is_unavailable = |result: &Result<T>| matches!(result, Err(error) if error.kind() == ErrorKind::Unavailable);
         let mut result = run(self);
         if is_unavailable(&result) {
-            // The writer may have opened the file again, for a reason that is none of this read's.
+            // The writer may have opened the file again, for a reason that has nothing to do with
+            // this read.
             (self.txn, self.tables) = (None, Vec::new());
             result = run(self);
         }
         let healthy = !is_unavailable(&result);
-        // Whoever has stopped waiting needs no answer.
+        // A caller that no longer waits needs no answer.
         let _ = reply.send(result);
         healthy
     }
@@ -197,7 +205,8 @@ fn get(table: &Rows, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Opt
     got.unwrap_or_else(|unwound| Err(errors::damaged_row(name(), unwound)))
 }
 
-/// Reads a page. Rows in front of a damaged one are a page; the next page begins with the damaged one and fails.
+/// Reads a page. If a row is damaged, the rows in front of it are the page. The next page begins
+/// with the damaged row and fails.
 fn page(
     table: &Rows,
     keyspace: &Keyspace,
@@ -220,15 +229,15 @@ fn page(
     }
 }
 
-/// What was read of a page.
+/// The part of a page that was read before an error.
 #[derive(Default)]
 struct Part {
     rows: Vec<ExpiringRow>,
-    /// The last row that was looked at. It may have expired.
+    /// The clustering columns of the last row that was read, even if that row has expired.
     last: Option<Bytes>,
 }
 
-/// Reads rows until the page is full; returns what is left of the range.
+/// Reads rows until the page is full. Returns the rest of the range.
 fn read_rows(
     table: &Rows,
     keyspace: &Keyspace,
@@ -249,7 +258,8 @@ fn read_rows(
         let key = key.value();
         let stored = keyspace.row(key, row.value())?;
         let ccols = Bytes::copy_from_slice(layout::ccols(pkey, key));
-        // A page in the place of another has whole rows.
+        // A page that lies in the place of another page has whole rows with right checksums. Only
+        // their keys show the damage.
         let is_next = part.last.as_ref().is_none_or(|last| *last < ccols);
         if !(is_next && RangeBounds::<[u8]>::contains(&bounds, key)) {
             return Err(errors::damaged_row(place(), "rows of another place are there"));

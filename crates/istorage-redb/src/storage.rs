@@ -1,4 +1,4 @@
-//! A keyspace behind the contract.
+//! The storage contract for one keyspace of the file.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
 
 const BATCH: BatchLimits = BatchLimits { rows: 65_536, bytes: 64 << 20 };
 
-/// What redb can do, whatever the file.
+/// The abilities and limits of a redb storage, the same for every file.
 pub const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: 65_535, ccols: 65_535, value: 16 << 20 },
     conditional: BATCH,
@@ -28,15 +28,16 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     ordered: Some(BATCH),
     expiry_resolution: Duration::from_millis(1),
     expiry_is_watched: false,
-    // One process has the file open. Another process opens it after the first has ended, and with
-    // it each of its writes.
+    // Only one process at a time has the file open. When another process opens the file, the first
+    // process has ended, and all its writes have ended too.
     late_write: Duration::ZERO,
 };
 
-/// How many rows a reader looks up before others have their turn.
+/// The largest number of keys in one read job. Other jobs get their turn between the jobs of a
+/// large call.
 const LOOKUPS: usize = 1_000;
 
-/// A keyspace of the file.
+/// One keyspace of the file.
 #[derive(Debug)]
 pub(crate) struct RedbStorage {
     engine: Arc<Engine>,
@@ -61,7 +62,7 @@ impl RedbStorage {
         Ok(values)
     }
 
-    /// The rows of a range, a page at a time.
+    /// Reads the rows of a range, one page per read job.
     fn pages(
         &self,
         pkey: Bytes,
@@ -141,6 +142,7 @@ impl AppStorage for RedbStorage {
         self.engine.check_open().map(|()| None)
     }
 
-    /// The file belongs to the driver, and the guard around this storage refuses later calls.
+    /// Does nothing: the driver owns the file, and the `Guarded` around this storage refuses later
+    /// calls.
     async fn close(&self) {}
 }

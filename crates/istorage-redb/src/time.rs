@@ -1,8 +1,12 @@
-//! The time that judges expiry: the file's own. It goes on with the monotonic clock while the file is open, and stands
-//! still while the file is closed.
+//! The time that judges expiry: a time of the file's own, which goes on with the monotonic clock
+//! while the file is open, and stands still while the file is closed.
 //!
-//! The file remembers the time together with every write that can expire, and when it is closed. No calendar is asked: one that is
-//! far ahead when a machine starts would expire everything at once, and what was purged does not come back.
+//! Invariant: the time never goes back before a write that it judged. Each commit that touches rows
+//! that expire writes the time into the file. Closing the file writes the time, too, if rows that
+//! expire are left.
+//!
+//! The calendar is not used. If a machine starts with a calendar that is far ahead, everything
+//! would expire at once, and the removed rows would not come back.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -11,7 +15,7 @@ use std::{
 
 use clock::{Clock, Instant};
 
-/// A moment of steady time: for how many nanoseconds the file has been open.
+/// A moment of steady time: the number of nanoseconds for which the file has been open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
@@ -22,7 +26,7 @@ impl Moment {
         Moment(self.0.saturating_add(nanos))
     }
 
-    /// The time from `earlier`; zero if that is the later one.
+    /// The time from `earlier` to this moment; zero if `earlier` is the later one.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -33,7 +37,7 @@ impl Moment {
 pub(crate) struct SteadyTime {
     clock: Clock,
     started: Instant,
-    /// Steady time at `started`, in nanoseconds; it is only ever raised.
+    /// Steady time at `started`, in nanoseconds. The value never goes down.
     base: AtomicU64,
 }
 
@@ -47,7 +51,7 @@ impl SteadyTime {
         base.after(self.clock.now() - self.started)
     }
 
-    /// Makes sure that the time is at least `seen`, which the file remembered.
+    /// Raises the time to at least `seen`, which was read from the file.
     pub(crate) fn raise(&self, seen: Moment) {
         let elapsed = Moment(0).after(self.clock.now() - self.started);
         self.base.fetch_max(seen.0.saturating_sub(elapsed.0), Ordering::AcqRel);

@@ -1,7 +1,8 @@
 //! The one thread that writes.
 //!
-//! It takes all requests that wait, runs them in one transaction, and answers them when the commit is on the disk.
-//! Invariant: no request is answered with success before its commit is durable, and none runs twice.
+//! The writer takes all requests that wait, runs them in one transaction, and answers them when the
+//! commit is on the disk. Invariant: no request is answered with success before its commit is
+//! durable, and no request runs twice.
 
 mod damaged;
 mod upkeep;
@@ -22,16 +23,19 @@ use crate::{
     time::{Moment, SteadyTime},
 };
 
-/// A transaction takes no further request when it has one of these.
+/// Limits of a group: a transaction that reached one of them takes no further request.
 const GROUP_REQUESTS: usize = 1_024;
 const GROUP_BYTES: usize = 16 << 20;
-/// How often, and for how long, the writer lets others run until the group is as large as the last one was. Those who
-/// were just answered come back at once: without this it would start with the first of them, and the rest would wait
-/// for a second commit. It never waits for a group of one.
+/// Limits of waiting for a full group: how often, and for how long, the writer lets other threads
+/// run until as many jobs wait as the last group had.
+///
+/// Callers that were just answered send their next requests at once. Without this wait, the writer
+/// would start with the first of these requests, and the rest would wait for a second commit. If
+/// the last group had only one request, the writer does not wait.
 const GATHER_YIELDS: usize = 100;
 const GATHER_TIME: Duration = Duration::from_micros(300);
 
-/// Something to do for the writer.
+/// A job for the writer.
 #[derive(Debug)]
 pub(crate) enum WriteJob {
     Write(Request),
@@ -43,21 +47,22 @@ pub(crate) enum WriteJob {
         keyspace: Arc<Keyspace>,
         reply: oneshot::Sender<Result<()>>,
     },
-    /// A read failed: see whether the file must be opened again.
+    /// A read failed: open the file again if it has failed.
     Recover,
 }
 
-/// Why a transaction was given up.
+/// The reason why a transaction was given up.
 enum Abort {
-    /// For this request, and nothing of it may be written.
+    /// The request with this index cannot be written, and nothing of it may be written. The other
+    /// requests run again without it.
     Spoiled(usize, Error),
-    /// For what has expired: it cannot be removed, and the requests can do without that.
+    /// Expired rows cannot be removed. The requests can be written without removing them.
     Expiry(Failure),
     /// The file failed.
     Failed(Failure),
 }
 
-/// The thread.
+/// The state of the writer's thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     file: Arc<StorageFile>,
@@ -65,13 +70,14 @@ pub(crate) struct Writer {
     readers: Receiver<()>,
     clock: Clock,
     time: Arc<SteadyTime>,
-    /// How many requests the last group had.
+    /// The number of requests in the last group.
     last_group: usize,
-    /// Since when the file fails; `None` if the last write succeeded.
+    /// The time of the first failure since the last write that succeeded. `None` while the file
+    /// works.
     failing: Option<Instant>,
-    /// Told when the driver cannot go on.
+    /// Set when the driver cannot go on.
     failed: Arc<watch::Sender<Option<Failure>>>,
-    /// What has expired stays in the file: the index of it is damaged.
+    /// Whether expired rows stay in the file, because the index of them is damaged.
     keeps_expired: bool,
     damaged: DamagedRows,
     /// Every keyspace, with the moment at which its first row expires.
@@ -79,7 +85,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// `readers` ends when the last reader has ended.
+    /// Makes the writer. `readers` is a channel that ends when the last reader has ended.
     pub(crate) fn new(
         file: Arc<StorageFile>,
         jobs: Receiver<WriteJob>,
@@ -110,7 +116,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes until the queue is closed and empty, then gives the file back.
+    /// Writes until the queue is closed and empty, then closes the file.
     pub(crate) fn run(mut self) {
         let mut next = None;
         while let Some(job) = next.take().or_else(|| self.jobs.recv_blocking().ok()) {
@@ -126,16 +132,16 @@ impl Writer {
                 }
                 WriteJob::Recover => self.check(),
             }
-            // What has expired goes in small portions while nobody waits.
+            // Expired rows are removed in small portions while no job waits.
             while next.is_none() && self.jobs.is_empty() && self.purge_alone() {}
         }
         self.remember_time();
-        // It ends with an error when the last reader has gone: no reader ever sends.
+        // `recv_blocking` ends with an error when the last reader has ended: no reader ever sends.
         let _ = self.readers.recv_blocking();
         self.file.close();
     }
 
-    /// Takes all requests that wait, up to the first job of another kind, which it returns too.
+    /// Takes all requests that wait, up to the first job of another kind. Returns that job too.
     fn gather(&mut self, first: Request) -> (Vec<Request>, Option<WriteJob>) {
         let end = self.clock.now() + GATHER_TIME;
         for _ in 0..GATHER_YIELDS {
@@ -166,7 +172,9 @@ impl Writer {
     }
 
     fn write(&mut self, mut group: Vec<Request>) {
-        // It may take long, so it comes before the requests are looked at.
+        // Opening the file may take long, so it comes before `dismiss` compares deadlines with the
+        // time. In the other order a request would pass `dismiss`, its deadline would pass while
+        // the file is opened, and the late request would be written.
         if !self.file.is_open() {
             self.reopen();
         }
@@ -193,7 +201,10 @@ impl Writer {
         }
     }
 
-    /// A request that nobody waits for any more must not happen. One that writes a damaged row cannot.
+    /// Takes out of the group the requests that must not be written.
+    ///
+    /// These are requests of callers that no longer wait, requests after their deadline, and
+    /// requests that write a damaged row.
     fn dismiss(&mut self, group: &mut Vec<Request>) {
         let now = self.clock.now();
         group.retain(|request| !request.reply.is_closed());
@@ -209,9 +220,12 @@ impl Writer {
         }
     }
 
-    /// Runs the requests in one transaction and commits it. Every answer is final when this returns them.
+    /// Runs the requests in one transaction and commits it. The answers that it returns are final.
     ///
-    /// If redb panics, the transaction is as it was left: the file is opened again as it was before.
+    /// If redb panics, its state and the transaction are left unfinished. So the file is opened
+    /// again, and holds the rows of the last commit. After a panic in a request or in the removal
+    /// of expired rows, this function opens the file again. After any other panic, the caller does
+    /// so.
     fn attempt(
         &mut self,
         requests: &[Request],
@@ -267,7 +281,8 @@ impl Writer {
                 self.note_expiries(expiries);
                 Ok(answers)
             }
-            // Every condition failed: there is nothing to commit.
+            // No request wrote anything, for example because every condition failed. There is
+            // nothing to commit.
             Ok((answers, None)) => {
                 txn.abort().map_err(Failure::from)?;
                 Ok(answers)

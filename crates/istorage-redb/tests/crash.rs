@@ -1,6 +1,7 @@
-//! Other processes: some are killed while they write, one holds the file.
+//! Tests with other processes: some are killed while they write, and one keeps the file open.
 //!
-//! The test binary starts itself again as the other process; the environment says what to do and on which file.
+//! The test binary starts itself again as the other process. The environment names the file on
+//! which the other process works.
 
 #![allow(clippy::unwrap_used)]
 
@@ -50,7 +51,8 @@ fn pkey(kind: &str, task: usize) -> Bytes {
     Bytes::from(format!("{kind} {task}"))
 }
 
-/// A write that the other process was told is done: its kind, its task, and the last number that it wrote.
+/// The acknowledged writes of the other process: the kind and the task, with the last number that
+/// was written.
 type Acknowledged = HashMap<(String, usize), u64>;
 
 #[test]
@@ -157,7 +159,7 @@ impl Other {
         Other { child, lines }
     }
 
-    /// Starts it and waits until it has opened the file.
+    /// Starts the process and waits until it has opened the file.
     fn start(path: &Path) -> Other {
         let mut other = Other::spawn(path);
         let mut line = String::new();
@@ -168,7 +170,8 @@ impl Other {
         other
     }
 
-    /// Kills it when it has said `lines` lines; returns all that it was told is done.
+    /// Kills the process after it has printed `lines` lines. Returns all writes that were
+    /// acknowledged to it.
     fn kill_after(mut self, lines: usize) -> Acknowledged {
         let mut acknowledged = Acknowledged::new();
         let mut line = String::new();
@@ -178,7 +181,7 @@ impl Other {
             }
             line.clear();
             self.lines.read_line(&mut line).unwrap();
-            // The last line may be cut off, as the process was.
+            // The last line may be cut off, because the process was killed.
             let Some(whole) = line.strip_suffix('\n') else { break };
             let mut words = whole.split(' ');
             let kind = words.next().unwrap().to_owned();
@@ -192,7 +195,8 @@ impl Other {
     }
 }
 
-/// Everything acknowledged is there, and what was not is there whole or not at all.
+/// Checks that every acknowledged write is there, and that each other write is there whole or not
+/// at all.
 async fn check(storage: &dyn AppStorage, acknowledged: &Acknowledged) {
     for task in 0..TASKS {
         let last = |kind: &str| acknowledged.get(&(kind.to_owned(), task)).copied();
@@ -247,7 +251,8 @@ fn a_killed_process_loses_nothing_acknowledged() {
     }
 }
 
-/// A repair reads the file from one end to the other, so it takes the longer the larger the file is.
+/// Checks that the file opens without a repair. A repair reads the whole file, so its time grows
+/// with the size of the file.
 fn needs_no_repair(path: &Path) {
     let copy = path.with_extension("copy");
     std::fs::copy(path, &copy).unwrap();
@@ -299,7 +304,7 @@ fn a_million_rows_open_within_a_second_after_a_kill() {
     }
 }
 
-/// From nothing to the first row read.
+/// The time from the start of opening until the first row is read.
 fn time_to_open(path: &Path, acknowledged: &Acknowledged) -> Duration {
     let clock = Clock::system();
     runtime().block_on(async {

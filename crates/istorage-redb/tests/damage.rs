@@ -1,4 +1,4 @@
-//! Damaged files: a flipped bit, a page that is gone, a file that is cut off.
+//! Tests of damaged files: a flipped bit, a page that is gone, a file that is cut off.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use istorage::{
 };
 use istorage_redb::{Config, RedbDriver, check};
 
-/// The bytes of a page of redb.
+/// The size of a page of redb.
 const PAGE: usize = 4_096;
 const ROWS: u32 = 2_000;
 
@@ -77,7 +77,7 @@ impl Node {
     }
 }
 
-/// A closed file with many rows in two partitions.
+/// Makes a closed file with many rows in two partitions.
 async fn stored() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
@@ -91,8 +91,8 @@ async fn stored() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Where the value of a row is in the file. redb may have left a copy on a page that is no longer used; so all are
-/// returned.
+/// The places of the value of a row in the file. redb may have left a copy on a page that is no
+/// longer used, so all places are returned.
 fn places(file: &[u8], n: u32) -> Vec<usize> {
     let value = value("p", n);
     let places: Vec<usize> = file
@@ -121,8 +121,9 @@ fn is_damage(error: &Error, n: u32) {
     assert!(told.contains("vvm storage check") && told.contains("backup"), "{told}");
 }
 
-/// redb panics when it meets a page that is no page. Each panic ended one of the four threads that read; after the
-/// fourth read of the page, the storage answered nothing any more, and the node said that it was ready.
+/// redb panics when it meets a page that is no page. Each panic ended one of the four threads that
+/// read. After the fourth read of the page, the storage answered nothing any more, and the node
+/// still reported that it was ready.
 #[tokio::test]
 async fn a_damaged_page_fails_the_calls_on_its_rows_and_no_others() {
     const BAD: u32 = 1_000;
@@ -135,7 +136,7 @@ async fn a_damaged_page_fails_the_calls_on_its_rows_and_no_others() {
         is_damage(&node.get(BAD).await.unwrap_err(), BAD);
         assert_eq!(node.get(0).await.unwrap(), Some(value("p", 0)));
     }
-    // Rows in front of the page are read, and the error says where it begins.
+    // The rows in front of the page are read, and the error names the place where the page begins.
     let (read, failed) = node.read("p").await;
     let first_lost = read.len() as u32;
     assert!(0 < first_lost && first_lost <= BAD, "{first_lost}");
@@ -145,7 +146,7 @@ async fn a_damaged_page_fails_the_calls_on_its_rows_and_no_others() {
     assert!(told.to_string().contains(&format!("{:08x}", first_lost - 1)), "{told}");
     let (read, failed) = node.read("q").await;
     assert_eq!((read.len() as u32, failed.is_none()), (ROWS, true));
-    // The writer meets the page, too. Others write in the same group meanwhile.
+    // The writer meets the page, too. Other calls write in the same group meanwhile.
     for round in 0..5 {
         let (bad, good) = tokio::join!(node.put(key(BAD)), node.put(key(ROWS + round)));
         is_damage(&bad.unwrap_err(), BAD);
@@ -158,14 +159,14 @@ async fn a_damaged_page_fails_the_calls_on_its_rows_and_no_others() {
     assert!(node.driver.failed().now_or_never().is_none(), "the storage goes on");
     node.driver.close().await;
 
-    // What was written beside the page is there after a restart.
+    // Rows that were written beside the page are there after a restart.
     let node = Node::open(&path).await;
     assert_eq!(node.get(ROWS + 4).await.unwrap(), Some(Bytes::from("new")));
     is_damage(&node.get(BAD).await.unwrap_err(), BAD);
     node.driver.close().await;
 }
 
-/// redb verifies no checksum when it reads: the flipped bit was served as the value.
+/// redb verifies no checksum when it reads, so the storage served the flipped bit as the value.
 #[tokio::test]
 async fn a_flipped_bit_of_a_value_fails_the_calls_on_its_row_and_no_others() {
     const BAD: u32 = 1_000;
@@ -184,14 +185,14 @@ async fn a_flipped_bit_of_a_value_fails_the_calls_on_its_row_and_no_others() {
     node.driver.close().await;
 }
 
-/// The index of rows that expire is read when a file is opened and with every write: a damaged page of it would have
-/// failed them all.
+/// The index of rows that expire is read when a file is opened, and with every write. A damaged
+/// page of the index would have failed all these calls.
 #[tokio::test]
 async fn a_damaged_index_of_what_expires_fails_no_other_call() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let node = Node::open(&path).await;
-    // More than one page of the index, all written in one call.
+    // The leases fill more than one page of the index, and are all written in one call.
     let key = |n: u32| Key::new("long", format!("a long lease with the number {n:05}"));
     let lease = |n, ttl| Conditional::Insert { ccols: key(n).ccols, value: Bytes::new(), ttl };
     let leases = (0..300).map(|n| lease(n, Some(Duration::from_secs(3_600)))).collect();
@@ -204,7 +205,7 @@ async fn a_damaged_index_of_what_expires_fails_no_other_call() {
     for n in 0..20 {
         node.put(Key::new("p", ccols(n))).await.unwrap();
     }
-    // The index is whole where this row comes.
+    // The index is whole at the place of this row.
     let last = lease(300, Some(Duration::from_secs(7_200)));
     let pkey = Bytes::from("long");
     assert!(
@@ -216,8 +217,10 @@ async fn a_damaged_index_of_what_expires_fails_no_other_call() {
     node.driver.close().await;
 }
 
-/// Zeroes the pages on which the index has the row with these clustering columns. An entry of the index is a moment of 8
-/// bytes, which begins with zeros here, and the key of a row; the key of a row stands behind the key of another row.
+/// Zeroes the pages on which the index has the row with these clustering columns.
+///
+/// An entry of the index is a moment of 8 bytes, followed by the key of a row. The moment begins
+/// with zeros here. In the table of rows, the bytes before a key belong to the key of another row.
 fn change_index(path: &Path, ccols: &[u8]) {
     let mut file = fs::read(path).unwrap();
     let entry = [b"\0\x04long", ccols].concat();
@@ -243,7 +246,7 @@ async fn a_check_of_a_whole_file_finds_nothing_and_changes_nothing() {
     let node = Node::open(&path).await;
     let error = check(&Config::new(&path)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "a node works with it: {error}");
-    // What a crash leaves is whole, too.
+    // The file that a crash leaves is whole, too.
     node.put(key(ROWS)).await.unwrap();
     let crashed = path.with_extension("crashed");
     fs::copy(&path, &crashed).unwrap();
@@ -272,7 +275,7 @@ async fn a_check_names_what_is_damaged_and_changes_nothing() {
     assert!(before == fs::read(&path).unwrap());
 }
 
-/// A file that was cut off ended the node with code 4, "start it again".
+/// A file that was cut off ended the node with exit code 4, "start it again".
 #[tokio::test]
 async fn a_file_that_is_cut_off_is_damaged_wherever_it_is_cut() {
     let (_folder, path) = stored().await;

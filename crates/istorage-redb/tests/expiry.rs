@@ -1,4 +1,4 @@
-//! Rows that expire, across restarts and crashes, and what is left of them in the file.
+//! Tests of rows that expire, across restarts and crashes, and of their remains in the file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ impl Node {
         insert.await.unwrap().is_applied()
     }
 
-    /// Leases, all in one call.
+    /// Inserts leases, all in one call.
     async fn lease(&self, rows: impl Iterator<Item = String>, ttl: Duration) {
         let insert = |row| Conditional::Insert {
             ccols: Bytes::from(row),
@@ -52,7 +52,7 @@ impl Node {
         assert!(outcome.unwrap().is_applied());
     }
 
-    /// What is left of the life of a row.
+    /// The remaining life of a row.
     async fn left(&self, row: &'static str) -> Option<Duration> {
         self.storage.query_ttl(&Key::new("p", row), SECOND).await.unwrap().flatten()
     }
@@ -67,7 +67,7 @@ impl Node {
     }
 }
 
-/// How many rows and how many entries of the expiry index are in the file, visible or not.
+/// The number of rows, and of entries of the expiry index, in the file, visible or not.
 fn rows_in_file(path: &Path) -> (u64, u64) {
     let database = redb::Database::open(path).unwrap();
     let txn = database.begin_read().unwrap();
@@ -126,7 +126,7 @@ async fn a_crash_costs_at_most_the_time_since_the_last_lease() {
     clock.advance(4 * SECOND);
     node.insert("second".into(), Some(10 * SECOND)).await;
     clock.advance(3 * SECOND);
-    // Everything acknowledged is in the file, so a copy of it is what a crash would leave.
+    // Everything acknowledged is in the file, so a copy of it is the file that a crash would leave.
     let crashed = path.with_extension("crashed");
     fs::copy(&path, &crashed).unwrap();
     clock.step_wall(-3_600_000);
@@ -137,9 +137,9 @@ async fn a_crash_costs_at_most_the_time_since_the_last_lease() {
     node.driver.close().await;
 }
 
-/// Time went on by the calendar while the file was closed. A calendar that was far ahead when the machine started
-/// expired everything at once, and was remembered by the file: what was purged did not come back when the calendar was right
-/// again.
+/// The time of the file followed the calendar while the file was closed. When a machine started
+/// with a calendar that was far ahead, everything expired at once, and the file remembered that
+/// time. The removed rows did not come back when the calendar was right again.
 #[tokio::test]
 async fn a_calendar_that_is_far_ahead_at_start_expires_nothing() {
     let (_folder, path) = folder();
@@ -151,7 +151,7 @@ async fn a_calendar_that_is_far_ahead_at_start_expires_nothing() {
     clock.step_wall(50 * 365 * 86_400_000);
     let node = Node::open(&path, &clock).await;
     assert_eq!(node.left("row").await, Some(9 * SECOND));
-    // What is due would be removed now.
+    // Expired rows would be removed now.
     node.put("plain").await;
     clock.advance(SECOND);
     assert!(node.is_there("row").await);

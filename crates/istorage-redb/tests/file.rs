@@ -1,4 +1,5 @@
-//! The file: which one is taken, which one is refused, and the sizes of what is in it.
+//! Tests of the file: the files that are accepted, the files that are refused, and the sizes of
+//! rows and streams.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +25,7 @@ async fn keyspace(driver: &RedbDriver, name: &str) -> SharedStorage {
     driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap()
 }
 
-/// The file is refused, and is the same afterwards.
+/// Asserts that the file is refused, and is the same afterwards.
 async fn refused(path: &Path, kind: ErrorKind, word: &str) {
     let before = fs::read(path).unwrap();
     let error = open(path).await.unwrap_err();
@@ -76,7 +77,8 @@ async fn a_path_that_cannot_be_used_is_the_callers_error() {
     }
 }
 
-/// These ended the node with code 4, "start it again", or never: opening a pipe waits for a writer.
+/// These paths ended the node with exit code 4, "start it again". Or the node waited for ever:
+/// opening a pipe waits for a writer.
 #[cfg(unix)]
 #[tokio::test]
 async fn what_cannot_be_a_file_is_the_callers_error_at_once() {
@@ -106,7 +108,8 @@ async fn what_cannot_be_a_file_is_the_callers_error_at_once() {
     open(&link).await.unwrap().close().await;
 }
 
-/// A process that was killed while it made the file left a file of 1 MB or more that nobody removed.
+/// A process that was killed while it made the file left a file of 1 MB or more, and nothing
+/// removed that file.
 #[tokio::test]
 async fn what_is_left_over_of_making_the_file_is_removed_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +129,7 @@ async fn what_is_left_over_of_making_the_file_is_removed_and_nothing_else() {
     driver.close().await;
 }
 
-/// Everybody on the machine could read what the node stores.
+/// Every user of the machine could read the data of the node.
 #[cfg(unix)]
 #[tokio::test]
 async fn the_file_is_its_owners_alone() {
@@ -192,7 +195,8 @@ async fn a_second_driver_in_this_process_is_refused_and_close_lets_it_in() {
     open(&path).await.unwrap().close().await;
 }
 
-/// It went on writing to a file that nobody could find any more, and all of it was gone with the process.
+/// The driver went on writing to a file that had been removed. Nobody could find the file any more,
+/// and all its data was lost when the process ended.
 #[tokio::test]
 async fn nothing_is_written_to_a_file_that_was_removed_or_replaced() {
     let folder = tempfile::tempdir().unwrap();
@@ -213,7 +217,7 @@ async fn nothing_is_written_to_a_file_that_was_removed_or_replaced() {
     refused("removed").await;
     fs::copy(&elsewhere, &path).unwrap();
     refused("replaced").await;
-    // What it holds can be read, and it is still the same when it is back.
+    // The rows of the file can be read, and the file is still the same when it is back.
     fs::rename(&elsewhere, &path).unwrap();
     put("back").await.unwrap();
     let stored =
@@ -296,7 +300,8 @@ async fn a_stream_that_is_not_polled_holds_nothing_and_goes_on_where_it_was() {
     for n in 0..1_500_u32 {
         assert_eq!(rows.try_next().await.unwrap().unwrap().ccols, n.to_be_bytes()[..]);
     }
-    // The same rows again and again: the file grows only if the stream keeps the old ones alive.
+    // The same rows are written again and again. The file grows only if the stream keeps the old
+    // pages alive.
     for _ in 0..3 {
         storage.put_batch((0..10_000).map(row).collect(), Instant::FAR_FUTURE).await.unwrap();
     }

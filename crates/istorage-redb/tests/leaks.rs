@@ -1,4 +1,5 @@
-//! What a driver holds is given back. Alone in its binary: it counts the threads and the open files of the process.
+//! Tests that a driver gives back its threads and files. The test is alone in its binary, because
+//! it counts the threads and the open files of the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -33,13 +34,14 @@ async fn a_thousand_rounds_leave_no_thread_and_no_file() {
     }
 
     for round in 0..50 {
-        // Dropped without a close: the threads end by themselves, a moment later.
+        // The driver is dropped without a close, so the threads end by themselves, a moment later.
         drop(RedbDriver::open(Config::new(&path), clock.clone()).await.unwrap());
         settles_to(before, &clock, round).await;
     }
 }
 
-/// The kernel shows a thread for a moment after it has been joined.
+/// Waits until as much is held as before. The kernel shows a thread for a moment after it has been
+/// joined.
 async fn settles_to(before: (usize, usize), clock: &Clock, round: usize) {
     let deadline = clock.now() + Duration::from_secs(20);
     while held() != before {

@@ -1,4 +1,4 @@
-//! What Linux remembers of a file.
+//! Test of the pages of a file that Linux has in memory.
 
 use std::{fs::File, io::IoSliceMut, path::Path};
 
@@ -14,14 +14,14 @@ use crate::{Config, RedbDriver};
 
 const MIB: usize = 1 << 20;
 
-/// Whether the system has what is at this place of a file in memory.
+/// Whether the system has this place of a file in memory.
 fn is_in_memory(path: &Path, at: usize) -> bool {
     let (file, mut bytes) = (File::open(path).unwrap(), [0; 512]);
     let bytes = &mut [IoSliceMut::new(&mut bytes)];
     preadv2(&file, bytes, at as u64, ReadWriteFlags::NOWAIT).is_ok()
 }
 
-/// Whether the file system of a folder is on a disk, and can tell what is in memory.
+/// Whether the file system of a folder is on a disk, and can tell which pages are in memory.
 fn can_forget(folder: &Path) -> bool {
     let path = folder.join("probe");
     std::fs::write(&path, vec![1; 8 * MIB]).unwrap();
@@ -32,7 +32,8 @@ fn can_forget(folder: &Path) -> bool {
     was_in_memory && !is_in_memory(&path, 4 * MIB)
 }
 
-/// After a sync that failed, Linux shows what it did not write and will never write. A node that was started again read that.
+/// After a sync that failed, Linux shows pages that it did not write and will never write. A node
+/// that was started again read those pages.
 #[tokio::test]
 async fn a_file_that_is_opened_is_read_from_the_disk() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! A file that is read and never written: what is written to it is kept in memory.
+//! A file that is read and never written: writes are kept in memory.
 //!
-//! redb can repair such a file after a crash, and can be asked to check it, and the file stays as it was.
+//! redb can repair such a file after a crash and can check it, and the file on the disk does not
+//! change.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -11,10 +12,10 @@ use std::{
 
 use redb::{BackendError, StorageBackend};
 
-/// The bytes that are kept together.
+/// The size of the blocks in which writes are kept.
 const BLOCK: u64 = 4_096;
 
-/// A file, and what was written to it.
+/// A file, and the writes to it.
 #[derive(Debug)]
 pub(super) struct Untouched<F> {
     file: F,
@@ -24,7 +25,8 @@ pub(super) struct Untouched<F> {
 #[derive(Debug)]
 struct Written {
     len: u64,
-    /// How much of the file itself is still to be seen: it may have been cut off since.
+    /// The number of bytes of the file that can still be seen. The number shrinks when the file is
+    /// cut.
     of_file: u64,
     blocks: BTreeMap<u64, Vec<u8>>,
 }
@@ -40,7 +42,7 @@ impl<F: StorageBackend> Untouched<F> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the file holds of a block, with zeros behind its end.
+    /// The bytes of a block in the file, with zeros behind the end of the file.
     fn block_of_file(&self, number: u64, of_file: u64) -> io::Result<Vec<u8>> {
         let mut block = vec![0; BLOCK as usize];
         let there = of_file.saturating_sub(number * BLOCK).min(BLOCK);
@@ -51,7 +53,8 @@ impl<F: StorageBackend> Untouched<F> {
     }
 }
 
-/// The pieces of `len` bytes from `offset` on: the block of each, where it begins in the block, and where in the bytes.
+/// Splits `len` bytes from `offset` on at the bounds of blocks. Each piece has the number of its
+/// block, its beginning in the block, and its range in the `len` bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -123,7 +126,8 @@ impl<F: StorageBackend> StorageBackend for Untouched<F> {
         self.file.close()
     }
 
-    // A file that is only read is locked as one: others may read it meanwhile, and nobody may write it.
+    // The file is only read, so every lock is a shared lock: other processes may read the file
+    // meanwhile, and no process may write it.
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.file.try_lock_shared_range(start, end)
@@ -146,7 +150,7 @@ mod tests {
         bytes
     }
 
-    /// The same calls, to the file in memory and to a plain vector.
+    /// Makes the same calls to the file and to a plain vector.
     #[test]
     fn what_is_written_is_read_and_the_file_stays_as_it_was() {
         let file = InMemoryBackend::new();

@@ -1,4 +1,5 @@
-//! A file that is read from the disk, fails one call when a page cannot be read, and remembers a sync that failed.
+//! A file below redb that reads from the disk, fails only one call when a page cannot be read, and
+//! remembers that a sync failed.
 
 use std::{
     io,
@@ -15,31 +16,35 @@ use redb::{BackendError, StorageBackend};
 use super::Cache;
 use crate::errors::Unreadable;
 
-/// So much of the file is forgotten before its beginning is read. Linux keeps pages together, in up to 2 MiB, and forgets
-/// either all pages of such a group or none.
+/// The number of bytes that are forgotten before the beginning of the file is read. Linux keeps
+/// pages in groups of up to 2 MiB, and forgets either all pages of a group or none.
 const BEGINNING: u64 = 2 << 20;
 
 /// A file below redb.
 ///
-/// redb answers nothing any more after one read that failed. So a page that cannot be read, or that is behind the end
-/// of the file, unwinds to [`caught`](crate::errors::caught), as a page that redb does not understand does, and redb
-/// goes on. If not even the beginning of the file can be read, the disk has failed, and redb is told. The system must
-/// forget the beginning before, or it shows what it keeps of a disk that is gone.
+/// After one read that failed, redb answers nothing any more. So a read of a page that cannot be
+/// read, or that is behind the end of the file, unwinds to [`caught`](crate::errors::caught), and
+/// redb goes on. A page that redb does not understand unwinds in the same way.
 ///
-/// The first read has the system forget what it keeps of the file. redb has locked the file by then, so no other process
-/// writes to the file or fails to sync it afterwards. What is still to be written then is synced before redb has opened the
-/// file: redb writes its header when it opens a file, and syncs it.
+/// If not even the beginning of the file can be read, the disk has failed, and redb gets the error.
+/// The system must forget the beginning before that read. Otherwise the system would answer from
+/// memory, and a disk that is gone would look as if it worked.
+///
+/// Before the first read, the system forgets the pages of the file that it has in memory. redb has
+/// locked the file by then, so afterwards no other process writes to the file or fails to sync it.
+/// Pages that are still to be written at that time are synced before redb has opened the file: redb
+/// writes its header when it opens a file, and syncs it.
 #[derive(Debug)]
 pub(super) struct Watched<F, C> {
     file: F,
     cache: C,
-    /// Whether the cache was forgotten.
+    /// Whether the cache was forgotten since the file was opened.
     is_fresh: AtomicBool,
     has_lost: Arc<AtomicBool>,
 }
 
 impl<F: StorageBackend, C: Cache> Watched<F, C> {
-    /// `has_lost` becomes true when a sync fails.
+    /// Wraps `file`. `has_lost` becomes true when a sync fails.
     pub(super) fn new(file: F, cache: C, has_lost: Arc<AtomicBool>) -> Watched<F, C> {
         Watched { file, cache, is_fresh: AtomicBool::new(false), has_lost }
     }

@@ -1,4 +1,4 @@
-//! A disk that fails, fills up or stands still when it is told to.
+//! A disk that fails, fills up or stands still when a test says so.
 
 use std::{
     ffi::OsString,
@@ -14,15 +14,15 @@ use crate::disk::{
     self, Cache, Disk as FileSystem, FileCache, Found, How, OpenDatabase, OpenFile, RealDisk,
 };
 
-/// What the disk does.
+/// The behaviour of the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Disk {
     #[default]
     Works,
-    /// What is written is not synced.
+    /// Writes succeed, and syncs fail.
     FailsToSync,
     Full,
-    /// Nothing works, opening included.
+    /// Nothing works, not even opening a file.
     Gone,
     /// A sync waits until the disk does something else.
     StandsStill,
@@ -36,13 +36,13 @@ struct State {
     syncs: usize,
     waiting: usize,
     opened: usize,
-    /// The system keeps the first page of the file in memory.
+    /// Whether the system has the first page of the file in memory.
     is_cached: bool,
     /// The byte that cannot be read.
     bad: Option<u64>,
 }
 
-/// Changes what the disk does.
+/// A switch that changes the behaviour of the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Switch(Arc<(Mutex<State>, Condvar)>);
 
@@ -53,12 +53,12 @@ impl Switch {
         self.0.1.notify_all();
     }
 
-    /// Reads of this byte fail from now on, and of no other one.
+    /// Makes reads of this byte fail from now on, and no other reads.
     pub(super) fn fail_reads_of(&self, byte: u64) {
         self.0.0.lock().unwrap().bad = Some(byte);
     }
 
-    /// How many times a file was opened.
+    /// The number of times that a file was opened.
     pub(super) fn opened(&self) -> usize {
         self.0.0.lock().unwrap().opened
     }
@@ -141,7 +141,7 @@ impl FileSystem for FailingDisk {
     }
 }
 
-/// What the system keeps of a file behind the switch.
+/// The pages of a file that the system has in memory, behind the switch.
 #[derive(Debug)]
 struct FailingCache {
     cache: FileCache,
@@ -194,7 +194,7 @@ impl StorageBackend for FailingFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        // A full disk still takes what overwrites the first page.
+        // A full disk still takes writes over the first page.
         if offset > 0 {
             self.switch.fail_if(&[(Disk::Full, io::ErrorKind::StorageFull)])?;
         }

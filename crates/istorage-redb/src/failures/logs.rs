@@ -1,4 +1,4 @@
-//! What the threads of drivers log.
+//! The log lines of the threads of drivers.
 
 use std::{
     fmt::{Debug, Write},
@@ -14,7 +14,7 @@ use tracing::{
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The lines that name this file, from the first call on.
+/// The lines that name this file. Lines are kept from the first call on.
 pub(super) fn of(path: &Path) -> Vec<String> {
     static KEEPS: Once = Once::new();
     KEEPS.call_once(|| tracing::subscriber::set_global_default(Lines).unwrap());
@@ -22,7 +22,7 @@ pub(super) fn of(path: &Path) -> Vec<String> {
     LINES.lock().unwrap().iter().filter(|line| line.contains(path)).cloned().collect()
 }
 
-/// Keeps the lines of all threads.
+/// A subscriber that keeps the lines of all threads.
 struct Lines;
 
 struct Line(String);

@@ -1,9 +1,10 @@
-//! Pages that cannot be read, and a disk of which nothing can be read.
+//! Tests of pages that cannot be read, and of a disk of which nothing can be read.
 
 use super::*;
 
 impl Node {
-    /// A node with the rows `bad` and `good`, of which `bad` cannot be read. redb has neither in memory.
+    /// Makes a node with the rows `bad` and `good`. The row `bad` cannot be read. redb has neither
+    /// row in memory.
     async fn with_a_bad_sector() -> Node {
         let mut node = Node::start().await;
         for (row, byte) in [("bad", 7), ("good", 8)] {
@@ -15,14 +16,14 @@ impl Node {
         node
     }
 
-    /// Where the row of these bytes is in the file.
+    /// The place in the file of the row that has these bytes.
     fn place_of(&self, byte: u8) -> u64 {
         let file = std::fs::read(&self.path).unwrap();
         let place = file.windows(10_000).position(|bytes| bytes == vec![byte; 10_000]);
         place.expect("the row is in the file") as u64
     }
 
-    /// The call failed because of the row `bad`.
+    /// Asserts that the call failed because of the row `bad`.
     fn is_damaged(&self, answer: Result<()>) {
         let error = answer.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
@@ -31,7 +32,8 @@ impl Node {
     }
 }
 
-/// redb answers nothing any more after one read that failed: one bad sector made every row unavailable.
+/// After one read that failed, redb answers nothing any more: one bad sector made every row
+/// unavailable.
 #[tokio::test]
 async fn a_page_that_cannot_be_read_fails_the_calls_on_its_rows_and_no_others() {
     let node = Node::with_a_bad_sector().await;
@@ -44,12 +46,13 @@ async fn a_page_that_cannot_be_read_fails_the_calls_on_its_rows_and_no_others() 
     assert!(node.driver.failed().now_or_never().is_none());
     let told = logs::of(&node.path);
     assert!(told.is_empty(), "the file as a whole works: {told:?}");
-    // A sector that a disk can read again is no damage.
+    // A sector that the disk can read again is no damage.
     node.switch.fail_reads_of(u64::MAX);
     assert!(node.get("bad").await.unwrap().is_some());
 }
 
-/// Each write of a damaged row opened the file again, while all other writes waited, and told the log.
+/// Each write of a damaged row opened the file again, while all other writes waited, and logged the
+/// damage.
 #[tokio::test]
 async fn a_row_on_a_damaged_page_is_refused_without_opening_the_file_again() {
     let node = Node::with_a_bad_sector().await;
@@ -66,15 +69,16 @@ async fn a_row_on_a_damaged_page_is_refused_without_opening_the_file_again() {
     assert!(node.insert("bad", "2").await.unwrap().is_applied());
 }
 
-/// A row that could not be written once was refused until the node was started again, also when the disk could read the row
-/// again. If the row was a lease, the node ended.
+/// After one failed write of a row, the driver refused the row until the node was started again,
+/// even if the disk could read the row again. If the row was a lease, the node ended.
 #[tokio::test]
 async fn a_row_that_the_disk_can_read_again_can_be_written_after_ten_seconds() {
     const PAUSE: Duration = Duration::from_secs(10);
     let node = Node::with_a_bad_sector().await;
     let opened = node.switch.opened();
     node.is_damaged(node.put("bad", "2").await);
-    // While the sector is bad, the file is opened once for each trial, however many writes there are.
+    // While the sector is bad, the file is opened once for each trial, however many writes there
+    // are.
     for trials in 1..4 {
         for _ in 0..3 {
             node.is_damaged(node.put("bad", "2").await);
@@ -102,9 +106,10 @@ async fn a_row_that_the_disk_can_read_again_can_be_written_after_ten_seconds() {
     }
 }
 
-/// A request that wrote two of the rows was refused, because of the second row, while it was tried; or it was tried and
-/// failed at the second row. The first row was forgotten all the same, and its next write opened the file again before
-/// the time.
+/// A request wrote two damaged rows. The driver refused the request because of the second row
+/// although the first row was being tried; or the driver tried the request, and it failed at the
+/// second row. In both cases the driver forgot the first row. So the next write of the first row
+/// opened the file again before the time.
 #[tokio::test]
 async fn a_request_that_writes_two_damaged_rows_is_tried_or_refused_as_a_whole() {
     let node = Node::with_a_bad_sector().await;
@@ -142,8 +147,9 @@ async fn a_request_of_two_damaged_rows_that_is_tried_in_vain_is_remembered_with_
     assert_eq!(node.switch.opened(), opened, "the row is remembered");
 }
 
-/// A sector that could not be read while the file was opened counted as damage, and the node ended with the code for a
-/// mistake to correct. The disk may be able to read the sector a moment later.
+/// The disk could not read a sector while the file was opened. The driver took the file for
+/// damaged, and the node ended with the exit code for a mistake that an operator must correct. But
+/// the disk may be able to read the sector a moment later.
 #[tokio::test]
 async fn a_page_that_cannot_be_read_while_the_file_is_opened_does_not_make_it_a_damaged_file() {
     let mut node = Node::start().await;
@@ -168,7 +174,8 @@ async fn a_page_that_cannot_be_read_while_the_file_is_opened_does_not_make_it_a_
     assert_eq!(node.get("a").await.unwrap(), Some(Bytes::from("1")));
 }
 
-/// The first page of the file, which the system had in memory, was taken as the sign that the disk is there.
+/// The driver read the first page of the file to find out whether the disk is there. The system had
+/// that page in memory, so a disk that was gone looked as if it worked.
 #[tokio::test]
 async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
     let node = Node::with_a_bad_sector().await;
@@ -178,7 +185,7 @@ async fn a_disk_that_is_gone_makes_everything_unavailable_until_it_is_back() {
         assert_eq!(node.get("bad").await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
     node.switch.set(Disk::Works);
-    // Nobody writes: it is a read that lets the writer try again.
+    // There are no writes. The failed read makes the writer open the file again.
     let mut answer = node.get("bad").await;
     for _ in 0..1_000 {
         if answer.is_ok() {

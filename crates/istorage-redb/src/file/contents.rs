@@ -1,4 +1,4 @@
-//! What is in a file: whether it is ours, and what the writer must know of it.
+//! The contents of a file: whether this driver made it, and the state with which the writer starts.
 
 use std::{collections::HashMap, path::Path};
 
@@ -11,17 +11,17 @@ use crate::{
     time::Moment,
 };
 
-/// What the writer must know of the file when it starts.
+/// The state of the file with which the writer starts.
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// Every keyspace, with the moment at which its first row expires.
     pub(crate) keyspaces: HashMap<KeyspaceName, Option<Moment>>,
-    /// The highest time seen.
+    /// The highest time of the file so far.
     pub(crate) time: Option<Moment>,
 }
 
 impl Contents {
-    /// Reads them, if the file is ours.
+    /// Reads the contents. Fails if this driver did not make the file.
     pub(super) fn read(database: &impl ReadableDatabase, path: &Path) -> Result<Contents> {
         let (magic, format, time) = read(database, |txn| {
             let meta = match txn.open_table(META) {
@@ -50,7 +50,7 @@ impl Contents {
     }
 }
 
-/// Makes an empty database ours.
+/// Makes an empty database a file of this driver.
 pub(super) fn initialise(database: &Database) -> std::result::Result<(), redb::Error> {
     let mut txn = database.begin_write()?;
     txn.set_quick_repair(true);
@@ -70,14 +70,15 @@ fn keyspaces(database: &impl ReadableDatabase) -> Result<HashMap<KeyspaceName, O
     for keyspace in tables.iter().filter_map(|table| Keyspace::of_table(table)) {
         let keyspace = keyspace?;
         let first = errors::caught(|| first_expiry(database, &keyspace));
-        // Rows that expire need the index only to be removed. A damaged one is looked at again then.
+        // The index is needed only to remove expired rows. If a page of it is damaged, the moment 0
+        // makes the writer look at the index again when it removes rows.
         let first = first.unwrap_or(Ok(Some(Moment(0))))?;
         keyspaces.insert(keyspace.name, first);
     }
     Ok(keyspaces)
 }
 
-/// When the first row of a keyspace expires.
+/// The moment at which the first row of a keyspace expires.
 fn first_expiry(database: &impl ReadableDatabase, keyspace: &Keyspace) -> Result<Option<Moment>> {
     let first = read(database, |txn| {
         let expiry = txn.open_table(keyspace.expiry())?;

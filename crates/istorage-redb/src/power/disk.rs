@@ -1,13 +1,14 @@
-//! A simulated disk: files with names in one folder. All that is done to it is recorded, so that the power can be lost at
-//! each moment afterwards.
+//! A simulated disk: files with names in one folder. Everything done to the disk is recorded, so
+//! that the power can be lost at each moment afterwards.
 //!
-//! What is not synced when the power is lost is lost in part: each sector of 512 bytes is as one of the writes left it, or
-//! as it was synced; the length of a file is any that it had since; of what was done to names a part from the beginning is
-//! done.
+//! At a power failure a part of the data that is not synced is lost. Each sector of 512 bytes is as
+//! one of the writes since the last sync left it, or as it was synced. The length of a file is any
+//! length that it had since then. The changes of names that are not synced are done up to some
+//! point, in their order.
 //!
-//! A sync that fails is the last attempt to write what was not synced, as on Linux. The sectors that did not reach the disk
-//! count as written: no later sync writes them. Reads show all of them, from the cache of the system, until the cache is
-//! forgotten or the power is lost.
+//! As on Linux, a sync that fails was the last attempt to write the data that was not synced. The
+//! sectors that did not reach the disk count as written: no later sync writes them. Reads show all
+//! of them, from the cache of the system, until the cache is forgotten or the power is lost.
 
 mod file;
 mod tests;
@@ -30,7 +31,7 @@ use crate::disk::{self, Cache, Disk, Found, How, OpenDatabase, OpenFile};
 /// The number of a file.
 type Id = usize;
 
-/// Something that was done to the disk.
+/// A change of the disk.
 #[derive(Clone, Debug)]
 enum Done {
     Made,
@@ -44,7 +45,7 @@ enum Done {
         len: usize,
     },
     Synced(Id),
-    /// The seed says which sectors reached the disk.
+    /// The seed decides which sectors reached the disk.
     SyncFailed {
         file: Id,
         seed: u64,
@@ -62,24 +63,24 @@ enum Done {
     FolderSynced,
 }
 
-/// What a sync does.
+/// The behaviour of a sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sync {
     #[default]
     Works,
-    /// One in so many fails.
+    /// One sync in this many fails.
     FailsOneIn(u64),
-    /// It says that all is on the disk, and nothing is.
+    /// The sync reports success, and nothing is on the disk.
     Lies,
 }
 
 #[derive(Debug, Default)]
 struct State {
     now: Platter,
-    /// As they are seen: with all that is not synced.
+    /// The names as calls see them, with all changes that are not synced.
     names: BTreeMap<PathBuf, Id>,
     locks: Vec<Lock>,
-    /// How many times a file was opened.
+    /// The number of times that a file was opened.
     opened: usize,
     sync: Sync,
     /// Whether the cache of a file is kept when a driver wants it forgotten.
@@ -101,7 +102,7 @@ struct Lock {
 }
 
 impl Lock {
-    /// Whether only one of the two can be held.
+    /// Whether only one of the two locks can be held.
     fn excludes(&self, other: &Lock) -> bool {
         let first = |bytes: &Bytes| match bytes.0 {
             Bound::Included(at) => at,
@@ -116,7 +117,7 @@ impl Lock {
     }
 }
 
-/// A disk. Clones are the same one.
+/// A disk. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SimDisk(Arc<Mutex<State>>);
 
@@ -135,17 +136,17 @@ impl SimDisk {
         self.state().sync = sync;
     }
 
-    /// From now on the cache of a file is kept when a driver wants it forgotten.
+    /// Keeps the cache of a file from now on, even if a driver wants it forgotten.
     pub(super) fn keep_cache(&self) {
         self.state().keeps_cache = true;
     }
 
-    /// How much was done to the disk so far.
+    /// The number of changes of the disk so far.
     pub(super) fn moment(&self) -> usize {
         self.state().done.len()
     }
 
-    /// Gives a file another name; what had that name before is gone.
+    /// Gives a file another name. A file that had that name loses it.
     pub(super) fn rename(&self, from: &Path, to: &Path) {
         let mut state = self.state();
         let file = state.names.remove(from).unwrap();
@@ -215,12 +216,12 @@ impl State {
     }
 }
 
-/// What is surely on the disk, and what may be.
+/// The data that is surely on the disk, and the data that may be.
 #[derive(Clone, Debug, Default)]
 struct Platter {
     files: Vec<PlatterFile>,
     names: BTreeMap<PathBuf, Id>,
-    /// What was done to names since the folder was synced.
+    /// The changes of names since the folder was synced.
     unsynced_names: Vec<Done>,
 }
 
@@ -242,7 +243,7 @@ impl Platter {
         }
     }
 
-    /// What is left of it.
+    /// The disk that is left after a power failure.
     fn lose_power(&self, rng: &mut Rng) -> SimDisk {
         let files: Vec<_> = self.files.iter().map(|file| file.lose_power(rng)).collect();
         let mut names = self.names.clone();
@@ -334,14 +335,15 @@ impl Disk for SimDisk {
     }
 }
 
-/// What the system keeps of a file.
+/// The pages of a file that the system has in memory.
 #[derive(Debug)]
 pub(super) struct SimCache(SimDisk, Id);
 
 impl Cache for SimCache {
     fn forget(&self, len: Option<u64>) -> io::Result<()> {
         let mut state = self.0.state();
-        // Who asks for the beginning asks whether the disk is there, and this one always is.
+        // The driver forgets only the beginning of a file to find out whether the disk is there.
+        // This disk is always there.
         if len.is_none() && !state.keeps_cache {
             state.does(Done::CacheForgotten(self.1));
         }
@@ -376,7 +378,7 @@ impl SimFile {
     }
 }
 
-/// A file that is closed has no locks, also if it is closed by the end of its process.
+/// Releases the locks of a file when it is closed, also at the end of its process.
 impl Drop for SimFile {
     fn drop(&mut self) {
         self.unlock(|_| true);

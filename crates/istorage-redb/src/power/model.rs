@@ -1,4 +1,4 @@
-//! What was done on a disk, and what may be left of it.
+//! A model of the calls on a disk, and of the rows that may be left after a power failure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,34 +6,35 @@ pub(super) type RowKey = (&'static str, u64);
 /// All rows, with the number of the call that wrote each.
 pub(super) type Rows = BTreeMap<RowKey, u64>;
 
-/// What a call changes; `None` removes a row.
+/// The changes of a call; `None` removes a row.
 pub(super) type Changes = Vec<(RowKey, Option<u64>)>;
 
-/// A call, and what became of it.
+/// A call, and its outcome.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) changes: Changes,
-    /// When it was answered, in moments of the disk; `None` if it failed.
+    /// The moment of the disk at which the call was answered; `None` if the call failed.
     pub(super) done: Option<usize>,
 }
 
-/// Calls that were sent together. Nothing else was under way.
+/// Calls that were sent together. No other call was under way.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) began: usize,
-    /// The time of all its calls.
+    /// The time of all calls of the step.
     pub(super) time: Duration,
     pub(super) calls: Vec<Call>,
-    /// When all were answered and it was known what became of them.
+    /// The moment at which all calls were answered and their outcomes were known.
     pub(super) ended: usize,
-    /// What was stored then.
+    /// The rows that were stored at that moment.
     pub(super) after: Rows,
 }
 
-/// What was done on a disk.
+/// The steps that were done on a disk.
 #[derive(Debug)]
 pub(super) struct History {
-    /// When the file was open, the time, and what was stored then.
+    /// The moment at which the file was open. `start` and `before` are the time and the stored rows
+    /// of that moment.
     pub(super) opened: usize,
     pub(super) start: Duration,
     pub(super) before: Rows,
@@ -41,18 +42,18 @@ pub(super) struct History {
     pub(super) leases: Leases,
 }
 
-/// Until when each lease lives at least, by the number of the call that wrote it.
+/// The time until which each lease lives at least, by the number of the call that wrote it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases(pub(super) BTreeMap<u64, Duration>);
 
 impl Leases {
-    /// Whether the time of a lease may be over. The time of a file is never ahead.
+    /// Whether a lease may be over at this time. The time of a file is never ahead.
     pub(super) fn may_be_over(&self, call: u64, time: Duration) -> bool {
         self.0.get(&call).is_some_and(|until| *until <= time)
     }
 
-    /// Whether all is there that must be there at this time, and nothing else. A lease that was over may be seen once more
-    /// after a power failure.
+    /// Whether all rows that must be there at this time are found, and no others. A lease that was
+    /// over may be seen once more after a power failure.
     pub(super) fn allow(&self, rows: &Rows, found: &Rows, time: Duration) -> bool {
         let is_right = |(key, call): (&RowKey, &u64)| match rows.get(key) {
             Some(there) => there == call,
@@ -65,7 +66,8 @@ impl Leases {
 }
 
 impl History {
-    /// Whether these rows may be there if the power is lost at this moment, after the file was open.
+    /// Whether these rows may be found if the power is lost at this moment, after the file was
+    /// open.
     pub(super) fn allows(&self, moment: usize, found: &Rows) -> bool {
         let (mut rows, mut time) = (&self.before, self.start);
         for step in self.steps.iter().take_while(|step| step.began < moment) {
@@ -77,7 +79,7 @@ impl History {
         self.leases.allow(rows, found, time)
     }
 
-    /// How many leases were there, and then were over and gone.
+    /// The number of leases that were stored in one step and over and gone in the next.
     pub(super) fn expired(&self) -> usize {
         let pairs = self.steps.iter().zip(self.steps.iter().skip(1));
         let gone = pairs.flat_map(|(before, step)| {
@@ -96,7 +98,7 @@ impl History {
 }
 
 impl Step {
-    /// Whether these rows are what was there before, all that was answered, and any of the other calls.
+    /// Whether these rows are the earlier rows, with all answered calls and any of the other calls.
     pub(super) fn allows(
         &self,
         before: &Rows,

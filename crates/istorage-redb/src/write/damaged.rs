@@ -11,30 +11,36 @@ use crate::{
     layout::Keyspace,
 };
 
-/// How many rows are remembered. Each write of another one opens the file again.
+/// The largest number of remembered rows. Each write of a damaged row beyond that number opens the
+/// file again.
 const REMEMBERED: usize = 1_024;
 
-/// How long the remembered rows are refused after a write of one of them failed.
+/// The time for which remembered rows are refused after a write of one of them failed.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The rows whose last write failed because redb could not go on.
+/// The rows of which the last write failed because redb could not go on.
 ///
-/// After such a failure the file is opened again, which holds up all writes. Therefore writes of these rows are refused
-/// without asking redb. The disk may have recovered, so every [`PAUSE`] one request that writes such rows is tried. If it
-/// succeeds, its rows are forgotten, and the next request is tried at once.
+/// After such a failure the file is opened again, and all writes wait meanwhile. Therefore later
+/// writes of these rows are refused without a call to redb. The disk may have recovered, so one
+/// request that writes such rows is tried every [`PAUSE`]. If the request succeeds, its rows are
+/// forgotten, and the next request is tried at once.
+///
+/// A request may write two damaged rows, succeed at the first and fail at the second. So the rows
+/// of a tried request are forgotten only when its group is written. If only the second row were
+/// remembered, the next write of the first row would open the file again before the time.
 #[derive(Debug, Default)]
 pub(super) struct DamagedRows {
     rows: HashMap<Row, String>,
-    /// From when on a request is tried; `None` is at once.
+    /// The time from which the next request is tried. `None` means at once.
     next_trial: Option<Instant>,
-    /// The rows of the request that is tried. Meanwhile they are not among the others.
+    /// The rows of the request that is being tried. Meanwhile they are not in `rows`.
     trying: Vec<(Row, String)>,
 }
 
 type Row = (KeyspaceName, Vec<u8>);
 
 impl DamagedRows {
-    /// Remembers the row, tells the log, and returns the answer to whoever wrote it.
+    /// Remembers the row, logs the damage, and returns the answer for the caller.
     pub(super) fn add(
         &mut self,
         keyspace: &Keyspace,
@@ -56,7 +62,8 @@ impl DamagedRows {
         answer
     }
 
-    /// The answer to a request that writes some of the rows, unless the request is tried.
+    /// Returns the answer to a request that writes some of the rows. Returns `None` if the request
+    /// may run: it writes none of the rows, or it is the request to be tried.
     pub(super) fn refuse(&mut self, request: &Request, now: Instant) -> Option<Error> {
         if self.rows.is_empty() {
             return None;
@@ -73,7 +80,7 @@ impl DamagedRows {
         None
     }
 
-    /// Requests that were not refused are done.
+    /// Notes that a group was written. The rows of a tried request are forgotten.
     pub(super) fn written(&mut self) {
         if !self.trying.is_empty() {
             self.trying.clear();
@@ -81,7 +88,7 @@ impl DamagedRows {
         }
     }
 
-    /// A keyspace was dropped, and its rows with it.
+    /// Forgets the rows of a keyspace that was dropped.
     pub(super) fn forget(&mut self, keyspace: &Keyspace) {
         self.rows.retain(|(name, _), _| *name != keyspace.name);
     }

@@ -1,4 +1,5 @@
-//! What the writer does besides the callers' writes: keyspaces, expired rows, and the file after a failure.
+//! The writer's own work besides the writes of callers: keyspaces, expired rows, and opening the
+//! file again after a failure.
 
 use std::{fmt, sync::Arc};
 
@@ -14,11 +15,12 @@ use crate::{
     time::Moment,
 };
 
-/// How many expired rows a transaction removes at most.
+/// The largest number of expired rows that one transaction removes.
 const PURGE: usize = 256;
 
 impl Writer {
-    /// Removes a portion of what has expired and remembers the time, if the transaction writes at all.
+    /// Removes a portion of the expired rows. Writes the time into the file if the transaction
+    /// touched rows that expire.
     pub(super) fn finish(
         &self,
         group: &mut Group<'_>,
@@ -47,7 +49,8 @@ impl Writer {
             .map(|(keyspace, _)| keyspace)
     }
 
-    /// Removes a portion of what has expired; `false` if there was nothing.
+    /// Removes a portion of the expired rows in a transaction of its own. Returns `false` if
+    /// nothing has expired, or if nothing can be removed now.
     pub(super) fn purge_alone(&mut self) -> bool {
         let is_due = self.due(self.time.now()).next().is_some();
         if !is_due || self.keeps_expired || self.failing.is_some() {
@@ -62,7 +65,8 @@ impl Writer {
         false
     }
 
-    /// Rows that have expired are not served, whether they are in the file or not.
+    /// Stops removing expired rows. Readers do not see expired rows, whether the file holds them or
+    /// not.
     pub(super) fn keep_expired(&mut self, failure: &Failure) {
         let file = self.file.path().display();
         tracing::error!(%file, cause = %failure, "expired rows are no longer removed from the storage file");
@@ -104,7 +108,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One change in a transaction of its own.
+    /// Makes one change in a transaction of its own.
     fn alone(
         &mut self,
         change: impl FnOnce(&WriteTransaction) -> std::result::Result<(), TableError>,
@@ -129,7 +133,9 @@ impl Writer {
         }
     }
 
-    /// The rows that are still there must not live longer because the calendar steps back while the file is closed.
+    /// Writes the time into the file before the file is closed. Otherwise the time would go back to
+    /// the time of the last write of a row that expires, and the rows that are left would live
+    /// longer.
     pub(super) fn remember_time(&mut self) {
         let now = self.time.now();
         if self.keyspaces.values().all(|(_, next)| next.is_none()) {
@@ -140,7 +146,7 @@ impl Writer {
         }
     }
 
-    /// Opens the file again if it has failed.
+    /// Opens the file again if a write transaction cannot begin.
     pub(super) fn check(&mut self) {
         let checked = errors::caught(|| Ok(self.file.begin_write()?.abort()?));
         let checked = checked.unwrap_or_else(|unwound| Err(Failure::damaged(unwound)));
@@ -149,7 +155,7 @@ impl Writer {
         }
     }
 
-    /// A write is on the disk.
+    /// Notes that a write is on the disk. Logs the end of a failure.
     pub(super) fn wrote(&mut self) {
         if let Some(since) = self.failing.take() {
             let failed_for = self.clock.now() - since;
@@ -158,7 +164,9 @@ impl Writer {
         }
     }
 
-    /// Opens the file again. The log has one line when it begins to fail, and one when a write succeeds again.
+    /// Opens the file again after a failure. The log gets one line when the file begins to fail,
+    /// and one when a write succeeds again. [`Self::reopen`] and [`Self::end`] log lines of their
+    /// own.
     pub(super) fn recover(&mut self, failure: &Failure) {
         if self.file.is_lost() {
             self.end(failure);
@@ -167,7 +175,8 @@ impl Writer {
             let file = self.file.path().display();
             tracing::error!(%file, cause = %failure, "the storage file failed; every write tries it again");
         }
-        // If it is closed while it has no name, nobody can bring it back any more.
+        // A file that has no name any more must stay open: after closing, nobody could bring the
+        // file back.
         if !self.file.is_away() {
             self.reopen();
         }
@@ -186,7 +195,7 @@ impl Writer {
         }
     }
 
-    /// A sync failed: the driver cannot go on, and says so once.
+    /// Ends the driver after a failed sync. The reason is reported and logged once.
     fn end(&self, cause: &dyn fmt::Display) {
         if self.failed.borrow().is_none() {
             let file = self.file.path();
@@ -195,7 +204,7 @@ impl Writer {
         }
     }
 
-    /// Starts from what the file holds.
+    /// Takes over the time and the keyspaces that the file holds.
     pub(super) fn adopt(&mut self, contents: Contents) {
         if let Some(seen) = contents.time {
             self.time.raise(seen);

@@ -1,4 +1,5 @@
-//! A file on a simulated disk: what is surely there, what may be, and what reads show.
+//! A file on a simulated disk: the bytes that are surely there, the bytes that may be, and the
+//! bytes that reads show.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ pub(super) const SECTOR: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlatterFile {
     synced: Vec<u8>,
-    /// As it is read: with all that is not synced.
+    /// The bytes that reads show, with all changes that are not synced.
     seen: Vec<u8>,
     /// Each sector that was written since the last sync, as each of the writes left it.
     sectors: BTreeMap<usize, Vec<Vec<u8>>>,
@@ -32,12 +33,12 @@ fn put_sector(file: &mut [u8], number: usize, sector: &[u8]) {
 }
 
 impl PlatterFile {
-    /// A file that is on the disk as it is.
+    /// Makes a file that is on the disk with exactly these bytes.
     pub(super) fn new(bytes: Vec<u8>) -> PlatterFile {
         PlatterFile { synced: bytes.clone(), seen: bytes, ..PlatterFile::default() }
     }
 
-    /// What reads show.
+    /// The bytes that reads show.
     pub(super) fn seen(&self) -> &[u8] {
         &self.seen
     }
@@ -54,7 +55,7 @@ impl PlatterFile {
     }
 
     pub(super) fn cut(&mut self, len: usize) {
-        // What is behind the end reads as zeros if the file grows again.
+        // If the file grows again, the bytes behind its end read as zeros.
         for number in len / SECTOR..self.seen.len().div_ceil(SECTOR) {
             let mut zeroed = sector(&self.seen, number);
             let kept = len.saturating_sub(number * SECTOR).min(SECTOR);
@@ -82,7 +83,7 @@ impl PlatterFile {
         }
     }
 
-    /// Sectors that are still to be written stay in the cache.
+    /// Forgets the cache. Sectors that are still to be written stay in it.
     pub(super) fn forget_cache(&mut self) {
         for number in 0..self.seen.len().div_ceil(SECTOR) {
             if !self.sectors.contains_key(&number) {
@@ -96,7 +97,7 @@ impl PlatterFile {
         let length = rng.below(self.lengths.len() as u64 + 1) as usize;
         let len = if length == 0 { self.synced.len() } else { self.lengths[length - 1] };
         left.resize(len, 0);
-        // Often all or nothing of what is not synced is there.
+        // In many cases all or none of the sectors that are not synced are kept.
         let bias = rng.below(4);
         for (number, versions) in &self.sectors {
             let version = match bias {

@@ -1,4 +1,4 @@
-//! What the simulated disk keeps and loses.
+//! Tests of the data that the simulated disk keeps and loses.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ fn content(disk: &SimDisk, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// All that can be left if the power is lost now.
+/// Everything that can be left if the power is lost now.
 fn left<T: Ord>(disk: &SimDisk, look: impl Fn(&SimDisk) -> T) -> BTreeSet<T> {
     let mut rng = Rng(1);
     let now = [disk.moment()];
@@ -75,9 +75,12 @@ fn a_name_may_be_lost_until_the_folder_is_synced_and_a_rename_is_whole() {
     assert_eq!(left(&disk, |disk| content(disk, "old").is_some()), [false, true].into());
 }
 
-/// The disk kept what it had not written, and the next sync wrote it. Linux never writes it again, and shows it in reads:
-/// a driver that syncs once more and believes it loses data, and the suite did not see that. Then the disk showed only a
-/// part of what was lost, so a driver could not well mistake it for what was written.
+/// The simulated disk kept the data that a failed sync had not written, and the next sync wrote it.
+/// Linux never writes that data again, and shows it in reads. A driver that syncs once more and
+/// believes the second sync loses data, and the suite did not see the loss.
+///
+/// Later the simulated disk showed only a part of the lost data in reads. So a driver was not
+/// likely to take the lost data for written data.
 #[test]
 fn a_sync_that_fails_writes_a_part_and_the_rest_is_seen_until_the_cache_is_forgotten() {
     let disk = SimDisk::new(1);
@@ -99,7 +102,7 @@ fn a_sync_that_fails_writes_a_part_and_the_rest_is_seen_until_the_cache_is_forgo
     let cache = SimCache(disk.clone(), file.id);
     cache.forget(None).unwrap();
     assert_eq!(written(&disk), kept);
-    // What is written once more is synced. Until then it is not forgotten.
+    // Data that is written once more is synced. Until then the data is not forgotten.
     file.write(0, &[2; 20 * SECTOR]).unwrap();
     cache.forget(None).unwrap();
     assert_eq!(written(&disk), 20);
@@ -107,7 +110,8 @@ fn a_sync_that_fails_writes_a_part_and_the_rest_is_seen_until_the_cache_is_forgo
     assert_eq!(left(&disk, written), [20].into());
 }
 
-/// Locks always succeeded, so the suite could not see a file that is open twice.
+/// Locks on the simulated disk always succeeded, so the suite could not see a file that is open
+/// twice.
 #[test]
 fn what_is_locked_by_one_open_file_is_refused_to_another_until_that_is_closed() {
     let disk = SimDisk::new(1);
