@@ -1,5 +1,7 @@
-//! Conditional writes: one statement, or one batch in which the server checks everything before it writes anything. Sent
-//! once, whatever happens.
+//! Conditional writes.
+//!
+//! A conditional write is one statement, or one batch in which the server checks every condition
+//! before it writes anything. Each conditional write is sent once, and is never repeated.
 
 use std::collections::HashMap;
 
@@ -77,7 +79,8 @@ fn strange(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Request::Conditional.strange_answer(error)
 }
 
-/// What the answer to a conditional write says. See [`layout`](crate::layout) for what it has in it.
+/// Reads the outcome from the answer to a conditional write. The module [`layout`](crate::layout)
+/// describes the columns of the answer.
 fn outcome(result: QueryResult, ops: &[Conditional]) -> Result<Outcome> {
     let rows = result.into_rows_result().map_err(strange)?;
     let mut there: HashMap<Bytes, Option<Bytes>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What an operator decides.
+//! The configuration of the driver, as an operator writes it.
 
 use std::{collections::BTreeMap, fmt, fs, path::PathBuf};
 
@@ -7,30 +7,33 @@ use serde::Deserialize;
 
 use crate::tls;
 
-/// How to reach the cluster, and what is asked of it.
+/// How to reach the cluster, and the consistency and replication to use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Some nodes of the cluster, as `host:port` or `host` (port 9042); the others are found through them.
+    /// Some servers of the cluster, as `host:port` or `host` (port 9042). The client finds the
+    /// other servers through them.
     pub contact_points: Vec<String>,
-    /// The datacenter that this process works with. Nodes of others are never asked. Without it every node is asked,
-    /// wherever it is.
+    /// The datacenter that this process works with. Servers of other datacenters are never asked.
+    /// Without this setting the servers of all datacenters are asked.
     #[serde(default)]
     pub datacenter: Option<String>,
-    /// Who we are; without it the cluster must let anybody in.
+    /// The user name and the password. Without this setting the cluster must accept connections
+    /// without authentication.
     #[serde(default)]
     pub login: Option<Login>,
     /// Encrypts all connections.
     #[serde(default)]
     pub tls: Option<Tls>,
-    /// How a keyspace that does not exist yet is replicated. One that exists keeps what it has. Without this every
-    /// datacenter gets three replicas, and no keyspace is made while a datacenter has fewer nodes.
+    /// The replication of a keyspace that does not exist yet. A keyspace that exists keeps its
+    /// replication. Without this setting every datacenter gets three replicas, and no keyspace is
+    /// created while a datacenter has fewer servers.
     #[serde(default)]
     pub replication: Option<Replication>,
-    /// How many replicas answer a read or a write.
+    /// The number of replicas that must answer a read or a write.
     #[serde(default)]
     pub consistency: Consistency,
-    /// How many replicas agree on a conditional write or a linearizable read.
+    /// The replicas that must agree on a conditional write or a linearizable read.
     #[serde(default)]
     pub serial_consistency: SerialConsistency,
 }
@@ -39,28 +42,32 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Login {
-    /// Its name.
+    /// The name of the user.
     pub username: String,
-    /// Its password; or else `password_file`.
+    /// The password of the user. Either this setting or `password_file` is given.
     #[serde(default)]
     pub password: Option<Password>,
-    /// The file that holds the password; a line break at its end does not belong to it.
+    /// The file that holds the password. A line break at the end of the file is not part of the
+    /// password.
     #[serde(default)]
     pub password_file: Option<PathBuf>,
 }
 
-/// A password, which no log shows.
+/// A password, which is never shown in a log.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Password(String);
 
-/// Which certificates prove who is who. A node's certificate must name the address at which it is reached.
+/// The certificates for encrypted connections. The certificate of a server must name the address at
+/// which the driver reaches the server.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// The certificates, in PEM, of the authorities that may vouch for the cluster's nodes.
+    /// The certificates, in PEM, of the authorities that may sign the certificates of the cluster's
+    /// servers.
     pub ca_file: PathBuf,
-    /// The certificate, in PEM, that we show; needed if the cluster asks for one.
+    /// The certificate, in PEM, that this process shows. Needed if the cluster asks for a client
+    /// certificate.
     #[serde(default)]
     pub cert_file: Option<PathBuf>,
     /// The key of that certificate, in PEM.
@@ -68,44 +75,49 @@ pub struct Tls {
     pub key_file: Option<PathBuf>,
 }
 
-/// How many copies of each row there are, and where.
+/// The number of copies of each row, and their places.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Replication {
-    /// `NetworkTopologyStrategy`: for each datacenter the number of its replicas. What production wants.
+    /// `NetworkTopologyStrategy`: the number of replicas for each datacenter. Right for production.
     Datacenters(BTreeMap<String, u8>),
-    /// `SimpleStrategy`: that many replicas, wherever their nodes are. For trying things out: it knows no datacenters.
+    /// `SimpleStrategy`: this number of replicas, without regard to datacenters. Only for trying
+    /// things out.
     Simple(u8),
-    /// `NetworkTopologyStrategy`: three replicas in each datacenter, or as many as it has nodes when the keyspace is
-    /// made. For trying things out: a keyspace that is made on one node keeps its one replica.
+    /// `NetworkTopologyStrategy`: three replicas in each datacenter, or as many as the datacenter
+    /// has servers when the keyspace is created. Only for trying things out: a keyspace that is
+    /// created on one server keeps its one replica.
     UpToThree,
 }
 
-/// How many replicas answer a read or a write: a majority, so that a read sees each acknowledged write.
+/// The number of replicas that must answer a read or a write: a majority, so that a read sees each
+/// acknowledged write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consistency {
     /// A majority of all replicas.
     #[default]
     Quorum,
-    /// A majority of the replicas in [`Config::datacenter`]. Only right if all nodes of the application are in that one.
+    /// A majority of the replicas in [`Config::datacenter`]. Only right if all nodes of the
+    /// application are in that datacenter.
     LocalQuorum,
 }
 
-/// Among which replicas a conditional write is agreed upon.
+/// The replicas that must agree on a conditional write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SerialConsistency {
-    /// All.
+    /// All replicas must agree.
     #[default]
     Serial,
-    /// Those in [`Config::datacenter`]. **Two datacenters then decide without each other**: two nodes can win one row. Only
-    /// right if all nodes of the application are in that one.
+    /// The replicas in [`Config::datacenter`] must agree. **Two datacenters then decide without
+    /// each other**: two nodes can win one row. Only right if all nodes of the application are in
+    /// that datacenter.
     LocalSerial,
 }
 
 impl Config {
-    /// The usual settings for a cluster with these nodes in it.
+    /// The default settings for a cluster that contains these servers.
     pub fn new<P: Into<String>>(contact_points: impl IntoIterator<Item = P>) -> Config {
         Config {
             contact_points: contact_points.into_iter().map(P::into).collect(),
@@ -118,10 +130,11 @@ impl Config {
         }
     }
 
-    /// Looks for what cannot work whatever the cluster says. Reads the files that are named.
+    /// Checks for settings that cannot work with any cluster. Reads the files that the settings
+    /// name.
     ///
     /// # Errors
-    /// The first setting that cannot be.
+    /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), BadSetting> {
         if self.contact_points.is_empty() || self.contact_points.iter().any(String::is_empty) {
             let why = "name one node of the cluster or more, each as host:port";
@@ -179,7 +192,7 @@ impl Replication {
 }
 
 impl Login {
-    /// The password, wherever it is kept.
+    /// The password, from the configuration or from the file.
     pub(crate) fn password(&self) -> Result<String, BadSetting> {
         match (&self.password, &self.password_file) {
             (Some(password), None) => Ok(password.0.clone()),
@@ -233,7 +246,7 @@ mod tests {
              'local_serial'\n [login]\n username = 'vvm'\n password = 'secret'\n [tls]\n ca_file = 'ca.pem'\n cert_file = \
              'us.pem'\n key_file = 'us.key'\n [replication]\n datacenters = { north = 3, south = 2 }",
         );
-        // There are no such files.
+        // The files that `tls` names do not exist.
         assert_eq!(config.check().unwrap_err().key, "tls.ca_file");
         config.tls = None;
         config.check().unwrap();

@@ -1,4 +1,4 @@
-//! How the session is made: everything that holds for all requests.
+//! Sets up the session, with the settings that hold for all requests.
 
 use std::sync::Arc;
 
@@ -54,7 +54,8 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
     Ok(Client::new(session, suspects))
 }
 
-/// Nothing below us repeats a request or sends it twice, and nothing but the caller's deadline ends one.
+/// The execution profile of all requests. The client never repeats a request and never sends it
+/// twice. Only the caller's deadline ends a request.
 fn profile(config: &Config, routing: Routing) -> ExecutionProfile {
     ExecutionProfile::builder()
         .consistency(match config.consistency {
@@ -72,7 +73,8 @@ fn profile(config: &Config, routing: Routing) -> ExecutionProfile {
         .build()
 }
 
-/// With a name that no node has, every request would fail for want of a node.
+/// Checks that at least one server is in the configured datacenter. With any other name every
+/// request would fail, because no server could be asked.
 fn check_datacenter(session: &Session, wanted: &str) -> Result<()> {
     let names = datacenters(session);
     if names.iter().any(|(name, _)| name == wanted) {
@@ -85,7 +87,7 @@ fn check_datacenter(session: &Session, wanted: &str) -> Result<()> {
     )))
 }
 
-/// The datacenters of the cluster, by name, with the number of their nodes.
+/// The datacenters of the cluster, sorted by name, each with its number of servers.
 pub(crate) fn datacenters(session: &Session) -> Vec<(String, usize)> {
     let mut names = std::collections::BTreeMap::new();
     for node in session.get_cluster_state().get_nodes_info() {

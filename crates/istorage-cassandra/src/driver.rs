@@ -14,10 +14,11 @@ use crate::{
     storage::CassandraStorage,
 };
 
-/// A Cassandra cluster. Keyspaces of the contract are keyspaces of the cluster.
+/// A Cassandra cluster. Each keyspace of the contract is a keyspace of the cluster.
 ///
-/// A keyspace that holds anything but our table is somebody else's. One without any table is not there yet: `open` says
-/// so, and `create` makes the table in it, so an operator may prepare a keyspace with a replication of his own.
+/// A keyspace that holds anything but the table of this driver belongs to another program and is
+/// refused. A keyspace without any table does not exist for this driver: `open` returns `None`, and
+/// `create` makes the table in it. So an operator may prepare a keyspace with another replication.
 #[derive(Debug)]
 pub struct CassandraDriver {
     shared: Shared,
@@ -27,11 +28,12 @@ pub struct CassandraDriver {
 }
 
 impl CassandraDriver {
-    /// Connects to a cluster. Plain writes get their timestamps from `clock`'s calendar, and deadlines are judged by it.
+    /// Connects to a cluster. Plain writes get their timestamps from the wall time of `clock`, and
+    /// `clock` also decides when a deadline has passed.
     ///
     /// # Errors
-    /// `Invalid` if the configuration, a file that it names, or the password is wrong; `Unavailable` if no node can be
-    /// reached before `deadline`.
+    /// `Invalid` if the configuration, a file that it names, or the password is wrong;
+    /// `Unavailable` if no server can be reached before `deadline`.
     pub async fn connect(
         config: Config,
         clock: Clock,
@@ -54,7 +56,8 @@ impl CassandraDriver {
         if !keyspace::is_there(session, &self.clock, name, datacenter, hindrance).await? {
             return Ok(None);
         }
-        // Requests must find their replicas, also if another node has just made the keyspace.
+        // The client must know the replicas of the keyspace, even if another node has just created
+        // the keyspace.
         if session.get_cluster_state().get_keyspace(name.as_str()).is_none() {
             let refreshed = session.refresh_metadata().await;
             refreshed.map_err(|error| {
@@ -107,7 +110,8 @@ impl StorageDriver for CassandraDriver {
     }
 }
 
-/// All that is bounded here may be done again.
+/// Bounds a call by a deadline. A call that misses the deadline fails as `Unavailable`, so only
+/// calls that may be repeated are bounded here.
 async fn in_time<T>(
     clock: &Clock,
     deadline: Instant,

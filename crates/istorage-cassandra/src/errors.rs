@@ -1,6 +1,7 @@
-//! What the client's errors mean to the caller.
+//! The meaning of the client's errors for the caller.
 //!
-//! The rule for writes: only what certainly did not happen is called so; everything else is an unknown outcome.
+//! The rule for writes: a write counts as not done only if it certainly did not happen. Every other
+//! failed write has an unknown outcome.
 
 use std::error::Error as StdError;
 
@@ -13,12 +14,13 @@ use scylla::{
     statement::Consistency,
 };
 
-/// A request that failed, as far as it matters for what its failure means.
+/// The kind of a request that failed, as far as the kind decides about the meaning of the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Doing it again does no harm: a prepared statement, a look at the schema, a change of the schema.
+    /// A request that may be repeated without harm: preparing a statement, reading the schema, or
+    /// changing the schema.
     Repeatable,
-    /// A read of rows. Doing it again does no harm either.
+    /// A read of rows, which may also be repeated without harm.
     Read,
     /// A plain or an ordered write.
     Plain,
@@ -37,7 +39,7 @@ impl Request {
         Error::new(kind, message).because(error)
     }
 
-    /// The answer does not have the columns that were asked for.
+    /// The error for an answer that does not have the columns of the request.
     pub(crate) fn strange_answer(self, source: impl StdError + Send + Sync + 'static) -> Error {
         let kind = match self {
             Request::Repeatable | Request::Read => ErrorKind::Corrupt,
@@ -49,7 +51,7 @@ impl Request {
     fn kind(self, error: &ExecutionError) -> ErrorKind {
         match error {
             ExecutionError::BadQuery(_) => ErrorKind::Invalid,
-            // No node could be reached, so nothing was sent.
+            // The client could reach no server, so the client sent nothing.
             ExecutionError::EmptyPlan | ExecutionError::ConnectionPoolError(_) => {
                 ErrorKind::Unavailable
             }
@@ -65,7 +67,8 @@ impl Request {
         match error {
             RequestAttemptError::SerializationError(_)
             | RequestAttemptError::CqlRequestSerialization(_) => ErrorKind::Invalid,
-            // Not sent; or sent and refused as not prepared, and then not sent again.
+            // The client did not send the request; or the server refused the request as not
+            // prepared, and the client did not send it again.
             RequestAttemptError::UnableToAllocStreamId
             | RequestAttemptError::RepreparedIdChanged { .. }
             | RequestAttemptError::RepreparedIdMissingInBatch => ErrorKind::Unavailable,
@@ -73,15 +76,18 @@ impl Request {
                 ErrorKind::Unavailable
             }
             RequestAttemptError::DbError(error, _) => self.kind_of_refusal(error),
-            // A broken connection among them: the request may have been read before it broke.
+            // The other errors include a broken connection: the server may have read the request
+            // before the connection broke.
             _ => self.unanswered(),
         }
     }
 
-    /// Whether a server refuses what it will do soon, or what another server does: it does not know the table yet, as
-    /// while it joins, or it has not heard of a permission yet. Nothing was done.
+    /// Whether a server refuses a request that it will soon serve, or that another server serves.
+    /// The server does not know the table yet, for example while it joins the cluster, or it has
+    /// not heard of a permission yet. Nothing was done.
     ///
-    /// Who may read or write rows is known once a storage is open, so a missing permission is news only there.
+    /// The permissions for rows are known once a storage is open. So a missing permission may pass
+    /// only for requests about rows, not for `Request::Repeatable`.
     fn is_for_now(self, error: &DbError, message: &str) -> bool {
         is_of_unknown_table(error, message)
             || (*error == DbError::Unauthorized && self != Request::Repeatable)
@@ -96,13 +102,14 @@ impl Request {
             | DbError::ConfigError
             | DbError::AlreadyExists { .. } => ErrorKind::Invalid,
             DbError::IsBootstrapping | DbError::Unprepared { .. } => ErrorKind::Unavailable,
-            // Cassandra's first version of Paxos counts the live replicas once more when it commits, by the other
-            // consistency; by then the write is decided.
+            // Before the decision, Cassandra counts the live replicas by the serial consistency.
+            // Cassandra's first version of Paxos counts them again when it commits, by the other
+            // consistency. At that time the write is already decided.
             DbError::Unavailable {
                 consistency: Consistency::Serial | Consistency::LocalSerial,
                 ..
             } => ErrorKind::Unavailable,
-            // A commit can also run into the limit of hints, which is reported as overload.
+            // A commit can also reach the limit of hints, and Cassandra reports that as overload.
             DbError::Unavailable { .. }
             | DbError::Overloaded
             | DbError::RateLimitReached { rejected_by_coordinator: true, .. }
@@ -122,8 +129,8 @@ impl Request {
     }
 }
 
-/// Whether another server may do what this one did not. A timeout that a server reports is none of these: the server
-/// waited for others.
+/// Whether another server may serve a request that this server did not serve. A timeout that a
+/// server reports is no such error, because the server waited for other servers.
 pub(crate) fn is_of_this_server(error: &ExecutionError) -> bool {
     let ExecutionError::LastAttemptError(error) = error else { return false };
     match error {
@@ -142,25 +149,27 @@ pub(crate) fn is_of_this_server(error: &ExecutionError) -> bool {
     }
 }
 
-/// Whether a server waited for others in vain. It answers, and may yet be the one that others cannot reach.
+/// Whether a server waited for other servers in vain. Such a server answers, but may be the one
+/// that the other servers cannot reach.
 pub(crate) fn is_of_its_peers(error: &ExecutionError) -> bool {
     use DbError::{ReadTimeout, WriteTimeout};
     let ExecutionError::LastAttemptError(error) = error else { return false };
     matches!(error, RequestAttemptError::DbError(ReadTimeout { .. } | WriteTimeout { .. }, _))
 }
 
-/// Cassandra has no code of its own for this.
+/// Whether the server does not know the table. Cassandra has no error code for an unknown table, so
+/// the text of the message decides.
 fn is_of_unknown_table(error: &DbError, message: &str) -> bool {
     const TEXTS: [&str; 3] = ["does not exist", "doesn't exist", "unconfigured table"];
     *error == DbError::Invalid && TEXTS.iter().any(|text| message.contains(text))
 }
 
-/// A statement could not be prepared.
+/// The error for a statement that could not be prepared.
 pub(crate) fn not_prepared(error: PrepareError) -> Error {
     Request::Repeatable.failed(ExecutionError::PrepareError(error))
 }
 
-/// The session could not be made.
+/// The error for a session that could not be set up.
 pub(crate) fn not_connected(error: NewSessionError) -> Error {
     if is_wrong_login(&error) {
         return Error::invalid("Cassandra refuses the user name or the password").because(error);
@@ -214,7 +223,7 @@ mod tests {
         })
     }
 
-    /// Each error with what it means for a read, for a plain write and for a conditional one.
+    /// Each error with its meaning for a read, for a plain write and for a conditional write.
     fn meanings() -> Vec<(ExecutionError, [ErrorKind; 3])> {
         use ErrorKind::{Invalid, OutcomeUnknown, Unavailable};
         let broken = || {
@@ -254,7 +263,7 @@ mod tests {
             (unavailable(Consistency::LocalSerial), [Unavailable; 3]),
             (refused(DbError::SyntaxError), [Invalid; 3]),
             (refused(DbError::Invalid), [Invalid; 3]),
-            // Certainly not done, unless it comes from the commit of a conditional write.
+            // Certainly not done, unless the error comes from the commit of a conditional write.
             (unavailable(Consistency::Quorum), [Unavailable, Unavailable, OutcomeUnknown]),
             (refused(DbError::Overloaded), [Unavailable, Unavailable, OutcomeUnknown]),
             (limited(true), [Unavailable, Unavailable, OutcomeUnknown]),
@@ -298,8 +307,8 @@ mod tests {
         }
     }
 
-    /// One of three servers was restarted and joined again. It did not know the table for a moment, and its refusal ended a
-    /// lead that had most of its time left.
+    /// One of three servers was restarted and joined the cluster again. For a moment the server did
+    /// not know the table. Its refusal ended a leadership that had most of its time left.
     #[test]
     fn a_refusal_that_another_server_may_not_give_is_worth_another_try() {
         let [repeatable, read] = [Request::Repeatable, Request::Read];
@@ -321,7 +330,7 @@ mod tests {
         for request in rows {
             assert_eq!(request.failed(unauthorized.clone()).kind(), ErrorKind::Unavailable);
         }
-        // To an operator who opens a storage it is news.
+        // The operator that opens a storage must learn that the permission is missing.
         assert_eq!(repeatable.failed(unauthorized).kind(), ErrorKind::Invalid);
     }
 

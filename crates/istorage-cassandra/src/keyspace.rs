@@ -1,20 +1,26 @@
-//! Keyspaces: what is there, making them, removing them.
+//! Creates, opens and drops keyspaces, although each server has its own view of the schema.
 //!
-//! **A schema is not one thing.** Each server has its own copy, and learns of changes some moments later than others. The
-//! servers' own sign of agreement, the schema version, can be equal because none of them has come far enough to change it.
-//! So every server that can be reached is asked what it has, and has to answer a query of the table.
+//! **Each server has its own copy of the schema**, and learns of changes some moments later than
+//! other servers. The servers' own sign of agreement is the schema version. Schema versions can be
+//! equal because no server has come far enough to change its version. So the driver asks every
+//! server that it can reach for its view of the keyspace. A server that shows the table must also
+//! answer a query of the table.
 //!
-//! - Making and removing a keyspace is done when all of them show the same. A server that does not answer holds both up.
-//!   A server without a connection holds both up for [`UNREACHED`]: it may only be slow.
-//! - A keyspace is opened when those that answer in time show it, and are more than half. A server that hangs, or that its
-//!   peers cannot reach, must not keep a node from taking over. Servers that do not know the table yet are waited for, but
-//!   not for long: the requests of a storage avoid such servers.
+//! - Creating or dropping a keyspace is done when all servers show the same. A server that does not
+//!   answer holds up both. A server without a connection holds up both for [`UNREACHED`], because
+//!   the server may only be slow.
+//! - A keyspace is opened when all servers that answer in time show it, and these servers are more
+//!   than half. A server that hangs, or that its peers cannot reach, must not keep a node from
+//!   taking over. The driver waits for servers that do not know the table yet, but only for
+//!   [`STRAGGLERS`], because the requests of a storage avoid such servers.
 //!
-//! **Creation by several nodes at once.** Two servers that create a table at the same moment give it two identities; one
-//! of the two then loses, with whatever was written to it. So we choose the identity: it is made from the keyspace's name
-//! and from the time at which the keyspace was created. All creators wait until the servers show the same time, so they
-//! all create the same table. A keyspace that is dropped and created again has another time, so a server that slept
-//! through the drop cannot bring the old rows back.
+//! **Several nodes may create a keyspace at once.** If two servers create a table at the same
+//! moment, the table gets two identities. One of the two identities then loses, and all rows that
+//! were written under it are lost. So the driver chooses the identity. The driver makes the
+//! identity from the name of the keyspace and from the time at which the keyspace was created. All
+//! creators wait until the servers show the same time, so all creators create the same table. A
+//! keyspace that is dropped and created again has another time. So a server that slept through the
+//! drop cannot bring the old rows back.
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
@@ -39,42 +45,51 @@ use crate::{
     limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
 };
 
-/// How long a server is left alone before it is asked again.
+/// The pause before a server is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a server may need to say what it has when a keyspace is opened. It gets twice as long each time that it is asked
-/// again, as more than half of the servers may be slow.
+/// The time in which a server must answer when a keyspace is opened. Each time that the servers are
+/// asked again, the time is doubled, because more than half of the servers may be slow.
+/// [`LONGEST_ANSWER`] is the limit.
 const ANSWER: Duration = Duration::from_secs(2);
 const LONGEST_ANSWER: Duration = Duration::from_secs(16);
 
-/// How long servers that answer and do not show a keyspace yet are waited for.
+/// The time to wait for servers that answer and do not show a keyspace yet.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 
-/// How long servers without a connection are waited for when a keyspace is made or removed. An attempt to connect to a
-/// server that answers each of its few questions within 2 s succeeds in this time. Creator A reaches servers 1 and 2, creator B reaches servers 2 and 3: if neither waits, server 2 can show
-/// the keyspace of A while server 3 already shows that of B, so both create a table, and one of the two tables loses.
+/// The time to wait for servers without a connection when a keyspace is created or dropped. An
+/// attempt to connect to a server that answers each of its few questions within 2 s succeeds in
+/// this time.
+///
+/// Without this wait two tables can be created. Creator A reaches servers 1 and 2, creator B
+/// reaches servers 2 and 3. Server 2 can then show the keyspace of A while server 3 already shows
+/// the keyspace of B. So both create a table, and one of the two tables loses.
 const UNREACHED: Duration = KEEPALIVE.saturating_add(KEEPALIVE_TIMEOUT);
 
-/// How often a server may refuse to create the table. One that does not know the keyspace yet refuses too, for a moment.
+/// The number of times that a server may refuse to create the table. A server that does not know
+/// the keyspace yet also refuses, for a moment.
 const REFUSALS: usize = 100;
 
-/// What one server has under the name of a keyspace.
+/// The view that one server has of a keyspace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Found {
     Nothing,
-    /// A keyspace without tables, and when it was created: one of ours whose making did not come further yet, or one that an
-    /// operator prepared with a replication of his own.
+    /// A keyspace without tables, and the time at which the keyspace was created. Either this
+    /// driver began to create the keyspace and has not finished, or an operator prepared the
+    /// keyspace with another replication.
     Empty(i64),
-    /// Our table, of which the server does not know all columns yet.
+    /// The table of this driver, but the server does not know all its columns yet.
     Unfinished,
-    /// A keyspace of ours, with its table's identity.
+    /// A keyspace of this driver, with the identity of its table.
     Ours(CqlValue),
 }
 
-/// What keeps a call from going on. A call that is late tells the last of it.
+/// The last reason for which a call could not go on. A call that misses its deadline reports this
+/// reason as the cause.
 pub(crate) type Hindrance = Option<Error>;
 
-/// Whether the keyspace is there, and more than half of the servers of the datacenter answer queries of it.
+/// Whether the keyspace exists and more than half of the servers of the datacenter answer queries
+/// of it.
 pub(crate) async fn is_there(
     session: &Session,
     clock: &Clock,
@@ -86,7 +101,7 @@ pub(crate) async fn is_there(
     let mut answer = ANSWER;
     loop {
         let survey = survey(session, clock, name, datacenter, clock.now() + answer).await?;
-        // Servers that are only slow get their time.
+        // A server that is only slow gets more time on the next attempt.
         answer = LONGEST_ANSWER.min(2 * answer);
         match opening.judge(survey, clock.now()) {
             Ok(is_there) => return Ok(is_there),
@@ -95,7 +110,7 @@ pub(crate) async fn is_there(
     }
 }
 
-/// Waiting until the servers agree whether a keyspace is there.
+/// The state of waiting until the servers agree whether a keyspace exists.
 struct Opening<'a> {
     name: &'a KeyspaceName,
     patient_until: Instant,
@@ -107,7 +122,7 @@ impl Opening<'_> {
         Opening { name, patient_until: now + STRAGGLERS, is_told: false }
     }
 
-    /// Whether the keyspace is there. Logs once what the node waits for.
+    /// Whether the keyspace exists. Logs once that the node waits for servers, with the reason.
     ///
     /// # Errors
     /// `Unavailable` while the servers do not agree.
@@ -126,7 +141,7 @@ impl Opening<'_> {
     }
 }
 
-/// Makes sure that the keyspace is there and that all servers that can be reached know it.
+/// Makes sure that the keyspace exists and that all servers that can be reached know the keyspace.
 pub(crate) async fn create(
     session: &Session,
     clock: &Clock,
@@ -165,7 +180,7 @@ pub(crate) async fn create(
     }
 }
 
-/// Removes it, if it is there.
+/// Drops the keyspace if it exists.
 pub(crate) async fn drop(
     session: &Session,
     clock: &Clock,
@@ -183,7 +198,8 @@ pub(crate) async fn drop(
     }
 }
 
-/// Waits before the next step. A step that the servers cannot take yet is taken again, until the caller gives up.
+/// Waits before the next step. A step that failed as `Unavailable` is tried again until the caller
+/// gives up.
 async fn pause(clock: &Clock, step: Result<()>, hindrance: &mut Hindrance) -> Result<()> {
     match step {
         Err(error) if error.kind() == ErrorKind::Unavailable => *hindrance = Some(error),
@@ -193,21 +209,22 @@ async fn pause(clock: &Clock, step: Result<()>, hindrance: &mut Hindrance) -> Re
     Ok(())
 }
 
-/// What the servers answered that can be reached.
+/// The answers of the servers that can be reached.
 #[derive(Default)]
 struct Survey {
     found: Vec<Found>,
-    /// How many servers there are: in the cluster, or in the datacenter that is asked.
+    /// The number of servers in the cluster, or in the datacenter that is asked.
     servers: usize,
-    /// The addresses of the servers to which there is no connection.
+    /// The addresses of the servers without a connection.
     unconnected: Vec<String>,
-    /// Why a connected server did not answer.
+    /// The reason for which a connected server did not answer.
     silent: Option<Error>,
 }
 
 impl Survey {
-    /// What there is for those that open it: what all found that answered, or, if they `may_differ`, what most found. Either
-    /// must be more than half of the servers.
+    /// The view of the keyspace on which opening relies. All servers that answered must have the
+    /// same view. If servers `may_differ`, the most frequent view is enough. In both cases more
+    /// than half of the servers must have this view.
     fn verdict(&self, may_differ: bool) -> Option<Found> {
         let count = |wanted: &Found| self.found.iter().filter(|found| *found == wanted).count();
         let most = self.found.iter().max_by_key(|found| count(found))?;
@@ -216,7 +233,7 @@ impl Survey {
         (is_enough && is_agreed).then(|| most.clone())
     }
 
-    /// Why there is no verdict.
+    /// The error that says why there is no verdict.
     fn hindrance(self, name: &KeyspaceName) -> Error {
         let Survey { found, servers, unconnected, silent } = self;
         let shown = found.iter().filter(|found| matches!(found, Found::Ours(_))).count();
@@ -234,11 +251,12 @@ impl Survey {
     }
 }
 
-/// Asks every server that can be reached what it has, until a deadline: all of them, or those of one datacenter. One that
-/// has our table must answer a query of it, too.
+/// Asks every server that can be reached for its view of the keyspace, until a deadline. With
+/// `datacenter`, only the servers of that datacenter are asked. A server that shows the table of
+/// this driver must also answer a query of the table.
 ///
 /// # Errors
-/// `Corrupt` if it is not ours.
+/// `Corrupt` if the keyspace was not made by this driver.
 async fn survey(
     session: &Session,
     clock: &Clock,
@@ -250,8 +268,8 @@ async fn survey(
     let is_meant = |node: &&Arc<Node>| {
         datacenter.is_none_or(|datacenter| node.datacenter.as_deref() == Some(datacenter))
     };
-    // The client that could not read the list of servers yet goes on with the contact points that answered. They might
-    // be a small part of the cluster.
+    // While the client has not read the list of servers, the client knows only the contact points
+    // that answered. The contact points may be a small part of the cluster.
     if state.get_nodes_info().iter().all(|node| node.datacenter.is_none()) {
         let silent = Error::unavailable("the client does not know the servers of the cluster yet");
         return Ok(Survey { silent: Some(silent), ..Survey::default() });
@@ -281,10 +299,11 @@ async fn survey(
     Ok(survey)
 }
 
-/// What all servers have that can be reached.
+/// The view that all reachable servers share.
 ///
 /// # Errors
-/// `Unavailable` if one does not answer, or while they differ. Until `patient_until` also if one is not connected.
+/// `Unavailable` if a server does not answer, or while the views differ. Until `patient_until` also
+/// if a server is not connected.
 async fn everywhere(
     session: &Session,
     clock: &Clock,
@@ -310,11 +329,13 @@ fn differ(name: &KeyspaceName) -> Error {
     Error::unavailable(format!("the Cassandra servers do not all show the keyspace `{name}` alike"))
 }
 
-/// What a server has. A server that shows our table may not know the table yet, so it has to answer a query.
+/// The view that a server has of the keyspace. A server that shows the table of this driver may not
+/// know the table yet, so the server must also answer a query of the table.
 ///
-/// The query is about no partition, so the server answers without a replica. A query about a partition kept nodes from
-/// opening a keyspace while that partition had no quorum, and a replica that hung delayed it. Whether replicas answer,
-/// each request on the storage finds out.
+/// The query names no storage partition, so the server answers without a replica. An earlier query
+/// named a partition. Nodes could not open a keyspace while that partition had no quorum, and a
+/// replica that hung delayed the answer. Each request on the storage finds out by itself whether
+/// replicas answer.
 async fn look_and_use(session: &Session, node: &Arc<Node>, name: &KeyspaceName) -> Result<Found> {
     let found = look(session, node, name).await?;
     if let Found::Ours(_) = found {
@@ -324,7 +345,7 @@ async fn look_and_use(session: &Session, node: &Arc<Node>, name: &KeyspaceName) 
     Ok(found)
 }
 
-/// What a server has under this name.
+/// The view that a server has of the keyspace, from the server's schema tables alone.
 async fn look(session: &Session, node: &Arc<Node>, name: &KeyspaceName) -> Result<Found> {
     let text = format!(
         "SELECT writetime(durable_writes) FROM system_schema.keyspaces WHERE keyspace_name = '{name}'"
@@ -363,7 +384,7 @@ fn foreign(name: &KeyspaceName, why: &str) -> Error {
     Error::corrupt(format!("the keyspace `{name}` was not made by this program: {why}"))
 }
 
-/// How a new keyspace is replicated, as Cassandra wants it said.
+/// The replication of a new keyspace, in Cassandra's syntax.
 ///
 /// # Errors
 /// As [`three_everywhere`].
@@ -384,7 +405,8 @@ async fn create_keyspace(session: &Session, name: &KeyspaceName, strategy: &str)
         .await
 }
 
-/// The time in the upper half and a hash of the name in the lower, with the bits of a UUID of one's own making (version 8).
+/// The identity of a keyspace's table: the time of creation in the upper half, and a hash of the
+/// name in the lower half. The bits of a UUID of version 8, the version for custom UUIDs, are set.
 fn table_id(name: &KeyspaceName, created_at: i64) -> u128 {
     const VERSION: u128 = 0xf << 76;
     const VARIANT: u128 = 0b11 << 62;
@@ -392,7 +414,8 @@ fn table_id(name: &KeyspaceName, created_at: i64) -> u128 {
     let hash = name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    // A time in microseconds has less than 52 bits for another hundred years, so that the version's bits cost nothing.
+    // A time in microseconds has less than 52 bits for another hundred years, so the bits of the
+    // version replace no bit of the time.
     let time = u128::from(created_at.unsigned_abs());
     let (high, low) = (time >> 12, time & 0xfff);
     let id = high << 80 | low << 64 | u128::from(hash);
@@ -402,14 +425,14 @@ fn table_id(name: &KeyspaceName, created_at: i64) -> u128 {
 /// The number of replicas in each datacenter.
 type Factors = BTreeMap<String, u8>;
 
-/// How many replicas every datacenter gets.
+/// The number of replicas that every datacenter gets.
 const REPLICAS: usize = 3;
 
 /// Three replicas in every datacenter.
 ///
 /// # Errors
-/// `Unavailable` if a datacenter has fewer servers: a keyspace that is made while a cluster comes up must not keep one
-/// replica for ever.
+/// `Unavailable` if a datacenter has fewer than three servers. A keyspace that is created while a
+/// cluster comes up must not keep one replica for ever.
 fn three_everywhere(datacenters: Vec<(String, usize)>) -> Result<Factors> {
     if let Some((datacenter, servers)) = datacenters.iter().find(|(_, servers)| *servers < REPLICAS)
     {
@@ -434,7 +457,7 @@ fn datacenter_strategy(factors: &Factors) -> String {
     format!("{{'class': 'NetworkTopologyStrategy'{factors}}}")
 }
 
-/// A change of the schema.
+/// Runs a statement that changes the schema.
 async fn change(session: &Session, text: String) -> Result<()> {
     let result = session.query_unpaged(text, ()).await;
     result.map(mem::drop).map_err(|error| Request::Repeatable.failed(error))
@@ -449,7 +472,7 @@ where
     rows.map(|row| row.map_err(|error| Request::Repeatable.strange_answer(error))).collect()
 }
 
-/// Asks one server.
+/// Sends a query to one server.
 async fn query(session: &Session, node: &Arc<Node>, text: String) -> Result<QueryRowsResult> {
     let mut statement = Statement::new(text);
     let node = NodeIdentifier::Node(Arc::clone(node));

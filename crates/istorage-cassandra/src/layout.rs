@@ -1,16 +1,18 @@
-//! The table of a keyspace and every statement that is sent for its rows.
+//! The table of a keyspace, and every statement that is sent for its rows.
 //!
-//! **Every write is an `UPDATE`, never an `INSERT`.** An insert also writes a row marker, and a row lives as long as its
-//! marker or its value, whichever is longer: with a marker that does not expire the row stays behind, with no value,
-//! when its value has expired, and `IF NOT EXISTS` fails on it for ever. An update writes the value alone, so a row
-//! lives exactly as long as its value. For rows that other programs inserted, "does not exist" is asked as `IF value =
+//! **Every write is an `UPDATE`, never an `INSERT`.** An `INSERT` also writes a row marker. A row
+//! lives until both its marker and its value have expired. If the marker does not expire, the row
+//! stays without a value after its value has expired, and `IF NOT EXISTS` fails on the row for
+//! ever. An `UPDATE` writes the value alone, so a row lives exactly as long as its value. Other
+//! programs may have inserted rows. For such rows the condition "does not exist" is `IF value =
 //! null`, and rows without a value count as absent everywhere.
 //!
-//! What was tried on Cassandra 5.0.5: `IF value = ?` with null bound holds for a row that never was, that expired, that
-//! was deleted, and that has only its marker left; it fails on an empty value. `USING TTL 0` is no TTL. A batch may mix
-//! these updates and deletes. The answer to one statement that was not applied has the value, if there is one; the
-//! answer to a batch has every row that any of its conditions is about and that exists in any form, whether that
-//! condition failed or not.
+//! The following was tried on Cassandra 5.0.5. `IF value = ?` with null bound holds for a row that
+//! never existed, that expired, that was deleted, or that has only its marker left. The condition
+//! fails on an empty value. `USING TTL 0` means no TTL. A batch may mix these updates and deletes.
+//! If one statement is not applied, the answer has the value, if there is one. If a batch is not
+//! applied, the answer has every row that a condition of the batch names and that exists in any
+//! form, even if its condition holds.
 
 use std::sync::Arc;
 
@@ -25,16 +27,17 @@ use crate::{errors, session::Client};
 /// The table of every keyspace.
 pub(crate) const TABLE: &str = "values";
 
-/// Its columns as `system_schema.columns` lists them: name, kind, type, order.
+/// The columns of the table as `system_schema.columns` lists them: name, kind, type, order.
 pub(crate) const COLUMNS: [[&str; 4]; 3] = [
     ["c_col", "clustering", "blob", "asc"],
     ["p_key", "partition_key", "blob", "none"],
     ["value", "regular", "blob", "none"],
 ];
 
-/// When the coordinator of a read asks another replica besides those that it asked first. By default that is the slowest
-/// hundredth of the reads that the table has had, and half of the servers' read timeout while it has had none: a
-/// replica that hangs would hold up reads for seconds.
+/// The time after which the coordinator of a read asks another replica besides the replicas that it
+/// asked first. Cassandra's default is the 99th percentile of the latency of earlier reads of the
+/// table. Without earlier reads the default is half of the servers' read timeout. So with the
+/// default a replica that hangs would hold up reads for seconds.
 const SPECULATIVE_RETRY: &str = "MIN(99p,50ms)";
 
 pub(crate) fn create_table(keyspace: &str, id: u128) -> String {
@@ -46,18 +49,18 @@ pub(crate) fn create_table(keyspace: &str, id: u128) -> String {
     )
 }
 
-/// The prepared statements of a keyspace, with the values they take.
+/// The prepared statements of a keyspace, with the values that each statement takes.
 #[derive(Debug)]
 pub(crate) struct Statements {
     /// p_key, c_col -> value
     pub(crate) get: PreparedStatement,
-    /// The same, linearizable.
+    /// As `get`, but linearizable.
     pub(crate) get_linearizable: PreparedStatement,
     /// p_key, a list of c_col -> c_col, value
     pub(crate) get_many: PreparedStatement,
     /// -> c_col, value
     pub(crate) read: Ranged,
-    /// The same, linearizable.
+    /// As `read`, but linearizable.
     pub(crate) read_linearizable: Ranged,
     /// -> c_col, value, seconds left
     pub(crate) ttl_read: Ranged,
@@ -65,22 +68,22 @@ pub(crate) struct Statements {
     pub(crate) put: PreparedStatement,
     /// timestamp, seconds, value, p_key, c_col
     pub(crate) put_ordered: PreparedStatement,
-    /// value, p_key, c_col, what is expected; null for nothing
+    /// new value, p_key, c_col, expected value (null if no row is expected)
     pub(crate) write_if: PreparedStatement,
-    /// seconds, and the same
+    /// seconds, new value, p_key, c_col, expected value (null if no row is expected)
     pub(crate) write_if_for: PreparedStatement,
-    /// p_key, c_col, what is expected
+    /// p_key, c_col, expected value
     pub(crate) delete_if: PreparedStatement,
     /// -> the time of the server that is asked
     pub(crate) server_time: PreparedStatement,
 }
 
-/// A read of a range.
+/// The two statements that read a range.
 #[derive(Debug)]
 pub(crate) struct Ranged {
     /// p_key, first c_col
     pub(crate) open: PreparedStatement,
-    /// p_key, first c_col, first c_col behind
+    /// p_key, first c_col, end of the range (the first c_col behind it)
     pub(crate) bounded: PreparedStatement,
 }
 
@@ -95,7 +98,8 @@ impl Statements {
             let text = format!("SELECT {what} FROM {table} WHERE p_key = ? AND {rows}");
             async {
                 let mut statement = prepare(text).await?;
-                // The table never changes, so the columns need not come with every answer.
+                // The table never changes, so the answers need not repeat the description of the
+                // columns.
                 statement.set_use_cached_result_metadata(true);
                 Ok(statement)
             }
@@ -144,7 +148,7 @@ impl Statements {
     }
 }
 
-/// The consistency of a read that takes part in the order of conditional writes.
+/// The consistency of a read that is ordered with conditional writes.
 fn serial(session: &Session) -> Consistency {
     match session.get_default_execution_profile_handle().to_profile().get_serial_consistency() {
         Some(SerialConsistency::LocalSerial) => Consistency::LocalSerial,

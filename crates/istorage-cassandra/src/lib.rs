@@ -1,12 +1,13 @@
 //! The storage contract of VVM on [Apache Cassandra](https://cassandra.apache.org), with the
 //! [scylla](https://docs.rs/scylla) client.
 //!
-//! One session serves all keyspaces of a process. A keyspace has one table. Plain writes carry the node's time, ordered
-//! ones their order as timestamp; conditional writes are lightweight transactions, one statement or one batch per call,
-//! and are never repeated. See [`CassandraDriver`].
+//! One session serves all keyspaces of a process. A keyspace has one table. A plain write carries
+//! the node's time as its timestamp, an ordered write its order. A conditional write is a
+//! lightweight transaction, one statement or one batch per call, and is never repeated. See
+//! [`CassandraDriver`].
 //!
-//! ScyllaDB speaks the same protocol, and nothing here is known to differ as long as a keyspace has no tablets; it has
-//! not been tested.
+//! ScyllaDB speaks the same protocol. No difference that matters to this crate is known as long as
+//! a keyspace has no tablets, but ScyllaDB has not been tested.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,17 +1,18 @@
-//! What a keyspace on Cassandra can do, and how much goes into one request.
+//! The capabilities of a keyspace on Cassandra, and the limits of one request.
 //!
-//! By the servers' defaults a request has at most 16 MiB, and so has what it writes into one partition. Up to a few bytes
-//! below that everything was found to work, but a conditional write of 15 MiB takes three servers that share two cores a
-//! second, near the 1.8 s after which they give up. So what is promised is about half.
+//! With the servers' default settings a request has at most 16 MiB, and so has the part of a
+//! request that is written into one storage partition. Everything worked up to a few bytes below
+//! that limit. But a conditional write of 15 MiB takes one second on three servers that share two
+//! cores, and the servers give up after 1.8 s. So the promised limit is about half of 16 MiB.
 
 use std::time::Duration;
 
 use istorage::{BatchLimits, Capabilities, RowLimits};
 
-/// What a keyspace on Cassandra can do.
+/// The capabilities of a keyspace on Cassandra.
 pub const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: 65_535, ccols: 65_535, value: 4 << 20 },
-    // A swap of the largest value for another one fits, with the longest keys.
+    // A swap of two values of the largest size fits, with the longest keys.
     conditional: BatchLimits { rows: 2_000, bytes: 9 << 20 },
     atomic: None,
     ordered: Some(ORDERED),
@@ -20,44 +21,53 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     late_write: LATE_WRITE,
 };
 
-/// A connection that is silent for so long is asked for a sign of life.
+/// The time after which the client asks a silent connection for a sign of life.
 pub(crate) const KEEPALIVE: Duration = Duration::from_millis(1_100);
 
-/// A connection is given up if no sign of life comes in this time. Requests avoid a server that hangs long before. A
-/// shorter time gives up connections to servers that are only busy, with all requests in them.
+/// The time after which the client gives up a connection that sends no sign of life. Long before
+/// this time, requests avoid a server that hangs. With a shorter time the client would give up
+/// connections to servers that are only busy, with all requests in these connections.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a request may wait in a connection until it leaves this node. What waits in a connection that is given up is
-/// thrown away, by the kernel too, as the linger time is zero.
+/// The longest time for which a request may wait in a connection until the request leaves this
+/// node. If the client gives up a connection, all waiting requests are thrown away. The kernel
+/// throws them away too, because the linger time is zero.
 ///
-/// The client asks for one sign of life at a time, and what is sent arrives in order. A request that is sent right after
-/// such a question may stay behind when the question arrives. The next question, which is asked after the answer, comes
-/// behind the request, and the connection is given up if that question is not answered. So the time counts twice.
+/// The client asks for one sign of life at a time, and bytes arrive in the order in which they are
+/// sent. A request that is sent right after such a question may stay behind when the question
+/// arrives. The client asks the next question after the answer to the first, so the next question
+/// is behind the request. If the next question is not answered, the client gives up the connection.
+/// So the timeout counts twice.
 const CONNECTION_QUEUE: Duration =
     KEEPALIVE.saturating_add(KEEPALIVE_TIMEOUT).saturating_add(KEEPALIVE_TIMEOUT);
 
-/// How long a server keeps a request waiting before it refuses it: the default of `native_transport_timeout`.
+/// The time after which a server refuses a request that still waits: the default of
+/// `native_transport_timeout`.
 const SERVER_QUEUE: Duration = Duration::from_secs(12);
 
-/// How long a server works on a write: the default of `write_request_timeout`, twice for a conditional write, which is
-/// agreed upon first and then committed. A replica drops what reaches it later.
+/// The time that a server works on a write: the default of `write_request_timeout`. The time counts
+/// twice for a conditional write, because the servers first agree on the write and then commit it.
+/// A replica drops a write that arrives later.
 const SERVER_WORK: Duration = Duration::from_secs(4);
 
-/// How long after its sending a write may land: a request waits in a connection that stalls, then in the server.
+/// The longest time between the sending and the landing of a write. The request waits in a
+/// connection that stalls, then in the server.
 ///
-/// This assumes the servers' default timeouts, servers that do not stand still (a stopped process goes on with what it
-/// had taken), and servers' clocks that agree. It holds for writes that reached a quorum. A plain write that reached
-/// fewer replicas, and was not acknowledged, may become visible later still, by hints and by read repair.
+/// The bound assumes the servers' default timeouts, and server clocks that agree. The bound also
+/// assumes that no server stands still, because a stopped process later goes on with the requests
+/// that it had taken. The bound holds for writes that reached a quorum. A plain write that reached
+/// fewer replicas, and was not acknowledged, may become visible even later, by hints and by read
+/// repair.
 const LATE_WRITE: Duration =
     CONNECTION_QUEUE.saturating_add(SERVER_QUEUE).saturating_add(SERVER_WORK);
 
-/// How much of one partition an ordered write puts into one request.
+/// The part of one storage partition that an ordered write puts into one request.
 pub(crate) const ORDERED: BatchLimits = BatchLimits { rows: 2_000, bytes: 8 << 20 };
 
-/// How much of one partition a plain write puts into one request.
+/// The part of one storage partition that a plain write puts into one request.
 pub(crate) const PLAIN: BatchLimits = BatchLimits { rows: 100, bytes: 1 << 20 };
 
-/// How many requests of one call are under way at once.
+/// The number of requests of one call that are under way at once.
 pub(crate) const SIDE_BY_SIDE: usize = 32;
 
 #[cfg(test)]

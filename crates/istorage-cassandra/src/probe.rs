@@ -1,13 +1,14 @@
-//! Which servers answer while a session is set up.
+//! Probes the servers while a session is set up.
 //!
-//! The client sets a session up in steps: it tries the contact points one after another, and then it waits until each
-//! server is connected or has failed. A server that hangs holds up each of these steps for 6.1 s: the kernel of that
-//! server accepts the connection, and only the keepalive gives the connection up. So each server has to answer a probe
-//! within [`ANSWERS_IN`] first. Contact points that do not answer are left out, and no connection is opened to a server
-//! that does not answer.
+//! The client sets up a session in steps. The client tries the contact points one after another.
+//! Then the client waits until each server is connected or has failed. A server that hangs holds up
+//! each of these steps for 6.1 s: the kernel of that server accepts the connection, and only the
+//! keepalive gives up the connection. So each server must first answer a probe within
+//! [`ANSWERS_IN`]. Contact points that do not answer are left out, and the client opens no
+//! connection to a server that does not answer.
 //!
-//! Probes decide about the set-up only. Afterwards the client connects to all servers without a connection, and a slow
-//! server gets as much time as the keepalive allows.
+//! Probes decide only about the set-up. Afterwards the client connects to all servers that have no
+//! connection, and a slow server gets as much time as the keepalive allows.
 
 use std::{
     io,
@@ -32,13 +33,13 @@ use tokio::{
     net::{TcpStream, lookup_host},
 };
 
-/// How long a server may take for the answer to a probe.
+/// The time in which a server must answer a probe.
 const ANSWERS_IN: Duration = Duration::from_secs(1);
 
-/// The port of a contact point that names none.
+/// The port of a contact point that names no port.
 const PORT: u16 = 9042;
 
-/// A frame of the protocol: what do you support?
+/// A frame of the protocol, `OPTIONS`, which asks a server for the features that it supports.
 const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
 
 /// Probes the servers of one session until the session is set up.
@@ -53,7 +54,7 @@ impl Probe {
         Probe { clock, tls, is_over: AtomicBool::new(false) }
     }
 
-    /// The contact points whose servers answer; all contact points if there are none.
+    /// The contact points of servers that answer. If no server answers, all contact points.
     pub(crate) async fn answering(&self, contact_points: &[String]) -> Vec<String> {
         let answers = join_all(contact_points.iter().map(|point| self.answers(point))).await;
         let answering: Vec<String> = contact_points
@@ -65,7 +66,7 @@ impl Probe {
         if answering.is_empty() { contact_points.to_vec() } else { answering }
     }
 
-    /// The session is set up.
+    /// Ends the probing: the session is set up.
     pub(crate) fn is_over(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -86,7 +87,7 @@ impl Probe {
         self.clock.timeout_at(deadline, probe).await.unwrap_or_else(late)
     }
 
-    /// Waits until a server has sent something.
+    /// Sends a question to a server and waits until the server has sent something.
     async fn ask(&self, server: SocketAddr) -> io::Result<()> {
         let mut question = OPTIONS.to_vec();
         if let Some(tls) = &self.tls {
@@ -106,7 +107,8 @@ impl Probe {
     }
 }
 
-/// Keeps the client from connecting to servers that do not answer. It asks here before it opens a connection.
+/// Keeps the client from connecting to servers that do not answer. The client asks this translator
+/// before the client opens a connection.
 #[async_trait]
 impl AddressTranslator for Probe {
     async fn translate_address(
@@ -122,7 +124,7 @@ impl AddressTranslator for Probe {
     }
 }
 
-/// The addresses of a contact point, as the client finds them.
+/// The addresses of a contact point, looked up as the client does.
 async fn addresses(contact_point: &str) -> io::Result<Vec<SocketAddr>> {
     match lookup_host(contact_point).await {
         Ok(addresses) => Ok(addresses.collect()),
@@ -136,14 +138,14 @@ mod tests {
 
     use super::*;
 
-    /// A server that hangs: the kernel accepts connections, and nothing reads them.
+    /// A server that hangs: the kernel accepts connections, and no process reads from them.
     async fn hanging() -> (TcpListener, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         (listener, address)
     }
 
-    /// The address of a server that answers one connection, once the future has been polled.
+    /// The address of a server, and a future that makes the server answer one connection.
     async fn answering() -> (impl Future<Output = ()>, String) {
         let (listener, address) = hanging().await;
         let serve = async move {
@@ -160,8 +162,8 @@ mod tests {
         Probe::new(Clock::system(), None)
     }
 
-    /// One of three servers hung. The client tried it first and waited for 6.1 s; a node opens two clients, and each of
-    /// them waited several times.
+    /// One of three servers hung. The client tried that server first and waited for 6.1 s. A node
+    /// opens two clients, and each of them waited several times.
     #[tokio::test]
     async fn contact_points_that_hang_are_left_out_unless_all_do() {
         let (serve, good) = answering().await;
@@ -183,7 +185,8 @@ mod tests {
         assert_eq!(chosen, [good]);
     }
 
-    /// A server that expects TLS is greeted as one: to anything else it answers nothing, or logs an error.
+    /// A server that expects TLS gets a TLS greeting. To any other bytes the server sends no
+    /// answer, or logs an error.
     #[tokio::test]
     async fn a_server_with_tls_is_greeted_with_tls() {
         const HANDSHAKE: u8 = 22;

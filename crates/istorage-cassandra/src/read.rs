@@ -1,7 +1,7 @@
-//! Reads.
+//! Reads of rows.
 //!
-//! Nothing that is read is larger than a page, however large the partition or the batch; a page is fetched when the rows
-//! before it have been taken.
+//! No read holds more than a page in memory, however large the partition or the batch is. A page is
+//! fetched when the rows before it have been taken.
 
 use std::{collections::HashMap, ops::ControlFlow, time::Duration};
 
@@ -28,13 +28,13 @@ use crate::{
     ttl,
 };
 
-/// The rows of the first page. How large they are is not known yet.
+/// The number of rows of the first page. The size of the rows is not known yet.
 const FIRST_PAGE_ROWS: i32 = 64;
 
-/// The most rows of a page. More make reading no faster.
+/// The most rows of a page. More rows make reading no faster.
 const PAGE_ROWS: i32 = 1_000;
 
-/// What a page should hold at most, judged by the page before it.
+/// The bytes that a page should hold at most, estimated from the page before it.
 const PAGE_BYTES: usize = 4 << 20;
 
 pub(crate) async fn get(
@@ -49,7 +49,7 @@ pub(crate) async fn get(
         .await
         .map_err(|error| Request::Read.failed(error))?;
     let rows = result.into_rows_result().map_err(|error| Request::Read.strange_answer(error))?;
-    // The value keeps its answer in memory, which holds nothing else.
+    // The value keeps the whole answer in memory, but the answer holds nothing else.
     let row = rows.maybe_first_row::<(Option<Bytes>,)>();
     Ok(row.map_err(|error| Request::Read.strange_answer(error))?.and_then(|(value,)| value))
 }
@@ -79,7 +79,7 @@ pub(crate) async fn get_batch(
     Ok(values)
 }
 
-/// The values at some places of `keys`, all in one partition.
+/// The values at some places of `keys`. All these keys have one partition key.
 async fn get_chunk(
     client: &Client,
     statements: &Statements,
@@ -111,7 +111,8 @@ async fn get_chunk(
     }
 }
 
-/// A row as the server sends it: its place, its value if it has one, and the seconds it has left if they were asked for.
+/// A row as the server sends it: its clustering columns, and its value if there is one.
+/// [`RawWithTtl`] also has the seconds that the row has left.
 type Raw<'frame> = (&'frame [u8], Option<&'frame [u8]>);
 type RawWithTtl<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i32>);
 
@@ -134,7 +135,7 @@ pub(crate) fn rows(
     })
 }
 
-/// As [`rows`], with what is left of their lives.
+/// The rows of a range, each with the rest of its TTL.
 pub(crate) fn expiring_rows(
     shared: Shared,
     statement: &Ranged,
@@ -154,12 +155,13 @@ pub(crate) fn expiring_rows(
     })
 }
 
-/// Rows are copied out of their page, so that a row that is kept does not keep the page.
+/// Copies a part of a row out of its page, so that a row that is kept in memory does not keep the
+/// whole page.
 fn copy(part: &[u8]) -> Bytes {
     Bytes::copy_from_slice(part)
 }
 
-/// What `take` makes of the pages of a range.
+/// The rows that `take` makes from the pages of a range.
 fn pages<R: Send + 'static>(
     shared: Shared,
     statement: &Ranged,
@@ -190,7 +192,7 @@ fn pages<R: Send + 'static>(
 
 /// A page that is still to be fetched.
 struct PageRequest {
-    /// With the page's size set.
+    /// The statement, with the size of the page set.
     statement: PreparedStatement,
     state: PagingState,
 }
@@ -201,7 +203,7 @@ impl PageRequest {
         PageRequest { statement, state: PagingState::start() }
     }
 
-    /// The page, and the request for the one behind it.
+    /// Fetches the page. Also returns the request for the next page, if there is one.
     async fn fetch(
         mut self,
         client: &Client,
@@ -228,11 +230,12 @@ impl PageRequest {
     }
 }
 
-/// How many rows to ask for after a page of `size` that had `rows` with `bytes`.
+/// The number of rows to ask for after a page that was asked for with `size` and that had `rows`
+/// rows and `bytes` bytes.
 fn next_page_rows(size: i32, rows: usize, bytes: usize) -> i32 {
     let average = (bytes / rows.max(1)).max(1);
     let fitting = i32::try_from(PAGE_BYTES / average).unwrap_or(PAGE_ROWS);
-    // It grows in steps, since the rows behind may be larger.
+    // The size grows in steps, because the next rows may be larger.
     fitting.min(size.saturating_mul(4)).clamp(1, PAGE_ROWS)
 }
 

@@ -1,4 +1,4 @@
-//! The session that a driver and its keyspaces share, until it is closed.
+//! The session that a driver and its keyspaces share, until the session is closed.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,10 +16,11 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 
 use crate::{routing::Routing, suspects::Suspects};
 
-/// What the client says of a request.
+/// The client's answer to a request.
 type Answer<T> = std::result::Result<T, ExecutionError>;
 
-/// A session whose requests avoid servers that do not answer. Each request has a deadline at which its caller drops it.
+/// A session that notes servers that do not answer, and avoids them. Each request has a deadline,
+/// and its caller drops the request then.
 pub(crate) struct Client {
     session: Session,
     suspects: Arc<Suspects>,
@@ -32,17 +33,17 @@ impl Client {
         Client { session, suspects, conditional }
     }
 
-    /// For requests about the cluster and its schema.
+    /// The session itself, for requests about the cluster and its schema.
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// What routes conditional writes.
+    /// The load balancing policy of conditional writes.
     pub(crate) fn conditional(&self) -> &Arc<dyn LoadBalancingPolicy> {
         &self.conditional
     }
 
-    /// When a page that is asked for now has to be there.
+    /// The deadline of a page that is requested now.
     pub(crate) fn deadline(&self, page_timeout: Duration) -> Instant {
         self.suspects.deadline(page_timeout)
     }
@@ -77,8 +78,8 @@ impl Client {
     }
 }
 
-/// `None` once it is closed. A call holds the lock for reading until it has its answer, so closing waits for the calls
-/// under way, and every later one finds nothing.
+/// The shared client, `None` once it is closed. A call holds the read lock until the call has its
+/// answer. So `close` waits for the calls under way, and every later call fails as closed.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<RwLock<Option<Client>>>);
 
@@ -93,7 +94,7 @@ impl Shared {
     }
 
     pub(crate) async fn close(&self) {
-        // Dropping the session ends its tasks and with them its connections.
+        // Dropping the session ends its tasks, and its connections end with the tasks.
         self.0.write().await.take();
     }
 }

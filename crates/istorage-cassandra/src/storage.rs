@@ -1,4 +1,4 @@
-//! A keyspace on Cassandra behind the contract.
+//! A keyspace on Cassandra, as an implementation of the storage contract.
 
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use crate::{
     write,
 };
 
-/// Deadlines, arguments and use after close are the business of the [`Guarded`](istorage::Guarded) around it: a call that
-/// is late is dropped. The client then forgets the request; the server may still do it.
+/// The storage of one keyspace. The [`Guarded`](istorage::Guarded) around this storage judges
+/// deadlines, arguments and use after close, and drops a call that is late. The client then forgets
+/// the request, but the server may still do it.
 #[derive(Debug)]
 pub(crate) struct CassandraStorage {
     shared: Shared,
@@ -119,6 +120,7 @@ impl AppStorage for CassandraStorage {
         Ok(Some(ServerTime { at, uncertainty: Duration::from_millis(1) }))
     }
 
-    /// The session is the driver's; there is nothing else to give back.
+    /// Does nothing: the session belongs to the driver, and the storage holds nothing else to give
+    /// back.
     async fn close(&self) {}
 }

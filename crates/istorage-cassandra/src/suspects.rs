@@ -1,15 +1,18 @@
-//! Servers that did not answer, and that requests avoid for a while.
+//! Suspects: servers that did not answer, and that requests avoid for a while.
 //!
-//! A server that hangs keeps its connections open, so the client goes on choosing it until the keepalive gives these
-//! connections up. A lease may not have that much time. So every request notes the server that it is sent to, and a
-//! request without an answer at its deadline makes that server a suspect, unless the server has answered another
-//! request meanwhile. [`Routing`](crate::routing::Routing) avoids suspects.
+//! A server that hangs keeps its connections open, so the client goes on choosing the server until
+//! the keepalive gives up these connections. A lease may not have that much time. So every request
+//! notes the server that it is sent to. If a request has no answer at its deadline, the server
+//! becomes a suspect, unless the server has answered another request meanwhile.
+//! [`Routing`](crate::routing::Routing) avoids suspects.
 //!
-//! A deadline that passes proves nothing about a server that goes on answering: conditional writes of one row get in
-//! each other's way, and the slowest fails. Without that exception some clients left the server that coordinates the
-//! conditional writes of a partition while others stayed, so their writes got in each other's way even more.
+//! A missed deadline proves nothing about a server that goes on answering. Conditional writes of
+//! one row get in each other's way, and the slowest of them fails. Without that exception some
+//! clients left the server that coordinates the conditional writes of a partition, while other
+//! clients stayed. So the writes got in each other's way even more.
 //!
-//! The caller drops a request at its deadline, so only a guard sees the end: [`Suspects::watch`].
+//! The caller drops a request at its deadline, so only a guard sees the end of the request: see
+//! [`Suspects::watch`].
 
 use std::{
     collections::HashMap,
@@ -24,29 +27,30 @@ use tracing::warn;
 
 use crate::errors;
 
-/// How long a suspect is avoided. Trying it again then costs one deadline if it still hangs.
+/// The time for which requests avoid a suspect. If the server still hangs afterwards, the next
+/// attempt costs one deadline.
 pub(crate) const AVOIDED_FOR: Duration = Duration::from_secs(10);
 
-/// The suspects of one session, each with the time of its last offence.
+/// The suspects of one session, each with the time of its last failure.
 #[derive(Debug)]
 pub(crate) struct Suspects {
     clock: Clock,
     since: Mutex<HashMap<SocketAddr, Instant>>,
-    /// When each server answered last.
+    /// The time of the last answer of each server.
     answered: Mutex<HashMap<SocketAddr, Instant>>,
 }
 
-/// The server that a request was sent to last.
+/// The server to which a request was sent last.
 type Asked = Arc<Mutex<Option<SocketAddr>>>;
 
 tokio::task_local! {
-    /// Belongs to the request that is polled now.
+    /// The server of the request that is polled now.
     static ASKED: Asked;
 }
 
 /// Notes that the request that is polled now is sent to this server.
 pub(crate) fn note(server: SocketAddr) {
-    // A request that nobody watches notes nothing.
+    // A request outside of [`Suspects::watch`] notes nothing.
     let _ = ASKED.try_with(|asked| *lock(asked) = Some(server));
 }
 
@@ -55,11 +59,11 @@ impl Suspects {
         Suspects { clock, since: Mutex::default(), answered: Mutex::default() }
     }
 
-    /// Awaits the answer to one request. The server becomes a suspect if the request is dropped at `deadline` or later,
-    /// or if the answer says that another server may do better.
+    /// Awaits the answer to one request. The server becomes a suspect if the request is dropped at
+    /// `deadline` or later, or if the answer says that another server may do better.
     ///
-    /// A server that waited for its peers in vain may be the one that they cannot reach. So such an answer counts as a
-    /// request that was dropped at its deadline.
+    /// A server that waited in vain for its peers may be the one that the peers cannot reach. So
+    /// such an answer counts as a request that was dropped at its deadline.
     pub(crate) async fn watch<T>(
         &self,
         deadline: Instant,
@@ -81,7 +85,8 @@ impl Suspects {
         answer
     }
 
-    /// When the server became a suspect; `None` if it is none, or none any more.
+    /// The time at which the server became a suspect. `None` if the server is no suspect, or no
+    /// longer.
     pub(crate) fn since(&self, server: SocketAddr) -> Option<Instant> {
         let since = *lock(&self.since).get(&server)?;
         (self.clock.now() < since + AVOIDED_FOR).then_some(since)
@@ -92,7 +97,7 @@ impl Suspects {
         lock(&self.answered).get(&server).is_some_and(|answered| *answered > time)
     }
 
-    /// When a page that is asked for now has to be there.
+    /// The deadline of a page that is requested now.
     pub(crate) fn deadline(&self, page_timeout: Duration) -> Instant {
         self.clock.now() + page_timeout
     }
@@ -106,7 +111,8 @@ impl Suspects {
     }
 }
 
-/// The one to ask: the first that is no suspect, or else the one that has been a suspect for longest.
+/// The server to ask: the first candidate that is no suspect, or else the candidate that has been a
+/// suspect for longest.
 pub(crate) fn first_unsuspected<T>(
     candidates: impl IntoIterator<Item = T>,
     since: impl Fn(&T) -> Option<Instant>,
@@ -147,7 +153,8 @@ impl Unanswered<'_> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        // A caller who lost interest earlier says nothing about the server.
+        // A caller may drop a request before its deadline. Such a drop says nothing about the
+        // server.
         let is_late = self.deadline.is_some_and(|deadline| self.suspects.clock.now() >= deadline);
         if is_late && self.is_silent() {
             self.accuse("no answer before the deadline");
@@ -156,7 +163,7 @@ impl Drop for Unanswered<'_> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it is held.
+    // No code panics while it holds the lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -181,8 +188,8 @@ mod tests {
         pending().await
     }
 
-    /// A server stood still, and every renewal of a lease went to it again: the request was dropped at its deadline,
-    /// which nobody noticed.
+    /// A server stood still, and every renewal of a lease went to that server again. The caller
+    /// dropped each request at its deadline, and the driver did not notice.
     #[tokio::test]
     async fn a_server_without_an_answer_at_the_deadline_is_avoided_for_a_while() {
         let manual = ManualClock::new(1);
@@ -198,8 +205,9 @@ mod tests {
         assert_eq!(suspects.since(server(1)), None);
     }
 
-    /// Conditional writes that got in each other's way were late. Some clients then left the server that coordinated
-    /// them, others stayed, and even more writes were late: on three servers under load no lease could be renewed.
+    /// Conditional writes got in each other's way and were late. Some clients then left the server
+    /// that coordinated these writes, other clients stayed, and even more writes were late. On
+    /// three servers under load no lease could be renewed.
     #[tokio::test]
     async fn a_server_that_answers_other_requests_meanwhile_is_not_avoided() {
         let manual = ManualClock::new(1);
@@ -221,8 +229,8 @@ mod tests {
         assert_eq!(suspects.since(server(1)), None);
     }
 
-    /// A request that is sent to these servers, one after another, and has no answer a second later. Meanwhile another
-    /// server, or the same, answers another request.
+    /// Sends a request to these servers, one after another. The request has no answer one second
+    /// later. Meanwhile the same server or another one may answer another request.
     async fn late(
         manual: &ManualClock,
         suspects: &Suspects,
@@ -287,7 +295,8 @@ mod tests {
         assert!(suspects.since(server(1)).is_some());
     }
 
-    /// A server that waited in vain for others says so, and answers. One whose connection broke does not.
+    /// A server that waited in vain for other servers still answers. A server with a broken
+    /// connection does not.
     #[tokio::test]
     async fn an_error_that_is_about_its_server_excuses_nobody() {
         let (manual, suspects) = new();
@@ -302,8 +311,9 @@ mod tests {
         assert_eq!(suspects.since(server(1)), Some(suspects.clock.now()), "when it was late, too");
     }
 
-    /// Peers could not reach one server. That server said after 1.8 s that no peer had answered, before the client's
-    /// own deadline of 2 s. Each such answer counted as a sign of life, so all writes of its partitions went to it again.
+    /// The peers could not reach one server. After 1.8 s that server answered that no peer had
+    /// answered, before the client's own deadline of 2 s. Each such answer counted as a sign of
+    /// life, so all writes of its partitions went to that server again.
     #[tokio::test]
     async fn a_server_whose_peers_do_not_answer_is_avoided_unless_it_serves_others() {
         let (manual, suspects) = new();
@@ -362,7 +372,7 @@ mod tests {
                 note(server(number));
                 ready(answer).await
             };
-            // The deadline has passed: an answer is an answer.
+            // The answer counts although the deadline has passed.
             let _ = suspects.watch(suspects.clock.now(), request).await;
             suspects.since(server(number)).is_some()
         };

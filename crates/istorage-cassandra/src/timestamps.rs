@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use clock::Clock;
 use scylla::policies::timestamp_generator::TimestampGenerator;
 
-/// The node's time in microseconds, and always more than the last one: of two plain writes of one node the later one stays,
-/// whichever servers they go through and however the calendar jumps.
+/// Gives each plain write the node's time in microseconds, and always more than the last timestamp.
+/// So of two plain writes of one node the later one stays, through any servers and however the wall
+/// clock jumps.
 ///
-/// Ordered writes say their timestamp themselves, and conditional ones get theirs from the servers' agreement; both
-/// ignore this one.
+/// An ordered write has its timestamp in its statement, and the servers agree on the timestamp of a
+/// conditional write. Both ignore the timestamp of this generator.
 pub(crate) struct Timestamps {
     clock: Clock,
     last: AtomicI64,
@@ -25,7 +26,8 @@ impl TimestampGenerator for Timestamps {
     fn next_timestamp(&self) -> i64 {
         let now = i64::try_from(self.clock.wall().as_micros()).unwrap_or(i64::MAX);
         let next = |last: i64| now.max(last.saturating_add(1));
-        // The orderings are relaxed: only this one number is shared, and its changes have one order anyway.
+        // Relaxed orderings are enough: the threads share only this number, and the changes of one
+        // atomic number always have one order.
         let last =
             self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
         next(last.unwrap_or_else(|last| last))

@@ -1,4 +1,4 @@
-//! Which certificates are trusted and shown.
+//! The certificates that the driver trusts and shows.
 
 use std::{fmt::Display, path::Path, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, BadSetting> 
     for certificate in certificates(CA, &tls.ca_file)? {
         authorities.add(certificate).map_err(|error| unusable(CA, &tls.ca_file, error))?;
     }
-    // The provider is named because a process that has several has no default.
+    // The provider is given explicitly, because a process with several providers has no default.
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| BadSetting::new("tls", format!("TLS cannot be used: {error}")))?

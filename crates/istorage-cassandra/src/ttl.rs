@@ -1,15 +1,17 @@
-//! Lives in Cassandra's whole seconds.
+//! Conversion of TTLs to Cassandra's whole seconds.
 //!
-//! A server that writes a row at a moment within second `n` lets it end when second `n + ttl` begins. So a life is rounded
-//! up, and one second more makes up for the part of second `n` that was over: a row lives at least as long as was
-//! asked, and less than two seconds longer, by one server's clock.
+//! A server that writes a row during second `n` lets the row expire when second `n + ttl` begins.
+//! So a TTL is rounded up, and one more second makes up for the part of second `n` that had passed.
+//! By the clock of one server, a row lives at least as long as was asked, and less than two seconds
+//! longer.
 //!
-//! While a row lives, a server reports the seconds from the one it is in to the one in which the row ends: at least
-//! one. One less is what is certainly left, and at the moment of writing it is what was asked, rounded up.
+//! While a row lives, a server reports the number of seconds from its present second to the second
+//! in which the row expires. The number is at least one. The number minus one is certainly left. At
+//! the moment of the write, the number minus one is the requested TTL, rounded up.
 
 use std::time::Duration;
 
-/// The seconds to ask for; 0 is for ever.
+/// The seconds to send to a server; 0 means that the row does not expire.
 pub(crate) fn seconds(ttl: Option<Duration>) -> i32 {
     let Some(ttl) = ttl else {
         return 0;
@@ -18,7 +20,7 @@ pub(crate) fn seconds(ttl: Option<Duration>) -> i32 {
     i32::try_from(whole + 1).unwrap_or(i32::MAX)
 }
 
-/// What is left when a server reports so many seconds.
+/// The rest of the TTL that is certain when a server reports this number of seconds.
 pub(crate) fn left(seconds: i32) -> Duration {
     Duration::from_secs(u64::try_from(seconds - 1).unwrap_or(0))
 }

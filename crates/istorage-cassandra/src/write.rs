@@ -1,9 +1,11 @@
-//! Plain and ordered writes. Each request is sent once; what it says or does not say goes to the caller.
+//! Plain and ordered writes. Each request is sent once, and the caller gets the result or the
+//! error.
 //!
-//! Rows of one partition go into one request: the server makes one mutation of them, so all are written or none. What is
-//! left of several partitions is packed together, as long as it is so little that the servers have nothing to say about
-//! it: ten rows of ten partitions took two and a half times as long as requests of their own, on one server and on
-//! three.
+//! Rows of one storage partition go into one request. The server makes one mutation of these rows,
+//! so all of them are written or none. Small writes of several partitions are packed into one
+//! request, as long as the request is below the size at which servers log warnings. Ten rows of ten
+//! partitions took two and a half times as long in separate requests as in one, on one server and
+//! on three.
 
 use std::collections::HashMap;
 
@@ -31,11 +33,11 @@ use crate::{
     ttl,
 };
 
-/// The most partitions of one request; servers complain of more.
+/// The most storage partitions of one request. Servers log a warning for more.
 const PACKED_PARTITIONS: usize = 10;
 
-/// The most bytes of one request for several partitions, as [`Write::bytes`] counts them; servers complain of more than
-/// 5 KiB and refuse more than 50 KiB.
+/// The most bytes of one request for several storage partitions, counted by [`Write::bytes`].
+/// Servers log a warning above 5 KiB and refuse more than 50 KiB.
 const PACKED_BYTES: usize = 4 << 10;
 
 pub(crate) async fn put_batch(
@@ -61,19 +63,19 @@ pub(crate) async fn put_ordered(
     write_all(client, &statements.put_ordered, writes.collect(), ORDERED, deadline).await
 }
 
-/// What a row takes beside its keys and its value.
+/// The estimated bytes of a row beside its keys and its value.
 const ROW_BYTES: usize = 64;
 
 /// A plain or an ordered write of one row.
 struct Write<'a> {
     key: &'a Key,
     value: &'a Bytes,
-    /// The timestamp and the seconds to live of an ordered one.
+    /// The timestamp and the TTL in seconds of an ordered write. `None` for a plain write.
     order: Option<(i64, i32)>,
 }
 
 impl Write<'_> {
-    /// What it adds to a request and to a mutation, roughly.
+    /// The estimated bytes that the row adds to a request and to a mutation.
     fn bytes(&self) -> usize {
         self.key.pkey.len() + self.key.ccols.len() + self.value.len() + ROW_BYTES
     }
@@ -99,7 +101,7 @@ impl SerializeRow for Write<'_> {
     }
 }
 
-/// Writes rows of any partitions, in as few requests as may be, side by side.
+/// Writes rows of any storage partitions in few requests, side by side.
 async fn write_all(
     client: &Client,
     statement: &PreparedStatement,
@@ -129,13 +131,14 @@ async fn send(
     result.map(drop).map_err(|error| Request::Plain.failed(error))
 }
 
-/// No log makes it atomic; one partition needs none.
+/// An unlogged batch. An unlogged batch is not atomic across storage partitions, but rows of one
+/// partition are written together without a log.
 pub(crate) fn batch<'a>(statements: impl Iterator<Item = &'a PreparedStatement>) -> Batch {
     let statements = statements.map(|statement| statement.clone().into()).collect();
     Batch::new_with_statements(BatchType::Unlogged, statements)
 }
 
-/// The writes of each request.
+/// Divides the writes into requests.
 fn requests<'a>(writes: Vec<Write<'a>>, limits: BatchLimits) -> Vec<Vec<Write<'a>>> {
     let mut requests = Vec::new();
     let mut packed = Vec::new();
@@ -158,7 +161,7 @@ fn requests<'a>(writes: Vec<Write<'a>>, limits: BatchLimits) -> Vec<Vec<Write<'a
     requests
 }
 
-/// The writes of each partition, in their order.
+/// Groups the writes by storage partition. The writes of each partition keep their order.
 fn partitions_of<'a>(writes: Vec<Write<'a>>) -> Vec<Vec<Write<'a>>> {
     if writes.iter().all(|write| write.key.pkey == writes[0].key.pkey) {
         return vec![writes];
@@ -175,7 +178,7 @@ fn partitions_of<'a>(writes: Vec<Write<'a>>) -> Vec<Vec<Write<'a>>> {
     partitions
 }
 
-/// The writes of a partition in as few parts as the limits allow.
+/// Divides the writes of a storage partition into few parts that keep the limits.
 fn parts<'a>(writes: Vec<Write<'a>>, limits: BatchLimits) -> Vec<Vec<Write<'a>>> {
     let mut parts = Vec::new();
     let mut part: Vec<Write<'a>> = Vec::with_capacity(writes.len().min(limits.rows));
@@ -198,7 +201,8 @@ mod tests {
 
     const LIMITS: BatchLimits = BatchLimits { rows: 100, bytes: 100_000 };
 
-    /// The partitions and the number of rows of each request, for rows of these partitions with values of so many bytes.
+    /// The storage partitions and the number of rows of each request. Each row is given by its
+    /// partition and by the length of its value.
     fn requests_for(rows: &[(u64, usize)], limits: BatchLimits) -> Vec<(Vec<u64>, usize)> {
         let key = |(i, (partition, _)): (usize, &(u64, usize))| {
             Key::new(partition.to_be_bytes().to_vec(), i.to_string())
@@ -224,7 +228,8 @@ mod tests {
         assert_eq!(requests_for(&[(1, 9_000); 4], few), [(vec![1], 4)]);
         let sizes: Vec<usize> =
             requests_for(&[(1, 9_000); 9], few).iter().map(|(_, rows)| *rows).collect();
-        // The smallest comes last, as it could have been packed with others.
+        // The smallest part comes last, because it could have been packed with rows of other
+        // partitions.
         assert_eq!(sizes, [4, 4, 1]);
         let small = BatchLimits { rows: 100, bytes: 10_000 };
         assert_eq!(

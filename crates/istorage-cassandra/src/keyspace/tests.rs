@@ -78,8 +78,8 @@ fn the_strategy_is_said_as_cassandra_wants_it() {
     );
 }
 
-/// One server that hung, or that its peers could not reach, kept every node from opening a keyspace, and so from taking
-/// over.
+/// A server that hung, or that its peers could not reach, kept every node from opening a keyspace,
+/// and so from taking over.
 #[test]
 fn a_keyspace_is_opened_when_more_than_half_of_the_servers_show_it() {
     let ours = |id: i32| Found::Ours(CqlValue::Int(id));
@@ -87,26 +87,26 @@ fn a_keyspace_is_opened_when_more_than_half_of_the_servers_show_it() {
         let (found, unconnected) = (found.to_vec(), Vec::new());
         Survey { servers, found, unconnected, silent: None }.verdict(may_differ)
     };
-    // All agree.
+    // All servers agree.
     assert_eq!(verdict(3, &[ours(1), ours(1), ours(1)], false), Some(ours(1)));
     assert_eq!(verdict(1, &[Found::Nothing], false), Some(Found::Nothing));
-    // One does not answer.
+    // One server does not answer.
     assert_eq!(verdict(3, &[ours(1), ours(1)], false), Some(ours(1)));
-    // Too few answer, even if they agree.
+    // Too few servers answer, or too few agree.
     for may_differ in [false, true] {
         assert_eq!(verdict(3, &[ours(1)], may_differ), None);
         assert_eq!(verdict(4, &[ours(1), ours(1)], may_differ), None);
         assert_eq!(verdict(3, &[], may_differ), None);
         assert_eq!(verdict(3, &[Found::Nothing, ours(1), ours(2)], may_differ), None);
     }
-    // One does not know it yet, or was cut off when it was made.
+    // One server does not know the keyspace yet, or was cut off when the keyspace was created.
     let differ = [Found::Nothing, ours(1), ours(1)];
     assert_eq!(verdict(3, &differ, false), None);
     assert_eq!(verdict(3, &differ, true), Some(ours(1)));
 }
 
-/// Servers without a connection were not asked, and nothing said why a node that started while two of three were dead
-/// did not go on.
+/// Servers without a connection were not asked. A node that started while two of three servers were
+/// dead did not go on, and no message said why.
 #[test]
 fn a_node_that_waits_for_servers_names_those_that_are_not_connected() {
     let name = KeyspaceName::new("app_one").unwrap();
@@ -126,8 +126,8 @@ fn a_node_that_waits_for_servers_names_those_that_are_not_connected() {
     assert!(!told.contains("not connected"), "{told}");
 }
 
-/// A node that started while two of three servers were dead ended after a minute, and its log did not say what it waited
-/// for.
+/// A node that started while two of three servers were dead ended after a minute. Its log did not
+/// name the servers that it waited for.
 #[test]
 fn a_node_that_waits_for_servers_logs_the_reason_once_after_5_s() {
     let lines = Lines::default();
@@ -156,8 +156,9 @@ fn a_node_that_waits_for_servers_logs_the_reason_once_after_5_s() {
     assert!(judge(2, 60).unwrap(), "one of the dead servers came back");
 }
 
-/// A node that started together with its cluster saw one server, and made a keyspace with one replica, which stayed
-/// so: the loss of that server was the loss of all data.
+/// A node started together with its cluster, saw one server, and created a keyspace with one
+/// replica. The keyspace kept one replica, so the loss of that server would have been the loss of
+/// all data.
 #[test]
 fn a_keyspace_with_fewer_than_three_replicas_is_made_only_if_the_configuration_says_so() {
     let datacenters = |servers: usize| vec![("north".to_owned(), 5), ("south".to_owned(), servers)];

@@ -1,4 +1,4 @@
-//! What needs several servers.
+//! Trials that need several servers.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -16,7 +16,8 @@ use scylla::{
 
 use crate::support::{Cluster, PATIENCE, ask, insist, soon, unique_name};
 
-/// Each creates the keyspace, and writes at once when it is told that it is there. Again after it was dropped.
+/// Several nodes create one keyspace, and each node writes as soon as `create` succeeds. Then the
+/// keyspace is dropped, and the nodes create it again.
 pub(crate) async fn many_nodes_create_one_keyspace(cluster: Cluster) {
     const NODES: usize = 6;
     const ROUNDS: usize = 4;
@@ -54,7 +55,7 @@ pub(crate) async fn many_nodes_create_one_keyspace(cluster: Cluster) {
         }
         let ids = table_ids(&cluster, name.as_str()).await;
         assert!(ids.len() == 1 && former_ids.is_disjoint(&ids), "{ids:?}");
-        // One that a server made up has version 1.
+        // An identity that a server chose by itself has version 1.
         assert!(ids.iter().all(|id| id.as_bytes()[14] == b'8'), "{ids:?}");
         former_ids.extend(ids);
         drivers[0].drop_keyspace(&name, soon()).await.unwrap();
@@ -62,7 +63,7 @@ pub(crate) async fn many_nodes_create_one_keyspace(cluster: Cluster) {
     }
 }
 
-/// The identities that the servers know for the table of a keyspace.
+/// The identities that the servers show for the table of a keyspace.
 async fn table_ids(cluster: &Cluster, keyspace: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for node in &cluster.nodes {
@@ -92,7 +93,8 @@ pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster:
     driver.drop_keyspace(&name, soon()).await.unwrap();
 }
 
-/// Several nodes raise one counter by swaps; whatever the outcomes, it ends where the applied ones bring it.
+/// Several nodes raise one counter by swaps. At the end the counter has counted every applied swap,
+/// and swaps with an unknown outcome at most once each.
 pub(crate) async fn tasks_raise_a_counter(cluster: Cluster) {
     const TASKS: usize = 6;
     const ROUNDS: u32 = 20;
@@ -128,7 +130,7 @@ pub(crate) async fn tasks_raise_a_counter(cluster: Cluster) {
     let last = scratch.storage.get_linearizable(&key, soon()).await.unwrap().unwrap();
     let last: u32 = std::str::from_utf8(&last).unwrap().parse().unwrap();
     assert!((applied..=applied + unknown).contains(&last), "{last} of {applied} + {unknown}");
-    // They do not outbid each other, as they all go through one server.
+    // The swaps do not outbid each other, because all of them go through one server.
     assert!(unknown * 20 <= applied, "{unknown} of {} have an unknown outcome", applied + unknown);
     scratch.drop().await;
 }

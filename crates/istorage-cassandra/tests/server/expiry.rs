@@ -1,4 +1,4 @@
-//! Rows that expire, and what is left of rows that other programs wrote.
+//! Rows that expire, and the remains of rows that other programs wrote.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::support::{Cluster, PATIENCE, Scratch, soon, until};
 
 const PKEY: &str = "p";
 
-/// A row that was inserted without a TTL, and whose value, which was then written with one, has expired. Its marker stays.
+/// Leaves a row marker without a value. The row is inserted without a TTL. Then its value is
+/// written with a TTL and expires, and the marker stays.
 async fn leave_marker(scratch: &Scratch, ccols: &'static str) {
     let place = format!("p_key = 0x{} AND c_col = 0x{}", hex(PKEY), hex(ccols));
     let (pkey, ccol) = (hex(PKEY), hex(ccols));
@@ -23,7 +24,7 @@ async fn leave_marker(scratch: &Scratch, ccols: &'static str) {
     let key = Key::new(PKEY, ccols);
     until(async || scratch.storage.get(&key, Consistency::Plain, soon()).await.unwrap().is_none())
         .await;
-    // The server still has something there.
+    // The server still has the marker.
     let text = format!("SELECT c_col FROM {}.values WHERE {place}", scratch.name);
     assert_eq!(crate::support::ask(&scratch.raw, &text).await.rows_num(), 1);
 }

@@ -1,4 +1,4 @@
-//! What is there before we come, and what is not.
+//! Keyspaces that other programs prepared, and settings and servers that are wrong or missing.
 
 use std::time::Duration;
 
@@ -62,14 +62,15 @@ pub(crate) async fn an_empty_keyspace_is_taken_with_its_replication(cluster: Clu
     assert!(driver.open(&name, soon()).await.unwrap().is_none());
 }
 
-/// A node that started together with its cluster saw one server, and made a keyspace that kept one replica for ever.
+/// A node started together with its cluster, saw one server, and created a keyspace that kept one
+/// replica for ever.
 pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuration_says_so(
     cluster: Cluster,
 ) {
     let (raw, name) = (cluster.raw().await, unique_name());
     let config = Config { replication: None, ..cluster.config() };
     let driver = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap();
-    // More servers may join, so it waits for them.
+    // More servers may join, so `create` waits for them.
     let deadline = Clock::system().now() + Duration::from_secs(1);
     let error = driver.create(&name, deadline).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -80,7 +81,7 @@ pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuratio
     let told = cluster.driver().await;
     told.create(&name, soon()).await.unwrap();
     assert!(replication(&raw, &name).await.contains("\"datacenter1\": \"1\""));
-    // It is there, whoever made it.
+    // The keyspace exists, even though another driver created it.
     driver.create(&name, soon()).await.unwrap();
     told.drop_keyspace(&name, soon()).await.unwrap();
 }
@@ -102,7 +103,7 @@ pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
 }
 
 pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Cluster) {
-    // Port 1 refuses; an address of the range for documentation swallows what is sent there.
+    // Port 1 refuses connections. An address of the range for documentation swallows all packets.
     for nowhere in ["127.0.0.1:1", "192.0.2.1:9042"] {
         let clock = Clock::system();
         let start = clock.now();

@@ -1,4 +1,4 @@
-//! How late a write may land.
+//! The time within which a write may land.
 
 use std::{
     io,
@@ -19,14 +19,16 @@ use tokio::{
 
 use crate::support::{Cluster, soon, until};
 
-/// The client gives a connection up whose sign of life takes longer.
+/// The client gives up a connection if a sign of life takes longer.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-/// What a server with the default timeouts adds: a request waits for 12 s at most, then 4 s are for the work.
+/// The time that a server with the default timeouts adds: a request waits for 12 s at most, then
+/// the server works on it for 4 s at most.
 const SERVER: Duration = Duration::from_secs(16);
 
-/// A connection was stalled twice, each time for a little less than the client waits for a sign of life. A write that was
-/// sent right after the first question waited for 9 s in the connection. The driver said that no write waits there for more
-/// than 6.1 s, and the leases of trust level 2 rely on that.
+/// A connection stalled twice, each time for a little less than the client waits for a sign of
+/// life. A write that was sent right after the first question waited for 9 s in the connection. The
+/// driver promised that no write waits in a connection for more than 6.1 s, and the leases of trust
+/// level 2 rely on that promise.
 pub(crate) async fn a_write_lands_no_later_than_the_driver_says(cluster: Cluster) {
     let scratch = cluster.scratch().await;
     let clock = Clock::system();
@@ -56,7 +58,7 @@ pub(crate) async fn a_write_lands_no_later_than_the_driver_says(cluster: Cluster
     scratch.drop().await;
 }
 
-/// The network between the client and a server. It may stall.
+/// The network between the client and a server, which may stall.
 struct Network {
     address: String,
     state: Arc<State>,
@@ -66,7 +68,7 @@ struct Network {
 struct State {
     stalls: AtomicBool,
     connections: AtomicUsize,
-    /// How many connections stall.
+    /// The number of connections that stall.
     stalled: AtomicUsize,
 }
 
@@ -102,7 +104,7 @@ impl Network {
         network
     }
 
-    /// Returns when all connections stall.
+    /// Stalls the network. Returns when all connections stall.
     async fn stall(&self) {
         let State { stalls, connections, stalled } = &*self.state;
         stalls.store(true, Ordering::SeqCst);
@@ -111,8 +113,8 @@ impl Network {
 }
 
 impl State {
-    /// Passes requests on. If the network stalls, the client's next question for a sign of life is late, and all that
-    /// follows is as late once more.
+    /// Passes requests on. If the network stalls, the client's next question for a sign of life is
+    /// late by `STALL`. Everything behind the question is late by `STALL` again.
     async fn pass(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
         const STALL: Duration = Duration::from_millis(4_500);
         const HEADER: usize = 9;

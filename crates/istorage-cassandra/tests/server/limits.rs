@@ -1,4 +1,4 @@
-//! What the capabilities promise.
+//! The limits that the capabilities promise.
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -70,7 +70,7 @@ pub(crate) async fn the_largest_row_in_every_call(cluster: Cluster) {
     scratch.drop().await;
 }
 
-/// As many rows as the limit allows, each as large as it allows then.
+/// The largest batch: as many rows as the limit allows, each as large as the limit then allows.
 fn full(limits: BatchLimits, pkey: &str, values_per_row: usize) -> Vec<(Bytes, Bytes)> {
     let ccols = |i: usize| Bytes::from(format!("{i:08}"));
     let len = (limits.bytes / limits.rows - pkey.len() - 8) / values_per_row;
@@ -130,7 +130,7 @@ pub(crate) async fn the_largest_ordered_write(cluster: Cluster) {
     scratch.drop().await;
 }
 
-/// The page after the small rows was chosen by their size.
+/// The size of the page after the small rows was chosen by the size of the small rows.
 pub(crate) async fn large_rows_behind_small_ones(cluster: Cluster) {
     let scratch = cluster.scratch().await;
     let storage = &scratch.storage;

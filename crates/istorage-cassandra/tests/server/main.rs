@@ -1,7 +1,9 @@
-//! What is Cassandra's own, on a real server. The contract itself is proved by the suite that all drivers share.
+//! Trials of Cassandra's own behavior, on a real server. The suite that all drivers share proves
+//! the contract itself.
 //!
-//! `VVM_TEST_CASSANDRA` names a server, `VVM_TEST_CASSANDRA_CLUSTER` the nodes of a cluster of three, separated by commas.
-//! Without its variable a trial is ignored by name; with it, a server that is missing fails it.
+//! `VVM_TEST_CASSANDRA` names a server. `VVM_TEST_CASSANDRA_CLUSTER` names the nodes of a cluster
+//! of three, separated by commas. If its variable is not set, a trial is reported as ignored. If
+//! the variable is set and the server is missing, the trial fails.
 
 #![expect(clippy::unwrap_used, reason = "a trial fails by panicking")]
 
@@ -21,7 +23,7 @@ use support::Cluster;
 
 type Run = fn(Cluster) -> Pin<Box<dyn Future<Output = ()>>>;
 
-/// A trial's name and what it does.
+/// A list of trials, each with its name and its function.
 macro_rules! trials {
     ($($module:ident::$name:ident),* $(,)?) => {
         vec![$((concat!(stringify!($module), "::", stringify!($name)), (|cluster| Box::pin($module::$name(cluster))) as Run)),*]
@@ -80,7 +82,7 @@ fn run_trial(nodes: &str, run: Run) -> Result<(), Failed> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let nodes = nodes.split(',').map(str::to_owned).collect();
-    // A trial fails by panicking, which the harness reports.
+    // A trial fails by panicking, and the harness reports the panic.
     runtime.block_on(run(Cluster { nodes }));
     Ok(())
 }

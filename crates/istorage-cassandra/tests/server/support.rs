@@ -1,4 +1,4 @@
-//! What the trials share.
+//! Helpers that the trials share.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use scylla::{
     response::query_result::QueryRowsResult,
 };
 
-/// The servers that were asked for.
+/// The servers that the variable names.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<String>,
 }
 
 impl Cluster {
-    /// Keyspaces are made on one server, too.
+    /// The configuration, which also allows keyspaces on one server.
     pub(crate) fn config(&self) -> Config {
         Config { replication: Some(Replication::UpToThree), ..Config::new(self.nodes.clone()) }
     }
@@ -30,7 +30,7 @@ impl Cluster {
         CassandraDriver::connect(self.config(), clock, soon()).await.unwrap()
     }
 
-    /// A client of its own, to do what the driver does not.
+    /// A separate client, for requests that the driver does not make.
     pub(crate) async fn raw(&self) -> Session {
         SessionBuilder::new().known_nodes(&self.nodes).build().await.unwrap()
     }
@@ -76,14 +76,14 @@ pub(crate) fn unique_name() -> KeyspaceName {
     KeyspaceName::new(format!("vvm_test_{:016x}", Clock::system().random())).unwrap()
 }
 
-/// A moment by which everything must be done.
+/// The deadline by which a call must be done.
 pub(crate) fn soon() -> Instant {
     Clock::system().now() + PATIENCE
 }
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until `done` says so.
+/// Waits until `done` returns true.
 pub(crate) async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F) {
     let (clock, deadline) = (Clock::system(), soon());
     while !done().await {
@@ -92,7 +92,8 @@ pub(crate) async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F)
     }
 }
 
-/// Repeats a call that may be repeated while the servers, which share a small machine, are too slow for it.
+/// Repeats a call that may be repeated, while the servers are too slow for it. The servers share a
+/// small machine.
 pub(crate) async fn insist<T, F: Future<Output = Result<T>>>(call: impl Fn() -> F) -> T {
     let deadline = soon();
     loop {
@@ -108,7 +109,7 @@ pub(crate) async fn insist<T, F: Future<Output = Result<T>>>(call: impl Fn() -> 
     }
 }
 
-/// Bytes that no compression makes small.
+/// Bytes that compression cannot make smaller.
 pub(crate) fn noise(len: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Which write stays, and what is said of one that was refused.
+//! The write that stays, and the answer to a write that was refused.
 
 use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
@@ -48,7 +48,7 @@ pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: Clu
     let outcome = storage.write_if("p".into(), ops, soon()).await.unwrap();
     assert_eq!(outcome, Outcome::NotApplied(conflicts));
 
-    // A lone operation is answered in another form.
+    // A single operation gets an answer in another form.
     for (op, value) in [
         (insert("a"), Some("1")),
         (swap("a", "2"), Some("1")),
@@ -76,7 +76,7 @@ pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(cl
         let (key, order) = (Key::new("p", ccols), Order::new(order).unwrap());
         vec![OrderedPut { key, value: value.into(), order, ttl: None }]
     };
-    // Of equal timestamps the greater value would win.
+    // If timestamps were equal, the greater value would win.
     scratch.storage.put_ordered(put("a", 1, "zzz"), soon()).await.unwrap();
     behind.put_ordered(put("a", 2, "higher order"), soon()).await.unwrap();
     behind.put_ordered(put("b", 2, "higher order"), soon()).await.unwrap();
@@ -94,7 +94,7 @@ pub(crate) async fn a_later_put_stays_when_the_calendar_steps_back(cluster: Clus
     let config = cluster.config();
     let driver =
         CassandraDriver::connect(config, manual.clock(), Instant::FAR_FUTURE).await.unwrap();
-    // Its time does not pass by itself, and began elsewhere.
+    // The time of this clock does not pass by itself, and has another beginning.
     let never = Instant::FAR_FUTURE;
     let storage = driver.open(&scratch.name, never).await.unwrap().unwrap();
     let key = Key::new("p", "c");
