@@ -1,37 +1,39 @@
-//! What an operator decides.
+//! The configuration of the driver, as an operator writes it.
 
 use std::fmt;
 
 use istorage::{BadSetting, KeyspaceName};
 use serde::Deserialize;
 
-/// Where DynamoDB is, who we are there, and how tables are named and paid for. Everything has a default: the service
-/// of Amazon with the region and credentials that the usual AWS chain finds (environment, profile, container, instance).
+/// The endpoint and the credentials of DynamoDB, and the names and the billing of tables. Every
+/// setting has a default. The defaults use the service of Amazon, with the region and credentials
+/// that the usual AWS chain finds (environment, profile, container, instance).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The URL of another endpoint than the region's own, with `http://` or `https://`.
+    /// The URL of an endpoint other than the region's own, with `http://` or `https://`.
     pub endpoint: Option<String>,
-    /// The region; from the AWS chain if it is not given.
+    /// The region. Without this setting the region comes from the AWS chain.
     pub region: Option<String>,
-    /// The id of an access key; it needs `secret_access_key`. From the AWS chain if it is not given.
+    /// The id of an access key, which needs `secret_access_key`. Without this setting the
+    /// credentials come from the AWS chain.
     pub access_key_id: Option<String>,
     /// The secret of the access key.
     pub secret_access_key: Option<Secret>,
-    /// What the names of all tables start with.
+    /// The beginning of the names of all tables.
     pub table_prefix: String,
-    /// How new tables are paid for. Tables that exist stay as they are.
+    /// The billing of new tables. Tables that exist keep their billing.
     pub billing: Billing,
 }
 
-/// How a table is paid for.
+/// The billing of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Billing {
-    /// By request.
+    /// The account pays for each request.
     #[default]
     OnDemand,
-    /// By capacity, used or not.
+    /// The account pays for capacity, whether used or not.
     Provisioned {
         /// Consistent reads of up to 4 KiB per second.
         read_units: u32,
@@ -40,13 +42,13 @@ pub enum Billing {
     },
 }
 
-/// A text that is never shown.
+/// A secret text, which is never shown.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Config {
-    /// DynamoDB Local at `endpoint`, to which any credentials are good.
+    /// The configuration for DynamoDB Local at `endpoint`, which accepts any credentials.
     pub fn local(endpoint: impl Into<String>) -> Config {
         Config {
             endpoint: Some(endpoint.into()),
@@ -57,15 +59,15 @@ impl Config {
         }
     }
 
-    /// The table of a keyspace.
+    /// The name of the table of a keyspace.
     pub(crate) fn table_name(&self, keyspace: &KeyspaceName) -> String {
         format!("{}{keyspace}", self.table_prefix)
     }
 
-    /// Looks for what cannot work whatever the service says.
+    /// Checks for settings that cannot work with any service.
     ///
     /// # Errors
-    /// The first setting that cannot be.
+    /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), BadSetting> {
         const PREFIX_MAX: usize = 255 - KeyspaceName::MAX_LEN;
         let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -113,7 +115,7 @@ impl Default for Config {
 }
 
 impl Secret {
-    /// Hides a text.
+    /// Makes a secret from a text.
     pub fn new(secret: impl Into<String>) -> Secret {
         Secret(secret.into())
     }
@@ -173,7 +175,7 @@ mod tests {
         assert_eq!(config.check().unwrap_err().key, "secret_access_key");
     }
 
-    /// The client took it, and no request could be made.
+    /// The client accepted such an endpoint, and then no request could be made.
     #[test]
     fn an_endpoint_is_a_url() {
         let check = |endpoint: &str| Config::local(endpoint).check().is_ok();

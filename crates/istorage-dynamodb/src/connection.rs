@@ -1,7 +1,8 @@
-//! The one way by which requests go out, and the pause before one is sent again.
+//! The connection: sends all requests, and makes the pause before a request is sent again.
 //!
-//! Invariant: each request is sent once. The SDK's own retries are off, so what is sent again is decided here and by
-//! the callers, and only for requests that did nothing or only read.
+//! Invariant: each request is sent once. The SDK's own retries are off. Only this module and its
+//! callers decide whether a request is sent again, and they send again only requests that did
+//! nothing or that only read.
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -22,10 +23,10 @@ use crate::{
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The client of the database, until it is closed.
+/// The client of the database, until the connection is closed.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Each request holds the lock while it is under way, so that closing waits for it.
+    /// Each request holds the read lock while it is under way, so closing waits for it.
     client: RwLock<Option<Client>>,
     clock: Clock,
     service_clock: ServiceClock,
@@ -33,7 +34,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// `service_clock` follows the answers of the client.
+    /// Makes a connection. `service_clock` must follow the answers of the client.
     pub(crate) fn new(client: Client, clock: Clock, service_clock: ServiceClock) -> Connection {
         let watch = Watch::default();
         Connection { client: RwLock::new(Some(client)), clock, service_clock, watch }
@@ -51,7 +52,10 @@ impl Connection {
         &self.watch
     }
 
-    /// The service's time, when a request was answered.
+    /// The service's time.
+    ///
+    /// # Errors
+    /// `Invalid` if no answer with a date has come yet.
     pub(crate) fn service_time(&self) -> Result<ServiceTime, Error> {
         self.service_clock.now().ok_or_else(|| {
             Error::invalid(
@@ -70,13 +74,14 @@ impl Connection {
         F: Future<Output = Result<T, SdkError<E>>>,
     {
         match &*self.client.read().await {
-            // Boxed, as the SDK's futures have many kilobytes.
+            // The future is boxed, because futures of the SDK have many kilobytes.
             Some(client) => Box::pin(request(client)).await,
             None => Err(SdkError::construction_failure(Error::closed())),
         }
     }
 
-    /// Sends a request that changes nothing until it is answered, or the deadline leaves no time for more.
+    /// Sends a request that changes nothing. Sends it again until it is answered, or until the
+    /// deadline leaves no time for another attempt.
     pub(crate) async fn ask<T, E, F>(
         &self,
         deadline: Instant,
@@ -103,13 +108,13 @@ impl Connection {
         Backoff { clock: &self.clock, deadline, pause: PAUSE_MIN }
     }
 
-    /// Waits for the requests under way and gives the client back.
+    /// Waits for the requests under way, then drops the client.
     pub(crate) async fn close(&self) {
         self.client.write().await.take();
     }
 }
 
-/// The pauses of one call, each up to twice as long as the one before.
+/// The pauses of one call. Each pause is up to twice as long as the pause before it.
 #[derive(Debug)]
 pub(crate) struct Backoff<'a> {
     clock: &'a Clock,
@@ -118,14 +123,17 @@ pub(crate) struct Backoff<'a> {
 }
 
 impl Backoff<'_> {
-    /// Waits before a write that did nothing is sent again. The error, if it must not be sent again or no time is left.
+    /// Waits before a write that did nothing is sent again. Fails if the write must not be sent
+    /// again, or if no time is left.
     pub(crate) async fn again(&mut self, failure: Failure) -> Result<(), Error> {
         if failure.is_for_now() && self.wait().await { Ok(()) } else { Err(failure.of_write()) }
     }
 
-    /// Waits before the next attempt. `false`, at once, if no time would be left for one.
+    /// Waits before the next attempt. Returns `false` at once if no time would be left for another
+    /// attempt.
     pub(crate) async fn wait(&mut self) -> bool {
-        // Half of it is chance, so that those who got into each other's way do not meet again.
+        // Half of the pause is random, so that requests that got in each other's way do not meet
+        // again.
         let half = self.pause / 2;
         let chance = self.clock.random() % u64::from(half.subsec_nanos());
         let end = self.clock.now() + half + Duration::from_nanos(chance);

@@ -20,43 +20,49 @@ use crate::{
     Config, connection::Connection, storage::DynamoDbStorage, table::Table, time::ServiceClock,
 };
 
-/// How long a connection may take to come about. All else is bounded by the deadlines of the calls.
+/// The time in which a connection must be established. The deadlines of the calls bound everything
+/// else.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Keyspaces as tables of Amazon DynamoDB.
 ///
 /// # Consistency
-/// Every read is consistent, plain ones too. A condition is judged by the service in the request that it guards; several rows are
-/// one transaction. No write is sent twice unless the service has said that it did nothing (busy, or another transaction
-/// at the same row); that is tried again, with growing pauses, until the deadline. Not for global tables: an
-/// acknowledged write of another region may not be seen.
+/// Every read is consistent, plain reads too. The service checks a condition in the request that
+/// the condition guards. Several rows are one transaction. A write is sent again only if the
+/// service has said that the write did nothing. The service says so when it is busy, or when
+/// another transaction works on the same row. Such a write is sent again with growing pauses, until
+/// the deadline. The driver is not for global tables: a node may not see an acknowledged write of
+/// another region.
 ///
 /// # Expiry
-/// A conditional row that expires is a lease. It has expired for a node when the node has seen the lease unchanged for as long
-/// as the lease lasts, on the node's monotonic clock. So no date ends a lease early or late, and a node that sees a lease for
-/// the first time waits for the whole lease, also if the lease was written long ago. An expired lease stays in the table until
-/// another one replaces it.
+/// A conditional row that expires is a lease. The lease has expired for a node when the node has
+/// seen the lease unchanged for as long as the lease lasts, on the node's monotonic clock. So no
+/// date ends a lease early or late. A node that sees a lease for the first time waits for the whole
+/// lease, even if the lease was written long ago. An expired lease stays in the table until another
+/// lease replaces it.
 ///
-/// An ordered row expires by the service's time, which is known from the `Date` of its answers and the node's monotonic clock.
-/// DynamoDB removes such an item a day later, or some days.
+/// An ordered row expires by the service's time. The driver knows this time from the `Date` of the
+/// service's answers and from the node's monotonic clock. DynamoDB removes the item of an expired
+/// row one or several days later.
 ///
 /// # Dropping
-/// A call that is dropped sends nothing more. One whose request was under way closes its connection, and the write may
-/// still happen.
+/// A call that is dropped sends nothing more. If a request of the call is under way, its connection
+/// is closed, and the write may still happen.
 #[derive(Debug)]
 pub struct DynamoDbDriver {
     connection: Arc<Connection>,
     config: Config,
     clock: Clock,
-    /// What this driver has made, and not dropped.
+    /// The keyspaces that this driver has created and not dropped.
     made: Mutex<HashSet<KeyspaceName>>,
 }
 
 impl DynamoDbDriver {
-    /// Finds region and credentials. No request is sent to DynamoDB yet.
+    /// Finds the region and the credentials. Sends no request to DynamoDB.
     ///
     /// # Errors
-    /// `Invalid` if the configuration cannot work or there is no region; `Unavailable` if the deadline passes first.
+    /// `Invalid` if the configuration cannot work or there is no region; `Unavailable` if the
+    /// deadline passes first.
     pub async fn connect(
         config: Config,
         clock: Clock,
@@ -74,7 +80,7 @@ impl DynamoDbDriver {
         Ok(DynamoDbDriver::with_sdk((&sdk).into(), config, clock))
     }
 
-    /// Over a client that a test gives.
+    /// Makes a driver over a client that a test provides.
     pub(crate) fn with_sdk(sdk: config::Builder, config: Config, clock: Clock) -> DynamoDbDriver {
         let service_clock = ServiceClock::new(clock.clone());
         let sdk = sdk
@@ -114,7 +120,8 @@ impl DynamoDbDriver {
     }
 }
 
-/// What the configuration leaves open comes from the usual AWS chain.
+/// The settings of the SDK. Settings that the configuration does not give come from the usual AWS
+/// chain.
 async fn sdk_config(config: &Config) -> aws_config::SdkConfig {
     let mut loader = aws_config::defaults(BehaviorVersion::latest());
     if let Some(endpoint) = &config.endpoint {
@@ -153,7 +160,7 @@ impl StorageDriver for DynamoDbDriver {
         if !self.within(deadline, table.is_there(was_made, deadline)).await? {
             return Ok(None);
         }
-        // A driver that has just started judges no ordered row to have expired.
+        // Without this step, a driver that has just started judges no ordered row to have expired.
         self.within(deadline, table.end_doubt(deadline)).await?;
         let storage = Arc::new(DynamoDbStorage(table.opened()));
         Ok(Some(Arc::new(Guarded::new(storage, self.clock.clone()))))

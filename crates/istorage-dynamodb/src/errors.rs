@@ -1,6 +1,7 @@
-//! What became of a request that failed, and the contract's error for it.
+//! The outcome of a request that failed, and the contract's error for it.
 //!
-//! Judged by the service's error codes, never by texts. What is not known for sure to have done nothing is *unknown*.
+//! The service's error codes decide, never its texts. A request counts as *unknown* unless it
+//! certainly did nothing.
 
 use std::error::Error as StdError;
 
@@ -8,7 +9,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::error::{BoxError, ProvideErrorMetadata, SdkError};
 use istorage::{Error, ErrorKind};
 
-/// The service is too busy for it, or somebody else is at these rows right now.
+/// The service is too busy, or another request works on these rows now.
 const REFUSED_FOR_NOW: &[&str] = &[
     "LimitExceededException",
     "ProvisionedThroughputExceededException",
@@ -17,7 +18,7 @@ const REFUSED_FOR_NOW: &[&str] = &[
     "ResourceInUseException",
     "ThrottlingException",
     "TransactionConflictException",
-    // Of a row, as the reason to cancel a transaction.
+    // Codes of a single row, as the reason to cancel a transaction.
     "ProvisionedThroughputExceeded",
     "ThrottlingError",
     "TransactionConflict",
@@ -28,32 +29,33 @@ const INVALID: &[&str] = &[
     "ItemCollectionSizeLimitExceededException",
     "SerializationException",
     "ValidationException",
-    // Of a row, as the reason to cancel a transaction.
+    // Codes of a single row, as the reason to cancel a transaction.
     "DuplicateItem",
     "ItemCollectionSizeLimitExceeded",
     "ValidationError",
 ];
 
-/// There is no such table.
+/// The table does not exist.
 const NO_TABLE: &[&str] = &["ResourceNotFoundException", "TableNotFoundException"];
 
-/// A request with this one's token is under way: so this one was delivered twice, and the other may still be applied.
+/// Another request with the same token is under way. So this request was delivered twice, and the
+/// other delivery may still be applied.
 const TWICE: &str = "TransactionInProgressException";
 
-/// What became of a request.
+/// The outcome of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It did nothing, and may succeed soon.
+    /// The request did nothing, and may succeed soon.
     RefusedForNow,
-    /// It did nothing: it was not sent, or its sender was not let in.
+    /// The request did nothing: it was not sent, or the service did not accept its sender.
     Kept,
-    /// It may have been done, or may still be.
+    /// The request may have been done, or may still be done.
     Unknown,
-    /// It did nothing, and never will.
+    /// The request did nothing, and never will.
     Invalid,
-    /// It did nothing: its table is not there.
+    /// The request did nothing, because its table does not exist.
     NoTable,
-    /// It did nothing: the connection is closed.
+    /// The request did nothing, because the connection is closed.
     Closed,
 }
 
@@ -86,19 +88,20 @@ impl Failure {
         }
     }
 
-    /// The service left work undone for now, and told so in an answer without an error.
+    /// The failure for work that the service left undone for now, in an answer without an error.
     pub(crate) fn unfinished(what: &str) -> Failure {
         let message = format!("DynamoDB is too busy: {what}");
         Failure { fate: Fate::RefusedForNow, message, source: None }
     }
 
-    /// A transaction was cancelled: it did nothing, because of this reason that one of its rows has.
+    /// The failure of a transaction that was cancelled. The transaction did nothing, because one of
+    /// its rows has this reason.
     pub(crate) fn cancelled(reason: &str) -> Failure {
         let message = format!("DynamoDB cancelled a transaction: {reason}");
         Failure { fate: fate_of(reason, true), message, source: None }
     }
 
-    /// It did nothing and may succeed soon.
+    /// Whether the request did nothing and may succeed soon.
     pub(crate) fn is_for_now(&self) -> bool {
         self.fate == Fate::RefusedForNow
     }
@@ -108,27 +111,27 @@ impl Failure {
         matches!(self.fate, Fate::RefusedForNow | Fate::Unknown)
     }
 
-    /// The request is wrong.
+    /// Whether the request is wrong.
     pub(crate) fn is_invalid(&self) -> bool {
         self.fate == Fate::Invalid
     }
 
-    /// The table is not there.
+    /// Whether the table does not exist.
     pub(crate) fn is_no_table(&self) -> bool {
         self.fate == Fate::NoTable
     }
 
-    /// The same, if it may succeed soon.
+    /// The same failure of a request that did nothing and may succeed soon.
     pub(crate) fn for_now(self) -> Failure {
         Failure { fate: Fate::RefusedForNow, ..self }
     }
 
-    /// For a caller who wanted to know something.
+    /// The error for a call that reads.
     pub(crate) fn of_read(self) -> Error {
         self.into_error(ErrorKind::Unavailable)
     }
 
-    /// For a caller who wanted to change something.
+    /// The error for a call that writes.
     pub(crate) fn of_write(self) -> Error {
         self.into_error(ErrorKind::OutcomeUnknown)
     }
@@ -138,8 +141,8 @@ impl Failure {
             Fate::RefusedForNow | Fate::Kept => ErrorKind::Unavailable,
             Fate::Unknown => unknown,
             Fate::Invalid => ErrorKind::Invalid,
-            // All servers knew the table: what was acknowledged is lost, so nobody must go on as if a table that is
-            // made anew were the same.
+            // All servers knew the table, so acknowledged rows are lost. No node may go on as if a
+            // table that is created again were the same table.
             Fate::NoTable => ErrorKind::Corrupt,
             Fate::Closed => ErrorKind::Closed,
         };
@@ -157,13 +160,14 @@ fn fate_of(code: &str, is_client_error: bool) -> Fate {
         code if INVALID.contains(&code) => Fate::Invalid,
         code if NO_TABLE.contains(&code) => Fate::NoTable,
         TWICE => Fate::Unknown,
-        // Signatures, permissions and the like.
+        // Errors of signatures, of permissions, and similar errors.
         _ if is_client_error => Fate::Kept,
         _ => Fate::Unknown,
     }
 }
 
-/// Certain not to have left are requests that could not be made or signed, or found no connection.
+/// The outcome of a request without an answer of the service. A request certainly was not sent if
+/// it could not be made or signed, or if it found no connection.
 fn fate_without_answer<E: StdError + 'static>(error: &SdkError<E>) -> (Fate, &'static str) {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(cause) = next {

@@ -1,20 +1,25 @@
-//! How keys and rows are laid out in a table, and the expressions over them. Changing anything here changes the format.
+//! The layout of keys and rows in a table, and the expressions over them. A change here changes the
+//! format.
 //!
-//! | attribute | type | what |
-//! |---|---|---|
-//! | `p` | binary, hash key | the partition key |
-//! | `c` | binary, range key | [`FIRST`], then the clustering columns: a key of DynamoDB is never empty |
-//! | `v` | binary | the value |
-//! | `x` | number, if an ordered row expires | the first millisecond since 1970 at which it is gone, by the service's time |
-//! | `t` | number, if an ordered row expires | the second from which DynamoDB's own expiry may remove the item |
-//! | `o` | number, if the row is ordered | the order |
-//! | `l` | number, if a conditional row expires: a lease | how many milliseconds the lease lasts |
-//! | `n` | number, of a lease | the version: random, new for each write |
+//! The attributes of an item:
+//!
+//! - `p`, binary, hash key: the partition key.
+//! - `c`, binary, range key: [`FIRST`], then the clustering columns, because a key of DynamoDB is
+//!   never empty.
+//! - `v`, binary: the value.
+//! - `x`, number, only if an ordered row expires: the first millisecond since 1970 at which the row
+//!   has expired, by the service's time.
+//! - `t`, number, only if an ordered row expires: the second from which DynamoDB's own expiry may
+//!   remove the item.
+//! - `o`, number, only if the row is ordered: the order.
+//! - `l`, number, only if the row is a lease, that is a conditional row that expires: the number of
+//!   milliseconds that the lease lasts.
+//! - `n`, number, only if the row is a lease: the version, random and new for each write.
 //!
 //! Invariants:
 //! - `t` is so far behind `x` that an item is never removed while its row may still be seen.
-//! - A lease has neither `x` nor `t`: no date decides about it, also not in DynamoDB's own expiry. An expired lease stays
-//!   until the next one replaces it.
+//! - A lease has neither `x` nor `t`: no date decides about a lease, and DynamoDB's own expiry does
+//!   not either. An expired lease stays until the next lease replaces it.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -47,19 +52,21 @@ const ORDER: &str = "o";
 const LASTS: &str = "l";
 const VERSION: &str = "n";
 
-/// Every range key starts with it.
+/// The first byte of every range key.
 const FIRST: u8 = 0;
 
-/// What DynamoDB takes, less what we put around it.
+/// The longest keys that DynamoDB takes, less the byte that this driver adds.
 pub(crate) const PKEY_MAX: usize = 2048;
 pub(crate) const CCOLS_MAX: usize = 1024 - 1;
-/// An item may have 409,600 bytes, its keys and the names included.
+/// An item may have 409,600 bytes, including its keys and the names of its attributes.
 pub(crate) const VALUE_MAX: usize = 400_000;
 
-/// How much later than its row an item may be removed: more than anybody can be wrong about the time.
+/// The delay after which an item may be removed when its row has expired. No node can be wrong
+/// about the time by more than this delay.
 const PURGE_DELAY_SECONDS: u64 = 24 * 3600;
 
-/// What a read needs to know of a row whose key is known, and of one whose key is not.
+/// The attributes that a read needs of a row. [`ROW`] is for a row with a known key,
+/// [`ROW_IN_PARTITION`] for a row of a known partition, [`ROW_ANYWHERE`] for any row.
 pub(crate) const ROW: &str = "v, x, l, n";
 pub(crate) const ROW_IN_PARTITION: &str = "c, v, x, l, n";
 pub(crate) const ROW_ANYWHERE: &str = "p, c, v, x, l, n";
@@ -99,7 +106,7 @@ pub(crate) fn ordered_item(put: &OrderedPut, now: ServiceTime) -> Item {
     item
 }
 
-/// The item that a conditional write leaves; `None` if it leaves none.
+/// The item that a conditional write leaves; `None` if the write leaves none.
 pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, terms: Terms) -> Option<Item> {
     let mut item = item(pkey, op.ccols(), op.written()?);
     if let Some(Lease { version, lasts }) = terms.lease {
@@ -112,13 +119,14 @@ pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, terms: Terms) -> Opti
 
 fn expire(item: &mut Item, ttl: Option<Duration>, now: ServiceTime) {
     let Some(ttl) = ttl else { return };
-    // As late as it may be, and rounded up: a row is never gone before its time.
+    // The expiry counts from the latest possible time, and is rounded up: a row never expires
+    // early.
     let expires = (now.latest + ttl).as_nanos().div_ceil(1_000_000);
     item.insert(EXPIRES.to_owned(), number(expires));
     item.insert(PURGED.to_owned(), number(expires / 1_000 + 1 + PURGE_DELAY_SECONDS));
 }
 
-/// An expression with the values that it names.
+/// An expression with the values for its placeholders.
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub(crate) text: &'static str,
@@ -132,7 +140,8 @@ impl Expression {
     }
 }
 
-/// What must be so for a conditional write to happen. A row with the version of an expired lease is absent.
+/// The condition of a conditional write. A row with the version of an expired lease counts as
+/// absent.
 pub(crate) fn condition(op: &Conditional, terms: Terms) -> Expression {
     let expired = number(terms.expired);
     match op.expected() {
@@ -144,7 +153,8 @@ pub(crate) fn condition(op: &Conditional, terms: Terms) -> Expression {
     }
 }
 
-/// What must be so for an ordered write to stay. One that is sent again lives as long as the last of its kind.
+/// The condition of an ordered write. If a write is sent several times, the row lives as long as
+/// the longest of these writes asks for.
 pub(crate) fn order_condition(put: &OrderedPut, item: &Item) -> Expression {
     let order = (":order", number(put.order.get()));
     match item.get(EXPIRES) {
@@ -156,7 +166,7 @@ pub(crate) fn order_condition(put: &OrderedPut, item: &Item) -> Expression {
     }
 }
 
-/// The rows of a range, and the row at its end: DynamoDB knows no range that is open at the end.
+/// The rows of a range, and the row at its end: DynamoDB has no range that excludes its end.
 pub(crate) fn range(pkey: &Bytes, range: &Range) -> Expression {
     let (partition, start) = (binary(pkey.clone()), columns(&range.start));
     match &range.end {
@@ -168,17 +178,19 @@ pub(crate) fn range(pkey: &Bytes, range: &Range) -> Expression {
     }
 }
 
-/// What an item says about its row.
+/// The content of an item, beside its keys.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) value: Bytes,
-    /// Of an ordered row.
+    /// The expiry of an ordered row.
     pub(crate) expires: Option<u64>,
     pub(crate) order: Option<u64>,
     pub(crate) lease: Option<Lease>,
 }
 
 impl Stored {
+    /// Takes the content out of an item.
+    ///
     /// # Errors
     /// `Corrupt` if this driver did not write the item.
     pub(crate) fn read(item: &mut Item) -> Result<Stored> {
@@ -190,7 +202,7 @@ impl Stored {
         })
     }
 
-    /// What is left of the life of an ordered row that expires; `None` if it has expired.
+    /// The time that an expiring ordered row has left; `None` if the row has expired.
     pub(crate) fn left(&self, now: ServiceTime) -> Option<Duration> {
         if now.earliest.as_millis() >= self.expires? {
             return None;
@@ -265,7 +277,7 @@ pub(crate) fn table_keys()
     Ok((elements, definitions))
 }
 
-/// Whether a table has our keys.
+/// Whether a table has the keys of this driver.
 pub(crate) fn is_ours(table: &TableDescription) -> bool {
     let schema = table.key_schema();
     let has_key = |(name, kind): &(&str, KeyType)| {
@@ -296,7 +308,7 @@ mod tests {
         item.get(name).map(|value| value.as_n().unwrap().parse().unwrap())
     }
 
-    /// Known to a second.
+    /// A time that is known to a second.
     fn time(nanos: u64) -> ServiceTime {
         let earliest = WallTime::from_nanos(nanos);
         ServiceTime { earliest, latest: earliest + Duration::from_secs(1) }
@@ -305,7 +317,8 @@ mod tests {
     #[test]
     fn a_row_lives_at_least_as_long_as_asked_whoever_is_wrong_about_the_time() {
         let ttl = Duration::from_millis(10);
-        // The writer takes it for the latest that it may be, which it was.
+        // The writer counts from the latest possible time. Here the latest possible time is the
+        // true time.
         let written_at = time(1_000_000_000_700_000);
         let mut item = ordered_item(&put(Some(ttl)), written_at);
         let stored = Stored::read(&mut item).unwrap();
@@ -313,7 +326,8 @@ mod tests {
         assert!(stored.left(time(truth + 9_999_999)).is_some());
         assert_eq!(stored.left(time(truth + 11_000_000)), None);
         assert_eq!(stored.left(time(truth)), Some(Duration::from_nanos(10_300_000)));
-        // A reader that knows no better than the writer takes it for the earliest.
+        // A reader that knows the time no better than the writer judges by the earliest possible
+        // time.
         assert!(stored.left(time(truth + 9_999_999 - 1_000_000_000)).is_some());
     }
 
@@ -354,7 +368,7 @@ mod tests {
                 (VALUE.to_owned(), binary("v")),
                 (EXPIRES.to_owned(), AttributeValue::N("1.5".to_owned())),
             ]),
-            // A lease that does not say how long it lasts.
+            // A lease without a duration.
             Item::from([(VALUE.to_owned(), binary("v")), (VERSION.to_owned(), number(7))]),
         ];
         for mut item in foreign {

@@ -1,38 +1,43 @@
-//! Whether a lease has expired. A lease is a conditional row with a TTL.
+//! Decides whether a lease has expired. A lease is a conditional row with a TTL.
 //!
-//! No date decides. Each write of a lease stores how long the lease lasts, and a random *version*.
-//! A node that reads the row notes the version, and when the node first saw it, on its own monotonic
-//! clock. The lease has expired for this node when the node has seen the same version for as long as
-//! the lease lasts. The node replaces an expired lease on the condition that the row still has this
-//! version.
+//! **The rule: no date decides.** Each write of a lease stores how long the lease lasts, and a
+//! random *version*. A node that reads the row notes the version, and the time on its own monotonic
+//! clock at which it first saw the version. The lease has expired for this node when the node has
+//! seen the same version for as long as the lease lasts. The node replaces an expired lease on the
+//! condition that the row still has this version.
 //!
-//! | the version | seen for as long as the lease lasts | the node's calendar, the dates of the service | the lease |
-//! |---|---|---|---|
-//! | is the one that was seen | no | any | lives |
-//! | is the one that was seen | yes | any | has expired |
-//! | is another one, or the node has just started | - | any | lives, and is watched from now on |
-//! | there is no row | - | any | is absent; a node may insert one at once |
+//! The table lists all cases. The node's wall clock and the dates of the service play no part in
+//! any case.
 //!
-//! Why dates do not decide, not even beside the rule:
+//! | the version | seen for as long as the lease lasts | the lease |
+//! |---|---|---|
+//! | is the one that was seen | no | lives |
+//! | is the one that was seen | yes | has expired |
+//! | is new, or the node has just started | - | lives, and is watched from now on |
+//! | there is no row | - | is absent; a node may insert one at once |
+//!
+//! Dates do not decide, not even together with the rule:
 //!
 //! - *Expired by the date OR by the rule* lets two nodes lead. Leader A renews its lease; the
-//!   service's clock steps an hour ahead; node B starts, hears the new date only, and takes the lease
-//!   at once. The same happens if the servers that B reaches have a wrong clock.
-//! - *Expired by the date AND by the rule* leaves a slot without a leader. The service's clock steps
-//!   an hour back, and the leader dies: its lease lives for another hour.
+//!   service's clock steps an hour ahead; node B starts, hears only the new date, and takes the
+//!   lease at once. The same happens if the servers that B reaches have a wrong clock.
+//! - *Expired by the date AND by the rule* leaves a slot without a leader. The service's clock
+//!   steps an hour back, and the leader dies: its lease lives for another hour.
 //!
-//! Why the rule is safe: leader A counts its lease from before it sent the last good renewal. Node B
+//! The rule is safe. Leader A counts its lease from before it sent the last good renewal. Node B
 //! first sees that renewal after it was stored, and starts to count when the answer has come. So B
-//! counts later than A. B needs all clocks to run equally fast, as elections do anyway. Nothing else
-//! about clocks matters:
+//! counts from a later time than A. The rule needs clocks that run equally fast, as elections do
+//! anyway. Nothing else about clocks matters:
 //!
-//! | clock | what happens |
-//! |---|---|
-//! | B stands still, and its clock stops | B waits for longer |
-//! | B stands still, and its clock goes on | B believes that it has seen the version all the while. If A has renewed the lease, the condition refuses B's write |
-//! | A stands still, and its clock goes on | A finds out that its lead is over before it sends a write |
-//! | B's clock jumps ahead of the time that has passed | B may take the lease of A while A leads. Monotonic clocks do not jump; epochs and conditions stop A's writes |
-//! | A stands still, and its clock stops | A may believe that it leads beside B. So it is on every storage; epochs and conditions stop A's writes |
+//! - B stands still, and its clock stops: B waits for longer.
+//! - B stands still, and its clock goes on: B believes that it has seen the version all the time.
+//!   If A has renewed the lease, the condition refuses B's write.
+//! - A stands still, and its clock goes on: A finds out that its leadership is over before it sends
+//!   a write.
+//! - B's clock jumps ahead of the time that has passed: B may take the lease of A while A leads.
+//!   Monotonic clocks do not jump, and epochs and conditions stop A's writes.
+//! - A stands still, and its clock stops: A may believe that it leads while B leads. The same
+//!   happens on every storage, and epochs and conditions stop A's writes.
 
 use std::{
     collections::HashMap,
@@ -50,43 +55,45 @@ use crate::{
     time::ServiceTime,
 };
 
-/// How many leases are watched: more than there can be slots, 65,535. Each has about 150 bytes.
+/// The most leases that are watched: more than the greatest possible number of slots, 65,535. Each
+/// watched lease takes about 150 bytes.
 ///
-/// If there are more, all are watched anew. A node that looked at all of them again and again would
-/// see none expire, so the number of leases must stay below the bound.
+/// Beyond the bound all leases are forgotten and watched from the beginning. A node that looked at
+/// more leases again and again would see none expire, so the number of leases must stay below the
+/// bound.
 const WATCHED_MAX: usize = 100_000;
 
-/// What a write of a lease stores.
+/// The part of a lease that each write of the lease stores anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// Of this write alone. Never [`NO_VERSION`].
+    /// A number of this write alone. Never [`NO_VERSION`].
     pub(crate) version: u64,
     pub(crate) lasts: Duration,
 }
 
 impl Lease {
-    /// Rounded up to a millisecond, as it is stored.
+    /// A lease that lasts for `ttl`, rounded up to the stored unit, a millisecond.
     fn new(version: u64, ttl: Duration) -> Lease {
         let millis = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         Lease { version, lasts: Duration::from_millis(millis) }
     }
 }
 
-/// What no lease has.
+/// A version that no lease has.
 pub(crate) const NO_VERSION: u64 = 0;
 
-/// A row of a table.
+/// The identity of a row: the table, the partition key and the clustering columns.
 type RowId = (Arc<str>, Bytes, Bytes);
 
 #[derive(Clone, Copy, Debug)]
 struct Watched {
     lease: Lease,
-    /// When the node first saw this version.
+    /// The time at which the node first saw this version.
     since: Instant,
 }
 
 impl Watched {
-    /// What is left; nothing if the lease has expired.
+    /// The time that is left; `None` if the lease has expired.
     fn left(self, now: Instant) -> Option<Duration> {
         let left = (self.since + self.lease.lasts).saturating_since(now);
         (!left.is_zero()).then_some(left)
@@ -102,7 +109,7 @@ impl Watch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what an answer shows that has come by now.
+    /// Notes a lease that an answer shows. The answer has come by `now`.
     fn see(&self, row: RowId, lease: Lease, now: Instant) -> Watched {
         let mut leases = self.leases();
         let seen = Watched { lease, since: now };
@@ -119,7 +126,7 @@ impl Watch {
         seen
     }
 
-    /// The version of a lease that has expired; [`NO_VERSION`] if none has.
+    /// The version of a lease, if the lease has expired for this node; otherwise [`NO_VERSION`].
     fn expired(&self, row: &RowId, now: Instant) -> u64 {
         let watched = self.leases().get(row).copied();
         let expired = watched.filter(|watched| watched.left(now).is_none());
@@ -131,7 +138,7 @@ impl Watch {
     }
 }
 
-/// What is left of a row's life.
+/// The time that a row has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Gone,
@@ -140,7 +147,7 @@ pub(crate) enum Life {
     Forever,
 }
 
-/// The moment at which an answer came: all its rows are judged by it.
+/// The time at which an answer came. All rows of the answer are judged by this time.
 #[derive(Debug)]
 pub(crate) struct Look {
     table: Table,
@@ -174,14 +181,15 @@ impl Look {
     }
 }
 
-/// What one attempt of a conditional write goes by.
+/// The facts by which one attempt of a conditional write is judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// Before the attempt was sent.
+    /// A time before the attempt was sent.
     at: Instant,
-    /// The version of an expired lease that the row may have: such a row is absent.
+    /// The version of an expired lease, if the row had one when the node last saw it. A row that
+    /// still has this version counts as absent.
     pub(crate) expired: u64,
-    /// What is stored, if the written row expires.
+    /// The lease to store, if the written row expires.
     pub(crate) lease: Option<Lease>,
 }
 
@@ -190,13 +198,14 @@ impl Table {
         (Arc::clone(&self.name), pkey.clone(), ccols.clone())
     }
 
-    /// To judge the rows of an answer that has come.
+    /// Takes the time by which the rows of an answer are judged. To be called when the answer has
+    /// come.
     pub(crate) fn look(&self) -> Result<Look> {
         let (now, time) = (self.connection.clock().now(), self.connection.service_time()?);
         Ok(Look { table: self.clone(), now, time })
     }
 
-    /// For one attempt of a conditional write.
+    /// The terms of one attempt of a conditional write.
     pub(crate) fn terms(&self, pkey: &Bytes, op: &Conditional) -> Terms {
         let clock = self.connection.clock();
         let at = clock.now();
@@ -214,11 +223,11 @@ impl Table {
         }
     }
 
-    /// The row whose item kept an attempt from being applied; `None` if there is no row.
+    /// The value of the row that refused an attempt; `None` if there is no row.
     ///
     /// # Errors
-    /// `Unavailable` if an insert was refused and nothing is there: no condition of an insert says
-    /// that.
+    /// `Unavailable` if an insert was refused although no row is there. No condition of an insert
+    /// has that result.
     pub(crate) fn what_is_there(
         &self,
         pkey: &Bytes,
@@ -241,7 +250,7 @@ impl Table {
     }
 }
 
-/// The service refused a write because of an item, and did not show the item.
+/// The error for a write that the service refused because of an item without showing the item.
 pub(crate) fn refused_by_nothing() -> Error {
     Error::unavailable("DynamoDB refused a write because of a row that it did not show")
 }

@@ -1,9 +1,10 @@
 //! The storage contract of VVM on Amazon DynamoDB.
 //!
-//! A keyspace is a table. Every condition travels in the request that it guards, so that no other node can come between. A
-//! lease expires when a node has seen the lease unchanged for as long as the lease lasts; an ordered row expires by the
-//! service's time. Every read is consistent. No write is sent again but one that the service has definitely refused. See
-//! [`DynamoDbDriver`].
+//! A keyspace is a table. Every condition is part of the request that it guards, so no other node
+//! can write between the check and the write. A lease expires for a node when the node has seen the
+//! lease unchanged for as long as the lease lasts. An ordered row expires by the service's time.
+//! Every read is consistent. A write is sent again only if the service has definitely refused it.
+//! See [`DynamoDbDriver`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,5 @@
-//! Reads. All are consistent, and each judges expiry by one reading of the clocks, taken when the answer is there.
+//! Reads of rows. All reads are consistent. Each read judges expiry by one reading of the clocks,
+//! taken when the answer has come.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -20,13 +21,15 @@ use crate::{
 /// The most keys that DynamoDB takes in one batch.
 const KEYS_MAX: usize = 100;
 
-/// The most rows of a page: small ones fill DynamoDB's megabyte by tens of thousands, and the first row waits for all.
+/// The most rows of a page. A megabyte, DynamoDB's own limit, holds tens of thousands of small
+/// rows, and the first row waits for all of them.
 const PAGE: i32 = 1_000;
 
-/// How often a call asks for the time in doubt: three answers that agree end most doubts.
+/// The number of times that a call asks for the time in doubt. Three answers that agree end most
+/// doubts.
 const ASKS_MAX: u32 = 5;
 
-/// How many requests of one call are under way at once.
+/// The number of requests of one call that are under way at once.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
 
 impl Table {
@@ -93,7 +96,7 @@ impl Table {
         }
     }
 
-    /// The rows of a range, a page at a time.
+    /// The rows of a range, one page after another.
     pub(crate) fn rows(
         &self,
         pkey: Bytes,
@@ -108,7 +111,8 @@ impl Table {
                 let Some(behind) = page else { return Ok(None) };
                 let answer = table.page(&pkey, &range, behind, page_timeout).await?;
                 let look = table.look()?;
-                // A last key may come although nothing follows, and a page may be empty although something does.
+                // The service may give a last key although no row follows, and a page may be empty
+                // although rows follow.
                 let next = answer.last_evaluated_key.map(Some);
                 let rows = answer.items.unwrap_or_default().into_iter();
                 let rows =
@@ -143,8 +147,8 @@ impl Table {
         request.await.map_err(Failure::of_read)
     }
 
-    /// The service's time, by which the expiry of an ordered row is written. The service is asked
-    /// for it if no answer came for long, or if answers contradict each other.
+    /// The service's time, by which the expiry of an ordered row is written. Asks the service if no
+    /// answer came for long, or if answers contradict each other.
     pub(crate) async fn time(&self, deadline: Instant) -> Result<ServiceTime> {
         let clock = self.connection.service_clock();
         if let Some(time) = clock.now().filter(|time| time.width() <= EXPIRY_RESOLUTION) {
@@ -157,7 +161,8 @@ impl Table {
         self.connection.service_time()
     }
 
-    /// Asks for the time over other connections, until the answers agree or no more would help.
+    /// Asks for the time over other connections, until the answers agree or more answers would not
+    /// help.
     pub(crate) async fn end_doubt(&self, deadline: Instant) -> Result<()> {
         for _ in 0..ASKS_MAX {
             if !self.connection.service_clock().needs_answers() {
@@ -173,13 +178,13 @@ impl Table {
             .connection
             .ask(deadline, |client| client.describe_table().table_name(&*self.name).send());
         match request.await {
-            // Every answer tells the time.
+            // Every answer carries the time, even "no such table".
             Err(failure) if !failure.is_no_table() => Err(failure.of_read()),
             _ => Ok(()),
         }
     }
 
-    /// The service's time, as far as an answer tells.
+    /// The service's time, as known after one more answer.
     pub(crate) async fn server_time(&self, deadline: Instant) -> Result<ServerTime> {
         self.ask_for_time(deadline).await?;
         let time = self.connection.service_time()?;
@@ -193,7 +198,7 @@ fn keyed_value(mut item: Item, look: &Look) -> Result<(Key, Option<Bytes>)> {
     Ok((key, value))
 }
 
-/// The row of an item; `None` if it has expired or is the one at the end of the range.
+/// The row of an item; `None` if the row has expired or is the row at the end of the range.
 fn live_row(
     mut item: Item,
     pkey: &Bytes,

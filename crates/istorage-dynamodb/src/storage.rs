@@ -1,4 +1,4 @@
-//! A keyspace behind the contract.
+//! A keyspace on DynamoDB, as an implementation of the storage contract.
 
 use std::time::Duration;
 
@@ -14,13 +14,15 @@ use istorage::{
 
 use crate::{layout, table::Table};
 
-/// What DynamoDB takes in a transaction, with room in its 4 MB for names, expiries and orders.
+/// The limits of a transaction. DynamoDB's own limit is 4 MB, and the rest is for names, expiries
+/// and orders.
 const TRANSACTION: BatchLimits = BatchLimits { rows: 100, bytes: 3_900_000 };
 
-/// What the service's time is known to, even after a single answer that took a second.
+/// The widest bounds of the service's time that are good enough for an expiry. A single answer that
+/// took a second gives bounds of this width.
 pub(crate) const EXPIRY_RESOLUTION: Duration = Duration::from_secs(2);
 
-/// What DynamoDB can do.
+/// The capabilities of DynamoDB.
 pub const CAPABILITIES: Capabilities = Capabilities {
     row: RowLimits { pkey: layout::PKEY_MAX, ccols: layout::CCOLS_MAX, value: layout::VALUE_MAX },
     conditional: TRANSACTION,
@@ -28,11 +30,12 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     ordered: None,
     expiry_resolution: EXPIRY_RESOLUTION,
     expiry_is_watched: true,
-    // The kernel goes on sending what a given-up connection had not sent yet, for less than two minutes by default.
+    // After the client gives up a connection, the kernel still sends the bytes that were not sent.
+    // By default the kernel does so for less than two minutes.
     late_write: Duration::from_secs(120),
 };
 
-/// A table as a keyspace.
+/// The storage of one keyspace, which is a table.
 #[derive(Debug)]
 pub(crate) struct DynamoDbStorage(pub(crate) Table);
 
@@ -89,6 +92,7 @@ impl AppStorage for DynamoDbStorage {
         self.0.server_time(deadline).await.map(Some)
     }
 
-    /// The connection belongs to the driver, and the guard around this storage refuses later calls.
+    /// Does nothing: the connection belongs to the driver, and the guard around this storage
+    /// refuses later calls.
     async fn close(&self) {}
 }

@@ -1,10 +1,10 @@
-//! The table of a keyspace: made, found and removed. Any number of nodes may do so at once.
+//! Creates, finds and removes the table of a keyspace. Any number of nodes may do so at once.
 //!
-//! Every step looks first and then acts on what is there, until what is there is what was wanted: so it matters neither
-//! who else acts, nor whether the answer to an earlier step was lost.
+//! Every operation repeats two steps: look at the present state, then act on it, until the wanted
+//! state is reached. So neither actions of other nodes nor lost answers to earlier steps matter.
 //!
-//! Descriptions are eventually consistent. After one server has said that a new table is active, another server may still
-//! say that there is no such table.
+//! Descriptions are eventually consistent. After one server has said that a new table is active,
+//! another server may still say that there is no such table.
 
 use std::{error::Error as StdError, sync::Arc, time::Duration};
 
@@ -28,23 +28,24 @@ use crate::{
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// When every server shows a table that one server has shown as active: "a few seconds" by the
-/// manual of DynamoDB.
+/// The time after which every server shows a table that one server has shown as active. The manual
+/// of DynamoDB says "a few seconds".
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// A row that nobody writes.
+/// The partition key of a row that is never written.
 const PROBED: &str = "probe";
 
-/// A keyspace's table.
+/// The table of a keyspace.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) connection: Arc<Connection>,
     pub(crate) name: Arc<str>,
-    /// From when "no such table" means that the table is lost, if a row is asked for.
+    /// The time from which the answer "no such table" to a request for rows means that the table is
+    /// lost.
     known_from: Instant,
 }
 
-/// What state a table of ours is in.
+/// The state of a table of this driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     BeingMade,
@@ -58,13 +59,14 @@ impl Table {
         Table { connection, name: name.into(), known_from }
     }
 
-    /// The table, now that one server of rows has answered. Another server may not know the table
-    /// for [`SHOWN_WITHIN`]; until then its "no such table" means that the call did nothing for now.
+    /// The table after one server of rows has answered. Another server may not know the table for
+    /// [`SHOWN_WITHIN`]. Until then its answer "no such table" means only that the call did
+    /// nothing.
     pub(crate) fn opened(self) -> Table {
         Table { known_from: self.connection.clock().now() + SHOWN_WITHIN, ..self }
     }
 
-    /// What became of a request for rows that failed.
+    /// The failure of a request for rows.
     pub(crate) fn failure_of<E>(&self, error: SdkError<E>) -> Failure
     where
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
@@ -77,7 +79,7 @@ impl Table {
         if failure.is_no_table() && !is_known { failure.for_now() } else { failure }
     }
 
-    /// As [`Connection::ask`], for rows.
+    /// As [`Connection::ask`], for a request for rows.
     pub(crate) async fn ask<T, E, F>(
         &self,
         deadline: Instant,
@@ -99,7 +101,7 @@ impl Table {
         }
     }
 
-    /// Makes the table if it is not there, and waits until it can be used.
+    /// Creates the table if it does not exist, and waits until the table can be used.
     pub(crate) async fn create(&self, billing: &Billing, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
@@ -115,8 +117,8 @@ impl Table {
         self.have_expired_items_removed(deadline).await
     }
 
-    /// Whether the table can be used; waits for one that is being made. If this driver has made the
-    /// table, "no such table" counts when it was answered for [`SHOWN_WITHIN`].
+    /// Whether the table can be used. Waits for a table that is being created. If this driver has
+    /// created the table, "no such table" is believed only after [`SHOWN_WITHIN`].
     pub(crate) async fn is_there(&self, was_made: bool, deadline: Instant) -> Result<bool> {
         let clock = self.connection.clock();
         let shown_by = clock.now() + if was_made { SHOWN_WITHIN } else { Duration::ZERO };
@@ -136,8 +138,8 @@ impl Table {
         Ok(true)
     }
 
-    /// Waits until a read of a row is answered. The servers of rows may know the table later than the
-    /// servers that describe it.
+    /// Waits until a read of a row is answered. The servers of rows may know the table later than
+    /// the servers that describe it.
     async fn have_rows_answered(&self, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
@@ -159,14 +161,14 @@ impl Table {
         }
     }
 
-    /// Removes the table, and waits until it is gone.
+    /// Removes the table, and waits until the table is gone.
     pub(crate) async fn remove(&self, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         let mut removed = None;
         loop {
             let Some(table) = self.describe(deadline).await? else { return Ok(()) };
             if removed.is_some() && removed.as_deref() != table.table_id() {
-                // Ours is gone, and somebody has made another.
+                // The removed table is gone, and another program or node has created a new one.
                 return Ok(());
             }
             let mut hindered = None;
@@ -255,7 +257,8 @@ impl Table {
                 Some(TimeToLiveStatus::Disabling) => None,
                 _ => match self.ask_for_removal_of_expired_items().await {
                     Ok(()) => return Ok(()),
-                    // It is the answer too if another node has asked for it in the meantime.
+                    // The service also gives this answer if another node has sent the same request
+                    // in the meantime.
                     Err(failure) if failure.is_invalid() || failure.is_no_table() => Some(failure),
                     Err(failure) => hindrance(Err(failure))?,
                 },
@@ -313,7 +316,7 @@ impl Table {
     }
 }
 
-/// What kept a step from being done, if a look at what is there can tell how to go on.
+/// The failure that prevented a step, if a look at the present state can decide how to go on.
 fn hindrance(step: Result<(), Failure>) -> Result<Option<Failure>> {
     match step {
         Ok(()) => Ok(None),

@@ -1,4 +1,4 @@
-//! A service that answers by a script, for what DynamoDB Local never shows.
+//! A service that answers by a script, for answers that DynamoDB Local never gives.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,20 +25,20 @@ use serde_json::{Value, json};
 
 use crate::{Config, DynamoDbDriver, storage::DynamoDbStorage, table::Table};
 
-/// What the service does with a request.
+/// The service's reaction to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// Answers it.
+    /// A successful answer.
     Answer(Value),
-    /// Answers with a status and a text that need not be of DynamoDB.
+    /// An answer with a status and a text, which need not come from DynamoDB.
     Raw(u16, String),
     /// The connection breaks before an answer comes.
     Lost,
     /// No answer ever comes.
     Never,
-    /// Something on the way answers, by a calendar that is an hour ahead.
+    /// A gateway on the way answers, by a clock that is an hour ahead.
     Gateway,
-    /// Answers it after so long, with a status.
+    /// An answer after this time, with a status.
     Slow(Duration, u16, Value),
 }
 
@@ -53,13 +53,13 @@ pub(crate) fn broken() -> Reply {
     Reply::Raw(500, json!({ "__type": "InternalServerError" }).to_string())
 }
 
-/// A condition that did not hold, with what was there.
+/// A condition that did not hold, with the present item.
 pub(crate) fn condition_failed(item: Option<Value>) -> Reply {
     let body = json!({ "__type": "ConditionalCheckFailedException", "Item": item });
     Reply::Raw(400, body.to_string())
 }
 
-/// An answer that says nothing but success.
+/// An answer that contains nothing but success.
 pub(crate) fn done() -> Reply {
     Reply::Answer(json!({}))
 }
@@ -81,7 +81,7 @@ pub(crate) struct Sent {
     pub(crate) body: Value,
 }
 
-/// The service: its answers to come, and what it got.
+/// The service: its next answers, and the requests that it got.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     state: Arc<Mutex<State>>,
@@ -92,20 +92,20 @@ pub(crate) struct Service {
 struct State {
     replies: VecDeque<Reply>,
     sent: Vec<Sent>,
-    /// The port of the one connection that is open. Closing it opens the next one.
+    /// The port of the open connection. Closing the connection opens the next one.
     port: u16,
-    /// How much the service's clock was stepped.
+    /// The total of the steps of the service's clock.
     stepped: Duration,
-    /// Answers when no answers by the script are left.
+    /// The rows that answer requests when the script has no answers left.
     rows: Option<Rows>,
-    /// How much the dates of the first connections are ahead.
+    /// How far the dates of the first connections are ahead.
     wrong: Vec<Duration>,
 }
 
 /// The rows of a table that several nodes share, by range key.
 pub(crate) type Rows = Arc<Mutex<BTreeMap<String, Value>>>;
 
-/// What a table does with a request.
+/// The answer of a table to a request.
 fn serve(rows: &Rows, sent: &Sent) -> Reply {
     let (mut rows, body) = (rows.lock().unwrap(), &sent.body);
     let key = |item: &Value| item["c"]["B"].as_str().unwrap().to_owned();
@@ -160,7 +160,8 @@ impl Service {
         Service { state: Arc::new(Mutex::new(state)), time: ManualClock::new(7) }
     }
 
-    /// As a node reaches it whose first connections lead to servers with wrong clocks.
+    /// A service over shared rows. The first connections of the node lead to servers with wrong
+    /// clocks.
     pub(crate) fn with_rows(rows: &Rows, time: ManualClock, wrong: Vec<Duration>) -> Service {
         let service = Service { time, ..Service::new([]) };
         {
@@ -178,13 +179,13 @@ impl Service {
         self.known(DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock()))
     }
 
-    /// A driver that no service has answered yet.
+    /// A driver that has had no answer yet.
     pub(crate) fn new_driver(&self) -> DynamoDbDriver {
         let config = Config { table_prefix: "pre.".to_owned(), ..Config::default() };
         DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock())
     }
 
-    /// Over a client that is changed.
+    /// A driver over a client with changed settings.
     pub(crate) fn driver_over(
         &self,
         change: impl FnOnce(config::Builder) -> config::Builder,
@@ -193,7 +194,7 @@ impl Service {
         self.known(DynamoDbDriver::with_sdk(sdk, Config::default(), self.time.clock()))
     }
 
-    /// The driver has had answers of this service over several connections just now.
+    /// Returns the driver after it has had answers of this service over several connections.
     fn known(&self, driver: DynamoDbDriver) -> DynamoDbDriver {
         let (connection, now) = (driver.connection(), self.time.clock().now());
         for port in 1..=3 {
@@ -203,34 +204,35 @@ impl Service {
         driver
     }
 
-    /// The service's clock is stepped to be ahead by so much.
+    /// Steps the service's clock so that it is ahead by this time in all.
     pub(crate) fn steps_to(&self, ahead: Duration) {
         self.state.lock().unwrap().stepped = ahead;
     }
 
-    /// The service's clock is stepped ahead.
+    /// Steps the service's clock ahead by this time.
     pub(crate) fn steps(&self, by: Duration) {
         self.state.lock().unwrap().stepped += by;
     }
 
-    /// How many connections were closed.
+    /// The number of connections that were closed.
     pub(crate) fn closed(&self) -> u16 {
         self.state.lock().unwrap().port - 1_000
     }
 
-    /// The time by the service, an hour ahead of the node's calendar.
+    /// The service's time, an hour ahead of the node's wall clock.
     fn date(&self) -> WallTime {
         let wall = self.time.clock().wall() + self.state.lock().unwrap().stepped;
         let millis = wall.as_millis() + 3_600_000;
         WallTime::from_millis(millis / 1_000 * 1_000)
     }
 
-    /// The earliest and the latest millisecond that it may be by the service, when a new driver has been told.
+    /// The earliest and the latest possible millisecond of the service's time, for a driver with
+    /// one new answer.
     pub(crate) fn bounds(&self) -> (u64, u64) {
         (self.date().as_millis(), self.date().as_millis() + 1_000)
     }
 
-    /// The keyspace `test`, without a look at whether its table is there.
+    /// The keyspace `test`, opened without a check that its table exists.
     pub(crate) fn storage(&self) -> SharedStorage {
         storage_of(&self.driver(), self.time.clock())
     }
@@ -240,7 +242,7 @@ impl Service {
         http_client_fn(move |_, _| connector.clone())
     }
 
-    /// One more answer.
+    /// Adds an answer to the script.
     pub(crate) fn will(&self, reply: Reply) {
         self.state.lock().unwrap().replies.push_back(reply);
     }
@@ -254,7 +256,7 @@ impl Service {
         self.sent().into_iter().map(|sent| sent.operation).collect()
     }
 
-    /// Its one request.
+    /// The one request that the service got.
     pub(crate) fn only_request(&self) -> Sent {
         let sent = self.sent();
         assert_eq!(sent.len(), 1, "{sent:?}");
@@ -279,7 +281,7 @@ impl Service {
 }
 
 impl Service {
-    /// How much the date of the connection is ahead.
+    /// How far the date of the connection is ahead.
     fn wrong(&self) -> Duration {
         let state = self.state.lock().unwrap();
         state.wrong.get(usize::from(state.port - 1_000)).copied().unwrap_or_default()
@@ -362,7 +364,7 @@ pub(crate) fn sdk(http: SharedHttpClient) -> config::Builder {
         .http_client(http)
 }
 
-/// The keyspace `test` of a driver, without a look at whether its table is there.
+/// The keyspace `test` of a driver, opened without a check that its table exists.
 pub(crate) fn storage_of(driver: &DynamoDbDriver, clock: Clock) -> SharedStorage {
     assert_eq!(driver.name(), "dynamodb");
     let table = Table::new(driver.connection(), "pre.test".to_owned());

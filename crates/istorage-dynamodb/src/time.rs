@@ -1,40 +1,43 @@
-//! The service's time, as its answers tell it.
+//! The service's time, learned from its answers.
 //!
-//! Ordered rows with a TTL, such as the answer that is kept for an idempotency key, expire by this
-//! time. Leases do not: see [`lease`](crate::lease).
+//! Ordered rows with a TTL, such as the stored answer of an idempotency key, expire by this time.
+//! Leases do not: see [`lease`](crate::lease).
 //!
-//! DynamoDB has no clock in its conditions, so the node decides whether a row has expired. Each answer
-//! of the service carries the time at which it was made, cut off to a second, in its `Date` header.
-//! The node notes on its monotonic clock when it sent the request and when the answer came. Both
-//! together bound the service's time from both sides. Each answer narrows the bounds, to about a round
-//! trip when answers came from each side of a full second.
+//! Conditions of DynamoDB cannot read a clock, so the node decides whether a row has expired. Each
+//! answer of the service carries in its `Date` header the time at which the answer was made, cut
+//! off to a second. The node notes on its monotonic clock when it sent the request and when the
+//! answer came. The date and the two notes give a lower and an upper bound of the service's time.
+//! Each answer narrows the bounds. The bounds are about a round trip apart when answers came from
+//! each side of a full second.
 //!
-//! Expiry is written by [`ServiceTime::latest`] and judged by [`ServiceTime::earliest`], so no row is
-//! gone early while the service's time lies between them, whatever the calendars of the nodes say.
+//! Expiry is written by [`ServiceTime::latest`] and judged by [`ServiceTime::earliest`]. So no row
+//! expires early while the service's time lies between the bounds, and the wall clocks of the nodes
+//! do not matter.
 //!
 //! # Answers that contradict each other
 //!
-//! One wrong date must not make rows expire. A step of the service's clock must be followed. One
-//! answer cannot tell the two apart. So the driver sorts answers into *timelines*: all answers of a
-//! timeline can come from one clock. Usually there is one timeline.
+//! One wrong date must not make rows expire, but the driver must follow a step of the service's
+//! clock. One answer cannot tell a wrong date from a step. So the driver sorts answers into
+//! *timelines*: all answers of a timeline can come from one clock. Usually there is one timeline.
 //!
 //! - The bounds span all timelines. In doubt a row lives too long, never too short.
-//! - One timeline is *trusted*. A node that has just started trusts none, and judges no row to
-//!   have expired.
-//! - A *run* is a series of answers that all tell one timeline. The run is *proved* when its
-//!   answers came over [`CONNECTIONS`] different connections. An answer that tells another
-//!   timeline starts a new run.
-//! - A proved run of the trusted timeline ends the doubt: all other timelines are forgotten. So
-//!   does a proved run on a node that trusts no timeline yet.
+//! - One timeline is *trusted*. A node that has just started trusts no timeline, and judges no row
+//!   to have expired.
+//! - A *run* is a series of answers that all agree with one timeline and with no other. The run is
+//!   *proved* when its answers came over [`CONNECTIONS`] different connections. An answer that
+//!   agrees only with another timeline starts a new run.
+//! - A proved run of the trusted timeline ends the doubt: all other timelines are forgotten. A
+//!   proved run on a node that trusts no timeline yet has the same effect.
 //! - After a proved run of another timeline the node trusts that timeline and forgets all others.
-//!   But the timeline must have lasted for [`STEP_LASTS`], in which no answer told the trusted one.
+//!   But that timeline must have lasted for [`STEP_LASTS`], and during this time no answer may have
+//!   agreed with the trusted timeline alone.
 //! - An answer in doubt closes its connection until the run is proved, so the next answer comes
-//!   over another connection. Otherwise one connection to a server with a wrong clock could be
-//!   the only one that is heard.
+//!   over another connection. Otherwise the node could hear only one connection, to a server with a
+//!   wrong clock.
 //!
-//! What stays wrong: a node that hears only servers with one wrong clock judges ordered rows by that
-//! clock, and so does each node after a step has counted. A step ahead makes rows expire earlier by
-//! its length.
+//! One error remains. A node that hears only servers with the same wrong clock judges ordered rows
+//! by that clock. A node that has followed a step also judges by the stepped clock. A step ahead
+//! makes rows expire earlier by its length.
 
 use std::{
     net::SocketAddr,
@@ -59,28 +62,29 @@ use aws_smithy_runtime_api::client::{
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use clock::{Clock, Instant, WallTime};
 
-/// What dates are cut off to.
+/// The resolution of dates.
 const DATE_UNIT: Duration = Duration::from_secs(1);
 
-/// How much two clocks may drift apart: five times what a time server may slew one of them by.
+/// The drift of two clocks against each other, at most, in millionths: five times the rate at which
+/// a time server may slew one clock.
 const DRIFT_PER_MILLION: u64 = 2_500;
 
-/// What is known of the service's time at one moment.
+/// The bounds of the service's time at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServiceTime {
-    /// It is not before this.
+    /// The service's time is not before this time.
     pub(crate) earliest: WallTime,
-    /// It is not after this.
+    /// The service's time is not after this time.
     pub(crate) latest: WallTime,
 }
 
 impl ServiceTime {
-    /// How little is known.
+    /// The distance of the bounds.
     pub(crate) fn width(self) -> Duration {
         Duration::from_nanos(self.latest.as_nanos().saturating_sub(self.earliest.as_nanos()))
     }
 
-    /// The same knowledge some time later: both bounds move on, and apart by the drift.
+    /// The bounds some time later: both bounds move on, and apart by the drift.
     fn after(self, passed: Duration) -> ServiceTime {
         let drift = passed.mul_f64(DRIFT_PER_MILLION as f64 / 1e6);
         ServiceTime {
@@ -89,45 +93,46 @@ impl ServiceTime {
         }
     }
 
-    /// What an answer tells at the moment it comes: it was made at `date` or less than a unit later, within `took`.
+    /// The bounds that an answer gives at the moment it comes. The answer was made at `date` or
+    /// less than a second later, and the request took `took`.
     fn told_by(date: WallTime, took: Duration) -> ServiceTime {
         ServiceTime { earliest: date, latest: date + DATE_UNIT + took }
     }
 
-    /// What both tell together; `None` if they contradict each other.
+    /// The bounds if both are true; `None` if the two contradict each other.
     fn and(self, other: ServiceTime) -> Option<ServiceTime> {
         let (earliest, latest) = (self.earliest.max(other.earliest), self.latest.min(other.latest));
         (earliest <= latest).then_some(ServiceTime { earliest, latest })
     }
 
-    /// What is true if one of both is.
+    /// The bounds if at least one of the two is true.
     fn or(self, other: ServiceTime) -> ServiceTime {
         let (earliest, latest) = (self.earliest.min(other.earliest), self.latest.max(other.latest));
         ServiceTime { earliest, latest }
     }
 }
 
-/// Over how many connections a timeline must be told.
+/// The number of different connections over which answers must come to prove a run.
 const CONNECTIONS: usize = 3;
 
-/// How long a step of the service's clock must last before it counts.
+/// The time that a step of the service's clock must last before the driver follows it.
 const STEP_LASTS: Duration = Duration::from_secs(40);
 
-/// How many timelines are kept. One more replaces the oldest one that is not trusted.
+/// The most timelines that are kept. One more replaces the oldest timeline that is not trusted.
 const TIMELINES_MAX: usize = 8;
 
-/// The connection of an answer, by the address at its end on this machine. All answers whose
-/// connection is not known count as one connection.
+/// The connection of an answer, named by the address of its end on this machine. All answers with
+/// an unknown connection count as one connection.
 type Connection = Option<SocketAddr>;
 
-/// What the answers have told.
+/// The knowledge from all answers.
 #[derive(Clone, Debug)]
 struct Known {
-    /// When the last answer came. All timelines are bounds for this moment.
+    /// The time at which the last answer came. All timelines are bounds for this moment.
     at: Instant,
-    /// The trusted one is the first. None before the first answer.
+    /// The timelines, the trusted one first. Empty before the first answer.
     timelines: Vec<Timeline>,
-    /// Whether a timeline is trusted. Otherwise the node has just started.
+    /// Whether a timeline is trusted. If not, the node has just started.
     is_trusted: bool,
     run: Run,
 }
@@ -136,16 +141,17 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Timeline {
     time: ServiceTime,
-    /// When the timeline began, or the trusted one was told last.
+    /// The time at which the timeline began or, if that was later, at which an answer last agreed
+    /// with the trusted timeline only.
     since: Instant,
 }
 
-/// The last answers that told one and the same timeline.
+/// The last answers, all of which agreed with one and the same timeline.
 #[derive(Clone, Debug)]
 struct Run {
-    /// The place of the timeline.
+    /// The index of the timeline.
     timeline: usize,
-    /// Up to [`CONNECTIONS`] different ones.
+    /// Up to [`CONNECTIONS`] different connections.
     connections: Vec<Connection>,
 }
 
@@ -182,8 +188,8 @@ impl Known {
         self.is_in_doubt() && !self.run.is_proved()
     }
 
-    /// Adds what an answer tells at the moment it comes. Whether the next answer should come over
-    /// another connection.
+    /// Adds the bounds of an answer at the moment the answer comes. Returns whether the next answer
+    /// should come over another connection.
     fn hear(&mut self, now: Instant, told: ServiceTime, connection: Connection) -> bool {
         let passed = now.saturating_since(self.at);
         self.at = now;
@@ -198,7 +204,7 @@ impl Known {
         let place = match agreeing[..] {
             [] => self.begin(Timeline { time: told, since: now }),
             [place] => place,
-            // The answer does not tell which of these timelines is the right one.
+            // The answer agrees with several timelines, so it does not show which of them is right.
             _ => return false,
         };
         if self.run.timeline != place || agreeing.is_empty() {
@@ -220,10 +226,10 @@ impl Known {
         self.needs_answers()
     }
 
-    /// Begins a timeline. Its place.
+    /// Begins a timeline. Returns its index.
     fn begin(&mut self, timeline: Timeline) -> usize {
         if self.timelines.len() >= TIMELINES_MAX {
-            // The trusted one is the first.
+            // The trusted timeline is the first, and must stay.
             self.timelines.remove(usize::from(self.is_trusted));
         }
         self.timelines.push(timeline);
@@ -248,7 +254,7 @@ impl ServiceClock {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known now; `None` before the first answer with a date.
+    /// The bounds now; `None` before the first answer with a date.
     pub(crate) fn now(&self) -> Option<ServiceTime> {
         let now = self.clock.now();
         self.known().time_at(now)
@@ -259,23 +265,25 @@ impl ServiceClock {
         self.known().is_in_doubt()
     }
 
-    /// Whether more answers could end a doubt about the time. Each should come over a connection
-    /// of its own, and does: [`learn`](ServiceClock::learn) has the others closed.
+    /// Whether more answers could end a doubt about the time. Each of these answers should come
+    /// over its own connection. For that purpose [`learn`](ServiceClock::learn) asks its caller to
+    /// close connections in doubt.
     pub(crate) fn needs_answers(&self) -> bool {
         self.known().needs_answers()
     }
 
-    /// Notes the date of an answer to a request that was sent at a moment of this node. Whether
-    /// the connection of the answer must be closed.
+    /// Notes the date of an answer to a request that the node sent at `sent`. Returns whether the
+    /// connection of the answer must be closed.
     pub(crate) fn learn(&self, sent: Instant, date: WallTime, connection: Connection) -> bool {
         let mut known = self.known();
-        // The lock is held, so this moment is not before the one of what is known.
+        // The clock is read under the lock, so this time is not before the time of the known
+        // bounds.
         let now = self.clock.now();
         known.hear(now, ServiceTime::told_by(date, now - sent), connection)
     }
 }
 
-/// When a request was sent.
+/// The time at which a request was sent.
 #[derive(Debug)]
 struct SentAt(Instant);
 
@@ -319,8 +327,8 @@ impl Intercept for ServiceClock {
     }
 }
 
-/// When the service says that it made this answer. Whatever else may answer on the way, a gateway or a proxy, gives
-/// requests no id of DynamoDB's.
+/// The time at which the service says that it made this answer. A gateway or a proxy may answer
+/// instead of the service. Such an answer has no request id of DynamoDB, and its date is ignored.
 fn date_of(answer: &HttpResponse) -> Option<WallTime> {
     answer.headers().get("x-amzn-requestid")?;
     let date = DateTime::from_str(answer.headers().get("date")?, DateTimeFormat::HttpDate).ok()?;

@@ -1,7 +1,7 @@
 //! Writes of several rows, all or nothing.
 //!
-//! Invariant: every attempt has a token of its own, so that no two are ever taken for one, and a new attempt is made only
-//! after a definite answer that the one before did nothing.
+//! Invariants: every attempt has its own token, so the service never takes two attempts for one. A
+//! new attempt is made only after a definite answer that the previous attempt did nothing.
 
 use aws_sdk_dynamodb::{
     error::{BuildError, SdkError},
@@ -25,21 +25,23 @@ use crate::{
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reasons that rows have for their transaction to be cancelled.
+/// Codes of the reasons that the rows of a cancelled transaction have.
 const NONE: &str = "None";
 const CONDITION_FAILED: &str = "ConditionalCheckFailed";
 
-/// Why a transaction was cancelled.
+/// The reason for which a transaction was cancelled.
 enum Verdict {
-    /// Conditions did not hold.
+    /// Conditions of conditional rows did not hold.
     Lost(Vec<Conflict>),
-    /// Only these ordered rows, by index, stood in the way: they are superseded.
+    /// Only these ordered rows, given by their indexes, refused the transaction: they are
+    /// superseded.
     Superseded(Vec<usize>),
     Failure(Failure),
 }
 
 impl Table {
-    /// Superseded ordered rows are left out of a second attempt, and so on: each has fewer rows than the one before.
+    /// Writes all rows of a batch or none. The next attempt leaves out ordered rows that are
+    /// superseded, so it has fewer rows than the previous attempt.
     pub(crate) async fn write_atomic(
         &self,
         mut batch: AtomicBatch,
@@ -125,12 +127,13 @@ impl Table {
     }
 }
 
-/// Different for every attempt of every node.
+/// A token that differs for every attempt of every node.
 fn token(clock: &Clock) -> String {
     format!("{:016x}{:016x}", clock.random(), clock.random())
 }
 
-/// The conditional rows, then the ordered ones, then the plain ones.
+/// The writes of a transaction: first the conditional rows, then the ordered rows, then the plain
+/// rows.
 fn writes(
     table: &str,
     batch: &AtomicBatch,
@@ -180,7 +183,7 @@ fn delete(table: &str, key: Item, condition: Expression) -> Result<TransactWrite
     Ok(TransactWriteItem::builder().delete(delete.build()?).build())
 }
 
-/// One for each row, if the transaction was cancelled.
+/// The reasons of a cancelled transaction, one for each row.
 fn reasons(error: &SdkError<TransactWriteItemsError>) -> Option<&[CancellationReason]> {
     match error.as_service_error()? {
         TransactWriteItemsError::TransactionCanceledException(cancelled) => {

@@ -24,12 +24,13 @@ use crate::{
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The most rows that DynamoDB takes in one batch. With the largest items they stay below its 16 MB.
+/// The most rows that DynamoDB takes in one batch. A batch of the largest items stays below
+/// DynamoDB's limit of 16 MB.
 const ROWS_MAX: usize = 25;
 
-/// Why a request with a condition did nothing, or may have.
+/// The reason for which a request with a condition failed.
 enum Refusal {
-    /// The condition did not hold. With the item that was there.
+    /// The condition did not hold. Has the item that was there.
     Condition(Option<Item>),
     Failure(Failure),
 }
@@ -78,7 +79,7 @@ impl Table {
         }
     }
 
-    /// Each row goes by itself.
+    /// Writes each row in its own request.
     pub(crate) async fn put_ordered(&self, rows: &[OrderedPut], deadline: Instant) -> Result<()> {
         stream::iter(rows.iter().map(Ok))
             .try_for_each_concurrent(SIDE_BY_SIDE, |put| self.put_one_ordered(put, deadline))
@@ -167,7 +168,8 @@ impl Table {
         request.await.map(drop).map_err(|error| self.refusal(error, item_there))
     }
 
-    /// What an error means for a request with a condition; `item_there` gives the item of a condition that did not hold.
+    /// The meaning of an error for a request with a condition. `item_there` returns the item if the
+    /// condition did not hold.
     fn refusal<E>(
         &self,
         error: SdkError<E>,
@@ -183,10 +185,12 @@ impl Table {
     }
 }
 
-/// An ordered write did nothing because of what was there, which is a success if that has a higher order.
+/// Checks an ordered write that was refused because of the present row. The write succeeds if the
+/// present row has a higher order, or the same order and value.
 ///
 /// # Errors
-/// `Unavailable` if the service did not show what was there: the write is not superseded for sure.
+/// `Invalid` if the present row has no order, or the same order and another value. `Unavailable` if
+/// the service did not show the item: the write is not superseded for sure.
 pub(crate) fn check_superseded(put: &OrderedPut, there: Option<Item>) -> Result<()> {
     let mut item = there.ok_or_else(refused_by_nothing)?;
     let there = Stored::read(&mut item)?;

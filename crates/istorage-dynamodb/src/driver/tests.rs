@@ -144,10 +144,11 @@ async fn a_configuration_that_cannot_work_is_invalid() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
-/// Answers a request with nothing, by a clock that is ahead.
+/// Sends an empty answer to a request, with the date of a clock that is ahead.
 async fn answer(connection: &mut TcpStream, ahead: Duration) {
     let mut request = Vec::new();
-    // The body of each request ends with the only brace at the end of a read.
+    // The request is complete when a read ends with `}`, the end of the body. No earlier read ends
+    // with `}`.
     while request.last() != Some(&b'}') {
         assert!(connection.read_buf(&mut request).await.unwrap() > 0, "the connection is closed");
     }
@@ -160,7 +161,8 @@ async fn answer(connection: &mut TcpStream, ahead: Duration) {
     connection.write_all(head.as_bytes()).await.unwrap();
 }
 
-/// One connection may lead to one server with a wrong clock. Answers over it alone prove nothing.
+/// One connection may lead to one server with a wrong clock. Answers over that connection alone
+/// prove nothing.
 #[tokio::test]
 async fn an_answer_in_doubt_is_followed_by_one_over_another_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -172,7 +174,8 @@ async fn an_answer_in_doubt_is_followed_by_one_over_another_connection() {
         answer(&mut connection, ahead).await;
         connection
     };
-    // A driver that has just started wants to hear three connections, and keeps the last one.
+    // A driver that has just started needs answers over three connections, and keeps the last
+    // connection.
     tokio::join!(accept(Duration::ZERO), ask());
     tokio::join!(accept(Duration::ZERO), ask());
     let (mut kept, _) = tokio::join!(accept(Duration::ZERO), ask());
@@ -182,8 +185,9 @@ async fn an_answer_in_doubt_is_followed_by_one_over_another_connection() {
     tokio::join!(accept(Duration::ZERO), ask());
 }
 
-/// A driver that had just started believed the first answer. Now no row has expired for it until
-/// three connections agree about the time, so it asks for the time before a row is read.
+/// A driver that had just started believed the first answer. Now the driver judges no row to have
+/// expired until three connections agree about the time. So the driver asks for the time before it
+/// reads a row.
 #[tokio::test]
 async fn a_storage_is_opened_when_three_connections_agree_about_the_time() {
     let described = Reply::Answer(json!({ "Table": {

@@ -6,7 +6,7 @@ use istorage::{
 
 use crate::testing::{Reply, Service, refused};
 
-/// The kinds of error of a read and of a write that are answered like this to the end.
+/// The kinds of error of a read and of a write, if the service gives this reply to every attempt.
 async fn kinds(reply: Reply) -> (ErrorKind, ErrorKind) {
     let service = Service::new(vec![reply; 100]);
     let (storage, key) = (service.storage(), Key::new("p", "c"));

@@ -12,22 +12,23 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 const LEASE: Duration = Duration::from_secs(20);
 
-/// How long the work of a leader goes on after its last good renewal was sent.
+/// The time for which a leader works after it sent its last good renewal.
 const WORKS: Duration = Duration::from_millis(17_500);
 
-/// How long a candidate that looks may take to see a renewal, and to see that the lease has expired.
+/// The longest time that a candidate needs to see a renewal and, after its end, to see that the
+/// lease has expired.
 const LOOKS: Duration = Duration::from_secs(4);
 
 fn key() -> Key {
     Key::new("leases", "1")
 }
 
-/// The nodes of a table, and the time.
+/// The state that all nodes share: the table and the time.
 struct World {
     time: ManualClock,
     clock: Clock,
     rows: Rows,
-    /// How much the service's clock is ahead of where it began.
+    /// How far the service's clock is ahead of its beginning.
     ahead: Duration,
 }
 
@@ -37,7 +38,7 @@ impl World {
         World { clock: time.clock(), time, rows: Rows::default(), ahead: 10 * HOUR }
     }
 
-    /// A node that starts now. The dates of its first connections are wrong by so much.
+    /// A node that starts now. The dates of its first connections are wrong by these times.
     fn starts(&self, wrong: Vec<Duration>) -> Node {
         let service = Service::with_rows(&self.rows, self.time.clone(), wrong);
         service.steps_to(self.ahead);
@@ -46,7 +47,7 @@ impl World {
         Node { service, storage, looks_since, name: name.into(), leads: None }
     }
 
-    /// Of 1,000.
+    /// True with a probability of `permille` in 1,000.
     fn chance(&self, permille: u64) -> bool {
         self.clock.random() % 1_000 < permille
     }
@@ -55,10 +56,10 @@ impl World {
 struct Node {
     service: Service,
     storage: SharedStorage,
-    /// Since when the node has looked.
+    /// The time since which the node has looked.
     looks_since: Instant,
     name: Bytes,
-    /// When the last good write of its lease was sent.
+    /// The time at which the last good write of the node's lease was sent.
     leads: Option<Instant>,
 }
 
@@ -93,7 +94,7 @@ impl Node {
         self.leads.is_some_and(|sent| now < sent + WORKS)
     }
 
-    /// What an election does.
+    /// One step of an election.
     async fn acts(&mut self, world: &World) {
         let now = world.clock.now();
         let led = self.leads.is_some();
@@ -115,7 +116,7 @@ impl Node {
 }
 
 /// The service's clock stepped an hour ahead after the leader's last renewal. A node that started
-/// then heard the new date only, took it for true, and took the lease while the leader worked.
+/// then heard only the new date, took it for true, and took the lease while the leader worked.
 #[tokio::test]
 async fn a_node_that_starts_after_a_step_takes_no_living_lease() {
     let mut world = World::new(1);
@@ -132,7 +133,8 @@ async fn a_node_that_starts_after_a_step_takes_no_living_lease() {
     }
 }
 
-/// The first three connections led to servers whose clock is an hour ahead. The node trusted it.
+/// The first three connections led to servers with a clock that is an hour ahead. The node trusted
+/// that clock.
 #[tokio::test]
 async fn a_node_whose_first_connections_have_a_wrong_date_takes_no_living_lease() {
     for wrong in [vec![HOUR; 3], vec![HOUR; 1_000]] {
@@ -148,8 +150,8 @@ async fn a_node_whose_first_connections_have_a_wrong_date_takes_no_living_lease(
     }
 }
 
-/// Leases held an absolute time of expiry. After a step back of an hour a leader that died left its
-/// slot without a leader for an hour.
+/// Leases held an absolute time of expiry. The service's clock stepped back an hour, and the leader
+/// died. Its slot had no leader for an hour.
 #[tokio::test]
 async fn a_lease_ends_in_time_although_the_clock_of_the_service_was_stepped_back() {
     let mut world = World::new(3);
@@ -163,14 +165,14 @@ async fn a_lease_ends_in_time_although_the_clock_of_the_service_was_stepped_back
     assert!(!standby.takes().await);
     world.time.advance(SECOND);
     assert_eq!(standby.look().await, []);
-    // A node that has just started watches the lease for as long as it lasts.
+    // A node that has just started watches the lease for as long as the lease lasts.
     let fresh = world.starts(Vec::new());
     assert_eq!(fresh.look().await[0].ttl, Some(LEASE));
     assert!(standby.takes().await);
 }
 
-/// A machine that slept sees that time has passed. That the lease was not renewed is known to the
-/// table alone.
+/// A machine that slept sees that time has passed. Only the table shows whether the lease was
+/// renewed meanwhile.
 #[tokio::test]
 async fn a_lease_that_was_renewed_unseen_is_not_taken() {
     let world = World::new(4);
@@ -180,7 +182,8 @@ async fn a_lease_that_was_renewed_unseen_is_not_taken() {
     world.time.advance(LEASE / 2);
     assert!(leader.renews().await);
     world.time.advance(LEASE / 2);
-    // The standby has seen one version for a lease, and believes that the lease has expired.
+    // The standby has seen one version for as long as a lease lasts, and believes that the lease
+    // has expired.
     assert!(!standby.takes().await);
     assert_eq!(standby.look().await.len(), 1);
 }
@@ -195,7 +198,7 @@ async fn no_lease_is_absent_and_a_released_one_too() {
     assert_eq!(standby.look().await.len(), 1);
     assert!(!standby.takes().await && !standby.releases().await);
     assert!(fresh.releases().await);
-    // The standby has watched the lease for no time at all.
+    // The standby has not watched the lease at all.
     assert_eq!(standby.look().await, []);
     assert!(standby.takes().await, "a released lease needs no watching");
     assert!(!world.starts(Vec::new()).takes().await);
@@ -214,7 +217,8 @@ async fn look(storage: &SharedStorage) -> Vec<ExpiringRow> {
     rows.try_collect().await.unwrap()
 }
 
-/// Each way in which a node may first see a lease: a look, two reads, and an insert that is refused.
+/// A way in which a node may first see a lease: a look, two kinds of reads, or an insert that is
+/// refused.
 #[derive(Clone, Copy, Debug)]
 enum Sight {
     Look,
@@ -224,7 +228,7 @@ enum Sight {
 }
 
 impl Sight {
-    /// What the service answers.
+    /// The service's answer.
     fn answer(self, item: &Value) -> (u16, Value) {
         match self {
             Sight::Look => (200, json!({ "Items": [item] })),
@@ -254,9 +258,9 @@ impl Sight {
     }
 }
 
-/// The safety of leases rests on this: leader A counts from before it sent a renewal; node B counts
-/// from after the renewal was stored. If B counted from before it asked, and the answer took a
-/// second, B would see the lease expire a second early, while A leads.
+/// The safety of leases rests on this test. Leader A counts from before it sent a renewal. Node B
+/// counts from after the renewal was stored. If B counted from before it asked, and the answer took
+/// a second, B would see the lease expire a second early, while A leads.
 #[tokio::test]
 async fn a_lease_counts_from_the_answer_that_showed_it() {
     for sight in [Sight::Look, Sight::Read, Sight::ReadOfSome, Sight::RefusedInsert] {
@@ -271,7 +275,7 @@ async fn a_lease_counts_from_the_answer_that_showed_it() {
             service.will(page());
             let rows = look(&storage).await;
             assert!(rows.len() == 1, "{sight:?}: a lease of {lasts:?} has expired early");
-            // The test polls each millisecond, so it may hear of the answer a little later.
+            // The test polls each millisecond, so it may notice the answer a little later.
             let seen = rows[0].ttl.unwrap();
             assert!(seen <= left && seen > left / 2, "{sight:?}: {seen:?} are left");
             service.time.advance(left);
@@ -281,8 +285,8 @@ async fn a_lease_counts_from_the_answer_that_showed_it() {
     }
 }
 
-/// Each look at 10,001 leases made the node forget all that it had watched. So no lease ever expired,
-/// and no slot of a dead leader was taken.
+/// Each look at 10,001 leases made the node forget all leases that it had watched. So no lease ever
+/// expired, and no slot of a dead leader was taken.
 #[test]
 fn the_leases_of_all_slots_expire() {
     let (watch, time) = (Watch::default(), ManualClock::new(8));
@@ -303,7 +307,7 @@ fn the_leases_of_all_slots_expire() {
     assert_eq!(look(), 0);
 }
 
-/// What a node that came back after a crash does with its former lease.
+/// A node that came back after a crash replaces its former lease.
 #[tokio::test]
 async fn a_node_replaces_its_former_lease_at_once() {
     let world = World::new(6);
@@ -335,13 +339,13 @@ fn too_many_leases_are_watched_anew() {
     assert_eq!(watch.expired(&row(0), now + LEASE), NO_VERSION);
 }
 
-/// Nodes start, stop, stand still and die at random moments. The service's clock is stepped ahead and
+/// Nodes start, stop, stand still and die at random moments. The service's clock steps ahead and
 /// back, and connections lead to servers with wrong clocks.
 async fn history(seed: u64) {
     let mut world = World::new(seed);
     let start = world.clock.now();
     let mut nodes: Vec<Node> = Vec::new();
-    // When a lease was written last.
+    // The time at which a lease was last written.
     let mut written = start;
     while world.clock.now() < start + 12 * LEASE {
         if world.chance(20) {
@@ -363,7 +367,7 @@ async fn history(seed: u64) {
                 node.service.steps_to(world.ahead);
             }
             world.time.advance(Duration::from_millis(world.clock.random() % 20));
-            // A leader may stand still, or hear nothing of the store.
+            // A leader may stand still, or get no answers from the storage.
             if node.leads.is_some() && world.chance(700) {
                 continue;
             }

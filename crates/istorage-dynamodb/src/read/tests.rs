@@ -220,7 +220,8 @@ async fn a_ttl_is_told_of_one_row() {
     assert_eq!(ttl, Some(Some(Duration::from_secs(1))));
 }
 
-/// Rows that have expired stay in the table for days. A wait for the next row that is there once ran out behind them.
+/// Rows that have expired stay in the table for days. A read waited for the next living row behind
+/// many expired rows, and its timeout passed.
 #[tokio::test]
 async fn pages_of_expired_rows_have_a_timeout_each() {
     let slow = |page: Reply| match page {

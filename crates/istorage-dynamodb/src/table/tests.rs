@@ -20,7 +20,7 @@ fn keyspace() -> KeyspaceName {
     KeyspaceName::new("test").unwrap()
 }
 
-/// A description of our table, with this status and identity.
+/// A description of this driver's table, with this status and identity.
 fn table(status: &str, id: &str) -> Value {
     json!({
         "TableStatus": status,
@@ -80,7 +80,7 @@ async fn a_table_is_made_and_waited_for() {
     let service = Service::new([
         no_table(),
         done(),
-        // What is described may be outdated.
+        // The description may be outdated.
         no_table(),
         refused("ResourceInUseException"),
         described("CREATING"),
@@ -244,7 +244,7 @@ async fn removing_waits_until_the_table_is_gone() {
         refused("ResourceInUseException"),
         described("ACTIVE"),
         done(),
-        // What is described may be outdated.
+        // The description may be outdated.
         described("ACTIVE"),
         described("DELETING"),
         no_table(),
@@ -270,19 +270,20 @@ async fn a_table_that_is_made_meanwhile_stays() {
 async fn what_is_not_there_needs_no_removal() {
     let service = Service::new([no_table(), described("ACTIVE"), no_table(), no_table()]);
     remove(&service).await.unwrap();
-    // Somebody else was quicker.
+    // Another node has removed the table earlier.
     remove(&service).await.unwrap();
 }
 
-/// Right after a new table was active, another server answered that there is no such table. The node
-/// took its keyspace for lost and ended with code 3, so nodes that started together did not come up.
+/// Right after a new table was active, another server answered that there is no such table. The
+/// node judged its keyspace to be lost and ended with code 3. So nodes that started together did
+/// not come up.
 #[tokio::test]
 async fn a_table_that_was_just_made_is_not_lost_because_a_server_does_not_know_it_yet() {
     let service = Service::new([
         no_table(),
         done(),
         described("ACTIVE"),
-        // The expiry of another server.
+        // Another server answers the request about expiry.
         no_table(),
         no_ttl(),
         no_table(),
@@ -291,19 +292,19 @@ async fn a_table_that_was_just_made_is_not_lost_because_a_server_does_not_know_i
     ]);
     let driver = service.driver();
     service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
-    // The description of another server, and the rows of a third.
+    // Another server describes the table, and a third server answers for rows.
     for reply in [no_table(), described("ACTIVE"), no_table(), no_table(), done()] {
         service.will(reply);
     }
     let opened = service.patiently(driver.open(&keyspace(), service.soon())).await;
     let storage = opened.unwrap().unwrap();
     assert_eq!(service.operations()[10..], ["GetItem"; 3]);
-    // The time, from a server that does not know the table.
+    // The time comes from a server that does not know the table.
     service.will(no_table());
     assert!(storage.server_time(service.soon()).await.unwrap().is_some());
 }
 
-/// One of each kind of call for rows.
+/// Makes one call of each kind of call for rows.
 async fn call(kind: usize, storage: &SharedStorage, deadline: Instant) -> istorage::Result<()> {
     let put = |ccols| Put { key: Key::new("p", ccols), value: "v".into() };
     let insert = || Conditional::Insert { ccols: "c".into(), value: "v".into(), ttl: None };
@@ -332,8 +333,9 @@ async fn call(kind: usize, storage: &SharedStorage, deadline: Instant) -> istora
     }
 }
 
-/// One server of rows had answered for a new table. Then another server, which did not know the table
-/// yet, answered the first look of the election. The node took its keyspace for lost and ended.
+/// One server of rows had answered for a new table. Then another server, which did not know the
+/// table yet, answered the first look of the election. The node judged its keyspace to be lost and
+/// ended.
 #[tokio::test]
 async fn a_table_is_not_lost_because_a_server_of_rows_does_not_know_it_yet() {
     for kind in 0..9 {
@@ -347,12 +349,12 @@ async fn a_table_is_not_lost_because_a_server_of_rows_does_not_know_it_yet() {
         }
         let soon = clock.now() + SECOND;
         service.patiently(call(kind, &storage, soon)).await.unwrap();
-        // A call that is never answered otherwise did nothing, and the table is not lost.
+        // A call that gets no other answer did nothing, and the table is not lost.
         (0..20).for_each(|_| service.will(no_table()));
         let soon = clock.now() + SECOND;
         let error = service.patiently(call(kind, &storage, soon)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "call {kind}: {error:?}");
-        // When every server must know the table, it is lost.
+        // From the time at which every server must know the table, the table is lost.
         service.time.advance(opened + SHOWN_WITHIN - clock.now());
         let error = call(kind, &storage, clock.now() + SECOND).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "call {kind}: {error:?}");
@@ -369,7 +371,8 @@ async fn a_new_table_that_is_never_shown_is_unavailable_at_the_deadline() {
     let soon = service.time.clock().now() + 5 * SECOND;
     let opened = service.patiently(driver.open(&keyspace(), soon)).await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
-    // Another node has dropped it: after some seconds that is believed.
+    // Another node has dropped the table. After some seconds the driver believes that the table is
+    // gone.
     let opened = service.patiently(driver.open(&keyspace(), service.soon() + SHOWN_WITHIN)).await;
     assert!(opened.unwrap().is_none());
 }

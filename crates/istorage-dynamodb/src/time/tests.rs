@@ -5,17 +5,17 @@ use super::*;
 const MILLI: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// How far the service's clock is ahead of the node's; the node never needs to know.
+/// How far the service's clock is ahead of the node's clock. The node never needs to know.
 const AHEAD: Duration = Duration::from_millis(123_456_789);
 
-/// How often the service answers.
+/// The time between two answers of the service.
 const LOOKS_EVERY: Duration = Duration::from_millis(200);
 
 struct Service {
     manual: ManualClock,
     clock: Clock,
     followed: ServiceClock,
-    /// The connection of the next answer. A connection that is closed is replaced.
+    /// The connection of the next answer. A new connection replaces a closed one.
     port: u16,
     closed: u32,
 }
@@ -47,7 +47,7 @@ impl Service {
         cut_off(self.time())
     }
 
-    /// An answer with this date to a request of this moment.
+    /// Notes an answer with this date to a request of this moment.
     fn hear(&mut self, sent: Instant, date: WallTime) {
         if self.followed.learn(sent, date, connection(self.port)) {
             self.closed += 1;
@@ -55,7 +55,7 @@ impl Service {
         }
     }
 
-    /// A request that is answered after `there`, and whose answer takes `back`.
+    /// Sends a request that the service answers after `there`. The answer takes `back`.
     fn ask(&mut self, there: Duration, back: Duration) {
         let sent = self.clock.now();
         self.manual.advance(there);
@@ -64,7 +64,7 @@ impl Service {
         self.hear(sent, date);
     }
 
-    /// An answer whose date is ahead by so much.
+    /// Notes an answer with a date that is ahead by this time.
     fn hear_ahead(&mut self, ahead: Duration) {
         self.hear(self.clock.now(), cut_off(self.time() + ahead));
     }
@@ -73,14 +73,15 @@ impl Service {
         self.followed.now().unwrap().earliest
     }
 
-    /// That the truth lies within the bounds; returns how wide they are.
+    /// Checks that the true time lies within the bounds. Returns the distance of the bounds.
     fn check(&self) -> Duration {
         let (known, truth) = (self.followed.now().unwrap(), self.time());
         assert!(known.earliest <= truth && truth <= known.latest, "{truth:?} is not in {known:?}");
         known.width()
     }
 
-    /// Answers come from a clock that is an hour ahead, for so long. Whether they were believed.
+    /// Answers come from a clock that is an hour ahead, for this time. Returns whether the node
+    /// believed that clock.
     fn is_ahead_for(&mut self, long: Duration) -> bool {
         let end = self.clock.now() + long;
         while self.clock.now() < end {
@@ -134,7 +135,8 @@ fn the_truth_always_lies_between_the_bounds_and_they_close_in() {
 fn answers_that_are_noted_in_another_order_than_they_came_tell_the_same() {
     let mut service = Service::trusted();
     let (at, known) = (service.clock.now(), service.followed.now().unwrap());
-    // It came before, and is noted after: at a moment that has passed.
+    // An answer came before the known bounds were last changed, and is noted afterwards, with a
+    // time that has passed.
     {
         let mut known_now = service.followed.known();
         known_now.at = at + 30 * MILLI;
@@ -158,7 +160,8 @@ fn a_long_silence_costs_certainty_and_not_truth() {
 
 #[test]
 fn a_clock_that_drifts_as_much_as_clocks_do_stays_within_the_bounds() {
-    // The service's clock is slow by 500 in a million: the node's is never slowed down or sped up by more.
+    // The service's clock is slow by 500 in a million. The node's clock is never slowed down or
+    // sped up by more.
     let service = Service::trusted();
     let (start, passed) = (service.time(), Duration::from_secs(1_000));
     service.manual.advance(passed);
@@ -175,9 +178,10 @@ fn the_calendar_of_the_node_does_not_matter() {
     assert_eq!(service.earliest(), before);
 }
 
-/// The first date was believed although it was only one answer. If it was an hour ahead, a node
-/// that had just started saw no answer that was kept for an idempotency key. The right answers were in doubt, and
-/// their connections were closed, while the connection with the wrong date was kept.
+/// The node believed the first date although it was only one answer. If that date was an hour
+/// ahead, a node that had just started did not see stored answers of idempotency keys. The right
+/// answers were in doubt, so their connections were closed, and the connection with the wrong date
+/// was kept.
 #[test]
 fn a_first_date_that_is_wrong_makes_no_row_expire() {
     for wrong in [HOUR, 2 * HOUR] {
@@ -214,8 +218,8 @@ fn answers_over_one_connection_are_never_enough() {
     assert!(service.check() > HOUR / 2);
 }
 
-/// The newer of two answers was believed. One answer with a wrong date moved the time forward by an
-/// hour, and rows expired an hour early.
+/// The node believed the newer of two answers. One answer with a wrong date moved the time forward
+/// by an hour, and rows expired an hour early.
 #[test]
 fn one_wrong_date_makes_no_row_expire() {
     let mut service = Service::trusted();
@@ -223,7 +227,7 @@ fn one_wrong_date_makes_no_row_expire() {
         service.closed = 0;
         service.hear(service.clock.now(), wrong);
         for _ in 0..CONNECTIONS {
-            // Rows are judged by the earliest time and written by the latest one.
+            // Rows are judged by the earliest time and written by the latest time.
             assert!(service.check() > HOUR / 2, "both timelines count");
             service.manual.advance(LOOKS_EVERY);
             service.ask(MILLI, MILLI);
@@ -233,8 +237,9 @@ fn one_wrong_date_makes_no_row_expire() {
     }
 }
 
-/// One right answer ended each doubt, also one over the connection that had told the old time all
-/// the while: to a server that had not followed the step. So no other server was ever believed.
+/// One right answer ended each doubt. That answer could even come over a connection to a server
+/// that had not followed the step and still told the old time. So the node never believed any other
+/// server.
 #[test]
 fn a_connection_that_lags_behind_ends_no_doubt() {
     let mut service = Service::trusted();
@@ -256,7 +261,7 @@ fn a_step_counts_when_it_has_lasted() {
     assert_eq!(service.closed, 2, "few connections are closed");
     assert!(!service.followed.needs_answers(), "only time ends the doubt");
     assert!(service.is_ahead_for(2 * LOOKS_EVERY));
-    // A step back, too: the time of the hour before is now the other timeline.
+    // A step back is followed, too: the time of the hour before is now the other timeline.
     service.ask(MILLI, MILLI);
     assert!(service.followed.now().unwrap().latest >= service.time() + HOUR);
 }
@@ -298,7 +303,7 @@ fn a_wrong_date_does_not_start_the_wait_for_a_step_again() {
     }
 }
 
-/// Each answer contradicts the one before: no timeline lasts.
+/// Each answer contradicts the answer before it, so no timeline lasts.
 #[test]
 fn answers_that_never_agree_are_never_believed() {
     let mut service = Service::trusted();
@@ -313,8 +318,8 @@ fn answers_that_never_agree_are_never_believed() {
     assert!(service.check() <= 1_010 * MILLI);
 }
 
-/// A node that had just started kept its first answer for ever, also if that one was wrong: the first timeline was taken for
-/// the trusted one when there were too many.
+/// When there were too many timelines, a node that had just started took the first timeline for the
+/// trusted one. So the node kept its first answer for ever, even if that answer was wrong.
 #[test]
 fn a_node_that_trusts_nothing_forgets_a_wrong_first_date_for_newer_ones() {
     let mut service = Service::new();

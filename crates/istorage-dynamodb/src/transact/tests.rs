@@ -24,7 +24,7 @@ fn put(ccols: &'static str) -> Put {
     Put { key: Key::new("p", ccols), value: "v".into() }
 }
 
-/// Two conditional rows, two ordered ones and a plain one.
+/// Two conditional rows, two ordered rows and a plain row.
 fn batch() -> AtomicBatch {
     AtomicBatch {
         conditionals: vec![("a".into(), insert("0")), ("b".into(), delete("1"))],
@@ -109,7 +109,7 @@ async fn failed_conditions_are_told_in_order() {
     let reasons = [
         condition_failed("there", None),
         condition_failed("other", None),
-        // A superseded row or a busy one changes nothing about it.
+        // A row that is superseded or busy changes nothing about the outcome.
         condition_failed("newer", Some("9")),
         because("TransactionConflict"),
         because("None"),
@@ -231,7 +231,7 @@ async fn a_transaction_without_a_definite_answer_is_never_sent_again() {
     }
 }
 
-/// An ordered row without its item was called superseded, and left out of the second attempt.
+/// An ordered row without its item was judged superseded, and was left out of the second attempt.
 #[tokio::test]
 async fn a_row_that_was_refused_without_its_item_is_neither_lost_nor_superseded() {
     let failed = || because("ConditionalCheckFailed");

@@ -19,7 +19,7 @@ fn ordered(order: u64, value: &'static str) -> OrderedPut {
     OrderedPut { key: key(), value: value.into(), order, ttl: None }
 }
 
-/// An item as the service shows it.
+/// An item in the form in which the service shows it.
 fn item(value: &str, more: Value) -> Value {
     let mut item = json!({ "p": binary(b"p"), "c": columns("c"), "v": binary(value.as_bytes()) });
     item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -53,7 +53,7 @@ async fn unprocessed_rows_are_sent_again_after_a_pause() {
             "UnprocessedItems": { "pre.test": sent.as_array().unwrap()[from..].to_vec() }
         }))
     };
-    // What is unprocessed is taken from the request of a first run.
+    // The unprocessed rows are taken from the request of a first run.
     let model = Service::new([done()]);
     model.storage().put_batch(puts(10), model.soon()).await.unwrap();
     let service = Service::new([
@@ -144,7 +144,7 @@ async fn a_conflict_shows_the_living_row() {
         let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
         assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, there: expected }]));
     }
-    // A lease that was seen for as long as it lasts is absent; a new version of it is not.
+    // A lease that was seen for as long as it lasts is absent. A new version of the lease is not.
     service.time.advance(Duration::from_secs(5));
     for (version, expected) in [("7", None), ("8", Some("old".into()))] {
         service.will(condition_failed(Some(item("old", lease(version)))));
@@ -232,7 +232,8 @@ async fn a_superseded_put_is_a_success() {
     }
 }
 
-/// A write that is sent again, because its outcome was not known, lives as long as the last of them asked for.
+/// A write with an unknown outcome is sent again. The row lives until the latest expiry that these
+/// writes asked for.
 #[tokio::test]
 async fn an_ordered_put_that_is_sent_again_lives_longer() {
     let service = Service::new([done()]);
@@ -244,7 +245,8 @@ async fn an_ordered_put_that_is_sent_again_lives_longer() {
     assert_eq!(sent["ExpressionAttributeValues"][":x"], sent["Item"]["x"]);
 }
 
-/// A gateway that answered by itself, and was an hour ahead, made rows live for an hour too long.
+/// A gateway answered in place of the service, with a clock that was an hour ahead. Rows then lived
+/// for an hour too long.
 #[tokio::test]
 async fn the_date_of_a_gateway_is_not_the_services() {
     let service = Service::new([Reply::Gateway, done()]);
@@ -256,7 +258,8 @@ async fn the_date_of_a_gateway_is_not_the_services() {
     assert_eq!(expires, &(service.bounds().1 + 3_600_000).to_string());
 }
 
-/// The write was called superseded, and so a success, although nobody had seen a higher order.
+/// The write was reported as superseded, and so as a success, although the service had shown no
+/// higher order.
 #[tokio::test]
 async fn an_ordered_put_that_was_refused_without_its_item_is_no_success() {
     let service = Service::new([condition_failed(None)]);
@@ -264,7 +267,7 @@ async fn an_ordered_put_that_was_refused_without_its_item_is_no_success() {
     assert_eq!(put.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// The caller was told that nothing is there, although an insert is refused by a row only.
+/// The caller was told that no row is there, although only a row can refuse an insert.
 #[tokio::test]
 async fn an_insert_that_was_refused_without_its_item_is_no_answer() {
     let service = Service::new([condition_failed(None)]);
@@ -275,7 +278,7 @@ async fn an_insert_that_was_refused_without_its_item_is_no_answer() {
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Reads a row that is not there, over and over.
+/// Reads a row that does not exist, several times.
 async fn look(service: &Service, storage: &dyn istorage::AppStorage, times: u32) {
     for _ in 0..times {
         service.will(done());
@@ -285,8 +288,8 @@ async fn look(service: &Service, storage: &dyn istorage::AppStorage, times: u32)
     }
 }
 
-/// The answer that is kept for an idempotency key lives for a day. Each doubt lasted as long, and
-/// in it each answer closed its connection and each write asked for the time.
+/// The stored answer of an idempotency key lives for a day. Each doubt about the time lasted for a
+/// day, too. During the doubt each answer closed its connection and each write asked for the time.
 #[tokio::test]
 async fn an_ordered_row_that_lives_for_a_day_makes_no_doubt_last_for_a_day() {
     let service = Service::new([done()]);
@@ -296,7 +299,7 @@ async fn an_ordered_row_that_lives_for_a_day_makes_no_doubt_last_for_a_day() {
     service.steps(2 * HOUR);
     look(&service, &*storage, 10).await;
     assert_eq!(service.closed(), 2);
-    // In doubt the row lives for longer, and nobody is asked.
+    // In doubt the row lives for longer, and the driver does not ask for the time.
     service.will(done());
     storage.put_ordered(vec![put()], service.soon()).await.unwrap();
     assert_eq!(service.operations().last().unwrap(), "PutItem");

@@ -1,4 +1,4 @@
-//! Expired items: DynamoDB keeps them for days.
+//! Trials of expired items, which DynamoDB keeps for days.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn insert_for(ccols: &'static str, ttl: Duration) -> Conditional {
     Conditional::Insert { ccols: ccols.into(), value: "v".into(), ttl: Some(ttl) }
 }
 
-/// How many items there are, rows or not.
+/// The number of items, whether their rows have expired or not.
 async fn items(server: &Server, table: &str) -> i32 {
     let request = server
         .raw()
@@ -70,7 +70,7 @@ pub(crate) async fn an_expired_item_is_replaced_by_a_transaction(server: Server)
     scratch.remove().await;
 }
 
-/// A node whose calendar is ahead once took leases over before their time.
+/// A node with a wall clock that was ahead took leases over before they expired.
 pub(crate) async fn the_calendars_of_the_nodes_do_not_matter(server: Server) {
     let scratch = server.scratch().await;
     let (ahead, behind) = (scratch.node(&server, 5_000).await, scratch.node(&server, -5_000).await);

@@ -1,4 +1,4 @@
-//! What the capabilities promise is what DynamoDB takes.
+//! DynamoDB takes all that the capabilities promise.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{Server, get, insert, put, read, soon};
 
 const TTL: Option<Duration> = Some(Duration::from_secs(3600));
 
-/// A key of the longest parts, different for each `n`.
+/// A key with parts of the greatest length, different for each `n`.
 fn longest_key(storage: &dyn AppStorage, n: usize) -> Key {
     let limits = storage.capabilities().row;
     let mut ccols = vec![0xff; limits.ccols];
@@ -69,7 +69,7 @@ pub(crate) async fn the_largest_transactions(server: Server) {
     let limits = storage.capabilities().atomic.unwrap();
     assert_eq!(storage.capabilities().conditional, limits);
 
-    // As many rows as go, with the longest keys, and all attributes that a row can have.
+    // The largest number of rows, with the longest keys and all attributes that a row can have.
     let each = limits.bytes / limits.rows;
     let op = |n| {
         let key = longest_key(storage, n);
@@ -80,7 +80,7 @@ pub(crate) async fn the_largest_transactions(server: Server) {
     let outcome = storage.write_if(longest_key(storage, 0).pkey, ops, soon()).await.unwrap();
     assert!(outcome.is_applied());
 
-    // As large rows as go.
+    // The largest rows.
     let row = storage.capabilities().row.value;
     let count = limits.bytes / (row + 8);
     let sizes = (0..count).map(|_| row).chain([limits.bytes - count * (row + 8) - 8]);

@@ -1,6 +1,8 @@
-//! What is DynamoDB's own, on DynamoDB Local. The contract itself is proved by the suite that all drivers share.
+//! Trials of DynamoDB's own behavior, on DynamoDB Local. The suite that all drivers share proves
+//! the contract itself.
 //!
-//! `VVM_TEST_DYNAMODB` is its URL. Without it each trial is ignored by name; with it, a server that is missing fails them.
+//! `VVM_TEST_DYNAMODB` is the URL of the server. If the variable is not set, each trial is reported
+//! as ignored. If the variable is set and the server is missing, the trials fail.
 
 #![expect(clippy::unwrap_used, reason = "a trial fails by panicking")]
 
@@ -18,7 +20,7 @@ use support::Server;
 
 type Run = fn(Server) -> Pin<Box<dyn Future<Output = ()>>>;
 
-/// A trial's name and what it does.
+/// A list of trials, each with its name and its function.
 macro_rules! trials {
     ($($module:ident::$name:ident),* $(,)?) => {
         [$((

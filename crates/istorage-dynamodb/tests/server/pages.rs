@@ -35,7 +35,7 @@ pub(crate) async fn of_large_rows(server: Server) {
 }
 
 pub(crate) async fn of_many_small_rows(server: Server) {
-    // Whole pages, so that the last one is followed by an empty one.
+    // The rows fill whole pages, so an empty page follows the last one.
     const ROWS: usize = 3_000;
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;

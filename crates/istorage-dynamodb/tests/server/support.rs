@@ -1,4 +1,4 @@
-//! What the trials share.
+//! Helpers that the trials share.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use istorage::{
 };
 use istorage_dynamodb::{Config, DynamoDbDriver};
 
-/// The server that was asked for.
+/// The server that the variable names.
 pub(crate) struct Server {
     pub(crate) endpoint: String,
 }
@@ -38,7 +38,7 @@ impl Server {
         DynamoDbDriver::connect(config, clock, soon()).await.unwrap()
     }
 
-    /// A client of its own, to do what the driver does not.
+    /// A separate client, for requests that the driver does not make.
     pub(crate) fn raw(&self) -> Client {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -70,14 +70,14 @@ impl Scratch {
         table_of(&self.name)
     }
 
-    /// The same keyspace on a node with another calendar.
+    /// The same keyspace on a node with another wall clock.
     pub(crate) async fn node(&self, server: &Server, wall_ahead_ms: i64) -> SharedStorage {
         let clock = Clock::system().with_wall_offset(wall_ahead_ms);
         let driver = server.driver_with(server.config(), clock).await;
         driver.open(&self.name, soon()).await.unwrap().unwrap()
     }
 
-    /// Removes it, when its trial has passed.
+    /// Removes the keyspace when its trial has passed.
     pub(crate) async fn remove(self) {
         self.driver.drop_keyspace(&self.name, soon()).await.unwrap();
     }
@@ -91,7 +91,7 @@ pub(crate) fn unique_name() -> KeyspaceName {
     KeyspaceName::new(format!("trial_{:016x}", Clock::system().random())).unwrap()
 }
 
-/// Long enough for a server that is busy with other trials.
+/// A deadline that is late enough for a server that is busy with other trials.
 pub(crate) fn soon() -> Instant {
     Clock::system().now() + TIMEOUT
 }

@@ -1,4 +1,4 @@
-//! Tables, made and removed by several nodes.
+//! Tables that several nodes create and remove.
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
