@@ -1,4 +1,4 @@
-//! What drawing numbers costs, beside what it costs the Go implementation on the same machine.
+//! The cost of drawing numbers, beside the cost of the Go implementation on the same machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,8 @@ const KIND: WsKind = WsKind(1);
 const ROUNDS: usize = 7;
 const MANY: u64 = 100_000;
 
-/// It costs nothing, and its log has so many events, each of which draws three numbers in one of 10,000 workspaces.
+/// A storage that costs nothing. Each of the `events` in its log draws three numbers in one of
+/// 10,000 workspaces.
 #[derive(Debug)]
 struct Free {
     events: u64,
@@ -40,7 +41,7 @@ impl SeqStorage for Free {
 
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
         let event = |offset: u64| {
-            // Workspaces in no order, but the same in each run.
+            // The order of the workspaces looks random, and is the same in each run.
             let ws = WsId((offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 10_000);
             let number = |seq| (NumberKey { ws, seq }, offset);
             let numbers = vec![number(WLOG_OFFSET), number(RECORD_ID), number(CRECORD_ID)];
@@ -56,7 +57,7 @@ fn sequencer(params: impl FnOnce(Params) -> Params, events: u64) -> Sequencer {
     Sequencer::new(params, Arc::new(Free { events }), Clock::system())
 }
 
-/// A command: three numbers, in a transaction of its own.
+/// Runs a command that draws three numbers, in a transaction of its own.
 async fn command(sequencer: &mut Sequencer, ws: WsId) {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
@@ -140,7 +141,7 @@ async fn next(clock: &Clock) {
     print("next, from the cache", median(times), "ns", "211 ns");
 }
 
-/// A workspace joins that is not cached, and draws a number.
+/// Measures a command that joins on a workspace outside of the cache, and draws a number.
 async fn next_not_cached(clock: &Clock) {
     let mut numbers = sequencer(|params| Params { cached_numbers: 3_000, ..params }, 0);
     numbers.ready().await.unwrap();
@@ -161,7 +162,8 @@ async fn next_not_cached(clock: &Clock) {
 
 async fn memory() {
     let mut worst: f64 = 0.0;
-    // Where a table or a list has just grown, it is emptiest. Each place is used for one workspace, and then for another.
+    // A table or a list has the most free room just after it has grown. Each place is used for one
+    // workspace, and then for another.
     for workspaces in [57_400, 65_600, MANY] {
         let room = |params| Params { cached_numbers: 3 * workspaces as usize, ..params };
         let mut numbers = sequencer(room, 0);

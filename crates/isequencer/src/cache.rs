@@ -1,7 +1,10 @@
-//! The last numbers of the workspaces that were used lately.
+//! A bounded cache of the last numbers of recently used workspaces.
 //!
-//! A clock goes round over all workspaces and takes away those that were not used since it came by the last time. Which one is
-//! oldest is known less well than with a list, but a use touches one place of memory instead of four.
+//! The cache evicts by the clock algorithm. A hand goes round over all workspaces, and evicts a
+//! workspace that was not used since the hand passed it last.
+//!
+//! A list in the order of use would know the oldest workspace more exactly. But each use of such a
+//! list touches four places of memory. A use of this cache touches one.
 
 use std::hash::BuildHasher;
 
@@ -13,14 +16,14 @@ use crate::{
     defect::{self, Defect},
 };
 
-/// The last number given of each sequence of a workspace, in the order of their declaration.
+/// The last number given of each sequence of a workspace, in the order of declaration.
 pub(crate) type Numbers = SmallVec<[u64; 3]>;
 
 #[derive(Debug)]
 pub(crate) struct Cache {
-    /// How many numbers it may hold.
+    /// The limit of the numbers in the cache.
     capacity: usize,
-    /// How many it holds.
+    /// The count of the numbers in the cache.
     numbers: usize,
     hasher: DefaultHashBuilder,
     index: HashTable<u32>,
@@ -32,14 +35,14 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Place {
     ws: WsId,
-    /// Of which kind the workspace is; it says what the numbers are.
+    /// The index of the kind of the workspace. The kind tells the sequence of each number.
     kind: u16,
     is_used: bool,
-    /// Empty if the place is vacant.
+    /// The numbers; empty if the place is vacant.
     numbers: Numbers,
 }
 
-/// Where a workspace is in the cache, until something is inserted or removed.
+/// The place of a workspace in the cache, valid until a workspace is inserted or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At(u32);
 
@@ -56,7 +59,8 @@ impl Cache {
         }
     }
 
-    /// A workspace, if it is there and of this kind.
+    /// Returns the place of a workspace if the cache holds the workspace with this kind. Marks the
+    /// workspace as used.
     pub(crate) fn find(&mut self, ws: WsId, kind: usize) -> Option<At> {
         let at = self.at(ws)?;
         let place = &mut self.places[at.0 as usize];
@@ -64,23 +68,26 @@ impl Cache {
         (usize::from(place.kind) == kind || defect::has(Defect::AnyKind)).then_some(at)
     }
 
-    /// Whether a workspace is there and of this kind.
+    /// Returns whether the cache holds a workspace with this kind.
     pub(crate) fn has(&self, ws: WsId, kind: usize) -> bool {
         self.at(ws).is_some_and(|At(at)| usize::from(self.places[at as usize].kind) == kind)
     }
 
-    /// All numbers of a workspace.
+    /// Returns all numbers of a workspace.
     #[cfg(test)]
     pub(crate) fn numbers(&self, at: At) -> &[u64] {
         &self.places[at.0 as usize].numbers
     }
 
-    /// One number of a workspace.
+    /// Returns one number of a workspace.
     pub(crate) fn number(&mut self, at: At, place: usize) -> &mut u64 {
         &mut self.places[at.0 as usize].numbers[place]
     }
 
-    /// Puts the numbers of a workspace in, and others out until they fit. What is put in stays at least until the next one.
+    /// Inserts the numbers of a workspace, and evicts others until the numbers fit.
+    ///
+    /// The inserted workspace stays at least until the next one is inserted, even if it is larger
+    /// than the capacity.
     pub(crate) fn insert(&mut self, ws: WsId, kind: usize, numbers: Numbers) -> At {
         if let Some(at) = self.at(ws) {
             self.remove(at);
@@ -89,7 +96,7 @@ impl Cache {
             self.evict();
         }
         self.numbers += numbers.len();
-        // There are no more kinds than numbers for them.
+        // The cast loses nothing: `WsKind` has 16 bits, so there are at most 2^16 kinds.
         let place = Place { ws, kind: kind as u16, is_used: false, numbers };
         let at = match self.vacant.pop() {
             Some(at) => {
@@ -97,7 +104,7 @@ impl Cache {
                 at
             }
             None => {
-                // Not twofold: room that is not used counts as memory too.
+                // The default growth doubles the capacity. Unused room counts as memory too.
                 if self.places.len() == self.places.capacity() {
                     self.places.reserve_exact(self.places.len() / 8 + 16);
                 }
@@ -131,7 +138,8 @@ impl Cache {
         self.vacant.push(at);
     }
 
-    /// Moves the hand to a workspace that was not used since it was there, and takes that away.
+    /// Moves the hand to a workspace that was not used since the hand passed it last, and removes
+    /// the workspace.
     fn evict(&mut self) {
         loop {
             let at = self.hand % self.places.len();

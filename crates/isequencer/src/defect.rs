@@ -1,27 +1,31 @@
-//! Known mistakes. The tests put them back one at a time, to see that they are found; the product has none of them.
+//! Known mistakes in the algorithm.
+//!
+//! Tests put the mistakes back one at a time, to prove that the simulation finds each one. The
+//! product has none of them.
 
-/// A mistake.
+/// A mistake that a test can put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
-    /// What is not stored yet is asked for when the storage has answered.
+    /// The unflushed numbers are read after the storage has answered.
     AskedTooLate,
-    /// Numbers that are being stored are not known while they are.
+    /// Numbers are forgotten while they are being stored.
     ForgottenWhileStored,
-    /// What the open transaction drew is not known when a workspace is read again.
+    /// The draws of the open transaction are forgotten when a workspace is read again.
     ForgottenDraws,
-    /// A command that leaves gives nothing back.
+    /// A command that leaves gives no numbers back.
     NothingGivenBack,
-    /// The offset of the next event is raised before the numbers of the last one wait.
+    /// The offset of the next event is raised before the numbers of the last event wait to be
+    /// stored.
     OffsetFirst,
-    /// A write that failed is made again with the offset of now.
+    /// A failed write is made again with the current offset instead of the offset of its numbers.
     LaterOffset,
-    /// The cache is kept when the log is read anew.
+    /// The cache is kept when the log is read again.
     CacheKept,
-    /// A workspace is found whatever its kind.
+    /// A workspace is found in the cache under any kind.
     AnyKind,
 }
 
-/// Whether a mistake is put back.
+/// Returns whether a mistake is put back.
 #[cfg(not(test))]
 pub(crate) const fn has(_: Defect) -> bool {
     false

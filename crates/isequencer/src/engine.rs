@@ -1,4 +1,10 @@
-//! What waits to be stored, and what is to be done next: every decision, without I/O, clock, lock or task.
+//! The decisions of a sequencer: the numbers that wait to be stored, and the next task of the
+//! keeper.
+//!
+//! The module does no I/O, and has no clock, lock or task.
+//!
+//! Invariant: numbers begin to wait together with the offset that covers them, and wait until a
+//! write of them was answered.
 
 use std::sync::Arc;
 
@@ -10,8 +16,10 @@ use crate::{
     defect::{self, Defect},
 };
 
-/// How many events may wait for their offset to be stored: they make the next start longer, though all of them may draw the same few
-/// numbers.
+/// Returns the limit of the events that wait for their offset to be stored.
+///
+/// The limit of numbers does not bound the events, because all events may draw the same few
+/// numbers. Each event that waits makes the next start longer.
 pub(crate) fn max_events(max_unflushed: usize) -> u64 {
     20_u64.saturating_mul(max_unflushed as u64)
 }
@@ -19,37 +27,38 @@ pub(crate) fn max_events(max_unflushed: usize) -> u64 {
 /// The last number of a sequence.
 pub(crate) type Last = (NumberKey, u64);
 
-/// What a sequencer is doing.
+/// The state of a sequencer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Its keeper has not begun.
+    /// The keeper has not begun.
     New,
-    /// It reads the log.
+    /// The keeper reads the log.
     Actualizing,
     /// Numbers can be drawn.
     Ready,
-    /// It has ended.
+    /// The sequencer has ended.
     Closed,
 }
 
-/// What the keeper has to do.
+/// The next task of the keeper.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Actualize,
-    /// The numbers are in the buffer.
+    /// Store the numbers in the buffer, then this offset.
     Flush(Offset),
-    /// Wait for more numbers, but not for long.
+    /// Wait for more numbers, for at most the flush delay.
     Gather,
     Wait,
     End,
 }
 
-/// What is not stored yet.
+/// The numbers and events that are not stored yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unflushed {
-    /// Numbers; one that is being stored and was drawn again meanwhile counts twice.
+    /// The number of unflushed numbers. A number counts twice if it was drawn again while it was
+    /// being stored.
     pub numbers: usize,
-    /// Events behind the stored offset.
+    /// The number of events between the stored offset and the end of the log.
     pub events: u64,
 }
 
@@ -58,15 +67,15 @@ pub(crate) struct Engine {
     max_unflushed: usize,
     phase: Phase,
     is_closing: bool,
-    /// Of the next event, without those of an open transaction.
+    /// The offset of the next event. Events of an open transaction are not counted.
     next: Offset,
-    /// What the storage has.
+    /// The offset that the storage has.
     stored: Offset,
-    /// Numbers to be stored together with `next`.
+    /// The numbers to be stored together with `next`.
     pending: HashMap<NumberKey, u64>,
-    /// Numbers that are being stored.
+    /// The numbers that are being stored.
     flushing: HashMap<NumberKey, u64>,
-    /// The keeper has been told of what waits, and has not looked since.
+    /// Whether the keeper was notified of waiting numbers and has not asked for work since.
     is_told: bool,
     trouble: Option<Arc<StorageError>>,
 }
@@ -111,9 +120,10 @@ impl Engine {
         self.is_closing
     }
 
-    // For the owner.
+    // Calls of the owner.
 
-    /// The offset of the next event and how many numbers wait, if a transaction may begin.
+    /// Returns the offset of the next event and the count of unflushed numbers, if a transaction
+    /// may begin.
     pub(crate) fn admit(&self) -> Result<(Offset, usize), Busy> {
         let Unflushed { numbers, events } = self.unflushed();
         let is_full = numbers >= self.max_unflushed || events >= max_events(self.max_unflushed);
@@ -125,7 +135,8 @@ impl Engine {
         }
     }
 
-    /// What is known of a workspace and not stored yet; 0 where nothing is.
+    /// Returns the unflushed numbers of a workspace, in the order of `seqs`; 0 for a sequence
+    /// without an unflushed number.
     pub(crate) fn waiting(&self, ws: WsId, seqs: &[SeqId]) -> Numbers {
         let number = |seq: &SeqId| {
             let key = NumberKey { ws, seq: *seq };
@@ -135,7 +146,12 @@ impl Engine {
         seqs.iter().map(number).collect()
     }
 
-    /// Numbers become pending together with the offset that covers them. Whether the keeper must be told.
+    /// Makes numbers wait together with the offset that covers them. Returns whether the keeper
+    /// must be notified.
+    ///
+    /// A simpler version raises the offset first. The owner raises the offset; the keeper stores
+    /// that offset without the numbers; the node crashes; the next start reads the log behind the
+    /// event. So the numbers of that event would be given twice.
     pub(crate) fn flush(&mut self, drawn: impl Iterator<Item = Last>, next: Offset) -> bool {
         if self.phase != Phase::Ready {
             return false;
@@ -148,7 +164,8 @@ impl Engine {
         tell
     }
 
-    /// Everything that is not stored is forgotten, and found again in the log.
+    /// Forgets all unflushed numbers that are not being stored. The keeper finds the numbers in the
+    /// log.
     pub(crate) fn actualize(&mut self) {
         if self.phase == Phase::Ready {
             self.phase = Phase::Actualizing;
@@ -160,10 +177,16 @@ impl Engine {
         self.is_closing = true;
     }
 
-    // For the keeper.
+    // Calls of the keeper.
 
-    /// What is to be done next. Numbers that are to be stored are put into the buffer, and known as being stored until
-    /// [`Engine::flushed`]. They wait for others until there are many, or have waited long enough.
+    /// Returns the next task of the keeper.
+    ///
+    /// The numbers to be stored are put into the buffer. They still count as unflushed until
+    /// [`Engine::flushed`] is called: a reader that finds them neither here nor in the storage
+    /// would give them twice.
+    ///
+    /// Numbers wait for more numbers until there are many, or until the flush delay has passed
+    /// (`have_waited`).
     pub(crate) fn take_work(&mut self, have_waited: bool, buffer: &mut Vec<Last>) -> Work {
         self.is_told = false;
         let is_now = have_waited || self.is_closing || self.is_urgent();
@@ -189,14 +212,14 @@ impl Engine {
         }
     }
 
-    /// All that was being stored is.
+    /// Records that all numbers that were being stored are stored.
     pub(crate) fn flushed(&mut self, stored: Offset) {
         self.flushing.clear();
         self.stored = stored;
         self.trouble = None;
     }
 
-    /// Everything in the log is stored.
+    /// Records that the numbers of all events in the log are stored.
     pub(crate) fn actualized(&mut self, next: Offset) {
         (self.next, self.stored) = (next, next);
         self.phase = Phase::Ready;
@@ -208,14 +231,14 @@ impl Engine {
     }
 
     pub(crate) fn closed(&mut self) {
-        // What was not read cannot wait.
+        // Before the log is read to its end, no event waits for its offset to be stored.
         if self.phase != Phase::Ready {
             self.next = self.stored;
         }
         self.phase = Phase::Closed;
     }
 
-    /// Whether half of what may wait does.
+    /// Returns whether the numbers or the events that wait have reached half of their limit.
     fn is_urgent(&self) -> bool {
         let Unflushed { numbers, events } = self.unflushed();
         2 * numbers >= self.max_unflushed || 2 * events >= max_events(self.max_unflushed)

@@ -1,4 +1,4 @@
-//! Sequences as a command processor likes them: one event at a time.
+//! A sequencer for callers that write one event at a time.
 
 use std::{
     fmt,
@@ -48,7 +48,7 @@ pub struct EventSequencerFactory {
     clock: Clock,
 }
 
-/// The storage of the numbers of a partition.
+/// A function that returns the storage of the numbers of a partition.
 pub type StorageOf = Arc<dyn Fn(u16) -> Arc<dyn SeqStorage> + Send + Sync>;
 
 impl fmt::Debug for EventSequencerFactory {
@@ -60,11 +60,14 @@ impl fmt::Debug for EventSequencerFactory {
 }
 
 impl EventSequencerFactory {
-    /// For workspaces of one kind, which has the [standard](crate::standard) sequences and perhaps others. In logs and metrics a partition is
-    /// called by the name in `params` and its number.
+    /// Makes a factory for workspaces of one kind. The kind has the [standard](crate::standard)
+    /// sequences, and may have others.
+    ///
+    /// The name of a partition in logs and metrics is the name in `params`, a slash, and the number
+    /// of the partition.
     ///
     /// # Errors
-    /// If the kind lacks a standard sequence.
+    /// Fails if the kind lacks a standard sequence.
     pub fn new(
         params: Params,
         kind: WsKind,
@@ -79,10 +82,10 @@ impl EventSequencerFactory {
         Ok(EventSequencerFactory { params, kind, storage, clock })
     }
 
-    /// The sequencer of a partition, which begins to read its log at once.
+    /// Makes the sequencer of a partition. It begins at once to read the log of the partition.
     ///
     /// # Panics
-    /// Outside of a tokio runtime. It must be one with timers.
+    /// Panics outside of a tokio runtime with timers.
     pub fn partition(&self, partition: u16) -> EventSequencer {
         let name = format!("{}/{partition}", self.params.partition);
         let params = Params { partition: name, ..self.params.clone() };
@@ -93,22 +96,22 @@ impl EventSequencerFactory {
     }
 }
 
-/// What the sequences of a partition are doing.
+/// The state of the sequencer of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing yet.
+    /// The sequencer has not begun.
     None,
-    /// Reading the log.
+    /// The sequencer reads the log.
     Recovering,
-    /// Waiting for an event.
+    /// The sequencer waits for an event.
     Ready,
-    /// Drawing numbers for one.
+    /// An event draws numbers.
     Eventing,
-    /// Nothing any more.
+    /// The sequencer has ended.
     Finished,
 }
 
-/// Tells the [`Status`], in any thread.
+/// A view of the [`Status`] of a sequencer, for any thread.
 #[derive(Clone, Debug)]
 pub struct StatusMonitor {
     monitor: Monitor,
@@ -116,12 +119,13 @@ pub struct StatusMonitor {
 }
 
 impl StatusMonitor {
-    /// Why they are not ready, what waits, and what the storage says.
+    /// Returns the monitor of the sequencer: why it is busy, its unflushed numbers, and the error
+    /// of the storage.
     pub fn monitor(&self) -> &Monitor {
         &self.monitor
     }
 
-    /// What the sequences are doing now.
+    /// Returns the current status.
     pub fn status(&self) -> Status {
         match self.monitor.phase() {
             Phase::New => Status::None,
@@ -133,16 +137,16 @@ impl StatusMonitor {
     }
 }
 
-/// Why an event does not start.
+/// The reason for which an event cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
-    /// Not in the time that was given.
+    /// The sequencer was not ready within the given time.
     #[error(transparent)]
     Busy(#[from] Busy),
-    /// Its workspace cannot be known.
+    /// The numbers of the workspace could not be read.
     #[error(transparent)]
     NotJoined(#[from] NotJoined),
-    /// The workspace has no more offsets.
+    /// The workspace has no offset left.
     #[error(transparent)]
     NoNumber(#[from] NoNumber),
 }
@@ -157,15 +161,19 @@ pub struct EventSequencer {
 }
 
 impl EventSequencer {
-    /// An event of a workspace. While the sequences are recovered, or too many numbers wait to be stored, it is waited for that.
+    /// Starts an event of a workspace.
+    ///
+    /// The call waits, for at most `wait`, while the log is read or while too many numbers wait to
+    /// be stored.
     ///
     /// # Errors
-    /// If they are not ready in this time, or the workspace's numbers cannot be read.
+    /// Fails if the sequencer is not ready within `wait`, if the numbers of the workspace cannot be
+    /// read, or if the workspace has no offset left.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// Safe to drop.
     pub async fn start_event(&mut self, wait: Duration, ws: WsId) -> Result<Event<'_>, NotStarted> {
-        // An event that was forgotten is over.
+        // An event that was forgotten (`mem::forget`) is over.
         self.is_eventing.store(false, Ordering::Release);
         let deadline = self.clock.now() + wait;
         if self.clock.timeout_at(deadline, self.sequencer.ready()).await.is_err()
@@ -181,16 +189,17 @@ impl EventSequencer {
         Ok(Event { transaction, joined, plog_offset, wlog_offset, _eventing: eventing })
     }
 
-    /// Tells what they are doing, in any thread.
+    /// Returns a monitor of the status, for any thread.
     pub fn monitor(&self) -> StatusMonitor {
         let is_eventing = Arc::clone(&self.is_eventing);
         StatusMonitor { monitor: self.sequencer.monitor(), is_eventing }
     }
 
-    /// Stores what waits, and ends.
+    /// Stores the unflushed numbers, and ends the sequencer.
     ///
     /// # Errors
-    /// If that was not done at the deadline. Nothing is lost: what is not stored is in the log.
+    /// Fails if the sequencer has not ended at the deadline. Nothing is lost: numbers that are not
+    /// stored are in the log.
     pub async fn close(self, deadline: Instant) -> Result<(), NotClosed> {
         self.sequencer.close(deadline).await
     }
@@ -212,8 +221,10 @@ impl Drop for Eventing {
     }
 }
 
-/// An event that draws its numbers. It ends by [`finish`](Event::finish) when it is in the log and applied. Otherwise, and if it is dropped, nobody
-/// knows whether it will be found in the log, and the sequences are recovered from there.
+/// An event that draws its numbers.
+///
+/// End the event with [`finish`](Event::finish) if it is in the log and applied. If the event is
+/// cancelled or dropped, the outcome of its write is unknown, and the keeper reads the log again.
 #[must_use = "an event ends by `finish` or `cancel`"]
 #[derive(Debug)]
 pub struct Event<'s> {
@@ -225,53 +236,55 @@ pub struct Event<'s> {
 }
 
 impl Event<'_> {
-    /// Its place in the log of the partition.
+    /// Returns the offset of the event in the log of the partition.
     pub fn plog_offset(&self) -> Offset {
         self.plog_offset
     }
 
-    /// Its place in the log of the workspace.
+    /// Returns the offset of the event in the log of the workspace.
     pub fn wlog_offset(&self) -> u64 {
         self.wlog_offset
     }
 
-    /// An id for a record of a document of the workspace or of the operation.
+    /// Draws an id for a record of a document of the workspace or of the operation.
     ///
     /// # Errors
-    /// If there are no more.
+    /// Fails if no id is left.
     pub fn next_record_id(&mut self) -> Result<u64, NoNumber> {
         self.next(RECORD_ID)
     }
 
-    /// An id for a record of a collection.
+    /// Draws an id for a record of a collection.
     ///
     /// # Errors
-    /// If there are no more.
+    /// Fails if no id is left.
     pub fn next_crecord_id(&mut self) -> Result<u64, NoNumber> {
         self.next(CRECORD_ID)
     }
 
-    /// The next number of a sequence of the application's own.
+    /// Draws the next number of a sequence of the application.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if the sequence is not declared, or if its ranges are used up.
     pub fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
         let number = self.transaction.draw(self.joined, seq)?;
         self.transaction.keep_draws();
         Ok(number)
     }
 
-    /// The last number of each sequence that it drew from: what must be in the log, to be found there.
+    /// Returns the last number of each sequence that the event drew from. The event in the log must
+    /// contain these numbers, so that they can be found.
     pub fn drawn(&self) -> impl Iterator<Item = (NumberKey, u64)> {
         self.transaction.drawn(self.joined)
     }
 
-    /// It is in the log, and applied.
+    /// Ends the event: it is in the log, and applied.
     pub fn finish(self) {
         self.transaction.flush();
     }
 
-    /// It could not be written to the log, or nobody knows. No write of it may be under way any more.
+    /// Ends the event: it was not written to the log, or the outcome of its write is unknown. No
+    /// write of the event may be under way any more.
     pub fn cancel(self) {
         self.transaction.actualize();
     }

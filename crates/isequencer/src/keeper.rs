@@ -1,4 +1,7 @@
-//! The one task that writes: it reads the log at the beginning, and stores numbers from then on. One write is under way at a time.
+//! The keeper: the only task of a sequencer that writes.
+//!
+//! At the start the keeper reads the log. Afterwards it stores numbers. Invariant: at most one
+//! write is under way.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -17,7 +20,7 @@ use crate::{
     shared::Shared,
 };
 
-/// What the keeper does, as its log calls it.
+/// The names of the keeper's tasks in log lines.
 const STORE: &str = "store numbers";
 const READ: &str = "read the log";
 
@@ -31,7 +34,7 @@ pub(crate) struct Keeper {
     pub(crate) retry_after: Duration,
 }
 
-/// Who waits for it learns of the end, whatever that is.
+/// However the keeper ends, also by a panic or an abort, callers that wait for it are notified.
 impl Drop for Keeper {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -59,13 +62,21 @@ impl Keeper {
         }
     }
 
-    /// Whether time has passed and nothing else happened.
+    /// Waits for more numbers. Returns whether the flush delay passed without a notification.
     async fn gather(&self) -> bool {
         let deadline = self.clock.now() + self.flush_delay;
         self.clock.timeout_at(deadline, self.shared.until_work()).await.is_err()
     }
 
-    /// Writes for as long as it takes: afterwards nothing of it can still be on its way that a later write would not replace.
+    /// Stores numbers and their offset, and tries until the write succeeds.
+    ///
+    /// Every try has the same numbers and the same offset. So a try that lands after the answered
+    /// one changes nothing: the storage never replaces a value by a lower one.
+    ///
+    /// A simpler version takes the current offset for each try. The first try fails; a transaction
+    /// raises the offset; the second try stores the higher offset without the numbers of that
+    /// transaction; the node crashes. The next start would read the log behind the transaction's
+    /// events, and give their numbers twice.
     async fn flush(&self, numbers: &[Last], next: Offset) {
         let start = self.clock.now();
         self.meters.unflushed(self.shared.engine().unflushed());
@@ -78,15 +89,17 @@ impl Keeper {
         self.meters.unflushed(self.shared.engine().unflushed());
     }
 
-    /// That of the numbers, however late it is.
+    /// Returns the offset taken with the numbers, however late the write is.
     fn offset(&self, taken: Offset) -> Offset {
         let later = defect::has(Defect::LaterOffset).then(|| self.shared.engine().next_offset());
         later.flatten().unwrap_or(taken)
     }
 
-    /// Reads the log for as long as it takes, or until the sequencer is to be closed: no number waits to be stored meanwhile.
+    /// Reads the log, and tries until it is read or until the sequencer is to be closed. No number
+    /// waits to be stored meanwhile.
     ///
-    /// Reading an event writes what the event says. So reading ends between two events, when no write is under way.
+    /// Reading an event also writes the rows that follow from the event. So reading ends only
+    /// between two events, when no write is under way.
     async fn actualize(&self) {
         let start = self.clock.now();
         while !self.shared.engine().is_closing() {
@@ -107,8 +120,11 @@ impl Keeper {
         }
     }
 
-    /// Stores the numbers of all events from the stored offset on, and in the end the offset, even if there was no event: what an earlier leader
-    /// still writes is then too late. `None` if the sequencer is to be closed before the end of the log.
+    /// Stores the numbers of all events from the stored offset on. At the end it stores the offset,
+    /// even if there was no event: a write of an earlier leader that lands later then has no
+    /// effect.
+    ///
+    /// Returns `None` if the sequencer is to be closed before the end of the log is read.
     async fn read_log(&self) -> Result<Option<Offset>, StorageError> {
         let mut next = self.storage.next_offset().await?;
         let mut lasts: HashMap<NumberKey, u64> = HashMap::new();
@@ -117,7 +133,9 @@ impl Keeper {
         let mut events = self.storage.events(next);
         while let Some(event) = events.next().await {
             let LoggedEvent { offset, numbers } = event?;
-            // A storage that answers at once must not keep others from running, nor this from ending.
+            // A storage may answer every call at once. Without this yield, such a storage would
+            // keep other tasks from running, and this loop from seeing that the sequencer is to be
+            // closed.
             consume_budget().await;
             if self.shared.engine().is_closing() {
                 return Ok(None);
@@ -141,7 +159,8 @@ impl Keeper {
         Ok(Some(next))
     }
 
-    /// Where the offset is stored although few numbers changed, so that an actualization that fails goes on from there.
+    /// Returns the offset at which progress is stored even if few numbers changed. If reading the
+    /// log fails later, the next try goes on from this offset.
     fn progress(&self, next: Offset) -> Offset {
         next.after(max_events(self.max_unflushed))
     }
@@ -160,7 +179,10 @@ impl Keeper {
         stored
     }
 
-    /// A trouble is logged when it begins and when it becomes another, and not with each try: there are many of them.
+    /// Records a failed call, and waits before the next try.
+    ///
+    /// An error is logged when it begins and when its text changes, not at every try, because there
+    /// are many tries.
     async fn failed(&self, what: &'static str, error: StorageError) {
         self.meters.retried();
         self.meters.unflushed(self.shared.engine().unflushed());
@@ -177,7 +199,7 @@ impl Keeper {
         self.clock.sleep(self.retry_after).await;
     }
 
-    /// Asked before the trouble is forgotten.
+    /// Logs that the storage works again. Must be called before the recorded error is cleared.
     fn works(&self, what: &'static str) {
         if self.shared.engine().trouble().is_some() {
             info!(partition = self.meters.partition(), "can {what} again");

@@ -1,7 +1,9 @@
-//! Dense ascending numbers that are never given twice, from memory that does not grow, with a start that does not grow either.
+//! Dense ascending numbers for the events of a partition, given from memory.
 //!
-//! A [`Sequencer`] belongs to a partition of an event log. It says at which offset the next event is written, and gives the numbers that
-//! the event needs in its workspace:
+//! No number is given twice. Neither the memory nor the start grows with the length of the log.
+//!
+//! A [`Sequencer`] belongs to a partition of an event log. The sequencer determines the offset of
+//! the next event, and gives the numbers that the event needs in its workspace:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -26,15 +28,16 @@
 //! # }
 //! ```
 //!
-//! - [`SeqStorage`] is what it needs of a storage, [`MemStorage`] one for tests.
-//! - [`Sequences`] are declared by kind of workspace; the [`standard`] ones are those that every workspace has.
-//! - [`EventSequencerFactory`] is for who writes one event at a time.
+//! - [`SeqStorage`] is the port to the storage. [`MemStorage`] implements the port for tests.
+//! - [`Sequences`] declares the sequences of each kind of workspace. Every workspace has the
+//!   [`standard`] sequences.
+//! - [`EventSequencerFactory`] is for callers that write one event at a time.
 //!
-//! The algorithm, and why it holds, is in `docs/sequencing.md`.
+//! `docs/sequencing.md` explains the algorithm, and why it never gives a number twice.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-/// Its examples run.
+/// Runs the examples of `docs/sequencing.md` as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/sequencing.md")]
 struct Page;

@@ -1,4 +1,6 @@
-//! A storage in memory, for tests: it keeps what a [`SeqStorage`] promises, and does what it is told to at each call.
+//! A storage in memory, for tests.
+//!
+//! The storage keeps the contract of [`SeqStorage`]. A hook can decide the fate of each call.
 
 use std::{
     collections::HashMap,
@@ -26,20 +28,20 @@ pub enum Call {
     NextEvent,
 }
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is done and answered.
+    /// The call is done and answered.
     Done,
-    /// It is not done, and fails.
+    /// The call is not done, and fails.
     Fails,
-    /// It is done, and seems to fail.
+    /// The call is done, and returns an error.
     LosesAnswer,
-    /// It seems to fail, and if it writes, it is done by [`MemStorage::land`].
+    /// The call returns an error. A write is done later, by [`MemStorage::land`].
     LandsLater,
 }
 
-/// Decides what becomes of each call. The answer may take as long as it likes.
+/// A function that decides the fate of each call. The decision may take any time.
 pub type Hook = Arc<dyn Fn(Call) -> BoxFuture<'static, Fate> + Send + Sync>;
 
 /// Numbers, an offset and a log in memory.
@@ -55,7 +57,7 @@ struct Inner {
     next: Option<Offset>,
     log: Vec<Vec<(NumberKey, u64)>>,
     late: Vec<Write>,
-    /// A mistake: what lands replaces whatever is there.
+    /// A mistake for tests: a write that lands replaces a higher value too.
     #[cfg(test)]
     goes_down: bool,
 }
@@ -73,18 +75,18 @@ impl fmt::Debug for MemStorage {
 }
 
 impl MemStorage {
-    /// An empty one.
+    /// Makes an empty storage.
     pub fn new() -> MemStorage {
         MemStorage::default()
     }
 
-    /// The same storage, where this decides what becomes of calls.
+    /// Returns the same storage with a hook that decides the fate of each call.
     #[must_use]
     pub fn with_hook(&self, hook: Hook) -> MemStorage {
         MemStorage { inner: Arc::clone(&self.inner), hook: Some(hook) }
     }
 
-    /// The same storage, where what lands replaces whatever is there.
+    /// Returns the same storage with the mistake that a write replaces a higher value too.
     #[cfg(test)]
     pub(crate) fn that_goes_down(self) -> MemStorage {
         self.inner().goes_down = true;
@@ -98,22 +100,22 @@ impl MemStorage {
         offset_of(inner.log.len() - 1)
     }
 
-    /// A stored number; 0 if there is none.
+    /// Returns a stored number; 0 if none is stored.
     pub fn number(&self, key: NumberKey) -> u64 {
         self.inner().numbers.get(&key).copied().unwrap_or(0)
     }
 
-    /// What each event of the log drew.
+    /// Returns the numbers that each event of the log drew.
     pub fn log(&self) -> Vec<Vec<(NumberKey, u64)>> {
         self.inner().log.clone()
     }
 
-    /// The stored offset.
+    /// Returns the stored offset.
     pub fn offset(&self) -> Option<Offset> {
         self.inner().next
     }
 
-    /// Writes that were to land later land.
+    /// Lets the writes with the fate [`Fate::LandsLater`] land.
     pub fn land(&self) {
         let mut inner = self.inner();
         for late in std::mem::take(&mut inner.late) {
@@ -122,7 +124,7 @@ impl MemStorage {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // It is whole at every moment.
+        // The state is consistent at every moment, so a poisoned lock does no harm.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,7 +155,7 @@ impl MemStorage {
 }
 
 impl Inner {
-    /// Nothing ever goes down.
+    /// Applies a write. No stored value is replaced by a lower one.
     fn apply(&mut self, write: &Write) {
         #[cfg(test)]
         if self.goes_down {
@@ -186,7 +188,7 @@ fn offset_of(place: usize) -> Offset {
 #[async_trait]
 impl SeqStorage for MemStorage {
     async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
-        // Read first: what the answer says may be outdated when it is here.
+        // Read before the hook runs: the answer may be outdated when it arrives.
         let numbers = {
             let inner = self.inner();
             let number = |seq: &SeqId| inner.numbers.get(&NumberKey { ws, seq: *seq });

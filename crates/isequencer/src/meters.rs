@@ -1,15 +1,17 @@
-//! What a sequencer reports through the `metrics` facade, each with the label `partition`:
+//! The metrics of a sequencer, through the `metrics` facade. Each has the label `partition`:
 //!
 //! - counter `isequencer_cache_hits_total`: commands that found the numbers of their workspace in
-//!   memory when they joined, also if they had just been read ahead;
-//! - counter `isequencer_cache_misses_total`: reads of all numbers of a workspace, for a command that
-//!   joined, or ahead of commands. A read ahead that fails is not counted: the command reads again;
-//! - counter `isequencer_failed_reads_total`: reads that failed for a command that joined;
-//! - gauges `isequencer_unflushed_numbers` and `isequencer_unflushed_events`: what was not stored yet when a write of numbers began, failed or
-//!   ended;
-//! - histograms `isequencer_flush_numbers` and `isequencer_flush_seconds`: how many numbers were stored at a time, and how long it took with all
+//!   memory when they joined. A command counts here also if the numbers had just been read ahead;
+//! - counter `isequencer_cache_misses_total`: reads of all numbers of a workspace, for a command
+//!   that joined, or ahead of commands. A failed read ahead is not counted, because the command
+//!   reads again;
+//! - counter `isequencer_failed_reads_total`: failed reads for a command that joined;
+//! - gauges `isequencer_unflushed_numbers` and `isequencer_unflushed_events`: the unflushed numbers
+//!   and events when a write of numbers began, failed or ended;
+//! - histograms `isequencer_flush_numbers` and `isequencer_flush_seconds`: the count of numbers
+//!   stored at a time, and the duration with all retries;
+//! - histogram `isequencer_actualization_seconds`: the duration of reading the log, with all
 //!   retries;
-//! - histogram `isequencer_actualization_seconds`: how long it took to read the log, with all retries;
 //! - counter `isequencer_retries_total`: calls of the keeper that failed and were made again.
 
 use std::{fmt, time::Duration};

@@ -1,4 +1,7 @@
-//! The numbers of a partition, in the hands of whoever gives them out.
+//! The sequencer of a partition, as its owner uses it.
+//!
+//! Invariant: at most one transaction is open. If a transaction with kept commands ends without
+//! `flush`, the sequencer reads the log again before the next one begins.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -16,25 +19,31 @@ use crate::{
     transaction::{Draw, Transaction},
 };
 
-/// What a sequencer is given.
+/// The parameters of a sequencer.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// Its name in metrics and logs.
+    /// The name of the partition in metrics and logs.
     pub partition: String,
-    /// Which sequences there are.
+    /// The sequences that are declared.
     pub sequences: Sequences,
-    /// How many numbers may wait to be stored, and a twentieth of how many events may wait for their offset to be.
+    /// The limit of the numbers that wait to be stored. Up to 20 times as many events may wait for
+    /// their offset to be stored.
     pub max_unflushed: NonZeroUsize,
-    /// How many numbers are kept in memory.
+    /// The limit of the numbers that are kept in memory.
     pub cached_numbers: usize,
-    /// How long numbers wait for others to be stored with them, unless they are many. Nobody waits for that.
+    /// The time for which numbers wait, so that more numbers are stored with them. The wait ends
+    /// early if many numbers wait. The wait delays no caller.
     pub flush_delay: Duration,
-    /// When a call to the storage that failed is made again.
+    /// The pause before a failed call to the storage is made again.
     pub retry_after: Duration,
 }
 
 impl Params {
-    /// 500 numbers may wait, for 5 ms at most if the storage works, 100,000 are kept, and what failed is tried again after half a second.
+    /// Returns parameters with the defaults:
+    ///
+    /// - At most 500 numbers wait to be stored. They wait for at most 5 ms if the storage works.
+    /// - At most 100,000 numbers are kept in memory.
+    /// - A failed call is made again after half a second.
     pub fn new(partition: impl Into<String>, sequences: Sequences) -> Params {
         Params {
             partition: partition.into(),
@@ -47,21 +56,23 @@ impl Params {
     }
 }
 
-/// Why no transaction can begin.
+/// The reason for which no transaction can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Busy {
     /// The log is being read.
     #[error("the numbers are being read from the log")]
     Actualizing,
-    /// Too many numbers wait to be stored, or too many events for their offset to be.
+    /// Too many numbers wait to be stored, or too many events wait for their offset to be stored.
     #[error("too many numbers or events wait to be stored")]
     Unflushed,
-    /// It has ended, and will not begin again.
+    /// The sequencer has ended, and will not begin again.
     #[error("the sequencer has ended")]
     Closed,
 }
 
-/// Why a sequencer did not end in order. Nothing is lost: the next start finds the numbers in the log.
+/// The reason for which a sequencer did not close in order.
+///
+/// Nothing is lost: the next start finds the numbers in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotClosed {
     /// Numbers were not stored in time.
@@ -70,12 +81,12 @@ pub enum NotClosed {
         .0.numbers, .0.events
     )]
     NotFlushed(Unflushed),
-    /// The task that reads the log was cut off, and may have left a write that still lands.
+    /// The task that reads the log was aborted, or panicked. One of its writes may still land.
     #[error("the log was being read, and that did not end in time")]
     CutOff,
 }
 
-/// The numbers of a partition. It has one owner, who opens one transaction at a time.
+/// The sequencer of a partition. It has one owner. The owner opens one transaction at a time.
 #[derive(Debug)]
 pub struct Sequencer {
     pub(crate) shared: Arc<Shared>,
@@ -85,19 +96,19 @@ pub struct Sequencer {
     pub(crate) meters: Arc<Meters>,
     /// The numbers as the open transaction sees them.
     pub(crate) cache: Cache,
-    /// What the open transaction drew.
+    /// The numbers that the open transaction drew.
     pub(crate) drawn: Vec<Draw>,
-    /// A transaction has begun and not ended.
+    /// Whether a transaction has begun and has not ended.
     pub(crate) is_open: bool,
     clock: Clock,
     keeper: Option<JoinHandle<()>>,
 }
 
 impl Sequencer {
-    /// Begins to read the log at once, in a task of its own.
+    /// Makes a sequencer. Its keeper, a task of its own, begins at once to read the log.
     ///
     /// # Panics
-    /// Outside of a tokio runtime. It must be one with timers.
+    /// Panics outside of a tokio runtime with timers.
     pub fn new(params: Params, storage: Arc<dyn SeqStorage>, clock: Clock) -> Sequencer {
         let (mut sequencer, keeper) = Sequencer::with_keeper(params, storage, clock);
         #[expect(clippy::disallowed_methods, reason = "the sequencer owns the task and ends it")]
@@ -106,7 +117,7 @@ impl Sequencer {
         sequencer
     }
 
-    /// One whose keeper is run by the caller.
+    /// Makes a sequencer and its keeper, which the caller must run.
     pub(crate) fn with_keeper(
         params: Params,
         storage: Arc<dyn SeqStorage>,
@@ -147,10 +158,11 @@ impl Sequencer {
         (sequencer, keeper)
     }
 
-    /// Opens the one transaction.
+    /// Opens a transaction. A second transaction cannot be open at the same time.
     ///
     /// # Errors
-    /// Why not now. When nothing waits to be stored, and the log is read, it is never refused.
+    /// Fails with the reason for which no transaction can begin now. If the log is read, nothing
+    /// waits to be stored and the sequencer has not ended, the call succeeds.
     pub fn start(&mut self) -> Result<Transaction<'_>, Busy> {
         self.end_forgotten();
         let (next, unflushed) = self.shared.engine().admit()?;
@@ -165,37 +177,43 @@ impl Sequencer {
         self.shared.actualize();
     }
 
-    /// A transaction that was forgotten: nobody knows what became of its events.
+    /// Ends a transaction that the owner forgot (`mem::forget`). The outcome of its events is
+    /// unknown, so the log is read again.
     fn end_forgotten(&mut self) {
         if std::mem::take(&mut self.is_open) {
             self.actualize();
         }
     }
 
-    /// Waits until [`Sequencer::start`] opens a transaction, for as long as it takes: [`Monitor::trouble`] says what keeps it.
+    /// Waits until [`Sequencer::start`] can open a transaction.
+    ///
+    /// The wait has no limit. While the storage fails, [`Monitor::trouble`] returns its error.
     ///
     /// # Errors
-    /// If it never will again.
+    /// Fails if no transaction can ever begin again.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// Safe to drop.
     pub async fn ready(&mut self) -> Result<(), Busy> {
         self.end_forgotten();
         self.shared.until_admitted().await
     }
 
-    /// What it is doing, for any thread.
+    /// Returns a monitor of this sequencer, for any thread.
     pub fn monitor(&self) -> Monitor {
         Monitor(Arc::clone(&self.shared))
     }
 
-    /// Stores what waits, and ends. If the log is being read, nothing waits, and the sequencer ends when the next event is read.
+    /// Stores the unflushed numbers, and ends the sequencer.
+    ///
+    /// While the log is being read, no number waits to be stored. The sequencer then ends as soon
+    /// as the next event is read.
     ///
     /// # Errors
-    /// If that was not done at the deadline.
+    /// Fails if the sequencer has not ended at the deadline.
     ///
     /// # Cancel safety
-    /// A dropped call stores no more; its task ends.
+    /// A dropped call stops storing numbers, and the keeper ends.
     pub async fn close(mut self, deadline: Instant) -> Result<(), NotClosed> {
         self.shared.close();
         let mut is_cut_off = false;
@@ -204,7 +222,7 @@ impl Sequencer {
                 Ok(ended) => is_cut_off = ended.is_err(),
                 Err(_) => {
                     keeper.abort();
-                    // A task that ended at the last moment was not aborted.
+                    // A task that ended just before the abort was not aborted.
                     is_cut_off = keeper.await.is_err();
                 }
             }
@@ -217,7 +235,7 @@ impl Sequencer {
     }
 }
 
-/// A sequencer that is dropped stores no more, and its task ends.
+/// A dropped sequencer stores nothing more, and its keeper ends.
 impl Drop for Sequencer {
     fn drop(&mut self) {
         if let Some(keeper) = &self.keeper {
@@ -226,29 +244,32 @@ impl Drop for Sequencer {
     }
 }
 
-/// Tells what a sequencer is doing.
+/// A view of the state of a sequencer.
 #[derive(Clone, Debug)]
 pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
-    /// Whether numbers can be drawn now: `None` if so.
+    /// Returns the reason for which no transaction can begin now; `None` if one can.
     pub fn busy(&self) -> Option<Busy> {
         self.0.engine().admit().err()
     }
 
-    /// What waits to be stored.
+    /// Returns the numbers and events that wait to be stored.
     pub fn unflushed(&self) -> Unflushed {
         self.0.engine().unflushed()
     }
 
-    /// The last number that a finished transaction drew from a sequence of a workspace, if it waits to be stored. A number that is asked
-    /// for here, and then in the storage, is found in one of the two.
+    /// Returns the last number that finished transactions drew from a sequence of a workspace, if
+    /// the number waits to be stored.
+    ///
+    /// To look up a number, ask here first and the storage afterwards: one of the two has the
+    /// number.
     pub fn waiting(&self, ws: WsId, seq: SeqId) -> Option<u64> {
         let numbers = self.0.engine().waiting(ws, &[seq]);
         numbers.first().copied().filter(|number| *number > 0)
     }
 
-    /// The offset of the next event, when the log is read.
+    /// Returns the offset of the next event; `None` unless numbers can be drawn.
     pub fn next_offset(&self) -> Option<Offset> {
         self.0.engine().next_offset()
     }
@@ -257,7 +278,7 @@ impl Monitor {
         self.0.engine().phase()
     }
 
-    /// What the storage said, if it does not do what it is asked to.
+    /// Returns the error of the storage, while the storage fails.
     pub fn trouble(&self) -> Option<Arc<StorageError>> {
         self.0.engine().trouble()
     }

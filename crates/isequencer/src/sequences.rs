@@ -1,13 +1,14 @@
-//! Which sequences there are, and what follows a number.
+//! The declared sequences, and the number that follows a number.
 
 use std::{iter, ops::Range};
 
 use crate::{SeqId, WsKind};
 
-/// All numbers are below: storages order rows by them, and have 63 bits for that.
+/// The exclusive upper bound of all numbers. Storages order rows by numbers, and have 63 bits for
+/// the order.
 pub(crate) const END: u64 = 1 << 63;
 
-/// A sequence: its number, and the ranges that it never leaves.
+/// A sequence: its id, and the ranges that it never leaves.
 ///
 /// ```
 /// use isequencer::{SeqId, Sequence};
@@ -21,59 +22,62 @@ pub(crate) const END: u64 = 1 << 63;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
     id: SeqId,
-    /// Not empty, each not empty, ascending and disjoint.
+    /// At least one range. The ranges are not empty, ascend and are disjoint.
     ranges: Vec<Range<u64>>,
 }
 
-/// Sequences that cannot be.
+/// The reason for which declared sequences are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSequences {
-    /// There is no number in it, or 0 is, which means that no number was given, or one that is too high.
+    /// The range is empty, begins at 0, or ends after 2^63. (0 means that no number was given yet.)
     #[error(
         "the range {1:?} of sequence {0} must begin at 1 or later, end after that, and at 2^63 at the latest"
     )]
     Range(SeqId, Range<u64>),
-    /// There is no range.
+    /// The sequence has no range.
     #[error("sequence {0} has no range of numbers")]
     NoRange(SeqId),
-    /// Two ranges share numbers, or the later comes first.
+    /// Two ranges share numbers, or do not ascend.
     #[error("the ranges of sequence {0} must ascend and share no number: {1:?} comes before {2:?}")]
     Order(SeqId, Range<u64>, Range<u64>),
-    /// A sequence is declared twice for one kind of workspaces.
+    /// A sequence is declared twice for a kind of workspaces.
     #[error("sequence {1} is declared twice for workspaces of kind {0}")]
     Twice(WsKind, SeqId),
-    /// The same workspaces would have two different sequences of one number.
+    /// A kind of workspaces is declared twice. One sequence id could then mean two sequences.
     #[error("workspaces of kind {0} are declared twice")]
     KindTwice(WsKind),
-    /// Who draws for events needs it.
+    /// A kind of workspaces lacks a standard sequence.
+    /// [`EventSequencerFactory`](crate::EventSequencerFactory) needs all of them.
     #[error("workspaces of kind {0} lack the standard sequence {1}")]
     NotStandard(WsKind, SeqId),
-    /// Workspaces without a sequence need no sequencer.
+    /// A kind of workspaces has no sequence, and so needs no sequencer.
     #[error("workspaces of kind {0} have no sequence")]
     Empty(WsKind),
 }
 
 impl Sequence {
-    /// One that counts from `initial` for as long as there are numbers.
+    /// Makes a sequence that counts from `initial` to the highest possible number.
     ///
     /// # Errors
-    /// If it begins at 0, or at 2^63 or later.
+    /// Fails if `initial` is 0, or 2^63 or higher.
     pub fn counting_from(id: SeqId, initial: u64) -> Result<Sequence, BadSequences> {
         Sequence::within(id, initial..END)
     }
 
-    /// One that draws from a range to its end.
+    /// Makes a sequence of one range.
     ///
     /// # Errors
-    /// If the range is empty, begins at 0, or ends after 2^63.
+    /// Fails if the range is empty, begins at 0, or ends after 2^63.
     pub fn within(id: SeqId, range: Range<u64>) -> Result<Sequence, BadSequences> {
         Sequence::new(id, iter::once(range))
     }
 
-    /// One that draws from each range to its end, one after another.
+    /// Makes a sequence of several ranges. The sequence uses up each range before the next one
+    /// begins.
     ///
     /// # Errors
-    /// If there is no range, one is empty, begins at 0 or ends after 2^63, or they do not ascend.
+    /// Fails if there is no range; if a range is empty, begins at 0 or ends after 2^63; or if the
+    /// ranges do not ascend.
     pub fn new(
         id: SeqId,
         ranges: impl IntoIterator<Item = Range<u64>>,
@@ -93,17 +97,18 @@ impl Sequence {
         }
     }
 
-    /// One whose range is known to be right.
+    /// Makes a sequence of one range that is known to be valid.
     pub(crate) fn known(id: SeqId, range: Range<u64>) -> Sequence {
         Sequence { id, ranges: Vec::from_iter([range]) }
     }
 
-    /// Its number.
+    /// Returns the id of the sequence.
     pub fn id(&self) -> SeqId {
         self.id
     }
 
-    /// The number after the last one that was given, which is 0 before the first; `None` at the end of all ranges.
+    /// Returns the number after `last`; `None` at the end of all ranges. Before the first number,
+    /// `last` is 0.
     pub fn after(&self, last: u64) -> Option<u64> {
         let next = last.checked_add(1)?;
         let range = self.ranges.iter().find(|range| next < range.end)?;
@@ -111,38 +116,39 @@ impl Sequence {
     }
 }
 
-/// All sequences of an application, by kind of workspace.
+/// The sequences of an application, by kind of workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sequences {
     kinds: Vec<Kind>,
 }
 
-/// The sequences of a kind of workspaces.
+/// The sequences of a kind of workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     kind: WsKind,
-    /// In the order of `sequences`.
+    /// The ids of the sequences, in the order of `sequences`.
     pub(crate) ids: Vec<SeqId>,
     pub(crate) sequences: Vec<Sequence>,
 }
 
 impl Kind {
-    /// Where a sequence is among those of the kind.
+    /// Returns the index of a sequence among the sequences of the kind.
     pub(crate) fn place(&self, seq: SeqId) -> Option<usize> {
         self.ids.iter().position(|id| *id == seq)
     }
 }
 
 impl Sequences {
-    /// None yet.
+    /// Makes an empty set.
     pub fn new() -> Sequences {
         Sequences::default()
     }
 
-    /// Declares the sequences of a kind of workspaces.
+    /// Declares the sequences of a kind of workspace.
     ///
     /// # Errors
-    /// If there are none, one is there twice, or the kind was declared before.
+    /// Fails if there are no sequences, if a sequence occurs twice, or if the kind was declared
+    /// before.
     pub fn with(
         mut self,
         kind: WsKind,
@@ -166,7 +172,7 @@ impl Sequences {
         Ok(self)
     }
 
-    /// Whether workspaces of a kind have a sequence.
+    /// Returns whether workspaces of a kind have a sequence.
     pub fn has(&self, kind: WsKind, seq: SeqId) -> bool {
         self.place(kind).is_some_and(|place| self.at(place).place(seq).is_some())
     }

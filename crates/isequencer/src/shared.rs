@@ -1,4 +1,6 @@
-//! The engine, where owner, keeper and onlookers reach it: each call is one look under one lock, so between two of them anything may have happened.
+//! The engine behind a lock, shared by the owner, the keeper and the monitors.
+//!
+//! Each call takes the lock once. Between two calls, other threads may have changed the engine.
 
 #[cfg(not(test))]
 use std::sync::Mutex;
@@ -17,9 +19,9 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     engine: Mutex<Engine>,
-    /// There is something to do for the keeper.
+    /// Notifies the keeper that there may be work.
     work: Notify,
-    /// Something became possible for the owner.
+    /// Notifies the owner that a call which was refused may succeed now.
     change: Notify,
 }
 
@@ -29,20 +31,21 @@ impl Shared {
         Shared { engine, work: Notify::new(), change: Notify::new() }
     }
 
-    /// For one look, or one change that nobody waits for.
+    /// Locks the engine, for one read, or for one change that needs no notification.
     pub(crate) fn engine(&self) -> impl DerefMut<Target = Engine> {
-        // It is whole at every moment.
+        // The engine is consistent at every moment, so a poisoned lock does no harm.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // For the owner.
+    // Calls of the owner.
 
     /// Waits until a transaction may begin.
     pub(crate) async fn until_admitted(&self) -> Result<(), Busy> {
         loop {
             let admitted = self.engine().admit();
             match admitted {
-                // A change between the question and this is noted until it is waited for.
+                // `Notify` keeps a notification that comes between the check and the wait, so the
+                // wait then ends at once.
                 Err(Busy::Actualizing | Busy::Unflushed) => until(&self.change).await,
                 Err(closed) => return Err(closed),
                 Ok(_) => return Ok(()),
@@ -65,20 +68,20 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Lets the keeper store what waits, and end.
+    /// Tells the keeper to store the unflushed numbers, and to end.
     pub(crate) fn close(&self) {
         self.engine().close();
         self.work.notify_one();
     }
 
-    // For the keeper.
+    // Calls of the keeper.
 
-    /// Waits until it is worth asking for work again.
+    /// Waits for a notification that there may be work.
     pub(crate) async fn until_work(&self) {
         until(&self.work).await;
     }
 
-    /// Waits until it is to be closed.
+    /// Waits until the sequencer is to be closed.
     pub(crate) async fn until_closing(&self) {
         loop {
             let is_closing = self.engine().is_closing();
@@ -105,7 +108,10 @@ impl Shared {
     }
 }
 
-/// Waits for what is told. Between the question whether to wait and this anything may happen, and the tests see to that.
+/// Waits for a notification.
+///
+/// The notification may come between the caller's check and the wait. In tests, the yield lets
+/// other tasks run between the two.
 async fn until(told: &Notify) {
     #[cfg(test)]
     shuttle::future::yield_now().await;

@@ -2,25 +2,26 @@
 
 use crate::{SeqId, Sequence, sequences::END};
 
-/// Offsets in the log of a workspace, from 1.
+/// The offsets in the log of a workspace, from 1.
 pub const WLOG_OFFSET: SeqId = SeqId(1);
 
-/// Ids of records of documents that belong to a workspace or to an operation, from [`FIRST_RECORD_ID`].
+/// The ids of the records of documents that belong to a workspace or to an operation, from
+/// [`FIRST_RECORD_ID`].
 pub const RECORD_ID: SeqId = SeqId(2);
 
-/// Ids of records of collections, from [`FIRST_CRECORD_ID`].
+/// The ids of the records of collections, from [`FIRST_CRECORD_ID`].
 pub const CRECORD_ID: SeqId = SeqId(3);
 
-/// The sequences of applications begin here.
+/// The lowest id of a sequence of an application.
 pub const FIRST_OF_APPLICATIONS: SeqId = SeqId(256);
 
-/// The first of [`RECORD_ID`], which end before [`FIRST_CRECORD_ID`].
+/// The first number of [`RECORD_ID`]. The sequence ends before [`FIRST_CRECORD_ID`].
 pub const FIRST_RECORD_ID: u64 = 322_680_000_131_072;
 
-/// The first of [`CRECORD_ID`].
+/// The first number of [`CRECORD_ID`].
 pub const FIRST_CRECORD_ID: u64 = 322_685_000_131_072;
 
-/// The sequences that every workspace has.
+/// Returns the sequences that every workspace has.
 ///
 /// ```
 /// use isequencer::{SeqId, Sequence, Sequences, WsKind, standard};

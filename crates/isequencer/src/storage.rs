@@ -1,4 +1,4 @@
-//! The port: where numbers are kept, and the log from which they can be found again.
+//! The port to the storage: the stored numbers, and the log from which numbers can be found again.
 
 use std::fmt;
 
@@ -7,41 +7,57 @@ use futures::stream::BoxStream;
 
 use crate::{NumberKey, Offset, SeqId, WsId};
 
-/// What an event of the log drew.
+/// The numbers that an event of the log drew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEvent {
-    /// Where it is in the log.
+    /// The offset of the event in the log.
     pub offset: Offset,
-    /// Of each sequence that it drew from, the last number; in any order, and a sequence may come several times.
+    /// The last number of each sequence that the event drew from. The order is free, and a sequence
+    /// may occur several times.
     pub numbers: Vec<(NumberKey, u64)>,
 }
 
-/// A call to the storage failed. Reading the log and storing numbers is tried again for as long as it takes; a read for a command that joins is
-/// [its error](crate::NotJoined::Storage).
+/// A call to the storage failed.
+///
+/// The keeper tries again without a limit when it reads the log or stores numbers. A read for a
+/// command that joins fails with [an error](crate::NotJoined::Storage).
 #[derive(Debug, thiserror::Error)]
 #[error("the storage of numbers does not do what it is asked to")]
 pub struct StorageError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// The storage of the numbers of one partition, and its log. It belongs to one sequencer, and to the leadership
-/// under which that gives out numbers.
+/// The storage of the numbers of one partition, and the log of the partition.
 ///
-/// A stored number is the last one that was given; the stored offset is that of the next event to replay. Every call may fail, and then
-/// may be done nevertheless, even later; so what is told of [`write`](SeqStorage::write) must be true whatever the order in which writes arrive.
-/// Every call ends, in a time of its own.
+/// A value of this type belongs to one sequencer, and to one leadership of the partition.
+///
+/// A stored number is the last one that was given. The stored offset is the offset of the next
+/// event to replay.
+///
+/// Every call may fail. A failed call may be done nevertheless, even later. So the guarantees of
+/// [`write`](SeqStorage::write) must hold for every order in which writes arrive.
+///
+/// Every call ends within a time limit of its own.
 #[async_trait]
 pub trait SeqStorage: fmt::Debug + Send + Sync + 'static {
-    /// The stored numbers of a workspace, in the order of `seqs`; 0 where nothing is stored. It sees every write that was
-    /// answered before.
+    /// Reads the stored numbers of a workspace, in the order of `seqs`; 0 for a sequence without a
+    /// stored number.
+    ///
+    /// The read sees every write that was answered before the call.
     async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError>;
 
-    /// The stored offset; [`Offset::FIRST`] if there is none.
+    /// Reads the stored offset; [`Offset::FIRST`] if no offset is stored.
     async fn next_offset(&self) -> Result<Offset, StorageError>;
 
-    /// Stores numbers, each of another sequence, and when all of them are stored, or at the same moment, the offset. A number that is
-    /// stored already is never replaced by a lower one, and the offset never by that of an earlier leadership or a lower one of the same.
+    /// Stores numbers, each of another sequence, and the offset. The offset is stored after all
+    /// numbers, or at the same moment.
+    ///
+    /// A stored number is never replaced by a lower one. The stored offset is never replaced by the
+    /// offset of an earlier leadership, or by a lower one of the same leadership.
     async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError>;
 
-    /// What each event drew, from this offset to the end of the log, one event after another without a gap. Whoever stores the offset behind
-    /// an event relies on it being applied, so an event comes when it is.
+    /// Reads the events of the log from this offset to the end, without gaps, with the numbers that
+    /// each event drew.
+    ///
+    /// An event must be applied before it is returned: the caller stores the offset behind the
+    /// event, and relies on the event being applied.
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>>;
 }

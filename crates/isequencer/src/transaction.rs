@@ -1,4 +1,6 @@
-//! From the first number of a group of commands to the last.
+//! A transaction: the commands of a group, from the first number drawn to the last.
+//!
+//! Invariant: only the command that joined last can draw numbers or give them back.
 
 use futures::future::join_all;
 
@@ -9,15 +11,15 @@ use crate::{
     engine::Last,
 };
 
-/// What a command drew from a sequence.
+/// The numbers that a command drew from one sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
     key: NumberKey,
-    /// Where the sequence is among those of the workspace.
+    /// The index of the sequence among the sequences of the workspace.
     place: usize,
     /// The last number before the command drew.
     before: u64,
-    /// The last number since.
+    /// The last number that the command drew.
     number: u64,
 }
 
@@ -27,13 +29,14 @@ impl Draw {
     }
 }
 
-/// Why a command cannot join.
+/// The reason for which a command cannot join.
 #[derive(Debug, thiserror::Error)]
 pub enum NotJoined {
-    /// There are no such workspaces.
+    /// No sequences are declared for this kind of workspace.
     #[error("no sequences are declared for workspaces of kind {0}")]
     UnknownKind(WsKind),
-    /// The transaction has drawn as many numbers as there was room for, of each command its own: end it, and begin another.
+    /// The transaction has drawn as many numbers as there was room for. A sequence counts once for
+    /// each command that drew from it. End the transaction, and begin another.
     #[error("the transaction has drawn as many numbers as there was room for")]
     Full,
     /// The numbers of the workspace could not be read.
@@ -41,10 +44,10 @@ pub enum NotJoined {
     Storage(WsId, #[source] StorageError),
 }
 
-/// Why there is no next number.
+/// The reason for which there is no next number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoNumber {
-    /// There is no such sequence.
+    /// The sequence is not declared.
     #[error("no sequence {seq} is declared for workspaces of kind {kind}")]
     UnknownSequence {
         /// The kind of the workspace.
@@ -52,7 +55,7 @@ pub enum NoNumber {
         /// The sequence.
         seq: SeqId,
     },
-    /// All its ranges are used up.
+    /// All ranges of the sequence are used up.
     #[error("sequence {seq} of workspace {ws} has no number after {last}")]
     Exhausted {
         /// The workspace.
@@ -64,30 +67,36 @@ pub enum NoNumber {
     },
 }
 
-/// A command that has joined, and where its numbers are until the next one joins.
+/// A command that has joined. The place of its numbers in the cache is valid until the next command
+/// joins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Joined {
     kind: WsKind,
-    /// Where the kind is among all.
+    /// The index of the kind among all kinds.
     place: usize,
     ws: WsId,
     at: At,
-    /// How much was drawn before.
+    /// The count of the draws before the command joined.
     drawn: usize,
 }
 
-/// Commands that draw numbers together, one after another. It ends by [`flush`](Transaction::flush) when all their events are in the log
-/// and applied, and else by [`actualize`](Transaction::actualize). One that is dropped with commands in it is actualized: nobody knows what became of
-/// their events. Whichever way, no write of their events may still land then: whoever owns the transaction sees to that.
+/// Commands that draw numbers together, one after another.
+///
+/// The owner ends a transaction with [`flush`](Transaction::flush) if all its events are in the log
+/// and applied. Otherwise the owner ends it with [`actualize`](Transaction::actualize). A dropped
+/// transaction with kept commands is actualized, because the outcome of their events is unknown.
+///
+/// In each case, no write of these events may land afterwards. The owner of the transaction must
+/// ensure this.
 #[must_use = "a transaction ends by `flush` or `actualize`"]
 #[derive(Debug)]
 pub struct Transaction<'s> {
     sequencer: &'s mut Sequencer,
     first: Offset,
     next: Offset,
-    /// How many numbers waited when it began.
+    /// The count of unflushed numbers when the transaction began.
     unflushed: usize,
-    /// How much of what was drawn is of commands that are kept.
+    /// The count of the draws that belong to kept commands.
     kept: usize,
 }
 
@@ -97,13 +106,15 @@ impl<'s> Transaction<'s> {
         Transaction { sequencer, first: next, next, unflushed, kept: 0 }
     }
 
-    /// A command on a workspace. All numbers of the workspace are read if they are not in memory.
+    /// Lets a command on a workspace join. If the numbers of the workspace are not in memory, all
+    /// of them are read.
     ///
     /// # Errors
-    /// Why not. The transaction can go on without it.
+    /// Fails with the reason for which the command cannot join. The transaction can go on without
+    /// the command.
     ///
     /// # Cancel safety
-    /// Safe: a dropped call has drawn nothing.
+    /// Safe to drop: a dropped call has drawn nothing.
     pub async fn join(&mut self, kind: WsKind, ws: WsId) -> Result<Command<'_, 's>, NotJoined> {
         let joined = self.joined(kind, ws).await?;
         Ok(Command { transaction: self, joined, is_kept: false })
@@ -136,17 +147,19 @@ impl<'s> Transaction<'s> {
         Ok(Joined { kind, place, ws, at, drawn })
     }
 
-    /// Whether a command on a workspace can join without a call to the storage.
+    /// Returns whether a command on a workspace can join without a call to the storage.
     pub fn is_cached(&self, kind: WsKind, ws: WsId) -> bool {
         let Sequencer { sequences, cache, .. } = &*self.sequencer;
         sequences.place(kind).is_none_or(|place| cache.has(ws, place))
     }
 
-    /// Reads the numbers of workspaces side by side, so that commands on them can join at once. The
-    /// caller bounds how many. If a read fails, the command that joins reads again.
+    /// Reads the numbers of workspaces concurrently, so that commands on them can join at once.
+    ///
+    /// The caller bounds the count of workspaces. If a read fails, the command that joins reads
+    /// again.
     ///
     /// # Cancel safety
-    /// Safe: a dropped call has drawn nothing.
+    /// Safe to drop: a dropped call has drawn nothing.
     pub async fn read_ahead(&mut self, workspaces: impl IntoIterator<Item = (WsKind, WsId)>) {
         self.give_back_forgotten();
         let this = &*self;
@@ -168,8 +181,15 @@ impl<'s> Transaction<'s> {
         Ok(self.sequencer.cache.insert(ws, place, numbers))
     }
 
-    /// Reads the numbers of a workspace. What is not stored yet is asked for first: when the answer of the storage is here, it may have been
-    /// stored, and the answer may be older. Nothing can begin to wait meanwhile, as only the owner of this transaction flushes.
+    /// Reads the numbers of a workspace: the highest of the unflushed, the stored and the drawn
+    /// numbers.
+    ///
+    /// The unflushed numbers must be read before the storage is asked. A simpler version reads them
+    /// after the storage has answered. The storage reads 3; the keeper stores 4, and 4 is no longer
+    /// unflushed; the answer 3 arrives. The version would give 4 a second time.
+    ///
+    /// No number becomes unflushed during the call, because only the owner of this transaction
+    /// flushes.
     async fn stored(&self, place: usize, ws: WsId) -> Result<Numbers, StorageError> {
         let Sequencer { shared, storage, sequences, drawn, .. } = &*self.sequencer;
         let seqs = &sequences.at(place).ids;
@@ -195,7 +215,7 @@ impl<'s> Transaction<'s> {
         Ok(numbers)
     }
 
-    /// The next number of a sequence for the command that joined last.
+    /// Draws the next number of a sequence, for the command that joined last.
     pub(crate) fn draw(&mut self, joined: Joined, seq: SeqId) -> Result<u64, NoNumber> {
         let Joined { kind, ws, at, .. } = joined;
         let Sequencer { sequences, cache, drawn, .. } = &mut *self.sequencer;
@@ -213,12 +233,12 @@ impl<'s> Transaction<'s> {
         Ok(number)
     }
 
-    /// The last numbers that the command drew that joined last.
+    /// Returns the last number of each sequence from which the command that joined last drew.
     pub(crate) fn drawn(&self, joined: Joined) -> impl Iterator<Item = Last> {
         self.sequencer.drawn[joined.drawn..].iter().map(Draw::last)
     }
 
-    /// Gives back what the command drew that joined last.
+    /// Gives back the numbers that the command that joined last drew.
     pub(crate) fn leave(&mut self, joined: Joined) {
         let Sequencer { cache, drawn, .. } = &mut *self.sequencer;
         for draw in drawn.drain(joined.drawn..) {
@@ -228,7 +248,9 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// A command that was forgotten, neither kept nor dropped: where its workspace is in memory is not known any more.
+    /// Gives back the numbers of a command that was forgotten: the command was neither kept nor
+    /// dropped. The place of its workspace in the cache is not known any more, so the cache is
+    /// cleared.
     fn give_back_forgotten(&mut self) {
         let Sequencer { cache, drawn, .. } = &mut *self.sequencer;
         if drawn.len() > self.kept {
@@ -237,7 +259,7 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// From now on the event of the command that joined last may be written.
+    /// Keeps the command that joined last. From now on its event may be written.
     pub(crate) fn keep(&mut self) -> Offset {
         let offset = self.next;
         self.next = offset.next();
@@ -245,12 +267,13 @@ impl<'s> Transaction<'s> {
         offset
     }
 
-    /// All that was drawn is of commands that are kept.
+    /// Records that all draws belong to kept commands.
     pub(crate) fn keep_draws(&mut self) {
         self.kept = self.sequencer.drawn.len();
     }
 
-    /// The events of all commands are in the log and applied. Their numbers are stored soon.
+    /// Ends the transaction: the events of all commands are in the log and applied. The keeper
+    /// stores their numbers soon.
     pub fn flush(mut self) {
         self.give_back_forgotten();
         let next = std::mem::replace(&mut self.next, self.first);
@@ -260,7 +283,8 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// It is not known which events are in the log: all numbers are read from there anew.
+    /// Ends the transaction: the outcome of the events is unknown. The keeper reads all numbers
+    /// from the log again.
     pub fn actualize(mut self) {
         self.next = self.first;
         self.sequencer.actualize();
@@ -278,9 +302,15 @@ impl Drop for Transaction<'_> {
     }
 }
 
-/// A command that draws numbers. One that is dropped leaves the transaction, and gives its numbers back: it failed before
-/// anything of it was written. One that is to be written must be [kept](Command::keep) first, and can leave no more. While there is a command,
-/// no other one can join:
+/// A command that draws numbers.
+///
+/// A dropped command leaves the transaction, and gives its numbers back. Drop a command that failed
+/// before any part of its event was written.
+///
+/// A command must be [kept](Command::keep) before its event is written. A kept command cannot
+/// leave.
+///
+/// While a command is open, no other command can join:
 ///
 /// ```compile_fail,E0499
 /// # async fn example(transaction: &mut isequencer::Transaction<'_>) {
@@ -299,25 +329,27 @@ pub struct Command<'t, 's> {
 }
 
 impl Command<'_, '_> {
-    /// The next number of a sequence of its workspace. It is the command's own when that is [kept](Command::keep).
+    /// Draws the next number of a sequence of the workspace. The number belongs to the command once
+    /// the command is [kept](Command::keep).
     ///
     /// # Errors
-    /// If there is no such sequence, or its ranges are used up.
+    /// Fails if the sequence is not declared, or if its ranges are used up.
     pub fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
         self.transaction.draw(self.joined, seq)
     }
 
-    /// The last number of each sequence that it drew from: what its event must say, so that it is found in the log.
+    /// Returns the last number of each sequence that the command drew from. The event must contain
+    /// these numbers, so that they can be found in the log.
     pub fn drawn(&self) -> impl Iterator<Item = (NumberKey, u64)> {
         self.transaction.drawn(self.joined)
     }
 
-    /// Where its event will be in the log, if it is [kept](Command::keep).
+    /// Returns the offset of the event in the log, if the command is [kept](Command::keep).
     pub fn offset(&self) -> Offset {
         self.transaction.next
     }
 
-    /// Its event is going to be written, at this offset of the log.
+    /// Keeps the command: its event is going to be written at the returned offset of the log.
     #[must_use = "the event is to be written at this offset and no other"]
     pub fn keep(mut self) -> Offset {
         self.is_kept = true;

@@ -1,16 +1,16 @@
-//! What numbers are drawn for.
+//! The ids of sequences and workspaces, and offsets in the log.
 
 use std::fmt;
 
-/// A sequence of a workspace.
+/// The id of a sequence of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeqId(pub u16);
 
-/// A kind of workspaces: all of a kind have the same sequences.
+/// A kind of workspace. All workspaces of a kind have the same sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WsKind(pub u16);
 
-/// A workspace.
+/// The number of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WsId(pub u64);
 
@@ -19,26 +19,29 @@ pub struct WsId(pub u64);
 pub struct Offset(u64);
 
 impl Offset {
-    /// Where a log begins.
+    /// The offset at which a log begins.
     pub const FIRST: Offset = Offset(1);
 
-    /// `None` for 0, which is no place, and for what has more than 63 bits.
+    /// Makes an offset; `None` for 0, which is not an offset, and for a number of more than 63
+    /// bits.
     pub const fn new(offset: u64) -> Option<Offset> {
         if offset == 0 || offset >> 63 != 0 { None } else { Some(Offset(offset)) }
     }
 
-    /// As a number.
+    /// Returns the offset as a number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The place after this one.
+    /// Returns the next offset.
     #[must_use]
     pub const fn next(self) -> Offset {
         self.after(1)
     }
 
-    /// The place so many events later. The last there is is followed by itself: nothing that counts events comes there.
+    /// Returns the offset that is `events` higher.
+    ///
+    /// The addition saturates at the highest number. No log has so many events.
     #[must_use]
     pub const fn after(self, events: u64) -> Offset {
         Offset(self.0.saturating_add(events))

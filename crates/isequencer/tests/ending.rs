@@ -1,4 +1,4 @@
-//! How a sequencer ends, and what it leaves behind: nothing.
+//! The end of a sequencer, after which no task and no memory is left.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ fn tasks() -> usize {
 #[tokio::test]
 async fn closing_stores_what_waits() {
     let mem = MemStorage::new();
-    // Otherwise it would be stored in an hour.
+    // Without `close` the numbers would be stored after an hour.
     let flush_delay = Duration::from_secs(3_600);
     let mut sequencer = sequencer(Params { flush_delay, ..params() }, &mem);
     for ws in 1..=2 {
@@ -58,7 +58,7 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
     let unflushed = Unflushed { numbers: 1, events: 1 };
     assert_eq!(one.close(soon(50)).await, Err(NotClosed::NotFlushed(unflushed)));
 
-    // The offset of an event that drew nothing waits too.
+    // An event that drew no number also waits, for its offset to be stored.
     let (hooked, fails) = failing(&mem);
     let mut two = sequencer(params(), &hooked);
     two.ready().await.unwrap();
@@ -77,9 +77,9 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
     assert_eq!(tasks(), 0);
 }
 
-/// Closing dropped the task that reads the log in the middle of a write, although the storage
-/// answered. Nobody could tell that the write was over, so a node that was stopped while it
-/// recovered ended with an error, and kept its lease.
+/// `close` aborted the task that reads the log in the middle of a write, although the storage
+/// answered. The caller could not know whether the write was over. So a node that was stopped
+/// during recovery ended with an error, and kept its lease.
 #[tokio::test]
 async fn closing_ends_no_call_to_the_storage_in_the_middle() {
     for held in [Call::NextOffset, Call::NextEvent, Call::WriteNumbers, Call::WriteOffset] {
@@ -119,7 +119,7 @@ async fn one_that_is_dropped_ends_too() {
     until(|| tasks() == 0).await;
 }
 
-/// A storage that panics ends the sequencer, and says so to who waits.
+/// A storage that panics ends the sequencer. A caller that waits gets an error.
 #[tokio::test]
 async fn a_storage_that_panics_closes_it() {
     let mem = MemStorage::new();
@@ -134,7 +134,7 @@ async fn a_storage_that_panics_closes_it() {
     assert_eq!(sequencer.start().unwrap_err(), Busy::Closed);
 }
 
-/// A log without its second event, until that is found.
+/// A log without its second event, until the flag is set.
 #[derive(Debug)]
 struct Hole(MemStorage, AtomicBool);
 
@@ -161,7 +161,7 @@ impl SeqStorage for Hole {
     }
 }
 
-/// It says what is wrong for as long as it is, and goes on when it is not.
+/// The sequencer reports the error while the event is missing, and goes on when the event is there.
 #[tokio::test]
 async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
     let mem = MemStorage::new();
@@ -209,7 +209,7 @@ fn a_thousand_of_them_leave_no_task_and_no_memory() {
     assert!(left < 1_000, "{left} bytes");
 }
 
-/// Nobody ran it even once.
+/// The runtime was dropped before it ran the keeper once.
 #[test]
 fn one_whose_runtime_is_gone_has_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -221,9 +221,12 @@ fn one_whose_runtime_is_gone_has_ended() {
     assert_eq!(runtime().block_on(sequencer.ready()), Err(Busy::Closed));
 }
 
-/// The storage answers at once, so nothing but the budget of the task makes the keeper yield while it reads a long log. A keeper that does not yield
-/// reads the log to its end before it notices that it is to close. The test used to measure 200 ms of wall clock, and failed on a busy machine; the
-/// number of events that are read after the call does not depend on the machine.
+/// The storage answers at once, so only the budget of the task makes the keeper yield while it
+/// reads a long log. A keeper that does not yield reads the log to its end before it notices that
+/// it is to be closed.
+///
+/// The test used to measure 200 ms of wall clock, and failed on a busy machine. The number of
+/// events that are read after the call does not depend on the machine.
 #[tokio::test]
 async fn closing_ends_in_time_while_the_log_is_read() {
     const EVENTS: usize = 100_000;

@@ -1,4 +1,4 @@
-//! One event at a time.
+//! Tests of `EventSequencer`, for one event at a time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +55,7 @@ async fn an_event_draws_its_offsets_and_ids() {
 async fn an_event_that_is_cancelled_or_dropped_is_looked_for_in_the_log() {
     let mem = MemStorage::new();
     let mut partition = factory(&mem).partition(1);
-    // Neither was written, as it turns out, and then one was.
+    // The first two events were not written, and the third one was.
     partition.start_event(LONG, WS).await.unwrap().cancel();
     drop(partition.start_event(LONG, WS).await.unwrap());
     let event = partition.start_event(LONG, WS).await.unwrap();
@@ -118,7 +118,8 @@ async fn a_kind_without_the_standard_sequences_is_refused() {
     }
 }
 
-/// Nobody drops it, so nobody knows what became of it; the next one waits until that is known.
+/// The event is forgotten, so its drop code does not run and its outcome is unknown. The next event
+/// waits until the log was read again.
 #[tokio::test]
 async fn an_event_that_is_forgotten_is_looked_for_in_the_log() {
     let mem = MemStorage::new();

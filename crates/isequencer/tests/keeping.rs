@@ -1,4 +1,4 @@
-//! When numbers are stored, and what is read of the log.
+//! Tests of the keeper: the moments at which numbers are stored, and reading the log.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ use isequencer::{
 const HOUR: Duration = Duration::from_secs(3_600);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Lets the keeper do what it can.
+/// Lets the keeper run until it can do no more.
 async fn others_run() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -107,7 +107,7 @@ async fn what_failed_is_tried_again_after_a_pause() {
     }
 }
 
-/// What an event drew may come in any order, and several times.
+/// The numbers of an event may be in any order, and a sequence may occur several times.
 #[tokio::test]
 async fn the_highest_number_of_an_event_counts() {
     let mem = MemStorage::new();
@@ -116,12 +116,12 @@ async fn the_highest_number_of_an_event_counts() {
     assert_eq!(command(&mut sequencer(params(), &mem), &mem, 1).await, 6);
 }
 
-/// A storage that says what it was told to store, and reads a log of its own.
+/// A storage that records each write, and reads a given log.
 #[derive(Debug)]
 struct Told {
     log: Vec<LoggedEvent>,
     writes: Mutex<Vec<(usize, Offset)>>,
-    /// How many numbers it answers to a question.
+    /// The count of numbers in each answer to `read_numbers`.
     answers: usize,
 }
 
@@ -150,7 +150,7 @@ impl SeqStorage for Told {
     }
 }
 
-/// Many workspaces: numbers are stored before they are too many.
+/// With many workspaces, numbers are stored before too many of them are in memory.
 #[tokio::test]
 async fn the_numbers_of_a_long_log_are_bounded() {
     let storage = told((1..=1_000).map(|n| (n, vec![(key(n), 1), (key(n + 10_000), 1)])));
@@ -163,7 +163,8 @@ async fn the_numbers_of_a_long_log_are_bounded() {
     assert_eq!((total, writes.last().unwrap().1), (2_000, offset(1_001)));
 }
 
-/// One workspace: what was read is not read again if the next event cannot be.
+/// With one workspace, the offset is stored often. So events are not read again if a later event
+/// cannot be read.
 #[tokio::test]
 async fn reading_a_long_log_makes_progress() {
     let storage = told((1..=1_000).map(|n| (n, vec![(key(1), n)])));

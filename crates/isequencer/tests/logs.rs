@@ -1,4 +1,4 @@
-//! What a keeper logs.
+//! Tests of the log lines of a keeper.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use tracing::{
     span,
 };
 
-/// Keeps the lines of one thread.
+/// A subscriber that keeps the log lines of one thread.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -66,7 +66,7 @@ impl Subscriber for Lines {
 #[error("it is not known what became of it")]
 struct Unknown(#[source] std::io::Error);
 
-/// A storage that fails with this, if with anything.
+/// A storage for tests. Its writes fail with this text, or succeed if there is none.
 #[derive(Debug, Default)]
 struct Fails(Mutex<Option<&'static str>>);
 

@@ -1,4 +1,4 @@
-//! Where a number is looked for: in memory, among those that wait to be stored, in the storage.
+//! Tests of the three places of a number: memory, the unflushed numbers and the storage.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use isequencer::{
 };
 use tokio::sync::Semaphore;
 
-/// Counts how often numbers are read.
+/// Returns the same storage, and a counter of the reads of numbers.
 fn counted(mem: &MemStorage) -> (MemStorage, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reads);
@@ -46,11 +46,11 @@ async fn what_has_left_memory_is_found_where_it_waits_to_be_stored() {
     sequencer.ready().await.unwrap();
     fails.store(true, Ordering::Release);
     assert_eq!(command(&mut sequencer, &mem, 1).await, 1);
-    // It is being stored now, and cannot be.
+    // The number is being stored now, and the write keeps failing.
     until(|| sequencer.monitor().trouble().is_some()).await;
     assert_eq!(command(&mut sequencer, &mem, 2).await, 1);
     assert_eq!(command(&mut sequencer, &mem, 1).await, 2);
-    // Now it is both being stored and waiting.
+    // One number is being stored, and a later one of the same sequence waits.
     assert_eq!(command(&mut sequencer, &mem, 2).await, 2);
     assert_eq!(command(&mut sequencer, &mem, 1).await, 3);
     assert_eq!(mem.number(key(1)), 0);
@@ -68,7 +68,7 @@ async fn what_is_stored_is_read_when_it_has_left_memory() {
     assert_eq!(reads.load(Ordering::Relaxed), 10);
 }
 
-/// The storage looked before the numbers were stored, and answered after that.
+/// The storage reads before the numbers are stored, and answers afterwards.
 #[tokio::test]
 async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
     let mem = MemStorage::new();
@@ -94,7 +94,7 @@ async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
     let mut transaction = sequencer.start().unwrap();
     let joins = transaction.join(KIND, WsId(1));
     let overtakes = async {
-        // The read is under way; the flush ends, and then the read.
+        // The read is under way. The flush ends first, and then the read.
         tokio::task::yield_now().await;
         writes.add_permits(2);
         until(|| monitor.unflushed().numbers == 0).await;
@@ -105,7 +105,8 @@ async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
     assert_eq!(joined.unwrap().next(SEQ).unwrap(), 2);
 }
 
-/// The numbers of each workspace were read when its first command joined, one workspace after another.
+/// Before `read_ahead` existed, the numbers of each workspace were read when its first command
+/// joined, so the workspaces were read one after another.
 #[tokio::test]
 async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
     let (begun, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
@@ -124,7 +125,7 @@ async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
     let mut sequencer = sequencer(params(), &hooked);
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
-    // Nothing is known of the other kind, so there is nothing to read.
+    // The kind is not declared, so there is nothing to read.
     let unknown = (WsKind(99), WsId(4));
     let all = [1, 2, 3].map(|ws| (KIND, WsId(ws))).into_iter().chain([unknown]);
     let reads = transaction.read_ahead(all);
@@ -143,7 +144,7 @@ async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
     assert_eq!(begun.load(Ordering::Relaxed), 3);
 }
 
-/// Memory for ten workspaces, and commands on a thousand: nothing that waits is lost.
+/// There is memory for ten workspaces, and commands run on a thousand. No unflushed number is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eviction_under_load() {
     let mem = MemStorage::new();
@@ -158,7 +159,8 @@ async fn eviction_under_load() {
     }
 }
 
-/// A flush that seems to have failed lands when the next leader has stored more.
+/// A flush of an earlier leader seems to fail, and lands after the next leader has stored higher
+/// numbers.
 #[tokio::test]
 async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
     let mem = MemStorage::new();

@@ -1,4 +1,4 @@
-//! What a sequencer reports.
+//! Tests of the metrics of a sequencer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -74,7 +74,8 @@ fn what_it_does_is_reported() {
     });
 }
 
-/// What gauges stand at. (A snapshot of the debugging recorder sets them back to 0.)
+/// A recorder of the values of gauges. (A snapshot of the debugging recorder would reset gauges to
+/// 0.)
 #[derive(Clone, Default)]
 struct Gauges(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
 

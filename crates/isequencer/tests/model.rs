@@ -1,4 +1,4 @@
-//! Whatever is drawn, given back, written or not: it is what a sequencer of ten lines says.
+//! A sequencer draws, gives back and loses numbers as a simple model of ten lines does.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use isequencer::{
 
 const OTHER_KIND: WsKind = WsKind(2);
 
-/// The ranges of each sequence of each kind.
+/// Returns the ranges of a sequence of a kind; `None` if the sequence is not declared.
 fn declared(kind: WsKind, seq: SeqId) -> Option<Vec<Range<u64>>> {
     match (kind, seq.0) {
         (KIND, 1) => Some(iter::once(1..u64::MAX >> 1).collect()),
@@ -25,7 +25,7 @@ fn declared(kind: WsKind, seq: SeqId) -> Option<Vec<Range<u64>>> {
     }
 }
 
-/// The sequencer of ten lines.
+/// The model of ten lines.
 #[derive(Clone, Default)]
 struct Model(HashMap<NumberKey, u64>);
 
@@ -48,7 +48,7 @@ fn params_of(random: &mut Rng) -> Params {
     Params { sequences, cached_numbers: random.usize(0..12), ..params() }
 }
 
-/// One transaction; what it comes to.
+/// Runs one transaction, and compares it with the model.
 async fn transaction(
     sequencer: &mut Sequencer,
     mem: &MemStorage,
@@ -60,7 +60,7 @@ async fn transaction(
     let (mut model, mut events) = (written.clone(), Vec::new());
     for _ in 0..random.usize(1..4) {
         let (ws, kind) = (random.u64(0..4), if random.bool() { KIND } else { OTHER_KIND });
-        // A workspace is of one kind for ever.
+        // A workspace never changes its kind.
         let ws = WsId(2 * ws + u64::from(kind == KIND));
         let Ok(mut command) = transaction.join(kind, ws).await else { break };
         let mut drawn = model.clone();

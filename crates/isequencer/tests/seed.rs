@@ -1,4 +1,4 @@
-//! The tests that the product was ordered with, by their names, and what is true of each of them.
+//! The tests that the requirements name. Each comment has the name and the promise.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use common::{
 use fastrand::Rng;
 use isequencer::{Busy, MemStorage, Offset, Params, Unflushed, WsId, mem::Fate};
 
-/// `NewMustStartActualization`: a new sequencer reads the log, and is busy until it has.
+/// `NewMustStartActualization`: a new sequencer reads the log, and is busy until the log is read.
 #[tokio::test]
 async fn new_must_start_actualization() {
     let mem = MemStorage::new();
@@ -32,7 +32,7 @@ async fn new_must_start_actualization() {
     assert_eq!(command(&mut sequencer, &mem, 1).await, 4);
 }
 
-/// `Race`: keeper, owner and observers in threads of their own.
+/// `Race`: keeper, owner and observers run in threads of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn race() {
     for seed in 0..50 {
@@ -72,7 +72,7 @@ async fn race() {
     }
 }
 
-/// `LongRecovery`: up to ten times as many events as numbers may wait.
+/// `LongRecovery`: the log has up to ten times as many events as numbers may wait.
 #[tokio::test]
 async fn long_recovery() {
     for events in 0..=50 {
@@ -92,7 +92,7 @@ async fn long_recovery() {
     }
 }
 
-/// `MultipleActualizes`: a hundred transactions, of which some are not written.
+/// `MultipleActualizes`: in a hundred transactions, some are not written.
 #[tokio::test]
 async fn multiple_actualizes() {
     let mem = MemStorage::new();
@@ -121,7 +121,8 @@ async fn multiple_actualizes() {
     assert!((30..70).contains(&written), "{written}");
 }
 
-/// `FlushPermanentlyFails`: exactly as many numbers wait as may; when the storage works again, so does the sequencer.
+/// `FlushPermanentlyFails`: exactly as many numbers wait as the limit allows. When the storage
+/// works again, the sequencer works again.
 #[tokio::test]
 async fn flush_permanently_fails() {
     let mem = MemStorage::new();
@@ -147,7 +148,8 @@ async fn flush_permanently_fails() {
     assert!(sequencer.monitor().trouble().is_none());
 }
 
-/// However few numbers they draw: the events that wait for their offset to be stored are read again at the next start.
+/// The limit of events also holds if the events draw few numbers. The next start reads all events
+/// again that wait for their offset to be stored.
 #[tokio::test]
 async fn a_flush_that_fails_ends_in_busy_though_few_numbers_wait() {
     let mem = MemStorage::new();

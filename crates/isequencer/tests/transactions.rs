@@ -1,4 +1,4 @@
-//! Who joins, who leaves, and what is refused.
+//! Tests of transactions: commands that join and leave, and refused calls.
 
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +55,8 @@ async fn a_transaction_that_everybody_left_never_was() {
     assert_eq!(command(&mut sequencer, &mem, 7).await, 1);
 }
 
-/// Nobody knows what became of the events of a transaction that nobody ended.
+/// The owner neither flushed nor actualized the transaction, so the outcome of its events is
+/// unknown.
 #[tokio::test]
 async fn a_transaction_that_is_dropped_or_forgotten_is_actualized() {
     let mem = MemStorage::new();
@@ -93,7 +94,8 @@ async fn a_transaction_is_full_when_as_many_numbers_are_drawn_as_may_wait() {
     assert!(matches!(full, NotJoined::Full), "{full}");
 }
 
-/// When nothing waits to be stored, one command may draw more than may wait.
+/// If no number waits to be stored, one command may draw more numbers than the limit of unflushed
+/// numbers.
 #[tokio::test]
 async fn a_lone_command_is_always_admitted() {
     let mem = MemStorage::new();
@@ -124,7 +126,7 @@ async fn what_is_not_declared_is_refused() {
     assert_eq!(command.next(SEQ), Ok(1));
 }
 
-/// A sequence of an application's own: it goes through its ranges and ends.
+/// A sequence of an application goes through its ranges, and then ends.
 #[tokio::test]
 async fn a_sequence_never_leaves_its_ranges() {
     let mem = MemStorage::new();
@@ -144,7 +146,8 @@ async fn a_sequence_never_leaves_its_ranges() {
     assert_eq!(command.next(standard::CRECORD_ID), Ok(322_685_000_131_072));
 }
 
-/// The last id of a record is followed by none, and not by an id of a collection.
+/// No number follows the last id of a record. The first id of a collection does not follow it
+/// either.
 #[tokio::test]
 async fn ids_of_records_end_before_those_of_collections() {
     let mem = MemStorage::new();
@@ -177,7 +180,7 @@ async fn what_waits_counts_when_a_transaction_fills() {
     assert!(matches!(full, NotJoined::Full), "{full}");
 }
 
-/// It was neither kept nor dropped.
+/// The command was neither kept nor dropped.
 #[tokio::test]
 async fn a_command_that_is_forgotten_gives_its_numbers_back() {
     for flushes in [false, true] {

@@ -1,4 +1,4 @@
-//! Each mistake is found.
+//! Proof that the simulation finds each mistake.
 
 use std::{panic, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
 
 const SCHEDULES: usize = 20_000;
 
-/// Where each mistake is found, nothing is found without one.
+/// The simulation that finds the mistakes finds nothing without a mistake.
 #[test]
 fn nothing_where_there_is_no_mistake() {
     assert!(!is_found(|mem| Arc::new(mem), 2_000));
@@ -74,7 +74,8 @@ fn a_workspace_found_whatever_its_kind() {
     finds(Defect::AnyKind);
 }
 
-/// A storage that writes the offset before the numbers, so that a crash between the two loses numbers.
+/// A storage with a mistake: it writes the offset before the numbers. A crash between the two
+/// writes loses numbers.
 #[derive(Debug)]
 struct OffsetFirst(MemStorage);
 
@@ -103,7 +104,7 @@ fn a_storage_that_writes_the_offset_first() {
     assert!(is_found(|mem| Arc::new(OffsetFirst(mem)), SCHEDULES));
 }
 
-/// A storage in which a write that lands late replaces what was stored since.
+/// In this storage a write that lands late replaces values that were stored in the meantime.
 #[test]
 fn a_storage_whose_numbers_go_down() {
     assert!(is_found(|mem| Arc::new(mem.that_goes_down()), SCHEDULES));

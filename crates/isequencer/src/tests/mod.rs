@@ -1,4 +1,5 @@
-//! The keeper, the owner and the storage in every order, under a scheduler that takes its decisions from a seed.
+//! A simulation: keeper, owner and storage run in every order, under a scheduler that decides by a
+//! seed.
 
 mod found;
 mod schedules;

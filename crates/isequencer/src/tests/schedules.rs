@@ -1,4 +1,5 @@
-//! Whatever happens in whatever order, no number is given twice and none is left out.
+//! The simulation without mistakes: in every order of steps, no number is given twice and none is
+//! left out.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
-//! A log, a storage that fails, and an owner who draws numbers; all that is true at every moment is checked against the log alone.
+//! The simulated world: a log, a storage that fails, and an owner that draws numbers.
+//!
+//! The invariants are checked against the log alone.
 
 use std::{
     collections::HashMap,
@@ -31,7 +33,7 @@ const SEQS: [SeqId; 2] = [SeqId(1), SeqId(2)];
 const KINDS: [WsKind; 2] = [WsKind(1), WsKind(2)];
 const WORKSPACES: u64 = 3;
 
-/// The last number of each sequence: what every sequencer must come to.
+/// The last number of each sequence, which every sequencer must also reach.
 type Model = HashMap<NumberKey, u64>;
 
 fn fold(log: &[Vec<(NumberKey, u64)>]) -> Model {
@@ -43,16 +45,16 @@ fn fold(log: &[Vec<(NumberKey, u64)>]) -> Model {
     model
 }
 
-/// How the storage behaves.
+/// The behaviour of the storage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weather {
-    /// Of a hundred calls, so many fail one way or another.
+    /// The percentage of calls that fail in one of three ways.
     pub(crate) fails: u32,
-    /// The node dies in one of its first so many calls.
+    /// If set, the node dies in one of its first `dies_within` calls.
     pub(crate) dies_within: Option<usize>,
 }
 
-/// One history: some lives of a node, one after another.
+/// Runs one history: some lives of a node, one after another.
 pub(crate) async fn history(
     weather: Weather,
     lives: usize,
@@ -71,7 +73,7 @@ pub(crate) async fn history(
     }
 }
 
-/// Runs a node until it ends, or dies in a call of its storage.
+/// Runs a node until it ends, or until it dies in a call of its storage.
 async fn live(
     mem: &MemStorage,
     random: &mut Rng,
@@ -155,7 +157,7 @@ fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> Hoo
     })
 }
 
-/// A transaction of some commands, and what becomes of their events.
+/// Runs a transaction of some commands, writes some of their events, and ends the transaction.
 async fn group(sequencer: &mut Sequencer, mem: &MemStorage, random: &mut Rng) {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
@@ -172,7 +174,7 @@ async fn group(sequencer: &mut Sequencer, mem: &MemStorage, random: &mut Rng) {
             events.push(event);
         }
     }
-    // None, some or all of the events are written, and that may be known.
+    // None, some or all of the events are written. The owner may know this, or not.
     let written = if random.u32(0..4) == 0 { random.usize(0..=events.len()) } else { events.len() };
     let is_known = written == events.len() && random.u32(0..8) > 0;
     for event in events.drain(..written) {
@@ -220,7 +222,8 @@ async fn command(
     Some(drawn.into_iter().collect())
 }
 
-/// Nothing is stored that is not in the log, and what lies before the stored offset is stored.
+/// Checks that each stored number is in the log, and that the numbers of all events in front of the
+/// stored offset are stored.
 fn check(mem: &MemStorage) {
     let log = mem.log();
     let all = fold(&log);

@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers of several tests.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -32,7 +32,8 @@ pub(crate) fn offset(offset: u64) -> Offset {
     Offset::new(offset).unwrap()
 }
 
-/// Two sequences from 1, five numbers may wait, and what failed is tried again at once.
+/// Returns parameters with two sequences from 1. Five numbers may wait, and a failed call is made
+/// again after 1 ms.
 pub(crate) fn params() -> Params {
     let sequences = [SEQ, OTHER].map(|seq| Sequence::counting_from(seq, 1).unwrap());
     Params {
@@ -47,7 +48,7 @@ pub(crate) fn sequencer(params: Params, storage: &MemStorage) -> Sequencer {
     Sequencer::new(params, Arc::new(storage.clone()), Clock::system())
 }
 
-/// Decides by this what becomes of calls.
+/// Makes a hook from a function that decides the fate of calls.
 pub(crate) fn hook<F>(decide: impl Fn(Call) -> F + Send + Sync + 'static) -> Hook
 where
     F: Future<Output = Fate> + Send + 'static,
@@ -55,7 +56,7 @@ where
     Arc::new(move |call| -> BoxFuture<'static, Fate> { decide(call).boxed() })
 }
 
-/// The same storage, which stores no numbers while it is told to fail.
+/// Returns the same storage with a flag. While the flag is set, writes of numbers fail.
 pub(crate) fn failing(storage: &MemStorage) -> (MemStorage, Arc<AtomicBool>) {
     let fails = Arc::new(AtomicBool::new(false));
     let is_failing = Arc::clone(&fails);
@@ -66,7 +67,7 @@ pub(crate) fn failing(storage: &MemStorage) -> (MemStorage, Arc<AtomicBool>) {
     (storage.with_hook(hook), fails)
 }
 
-/// The same storage, whose offset is read once for each permit.
+/// Returns the same storage with a semaphore. Each read of the offset takes a permit.
 pub(crate) fn gated(storage: &MemStorage) -> (MemStorage, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let blocked = Arc::clone(&gate);
@@ -82,7 +83,7 @@ pub(crate) fn gated(storage: &MemStorage) -> (MemStorage, Arc<Semaphore>) {
     (storage.with_hook(hook), gate)
 }
 
-/// A command that draws one number in a workspace, and is written.
+/// Runs a command that draws one number in a workspace, writes its event, and returns the number.
 pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemStorage, ws: u64) -> u64 {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
@@ -94,7 +95,7 @@ pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemStorage, ws:
     number
 }
 
-/// Lets other tasks run until it is so.
+/// Lets other tasks run until the condition is true.
 pub(crate) async fn until(is_so: impl Fn() -> bool) {
     let clock = Clock::system();
     let deadline = clock.now() + Duration::from_secs(20);
