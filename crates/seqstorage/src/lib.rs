@@ -1,8 +1,11 @@
-//! The numbers and the log of a partition, as its sequencer needs them, on any storage.
+//! The port of the sequencer, over any storage: the numbers and the log of a partition.
 //!
-//! Two places are offered for the numbers: rows of the system keyspace, which all partitions share ([`System::numbers`](sysvvm::System::numbers)),
-//! and a view in the keyspace of the application, one for each partition ([`view`]). The log is the same for both: replaying it
-//! applies an event before its numbers are told, so what is stored of them is never ahead of what is applied.
+//! The numbers have two possible places. Rows of the system keyspace are shared by all partitions
+//! ([`System::numbers`](sysvvm::System::numbers)). A view in the keyspace of the application
+//! belongs to one partition ([`view`]).
+//!
+//! The log is the same for both places. Invariant: the replay applies an event before the sequencer
+//! gets its numbers, so the stored numbers and offset are never ahead of the applied events.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

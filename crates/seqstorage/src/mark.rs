@@ -1,4 +1,7 @@
-//! Marking an event that cannot be read, with the numbers that it drew.
+//! Marking an event that cannot be read, with the numbers that the event drew.
+//!
+//! Invariant: a marker never lets a number be given twice. Its numbers come from the copy of the
+//! event, or are stored already, or are above all known numbers.
 
 use std::collections::HashSet;
 
@@ -7,69 +10,75 @@ use isequencer::{SeqId, standard};
 
 use crate::PartitionStorage;
 
-/// Why an event is not marked. It is as it was.
+/// The reason for which an event is not marked. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum NotMarked {
-    /// There is nothing to mark.
+    /// The event can be read, so there is nothing to mark.
     #[error("event {} can be read", .0.0)]
     Readable(Offset),
-    /// Say which numbers it drew: the log of the workspace does not.
+    /// The copy of the event in the log of the workspace cannot be read. So the caller must give
+    /// the numbers that the event drew.
     #[error(
         "the log of the workspace has no copy that can be read: give the last number that the event drew of each sequence"
     )]
     NumbersNeeded,
-    /// It says two things.
+    /// The given numbers contradict the given offset in the log of the workspace.
     #[error("the event is said to be at offset {} of the log of its workspace, and to have drawn {} for that", .wlog.0, .given.0)]
     OtherOffset {
-        /// Where it is said to be.
+        /// The offset at which the event is said to be.
         wlog: Offset,
-        /// What it is said to have drawn.
+        /// The offset among the given numbers.
         given: Offset,
     },
-    /// Only the last number of a sequence counts.
+    /// A sequence is given twice. Only the last number of a sequence counts.
     #[error(
         "sequence {0} is given twice: give the last number that the event drew of each sequence, once"
     )]
     Twice(u16),
-    /// It cannot have drawn that.
+    /// The event cannot have drawn the given number.
     #[error("number {} of sequence {} is not above the last one that is known, {known}, or is no number of that sequence: give the last one that the event drew, or a higher one", .drawn.last, .drawn.seq)]
     NotAbove {
-        /// What was given.
+        /// The given number and its sequence.
         drawn: Drawn,
-        /// What is stored, or was drawn by an event in front of it.
+        /// The highest number that is stored, or that an event in front of the marked one drew.
         known: u64,
     },
-    /// It cannot be there.
+    /// The event cannot be at the given offset in the log of the workspace.
     #[error("the event is said to be at offset {} of the log of its workspace, and the next one that can be read is at {}", .wlog.0, .next.0)]
     NotBefore {
-        /// Where it is said to be.
+        /// The offset at which the event is said to be.
         wlog: Offset,
-        /// Where the next one is.
+        /// The offset of the next event that can be read.
         next: Offset,
     },
-    /// A marker in the log of that workspace would be read by no leader of this partition.
+    /// The workspace is in another partition. No leader of this partition would read a marker in
+    /// its log.
     #[error("workspace {} is not in partition {partition}", .ws.0)]
     OtherPartition {
-        /// Where the event is said to be.
+        /// The workspace in which the event is said to be.
         ws: WsId,
-        /// The partition whose log is to be marked.
+        /// The partition of the log that is to be marked.
         partition: u16,
     },
-    /// The log.
+    /// An error of the log.
     #[error(transparent)]
     Log(#[from] eventlog::Error),
-    /// The numbers.
+    /// An error of the stored numbers.
     #[error(transparent)]
     Numbers(#[from] sysvvm::Error),
 }
 
 impl PartitionStorage {
-    /// Marks an event of the log that cannot be read, so that the log can be read on. An operator says where it is in the log of which
-    /// workspace, and what it drew besides that offset, if the copy there cannot be read either. The numbers of an event in front of the stored offset
-    /// are stored: it needs none.
+    /// Marks an event of the log that cannot be read, so that the events behind it can be read
+    /// again.
+    ///
+    /// An operator gives the workspace of the event and the offset in the log of this workspace. If
+    /// the copy at that offset cannot be read either, the operator also gives the other numbers
+    /// that the event drew. For an event in front of the stored offset, the numbers are stored
+    /// already and need not be given.
     ///
     /// # Errors
-    /// Why not.
+    /// Fails with the reason for which the event is not marked.
     pub async fn mark_corrupted(
         &self,
         plog: Offset,
@@ -105,7 +114,12 @@ impl PartitionStorage {
         Ok(self.log.mark(&damaged, drawn).await?)
     }
 
-    /// A number that was given before would be given again. Its offset in the log of the workspace is known by the event in front of it.
+    /// Checks that each given number is above all known numbers of its sequence, and belongs to the
+    /// sequence. With a lower number, the sequencer could give a number again that was given
+    /// before.
+    ///
+    /// The offset in the log of the workspace is not checked here. The event in front of it proves
+    /// the offset.
     async fn check_above_all_known(
         &self,
         ws: WsId,
@@ -123,7 +137,7 @@ impl PartitionStorage {
             let known = stored.unwrap_or(0).max(before);
             let sequence = ranges.iter().find(|sequence| sequence.id() == SeqId(drawn.seq));
             let is_one = match sequence {
-                // It is what follows the one before it.
+                // A number belongs to the sequence if it follows the number before it.
                 Some(sequence) => {
                     let before = drawn.last.checked_sub(1);
                     before.and_then(|before| sequence.after(before)) == Some(drawn.last)
@@ -138,7 +152,8 @@ impl PartitionStorage {
     }
 }
 
-/// Every event draws its offset in the log of its workspace.
+/// Adds the offset in the log of the workspace to the given numbers, because every event draws that
+/// offset.
 fn with_offset(wlog: Offset, mut given: Vec<Drawn>) -> Result<Vec<Drawn>, NotMarked> {
     let mut seqs = HashSet::new();
     if let Some(drawn) = given.iter().find(|drawn| !seqs.insert(drawn.seq)) {

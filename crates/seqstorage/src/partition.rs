@@ -1,4 +1,7 @@
-//! What the sequencer of a partition needs.
+//! The port of the sequencer, over the log and the stored numbers of a partition.
+//!
+//! Invariant: each write asks the fence first, and stores no offset without the numbers in front of
+//! it.
 
 use std::sync::Arc;
 
@@ -11,10 +14,13 @@ use sysvvm::{LastNumber, NumberRows, Replayed};
 
 use crate::view;
 
-/// Ids of records below are of a time when they led to several tables. They are not counted on: the sequence begins above them.
+/// The lowest record id that is counted.
+///
+/// Lower ids are from an earlier time, when such an id led to several tables. The replay does not
+/// count them, because the sequence begins above them.
 const FIRST_COUNTED_RECORD_ID: u64 = 322_680_000_000_000;
 
-/// The numbers of a partition, and its log, under the lead under which the log is written.
+/// The numbers of a partition and its log, under the leadership under which the log is written.
 #[derive(Debug)]
 pub struct PartitionStorage {
     pub(crate) numbers: NumberRows,
@@ -22,12 +28,13 @@ pub struct PartitionStorage {
 }
 
 impl PartitionStorage {
-    /// With the numbers of the application in the system keyspace. Calls take as long as those of the log may.
+    /// Uses the numbers of the application in the system keyspace. Each call has the timeout of a
+    /// call of the log.
     pub fn in_system(numbers: NumberRows, log: Arc<Log>) -> PartitionStorage {
         PartitionStorage { numbers, log }
     }
 
-    /// With the numbers in the keyspace of the application, where the log is.
+    /// Uses the view of numbers in the keyspace of the application, beside the log.
     pub fn in_view(log: Arc<Log>) -> PartitionStorage {
         let storage = Arc::clone(log.reader().storage());
         let numbers = view(storage, log.clock().clone(), log.partition());
@@ -39,7 +46,8 @@ impl PartitionStorage {
     }
 }
 
-/// All that goes wrong is told as the log tells it, so that whoever is told knows whether it passes.
+/// Wraps an error as the log reports it. From an `eventlog::Error` the reader can tell whether the
+/// error passes.
 fn failed(error: eventlog::Error) -> StorageError {
     StorageError(Box::new(error))
 }
@@ -56,7 +64,7 @@ impl SeqStorage for PartitionStorage {
     async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
         let seqs: Vec<u16> = seqs.iter().map(|seq| seq.0).collect();
         let last = self.numbers.last(ws.0, &seqs, self.deadline()).await.map_err(not_numbered)?;
-        // What was never stored is absent, on every driver.
+        // A number that was never stored is absent, on every driver.
         Ok(last.into_iter().map(Option::unwrap_or_default).collect())
     }
 
@@ -78,7 +86,8 @@ impl SeqStorage for PartitionStorage {
         };
         let numbers: Vec<LastNumber> = numbers.iter().map(last).collect();
         let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
-        // The deadline is one timeout from here on, for all calls of this write.
+        // The fence clears one write that lasts at most one timeout. So all calls below share one
+        // deadline, a timeout after the clearance.
         self.log.clearance().await.map_err(|lost| failed(lost.into()))?;
         let replayed = Replayed { partition, epoch, next: next.get() };
         self.numbers.store(&numbers, replayed, self.deadline()).await.map_err(not_numbered)
@@ -90,7 +99,7 @@ impl SeqStorage for PartitionStorage {
     }
 }
 
-/// What an entry of the log drew.
+/// Returns the numbers that an entry of the log drew.
 fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
     let place = entry.place();
     let number = |drawn: &eventlog::Drawn| {
@@ -128,7 +137,8 @@ mod tests {
         numbers.into_iter().map(|(key, last)| (key.seq.0, last)).collect()
     }
 
-    /// Once, ids of records below these led to several tables (i688). Offsets and numbers of applications are as low as they like.
+    /// In an earlier time, record ids below the bound led to several tables (i688). The bound does
+    /// not apply to offsets and to numbers of applications.
     #[test]
     fn ids_of_records_of_old_are_not_counted_and_other_numbers_are() {
         let (before, first) = (FIRST_COUNTED_RECORD_ID - 1, FIRST_COUNTED_RECORD_ID);

@@ -1,7 +1,8 @@
-//! The view `sys.SequencesView`: the numbers of a partition's workspaces in the keyspace of the application.
+//! The view `sys.SequencesView`: the numbers of a partition's workspaces, in the keyspace of the
+//! application.
 //!
-//! Its rows have a partition (PID), a workspace (WSID), the name of a sequence (Name) and the last number (Last). The offset of the log has
-//! no workspace.
+//! A row has a partition (PID), a workspace (WSID), the name of a sequence (Name) and the last
+//! number (Last). The row of the log's offset has no workspace: its WSID is 0.
 
 use bytes::Bytes;
 use clock::Clock;
@@ -15,10 +16,10 @@ const WLOG_OFFSET: &str = "sys.WLogOffsetSeq";
 const RECORD_ID: &str = "sys.RecIDSeq";
 const CRECORD_ID: &str = "sys.CRecIDSeq";
 
-/// Sequences of applications have numbers for names.
+/// The prefix of the names of sequences of applications. The number of the sequence follows.
 const OF_APPLICATION: &str = "app.Seq";
 
-/// The numbers of a partition in the keyspace of its application, for whoever reads them.
+/// Returns the numbers of a partition in the keyspace of its application.
 pub fn view(application: SharedStorage, clock: Clock, partition: u16) -> NumberRows {
     NumberRows::new(application, clock, Box::new(ViewKeys { partition }))
 }
@@ -51,7 +52,7 @@ impl NumberKeys for ViewKeys {
             WLOG_OFFSET => standard::WLOG_OFFSET,
             RECORD_ID => standard::RECORD_ID,
             CRECORD_ID => standard::CRECORD_ID,
-            // Of the partition, if a workspace has the number 0.
+            // The offset of the log lies beside the numbers of a workspace with the number 0.
             PLOG_OFFSET => SeqId(0),
             name => SeqId(name.strip_prefix(OF_APPLICATION)?.parse().ok()?),
         };
