@@ -13,8 +13,11 @@ use crate::layout;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Elections over the system keyspace of any driver. All leases are in one partition, so that one read shows all slots; each
-/// epoch has its own. Made by [`System::elections`](crate::System::elections).
+/// The store of elections over the system keyspace of any driver, made by
+/// [`System::elections`](crate::System::elections).
+///
+/// All leases share one storage partition, so one read returns all slots. Each epoch has a storage
+/// partition of its own.
 #[derive(Debug)]
 pub struct ElectionRows {
     storage: SharedStorage,
@@ -31,7 +34,7 @@ impl ElectionRows {
 impl TtlStore for ElectionRows {
     fn expiry_delay(&self) -> Duration {
         let capabilities = self.storage.capabilities();
-        // The resolution is that of ordered rows where nodes watch leases.
+        // Where nodes watch leases, the resolution is about ordered rows only.
         if capabilities.expiry_is_watched {
             Duration::ZERO
         } else {
@@ -49,7 +52,8 @@ impl TtlStore for ElectionRows {
         let rows: Vec<ExpiringRow> = rows.try_collect().await.map_err(failed)?;
         let seen = |row: ExpiringRow| {
             let slot = Slot::new(u32::from_be_bytes(row.ccols[..].try_into().ok()?))?;
-            // One that does not expire is nobody's lease, and keeps the slot for ever.
+            // A row that does not expire is not the lease of any node. Such a row keeps its slot
+            // for ever.
             Some(Seen { slot, value: row.value, left: row.ttl.unwrap_or(Duration::MAX) })
         };
         Ok(rows.into_iter().filter_map(seen).collect())

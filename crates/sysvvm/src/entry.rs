@@ -1,4 +1,4 @@
-//! What the registry knows of an application, and its bytes.
+//! The entry of an application in the registry, and the bytes of the entry.
 
 use std::num::NonZeroU16;
 
@@ -7,32 +7,33 @@ use istorage::KeyspaceName;
 
 use crate::{Error, Result};
 
-/// The number of an application in this storage: it stands for the name in other keys. Never reused.
+/// The number of an application in this storage. The number stands for the name in other keys, and
+/// is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppNumber(pub(crate) u32);
 
 impl AppNumber {
-    /// The number, from 1.
+    /// Returns the number, from 1.
     #[must_use]
     pub fn get(self) -> u32 {
         self.0
     }
 }
 
-/// What the registry knows of an application.
+/// The entry of an application in the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppEntry {
-    /// Its number in this storage.
+    /// The number of the application in this storage.
     pub number: AppNumber,
-    /// Its number of partitions, fixed when it was initialized.
+    /// The number of partitions. It is fixed when the application is initialized.
     pub partitions: NonZeroU16,
-    /// The format of its rows.
+    /// The format of the rows of the application.
     pub format: u32,
-    /// Its keyspace.
+    /// The keyspace of the application.
     pub keyspace: KeyspaceName,
 }
 
-/// How far the initialization of an application has come.
+/// The progress of the initialization of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// The keyspace may not exist yet.
@@ -45,7 +46,8 @@ pub(crate) enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(crate) state: State,
-    /// Unique to the attempt that registered it, so that one which got no answer knows its own row.
+    /// A random number of the attempt that registered the application. An attempt without an answer
+    /// recognizes its own row by this number.
     pub(crate) attempt: u64,
     pub(crate) entry: AppEntry,
 }
@@ -70,7 +72,7 @@ impl Registered {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Registered> {
-        // Nothing behind a newer version can be judged, not even how much there is.
+        // The bytes behind a newer version byte may mean anything, and may have any length.
         if let Some(&version) = bytes.first().filter(|version| **version > VERSION) {
             return Err(Error::NewerFormat { found: version.into(), known: VERSION.into() });
         }
@@ -139,7 +141,8 @@ mod tests {
         }
     }
 
-    /// Only the first byte of a newer entry can be understood: the others may mean anything, or be missing.
+    /// Only the first byte of a newer entry can be understood. The others may mean anything, or be
+    /// missing.
     #[test]
     fn an_entry_of_a_newer_program_is_told_from_a_foreign_one() {
         let mut whole = registered().encode().to_vec();

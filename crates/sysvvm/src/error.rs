@@ -1,62 +1,63 @@
-//! What can go wrong with the system keyspace, by what the caller must do.
+//! The errors of the system keyspace, sorted by the action that the caller must take.
 
 use crate::AppName;
 
 /// The result of a call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong with the system keyspace.
+/// An error of the system keyspace.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Open the application instead.
+    /// The application exists already: open it instead.
     #[error("the application `{app}` exists already")]
     AlreadyExists {
-        /// Which.
+        /// The application.
         app: AppName,
     },
-    /// Initialize the application first.
+    /// The application does not exist: initialize it first.
     #[error("the application `{app}` does not exist in this storage")]
     DoesNotExist {
-        /// Which.
+        /// The application.
         app: AppName,
     },
-    /// The initialization was begun with another number of partitions and did not finish: repeat it with that number.
+    /// The initialization was begun with another number of partitions, and did not finish. Repeat
+    /// it with that number.
     #[error("the application `{app}` is half initialized with {there} partitions, not {wanted}")]
     OtherPartitions {
-        /// Which.
+        /// The application.
         app: AppName,
-        /// The number that is registered.
+        /// The number of partitions that is registered.
         there: u16,
-        /// The number that was asked for.
+        /// The number of partitions that the caller asked for.
         wanted: u16,
     },
-    /// Configure the number of slots that the storage was deployed with.
+    /// The storage was deployed with another number of slots: configure that number.
     #[error(
         "the storage was deployed with {there} slots, and cannot be used with {wanted}: the number is fixed"
     )]
     OtherSlots {
-        /// The number that is stored.
+        /// The number of slots that is stored.
         there: u32,
-        /// The number that was asked for.
+        /// The number of slots that the caller asked for.
         wanted: u32,
     },
-    /// Use a newer program: the storage was written in a format that this one does not know.
+    /// The storage was written in a format that this program does not know: use a newer program.
     #[error(
         "the storage has format {found}, and this program knows formats up to {known}: use a newer program"
     )]
     NewerFormat {
-        /// The storage's format.
+        /// The format of the storage.
         found: u32,
         /// The newest format that this program knows.
         known: u32,
     },
-    /// Use another keyspace: this one belongs to another program, or is damaged.
+    /// The keyspace belongs to another program, or is damaged: use another keyspace.
     #[error("the system keyspace was not written by this program, or is damaged: {what}")]
     Foreign {
-        /// What was found.
+        /// A description of the row that was found.
         what: String,
     },
-    /// The storage failed; see its kind.
+    /// The storage failed. The kind of the error tells the action.
     #[error(transparent)]
     Storage(#[from] istorage::Error),
 }

@@ -1,4 +1,7 @@
-//! The keys of the system keyspace, big endian. Every partition key starts with a [`Prefix`] of four bytes.
+//! The keys of the system keyspace.
+//!
+//! Invariant: every partition key begins with a [`Prefix`] of four bytes. All numbers are big
+//! endian.
 
 use bytes::Bytes;
 use ielections::Row;
@@ -6,24 +9,26 @@ use istorage::Key;
 
 use crate::{AppName, AppNumber};
 
-/// What a partition of the system keyspace holds. Numbers are never reused; a new kind of row takes a new one.
+/// The kind of the rows in a storage partition of the system keyspace.
+///
+/// A number is never reused. A new kind of row takes a new number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Prefix {
-    /// The leases of all slots: one partition.
+    /// The leases of all slots: one storage partition.
     Leases = 1,
-    /// How far the log of a partition has been replayed: one row.
+    /// The stored offset of a partition's log: one row.
     PlogOffset = 2,
     /// The numbers of a workspace: a row for each sequence.
     Numbers = 3,
-    // 4 rows with a TTL of applications.
-    /// The registry of applications: one partition.
+    // 4 is reserved for rows with a TTL that belong to applications.
+    /// The registry of applications: one storage partition.
     Applications = 5,
     /// The format of the storage: one row.
     Format = 6,
-    /// The epoch of a slot: a partition for each.
+    /// The epochs: a storage partition for each slot.
     Epochs = 7,
-    /// How many slots there are: one row.
+    /// The number of slots: one row.
     Slots = 8,
 }
 
@@ -33,12 +38,12 @@ impl Prefix {
     }
 }
 
-/// The partition of all leases. Their clustering columns are the slot.
+/// Returns the partition key of all leases. The clustering columns of a lease are its slot.
 pub(crate) fn leases() -> Bytes {
     Bytes::copy_from_slice(&Prefix::Leases.pkey())
 }
 
-/// A row of an election.
+/// Returns the key of a row of an election.
 pub(crate) fn election(row: Row) -> Key {
     match row {
         Row::Lease(slot) => Key::new(leases(), slot.get().to_be_bytes().to_vec()),
@@ -48,47 +53,50 @@ pub(crate) fn election(row: Row) -> Key {
     }
 }
 
-/// The row of the next event to replay from the log of a partition.
+/// Returns the key of the stored offset of a partition's log, which is the offset of the next event
+/// to replay.
 pub(crate) fn plog_offset(app: AppNumber, partition: u16) -> Key {
     let app = app.get().to_be_bytes();
     let pkey = [&Prefix::PlogOffset.pkey()[..], &app, &partition.to_be_bytes()].concat();
     Key::new(pkey, 0_u32.to_be_bytes().to_vec())
 }
 
-/// The partition of the last numbers of a workspace. Their clustering columns are the sequence.
+/// Returns the partition key of the last numbers of a workspace. The clustering columns of a number
+/// are its sequence.
 pub(crate) fn numbers(app: AppNumber, ws: u64) -> Bytes {
     let app = app.get().to_be_bytes();
     [&Prefix::Numbers.pkey()[..], &app, &ws.to_be_bytes()].concat().into()
 }
 
-/// The clustering columns of a sequence.
+/// Returns the clustering columns of a sequence.
 pub(crate) fn sequence(seq: u16) -> Bytes {
     Bytes::copy_from_slice(&seq.to_be_bytes())
 }
 
-/// The row that says who wrote this storage and in which format.
+/// Returns the key of the row of the format: a mark of this program, and the version of the format.
 pub(crate) fn format() -> Key {
     Key::new(Prefix::Format.pkey().to_vec(), "")
 }
 
-/// The row that says how many slots there are.
+/// Returns the key of the row of the number of slots.
 pub(crate) fn slots() -> Key {
     Key::new(Prefix::Slots.pkey().to_vec(), "")
 }
 
-/// The row that holds the number of the application registered last. It sorts before all applications.
+/// Returns the key of the row with the number of the application registered last. The row sorts
+/// before all applications.
 pub(crate) fn last_app_number() -> Key {
     Key::new(Prefix::Applications.pkey().to_vec(), vec![0])
 }
 
-/// The row of an application: 1, then its name.
+/// Returns the key of an application. Its clustering columns are the byte 1 and the name.
 pub(crate) fn app(name: &AppName) -> Key {
     let mut ccols = vec![FIRST_APP];
     ccols.extend_from_slice(name.to_string().as_bytes());
     Key::new(Prefix::Applications.pkey().to_vec(), ccols)
 }
 
-/// The clustering columns of applications start with this byte.
+/// The first byte of the clustering columns of applications.
 pub(crate) const FIRST_APP: u8 = 1;
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
-//! The one owner of the system keyspace: its key layout, its format, and the registry of applications.
+//! The system keyspace: its key layout, its format, the registry of applications, election rows and
+//! stored numbers.
 //!
-//! A [`System`] is a database with its system keyspace open. It gives an application a keyspace of its own:
+//! Invariant: only this crate knows the keys of the system keyspace.
+//!
+//! A [`System`] is a database with its system keyspace open. It gives each application a keyspace
+//! of its own:
 //!
 //! ```
 //! use clock::{Clock, Instant};

@@ -1,11 +1,12 @@
-//! Names of applications.
+//! The names of applications.
 
 use std::{fmt, str::FromStr};
 
 use istorage::Error;
 
-/// The name of an application, `owner/name`: both start with a letter and have at most 100 letters, digits and
-/// underscores.
+/// The name of an application, `owner/name`.
+///
+/// Both parts start with a letter and have at most 100 letters, digits and underscores.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppName {
     owner: String,
@@ -15,10 +16,11 @@ pub struct AppName {
 impl AppName {
     const PART_MAX: usize = 100;
 
-    /// Checks a name.
+    /// Makes a name after a check of both parts.
     ///
     /// # Errors
-    /// `Invalid` if a part is empty, too long, or has other characters.
+    /// `Invalid` if a part is empty, is too long, starts with something else than a letter, or has
+    /// other characters.
     pub fn new(owner: &str, name: &str) -> istorage::Result<AppName> {
         let right = |part: &str| {
             part.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -35,13 +37,13 @@ impl AppName {
         Ok(AppName { owner: owner.to_owned(), name: name.to_owned() })
     }
 
-    /// Who owns it.
+    /// Returns the owner of the application.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Its name within the owner's.
+    /// Returns the name without the owner.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

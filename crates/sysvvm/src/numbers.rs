@@ -1,4 +1,8 @@
-//! The last numbers of the sequences of an application, and how far its logs have been replayed.
+//! The stored numbers of an application: the last number of each sequence, and the stored offset of
+//! each partition.
+//!
+//! Invariant: a stored number is never replaced by a lower one, and no offset is stored without its
+//! numbers.
 
 use std::fmt;
 
@@ -20,7 +24,7 @@ pub struct LastNumber {
     pub number: u64,
 }
 
-/// How far the log of a partition has been replayed, and who says so.
+/// The stored offset of a partition's log, with the epoch of the leader that stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
     /// The partition.
@@ -31,22 +35,25 @@ pub struct Replayed {
     pub next: u64,
 }
 
-/// Where numbers are kept. All sequences of a workspace share a partition of the storage, and nothing else is there.
+/// The keys of stored numbers.
+///
+/// All sequences of a workspace share a storage partition. [`NumberKeys::sequence_of`] must know
+/// every row of this storage partition: a row that it does not know is [`Error::Foreign`].
 pub trait NumberKeys: fmt::Debug + Send + Sync {
-    /// The row of how far the log of a partition has been replayed.
+    /// Returns the key of the stored offset of a partition's log.
     fn offset(&self, partition: u16) -> Key;
 
-    /// The partition of the storage with the numbers of a workspace.
+    /// Returns the partition key of the numbers of a workspace.
     fn workspace(&self, ws: u64) -> Bytes;
 
-    /// The clustering columns of a sequence there.
+    /// Returns the clustering columns of a sequence in that storage partition.
     fn sequence(&self, seq: u16) -> Bytes;
 
-    /// The sequence with these clustering columns; `None` if there is none.
+    /// Returns the sequence with these clustering columns; `None` if they name no sequence.
     fn sequence_of(&self, ccols: &[u8]) -> Option<u16>;
 }
 
-/// Those of an application in the system keyspace.
+/// The keys of the numbers of an application in the system keyspace.
 #[derive(Clone, Copy, Debug)]
 struct SystemKeys(AppNumber);
 
@@ -68,9 +75,13 @@ impl NumberKeys for SystemKeys {
     }
 }
 
-/// The numbers of an application, on any driver. A stored number is never replaced by a lower one, and an
-/// offset never by that of an earlier leader, nor by a lower one of the same: writes may arrive late and in any order. Those in the system
-/// keyspace are made by [`System::numbers`](crate::System::numbers).
+/// The stored numbers of an application, on any driver.
+///
+/// A stored number is never replaced by a lower one. A stored offset is never replaced by the
+/// offset of an earlier leader, or by a lower one of the same leader. So writes may arrive late and
+/// in any order.
+///
+/// [`System::numbers`](crate::System::numbers) makes the numbers in the system keyspace.
 #[derive(Debug)]
 pub struct NumberRows {
     storage: SharedStorage,
@@ -83,15 +94,16 @@ impl NumberRows {
         NumberRows::new(storage, clock, Box::new(SystemKeys(app)))
     }
 
-    /// Numbers that are kept under these keys.
+    /// Makes the numbers that are stored under these keys.
     pub fn new(storage: SharedStorage, clock: Clock, keys: Box<dyn NumberKeys>) -> NumberRows {
         NumberRows { storage, clock, keys }
     }
 
-    /// The last numbers of sequences of a workspace, in the order of `seqs`; `None` where none was given. One call of the storage.
+    /// Reads the last numbers of sequences of a workspace, in the order of `seqs`; `None` for a
+    /// sequence without a stored number. Makes one call of the storage.
     ///
     /// # Errors
-    /// Those of the storage, and [`Error::Foreign`] if a row is no number.
+    /// Fails with errors of the storage, and with [`Error::Foreign`] if a row is not a number.
     pub async fn last(&self, ws: u64, seqs: &[u16], deadline: Instant) -> Result<Vec<Option<u64>>> {
         let timeout = deadline.saturating_since(self.clock.now());
         let pkey = self.keys.workspace(ws);
@@ -109,20 +121,23 @@ impl NumberRows {
         Ok(last)
     }
 
-    /// The offset of the next event to replay from the log of a partition; `None` if nothing was stored.
+    /// Reads the offset of the next event to replay from the log of a partition; `None` if no
+    /// offset is stored.
     ///
     /// # Errors
-    /// Those of the storage, and [`Error::Foreign`] if the row is no offset.
+    /// Fails with errors of the storage, and with [`Error::Foreign`] if the row is not an offset.
     pub async fn next_offset(&self, partition: u16, deadline: Instant) -> Result<Option<u64>> {
         let key = self.keys.offset(partition);
         let row = self.storage.get(&key, istorage::Consistency::Plain, deadline).await?;
         row.map(|value| number(&value)).transpose()
     }
 
-    /// Stores numbers, and when they are stored, or at the same moment, how far the log has been replayed.
+    /// Stores numbers and the offset. The offset is stored after all numbers, or at the same
+    /// moment.
     ///
     /// # Errors
-    /// Those of the storage. Any of it may be stored then, even later, but no offset without its numbers.
+    /// Fails with errors of the storage. Then any part may be stored, even later, but never the
+    /// offset without its numbers.
     pub async fn store(
         &self,
         numbers: &[LastNumber],
@@ -180,7 +195,8 @@ mod tests {
 
     use super::*;
 
-    /// Whichever of its calls fails or seems to, all at once or in two steps: the offset says that all before it is stored.
+    /// One call of the write fails, or seems to fail, whether the write is one call or two. If an
+    /// offset is stored, all numbers in front of it are stored.
     #[tokio::test]
     async fn no_offset_is_stored_without_its_numbers() {
         let clock = Clock::system();

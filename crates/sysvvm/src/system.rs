@@ -1,4 +1,7 @@
 //! A database with its system keyspace open.
+//!
+//! Invariant: a row of the registry changes only by a conditional write, so any number of nodes may
+//! work on the registry at the same time.
 
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -21,23 +24,24 @@ use crate::{
 /// The format that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The row of the format: these bytes, then the version as u32.
+/// The first bytes of the row of the format. The version follows as a u32.
 const FORMAT_MAGIC: &[u8; 4] = b"VVM\0";
 
-/// The names of applications' keyspaces start with the system's, and must have room for a number.
+/// The longest name of a system keyspace. The names of the applications' keyspaces begin with it,
+/// and need room for a number.
 const SYSTEM_NAME_MAX: usize = 32;
 
-/// How long one call may take; the caller's deadline bounds all of them.
+/// The longest time of one call. The deadline of the caller bounds all calls together.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a row is read that the storage could not give. One server of a database that hangs fails one try, and the
-/// driver avoids that server afterwards.
+/// The number of tries to read a row while the storage is unavailable. If one server of a database
+/// hangs, one try fails, and afterwards the driver avoids that server.
 const READ_TRIES: usize = 3;
 
-/// When every server of a storage shows a keyspace that one server has shown.
+/// The time within which every server of a storage shows a keyspace that one server has shown.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// The pause before a keyspace that must exist is looked for again.
+/// The pause between two tries to open a keyspace that must exist.
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 
 /// A database with its system keyspace open.
@@ -52,17 +56,19 @@ pub struct System {
 /// An application with its keyspace open.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// What the registry knows of it.
+    /// The entry of the application in the registry.
     pub entry: AppEntry,
-    /// Its keyspace.
+    /// The keyspace of the application.
     pub storage: SharedStorage,
 }
 
 impl System {
-    /// Opens the system keyspace, and makes it if the database is new. Any number of nodes may do so at once.
+    /// Opens the system keyspace, and makes it if the database is new. Any number of nodes may do
+    /// so at once.
     ///
     /// # Errors
-    /// [`Error::Foreign`] and [`Error::NewerFormat`] if the keyspace is not for this program; nothing is changed then.
+    /// [`Error::Foreign`] and [`Error::NewerFormat`] if the keyspace is not for this program.
+    /// Nothing is changed then.
     pub async fn open(
         driver: Arc<dyn StorageDriver>,
         keyspace: KeyspaceName,
@@ -87,22 +93,23 @@ impl System {
         Ok(system)
     }
 
-    /// The system keyspace.
+    /// Returns the system keyspace.
     #[must_use]
     pub fn storage(&self) -> &SharedStorage {
         &self.storage
     }
 
-    /// The elections of the nodes of this database.
+    /// Returns the store of the elections of this cluster.
     #[must_use]
     pub fn elections(&self) -> ElectionRows {
         ElectionRows::new(Arc::clone(&self.storage), self.clock.clone())
     }
 
-    /// Fixes how many slots there are. Whoever does so first decides it; any number of nodes may do so at once.
+    /// Fixes the number of slots of the cluster. The first call decides the number. Any number of
+    /// nodes may call at once.
     ///
     /// # Errors
-    /// [`Error::OtherSlots`] if it was decided otherwise.
+    /// [`Error::OtherSlots`] if another number was decided before.
     pub async fn fix_slots(&self, slots: Slot, deadline: Instant) -> Result<()> {
         let key = layout::slots();
         let ours = Bytes::copy_from_slice(&slots.get().to_be_bytes());
@@ -128,23 +135,26 @@ impl System {
         }
     }
 
-    /// The numbers of an application.
+    /// Returns the stored numbers of an application.
     #[must_use]
     pub fn numbers(&self, app: &AppEntry) -> NumberRows {
         NumberRows::of_app(Arc::clone(&self.storage), self.clock.clone(), app.number)
     }
 
-    /// The database.
+    /// Returns the driver of the database.
     #[must_use]
     pub fn driver(&self) -> &Arc<dyn StorageDriver> {
         &self.driver
     }
 
-    /// Registers an application and makes its keyspace. An initialization that did not finish is finished.
+    /// Registers an application and makes its keyspace. If an earlier initialization did not
+    /// finish, the call finishes it.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if it is there already; [`Error::OtherPartitions`] if it is half initialized with another
-    /// number of partitions; [`Error::NewerFormat`] if a newer program registered it in a way that this one cannot read.
+    /// [`Error::AlreadyExists`] if the application is initialized already.
+    /// [`Error::OtherPartitions`] if the application is half initialized with another number of
+    /// partitions. [`Error::NewerFormat`] if a newer program registered the application in a way
+    /// that this one cannot read.
     pub async fn init_app(
         &self,
         name: &AppName,
@@ -181,8 +191,8 @@ impl System {
     /// Opens the keyspace of an application.
     ///
     /// # Errors
-    /// [`Error::DoesNotExist`] if it was not initialized, or not to the end; [`Error::NewerFormat`] if a newer program
-    /// wrote it.
+    /// [`Error::DoesNotExist`] if the application was not initialized, or not to the end.
+    /// [`Error::NewerFormat`] if a newer program wrote it.
     pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<App> {
         let registered =
             self.registered(name, deadline).await?.filter(|there| there.state == State::Ready);
@@ -196,10 +206,11 @@ impl System {
         Ok(App { entry, storage })
     }
 
-    /// All applications that are initialized, by name.
+    /// Returns all applications that are initialized, by name.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if the registry cannot be read, and [`Error::NewerFormat`] if only a newer program can read it.
+    /// [`Error::Foreign`] if the registry cannot be read. [`Error::NewerFormat`] if only a newer
+    /// program can read the registry.
     pub async fn apps(&self, page_timeout: Duration) -> Result<Vec<(AppName, AppEntry)>> {
         let range = Range::from(vec![layout::FIRST_APP]);
         let mut rows =
@@ -247,7 +258,8 @@ impl System {
         }
     }
 
-    /// Takes the next number and writes the entry, in one step. `None` if somebody else was faster with either.
+    /// Takes the next number and writes the entry, in one conditional write. `None` if another node
+    /// took the number or registered the application first.
     async fn register(
         &self,
         name: &AppName,
@@ -264,7 +276,8 @@ impl System {
         };
         let keyspace = keyspace_name(&self.keyspace, number, name)?;
         if self.driver.open(&keyspace, deadline).await?.is_some() {
-            // Whoever made it under this registry has raised the counter first.
+            // A node of this cluster raises the counter before it makes the keyspace. So the
+            // keyspace is foreign if the counter is unchanged.
             if self.get(&counter, deadline).await? != last {
                 return Ok(None);
             }
@@ -289,7 +302,8 @@ impl System {
         Ok(outcome.is_applied().then_some(registered))
     }
 
-    /// Marks the initialization as finished; whoever finished it at the same time did the same.
+    /// Marks the initialization as finished. Another node may have finished it at the same time,
+    /// with the same row.
     async fn confirm(
         &self,
         name: &AppName,
@@ -337,15 +351,19 @@ impl System {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
-        // Half of what is left, so that an attempt without an answer can be settled by another.
+        // A call may take half of the time left, so that a second call can settle an attempt
+        // without an answer.
         let call_timeout = CALL_TIMEOUT.min((deadline - self.clock.now()) / 2);
         let patience = Patience { call_timeout, until: deadline };
         Ok(write_if_settled(&*self.storage, &self.clock, pkey, ops, patience).await?)
     }
 }
 
-/// A keyspace that must exist. Another node may have made the keyspace just now, and a storage may show it later on some
-/// servers than on others. So the keyspace is lost when it was missing for [`SHOWN_WITHIN`].
+/// Opens a keyspace that must exist.
+///
+/// Another node may have made the keyspace just now, and some servers of a storage may show it
+/// later than others. So the keyspace counts as lost only after it was missing for
+/// [`SHOWN_WITHIN`].
 async fn opened(
     driver: &dyn StorageDriver,
     clock: &Clock,
@@ -374,7 +392,11 @@ async fn opened(
     }
 }
 
-/// `[u32 number][u64 attempt]`: unique to the attempt, so that one which got no answer does not take another's for its own.
+/// Encodes the number of the application registered last: `[u32 number][u64 attempt]`.
+///
+/// The attempt makes the bytes unique. Without it: node A writes number 5 and gets no answer, and
+/// the write is lost; node B writes number 5; node A sends its write again, sees number 5, and
+/// takes the row of B for its own.
 fn encode_number(number: u32, attempt: u64) -> Bytes {
     [&number.to_be_bytes()[..], &attempt.to_be_bytes()].concat().into()
 }
@@ -388,7 +410,8 @@ fn decode_number(bytes: &Bytes) -> Result<u32> {
     }
 }
 
-/// `<system>_<number>_<owner>_<name>`, as much of it as fits; the number alone makes it unique.
+/// Returns the name of an application's keyspace: `<system>_<number>_<owner>_<name>`, cut to the
+/// longest name allowed. The number alone makes the name unique.
 fn keyspace_name(system: &KeyspaceName, number: u32, app: &AppName) -> Result<KeyspaceName> {
     let (system, digits) = (system.as_str(), number.to_string());
     let room = KeyspaceName::MAX_LEN - digits.len() - 1;

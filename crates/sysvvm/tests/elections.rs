@@ -1,4 +1,5 @@
-//! The suite of elections over the system keyspace of the driver in memory. Over the other drivers it runs in `tests/tests/elections.rs`.
+//! The suite of elections over the system keyspace of the driver in memory.
+//! `tests/tests/elections.rs` runs the suite over the other drivers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +24,7 @@ fn main() {
             handle.block_on(suite.run(trial)).map_err(Into::into)
         })
     });
-    // They mostly wait.
+    // The trials mostly wait, so many run at the same time.
     let arguments = Arguments { test_threads: Some(16), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests.collect()).exit();
 }

@@ -27,7 +27,7 @@ fn ten() -> NonZeroU16 {
     NonZeroU16::new(10).unwrap()
 }
 
-/// A system keyspace in which `rows` were written by somebody else.
+/// Makes a system keyspace in which another program wrote `rows`.
 async fn foreign(rows: Vec<Put>) -> Arc<MemDriver> {
     let driver = driver();
     driver.create(&sysvvm(), FAR).await.unwrap();
@@ -116,8 +116,10 @@ async fn a_foreign_or_newer_storage_is_refused() {
     }
 }
 
-/// Opens an application whose keyspace is gone. `returns` says after how many seconds the storage
-/// shows the keyspace again. What came of it, and after how many seconds.
+/// Opens an application after its keyspace was dropped. After `returns` seconds the storage shows
+/// the keyspace again.
+///
+/// Returns the result, and the number of seconds until it came.
 async fn open_without_keyspace(returns: Option<u64>) -> (Result<App>, u64) {
     let (driver, time) = (driver(), ManualClock::new(1));
     let shared = Arc::clone(&driver) as Arc<dyn StorageDriver>;
@@ -155,8 +157,8 @@ async fn a_registered_keyspace_that_is_shown_late_is_waited_for() {
     assert!(opened.is_ok() && seconds == 4, "{opened:?} after {seconds} s");
 }
 
-/// The registry was lost and made anew, and the keyspaces of its applications were not: the rows of the old application
-/// must not become those of a new one.
+/// The registry was lost and made anew, but the keyspaces of its applications remained. The rows of
+/// the old application must not become the rows of a new one.
 #[tokio::test]
 async fn a_keyspace_that_is_not_registered_is_not_taken_over() {
     let driver = driver();
@@ -186,8 +188,9 @@ fn names_of_keyspaces_fit_and_stay_unique() {
     );
 }
 
-/// A's registration was lost and A was not told. Before A tried again, B took the number that A had wanted, and A took B's
-/// counter for its own: it went on with an application that was not registered.
+/// The registration by node A was lost, and A got no answer. Before A tried again, B took the
+/// number that A had wanted. A took B's counter for its own, and went on with an application that
+/// was not registered.
 #[tokio::test]
 async fn a_registration_that_was_lost_takes_another_number() {
     let driver = driver();
