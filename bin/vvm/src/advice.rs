@@ -44,13 +44,7 @@ pub(crate) fn advice(
 /// on top comes what the storage rounds.
 fn shortest_lease(capabilities: &Capabilities, p99: Duration) -> Duration {
     let renewal = 2 * p99;
-    // The resolution is that of ordered rows where nodes watch leases.
-    let rounded = if capabilities.expiry_is_watched {
-        Duration::ZERO
-    } else {
-        2 * capabilities.expiry_resolution
-    };
-    let whole_seconds = (4 * renewal + rounded).as_secs_f64().ceil();
+    let whole_seconds = (4 * renewal + capabilities.expiry_delay()).as_secs_f64().ceil();
     Duration::from_secs_f64(whole_seconds.max(1.0))
 }
 

@@ -91,11 +91,25 @@ impl Connection {
         F: Future<Output = Result<T, SdkError<E>>>,
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
     {
+        self.ask_judged(deadline, request, Failure::of).await
+    }
+
+    /// As [`ask`](Connection::ask). `judge` makes the failure of an error, and so decides whether
+    /// the request is sent again.
+    pub(crate) async fn ask_judged<T, E, F>(
+        &self,
+        deadline: Instant,
+        request: impl Fn(&Client) -> F,
+        judge: impl Fn(SdkError<E>) -> Failure,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, SdkError<E>>>,
+    {
         let mut backoff = self.backoff(deadline);
         loop {
             let failure = match self.send(&request).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => Failure::of(error),
+                Err(error) => judge(error),
             };
             if !(failure.may_be_asked_again() && backoff.wait().await) {
                 return Err(failure);

@@ -71,10 +71,7 @@ impl Table {
     where
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        self.believed(Failure::of(error))
-    }
-
-    fn believed(&self, failure: Failure) -> Failure {
+        let failure = Failure::of(error);
         let is_known = self.connection.clock().now() >= self.known_from;
         if failure.is_no_table() && !is_known { failure.for_now() } else { failure }
     }
@@ -89,16 +86,7 @@ impl Table {
         F: Future<Output = Result<T, SdkError<E>>>,
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        let mut backoff = self.connection.backoff(deadline);
-        loop {
-            let failure = match self.connection.ask(deadline, &request).await {
-                Err(failure) if failure.is_no_table() => self.believed(failure),
-                answer => return answer,
-            };
-            if !(failure.is_for_now() && backoff.wait().await) {
-                return Err(failure);
-            }
-        }
+        self.connection.ask_judged(deadline, request, |error| self.failure_of(error)).await
     }
 
     /// Creates the table if it does not exist, and waits until the table can be used.

@@ -31,6 +31,15 @@ pub struct Capabilities {
     pub late_write: Duration,
 }
 
+impl Capabilities {
+    /// The longest time for which an expired conditional row may still be there, beyond the moment
+    /// asked for. Zero where each node watches such rows: there the resolution is that of ordered
+    /// rows only.
+    pub fn expiry_delay(&self) -> Duration {
+        if self.expiry_is_watched { Duration::ZERO } else { 2 * self.expiry_resolution }
+    }
+}
+
 /// Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowLimits {

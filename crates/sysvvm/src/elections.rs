@@ -33,13 +33,7 @@ impl ElectionRows {
 #[async_trait]
 impl TtlStore for ElectionRows {
     fn expiry_delay(&self) -> Duration {
-        let capabilities = self.storage.capabilities();
-        // Where nodes watch leases, the resolution is about ordered rows only.
-        if capabilities.expiry_is_watched {
-            Duration::ZERO
-        } else {
-            2 * capabilities.expiry_resolution
-        }
+        self.storage.capabilities().expiry_delay()
     }
 
     fn expiry_is_watched(&self) -> bool {
