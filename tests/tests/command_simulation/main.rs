@@ -28,9 +28,11 @@ use std::{
 use history::Told;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lies::Lie;
+use vvm_tests::long::is_long;
 
-/// How many histories are run unless it is said.
-const SCHEDULES: u64 = 3_000;
+/// The number of histories, and the number in a long run.
+const SCHEDULES: u64 = 1_500;
+const SCHEDULES_OF_A_LONG_RUN: u64 = 6_000;
 
 /// Each lie is found within so many.
 const SCHEDULES_FOR_A_LIE: u64 = 2_000;
@@ -157,7 +159,9 @@ fn main() -> ExitCode {
     // Histories use all processors by themselves.
     arguments.test_threads.get_or_insert(1);
     let mut trials = vec![
-        Trial::test("whatever_goes_wrong_what_was_answered_is_there", || histories(0..SCHEDULES)),
+        Trial::test("whatever_goes_wrong_what_was_answered_is_there", || {
+            histories(0..if is_long() { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES })
+        }),
         Trial::test("a_seed_replays_exactly", || replays(0..REPLAYED)),
     ];
     let found = |lie: Lie| Trial::test(format!("found::{lie:?}"), move || is_found(lie));

@@ -20,8 +20,10 @@ use std::{
 use defect::Defect;
 use world::World;
 
-/// How many histories of the right code are run unless the environment says so.
-const SCHEDULES: u64 = 100_000;
+/// The number of histories of the right code, and the number in a long run. `IELECTIONS_SCHEDULES`
+/// takes precedence.
+const SCHEDULES: u64 = 30_000;
+const SCHEDULES_OF_A_LONG_RUN: u64 = 100_000;
 
 /// Each mistake is found within so many.
 const SCHEDULES_FOR_A_DEFECT: u64 = 20_000;
@@ -34,6 +36,12 @@ fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.parse();
     Some(number.unwrap_or_else(|_| panic!("{name} must be a number, and is `{text}`")))
+}
+
+fn schedules() -> u64 {
+    let is_long = variable("VVM_TEST_LONG").is_some_and(|value| value != 0);
+    let usual = if is_long { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES };
+    variable("IELECTIONS_SCHEDULES").unwrap_or(usual)
 }
 
 /// How many leaderships there were.
@@ -66,7 +74,7 @@ fn whatever_goes_wrong_nobody_leads_beside_another() {
         Some(seed) => seed..seed + 1,
         None => {
             let from = variable("IELECTIONS_FROM").unwrap_or(0);
-            from..from + variable("IELECTIONS_SCHEDULES").unwrap_or(SCHEDULES)
+            from..from + schedules()
         }
     };
     let schedules = seeds.end - seeds.start;
