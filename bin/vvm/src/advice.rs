@@ -1,4 +1,4 @@
-//! What the measurements mean for whoever runs a node on this storage.
+//! Advice for operators of a node on this storage, from the measurements.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::{
     skew::Skew,
 };
 
-/// The lease that nodes take by default.
+/// The default length of a lease.
 const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 
-/// Beyond this a clock is worth a person's look.
+/// Advice names a difference of the clocks only above this limit.
 const SKEW_TOLERATED_MS: i64 = 500;
 
-/// Advice, most important first.
+/// Returns the advice, the most important first.
 pub(crate) fn advice(
     capabilities: &Capabilities,
     latencies: &[Latency],
@@ -40,8 +40,9 @@ pub(crate) fn advice(
     advice
 }
 
-/// A lease is renewed every quarter of it. A renewal must have room to be answered slowly, and to be tried once more;
-/// on top comes what the storage rounds.
+/// Returns the shortest lease that leaves time to renew. A lease is renewed after every quarter of
+/// its length. In a quarter there must be time for a slow renewal and for one more try. The time by
+/// which the storage rounds is added.
 fn shortest_lease(capabilities: &Capabilities, p99: Duration) -> Duration {
     let renewal = 2 * p99;
     let whole_seconds = (4 * renewal + capabilities.expiry_delay()).as_secs_f64().ceil();
@@ -102,13 +103,13 @@ mod tests {
     #[test]
     fn a_lease_has_room_for_two_slow_renewals_a_quarter_and_for_rounding() {
         let capabilities = capabilities(Duration::from_secs(1));
-        // 4 * 2 * 500 ms, and twice the resolution.
+        // The sum is 4 * 2 * 500 ms, and twice the resolution.
         let shortest = shortest_lease(&capabilities, Duration::from_millis(500));
         assert_eq!(shortest, Duration::from_secs(6));
     }
 
-    /// The resolution of a storage where each node watches leases is that of other rows. The advice
-    /// for DynamoDB was 4 s too long.
+    /// If each node watches the leases, the resolution of the storage applies only to other rows.
+    /// The lease that was advised for DynamoDB was 4 s too long.
     #[test]
     fn a_storage_whose_leases_are_watched_rounds_no_lease() {
         let capabilities = capabilities(Duration::from_secs(2));

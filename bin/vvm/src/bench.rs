@@ -1,4 +1,4 @@
-//! `vvm bench`: commands for a node that runs, and how long they take.
+//! `vvm bench`: sends commands to a running node, and measures their latency.
 
 mod client;
 mod load;
@@ -25,19 +25,20 @@ use crate::{cli::BenchArgs, failure::Failure, print, say, signals::Signals};
 use client::Client;
 use load::{Load, Pace, Workspaces};
 
-/// How long an answer is waited for.
+/// The most time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What takes longer counts as this, in microseconds: an hour.
+/// The largest time that is recorded, in microseconds: one hour. Longer times count as this one.
 const LONGEST: u64 = 3_600_000_000;
 
-/// What came of the commands of one client, or of all.
+/// The outcome of the commands of one client, or of all clients.
 struct Outcome {
-    /// In microseconds, of those that were done.
+    /// The times of the commands that were done, in microseconds.
     times: Histogram<u64>,
-    /// How many were not, by what was answered.
+    /// The numbers of commands that were not done, by the answer.
     failed: BTreeMap<String, u64>,
-    /// How many were due before the end, and not sent: their clients still waited for answers.
+    /// The number of commands that were due before the end and were not sent, because their clients
+    /// still waited for answers.
     unsent: u64,
 }
 
@@ -94,7 +95,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends one command after another.
+/// Sends one command after another, and returns the outcome.
 async fn client(
     load: &Load,
     clock: &Clock,
@@ -120,7 +121,8 @@ async fn client(
         let answered = clock.timeout_at(clock.now() + PATIENCE, answered).await;
         let why = match answered {
             Ok(Ok(answer)) if answer.status.is_success() => {
-                // From when it was due: a node that stands still must not slow down who measures it.
+                // The time starts when the command was due. Otherwise a node that stands still
+                // would delay the next commands, and their waiting would not be measured.
                 let micros = (clock.now() - due).as_micros() as u64;
                 outcome.times.saturating_record(micros);
                 done.fetch_add(1, Ordering::Relaxed);
@@ -137,7 +139,7 @@ async fn client(
             }
         };
         *outcome.failed.entry(why).or_default() += 1;
-        // It may be on its way to another node.
+        // The leadership may be moving to another node.
         clock.sleep(Duration::from_millis(20)).await;
     }
     outcome.unsent = pace.left(clock.now().min(end));
@@ -153,7 +155,7 @@ async fn all(mut clients: JoinSet<Result<Outcome, Failure>>) -> Result<Outcome, 
     Ok(outcome)
 }
 
-/// Shows how it goes. It ends long after everything should have.
+/// Shows the progress. Returns only if the clients run on long after the end.
 async fn watch(clock: &Clock, start: Instant, end: Instant, done: &AtomicU64) {
     const EVERY: Duration = Duration::from_millis(200);
     let bar = ProgressBar::new((end - start).as_millis() as u64);

@@ -25,12 +25,13 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Run a node in memory with the demo application, to try it.
     Dev(DevArgs),
-    /// Look at the configuration, or begin one.
+    /// Check, show or begin a configuration.
     #[command(subcommand, arg_required_else_help = true)]
     Config(ConfigCommand),
-    /// Ask a node how it does.
+    /// Show the state of a running node.
     Status(StatusArgs),
-    /// Send commands to a node that runs, and measure how long they take. They stay in its workspaces.
+    /// Send commands to a running node, and measure how long they take. The records and events of
+    /// these commands stay in the workspaces.
     Bench(BenchArgs),
     /// Check elections over a storage.
     #[command(subcommand, arg_required_else_help = true)]
@@ -41,7 +42,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether its result is for a program.
+    /// Returns whether the command prints JSON, for a program to read.
     pub(crate) fn prints_json(&self) -> bool {
         match self {
             Command::Elections(ElectionsCommand::Verify(args)) => args.json,
@@ -56,7 +57,7 @@ impl Command {
     }
 }
 
-/// How a node ends.
+/// The help text about the end of a node: signals and exit codes.
 const HOW_SERVE_ENDS: &str = "\
     SIGTERM, Ctrl-C or SIGHUP stops it in order; a second one at once.\n\n\
     Exit codes: 0 stopped when asked; 1 it could not begin; 2 wrong usage; 3 wrong configuration, or a storage that is not ours; \
@@ -66,45 +67,46 @@ const HOW_SERVE_ENDS: &str = "\
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// The configuration; without it redb in ./data, and the demo application.
+    /// The configuration file. Without it: redb in ./data, and the demo application.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where the API listens.
+    /// The address of the API.
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Where the admin endpoint listens.
+    /// The address of the admin endpoint.
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
-    /// Where the API listens.
+    /// The address of the API.
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Where the admin endpoint listens.
+    /// The address of the admin endpoint.
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say whether a configuration can be used.
+    /// Check that a configuration can be used.
     Check(ConfigArgs),
-    /// Print what holds: defaults, the file and the environment together.
+    /// Print the configuration in force: defaults, the file and the environment together.
     Show(ConfigArgs),
     /// Print a configuration to begin with, with comments.
     Init {
-        /// For which storage.
+        /// The storage of the configuration.
         #[arg(value_enum, default_value_t = Example::Redb)]
         storage: Example,
     },
 }
 
-/// The storages for which there is a configuration to begin with.
+/// The files that `vvm config init` can print: a configuration for each storage, and the tables of
+/// the demo.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Example {
     /// redb: one file, one process.
@@ -113,24 +115,25 @@ pub(crate) enum Example {
     Cassandra,
     /// Amazon DynamoDB.
     Dynamodb,
-    /// No configuration, but the tables of the demo, to begin those of an application with.
+    /// No configuration, but the tables of the demo, to begin the tables of an application.
     Demo,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// The configuration; without it the defaults.
+    /// The configuration file. Without it: the defaults.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Its admin endpoint; without it what VVM__ADMIN__LISTEN says, else 127.0.0.1:55555.
+    /// The admin endpoint of the node. Without it: the address in VVM__ADMIN__LISTEN, else
+    /// 127.0.0.1:55555.
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
 
-    /// Print what it says, as JSON.
+    /// Print the complete status, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -140,12 +143,12 @@ pub(crate) enum StorageCommand {
     /// Prove a storage: run the conformance suite against it, and measure it.
     #[command(after_long_help = HOW_VERIFY_ENDS)]
     Verify(VerifyArgs),
-    /// Check a redb file that no node works with: every page and every row. The file is not changed.
+    /// Check each page and each row of a redb file that no node uses. The file is not changed.
     #[command(after_long_help = HOW_CHECK_ENDS)]
     Check(StorageArgs),
 }
 
-/// What the check looks at, and its exit codes.
+/// The help text of `vvm storage check`: the file that is checked, and the exit codes.
 const HOW_CHECK_ENDS: &str = "\
     Without --storage and --config it checks the file of a node that is started without --config, data/vvm.redb. Stop the \
     node first.\n\n\
@@ -155,12 +158,14 @@ const HOW_CHECK_ENDS: &str = "\
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ElectionsCommand {
-    /// Prove elections over a storage: run their suite on it, and measure how soon another node takes over.
+    /// Prove elections over a storage: run their suite, and measure how soon another node takes
+    /// over.
     #[command(after_long_help = HOW_VERIFY_ENDS)]
     Verify(VerifyElectionsArgs),
 }
 
-/// What both commands leave behind, and their exit codes.
+/// The help text of both `verify` commands: the keyspaces that they make and drop, and the exit
+/// codes.
 const HOW_VERIFY_ENDS: &str = "\
     Works in scratch keyspaces of its own that are dropped afterwards, also after Ctrl-C, and touches nothing else. A \
     redb file that did not exist is made, and stays. Without --storage and --config it verifies the default storage, \
@@ -169,14 +174,15 @@ const HOW_VERIFY_ENDS: &str = "\
     could not be finished; 2 wrong usage, or no trial's name contains --filter; 3 wrong configuration, \
     or what is stored there is not ours; 4 the storage could not be reached or opened.";
 
-/// Which storage.
+/// The storage that a command works on.
 #[derive(Debug, Args)]
 pub(crate) struct StorageArgs {
     /// The storage: mem, redb:PATH, cassandra:HOST:PORT or dynamodb:ENDPOINT.
     #[arg(long, value_name = "STORAGE", conflicts_with = "config")]
     pub(crate) storage: Option<Target>,
 
-    /// The storage that this configuration file names, or a variable over it (VVM__STORAGE__DRIVER), as for a node.
+    /// The configuration file that names the storage. As for a node, a variable
+    /// (VVM__STORAGE__DRIVER) overrides the file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -187,32 +193,34 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:8822")]
     pub(crate) node: SocketAddr,
 
-    /// Its application; it has the tables of the demo.
+    /// The application. It must have the tables of the demo.
     #[arg(long, value_name = "OWNER/NAME", default_value = "demo/shop")]
     pub(crate) app: String,
 
-    /// How many clients send commands, each one after another, on a connection of its own.
+    /// The number of clients. Each has a connection of its own, and sends one command after
+    /// another.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) clients: u32,
 
-    /// How many commands a second are due, whatever is answered; without it each client sends the next when the one
-    /// before is answered.
+    /// The number of commands that are due in each second, however slow the answers are. Without
+    /// it: each client sends its next command after the answer to the one before.
     #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate: Option<u32>,
 
-    /// For how long.
+    /// The duration, in seconds.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
 
-    /// Over how many workspaces, from 1 on. Those that are not there are made.
+    /// The number of workspaces, numbered from 1. Workspaces that do not exist are made.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) workspaces: u32,
 
-    /// How unequal they are: 0 all alike, 1 and more a few have most (Zipf).
+    /// How unequally commands are spread over the workspaces (Zipf): 0 spreads them equally; from 1
+    /// on a few workspaces get most of them.
     #[arg(long, value_name = "EXPONENT", default_value_t = 0.0)]
     pub(crate) zipf: f64,
 
-    /// How many records a command makes.
+    /// The number of records that each command makes.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=4_096))]
     pub(crate) records: u16,
 
@@ -226,19 +234,21 @@ pub(crate) struct VerifyElectionsArgs {
     #[command(flatten)]
     pub(crate) storage: StorageArgs,
 
-    /// Only trials whose name contains this.
+    /// Run only the trials with this text in their names.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
 
-    /// How often a takeover is measured, both after a release and after a crash; 0 for not at all.
+    /// The number of takeovers to measure after a release, and the same number after a crash. 0
+    /// measures none.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) takeovers: u16,
 
-    /// How long leases last where takeovers are measured, in seconds; the trials choose their own.
+    /// The length of the leases of measured takeovers, in seconds. The trials choose their own
+    /// lengths.
     #[arg(long, value_name = "SECONDS", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) lease: u64,
 
-    /// Print the result, and logs, as JSON.
+    /// Print the result and the logs as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -248,27 +258,27 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) storage: StorageArgs,
 
-    /// Only trials whose name contains this.
+    /// Run only the trials with this text in their names.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
 
-    /// How often each operation is called to measure it; 0 for not at all.
+    /// The number of calls of each operation to measure. 0 measures nothing.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) calls: u16,
 
-    /// Print the result, and logs, as JSON.
+    /// Print the result and the logs as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What is no address.
+/// The error for a text that is no address.
 pub(crate) const ADDRESS: &str = "an IP and a port are expected, such as 127.0.0.1:8822";
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| ADDRESS)
 }
 
-/// The trials whose name contains the filter.
+/// Returns the trials with names that contain the filter.
 pub(crate) fn filtered<T>(
     trials: impl Iterator<Item = &'static T>,
     name: fn(&T) -> &'static str,

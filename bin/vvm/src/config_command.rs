@@ -1,4 +1,4 @@
-//! `vvm config`: looking at the configuration, and beginning one.
+//! `vvm config`: checks, shows and begins a configuration.
 
 use std::process::ExitCode;
 

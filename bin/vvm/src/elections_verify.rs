@@ -1,4 +1,4 @@
-//! `vvm elections verify`: the trials of elections over a storage, and how long a slot is without a leader.
+//! `vvm elections verify`: the trials of elections over a storage, and the time of a takeover.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -23,16 +23,16 @@ use crate::{
     scratch::{self, Connected, Stop, unless_stopped},
 };
 
-/// How long it may take to make a keyspace.
+/// The most time to make a keyspace.
 const SETUP: Duration = Duration::from_secs(60);
 
-/// How many trials run at once: they mostly wait.
+/// The number of trials that run at once. They mostly wait.
 const SIDE_BY_SIDE: usize = 8;
 
-/// How many takeovers are measured at once; more would measure each other.
+/// The number of takeovers that are measured at once. With more, each would slow down the others.
 const TAKEOVERS_SIDE_BY_SIDE: usize = 4;
 
-/// How long slots were without a leader.
+/// The times in which slots were without a leader.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Takeovers {
     pub(crate) after: &'static str,
@@ -74,7 +74,8 @@ async fn verify(
     verification.conclude(args.json, measured)
 }
 
-/// Two ways to one system keyspace, by nodes whose calendars are five seconds apart where each has a connection of its own.
+/// Opens one system keyspace twice, for two nodes. If each node has its own connection, their wall
+/// clocks are five seconds apart.
 async fn nodes(connected: &Connected) -> sysvvm::Result<Vec<Arc<dyn TtlStore>>> {
     let clock = &connected.clock;
     let keyspace = KeyspaceName::new(format!("elections_{:016x}", clock.random()))?;

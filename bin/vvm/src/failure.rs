@@ -1,18 +1,19 @@
-//! What ends the program, and with which exit code.
+//! The errors that end the program, and their exit codes.
 
 use std::{error::Error, fmt, process::ExitCode};
 
 use istorage::ErrorKind;
 use vvm::Problem;
 
-/// What went wrong, in words for the operator.
+/// An error that ends the program, in words for the operator.
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: Kind,
     message: String,
 }
 
-/// Each kind is an exit code; none is ever reused. 0 is success, and 2 is also clap's.
+/// The kinds of errors. The number of a kind is its exit code, and is never reused. 0 is success,
+/// and 2 is also the exit code of clap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Failed = 1,
@@ -21,31 +22,31 @@ enum Kind {
     Unreachable = 4,
     /// A port is taken.
     NotBound = 5,
-    /// Others lead.
+    /// The node got no slot in time: other nodes lead.
     NotAcquired = 6,
     LeadLost = 7,
     ServiceEnded = 8,
-    /// Something did not stop in time or in order.
+    /// A part of the node did not stop in time or in order.
     NotStopped = 9,
-    /// Its work went on after the lead was lost.
+    /// Work went on after the leadership was lost.
     Killed = 10,
     SteppedDown = 11,
-    /// A second signal.
+    /// A second signal stopped the process at once.
     AtOnce = 12,
 }
 
 impl Failure {
-    /// The machine would not run us.
+    /// The operating system refused a resource that the program needs to run.
     pub(crate) fn runtime(error: std::io::Error) -> Failure {
         Failure { kind: Kind::Failed, message: format!("cannot start: {error}") }
     }
 
-    /// The run could not be finished.
+    /// The command began and could not be finished.
     pub(crate) fn unfinished(message: impl Into<String>) -> Failure {
         Failure { kind: Kind::Failed, message: message.into() }
     }
 
-    /// The command line asks for what there is not.
+    /// The command line asks for something that does not exist.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure { kind: Kind::Usage, message: message.into() }
     }
@@ -55,7 +56,7 @@ impl Failure {
         Failure { kind: Kind::Config, message: message.into() }
     }
 
-    /// Nobody answers.
+    /// No answer came from the other side.
     pub(crate) fn unreachable(message: impl Into<String>) -> Failure {
         Failure { kind: Kind::Unreachable, message: message.into() }
     }
@@ -80,13 +81,13 @@ impl Failure {
     /// The exit code of a process that the killer ended.
     pub(crate) const KILLED: u8 = Kind::Killed as u8;
 
-    /// Somebody would not wait for the end.
+    /// A second signal asked to stop at once.
     pub(crate) fn at_once(signal: &str) -> Failure {
         let message = format!("a second signal, {signal}: stopped at once");
         Failure { kind: Kind::AtOnce, message }
     }
 
-    /// A node does not go on.
+    /// A node cannot go on.
     pub(crate) fn node(problem: &Problem) -> Failure {
         let kind = match problem {
             Problem::NotBound { .. } => Kind::NotBound,
@@ -117,7 +118,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error and what is below it, but for what repeats the line above.
+/// Returns the text of an error and of its causes, without the causes that the text already
+/// contains.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

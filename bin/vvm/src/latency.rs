@@ -1,4 +1,4 @@
-//! How long the operations of a storage take from here, one call at a time.
+//! The latency of the operations of a storage, measured with one call at a time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use istorage::{
 };
 use serde::Serialize;
 
-/// The times of one operation.
+/// The latency of one operation.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) operation: &'static str,
@@ -29,19 +29,20 @@ pub(crate) fn as_seconds<S: serde::Serializer>(
     serializer.serialize_f64(duration.as_secs_f64())
 }
 
-/// The name of the operation that leases are renewed with.
+/// The name of the operation that renews leases.
 pub(crate) const CONDITIONAL: &str = "compare_and_swap";
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const VALUE: &[u8] = &[7; 256];
 
-/// What the calls need.
+/// The storage to measure, and the clock.
 struct Bench {
     storage: SharedStorage,
     clock: Clock,
 }
 
-/// Calls every operation `calls` times, in partitions of its own of `storage`.
+/// Measures every operation with `calls` calls, in storage partitions that only this measurement
+/// uses.
 ///
 /// # Errors
 /// The first error of a call.
@@ -77,7 +78,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// Writes come before the reads of what they wrote.
+    /// All operations. Each write comes before the reads of its rows.
     const ALL: [Operation; 10] = [
         Operation::Put,
         Operation::Get,

@@ -1,5 +1,7 @@
-//! Logs, and what is said to the person who started us. Nobody waits for whoever reads them: a reader that stands still must not keep a leader from
-//! renewing its lease, nor from being killed.
+//! Logs, and lines for the person at the terminal.
+//!
+//! Logging never blocks. A reader of stderr that stands still must not keep a leader from renewing
+//! its lease, nor the killer from ending the process.
 
 use std::{
     fmt::Display,
@@ -17,19 +19,19 @@ use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
 
-/// How many lines wait for a reader; those after them are lost, and counted.
+/// The maximum number of lines that wait to be written. Further lines are dropped and counted.
 const LINES: usize = 10_000;
 
-/// How long the last lines may take.
+/// The most time to write the last lines.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 enum Job {
     Line(Vec<u8>),
-    /// All before it is written.
+    /// Asks for a notice when all lines before this job are written.
     Done(SyncSender<()>),
 }
 
-/// To the one thread that writes to stderr.
+/// The queue of the only thread that writes to stderr.
 static STDERR: OnceLock<SyncSender<Job>> = OnceLock::new();
 static LOST: AtomicU64 = AtomicU64::new(0);
 
@@ -45,7 +47,7 @@ fn stderr() -> &'static SyncSender<Job> {
 fn write(jobs: &Receiver<Job>) {
     let mut stderr = io::stderr();
     while let Ok(job) = jobs.recv() {
-        // Nobody may be there to read it any more.
+        // Errors are ignored: the reader of stderr may be gone.
         match job {
             Job::Line(line) => drop(stderr.write_all(&line)),
             Job::Done(done) => drop(done.send(())),
@@ -63,7 +65,7 @@ fn send(line: Vec<u8>) {
     }
 }
 
-/// Logs go to stderr, as text or as JSON. What `RUST_LOG` asks for comes first.
+/// Begins to log to stderr, as text or as JSON. The filter in `RUST_LOG` replaces `filter`.
 pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), Failure> {
     #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
     let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
@@ -80,33 +82,33 @@ pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A line for the person who started us.
+/// Writes a line for the person at the terminal.
 pub(crate) fn say(line: impl Display) {
     send(format!("{line}\n").into_bytes());
 }
 
-/// How long a process that is to be killed may take for them: its lease is nearly over.
+/// The most time for the last lines of a process that is to be killed: its lease is nearly over.
 const HASTE: Duration = Duration::from_millis(50);
 
-/// Waits until all is written, if that takes no longer than a moment.
+/// Waits until all lines are written, but not longer than `PATIENCE`.
 pub(crate) fn finish() {
     finish_within(PATIENCE);
 }
 
-/// As [`finish`], for who must not live on.
+/// Like [`finish`], for a process that must not live on. The wait is much shorter.
 pub(crate) fn finish_at_once() {
     finish_within(HASTE);
 }
 
 fn finish_within(time: Duration) {
     let (done, written) = sync_channel(1);
-    // If there is no room nobody reads.
+    // If the queue is full, the reader of stderr stands still, and waiting is useless.
     if stderr().try_send(Job::Done(done)).is_ok() {
         written.recv_timeout(time).ok();
     }
 }
 
-/// A line of the log, sent when it is whole.
+/// A line of the log. The line is sent when it is complete.
 struct Line(Vec<u8>);
 
 impl Write for Line {

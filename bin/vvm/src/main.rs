@@ -34,7 +34,8 @@ use mimalloc::MiMalloc;
 use target::Target;
 use tokio::runtime::{Builder, Runtime};
 
-/// A command is many small pieces of memory, and takes about a tenth less time with this one.
+/// A command makes many small allocations. With this allocator a command takes about a tenth less
+/// time.
 #[global_allocator]
 static MEMORY: MiMalloc = MiMalloc;
 
@@ -79,8 +80,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A node has two runtimes. Requests and partitions have one with a thread for each core. The lease
-/// is renewed, and the admin endpoint answers, on another one, however busy the first is.
+/// Runs a node on two runtimes. Requests and partitions use a runtime with one thread for each
+/// core. The other runtime renews the lease and answers on the admin endpoint, however busy the
+/// first runtime is.
 fn serve(config: Config, storage: Option<Target>) -> Result<ExitCode, Failure> {
     let requests = runtime(Builder::new_multi_thread().thread_name("requests"))?;
     let mut control = Builder::new_multi_thread();
@@ -90,7 +92,7 @@ fn serve(config: Config, storage: Option<Target>) -> Result<ExitCode, Failure> {
     code
 }
 
-/// One for the lease while the other one writes metrics.
+/// One thread renews the lease while the other one writes metrics.
 const CONTROL_THREADS: usize = 2;
 
 fn runtime(builder: &mut Builder) -> Result<Runtime, Failure> {
@@ -106,16 +108,21 @@ fn run_on(
     work: impl Future<Output = Result<ExitCode, Failure>>,
 ) -> Result<ExitCode, Failure> {
     let code = runtime.block_on(work);
-    // Not waiting for what is still under way: who asks to leave at once gets that.
+    // Do not wait for work that is still under way: after a second signal the process must end at
+    // once.
     runtime.shutdown_background();
     code
 }
 
-/// What goes wrong besides, for a person; `RUST_LOG` asks for more. The clients report each failed attempt, and we what
-/// came of it; the trials of elections let calls fail on purpose.
+/// The log filter of the commands that check a storage: problems, for a person to read. `RUST_LOG`
+/// can ask for more.
+///
+/// The clients of databases log each failed attempt, and the command reports the outcome, so these
+/// clients are off. The trials of elections make calls fail on purpose, so elections log only
+/// errors.
 const LOGGED: &str = "warn,scylla=off,aws_config=off,ielections=error";
 
-/// What was asked for, to stdout.
+/// Prints the result of a command to stdout.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())

@@ -1,4 +1,4 @@
-//! The metrics of the process, as Prometheus reads them.
+//! The metrics of the process, in the format of Prometheus.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,17 +10,19 @@ use vvm::{Node, Service};
 
 use crate::failure::Failure;
 
-/// Of histograms of seconds: from the fastest storage to the longest patience.
+/// The buckets of histograms of seconds: from the time of the fastest storage to the longest
+/// timeout.
 const SECONDS: [f64; 17] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 30.0,
 ];
 
-/// Of all others: how many, or how many bytes.
+/// The buckets of all other histograms: counts and bytes.
 const AMOUNTS: [f64; 11] =
     [1.0, 4.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
 
-/// Begins to gather what all parts of the process report, and how to read it.
+/// Begins to collect the metrics of all parts of the process. Returns the function that reads the
+/// metrics, and the service that maintains them.
 pub(crate) fn install() -> Result<(Metrics, Upkeep), Failure> {
     let failed = |error| Failure::unfinished(format!("metrics: {error}"));
     let builder = PrometheusBuilder::new()
@@ -31,7 +33,8 @@ pub(crate) fn install() -> Result<(Metrics, Upkeep), Failure> {
     Ok((Arc::new(move || handle.render()), upkeep))
 }
 
-/// Sorts what was reported into histograms, also if nobody reads them: until then each single value is kept.
+/// A service that sorts new values into the buckets, even if no client reads the metrics. Until a
+/// value is sorted, it takes memory of its own.
 pub(crate) struct Upkeep(PrometheusHandle);
 
 impl fmt::Debug for Upkeep {
@@ -66,7 +69,7 @@ impl Service for Upkeep {
 mod tests {
     use super::*;
 
-    /// Histograms that are read with quantiles cannot be added up over nodes.
+    /// Quantiles of several nodes cannot be added up; buckets can be.
     #[test]
     fn histograms_have_buckets_that_fit_what_they_measure() {
         let (read, upkeep) = install().unwrap();

@@ -1,4 +1,4 @@
-//! How far a command is, told on stderr.
+//! The progress of a command, on stderr.
 
 use std::{io::IsTerminal, time::Duration};
 
@@ -7,7 +7,7 @@ use istorage_tck::{Conclusion, Progress};
 
 use crate::say;
 
-/// A bar for so many steps. It also goes on while a step takes long.
+/// Makes a bar with so many steps. Its clock also runs during a long step.
 pub(crate) fn progress_bar(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
@@ -17,7 +17,7 @@ pub(crate) fn progress_bar(steps: u64) -> ProgressBar {
     bar
 }
 
-/// A step is done: on a terminal the bar shows it, elsewhere a line.
+/// Counts a step as done. On a terminal the bar shows the step, elsewhere a line does.
 pub(crate) fn step(bar: &ProgressBar, line: String) {
     bar.inc(1);
     if !std::io::stderr().is_terminal() {
@@ -25,7 +25,7 @@ pub(crate) fn step(bar: &ProgressBar, line: String) {
     }
 }
 
-/// How a trial goes. One that failed has a line of its own everywhere.
+/// Shows the progress of a trial. A trial that failed has a line of its own, on a terminal too.
 pub(crate) fn show(bar: &ProgressBar, progress: Progress<'_>) {
     let trial = match progress {
         Progress::Started(name) => return bar.set_message(name),
@@ -41,7 +41,7 @@ pub(crate) fn show(bar: &ProgressBar, progress: Progress<'_>) {
     }
 }
 
-/// How often, in words.
+/// Returns a number of times, in words.
 pub(crate) fn times(n: u16) -> String {
     match n {
         1 => "once".to_owned(),

@@ -1,4 +1,4 @@
-//! What a verification found, as a table or as JSON.
+//! The result of a verification, as a table or as JSON.
 
 use std::{
     io::{self, Write},
@@ -15,27 +15,27 @@ use crate::{
     elections_verify::Takeovers, failure::Failure, latency::Latency, progress, skew::Skew,
 };
 
-/// What a verification found. What was not measured is empty, and not printed.
+/// The result of a verification. Measurements that were not made are empty, and are not printed.
 #[derive(Debug)]
 pub(crate) struct Verification {
     pub(crate) storage: String,
     pub(crate) report: Report,
     pub(crate) latencies: Vec<Latency>,
     pub(crate) takeovers: Vec<Takeovers>,
-    /// The leases of the takeovers.
+    /// The time budget of the leases of measured takeovers.
     pub(crate) lease: Option<Budget>,
     pub(crate) skew: Option<Skew>,
     pub(crate) advice: Vec<String>,
 }
 
 impl Verification {
-    /// Of trials that were run; the measurements are still missing.
+    /// Makes the result of the trials. The measurements are still missing.
     pub(crate) fn new(storage: String, report: Report) -> Verification {
         let (latencies, takeovers, advice) = (Vec::new(), Vec::new(), Vec::new());
         Verification { storage, report, latencies, takeovers, lease: None, skew: None, advice }
     }
 
-    /// Prints it, also if measuring failed, and says how the command ends.
+    /// Prints the result, even if measuring failed, and returns the exit code of the command.
     pub(crate) fn conclude(
         &self,
         as_json: bool,
@@ -51,7 +51,7 @@ impl Verification {
         }
     }
 
-    /// Prints it to stdout. A reader that has gone (`| head`) is no error.
+    /// Prints the result to stdout. If the reader of stdout is gone (`| head`), that is no error.
     fn print(&self, as_json: bool) -> io::Result<()> {
         let text = if as_json { format!("{:#}\n", self.json()) } else { self.text() };
         match io::stdout().write_all(text.as_bytes()) {
@@ -159,7 +159,8 @@ impl Verification {
     }
 }
 
-/// What leases of this length mean for who runs a node: each time by its name in JSON, and in words.
+/// The times that follow from the length of a lease: each with its name in JSON, and its name in
+/// the table.
 fn lease_times(budget: &Budget) -> [(&'static str, &'static str, Duration); 5] {
     let timing = budget.timing();
     [

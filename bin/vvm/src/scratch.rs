@@ -1,4 +1,5 @@
-//! A storage that a command works on for a while: reached, stopped by signals, and left as it was found.
+//! A storage that a command uses for a while: the command connects, may be stopped by signals, and
+//! leaves the storage as it was.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,18 +23,20 @@ use crate::{
     target::Target,
 };
 
-/// How long a connection may take.
+/// The most time for a connection.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// Told once that the job must end.
+/// Gets one message when the job must end.
 pub(crate) type Stop = oneshot::Receiver<()>;
 
-/// Does a job on a storage. The first signal ends the job, and what was made is removed; the second leaves at once.
+/// Does a job on a storage. At the first signal the job ends, and everything that it made is
+/// removed. At the second signal the process ends at once.
 pub(crate) async fn run(
     args: &StorageArgs,
     job: impl AsyncFnOnce(Connected, &mut Stop) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
-    // Before anything is made, so that nothing that was made stays.
+    // Listen for signals before anything is made. Otherwise an early signal ends the process, and
+    // the things that it made stay.
     let mut signals = Signals::install().map_err(Failure::runtime)?;
     let run = Run::prepare(args)?;
     let (stop, stopped) = oneshot::channel();
@@ -44,7 +47,7 @@ pub(crate) async fn run(
     };
     say(format!("{signal} received: ending the trials, and removing {}", run.made()));
     say("a second one leaves at once");
-    // Nobody listens if the job is over already, and all is being removed.
+    // If the job is over already, nothing receives the message: the cleanup is under way.
     stop.send(()).ok();
     tokio::select! {
         done = &mut done => done,
@@ -54,10 +57,10 @@ pub(crate) async fn run(
     }
 }
 
-/// What a run works with.
+/// The things that a run works with.
 struct Run {
     target: Target,
-    /// For a storage that nobody named.
+    /// The folder of the storage, if the command line names no storage.
     folder: Option<TempDir>,
     clock: Clock,
     keyspaces: Keyspaces,
@@ -83,7 +86,7 @@ impl Run {
         Ok(Run { target, folder, clock: Clock::system(), keyspaces: Keyspaces::default() })
     }
 
-    /// What was made so far, in words.
+    /// Names the things that were made so far.
     fn made(&self) -> String {
         let names: Vec<_> = self.keyspaces.all().iter().map(ToString::to_string).collect();
         match (names.is_empty(), &self.folder) {
@@ -93,7 +96,7 @@ impl Run {
         }
     }
 
-    /// What is lost sight of by leaving now.
+    /// Names the keyspaces that may be left behind if the process ends now.
     fn may_be_left(&self) -> String {
         let line = |keyspace| {
             let how = self.target.how_to_remove(&keyspace);
@@ -114,10 +117,12 @@ impl Run {
         let connecting = target.connect(self.clock.clone(), self.clock.now() + CONNECT);
         let first = tokio::select! {
             first = connecting => first.map_err(unreachable)?,
-            // A file that is being made must be there before it can be removed.
+            // The connection to an embedded storage is not interrupted: a file must exist before it
+            // can be removed.
             _ = &mut stop, if !target.is_embedded() => return Err(interrupted()),
         };
-        // Here, and not with the trials: one that was ended may hold on to what it has for a while.
+        // This function owns the folder, not a trial: a trial that was interrupted may hold its
+        // files open for a while.
         let spares = match target {
             Target::Redb(config) => Some(folder_in(config.path.parent().unwrap_or(Path::new("")))?),
             _ => None,
@@ -153,7 +158,7 @@ fn interrupted() -> Failure {
     Failure::unfinished("interrupted")
 }
 
-/// A part of a job, unless the job is told to end.
+/// Runs a part of a job, unless the job must end.
 pub(crate) async fn unless_stopped<T>(
     stop: &mut Stop,
     part: impl Future<Output = T>,
@@ -165,9 +170,9 @@ pub(crate) async fn unless_stopped<T>(
     }
 }
 
-/// A folder that is removed with the value.
+/// Makes a folder that is removed when the value is dropped.
 fn folder_in(parent: &Path) -> Result<TempDir, Failure> {
-    // The current folder has no name of its own.
+    // The path of the current folder is empty, and an empty path cannot be used here.
     let parent = if parent == Path::new("") { Path::new(".") } else { parent };
     tempfile::Builder::new().prefix("vvm-verify-").tempdir_in(parent).map_err(|error| {
         let parent = parent.display();
@@ -179,10 +184,10 @@ fn folder_in(parent: &Path) -> Result<TempDir, Failure> {
 pub(crate) struct Connected {
     pub(crate) target: Target,
     pub(crate) clock: Clock,
-    /// What was made; it is dropped when the job is done.
+    /// The keyspaces that were made. They are dropped when the job is done.
     pub(crate) keyspaces: Keyspaces,
     first: Arc<dyn StorageDriver>,
-    /// The folder for files besides the one that is proved, on the same disk.
+    /// A folder for further files, on the same disk as the file that is proved.
     spares: Option<PathBuf>,
 }
 
@@ -214,13 +219,15 @@ impl Subject for Connected {
     async fn spare(&self) -> istorage::Result<Arc<dyn StorageDriver>> {
         let deadline = self.clock.now() + CONNECT;
         match (&self.target, &self.spares) {
-            // One process, one file: a driver that may be closed needs a file of its own.
+            // Only one process can use a file, and only once. So a driver that may be closed needs
+            // a file of its own.
             (Target::Redb(config), Some(folder)) => {
                 let path = folder.join(format!("spare-{:x}.redb", self.clock.random()));
                 let config = istorage_redb::Config { path, ..config.clone() };
                 Target::Redb(config).connect(self.clock.clone(), deadline).await
             }
-            // The memory of a driver is its own; what is made there is no matter of ours.
+            // Each driver in memory has memory of its own. Its keyspaces end with the driver, so
+            // they need no cleanup.
             (Target::Mem, _) => self.target.connect(self.clock.clone(), deadline).await,
             _ => self.connect(self.clock.clone()).await,
         }

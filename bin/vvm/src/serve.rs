@@ -21,7 +21,7 @@ use crate::{
     target::{OnDemand, Target},
 };
 
-/// The configuration that a node is started with.
+/// Reads the configuration of a node: the file, the environment and the flags.
 pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
     let mut overrides = environment();
     if let Some(listen) = args.listen {
@@ -33,10 +33,11 @@ pub(crate) fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
     Config::read(args.config.as_deref(), &overrides)
 }
 
-/// Where the admin endpoint listens, as far as that is known without the file of the node.
+/// Returns the address of the admin endpoint, from the defaults and the environment. The file of
+/// the node is not known here.
 pub(crate) fn admin_listen() -> Result<SocketAddr, Failure> {
     let mut overrides = environment();
-    // Others may need what the file says.
+    // Variables of other sections may need settings from the file.
     overrides.retain(|one| one.path.first().is_some_and(|section| section == "admin"));
     Ok(Config::read(None, &overrides)?.admin.listen)
 }
@@ -45,8 +46,9 @@ fn environment() -> Vec<Override> {
     Override::of_environment(std::env::vars_os())
 }
 
-/// Whether a node could be started with it, as far as that is known without its storage. Returns how
-/// many bytes of memory the node would take at most.
+/// Checks whether a node could start with a configuration. The storage is not asked.
+///
+/// Returns the most memory that the node would take, in bytes.
 pub(crate) fn check(config: Config) -> Result<usize, Failure> {
     let target = config.storage.to_target(&config.source)?;
     let (settings, apps) = plan(&config, &target)?;
@@ -54,7 +56,7 @@ pub(crate) fn check(config: Config) -> Result<usize, Failure> {
     Ok(most_memory(&config, &target, connections, partitions_led(&settings, &apps)))
 }
 
-/// What is configured, if a node can work so.
+/// Makes the settings of a node from the configuration, or the error that names the wrong key.
 fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>), Failure> {
     check_listens(config)?;
     check_memory(config)?;
@@ -81,8 +83,8 @@ fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>)
     Ok((settings, apps))
 }
 
-/// Runs a node until it is asked to stop, or cannot go on.
-/// Requests are served, and partitions work, on the runtime that is given.
+/// Runs a node until it is asked to stop or cannot go on. Services and partitions run on the
+/// runtime `requests`.
 pub(crate) async fn run(
     config: Config,
     storage: Option<Target>,
@@ -119,7 +121,7 @@ pub(crate) async fn run(
     }
 }
 
-/// All that a node needs, and nothing of it runs.
+/// Provides everything that a node needs. Nothing runs yet.
 fn provide(
     config: Config,
     storage: Option<Target>,
@@ -142,7 +144,7 @@ fn provide(
     let connections = allow_connections(config.http.connections.get());
     let limits = Limits { connections, ..limits(&config) };
     let (listen, admin) = (config.http.listen, config.admin.listen);
-    // In memory there is nothing to come back to.
+    // A storage in memory has no lease that outlives the process.
     let lock = if target == Target::Mem { None } else { lock(&config.node.folder) };
     let partitions = partitions_led(&settings, &apps);
     let memory_mib = most_memory(&config, &target, connections, partitions) >> 20;
@@ -184,7 +186,7 @@ fn provide(
     Ok(builder)
 }
 
-/// A driver that is opened when it is first used, and metered.
+/// Makes a driver that connects at its first use and counts its calls.
 fn driver(target: &Target, clock: &Clock) -> Arc<dyn StorageDriver> {
     let driver = OnDemand::new(target.clone(), clock.clone());
     let (name, clock) = (driver.name(), clock.clone());
@@ -207,7 +209,8 @@ fn settings(config: &Config) -> Settings {
     }
 }
 
-/// Nobody is asked who he is, so nobody else must reach the API, or the admin endpoint.
+/// Refuses an address that other machines can reach, unless the configuration allows it: neither
+/// the API nor the admin endpoint has authentication.
 fn check_listens(config: &Config) -> Result<(), Failure> {
     let Config { http, admin, source, .. } = config;
     for (section, listen, is_wanted) in [
@@ -233,7 +236,7 @@ fn check_listens(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The clients of other nodes are told where this one is.
+/// Checks the advertised address. Other nodes give this address to their clients.
 fn check_advertised(
     Config { node, source, .. }: &Config,
     target: &Target,
@@ -255,7 +258,8 @@ fn check_advertised(
     Ok(())
 }
 
-/// One process has all of an embedded storage, and a node leads one slot.
+/// Allows only one slot on an embedded storage: one process has the whole storage, and a node leads
+/// one slot.
 fn check_slots(Config { node, source, .. }: &Config, target: &Target) -> Result<(), Failure> {
     let slots = node.slots.get();
     if slots == 1 || !target.is_embedded() {
@@ -269,8 +273,8 @@ fn check_slots(Config { node, source, .. }: &Config, target: &Target) -> Result<
     Err(source.wrong(&["node", "slots"], why))
 }
 
-/// A body must fit into the memory for all bodies. Logs may take half of the memory for answers, and must leave room for
-/// an ordinary answer.
+/// Checks the limits of memory. A body must fit into the memory for all bodies. Logs may take half
+/// of the memory for answers, and must leave room for an ordinary answer.
 fn check_memory(Config { http, source, .. }: &Config) -> Result<(), Failure> {
     let (body, bodies) = (http.body_bytes.get(), http.bodies_bytes.get());
     if body > bodies {
@@ -280,7 +284,7 @@ fn check_memory(Config { http, source, .. }: &Config) -> Result<(), Failure> {
         return Err(source.wrong(&["http", "body_bytes"], why));
     }
     let (logs, answers) = (http.logs.get(), http.answers_bytes.get());
-    // A quarter is for large answers only.
+    // A quarter of the memory is reserved for large answers.
     let ordinary = answers - answers / 4;
     let most = (answers / 2).min(ordinary.saturating_sub(READ_BYTES)) / READ_BYTES;
     if logs > most {
@@ -294,7 +298,8 @@ fn check_memory(Config { http, source, .. }: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is under way when the node stops has a little less time than its service has.
+/// Makes the limits of the API. At a stop, requests under way get a little less time than the
+/// service itself.
 fn limits(Config { http, node, .. }: &Config) -> Limits {
     Limits {
         drain_time: node.stop_seconds.get() * 3 / 8,
@@ -307,14 +312,16 @@ fn limits(Config { http, node, .. }: &Config) -> Limits {
     }
 }
 
-/// How many partitions the node leads at most: those of one slot.
+/// Returns the maximum number of partitions that the node leads: the partitions of one slot.
 fn partitions_led(settings: &Settings, apps: &[AppSettings]) -> usize {
     let slots = settings.slots.get();
     apps.iter().map(|app| u32::from(app.partitions.get()).div_ceil(slots) as usize).sum()
 }
 
-/// How many bytes of memory the node may take at most: what its limits allow, what a connection
-/// takes, what a partition reads ahead, and what the rest of the program takes.
+/// Returns the most memory that the node may take, in bytes.
+///
+/// The sum counts bodies and answers as their limits allow, the cache of redb, the connections, the
+/// rows that partitions read ahead, and the rest of the program.
 fn most_memory(
     Config { http, .. }: &Config,
     target: &Target,
@@ -332,13 +339,15 @@ fn most_memory(
     requests.saturating_add(cache).saturating_add(parts)
 }
 
-/// Whoever wants to know how the node does asks at once.
+/// The most time for the head of a request to the admin endpoint: a client of this endpoint sends
+/// its request at once.
 const ADMIN_HEAD: Duration = Duration::from_secs(5);
 
-/// Storage, admin endpoint and the node itself need some files, too.
+/// Files that are no connections: those of the storage, the admin endpoint and the node itself.
 const OTHER_FILES: u64 = 250;
 
-/// Each connection is an open file: how many there may be.
+/// Raises the limit of open files, and returns the number of connections that this limit allows.
+/// Each connection is an open file.
 fn allow_connections(connections: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum;
@@ -357,7 +366,8 @@ fn allow_connections(connections: usize) -> usize {
     connections.min(room)
 }
 
-/// The applications; without any that of the demo.
+/// Makes the settings of all applications. If none is configured, the node has the demo
+/// application.
 fn apps(config: &Config) -> Result<Vec<AppSettings>, Failure> {
     let mut apps: Vec<AppSettings> = Vec::new();
     for (at, app) in config.apps.iter().enumerate() {
@@ -384,17 +394,18 @@ fn apps(config: &Config) -> Result<Vec<AppSettings>, Failure> {
     Ok(apps)
 }
 
-/// The proof that a former process is gone. Without it the node waits for its own lease.
+/// Takes the lock file that proves, after a crash, that the former process is gone. Without the
+/// lock file the node waits for its own lease.
 fn lock(folder: &PathBuf) -> Option<LockFile> {
     let lock = std::fs::create_dir_all(folder).map_err(|error| error.to_string());
     let lock = lock.and_then(|()| LockFile::lock(folder).map_err(|error| error.to_string()));
     lock.map_err(|why| warn!(folder = %folder.display(), why, "after a crash the node will wait for its own lease")).ok()
 }
 
-/// Ends the process at once, whatever else it does.
+/// Ends the process at once, whatever other threads do.
 ///
 /// Exit handlers and the flush of stdout do not run: either can block for ever, and the process
-/// would live on under a lease that is over.
+/// would live on after the end of its lease.
 fn kill(why: &str) {
     crate::say(format!("error: killed: {why}"));
     crate::logs::finish_at_once();
@@ -415,15 +426,15 @@ mod tests {
 
     use super::*;
 
-    /// A test sets this for the process that it starts: the same test again.
+    /// A test sets this variable for the process that it starts. That process runs the same test.
     const IS_KILLED: &str = "VVM_TEST_IS_KILLED";
 
     fn is_the_killed_process() -> bool {
         std::env::var_os(IS_KILLED).is_some()
     }
 
-    /// Starts a test of this module as a process that is killed, and waits for its end. What the
-    /// process said can be read.
+    /// Starts a test of this module as a process that is killed, and waits for the end of the
+    /// process. Returns the stderr of the process.
     fn killed(test: &str) -> ChildStderr {
         let start = Instant::now();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -447,8 +458,8 @@ mod tests {
         child.stderr.take().unwrap()
     }
 
-    /// The killer wrote to stderr first, which nobody read, and the process lived on under a lease
-    /// that was over.
+    /// The killer wrote to stderr before it ended the process. Nobody read stderr, so the write
+    /// blocked, and the process lived on after the end of its lease.
     #[test]
     fn a_process_is_killed_although_nobody_reads_what_it_says() {
         if is_the_killed_process() {
@@ -465,8 +476,8 @@ mod tests {
         assert!(said.len() > 10_000, "it said something: {}", said.len());
     }
 
-    /// The killer called `exit`, which flushes stdout and runs exit handlers. A pipe that nobody
-    /// read blocked the flush, and the process lived on under a lease that was over.
+    /// The killer called `exit`, which flushes stdout and runs exit handlers. Nobody read the pipe,
+    /// so the flush blocked, and the process lived on after the end of its lease.
     #[test]
     fn a_process_is_killed_although_its_exit_would_block() {
         if is_the_killed_process() {
@@ -475,7 +486,7 @@ mod tests {
             fcntl_setfl(&stdout, flags | OFlags::NONBLOCK).unwrap();
             while rustix::io::write(&stdout, &[b'x'; 1024]).is_ok() {}
             fcntl_setfl(&stdout, flags).unwrap();
-            // Without an end of line the text stays in the buffer until the flush.
+            // Text without an end of line stays in the buffer until the flush.
             stdout.write_all(b"the rest").unwrap();
             return kill("it leads no more");
         }

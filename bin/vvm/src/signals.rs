@@ -1,18 +1,20 @@
-//! Ctrl-C, and the other ways in which we are asked to end.
+//! The signals that ask the process to end, such as Ctrl-C.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// From its making on a signal does not end the process by itself.
+/// The signals. From the moment of [`Signals::install`] on, they no longer end the process by
+/// themselves.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` if whoever started us has it ignored, as `nohup` does.
+    /// `None` if SIGHUP was ignored when the process started, as under `nohup`.
     hangup: Option<Signal>,
 }
 
-/// Whether a signal is ignored from the beginning. Where that cannot be known it is not.
+/// Returns whether a signal was ignored when the process started. If the system does not tell, the
+/// answer is `false`.
 fn is_ignored(signal: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -21,7 +23,7 @@ fn is_ignored(signal: SignalKind) -> bool {
 }
 
 impl Signals {
-    /// Listens.
+    /// Begins to listen.
     pub(crate) fn install() -> io::Result<Signals> {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
@@ -33,7 +35,7 @@ impl Signals {
         })
     }
 
-    /// The name of the next one.
+    /// Waits for the next signal, and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         let hangup = async {
             match &mut self.hangup {

@@ -1,4 +1,4 @@
-//! How far the storage's clock is from this machine's.
+//! The difference between the clock of a storage and the clock of this machine.
 
 use std::{fmt, time::Duration};
 
@@ -6,12 +6,13 @@ use clock::Clock;
 use istorage::{AppStorage, Result};
 use serde::Serialize;
 
-/// The difference of two clocks, and how sure it is.
+/// The difference of two clocks, and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Skew {
-    /// How far the storage's clock is ahead of this machine's; negative if it is behind.
+    /// The time by which the storage's clock is ahead of this machine's clock. It is negative if
+    /// the storage's clock is behind.
     pub(crate) server_ahead_ms: i64,
-    /// The true value is at most this far away.
+    /// The true difference is at most this far from the measured one.
     pub(crate) uncertainty_ms: i64,
 }
 
@@ -31,7 +32,8 @@ impl fmt::Display for Skew {
 const READINGS: usize = 5;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The surest of a few readings; `None` if the storage has no clock of its own.
+/// Measures a few times, and returns the result with the least uncertainty. `None` if the storage
+/// has no clock of its own.
 pub(crate) async fn measure(storage: &dyn AppStorage, clock: &Clock) -> Result<Option<Skew>> {
     let mut best: Option<Skew> = None;
     for _ in 0..READINGS {
@@ -40,7 +42,8 @@ pub(crate) async fn measure(storage: &dyn AppStorage, clock: &Clock) -> Result<O
             return Ok(None);
         };
         let took = clock.now() - start;
-        // The server read its clock at some moment of the call, and cut the reading off.
+        // The server read its clock at an unknown moment of the call, and truncated the time to its
+        // unit. The estimate takes the middle of both ranges.
         let (half_call, half_unit) = (took / 2, server.uncertainty / 2);
         let skew = Skew {
             server_ahead_ms: (server.at + half_unit).millis_ahead_of(before + half_call),

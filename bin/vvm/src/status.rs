@@ -1,4 +1,4 @@
-//! `vvm status`: how a node does, for a person or a program.
+//! `vvm status`: the state of a node, for a person or a program.
 
 use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
@@ -12,10 +12,11 @@ use tokio::net::TcpStream;
 
 use crate::{cli::StatusArgs, failure::Failure, print, serve};
 
-/// How long an answer is waited for.
+/// The most time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// So many events of a partition are worth a line, as reading them again would take a moment.
+/// From so many unflushed events on, a partition gets a line of its own: after a crash, reading so
+/// many events again would take a moment.
 const FAR_BEHIND: u64 = 10_000;
 
 pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCode, Failure> {
@@ -59,7 +60,7 @@ async fn get(
     }
 }
 
-/// A few lines for a person.
+/// Describes the status in a few lines, for a person.
 fn described(status: &Value) -> String {
     let node = &status["node"];
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();

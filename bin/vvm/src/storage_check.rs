@@ -1,4 +1,4 @@
-//! `vvm storage check`: the check of a redb file that no node works with.
+//! `vvm storage check`: checks a redb file that no node uses.
 
 use std::{panic, process::ExitCode};
 
@@ -14,7 +14,8 @@ use crate::{
 /// Runs the command.
 pub(crate) fn run(args: StorageArgs) -> Result<ExitCode, Failure> {
     let config = file(args)?;
-    // redb panics on damaged pages. The result says so in better words.
+    // redb panics on damaged pages. The message of the panic is hidden, because the result
+    // describes the damage better.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let checked = istorage_redb::check(&config);
@@ -27,7 +28,7 @@ pub(crate) fn run(args: StorageArgs) -> Result<ExitCode, Failure> {
     Err(Failure::unfinished("the storage file is damaged: restore it from a backup"))
 }
 
-/// The file that is meant.
+/// Returns the file that the command line or the configuration names.
 fn file(StorageArgs { storage, config }: StorageArgs) -> Result<Config, Failure> {
     let target = match storage {
         Some(target) => target,

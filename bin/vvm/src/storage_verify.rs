@@ -1,4 +1,4 @@
-//! `vvm storage verify`: the trials, the latencies, the clocks, and what they mean.
+//! `vvm storage verify`: the trials, the latencies, the difference of the clocks, and advice.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, Failure> {
     .await
 }
 
-/// Verifies and prints.
+/// Runs the trials, measures, and prints the result.
 async fn verify(
     connected: Connected,
     args: &VerifyArgs,
@@ -35,7 +35,8 @@ async fn verify(
 ) -> Result<ExitCode, Failure> {
     let (clock, keyspaces) = (connected.clock.clone(), connected.keyspaces.clone());
     let storage = connected.target.to_string();
-    // Not ended by a signal: whether it had made the keyspace would not be known.
+    // A signal does not interrupt this call: afterwards it would be unknown whether the keyspace
+    // exists.
     let scratch = Scratch::create(Arc::new(connected)).await.map_err(|error| {
         Failure::storage(&format!("cannot make a keyspace in {storage}"), &error)
     })?;

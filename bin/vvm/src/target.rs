@@ -1,4 +1,4 @@
-//! Which storage, and how to reach it.
+//! A storage, and the way to reach it.
 
 use std::{fmt, pin::pin, str::FromStr, sync::Arc};
 
@@ -12,7 +12,7 @@ use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
 use tokio::sync::{Notify, OnceCell};
 
-/// A storage.
+/// A storage, with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
     Mem,
@@ -22,12 +22,13 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Whether its data are in this process, so that a second connection would be the same one.
+    /// Returns whether the data of the storage belong to this process. Then a second connection is
+    /// the same as the first one.
     pub(crate) fn is_embedded(&self) -> bool {
         matches!(self, Target::Mem | Target::Redb(_))
     }
 
-    /// What its keyspaces can do. It needs no connection.
+    /// Returns the capabilities of the keyspaces, without a connection.
     pub(crate) fn capabilities(&self) -> Capabilities {
         match self {
             Target::Mem => istorage::mem::CAPABILITIES,
@@ -37,7 +38,7 @@ impl Target {
         }
     }
 
-    /// How to remove a keyspace that stayed behind in it.
+    /// Returns instructions to remove a keyspace that was left behind in the storage.
     pub(crate) fn how_to_remove(&self, keyspace: &KeyspaceName) -> String {
         match self {
             Target::Mem => "it ends with this process".to_owned(),
@@ -55,7 +56,7 @@ impl Target {
         }
     }
 
-    /// Connects to it.
+    /// Connects to the storage.
     pub(crate) async fn connect(
         &self,
         clock: Clock,
@@ -74,7 +75,8 @@ impl Target {
     }
 }
 
-/// A storage that is connected when it is used for the first time: a node takes its ports before that, and tells how it does meanwhile.
+/// A driver that connects when it is used for the first time. Before that, the node already takes
+/// its ports and answers about its state.
 #[derive(Debug)]
 pub(crate) struct OnDemand {
     target: Target,
@@ -131,7 +133,8 @@ impl StorageDriver for OnDemand {
             connected.as_mut().enable();
             match self.driver.get() {
                 Some(driver) => return driver.failed().await,
-                // What is not connected yet has not failed: whoever opens a keyspace is told.
+                // A storage that is not connected has not failed. The caller that opens a keyspace
+                // gets the error of the connection.
                 None => connected.await,
             }
         }
@@ -186,7 +189,8 @@ fn has_port(addresses: &str) -> bool {
     })
 }
 
-/// What is made in a storage that is named so short is made to try it out, also on one server.
+/// Returns the settings for addresses on the command line. Such keyspaces are for trying a storage,
+/// so a cluster of one server is enough for them.
 fn cassandra(addresses: &str) -> istorage_cassandra::Config {
     istorage_cassandra::Config {
         replication: Some(istorage_cassandra::Replication::UpToThree),
@@ -194,7 +198,8 @@ fn cassandra(addresses: &str) -> istorage_cassandra::Config {
     }
 }
 
-/// DynamoDB Local on this machine takes any credentials and region; elsewhere the usual AWS ones apply.
+/// Returns the settings for an endpoint on the command line. DynamoDB Local on this machine takes
+/// any credentials and region. Elsewhere the usual settings of AWS apply.
 fn dynamodb(endpoint: &str) -> istorage_dynamodb::Config {
     if ["http://127.0.0.1:", "http://localhost:"].iter().any(|local| endpoint.starts_with(local)) {
         return istorage_dynamodb::Config::local(endpoint);
@@ -219,7 +224,8 @@ mod tests {
         }
     }
 
-    /// A configuration is checked without a connection, and must be judged as it is with one.
+    /// `config check` judges a configuration without a connection, and must judge it like a node
+    /// with a connection.
     #[tokio::test]
     async fn what_a_storage_can_do_is_known_without_a_connection() {
         let folder = tempfile::tempdir().unwrap();

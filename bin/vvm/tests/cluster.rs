@@ -1,4 +1,4 @@
-//! Nodes as processes on one storage: one leads, the others wait, and take over.
+//! Nodes as processes on one storage: one node leads, and the others wait and take over.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -23,7 +23,7 @@ use proxy::Proxy;
 use rustix::process::Signal;
 use stage::{Stage, Storage};
 
-/// How long a lease lasts.
+/// The length of a lease.
 const LEASE: Duration = Duration::from_secs(10);
 
 fn config(stage: &Stage, storage: &Storage) -> String {
@@ -35,14 +35,14 @@ fn start(stage: &Stage, name: &str) -> Node {
     stage.start(name, &config(stage, &stage.storage))
 }
 
-/// How long nothing was done, at most.
+/// Returns the longest time in which no command was done.
 fn longest_pause(known: &Known) -> Duration {
     let mut moments: Vec<Instant> = known.done.iter().map(|(_, at, _)| *at).collect();
     moments.sort();
     moments.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
 
-/// The time that it prints when it begins to wait.
+/// Returns the bound of a takeover, which a node logs when it begins to wait.
 fn takeover_bound(node: &Node) -> Duration {
     let said = node.said();
     let line = said.lines().find(|line| line.contains("failover")).unwrap();
@@ -51,7 +51,8 @@ fn takeover_bound(node: &Node) -> Duration {
     Duration::from_secs_f64(bound.parse().unwrap())
 }
 
-/// The leader is killed under load: the standby has everything that was acknowledged, and works within the time that is promised.
+/// The leader is killed under load. The standby has all acknowledged commands, and works within the
+/// promised time.
 fn killed(stage: &Stage) {
     for with_keys in [false, true] {
         let tag = if with_keys { "keys" } else { "plain" };
@@ -72,7 +73,8 @@ fn killed(stage: &Stage) {
     }
 }
 
-/// A leader stands still for longer than its lease. When it goes on it must neither write nor answer, and end.
+/// The leader stands still for longer than its lease. When it goes on, it must neither write nor
+/// answer with data, and must end.
 fn frozen(stage: &Stage) {
     let mut first = start(stage, "first").ready();
     let second = start(stage, "second");
@@ -83,7 +85,8 @@ fn frozen(stage: &Stage) {
     first.signal(Signal::STOP);
     second.until("/readyz", |status| status == 200);
     load.until_more(50);
-    // Who asks it meanwhile is answered when it goes on, if at all; it must not tell what it knew.
+    // Clients ask the leader while it stands still. The leader may answer when it goes on, but must
+    // not return data that it knew before.
     let path = format!("{}/wlog", workspace_path(1));
     let asked: Vec<_> = (0..16)
         .map(|_| {
@@ -106,7 +109,7 @@ fn frozen(stage: &Stage) {
     second.stop();
 }
 
-/// The leader is cut off from its storage: it ends, and another one leads.
+/// The leader is cut off from its storage. The leader ends, and another node leads.
 fn cut_off(stage: &Stage) {
     let (proxy, there) = match &stage.storage {
         Storage::Redb => panic!("it has no server"),
@@ -127,7 +130,7 @@ fn cut_off(stage: &Stage) {
     second.until("/livez", |status| status == 200);
     let start = Instant::now();
     proxy.cut();
-    // Nothing of the answer was sent, so it can still say why there is none.
+    // Nothing of the answer was sent yet, so the node can still answer with the reason.
     let (status, answer) =
         request(first.api, "GET", &format!("{}/wlog", workspace_path(1)), &[], "");
     assert_eq!(status, 503, "{answer}");
@@ -139,7 +142,8 @@ fn cut_off(stage: &Stage) {
     second.stop();
 }
 
-/// The first takes the lead, the second waits; the first stops, the second takes the lead; the first waits; and back.
+/// The first node leads and the second waits. The first stops, the second leads, and the first
+/// waits. The nodes repeat this.
 fn in_turn(stage: &Stage) {
     let leads = |node: &Node| request(node.admin, "GET", "/readyz", &[], "").0 == 200;
     let mut leader = start(stage, "first").ready();
@@ -150,7 +154,7 @@ fn in_turn(stage: &Stage) {
         let (status, answer) = standby.command(1, "sys.CUD", "{}");
         assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
         assert!(leads(&leader) && !leads(&standby));
-        // It says who leads, as soon as it knows.
+        // The standby names the leader as soon as it knows the leader.
         let start = Instant::now();
         while standby.command(1, "sys.CUD", "{}").1["leader"] != leader.api.to_string() {
             assert!(start.elapsed() < node::PATIENCE, "it does not know who leads");
@@ -164,7 +168,8 @@ fn in_turn(stage: &Stage) {
     leader.stop();
 }
 
-/// Three nodes for two slots: each of two leads one, and the third takes over from whoever dies. The other one does not notice.
+/// Three nodes for two slots: two nodes lead one slot each, and the third takes over from the one
+/// that dies. The other leader does not notice.
 fn two_slots(stage: &Stage) {
     let config = format!("{}slots = 2\n", config(stage, &stage.storage));
     let mut first = stage.start("first", &config).ready();
@@ -226,7 +231,8 @@ fn main() {
             Trial::test(format!("{server}::{name}"), run).with_ignored_flag(is_ignored)
         })
     });
-    // Each has processes and servers for itself, as leases do not wait.
+    // Each trial runs alone with its processes and servers: leases expire even if the machine is
+    // busy.
     let arguments = Arguments { test_threads: Some(1), ..arguments };
     assert!(Path::new(env!("CARGO_BIN_EXE_vvm")).exists());
     libtest_mimic::run(&arguments, trials.collect()).exit();

@@ -15,12 +15,12 @@ use clock::Clock;
 use node::Node;
 use rustix::process::Signal;
 
-/// Whether the long rounds are wanted, as by `cargo xtask test --long`.
+/// Returns whether the long rounds are wanted, as with `cargo xtask test --long`.
 fn is_long() -> bool {
     std::env::var_os("VVM_TEST_LONG").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// A node that is ready, and how long that took.
+/// Starts a node, and returns it when it is ready, with the time that this took.
 fn ready(folder: &Path) -> (Node, Duration) {
     let start = Instant::now();
     let node = Node::start(folder, "[node]\nlease_seconds = 20\n").ready();
@@ -32,11 +32,11 @@ fn kill(mut node: Node) {
     node.ended();
 }
 
-/// A lease was recorded when the node led. 3 of 30 restarts after a kill waited 20 s for the end of
-/// a lease that nobody had recorded.
+/// A node recorded its lease only when it led. If the node was killed after it had acquired the
+/// lease and before it led, the lease had no record: 3 of 30 restarts waited 20 s for its end.
 #[test]
 fn a_start_that_is_killed_at_any_moment_does_not_delay_the_next() {
-    // The sample runs beside other tests. The long run is alone on the machine.
+    // The short run shares the machine with other tests. The long run is alone on the machine.
     let (kills, within) = match is_long() {
         true => (1_000, Duration::from_millis(1_500)),
         false => (12, Duration::from_secs(4)),

@@ -1,4 +1,4 @@
-//! Connections: how many there may be, and which of them gives way to a new one.
+//! Connections: the limit of their number, and the choice of the one that gives way to a new one.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -20,7 +20,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
 fn ten_thousand_idle_connections_are_no_burden() {
-    // More than there can be is as many as there can be.
+    // If the configuration allows more connections than open files are possible, the number of open
+    // files is the limit.
     let (_folder, node) = node_with("connections = 9223372036854775807\n");
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -41,11 +42,12 @@ fn ten_thousand_idle_connections_are_no_burden() {
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
-/// At the limit each new connection waited until another one ended: clients that asked nothing kept
-/// all others out.
+/// At the limit each new connection waited until another one ended: clients that sent no requests
+/// kept out all others.
 ///
-/// Later a connection that waited asked an idle one to give way, but a busy one ended first. The node
-/// kept the request, and closed the next connection that became idle, although there was room.
+/// A later version asked an idle connection to give way to the waiting one, but a busy one ended
+/// first. The node kept the demand, and closed the next connection that became idle, although there
+/// was room.
 #[test]
 fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
     let (_folder, node) = node_with("connections = 2\n");
@@ -64,7 +66,7 @@ fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
     drop(busy);
     assert_eq!(waits.join().unwrap(), 200);
 
-    // A connection is idle from its last answer on, so these two are idle one after the other.
+    // A connection is idle from its last answer on. So these two become idle one after the other.
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let mut idle = [(); 2].map(|()| {
         let mut stream = TcpStream::connect(node.api).unwrap();
@@ -73,7 +75,7 @@ fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
         sleep(Duration::from_millis(100));
         stream
     });
-    // The connection that waited got the place of a busy one, so nobody has to give way now.
+    // The waiting connection got the place of a busy one, so no idle connection has to give way.
     for stream in &mut idle {
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(stream.read(&mut [0]).is_err(), "an idle connection was closed without need");
@@ -89,15 +91,15 @@ fn above_the_limit_an_idle_connection_gives_way_and_a_busy_one_does_not() {
     node.stop();
 }
 
-/// The admin endpoint has 100 connections. 100 clients that asked nothing kept the probes waiting for
-/// 5 seconds, and a supervisor would have killed the node.
+/// The admin endpoint has 100 connections. 100 clients that sent no requests kept the probes
+/// waiting for 5 seconds, and a supervisor would have killed the node.
 #[test]
 fn idle_connections_to_the_admin_endpoint_do_not_block_probes() {
     let (_folder, node) = node_with("");
     let idle: Vec<_> = (0..150)
         .map(|at| {
             let mut stream = TcpStream::connect(node.admin).unwrap();
-            // Some have begun to ask.
+            // Every second client has sent the start of a request.
             stream.write_all(if at % 2 == 0 { b"" } else { b"GET /livez HT" }).unwrap();
             stream
         })

@@ -1,4 +1,4 @@
-//! The command `vvm elections verify` itself, as a process.
+//! The command `vvm elections verify`, as a process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -48,7 +48,7 @@ fn the_default_is_a_redb_file_and_takeovers_are_measured() {
     }
 }
 
-/// The rows of the trials stay in the keyspace: it must go as a whole.
+/// The trials leave their rows in the keyspace, so the whole keyspace must be dropped.
 #[test]
 fn the_scratch_keyspace_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn the_result_as_json_is_all_there_is_on_stdout() {
     assert_eq!((result["passed"].as_u64(), result["failed"].as_u64()), (Some(1), Some(0)));
     let crash = &result["takeovers"][1];
     assert_eq!(crash["after"], "after a crash");
-    // Died within the first quarter of its lease, about.
+    // The leader died within about the first quarter of its lease.
     let median = crash["median_seconds"].as_f64().unwrap();
     assert!((0.3..3.0).contains(&median), "{median}");
     assert_eq!(result["lease"]["seconds"], 1.0);

@@ -1,4 +1,4 @@
-//! Clients that are slow, broken, many, or ask for what cannot be.
+//! Clients that are slow, broken or many, or that ask for impossible things.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -39,7 +39,7 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
         (&row(r#","version":{"epoch":1,"offset":1}"#), 400, "bad_request"),
         (r#"{"rows":[{"id":1,"table":"shop.None"}]}"#, 400, "bad_request"),
         (r#"{"rows":[{"id":0,"table":"shop.Article"}]}"#, 400, "invalid"),
-        // By position, as the fields of a struct may be sent.
+        // The fields are given by position, which serde would accept for a struct.
         (r#"[null,[{"id":1,"table":"shop.Article"}]]"#, 400, "bad_request"),
         (r#"{"rows":[[1,"shop.Article"]]}"#, 400, "bad_request"),
         (
@@ -81,7 +81,7 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
     let not_found = (404, "not_found".to_owned());
     assert_eq!(docs("GET", "docs/shop.Article/322685000131072", &[]), not_found);
     assert_eq!(docs("DELETE", "docs/shop.Article/322685000131072", &[]), not_found);
-    // What says nothing is a mistake, and could never be undone.
+    // A request without any change is a mistake, and its event could never be undone.
     for (method, rest) in
         [("POST", "docs/shop.Article"), ("PATCH", "docs/shop.Article/322685000131072")]
     {
@@ -111,7 +111,8 @@ fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
     node.stop();
 }
 
-/// It was written whatever its table was, and put out of use as a bill.
+/// The node wrote such a change although the record was in another table, and could even deactivate
+/// an article as a bill.
 #[test]
 fn a_record_is_changed_only_by_the_name_of_its_own_table() {
     let (_folder, node) = node_with("");
@@ -128,7 +129,7 @@ fn a_record_is_changed_only_by_the_name_of_its_own_table() {
         (format!("{}/docs/shop.Bill/{id}", workspace_path(WS)), r#"{"isActive":false}"#);
     assert_eq!(code(request(node.api, "PATCH", &path, &[], body)), not_found);
     assert_eq!(code(request(node.api, "DELETE", &path, &[], "")), not_found);
-    // One above the ids that new rows have in a command.
+    // This id is one above the raw ids of new rows in a command.
     let answer = node.command(WS, "sys.CUD", r#"{"rows":[{"id":65536,"table":"shop.Article"}]}"#);
     assert!(answer.1.to_string().contains("shop.Article 65536"), "{}", answer.1);
     assert_eq!(code(answer), not_found);
@@ -136,7 +137,8 @@ fn a_record_is_changed_only_by_the_name_of_its_own_table() {
     node.stop();
 }
 
-/// The end of its answer would look like the end of the log, also if it was cut.
+/// An HTTP/1.0 answer ends with its connection. So a log that was cut would look like a complete
+/// one.
 #[test]
 fn a_log_is_not_told_to_who_cannot_see_its_end() {
     let (_folder, node) = node_with("");
@@ -171,7 +173,7 @@ fn a_document_is_made_read_changed_listed_and_put_out_of_use() {
     let rest =
         request(node.api, "GET", &at(&format!("cdocs/shop.Article?after={next}")), &[], "").1;
     assert_eq!((rest["docs"].as_array().unwrap().len(), rest["next"].as_u64()), (0, None));
-    // The same document is no bill.
+    // The same id is not found among the bills.
     let other = at(&format!("docs/shop.Bill/{id}"));
     assert_eq!(request(node.api, "GET", &other, &[], "").0, 404);
     assert_eq!(request(node.api, "DELETE", &doc, &[("if-match", &tag)], "").0, 409);
@@ -195,7 +197,7 @@ fn a_key_makes_a_command_that_can_be_sent_again() {
     assert_eq!(second["repeated"], true);
     let (status, _) = request(node.api, "POST", &path, &key, r#"{"rows":[]}"#);
     assert_eq!(status, 422);
-    // The same key and body with another path, method or version is another request.
+    // With the same key and body, another path, method or version makes another request.
     let docs = format!("{}/docs/shop.Article", workspace_path(WS));
     let key = [("idempotency-key", "doc")];
     let (_, made) = request(node.api, "POST", &docs, &key, r#"{"fields":{}}"#);
@@ -212,7 +214,8 @@ fn a_key_makes_a_command_that_can_be_sent_again() {
     let now = format!("\"{}.{}\"", read["version"]["epoch"], read["version"]["offset"]);
     assert_eq!(request(node.api, "PATCH", &one, &tag(&now), change).0, 200);
     assert_eq!(request(node.api, "PATCH", &one, &[("idempotency-key", "tag")], change).0, 422);
-    // Of two keys nobody knows which counts, and a version that is not looked at is none.
+    // With two keys it is unclear which one counts. A version that the request would not check is
+    // refused.
     let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
     assert_eq!(request(node.api, "POST", &docs, &twice, "").0, 400);
     assert_eq!(request(node.api, "POST", &docs, &[("if-match", &now)], "").0, 400);
@@ -221,7 +224,8 @@ fn a_key_makes_a_command_that_can_be_sent_again() {
     node.stop();
 }
 
-/// A page is as large as its documents, however few they are: 1,000 of the largest would be 1 GB.
+/// The size of its documents limits a page, however few documents that allows: 1,000 of the largest
+/// would be 1 GB.
 #[test]
 fn a_page_of_large_documents_is_short_and_the_last_id_is_the_end() {
     let (_folder, node) = node_with("");
@@ -244,14 +248,14 @@ fn a_page_of_large_documents_is_short_and_the_last_id_is_the_end() {
         after = next;
     }
     assert_eq!(counts, [2, 2, 1]);
-    // It looked for what is behind the last one for ever.
+    // The node searched behind the last id for ever.
     for last in [u64::MAX, u64::MAX - 1, 1 << 63] {
         assert_eq!(list(last), (0, None));
     }
     node.stop();
 }
 
-/// However many there are that a list passes over, one answer looks at so many.
+/// One answer looks at 10,000 documents at most, however many inactive documents the list skips.
 #[test]
 fn a_page_among_documents_out_of_use_may_be_empty_and_goes_on() {
     const LOOKED_AT: u64 = 10_000;
@@ -283,7 +287,7 @@ fn a_page_among_documents_out_of_use_may_be_empty_and_goes_on() {
     node.stop();
 }
 
-/// A browser sends such requests for any page that its user looks at.
+/// A browser sends such requests for any page that its user opens.
 #[test]
 fn web_pages_of_others_are_refused() {
     let (_folder, node) = node_with("");
@@ -307,18 +311,18 @@ fn slow_clients_are_let_go_and_others_do_not_wait_for_them() {
     let path = command_path(WS, "sys.CUD");
     let text = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{{");
     body.write_all(text.as_bytes()).unwrap();
-    // Meanwhile others are answered.
+    // Meanwhile other clients get their answers.
     assert_eq!(node.logged(WS).len(), 1);
     let (status, text) = answer(&mut body).unwrap();
     assert_eq!(status, 408, "{text}");
     let mut rest = Vec::new();
-    // Closed, with or without a word.
+    // The node closes the connection, with or without an answer.
     let _ = head.read_to_end(&mut rest);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     node.stop();
 }
 
-/// It asks for a log, and does not take it.
+/// A client asks for a log, and does not take the answer.
 #[test]
 fn who_does_not_take_an_answer_is_let_go() {
     let (_folder, node) = node_with("head_seconds = 0.5\n");
@@ -350,7 +354,8 @@ fn who_does_not_take_an_answer_is_let_go() {
     node.stop();
 }
 
-/// Their connections stood in the queue of the kernel. Some were accepted, and the rest was cut off.
+/// Connections waited in the queue of the kernel when the node stopped. The node accepted some of
+/// them and cut off the rest.
 #[test]
 fn who_waits_to_be_accepted_is_answered_when_it_stops() {
     const CLIENTS: usize = 400;
@@ -394,7 +399,7 @@ fn broken_clients_harm_nobody() {
     }
     let long = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "x".repeat(1 << 20));
     let mut stream = TcpStream::connect(node.api).unwrap();
-    // It may hang up in the middle.
+    // The node may hang up before the whole request is sent.
     let _ = stream.write_all(long.as_bytes());
     assert_eq!(node.logged(WS).len(), 1);
     node.stop();
@@ -419,7 +424,8 @@ fn the_admin_endpoint_says_how_it_does() {
     let here = node_status["apps"][0]["here"].as_array().unwrap();
     assert_eq!(here.len(), 10);
     for (number, partition) in here.iter().enumerate() {
-        // One event is in the partition of the one workspace, and is stored or not yet.
+        // Only the partition of the one workspace has an event. The numbers of that event may or
+        // may not be stored.
         let next = if number as u64 == WS { 2 } else { 1 };
         assert_eq!(partition["number"], number);
         assert_eq!((&partition["status"], &partition["waiting"]), (&"ready".into(), &0.into()));
@@ -436,14 +442,15 @@ fn the_admin_endpoint_says_how_it_does() {
     let told = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .arg("status")
         .env("VVM__ADMIN__LISTEN", node.admin.to_string())
-        // What needs the file of the node is none of its business.
+        // The command needs no settings from the file of the node, so this variable must not matter
+        // to it.
         .env("VVM__STORAGE__CASSANDRA__CONSISTENCY", "quorum")
         .output()
         .unwrap();
     assert_eq!(told.status.code(), Some(0), "{}", String::from_utf8_lossy(&told.stderr));
     let head = try_request(node.admin, "HEAD", "/readyz", &[], "").unwrap();
     assert_eq!(head, (200, String::new()));
-    // The API is no admin endpoint, and says so.
+    // The API is no admin endpoint, and the command reports that.
     let wrong = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["status", "--admin", &node.api.to_string()])
         .output()
@@ -454,7 +461,7 @@ fn the_admin_endpoint_says_how_it_does() {
     node.stop();
 }
 
-/// Whoever reads a metric finds in the documents what it means, and whoever reads those finds the metric.
+/// Each metric is explained in the documents, and each metric in the documents exists.
 #[test]
 fn each_metric_is_documented_and_there() {
     let (_folder, node) = node_with("");
@@ -471,7 +478,7 @@ fn each_metric_is_documented_and_there() {
     for name in &there {
         assert!(docs.iter().any(|text| text.contains(&format!("`{name}"))), "{name} means nothing");
     }
-    // All but those of what has not happened.
+    // The check leaves out metrics of things that have not happened.
     let operations = &docs[0];
     let table = operations.split("### Metrics").nth(1).unwrap().split("Worth an alarm").next();
     let named = table.unwrap().split('`').filter(|name| name.contains('_') && !name.contains('…'));
@@ -490,7 +497,7 @@ fn each_metric_is_documented_and_there() {
         let line = metrics.lines().find(is_it).unwrap();
         assert!(line.ends_with(" 1"), "{line}");
     }
-    // Who never reads them does not pay with memory: they are sorted all the same.
+    // The upkeep service runs, so metrics that no client reads do not fill the memory.
     assert!(node.said().contains("the metrics"), "{}", node.said());
     node.stop();
 }
@@ -512,7 +519,8 @@ fn the_bench_measures_a_node_that_runs() {
     let done = closed["done"].as_u64().unwrap();
     let logged: usize = (1..=3).map(|ws| node.logged(ws).len() - 1).sum();
     assert_eq!(done, logged as u64, "what it counts is what was done");
-    // Four clients, each of whom waits for its answers: what all of them took together is what they were there for.
+    // Each of the four clients waits for its answers. So the times of all commands add up to nearly
+    // the time of all clients.
     let mean = closed["micros"]["mean"].as_f64().unwrap();
     let sum = mean * done as f64 / 4_000_000.0;
     assert!((0.8..=1.01 * closed["seconds"].as_f64().unwrap()).contains(&sum), "{closed}");
@@ -520,7 +528,7 @@ fn the_bench_measures_a_node_that_runs() {
     let done = open["done"].as_u64().unwrap();
     assert_eq!(done + open["unsent"].as_u64().unwrap(), 200, "{open}");
     assert!(done > 20, "{open}");
-    // Who is stopped tells what there was until then.
+    // A bench that is stopped reports the commands until then.
     let long = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args([
             "bench",
@@ -561,7 +569,8 @@ fn the_bench_measures_a_node_that_runs() {
     node.stop();
 }
 
-/// A node that stands still takes connections and answers nothing: each request was waited for 30 s.
+/// A node that stands still accepts connections and answers nothing. The bench waited 30 s for each
+/// request.
 #[test]
 fn the_bench_ends_after_a_second_if_the_node_says_nothing() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

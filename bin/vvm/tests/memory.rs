@@ -1,4 +1,5 @@
-//! The memory that bodies share, and the memory that answers share: who waits, and who is refused.
+//! The memory that all bodies share, and the memory that all answers share: which requests wait,
+//! and which are refused.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -46,21 +47,22 @@ fn begin(node: &Node, body: &[u8], part: usize) -> TcpStream {
     stream
 }
 
-/// A command whose body has so many bytes.
+/// Makes the body of a command, with so many bytes.
 fn body(bytes: usize) -> Vec<u8> {
     let mut body = br#"{"rows":[{"id":1,"table":"shop.Article"}]}"#.to_vec();
     body.resize(bytes, b' ');
     body
 }
 
-/// All bodies together have a bound. A request that holds no part of it waits.
+/// All bodies together have a limit. A request that holds no memory yet waits.
 #[test]
 fn a_body_waits_while_others_have_all_the_memory() {
     let (_folder, node) = node_with("body_seconds = 3\nbodies_bytes = 2097152\n");
     let large = body(MIB);
     let slow = [(); 2].map(|()| begin(&node, &large, MIB - 1));
     until_bodies_take(&node, 2 * MIB);
-    // The other one has as much time, and begins so much later.
+    // The next request has as much time for its body as the slow ones. It begins a second later, so
+    // memory becomes free before its time is over.
     sleep(Duration::from_secs(1));
     let start = Instant::now();
     assert_eq!(answer(&mut begin(&node, &body(5_000), 5_000)).unwrap().0, 200);
@@ -71,8 +73,8 @@ fn a_body_waits_while_others_have_all_the_memory() {
     node.stop();
 }
 
-/// Each of many bodies had a part of the memory and waited for more, which the others had: none of
-/// them went on until the time of all was over.
+/// Each of many bodies held a part of the memory and waited for more, which the other bodies held.
+/// None of them went on until the time of all was over.
 #[test]
 fn bodies_do_not_wait_for_each_other() {
     let (_folder, node) = node_with("body_seconds = 20\nbodies_bytes = 1048576\n");
@@ -81,7 +83,7 @@ fn bodies_do_not_wait_for_each_other() {
     until_bodies_take(&node, 900_000);
     let start = Instant::now();
     let ends = |mut stream: TcpStream| {
-        // It may be refused before it has sent everything.
+        // The request may be refused before all of its body is sent.
         let _ = stream.write_all(&whole[150_000..]);
         loop {
             let (status, text) = answer(&mut stream).unwrap();
@@ -100,8 +102,8 @@ fn bodies_do_not_wait_for_each_other() {
     node.stop();
 }
 
-/// Each of many answers had its first 2 MiB of memory and waited for more, which the others had: all
-/// of them were refused when their time was over.
+/// Each of many answers held its first 2 MiB of memory and waited for more, which the other answers
+/// held. All of them were refused when their time was over.
 #[test]
 fn answers_do_not_wait_for_each_other() {
     let (_folder, node) = node_with("body_bytes = 4194304\nanswers_bytes = 6291456\nlogs = 1\n");
@@ -127,8 +129,8 @@ fn answers_do_not_wait_for_each_other() {
     node.stop();
 }
 
-/// An answer of 4 MiB waited for memory and took all that became free, so answers of a few bytes waited behind it for as
-/// long as slow clients kept theirs.
+/// An answer of 4 MiB waited for memory and took all memory that became free. So answers of a few
+/// bytes waited behind it for as long as slow clients kept their memory.
 #[test]
 fn small_answers_do_not_wait_behind_a_large_one() {
     let (_folder, node) = node_with("body_bytes = 5242880\nanswers_bytes = 8388608\nlogs = 2\n");
@@ -140,7 +142,7 @@ fn small_answers_do_not_wait_behind_a_large_one() {
         format!("{docs}/{}", made["newIds"]["1"])
     };
     let (small, large) = (new(10), new(4_400_000));
-    // More than the kernel takes for clients that read nothing.
+    // These are more bytes than the kernel takes for clients that read nothing.
     (0..3).for_each(|_| drop(new(4_400_000)));
     let slow = [(); 2].map(|()| {
         let mut stream = TcpStream::connect(node.api).unwrap();
@@ -162,7 +164,8 @@ fn small_answers_do_not_wait_behind_a_large_one() {
     node.stop();
 }
 
-/// Room was kept for what they announced, and all others waited behind them.
+/// The node reserved memory for announced bodies, and all other requests waited behind these
+/// bodies.
 #[test]
 fn who_announces_a_body_and_sends_none_is_in_nobodys_way() {
     let (_folder, node) = node_with("");
@@ -186,8 +189,8 @@ fn who_announces_a_body_and_sends_none_is_in_nobodys_way() {
     node.stop();
 }
 
-/// A client that took its answer byte by byte kept its place for as long as it liked: the time that a
-/// connection may take nothing never passed.
+/// A client that took its answer byte by byte kept its place for as long as it liked. Each byte
+/// restarted the time limit of a connection that takes nothing.
 #[test]
 fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -211,7 +214,8 @@ fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time()
             write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
             let (mut byte, mut taken) = ([0], 0);
             while stream.read(&mut byte).is_ok_and(|read| read > 0) {
-                // After its place was given to another, it reads what the kernel has.
+                // After 10 s another client has this place. This client then reads the rest that
+                // the kernel holds.
                 if start.elapsed() < Duration::from_secs(10) {
                     sleep(Duration::from_millis(20));
                 }

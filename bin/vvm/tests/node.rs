@@ -1,4 +1,4 @@
-//! A node on redb, as a process: how it begins, works, and ends.
+//! A node on redb, as a process: its start, its work and its end.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -36,12 +36,13 @@ fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
     assert!(took < Duration::from_secs(2), "it took {took:?}");
     assert!(first.said().contains("the lead is given away"), "{}", first.said());
 
-    // So the next one need not wait.
+    // The lease was released, so the next node need not wait.
     let start = Instant::now();
     let second = Node::start(folder.path(), "").ready();
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     known.check(&[&second], 8);
-    // Whose connection was not taken any more has no answer, and nothing was done.
+    // A client with a connection that was not accepted any more gets no answer. Its command must
+    // not be done.
     for name in &known.open {
         let ws = name.split_once('-').unwrap().0.parse().unwrap();
         assert!(!second.logged(ws).contains(name), "{name} was done, and not answered");
@@ -53,7 +54,7 @@ fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
 fn a_second_signal_ends_it_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = Node::start(folder.path(), "").ready();
-    // A request that does not come to its end keeps it from stopping.
+    // A request that never ends keeps the node from stopping.
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let head = format!(
         "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n",
@@ -67,11 +68,11 @@ fn a_second_signal_ends_it_at_once() {
     let start = Instant::now();
     assert_eq!(node.ended().code(), Some(12), "{}", node.said());
     assert!(start.elapsed() < Duration::from_millis(500));
-    // The log blamed a panic for the end of the leadership, which nobody could explain.
+    // The log blamed a panic for the end of the leadership, and no operator could explain that.
     assert!(!node.said().contains("panicked"), "{}", node.said());
 }
 
-/// It had two seconds for that, however little there was for everything.
+/// Such a request had two seconds to end, however little time there was to stop the node.
 #[test]
 fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +88,8 @@ fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
-/// Commands went on being answered for as long as the process lived, and nothing of them was ever found again.
+/// The node went on answering commands for as long as the process lived, and nothing of these
+/// commands was ever found again.
 #[test]
 fn who_has_lost_its_file_does_nothing_more_and_ends() {
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +109,7 @@ fn who_has_lost_its_file_does_nothing_more_and_ends() {
     node.stop();
 }
 
-/// They are no requests yet: nobody waits for the rest of them.
+/// Half a head is not a request yet, so the node does not wait for the rest.
 #[test]
 fn half_heads_do_not_keep_it_from_stopping() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,12 +123,12 @@ fn half_heads_do_not_keep_it_from_stopping() {
     let start = Instant::now();
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(0), "{}", node.said());
-    // Requests that are under way are waited for longer.
+    // For requests that are under way the node waits longer.
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     drop(half);
 }
 
-/// Whoever hangs up stops it, unless it was started so that nobody can.
+/// A hangup of the terminal stops the node, unless the node was started with SIGHUP ignored.
 #[test]
 fn hanging_up_stops_it_unless_that_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
@@ -145,7 +147,8 @@ fn hanging_up_stops_it_unless_that_is_ignored() {
 #[test]
 fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
-    // Of which a tenth is for writes that land late, if any can.
+    // A node that comes back waits for late writes of its former process. At trust level 0 that
+    // wait is zero, so only the long lease could delay the node.
     let config = "[node]\nlease_seconds = 60\n";
     let mut node = Node::start(folder.path(), config).ready();
     (1..=8).for_each(|ws| node.create_workspace(ws));
@@ -157,7 +160,7 @@ fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
         let known = load.stop();
         let start = Instant::now();
         node = Node::start(folder.path(), config).ready();
-        // Its lease has not expired.
+        // The start did not wait for the lease, which has not expired.
         let took = start.elapsed();
         assert!(took < Duration::from_secs(4), "it took {took:?}: {}", node.said());
         known.check(&[&node], 8);
@@ -165,7 +168,8 @@ fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
     node.stop();
 }
 
-/// Sent again with its key until it is answered, a command is done once, whatever happened between.
+/// A client sends a command again with its key until the command is answered. The command is done
+/// once, however often the node was killed in between.
 #[test]
 fn what_is_sent_again_with_its_key_is_done_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +189,7 @@ fn what_is_sent_again_with_its_key_is_done_once() {
     node.stop();
 }
 
-/// What a node that cannot begin says, and its exit code.
+/// Starts a node that cannot begin, and returns its exit code and its log.
 fn refused(folder: &Path, config: &str) -> (Option<i32>, String) {
     let mut node = Node::start(folder, config);
     let code = node.ended().code();
@@ -222,7 +226,7 @@ fn what_it_cannot_begin_with_is_told_and_nothing_is_harmed() {
     assert!(fs::read(&path).unwrap().starts_with(b"a letter"), "it is left alone");
 }
 
-/// These ended with code 4, "start it again", or not at all.
+/// A node with such a file ended with code 4, "start it again", or did not end at all.
 #[test]
 fn a_storage_file_that_an_operator_must_put_right_is_told_with_code_3() {
     let folder = tempfile::tempdir().unwrap();
@@ -246,7 +250,7 @@ fn a_storage_file_that_an_operator_must_put_right_is_told_with_code_3() {
     }
 }
 
-/// `vvm storage check` of a file in a folder.
+/// Runs `vvm storage check` on a file in a folder.
 fn check(folder: &Path, file: &str) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
     command.args(["storage", "check", "--storage", file]).current_dir(folder);
@@ -269,7 +273,7 @@ fn a_file_is_checked_without_being_changed() {
     assert!(told.contains("rows in 2 keyspaces are whole"), "{told}");
 
     let mut file = fs::read(&path).unwrap();
-    // Old pages may hold the name, too.
+    // Old pages of the file may contain the name, too.
     let is_name = |at: &usize| file[*at..].starts_with(b"demo/shop");
     let places: Vec<usize> = (0..file.len()).filter(is_name).collect();
     places.into_iter().for_each(|at| file[at] ^= 1);
@@ -310,7 +314,8 @@ fn a_file_that_another_process_holds_is_told() {
     first.stop();
 }
 
-/// The test expected code 4, "start it again", and ran for nobody: it asked root, who may write everywhere.
+/// The test expected code 4, "start it again". It ran only as root, and root may write everywhere,
+/// so it proved nothing.
 #[test]
 fn a_folder_that_cannot_be_written_is_told_with_code_3() {
     let folder = tempfile::tempdir().unwrap();
@@ -323,7 +328,7 @@ fn a_folder_that_cannot_be_written_is_told_with_code_3() {
         assert_eq!(code, Some(3), "{said}");
         assert!(said.contains("vvm.redb"), "{said}");
     }
-    // Nobody may make a folder there, root included.
+    // No user may make a folder in these places, not even root.
     for (path, code) in [("/sys/none", 3), ("/proc/none", 4)] {
         let config = format!("[storage.redb]\npath = \"{path}/vvm.redb\"\n");
         let (ended, said) = refused(folder.path(), &config);
@@ -366,7 +371,8 @@ fn another_number_of_partitions_or_another_level_is_refused() {
     node.stop();
 }
 
-/// With `slots = 10` the one process of an embedded storage led one slot, and nine tenths of all commands were answered 503 for ever.
+/// With `slots = 10` the only process of an embedded storage led one slot. Nine tenths of all
+/// commands were answered with 503 for ever.
 #[test]
 fn an_embedded_storage_has_one_slot() {
     let folder = tempfile::tempdir().unwrap();
@@ -402,7 +408,8 @@ fn stepping_down_ends_it_with_a_code_of_its_own() {
     assert_eq!(node.ended().code(), Some(11), "{}", node.said());
 }
 
-/// Starts a node whose files can be kept from growing: a write beyond the limit is an error then, and not the end of the process.
+/// Starts a node with files that can be kept from growing. A write beyond the limit is an error,
+/// and does not end the process.
 fn limited(folder: &Path, config: &str) -> Node {
     let mut command = Command::new("sh");
     let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
@@ -410,13 +417,13 @@ fn limited(folder: &Path, config: &str) -> Node {
     Node::spawn(command, folder, config, free(), free())
 }
 
-/// From now on nothing is written behind this place in any file; `None` lets go of that.
+/// From now on the node can write nothing behind this place in any file. `None` removes the limit.
 fn limit_files(node: &Node, bytes: Option<u64>) {
     let limit = Rlimit { current: bytes, maximum: None };
     prlimit(Some(node.pid()), Resource::Fsize, limit).unwrap();
 }
 
-/// It tried to store numbers under a lead that was over, until it was killed for that.
+/// The node tried to store numbers after the end of its leadership, until the killer ended it.
 #[test]
 fn a_lead_that_is_lost_while_numbers_wait_to_be_stored_ends_in_order() {
     let folder = tempfile::tempdir().unwrap();
@@ -434,7 +441,8 @@ fn a_lead_that_is_lost_while_numbers_wait_to_be_stored_ends_in_order() {
     assert_eq!(node.ended().code(), Some(7), "{}", node.said());
 }
 
-/// A lead that is given up anyway, and then a signal: that was taken for the second one, and cut off who was still answered.
+/// A node had begun to step down when a signal came. The node took the signal for the second one,
+/// ended at once, and cut off a client that waited for an answer.
 #[test]
 fn the_first_signal_after_a_step_down_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -458,7 +466,7 @@ fn the_first_signal_after_a_step_down_changes_nothing() {
     assert!(node.said().contains("the lead is given away"), "{}", node.said());
 }
 
-/// Names and values of the environment are any bytes, but for zeros.
+/// Names and values of the environment may be any bytes except zeros.
 #[test]
 fn variables_that_are_no_text_are_no_matter_unless_they_are_ours() {
     use std::os::unix::ffi::OsStrExt;
@@ -471,7 +479,8 @@ fn variables_that_are_no_text_are_no_matter_unless_they_are_ours() {
     assert_eq!(check("VVM__HTTP__LISTEN"), Some(3));
 }
 
-/// As on a full disk nothing more is written. It says so, takes no commands, and goes on by itself when that is over.
+/// The files cannot grow, as on a full disk. The node reports this, takes no commands, and goes on
+/// by itself when the disk has room again.
 #[test]
 fn a_full_disk_is_told_and_nothing_is_lost() {
     let folder = tempfile::tempdir().unwrap();
@@ -493,7 +502,8 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
     node.until("/readyz", |status| status == 200);
     load.until_more(100);
 
-    // It stays full: the lead cannot be kept, and what it may not store any more is not waited for until the process is killed.
+    // The disk stays full, so the node cannot keep its leadership. The node ends before it is
+    // killed: it does not wait for writes that it may no longer send.
     limit_files(&node, Some(half));
     assert_eq!(node.ended().code(), Some(7), "{}", node.said());
     let known = load.stop();
@@ -502,7 +512,8 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
     node.stop();
 }
 
-/// The partitions could not store what they had to, the lease was left to expire, and the exit code said that all was well.
+/// The partitions could not store their numbers, and the lease was left to expire. The exit code
+/// said that all was well.
 #[test]
 fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -524,7 +535,7 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
     node.stop();
 }
 
-/// It said only how soon a standby takes over, as if another node led.
+/// The node said only how soon a standby takes over, as if another node led.
 #[test]
 fn who_waits_for_its_own_former_lease_says_so_with_the_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -532,7 +543,7 @@ fn who_waits_for_its_own_former_lease_says_so_with_the_time() {
     let mut node = Node::start_at(folder.path(), config, api, admin).ready();
     node.signal(Signal::KILL);
     node.ended();
-    // As after a reboot, or in a folder that was copied.
+    // The lock file is missing, as after a reboot or in a copy of the folder.
     fs::remove_file(folder.path().join("data/lease.lock")).unwrap();
     let node = Node::start_at(folder.path(), config, api, admin).ready();
     let said = node.said();
@@ -549,7 +560,7 @@ fn who_waits_for_its_own_former_lease_says_so_with_the_time() {
     node.stop();
 }
 
-/// The log says which numbers were drawn, wherever they are kept.
+/// The log records the numbers of events, so it does not matter which place stored the numbers.
 #[test]
 fn numbers_can_be_kept_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
@@ -579,7 +590,7 @@ fn numbers_can_be_kept_elsewhere() {
     assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ids:?}");
 }
 
-/// It ended at once with code 4, although it was to wait for ever.
+/// The node ended at once with code 4, although its configuration told it to wait for ever.
 #[test]
 fn a_node_that_waits_for_ever_waits_for_a_storage_that_is_out_of_reach() {
     let config = format!(
@@ -600,7 +611,7 @@ fn a_node_that_waits_for_ever_waits_for_a_storage_that_is_out_of_reach() {
     assert_eq!(node.ended().code(), Some(0), "{}", node.said());
 }
 
-/// A server that takes connections and says nothing.
+/// The storage is a server that accepts connections and sends nothing.
 #[test]
 fn while_its_storage_says_nothing_it_tells_how_it_does_and_can_be_stopped() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -620,7 +631,7 @@ fn while_its_storage_says_nothing_it_tells_how_it_does_and_can_be_stopped() {
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(0), "{}", node.said());
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-    // A port that is taken is told before the storage is asked.
+    // A port that is taken is reported before the node connects to the storage.
     let mut node = Node::start_at(folder.path(), &config, silent.local_addr().unwrap(), free());
     assert_eq!(node.ended().code(), Some(5), "{}", node.said());
 }

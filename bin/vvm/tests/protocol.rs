@@ -1,4 +1,5 @@
-//! HTTP as the standards write it: raw bytes over a socket, and the status, the code and the end of the connection that answer them.
+//! HTTP as in the standards: the tests send raw bytes over a socket, and check the status, the code
+//! and the end of the connection.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -25,7 +26,7 @@ fn node() -> (tempfile::TempDir, Node) {
     (folder, node)
 }
 
-/// An answer, as its head says where it ends.
+/// An answer that ends where its head says.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -62,7 +63,7 @@ impl Answer {
         self.head.contains("\r\nconnection: close\r\n")
     }
 
-    /// The code of a problem, which says the status a second time.
+    /// Returns the code of a problem. The problem must repeat the status.
     fn code(&self) -> String {
         assert!(self.head.contains("content-type: application/problem+json\r\n"), "{self:?}");
         let problem: Value = serde_json::from_str(&self.body).unwrap();
@@ -79,20 +80,21 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The answer to these bytes, on a connection of their own.
+/// Sends bytes on a new connection, and returns the answer.
 fn answer_to(address: SocketAddr, request: &str) -> Answer {
     let mut stream = connect(address);
     stream.write_all(request.as_bytes()).unwrap();
     Answer::read(&mut stream).unwrap_or_else(|error| panic!("{request:?}: {error}"))
 }
 
-/// A request that is answered 200, with these headers in place of `Host`.
+/// A request with the answer 200. These headers replace `Host`.
 fn get(headers: &str) -> String {
     format!("GET {}/cdocs/shop.Article HTTP/1.1\r\n{headers}\r\n", workspace_path(WS))
 }
 
-/// `Host: [::1]evil.com` and `localhost:1@evil.com` were taken for this machine, as were targets of other hosts and requests without
-/// `Host`: so a web page could send commands through a name that its own DNS calls this machine.
+/// The node took `Host: [::1]evil.com` and `localhost:1@evil.com` for this machine. It also served
+/// targets of other hosts, and requests without `Host`. So a web page could send commands through a
+/// name that its own DNS resolved to this machine.
 #[test]
 fn a_request_names_one_host_and_that_is_this_machine() {
     let (_folder, node) = node();
@@ -112,7 +114,7 @@ fn a_request_names_one_host_and_that_is_this_machine() {
         host("[::ffff:127.0.0.1]"),
         at("http://localhost{path}", own),
         at("HTTP://LOCALHOST:1{path}", own),
-        // The target counts, and not `Host`.
+        // The host of the target counts, not `Host`.
         at("http://localhost{path}", "Host: evil.example\r\n"),
         format!("GET {}/cdocs/shop.Article HTTP/1.0\r\n\r\n", workspace_path(WS)),
     ] {
@@ -162,7 +164,8 @@ fn a_request_names_one_host_and_that_is_this_machine() {
     node.stop();
 }
 
-/// `Origin: http://[::1]evil.com` was taken for a page of this machine, and nobody looked at what browsers say of the site.
+/// The node took `Origin: http://[::1]evil.com` for a page of this machine, and ignored the header
+/// in which browsers report the site of a page.
 #[test]
 fn a_page_of_another_site_is_refused() {
     let (_folder, node) = node();
@@ -197,7 +200,8 @@ fn a_page_of_another_site_is_refused() {
     node.stop();
 }
 
-/// A body in `gzip, chunked` was read as if it were not packed, and `Expect: 999` was ignored.
+/// The node read a body in `gzip, chunked` as if the body were not compressed, and ignored
+/// `Expect: 999`.
 #[test]
 fn a_body_is_read_only_if_its_frame_is_certain() {
     let (_folder, node) = node();
@@ -215,7 +219,7 @@ fn a_body_is_read_only_if_its_frame_is_certain() {
         ("Transfer-Encoding: chunked", &chunked, false),
         ("Transfer-Encoding: Chunked", &chunked, false),
         (&format!("{length}\r\nExpect: 100-Continue"), row, false),
-        // Somebody between may have gone by the other length.
+        // An intermediary may have used the other length.
         (&format!("{length}\r\nTransfer-Encoding: chunked"), &chunked, true),
         (&format!("Transfer-Encoding: chunked\r\n{length}"), &chunked, true),
     ] {
@@ -255,7 +259,7 @@ fn a_body_is_read_only_if_its_frame_is_certain() {
     node.stop();
 }
 
-/// What hyper could not read got a bare status, and nothing was in the log.
+/// A request that hyper could not read got only a status, and the log had no line for the request.
 #[test]
 fn a_request_that_cannot_be_read_gets_a_problem_and_a_line_in_the_log() {
     let (_folder, node) = node();
@@ -266,7 +270,7 @@ fn a_request_that_cannot_be_read_gets_a_problem_and_a_line_in_the_log() {
         (line(&format!("x: {}", "x".repeat(20_000))), (431, "head_too_large"), "16384 bytes"),
         (get(&many), (431, "head_too_large"), "100 headers"),
         (format!("GET /{}", "x".repeat(20_000)), (414, "uri_too_long"), "request line"),
-        // A line that goes on in the next one.
+        // A header line that goes on in the next line.
         (line("a: b\r\n c"), bad, "HTTP header"),
         (line("a : b"), bad, "HTTP header"),
         (line("a"), bad, "HTTP header"),
@@ -287,7 +291,7 @@ fn a_request_that_cannot_be_read_gets_a_problem_and_a_line_in_the_log() {
             let lines = log.lines().filter(|line| line.contains("malformed request refused"));
             lines.filter(|line| line.contains(said)).map(str::to_owned).collect::<Vec<_>>()
         };
-        // The log is written by a thread of its own.
+        // A thread of its own writes the log.
         let start = Instant::now();
         while told(&node.said()).len() < 2 {
             assert!(start.elapsed() < PATIENCE, "{request:?}: {}", node.said());
@@ -302,7 +306,7 @@ fn a_request_that_cannot_be_read_gets_a_problem_and_a_line_in_the_log() {
     node.stop();
 }
 
-/// What comes before it on the connection is answered as ever.
+/// A request before the malformed one on the same connection gets its usual answer.
 #[test]
 fn a_malformed_request_does_not_harm_the_answer_before_it() {
     let (_folder, node) = node();
@@ -316,7 +320,7 @@ fn a_malformed_request_does_not_harm_the_answer_before_it() {
     node.stop();
 }
 
-/// A client that uses its connection until an answer says that it ends.
+/// A client that keeps its connection until an answer announces the end of the connection.
 struct KeepAlive {
     address: SocketAddr,
     stream: Option<TcpStream>,
@@ -344,10 +348,12 @@ impl KeepAlive {
     }
 }
 
-/// A request whose answer does not need its body: method, rest of the path, header, body.
+/// A request with an answer that does not need the body: method, rest of the path, header, size of
+/// the body.
 type Early = (&'static str, &'static str, &'static str, usize);
 
-/// After such an answer hyper closed the connection, and the answer did not say so: 4 to 5 of 100 next requests failed with EPIPE.
+/// After such an answer hyper closed the connection, but the answer did not say so. Then 4 to 5 of
+/// 100 next requests failed with EPIPE.
 #[test]
 fn the_next_request_of_a_client_succeeds_after_an_early_answer() {
     const SAMPLE: u32 = 200;
@@ -365,7 +371,7 @@ fn the_next_request_of_a_client_succeeds_after_an_early_answer() {
         (200, ("GET", "/cdocs/shop.Article", "", 1_000_000)),
     ];
     for (status, (method, rest, header, bytes)) in early {
-        // Large bodies cost time, and are no different.
+        // Large bodies take time, and behave like the others.
         let rounds = if bytes >= 1_000_000 { rounds / 10 } else { rounds };
         let path = workspace_path(WS);
         let head = format!(
@@ -403,7 +409,8 @@ fn the_next_request_of_a_client_succeeds_after_an_early_answer() {
     node.stop();
 }
 
-/// A body in chunks has no length that says whether it is worth draining, and one that never comes must not hold an answer back.
+/// A chunked body announces no length, so the node cannot know whether draining the body is worth
+/// the time. A body that never arrives must not delay the answer.
 #[test]
 fn an_early_answer_waits_only_a_moment_for_a_body() {
     let (_folder, node) = node();
@@ -419,7 +426,7 @@ fn an_early_answer_waits_only_a_moment_for_a_body() {
     let silent = answer_to(node.api, &put("Content-Length: 5"));
     assert!(silent.status == 405 && silent.closes(), "{silent:?}");
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    // Who waits for `100 Continue` is told at once, and need not send its body.
+    // A client that waits for `100 Continue` gets the answer at once, and need not send its body.
     let mut waits = connect(node.api);
     let head = put("Content-Length: 5\r\nExpect: 100-continue");
     waits.write_all(head.as_bytes()).unwrap();
@@ -430,7 +437,7 @@ fn an_early_answer_waits_only_a_moment_for_a_body() {
     node.stop();
 }
 
-/// HEAD was refused with 405. RFC 9110, section 9.1: a server must support GET and HEAD.
+/// The node refused HEAD with 405. RFC 9110, section 9.1: a server must support GET and HEAD.
 #[test]
 fn head_is_answered_like_get_without_the_body() {
     let (_folder, node) = node();
@@ -459,7 +466,7 @@ fn head_is_answered_like_get_without_the_body() {
         assert!(!body.is_empty());
         assert_eq!(ask(address, "HEAD", &path), (get, String::new()), "{path}");
     }
-    // These answers differ each time, or have no length.
+    // These answers differ from call to call, or have no length.
     for (address, path) in [
         (node.api, format!("{}/wlog", workspace_path(WS))),
         (node.admin, "/status".to_owned()),

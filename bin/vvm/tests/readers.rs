@@ -1,10 +1,9 @@
-//! Readers that ask for as much as they can get: the lease is renewed, probes are answered, writes
-//! go on, memory has a bound, and each answer is whole and right or says that it is not.
+//! Readers that ask for as much as they can get. The lease is renewed, probes are answered, writes
+//! go on, and memory has a limit. Each answer is complete and right, or says that it is not.
 //!
-//! `VVM_TEST_LONG=1` takes 4,000 readers and the default configuration, and also runs on Cassandra and
-//! DynamoDB. The figures that are
-//! promised are measured with a release build, alone on a machine: a debug build makes JSON ten times
-//! as slowly, so its bounds are wider.
+//! `VVM_TEST_LONG=1` takes 4,000 readers and the default configuration, and also runs on Cassandra
+//! and DynamoDB. The promised figures are measured with a release build, alone on a machine. A
+//! debug build makes JSON ten times as slowly, so its bounds are wider.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -36,20 +35,22 @@ use tokio::{
     runtime::Runtime,
 };
 
-/// The workspace that is read, that of the large documents, and that which is written meanwhile.
+/// The workspace with the log that is read, the one with large documents, and the one that is
+/// written meanwhile.
 const READ: u64 = 1;
 const LARGE: u64 = 2;
 const WRITTEN: u64 = 3;
 
-/// How many seconds a lease lasts. Servers that share the machine with the readers need more time for
-/// a call.
+/// Returns the length of a lease, in seconds. Servers that share the machine with the readers need
+/// more time for a call.
 fn lease(storage: &Storage) -> u64 {
     if matches!(storage, Storage::Redb) { 8 } else { 20 }
 }
 
-/// What a build promises.
+/// The bounds that a build promises.
 struct Bounds {
-    /// How long a probe takes at most, beyond the slowest one of a node that has nothing to do.
+    /// The bound of a probe. If the probes of an idle node are slow, too, the bound is higher: half
+    /// of this time beyond the slowest of them.
     probe: Duration,
     /// The part of the writes that go on beside readers.
     writes: f64,
@@ -60,12 +61,12 @@ const BOUNDS: Bounds = match cfg!(debug_assertions) {
     true => Bounds { probe: Duration::from_millis(300), writes: 0.1 },
 };
 
-/// How many readers there are of each kind, and for how long.
+/// The number of readers of each kind, and the time that they read.
 struct Load {
     logs: usize,
     lists: usize,
     docs: usize,
-    /// Documents whose JSON is larger than the share of memory that an answer begins with.
+    /// Readers of documents with JSON that is larger than the first share of memory of an answer.
     huge: usize,
     span: Duration,
     config: &'static str,
@@ -93,7 +94,7 @@ fn is_long() -> bool {
     std::env::var_os("VVM_TEST_LONG").is_some()
 }
 
-/// What readers were answered.
+/// The numbers of answers to readers, by their outcome.
 #[derive(Debug, Default)]
 struct Counts {
     whole: AtomicU64,
@@ -102,8 +103,9 @@ struct Counts {
     wrong: Mutex<Option<String>>,
 }
 
-/// 150 readers of a log, or 1,000 of lists, made a node lose its lease: they had all threads, and
-/// the lease was not renewed in time. 2,000 readers of a document of 1 MB took 1.8 GB.
+/// With 150 readers of a log, or 1,000 readers of lists, a node lost its lease: the readers had all
+/// threads, and the lease was not renewed in time. With 2,000 readers of a document of 1 MB a node
+/// took 1.8 GB.
 fn greedy_readers(stage: &Stage) {
     let load = if is_long() { &LONG } else { &SAMPLE };
     let lease = lease(&stage.storage);
@@ -113,7 +115,7 @@ fn greedy_readers(stage: &Stage) {
         load.config
     );
     let node = stage.start("node", &config).ready();
-    // How slow is a probe on this machine, with these readers, of a node that they do not ask?
+    // The probes of an idle node show how slow a probe is on this machine beside these readers.
     let idle = stage.start("idle", "[storage]\ndriver = \"mem\"\n").ready();
     let clients = Runtime::new().unwrap();
     let kinds = fill(&node, &stage.storage, load, &clients);
@@ -144,7 +146,7 @@ fn greedy_readers(stage: &Stage) {
     let beside = written_in(&node, load.span, &clients);
     stop.store(true, Ordering::Release);
     let [slowest, floor] = probes.map(|probes| probes.join().unwrap());
-    // Each reader gets all of an answer in the end.
+    // In the end each reader gets a complete answer.
     let ends = async { tokio::time::timeout(node::PATIENCE, futures::future::join_all(all)).await };
     let have_ended = clients.block_on(ends).is_ok();
     let memory = most_memory(&node);
@@ -169,7 +171,8 @@ fn greedy_readers(stage: &Stage) {
     idle.stop();
 }
 
-/// A log of many events, 1,000 documents, and large ones: their paths, and how many read them.
+/// Writes a log of many events, 1,000 documents, and large ones. Returns their paths, and the
+/// number of readers of each.
 fn fill(node: &Node, storage: &Storage, load: &Load, clients: &Runtime) -> [(String, usize); 4] {
     for ws in [READ, LARGE, WRITTEN] {
         node.create_workspace(ws);
@@ -183,17 +186,17 @@ fn fill(node: &Node, storage: &Storage, load: &Load, clients: &Runtime) -> [(Str
     let is_dynamodb = matches!(storage, Storage::DynamoDb(_));
     let events = match (is_long(), is_dynamodb) {
         (false, _) => 1_000,
-        // DynamoDB Local takes minutes for more.
+        // DynamoDB Local takes minutes for more events.
         (true, true) => 5_000,
         (true, false) => 25_000,
     };
     let events = write_events(node, events, clients);
-    // What readers get is compared with what one reader gets, so that must be right.
+    // The expected bytes of the readers are the bytes that one reader gets, so these must be right.
     assert_eq!(node.logged(READ).len() as u64, 1 + 1_000 / 50 + events);
     let list = format!("{}/cdocs/shop.Article?limit=1000", workspace_path(READ));
     let (_, listed) = request(node.api, "GET", &list, &[], "");
     assert_eq!(listed["docs"].as_array().unwrap().len(), 1_000);
-    // DynamoDB takes 400 KB in a row. JSON needs six bytes for such a character.
+    // DynamoDB takes 400 KB in a row. JSON needs six bytes for the character U+0001.
     let large = if is_dynamodb { 350_000 } else { 1_000_000 };
     let [large, huge] =
         ["x".repeat(large), r"\u0001".repeat(380_000)].map(|name| document(node, &name));
@@ -205,7 +208,7 @@ fn fill(node: &Node, storage: &Storage, load: &Load, clients: &Runtime) -> [(Str
     ]
 }
 
-/// How many of so many commands were done.
+/// Sends so many commands, and returns the number that were done.
 fn write_events(node: &Node, events: u64, clients: &Runtime) -> u64 {
     let left = Arc::new(AtomicU64::new(events));
     let writers = (0..64).map(|_| {
@@ -238,7 +241,7 @@ fn row(id: u64) -> String {
     )
 }
 
-/// Makes a document with this name, which is a text in JSON.
+/// Makes a document. The name is the inside of a JSON string.
 fn document(node: &Node, name: &str) -> String {
     let docs = format!("{}/docs/shop.Article", workspace_path(LARGE));
     let body = format!(r#"{{"fields":{{"name":"{name}"}}}}"#);
@@ -247,7 +250,7 @@ fn document(node: &Node, name: &str) -> String {
     format!("{docs}/{}", made["newIds"]["1"])
 }
 
-/// How many commands a second 16 clients have done.
+/// Returns the number of commands a second that 16 clients do.
 fn written_in(node: &Node, span: Duration, clients: &Runtime) -> f64 {
     let until = Instant::now() + span;
     let writers: Vec<_> = (0..16)
@@ -271,7 +274,8 @@ fn written_in(node: &Node, span: Duration, clients: &Runtime) -> f64 {
     f64::from(all) / span.as_secs_f64()
 }
 
-/// Sends a command; whether it was done. A machine that is busy with other things may refuse it.
+/// Sends a command, and returns whether it was done. A machine that is busy with other things may
+/// refuse the command.
 async fn write(stream: &mut TcpStream, ws: u64) -> bool {
     let body = format!(r#"{{"rows":[{}]}}"#, row(1));
     let path = command_path(ws, "sys.CUD");
@@ -294,7 +298,8 @@ async fn write(stream: &mut TcpStream, ws: u64) -> bool {
     }
 }
 
-/// Asks again and again, and after a refusal when it was told to; at last until it has got all of an answer.
+/// Reads again and again. After a refusal the reader waits as long as the answer says. At the end
+/// the reader goes on until it has got a complete answer.
 async fn reads_on(
     api: SocketAddr,
     path: String,
@@ -325,7 +330,7 @@ async fn reads_on(
     }
 }
 
-/// The slowest answer to each probe.
+/// Returns the time of the slowest answer to each probe.
 fn probes(
     admin: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -349,7 +354,7 @@ fn probes(
     })
 }
 
-/// The most memory that the node ever had, in MiB.
+/// Returns the most memory that the node ever had, in MiB.
 fn most_memory(node: &Node) -> u64 {
     let status = format!("/proc/{}/status", node.pid().as_raw_nonzero());
     let status = std::fs::read_to_string(status).unwrap();
@@ -357,14 +362,15 @@ fn most_memory(node: &Node) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
 }
 
-/// The most memory that it said it may have, in MiB.
+/// Returns the most memory that the node may take as it logged, in MiB.
 fn printed_bound(node: &Node) -> u64 {
     let said = node.said();
     let (_, rest) = said.split_once("\"memory_mib\":").unwrap_or_else(|| panic!("{said}"));
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
-/// How many renewals were confirmed when less than an eighth of the lease was left.
+/// Returns the number of renewals that were confirmed when less than an eighth of the lease was
+/// left.
 fn renewals_near_the_end(node: &Node, lease: u64) -> u64 {
     let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
     let metrics = metrics.as_str().unwrap().to_owned();
@@ -387,7 +393,7 @@ fn main() {
         };
         Trial::test(format!("{storage}::{name}"), run).with_ignored_flag(is_ignored)
     });
-    // Each has the machine for itself, as what it measures are times.
+    // The trials measure times, so each trial has the machine for itself.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials.into()).exit();
 }

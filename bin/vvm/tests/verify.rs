@@ -1,4 +1,4 @@
-//! The command `vvm storage verify` itself, as a process.
+//! The command `vvm storage verify`, as a process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use support::exists;
 
-/// A trial that takes some seconds, and others that are over at once.
+/// Trials of which one takes some seconds and the others end at once.
 const SLOW: [&str; 2] = ["--filter", "ttl::"];
 const QUICK: [&str; 4] = ["--filter", "ttl::of_an_absent_row", "--calls", "2"];
 
@@ -46,7 +46,7 @@ fn is_empty(folder: &TempDir) -> bool {
     fs::read_dir(folder).unwrap().next().is_none()
 }
 
-/// What a process says, line by line.
+/// A process, and the lines that it writes.
 struct Running {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -60,7 +60,7 @@ impl Running {
         Running { child, said }
     }
 
-    /// Waits for a line with this in it.
+    /// Waits for a line that contains `part`.
     fn line(&mut self, part: &str) -> String {
         let mut all = String::new();
         loop {
@@ -84,7 +84,7 @@ impl Running {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// The exit code, and what else was said.
+    /// Returns the exit code, and the rest of the lines.
     fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
@@ -122,7 +122,7 @@ fn the_result_as_json_is_all_there_is_on_stdout() {
     assert_eq!((result["passed"].as_u64(), result["failed"].as_u64()), (Some(1), Some(0)));
 }
 
-/// Once "0 passed, 1 ignored" was a success, and a script that looked at nothing else was content.
+/// "0 passed, 1 ignored" was a success. A script that looked only at the exit code was content.
 #[test]
 fn a_run_that_proves_nothing_fails_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn a_wrong_configuration_is_refused_with_file_and_key_and_what_is_right() {
     assert!(stderr(&output).contains("cannot read none.toml"), "{}", stderr(&output));
 }
 
-/// It read the file alone, and proved another storage than the node uses.
+/// The command read only the file, and proved another storage than the node used.
 #[test]
 fn the_environment_counts_as_it_does_for_a_node() {
     let folder = tempfile::tempdir().unwrap();
@@ -207,7 +207,8 @@ fn a_signal_in_the_middle_leaves_nothing_behind_but_the_file_that_was_named() {
     }
 }
 
-/// Once the first moments of the command had no ear for signals: what it had made by then stayed.
+/// In its first moments the command did not listen for signals. A signal then left behind
+/// everything that the command had made.
 #[test]
 fn a_signal_at_once_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -222,7 +223,7 @@ fn a_signal_at_once_leaves_nothing_behind() {
 #[test]
 fn a_second_signal_leaves_at_once_and_says_what_may_be_left() {
     let folder = tempfile::tempdir().unwrap();
-    // A server that takes requests and never answers: the keyspace may have been made or not.
+    // The server accepts requests and never answers. So the keyspace may or may not have been made.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let storage = format!("dynamodb:http://{}", server.local_addr().unwrap());
     let mut running = Running::start(&folder, &["--storage", &storage]);
@@ -241,7 +242,7 @@ fn a_second_signal_leaves_at_once_and_says_what_may_be_left() {
 #[test]
 fn a_keyspace_that_cannot_be_dropped_is_named_with_what_removes_it() {
     let folder = tempfile::tempdir().unwrap();
-    // Closed at once: nobody listens there.
+    // The listener is closed at once, so nothing listens on its address.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = run(&folder, &["--storage", &format!("dynamodb:http://{address}")]);
     assert_eq!(code(&output), Some(4), "{}", stderr(&output));
@@ -260,7 +261,8 @@ fn a_report_that_cannot_be_printed_is_a_failure_and_nothing_stays() {
     assert!(is_empty(&folder));
 }
 
-/// Once a line that nobody could read any more ended the process, and its scratch keyspace stayed.
+/// A line that could not be written, because the reader had gone, ended the process, and its
+/// scratch keyspace stayed.
 #[test]
 fn a_reader_that_has_gone_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use tokio::{net::TcpStream, task::JoinHandle};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// A connection to a node, on which one request follows another.
+/// A connection to a node. One request follows another.
 pub(super) struct Client {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
@@ -26,13 +26,13 @@ impl Client {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Its failure is that of the request under way.
+        // If the connection fails, the request under way returns the error.
         #[expect(clippy::disallowed_methods, reason = "the client owns the task and ends it")]
         let connection = tokio::spawn(async move { drop(connection.await) });
         Ok(Client { sender, host: HeaderValue::from_str(&address.to_string())?, connection })
     }
 
-    /// Sends a request, and reads all of the answer.
+    /// Sends a request, and reads the whole answer.
     pub(super) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failed> {
         self.sender.ready().await?;
         let request = Request::post(path)
@@ -46,14 +46,14 @@ impl Client {
     }
 }
 
-/// What a node answered.
+/// The answer of a node.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     body: Bytes,
 }
 
 impl Answer {
-    /// What went wrong, if it says so.
+    /// Returns the status, with the field `key` of the problem if the answer has one.
     pub(super) fn problem(&self, key: &str) -> String {
         let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
         match problem[key].as_str() {

@@ -1,4 +1,4 @@
-//! Which commands are sent, where, and when.
+//! The load of a bench: the commands, their workspaces and their times.
 
 use std::{fmt::Display, net::SocketAddr, time::Duration};
 
@@ -11,16 +11,16 @@ use sysvvm::AppName;
 use super::{PATIENCE, client::Client};
 use crate::{cli::BenchArgs, failure::Failure};
 
-/// How long the first answer of a node may take.
+/// The most time for the first answer of a node.
 const GREETING: Duration = Duration::from_secs(1);
 
-/// What is sent to which node.
+/// The commands, and the node that gets them.
 pub(super) struct Load {
     pub(super) address: SocketAddr,
     app: AppName,
-    /// The sums of the shares of all workspaces up to each; the last is 1.
+    /// The running sums of the shares of the workspaces. The last sum is 1.
     sums: Vec<f64>,
-    /// Each command says the same.
+    /// The body of every command.
     pub(super) body: Bytes,
 }
 
@@ -62,7 +62,8 @@ impl Load {
         ))
     }
 
-    /// Connects, and asks for what is not there: a node that works answers that at once, whatever its storage does.
+    /// Connects, and asks for a path that does not exist. A working node answers such a request at
+    /// once, even if its storage is slow.
     async fn connect(&self, clock: &Clock) -> Result<Client, Failure> {
         let asked = async {
             let mut client = Client::connect(self.address).await?;
@@ -75,7 +76,7 @@ impl Load {
         }
     }
 
-    /// Those that are there already stay as they are.
+    /// Makes the workspaces. Workspaces that exist stay as they are.
     pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), Failure> {
         let mut client = self.connect(clock).await?;
         for ws in 1..=self.sums.len() as u64 {
@@ -97,7 +98,8 @@ impl Load {
     }
 }
 
-/// The share of the workspace at each rank is one by the rank to the power of `zipf`.
+/// Returns the running sums of the shares. The share of the workspace at a rank is proportional to
+/// one divided by the rank to the power of `zipf`.
 fn sums(workspaces: u32, zipf: f64) -> Vec<f64> {
     let mut sum = 0.0;
     let mut sums: Vec<f64> = (1..=workspaces)
@@ -122,7 +124,7 @@ impl Workspaces<'_> {
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        // SplitMix64
+        // The generator is SplitMix64.
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -133,22 +135,24 @@ impl Workspaces<'_> {
     }
 }
 
-/// When a client sends its next command.
+/// The times at which a client sends its commands.
 pub(super) struct Pace {
-    /// `None` if the next follows the answer to the one before.
+    /// The time between two commands. `None` if each command follows the answer to the one before.
     every: Option<Duration>,
     due: Instant,
 }
 
 impl Pace {
-    /// All clients together send `rate` commands a second; without it each as many as it can.
+    /// Makes the pace of one client. All clients together send `rate` commands a second. Without a
+    /// rate each client sends as many as it can.
     pub(super) fn new(rate: Option<u32>, clients: u32, number: u32, start: Instant) -> Pace {
         let every = rate.map(|rate| Duration::from_secs(u64::from(clients)) / rate);
         let due = start + every.map_or(Duration::ZERO, |every| every * number / clients);
         Pace { every, due }
     }
 
-    /// When the next command is due, when that has come; `None` if it comes after the end.
+    /// Waits until the next command is due, and returns that time. `None` if the command is due
+    /// after the end.
     pub(super) async fn next(&mut self, clock: &Clock, end: Instant) -> Option<Instant> {
         let Some(every) = self.every else { return Some(clock.now()) };
         let due = self.due;
@@ -160,7 +164,7 @@ impl Pace {
         Some(due)
     }
 
-    /// How many are still due before the end.
+    /// Returns the number of commands that are still due before the end.
     pub(super) fn left(&self, end: Instant) -> u64 {
         let Some(every) = self.every else { return 0 };
         end.saturating_since(self.due).as_nanos().div_ceil(every.as_nanos().max(1)) as u64

@@ -1,4 +1,4 @@
-//! Which applications a node works for.
+//! The applications of a node, in the configuration.
 
 use std::{
     collections::BTreeMap,
@@ -15,19 +15,19 @@ use sysvvm::AppName;
 
 use crate::failure::Failure;
 
-/// An application.
+/// One application.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AppConfig {
-    /// Whose it is, and what it is called: `owner/name`.
+    /// The owner and the name of the application: `owner/name`.
     #[serde(deserialize_with = "name", serialize_with = "name_as_text")]
     pub(crate) name: AppName,
-    /// Over how many partitions its workspaces are spread. Fixed when it is deployed for the first time.
+    /// The number of partitions. It is fixed when the application is deployed for the first time.
     #[serde(default = "ten")]
     pub(crate) partitions: NonZeroU16,
-    /// The file with its tables, beside the configuration.
+    /// The file with the tables, in the folder of the configuration.
     pub(crate) tables: PathBuf,
-    /// The kinds of its workspaces, each with a number that is never used for another.
+    /// The kinds of workspaces, each with a number that no other kind may ever have.
     pub(crate) workspaces: BTreeMap<String, u16>,
 }
 
@@ -39,7 +39,8 @@ fn ten() -> NonZeroU16 {
 const DEMO: &str = include_str!("../../../../config/demo.toml");
 
 impl AppConfig {
-    /// What it is, from the file with its tables in a folder; else the key that is wrong, and why.
+    /// Makes the application from its file of tables in `folder`. The error is the wrong key and
+    /// the reason.
     pub(crate) fn application(&self, folder: &Path) -> Result<Application, (&'static str, String)> {
         let path = folder.join(&self.tables);
         let wrong = |why: &dyn Display| ("tables", format!("{}: {why}", path.display()));
@@ -70,7 +71,7 @@ fn of_schema(
     Ok(application)
 }
 
-/// An application to try a node with.
+/// Makes the demo application, for trying a node.
 pub(crate) fn demo() -> Result<(AppName, Application), Failure> {
     let wrong = |error: &dyn Display| Failure::config(format!("the demo: {error}"));
     let schema = DEMO.parse().map_err(|error| wrong(&error))?;

@@ -1,4 +1,5 @@
-//! The configuration: defaults, then the file, then the environment, then flags.
+//! The configuration: defaults, then the file, then the environment, then flags. A later source
+//! overrides an earlier one.
 
 mod apps;
 mod sections;
@@ -21,10 +22,10 @@ pub(crate) use sections::{
 pub(crate) use source::Source;
 pub(crate) use storage::StorageConfig;
 
-/// What the names of variables begin with that override the file.
+/// The prefix of the variables that override the file.
 const PREFIX: &str = "VVM__";
 
-/// All of it.
+/// The whole configuration.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
@@ -36,18 +37,18 @@ pub(crate) struct Config {
     pub(crate) sequences: SequencesConfig,
     pub(crate) apps: Vec<AppConfig>,
     pub(crate) log: LogConfig,
-    /// Where it was said.
+    /// The places where the settings were set, for error messages.
     #[serde(skip)]
     pub(crate) source: Source,
-    /// The section of the storage as it was said.
+    /// The section `storage` as the file and the overrides set it, without defaults.
     #[serde(skip)]
     said_of_storage: toml::Table,
 }
 
-/// Something that overrides the file.
+/// A variable or a flag that overrides a key of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Override {
-    /// As whoever set it calls it.
+    /// The name of the variable or of the flag.
     pub(crate) called: String,
     /// The keys, from the outermost on.
     pub(crate) path: Vec<String>,
@@ -56,13 +57,14 @@ pub(crate) struct Override {
 }
 
 impl Override {
-    /// Those of the environment, by name.
+    /// Returns the overrides in the environment, sorted by name.
     pub(crate) fn of_environment(
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Vec<Override> {
         let mut all: Vec<Override> = variables
             .filter_map(|(called, value)| {
-                // Those of others may be anything, and ours is refused then for what it says.
+                // A name that is not UTF-8 belongs to another program. If the value of one of our
+                // variables is not UTF-8, the check of its key refuses the value.
                 let (called, value) =
                     (called.into_string().ok()?, value.to_string_lossy().into_owned());
                 let keys = called.strip_prefix(PREFIX)?;
@@ -74,13 +76,14 @@ impl Override {
         all
     }
 
-    /// Of a flag.
+    /// Makes the override of a flag.
     pub(crate) fn of_flag(flag: &str, path: [&str; 2], value: impl ToString) -> Override {
         let path = path.map(str::to_owned).to_vec();
         Override { called: flag.to_owned(), path, value: value.to_string() }
     }
 
-    /// What it says, as it may be shown: of a storage it may be a secret.
+    /// Returns the override as error messages show it. In the section `storage` only the name is
+    /// shown, because the value may be a secret.
     fn shown(&self) -> String {
         match self.path.first().is_some_and(|section| section == "storage") {
             true => self.called.clone(),
@@ -92,7 +95,8 @@ impl Override {
         Failure::config(format!("{}: {why}", self.shown()))
     }
 
-    /// Its value: what is no TOML is a text, and a secret is one always.
+    /// Returns the value. A value that is no TOML is a text, and the value of a secret is always a
+    /// text.
     fn parsed(&self) -> toml::Value {
         if self.path.last().is_some_and(|key| is_secret(key)) {
             return self.value.clone().into();
@@ -111,7 +115,7 @@ impl Override {
             let inner = table.entry(key).or_insert_with(|| toml::Table::new().into());
             table = inner.as_table_mut().ok_or_else(|| format!("`{key}` holds no keys"))?;
         }
-        // What the file says there besides would be gone without a word.
+        // Replacing the table would drop the other keys that the file sets in it, without a word.
         if table.get(last).is_some_and(toml::Value::is_table) {
             return Err(format!("`{last}` has keys: name one of them, as {}__…", self.called));
         }
@@ -121,7 +125,7 @@ impl Override {
 }
 
 impl Config {
-    /// Reads a file, if there is one, and what overrides it.
+    /// Reads the file, if there is one, and applies the overrides.
     pub(crate) fn read(path: Option<&Path>, overrides: &[Override]) -> Result<Config, Failure> {
         let text = match path {
             None => String::new(),
@@ -147,13 +151,13 @@ impl Config {
         Ok(config)
     }
 
-    /// Where the file is: other files are sought beside it.
+    /// Returns the folder of the file. Other files are sought in this folder.
     pub(crate) fn folder(&self) -> PathBuf {
         let folder = self.source.file.as_deref().and_then(Path::parent);
         folder.map(Path::to_owned).unwrap_or_default()
     }
 
-    /// All that holds, but for passwords.
+    /// Returns the configuration in force, without passwords.
     pub(crate) fn to_toml(&self) -> Result<String, Failure> {
         let failed = |error| Failure::unfinished(format!("the configuration: {error}"));
         let mut all = toml::Table::try_from(self).map_err(failed)?;
@@ -168,7 +172,7 @@ impl Config {
         })
     }
 
-    /// The error shows the line, and what was expected there.
+    /// Reads a text. The error shows the line, and the value that is expected there.
     fn of_text(text: &str, path: Option<&Path>) -> Result<Config, Failure> {
         toml::from_str(text).map_err(|error| in_file(path, &error))
     }
@@ -187,14 +191,16 @@ fn table_of(text: &str, path: Option<&Path>) -> Result<toml::Table, Failure> {
     toml::from_str(text).map_err(|error| in_file(path, &error))
 }
 
-/// A list would be taken for a table whose keys are not named.
+/// Refuses a list in the place of a table. The reader would take the entries of the list for the
+/// values of the keys, in their order.
 fn check_lists(table: toml::Table, source: &Source) -> Result<(), Failure> {
     let mut named = table.clone();
     let Some(path) = words::unlist(&mut named) else { return Ok(()) };
     if let Err(error) = Config::of_table(named)
         && (words::is_no_table(&error) || Config::of_table(table).err() == Some(error))
     {
-        // A table would be as wrong: what is expected is told with all else that is wrong.
+        // A table would be as wrong in this place. The later check reports the expected value
+        // together with all other errors.
         return Ok(());
     }
     let path: Vec<&str> = path.iter().map(|key| &**key).collect();
@@ -203,7 +209,9 @@ fn check_lists(table: toml::Table, source: &Source) -> Result<(), Failure> {
     Err(source.wrong(&path, why))
 }
 
-/// A file with all that overrides it, which counts together: one may need another.
+/// Reads the file together with all overrides: one override may need another one.
+///
+/// If that fails, the error names the override without which the configuration would be right.
 fn overridden(
     text: &str,
     path: Option<&Path>,
@@ -226,13 +234,13 @@ fn overridden(
     };
     for (one, culprit) in overrides.iter().enumerate() {
         if Config::of_table(without(one)?).is_ok() {
-            // A shell keeps its quotes to itself.
+            // A shell removes the outer quotes of a value.
             let is_bare = error.contains(" in quotes");
             let hint = if is_bare { "\n  quotes within quotes help: '\"…\"'" } else { "" };
             return Err(culprit.wrong(&format!("{error}{hint}")));
         }
     }
-    // The file may be wrong by itself; that names the line.
+    // If the file alone is wrong, its own error names the line.
     Config::of_text(text, path)?;
     let called: Vec<&str> = overrides.iter().map(|one| &*one.called).collect();
     Err(Failure::config(format!("{}: {error}", called.join(", "))))
@@ -242,7 +250,7 @@ fn is_secret(key: &str) -> bool {
     ["password", "secret_access_key"].contains(&key)
 }
 
-/// What nobody should see over a shoulder.
+/// Replaces the secrets in a table, so that they cannot be read over a shoulder.
 fn hide_secrets(table: &mut toml::Table) {
     for (key, value) in table {
         if is_secret(key) {

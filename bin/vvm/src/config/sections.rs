@@ -1,4 +1,4 @@
-//! The sections of the configuration but for storage and applications.
+//! The sections of the configuration, except storage and applications.
 
 use std::{
     io::IsTerminal,
@@ -14,26 +14,28 @@ use eventlog::TrustLevel;
 use ielections::Slot;
 use tracing_subscriber::EnvFilter;
 
-/// The node among others.
+/// The section `node`: the node as a part of its cluster.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NodeConfig {
-    /// Where clients of other nodes find this one; without it where the API listens.
+    /// The address at which clients of other nodes find this node. The default is the address of
+    /// the API.
     pub(crate) advertised: Option<SocketAddr>,
-    /// How many nodes work at the same time. The others wait.
+    /// The number of slots: so many nodes lead at the same time, and the others wait.
     #[serde(deserialize_with = "slots", serialize_with = "slots_as_number")]
     pub(crate) slots: Slot,
-    /// How long a lease lasts.
+    /// The length of a lease.
     #[serde(deserialize_with = "lease")]
     pub(crate) lease_seconds: Seconds,
-    /// How long the lead is waited for; 0 for ever.
+    /// How long the node waits for leadership. 0 is for ever.
     #[serde(deserialize_with = "or_for_ever", serialize_with = "for_ever_is_0")]
     pub(crate) acquire_seconds: Option<Seconds>,
-    /// How long everything may take to stop.
+    /// The most time that the whole node may take to stop.
     pub(crate) stop_seconds: Seconds,
-    /// How long a call to the storage may take; without it a tenth of the lease.
+    /// The most time for a call to the storage. The default is a tenth of the lease.
     pub(crate) call_seconds: Option<Seconds>,
-    /// Where the node remembers its lease, so that it need not wait for that after a crash. One process has it.
+    /// The folder in which the node remembers its lease, so that the node need not wait for the
+    /// lease after a crash. Only one process may use a folder.
     pub(crate) folder: PathBuf,
 }
 
@@ -51,33 +53,35 @@ impl Default for NodeConfig {
     }
 }
 
-/// The API.
+/// The section `http`: the API.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HttpConfig {
-    /// Where it listens.
+    /// The address of the API.
     pub(crate) listen: SocketAddr,
-    /// It asks nobody who he is. Whoever can reach it can do everything.
+    /// Whether other machines may reach the API. The API has no authentication: every client can do
+    /// everything.
     pub(crate) anybody_may_do_everything: bool,
-    /// How many connections there may be.
+    /// The maximum number of connections.
     pub(crate) connections: NonZeroUsize,
-    /// How long the head of a request may take, and a connection be idle or not take its answer.
+    /// How long the head of a request may take. Also how long a connection may be idle, or take
+    /// nothing of its answer.
     pub(crate) head_seconds: Seconds,
-    /// How many bytes a body may have.
+    /// The maximum size of a body, in bytes.
     pub(crate) body_bytes: NonZeroUsize,
-    /// How long a body may take to come.
+    /// How long a body may take to arrive.
     pub(crate) body_seconds: Seconds,
-    /// How long a command may take, with the time that it waits.
+    /// How long a command may take, including the time that it waits.
     pub(crate) command_seconds: Seconds,
     /// How long a client may take to receive an answer.
     pub(crate) answer_seconds: Seconds,
-    /// How many bytes all bodies together may have.
+    /// The maximum size of all bodies together, in bytes.
     pub(crate) bodies_bytes: NonZeroUsize,
-    /// How many bytes all answers together may have.
+    /// The maximum size of all answers together, in bytes.
     pub(crate) answers_bytes: NonZeroUsize,
-    /// How many logs may be told at the same time.
+    /// The maximum number of logs that are read at the same time.
     pub(crate) logs: NonZeroUsize,
-    /// How many commands may wait in a partition.
+    /// The maximum number of commands that wait in a partition.
     pub(crate) queue: NonZeroUsize,
 }
 
@@ -104,13 +108,14 @@ fn most(limit: usize) -> NonZeroUsize {
     NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// The admin endpoint.
+/// The section `admin`: the admin endpoint.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AdminConfig {
-    /// Where it listens.
+    /// The address of the admin endpoint.
     pub(crate) listen: SocketAddr,
-    /// It asks nobody who he is. Whoever can reach it can let the node step down.
+    /// Whether other machines may reach the admin endpoint. The endpoint has no authentication:
+    /// every client can make the node step down.
     pub(crate) anybody_may_do_everything: bool,
 }
 
@@ -121,16 +126,17 @@ impl Default for AdminConfig {
     }
 }
 
-/// How events are written, and where numbers are kept.
+/// The section `sequences`: the trust level, and the place of the numbers.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SequencesConfig {
-    /// 0, 1 or 2. Fixed when an application is deployed for the first time.
+    /// The trust level: 0, 1 or 2. It is fixed when an application is deployed for the first time.
     #[serde(deserialize_with = "level", serialize_with = "as_number")]
     pub(crate) trust_level: TrustLevel,
-    /// Where there are none yet, the logs are read from their beginning once.
+    /// The place of the numbers. If this place has no numbers yet, the node reads the logs from
+    /// their beginning once.
     pub(crate) storage: SequencesIn,
-    /// How many numbers are kept in memory, in each partition.
+    /// How many numbers each partition keeps in memory.
     pub(crate) cached_numbers: usize,
 }
 
@@ -141,14 +147,14 @@ impl Default for SequencesConfig {
     }
 }
 
-/// Where numbers are kept.
+/// The places in which numbers can be stored.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SequencesIn {
-    /// In the system keyspace.
+    /// The system keyspace.
     #[default]
     System,
-    /// In the keyspace of the application, as rows of `sys.SequencesView`.
+    /// The keyspace of the application, in rows of `sys.SequencesView`.
     View,
 }
 
@@ -186,14 +192,14 @@ fn as_number<S: serde::Serializer>(level: &TrustLevel, to: S) -> Result<S::Ok, S
     to.serialize_u8(*level as u8)
 }
 
-/// What is logged, and how.
+/// The section `log`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LogConfig {
-    /// What: `info`, or as `RUST_LOG`.
+    /// The filter: `info`, or any filter that `RUST_LOG` may have.
     #[serde(deserialize_with = "filter")]
     pub(crate) filter: String,
-    /// How.
+    /// The format.
     pub(crate) format: LogFormat,
 }
 
@@ -210,7 +216,7 @@ fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(filter)
 }
 
-/// How logs are written.
+/// The formats of logs.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
@@ -231,17 +237,17 @@ impl LogFormat {
     }
 }
 
-/// A span of time, in seconds.
+/// A length of time, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Seconds(f64);
 
-/// In a shorter one there is no time for calls.
+/// The shortest lease. A shorter lease leaves no time for calls.
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
-/// In a shorter span nothing is done: a millisecond.
+/// The shortest time except 0: one millisecond. Nothing can be done in less time.
 const SHORTEST: f64 = 0.001;
 
-/// No span is longer: a year.
+/// The longest time: one year.
 const LONGEST: f64 = 365.0 * 24.0 * 3_600.0;
 
 impl Seconds {
@@ -260,7 +266,7 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-/// None, or a span that something can be done in.
+/// Reads a length of time: 0, or a time in which something can be done.
 fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! Where the configuration was said, so that whoever has to correct it finds the place.
+//! The places where settings were set, so that an error names the place to correct.
 
 use std::{fmt::Display, path::PathBuf};
 
@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::Override;
 use crate::failure::Failure;
 
-/// The file, if there is one, and what overrides it.
+/// The file, if there is one, and its overrides.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     pub(super) file: Option<PathBuf>,
@@ -16,12 +16,14 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// What a key says cannot be. An entry of a list is called by its number, from 0 on.
+    /// Makes the error for a key with a value that cannot be used. `key` names an entry of a list
+    /// by its number, from 0 on.
     pub(crate) fn wrong(&self, key: &[&str], why: impl Display) -> Failure {
         Failure::config(format!("{}: {why}", self.place(key)))
     }
 
-    /// Where that is said, by whatever counts most.
+    /// Returns the place of the value in force: the override that counts last, else the line of the
+    /// file.
     fn place(&self, key: &[&str]) -> String {
         let said = self.overrides.iter().rev().find(|one| {
             one.path.len() <= key.len() && one.path.iter().zip(key).all(|(one, key)| one == key)
@@ -37,7 +39,7 @@ impl Source {
         }
     }
 
-    /// The line of the file that says it.
+    /// Returns the line of the file that sets a key.
     fn line(&self, key: &[&str]) -> Option<usize> {
         let table = DeTable::parse(&self.text).ok()?;
         let (first, rest) = key.split_first()?;

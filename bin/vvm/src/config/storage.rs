@@ -1,4 +1,4 @@
-//! Which storage, in the configuration.
+//! The section `storage` of the configuration.
 
 use std::path::PathBuf;
 
@@ -8,15 +8,17 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use super::Source;
 use crate::{failure::Failure, target::Target};
 
-/// Where redb keeps everything if nothing is said.
+/// The default file of redb.
 const DEFAULT_FILE: &str = "data/vvm.redb";
 
-/// Which storage, and the settings of each. Those of the others are checked and not used.
+/// The driver in use, and the settings of each driver. The settings of the other drivers are
+/// checked and not used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StorageConfig {
     driver: DriverName,
-    /// The keyspace of what all nodes share; those of applications begin with its name.
+    /// The name of the system keyspace. The names of the keyspaces of applications begin with this
+    /// name.
     #[serde(deserialize_with = "keyspace")]
     pub(crate) system_keyspace: Option<KeyspaceName>,
     redb: RedbSettings,
@@ -24,7 +26,7 @@ pub(crate) struct StorageConfig {
     dynamodb: istorage_dynamodb::Config,
 }
 
-/// As [`istorage_redb::Config`], with a place for the file.
+/// The settings of [`istorage_redb::Config`], with a default for the path.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct RedbSettings {
@@ -55,7 +57,7 @@ enum DriverName {
 }
 
 impl StorageConfig {
-    /// Adds what holds although nothing was said of it, as far as it is the same for everybody.
+    /// Adds the values in force that `said` does not set, if they are the same for every node.
     pub(super) fn complete(&self, said: &mut toml::Table) -> Result<(), toml::ser::Error> {
         said.insert("driver".to_owned(), toml::Value::try_from(self.driver)?);
         said.entry("system_keyspace").or_insert_with(|| vvm::Settings::SYSTEM.into());
@@ -65,7 +67,7 @@ impl StorageConfig {
         Ok(())
     }
 
-    /// The storage that is chosen.
+    /// Returns the storage in use.
     pub(crate) fn to_target(&self, source: &Source) -> Result<Target, Failure> {
         let wrong = |driver, BadSetting { key, why }| {
             let path: Vec<&str> = ["storage", driver].into_iter().chain(key.split('.')).collect();

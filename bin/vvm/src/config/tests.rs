@@ -1,4 +1,4 @@
-//! What a configuration says, and what is refused.
+//! The values that a configuration has, and the configurations that are refused.
 
 use std::path::PathBuf;
 
@@ -56,7 +56,8 @@ fn the_file_that_we_ship_for_redb_says_what_holds_without_it() {
     assert_eq!(target(""), target(&read("vvm.toml")));
 }
 
-/// An example that set something else than the default would make who deletes a line move their data.
+/// If a shipped file set another value than the default, deleting that line could make the node
+/// look for its data in another place.
 #[test]
 fn each_setting_of_the_files_that_we_ship_can_be_left_out() {
     let mut left_out = 0;
@@ -105,7 +106,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
     assert_eq!(config.node.stop_seconds.get(), std::time::Duration::from_secs(3));
     assert_eq!(config.node.lease_seconds, NodeConfig::default().lease_seconds);
     assert_eq!(config.log.filter, "debug");
-    // All else that the file says there was gone.
+    // All other keys that the file set in the section were dropped.
     let section = Config::read(Some(&path), &[variable("VVM__NODE", "{ slots = 3 }")]);
     let message = section.unwrap_err().to_string();
     assert!(message.contains("as VVM__NODE__"), "{message}");
@@ -129,7 +130,8 @@ fn what_overrides_wrongly_is_named() {
     }
 }
 
-/// They were judged one after another, and nobody could say all that a storage needs. One that was wrong was shown, password and all.
+/// The overrides were judged one after another, so variables alone could not give all settings that
+/// a storage needs. The error for a wrong override showed its value, even a password.
 #[test]
 fn what_overrides_counts_together_and_keeps_secrets() {
     let cassandra = [
@@ -151,7 +153,7 @@ fn what_overrides_counts_together_and_keeps_secrets() {
     assert!(message.starts_with("VVM__STORAGE__CASSANDRA__LOGIN__PASWORD: "), "{message}");
     assert!(!message.contains("hunter2"), "{message}");
 
-    // What a file lacks by itself a variable may say.
+    // A variable can give a setting that the file lacks.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
     std::fs::write(&path, "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\n").unwrap();
@@ -185,7 +187,8 @@ fn spans_of_time_have_bounds() {
     }
 }
 
-/// Whoever removes the signs of comments gets what holds anyway.
+/// If an operator removes all comment signs from the shipped file, the configuration stays the
+/// same.
 #[test]
 fn what_is_commented_out_is_what_holds() {
     let text = read("vvm.toml");
@@ -205,8 +208,8 @@ fn what_is_commented_out_is_what_holds() {
     assert!(config.apps[0].application(&folder).is_ok());
 }
 
-/// Each partition can keep 32 MiB of rows that it read ahead. The memory that a node says it takes did
-/// not count them: with 10 partitions 320 MiB were missing.
+/// Each partition can keep 32 MiB of rows that it read ahead. The memory that a node printed did
+/// not count these rows: with 10 partitions 320 MiB were missing.
 #[test]
 fn the_memory_of_a_node_counts_what_the_partitions_of_its_slot_read_ahead() {
     let memory_mib = |slots: u32| {
@@ -221,7 +224,7 @@ fn the_memory_of_a_node_counts_what_the_partitions_of_its_slot_read_ahead() {
     assert_eq!(rest, 256 + 128 + 160 + 15_000 / 32, "bodies, answers, program, connections");
 }
 
-/// What `config check` says of a file, or of a variable over it.
+/// Returns the error of `config check` for a file, or for a file with overrides.
 fn wrong(text: &str, overrides: &[Override]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
@@ -342,7 +345,8 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
         ("[http]\nbody_bytes = 268435457\n", 2, ["http.body_bytes", "268435456"]),
         ("[http]\nlogs = 33\n", 2, ["http.logs", "32 logs"]),
         ("[http]\nanswers_bytes = 1000\nlogs = 1\n", 3, ["http.logs", "more bytes"]),
-        // The log would take 2 of 3 MiB, and each document needs 2.
+        // Ordinary answers have 3 of the 4 MiB. The log would take 2 MiB, and each document needs 2
+        // MiB.
         ("[http]\nanswers_bytes = 4194304\nlogs = 1\n", 3, ["http.logs", "0 logs"]),
         (
             "[http]\nlisten = \"127.0.0.1:1\"\n[admin]\nlisten = \"127.0.0.1:1\"\n",

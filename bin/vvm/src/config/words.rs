@@ -1,8 +1,8 @@
-//! What the reader of TOML says, in words for the operator.
+//! The error messages of the TOML reader, in words for the operator.
 
 use toml::Value;
 
-/// What is expected, as the reader calls it, and as an operator does.
+/// Expected values: the words of the reader, and the words for the operator.
 const EXPECTED: [(&str, &str); 13] = [
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
@@ -19,10 +19,10 @@ const EXPECTED: [(&str, &str); 13] = [
     ("any valid TOML value", "a smaller number"),
 ];
 
-/// Of what has several forms.
+/// The expected value of a setting that has several forms.
 const NAME: &str = "a name in quotes, or a table with one key, is expected";
 
-/// What is there, likewise.
+/// Values that were found: the words of the reader, and the words for the operator.
 const FOUND: [(&str, &str); 6] = [
     ("boolean ", ""),
     ("integer ", "the number "),
@@ -32,10 +32,11 @@ const FOUND: [(&str, &str); 6] = [
     ("map", "a table"),
 ];
 
-/// Where there may be a list. Anywhere else it would be taken for a table whose keys are not named.
+/// The only keys that may hold a list. Everywhere else the reader would take a list for a table,
+/// with the values in the order of the keys.
 const LISTS: [&str; 2] = ["apps", "storage.cassandra.contact_points"];
 
-/// An error with what is around it: the line, or the keys.
+/// Returns an error in words for the operator, with the line or the keys that surround it.
 pub(super) fn shown(error: &toml::de::Error) -> String {
     let (all, message) = (error.to_string(), error.message());
     let (before, after) = all.rsplit_once(message).unwrap_or_default();
@@ -74,7 +75,8 @@ fn of_value(found: &str) -> String {
     FOUND.iter().find_map(with).unwrap_or_else(|| found.to_owned())
 }
 
-/// The place of the first list where none may be. It becomes a table without keys.
+/// Finds the first list in a place where a list is not allowed, and replaces the list by an empty
+/// table. Returns the keys of the place.
 pub(super) fn unlist(table: &mut toml::Table) -> Option<Vec<String>> {
     table.iter_mut().find_map(|(key, value)| unlist_in(value, vec![key.clone()]))
 }
@@ -94,7 +96,7 @@ fn unlist_in(value: &mut Value, path: Vec<String>) -> Option<Vec<String>> {
     }
 }
 
-/// Whether an error says that a table is not what is expected there.
+/// Returns whether an error says that a table is not expected in this place.
 pub(super) fn is_no_table(error: &str) -> bool {
     error.contains("and not a table") || error.contains(NAME)
 }

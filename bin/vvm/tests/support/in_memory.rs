@@ -2,10 +2,10 @@
 
 use crate::node::Node;
 
-/// The workspace.
+/// The number of the workspace.
 pub(crate) const WS: u64 = 1;
 
-/// Starts the node with these settings of `[http]`. Its folder lives as long as the first value.
+/// Starts the node with settings of `[http]`. Its folder lives as long as the first value.
 pub(crate) fn node_with(http: &str) -> (tempfile::TempDir, Node) {
     let folder = tempfile::tempdir().unwrap();
     let config = format!("[storage]\ndriver = \"mem\"\n[http]\n{http}\n");

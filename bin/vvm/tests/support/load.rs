@@ -1,4 +1,4 @@
-//! Clients that send commands until they are told to stop, and remember what they were answered.
+//! Clients that send commands until they are told to stop, and remember the answers.
 
 use std::{
     collections::BTreeMap,
@@ -15,17 +15,18 @@ use super::node::{Node, PATIENCE, command_path, request, try_request, workspace_
 
 const NEW_ARTICLE: &str = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
 
-/// What a client knows of its commands.
+/// The knowledge of the clients about their commands.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// Those that were answered as done, and when, with the offset.
+    /// The commands that were answered as done: the name, the time and the offset.
     pub(crate) done: Vec<(String, Instant, u64)>,
-    /// Those for which there was no answer that says so.
+    /// The commands with an unknown outcome.
     pub(crate) open: Vec<String>,
 }
 
 impl Known {
-    /// All that was acknowledged is in the logs, once, and at the offset that was told; whatever else is there is there once.
+    /// Checks the logs. Each acknowledged command is in the log once, at the acknowledged offset.
+    /// No other command is in the log twice.
     pub(crate) fn check(&self, nodes: &[&Node], clients: u64) {
         let mut logs = BTreeMap::new();
         for ws in 1..=clients {
@@ -47,7 +48,7 @@ impl Known {
     }
 }
 
-/// Clients at work.
+/// Clients that send commands.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     known: Arc<Mutex<Known>>,
@@ -55,8 +56,12 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Commands have names that begin with their workspace and a tag. Each client works in a workspace of its own, from 1 on, and asks the nodes in turn until one does its command. With a key it sends the same command until it is
-    /// done; else each once.
+    /// Starts the clients. Each client has a workspace of its own, from 1 on. The name of a command
+    /// begins with the workspace and the tag.
+    ///
+    /// A client asks the nodes in turn until one does its command. With keys the client sends the
+    /// same command until it is done. Without keys the client gives up a command that may have been
+    /// done.
     pub(crate) fn start(
         tag: &'static str,
         nodes: Vec<SocketAddr>,
@@ -98,12 +103,12 @@ impl Load {
         Load { stop, known, clients }
     }
 
-    /// How many commands are done.
+    /// Returns the number of commands that are done.
     pub(crate) fn done(&self) -> usize {
         self.known.lock().unwrap().done.len()
     }
 
-    /// Waits until so many more are done.
+    /// Waits until so many more commands are done.
     pub(crate) fn until_more(&self, more: usize) {
         let (wanted, start) = (self.done() + more, Instant::now());
         while self.done() < wanted {
@@ -112,7 +117,7 @@ impl Load {
         }
     }
 
-    /// What all of them know at the end.
+    /// Stops the clients, and returns the knowledge of all of them.
     pub(crate) fn stop(self) -> Known {
         self.stop.store(true, Ordering::SeqCst);
         self.clients.into_iter().for_each(|client| client.join().unwrap());
@@ -120,12 +125,13 @@ impl Load {
     }
 }
 
-/// Whether a node leads the partition of a workspace, which need not be there.
+/// Returns whether a node leads the partition of a workspace. The workspace need not exist.
 pub(crate) fn has(node: &Node, ws: u64) -> bool {
     request(node.api, "GET", &format!("{}/wlog", workspace_path(ws)), &[], "").0 != 503
 }
 
-/// The offset in the log of the workspace; or whether it may have been done.
+/// Sends a command once. Returns the offset in the log of the workspace, or whether the command may
+/// have been done.
 fn once(node: SocketAddr, ws: u64, name: &str, with_key: bool) -> Result<u64, bool> {
     let mut headers = vec![("x-request-id", name)];
     if with_key {
@@ -137,7 +143,7 @@ fn once(node: SocketAddr, ws: u64, name: &str, with_key: bool) -> Result<u64, bo
             let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
             Ok(answer["wlogOffset"].as_u64().unwrap())
         }
-        // It says that nothing was done.
+        // The answer says that nothing was done.
         Ok((503, _)) => Err(false),
         Ok((504, _)) => Err(true),
         Ok((status, body)) => panic!("{status}: {body}"),

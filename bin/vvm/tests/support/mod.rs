@@ -1,4 +1,4 @@
-//! What a command left in a file.
+//! Checks of the files that a command leaves behind.
 
 use std::{path::Path, time::Duration};
 
@@ -6,7 +6,7 @@ use clock::Clock;
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_redb::{Config, RedbDriver};
 
-/// Whether a keyspace is in a redb file.
+/// Returns whether a redb file contains a keyspace.
 pub(crate) fn exists(file: &Path, keyspace: &KeyspaceName) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

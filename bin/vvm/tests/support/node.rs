@@ -22,7 +22,7 @@ pub(crate) struct Node {
     log: PathBuf,
 }
 
-/// A port that nobody has now.
+/// Returns an address with a port that is free now.
 pub(crate) fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -42,7 +42,7 @@ impl Node {
         Node::spawn(Command::new(env!("CARGO_BIN_EXE_vvm")), folder, config, api, admin)
     }
 
-    /// Starts a program that is `vvm`, or ends as it.
+    /// Starts a program that is `vvm` or becomes `vvm`.
     pub(crate) fn spawn(
         mut command: Command,
         folder: &Path,
@@ -67,13 +67,13 @@ impl Node {
         Node { child, api, admin, log }
     }
 
-    /// Waits until it is ready to take commands.
+    /// Waits until the node can take commands.
     pub(crate) fn ready(self) -> Node {
         self.until("/readyz", |status| status == 200);
         self
     }
 
-    /// Waits until its admin endpoint says something.
+    /// Waits until the admin endpoint answers with a wanted status.
     pub(crate) fn until(&self, path: &str, wanted: impl Fn(u16) -> bool) {
         let start = Instant::now();
         loop {
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// What it wrote to stderr.
+    /// Returns the log that the node wrote to stderr.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -98,7 +98,7 @@ impl Node {
         Pid::from_child(&self.child)
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -110,14 +110,14 @@ impl Node {
         }
     }
 
-    /// Stops it in order.
+    /// Stops the node in order.
     pub(crate) fn stop(mut self) {
         self.signal(Signal::TERM);
         let status = self.ended();
         assert_eq!(status.code(), Some(0), "{}", self.said());
     }
 
-    /// Does a command of the demo.
+    /// Sends a command to the demo application.
     pub(crate) fn command(&self, ws: u64, name: &str, body: &str) -> (u16, Value) {
         request(self.api, "POST", &command_path(ws, name), &[], body)
     }
@@ -128,7 +128,7 @@ impl Node {
         assert!(status == 200 || status == 409, "{status} {answer}");
     }
 
-    /// What the requests in the log of a workspace are called.
+    /// Returns the ids of the requests in the log of a workspace.
     pub(crate) fn logged(&self, ws: u64) -> Vec<String> {
         let path = format!("{}/wlog?limit=1000000", workspace_path(ws));
         let (status, log) = try_request(self.api, "GET", &path, &[], "").unwrap();
@@ -146,7 +146,7 @@ impl Drop for Node {
         if std::thread::panicking() {
             eprintln!("the node said:\n{}", self.said());
         }
-        // It may have ended.
+        // An error means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -160,7 +160,7 @@ pub(crate) fn command_path(ws: u64, name: &str) -> String {
     format!("{}/commands/{name}", workspace_path(ws))
 }
 
-/// One request on a connection of its own; the answer is JSON.
+/// Sends one request on a new connection, and reads the answer as JSON.
 pub(crate) fn request(
     address: SocketAddr,
     method: &str,
@@ -191,7 +191,7 @@ pub(crate) fn try_request(
     answer(&mut stream)
 }
 
-/// Reads an answer to its end, which is that of the connection.
+/// Reads an answer until the end of the connection.
 pub(crate) fn answer(stream: &mut TcpStream) -> std::io::Result<(u16, String)> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;

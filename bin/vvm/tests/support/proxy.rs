@@ -1,4 +1,4 @@
-//! What stands between a node and its storage, until it is cut.
+//! A proxy between a node and its storage, until it is cut.
 
 use std::{
     io::{Read, Write},
@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-/// Passes bytes on to a server until it is cut; then nothing passes, and nobody is told.
+/// Passes bytes on to a server until it is cut. Then no bytes pass, and neither side is told.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     is_cut: Arc<AtomicBool>,
@@ -40,7 +40,7 @@ impl Proxy {
         Proxy { address, is_cut, streams }
     }
 
-    /// From now on nothing passes, and nobody is told.
+    /// From now on no bytes pass, and neither side is told.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
     }
@@ -49,7 +49,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         for stream in self.streams.lock().unwrap().iter() {
-            // It may be gone already.
+            // The connection may be gone already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -1,4 +1,4 @@
-//! A client that reads as much as it can get, and compares each answer with what it must be.
+//! A client that reads as much as it can get, and compares each answer with the expected one.
 
 use std::{io, net::SocketAddr, str};
 
@@ -7,20 +7,20 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What a read was answered.
+/// The outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
-    /// All of it, and right.
+    /// The answer is complete and right.
     Whole,
-    /// 503, to be tried again after so many seconds.
+    /// The answer is 503, with a request to try again after so many seconds.
     Full(u64),
-    /// It was right as far as it came, and it did not say that it was whole.
+    /// The answer is right as far as it came, and did not claim to be complete.
     Cut,
-    /// It was wrong, or no answer that the API documents.
+    /// The answer is wrong, or is not documented for the API.
     Wrong(String),
 }
 
-/// Reads a path on a connection of its own. A whole answer has exactly these bytes.
+/// Reads a path on a new connection. A complete answer has exactly the expected bytes.
 pub(crate) async fn read(api: SocketAddr, path: &str, expected: &[u8]) -> io::Result<Answered> {
     let mut stream = TcpStream::connect(api).await?;
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -62,7 +62,7 @@ fn refused(head: &str, body: &str) -> Answered {
     }
 }
 
-/// A header that is a number.
+/// Returns the value of a header that is a number.
 pub(crate) fn header(head: &str, name: &str) -> Option<u64> {
     let value = |line: &str| {
         let (key, value) = line.split_once(':')?;
@@ -71,16 +71,16 @@ pub(crate) fn header(head: &str, name: &str) -> Option<u64> {
     head.lines().find_map(value)?.parse().ok()
 }
 
-/// A body as it comes.
+/// A body that is being received.
 struct Body<'e> {
     expected: &'e [u8],
-    /// How many bytes came that are right.
+    /// The number of bytes that came and are right.
     right: usize,
     is_wrong: bool,
     chunks: Option<Chunks>,
 }
 
-/// Where the chunks of a body are.
+/// The position within the chunks of a body.
 #[derive(Default)]
 struct Chunks {
     line: Vec<u8>,
@@ -96,7 +96,7 @@ impl<'e> Body<'e> {
         Body { expected, right: 0, is_wrong, chunks: is_chunked.then(Chunks::default) }
     }
 
-    /// Whether more may come.
+    /// Takes the next bytes. Returns whether more may come.
     fn take(&mut self, mut bytes: &[u8]) -> bool {
         let Some(mut chunks) = self.chunks.take() else { return self.compare(bytes) };
         while let Some((&byte, rest)) = bytes.split_first()
@@ -116,7 +116,7 @@ impl<'e> Body<'e> {
                 continue;
             }
             let line = str::from_utf8(&chunks.line).unwrap_or("?").trim();
-            // The end of the chunk before has an empty line.
+            // The end of the former chunk leaves an empty line.
             if !line.is_empty() {
                 let size = usize::from_str_radix(line, 16);
                 self.is_wrong |= size.is_err();

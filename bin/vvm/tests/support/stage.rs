@@ -1,4 +1,4 @@
-//! Storages that nodes as processes are started on.
+//! Storages for nodes as processes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::node::{Node, PATIENCE};
 
-/// A storage, and where its server is.
+/// A storage, and the address of its server.
 #[derive(Clone)]
 pub(crate) enum Storage {
     Redb,
@@ -17,7 +17,8 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// Each storage by its name; `None` if it needs a server that was not asked for.
+    /// Returns each storage with its name. `None` means that the storage needs a server, and the
+    /// environment names none.
     pub(crate) fn all() -> [(&'static str, Option<Storage>); 3] {
         let address = |variable| std::env::var(variable).ok();
         [
@@ -28,7 +29,7 @@ impl Storage {
     }
 }
 
-/// Keyspaces of its own on a storage, and a folder for each node.
+/// Keyspaces on a storage for one test, and a folder for each of its nodes.
 pub(crate) struct Stage {
     pub(crate) storage: Storage,
     system: String,
@@ -41,7 +42,7 @@ impl Stage {
         Stage { storage, system, folder: tempfile::tempdir().unwrap() }
     }
 
-    /// The section `storage` of a configuration.
+    /// Returns the section `storage` of a configuration.
     pub(crate) fn config(&self, storage: &Storage) -> String {
         let driver = match storage {
             Storage::Redb => {
@@ -65,7 +66,7 @@ impl Stage {
         Node::start(&folder, config)
     }
 
-    /// Removes what was made.
+    /// Drops the keyspaces that the nodes made.
     fn clean(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
