@@ -9,7 +9,7 @@ use crate::{
     servers::{Kind, OwnServers},
 };
 
-/// The drivers that a program measures if it is not told.
+/// The drivers that a program measures if no argument names drivers.
 const ALL: &str = "mem,redb,cassandra,dynamodb";
 const EMBEDDED: &str = "mem,redb";
 
@@ -28,19 +28,20 @@ pub(crate) fn recovery(arguments: &[String]) -> Result<()> {
     on_servers("bench-recovery", EMBEDDED, arguments)
 }
 
-/// Measures a node as its users meet it.
+/// Measures a node as its users see it.
 pub(crate) fn node(arguments: &[String]) -> Result<()> {
     let packages = ["--package", "vvm-cli", "--package", "vvm-tests"];
     let programs = ["--bin", "vvm", "--bin", "bench-node"];
     cargo::run(&[&["build", "--release"], &packages[..], &programs[..]].concat())?;
-    // It starts the program that lies beside it.
+    // The program starts the `vvm` that lies beside it.
     let mut command = Command::new(cargo::target_folder()?.join("release").join("bench-node"));
     process::run(command.args(arguments))
 }
 
 fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     let program = ["--release", "--package", "vvm-tests", "--bin", program];
-    // Built first: a compiler beside a server would slow both, and the measurements.
+    // The program is built first. A compiler that runs beside a server would slow down both, and
+    // the measurements.
     cargo::run(&[&["build"], &program[..]].concat())?;
     let servers = OwnServers::new()?;
     let wanted = [(Kind::Cassandra, "cassandra"), (Kind::Dynamodb, "dynamodb")];
@@ -54,12 +55,12 @@ fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     process::run_reading(&mut command, |_| {})
 }
 
-/// Measures what drawing numbers costs.
+/// Measures the cost of drawing numbers.
 pub(crate) fn sequencer() -> Result<()> {
     cargo::run(&["bench", "--quiet", "--package", "isequencer", "--bench", "sequencer"])
 }
 
-/// What follows `--drivers`.
+/// Returns the value of `--drivers`.
 fn chosen(arguments: &[String]) -> Option<&str> {
     let mut chosen = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
     chosen.find_map(|(argument, next)| match argument.strip_prefix("--drivers") {
@@ -69,7 +70,8 @@ fn chosen(arguments: &[String]) -> Option<&str> {
     })
 }
 
-/// Whether a driver is among `--drivers`; without that the usual ones are.
+/// Returns whether a driver is among `--drivers`, or among the usual drivers if `--drivers` is
+/// missing.
 fn is_chosen(arguments: &[String], usual: &str, driver: &str) -> bool {
     chosen(arguments).unwrap_or(usual).split(',').any(|chosen| chosen == driver)
 }

@@ -7,11 +7,12 @@ use crate::{
     places, process,
 };
 
-/// The same cargo that runs this program.
+/// Makes a call of the same cargo that runs this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(places::root()?);
-    // What cargo told this program about itself would make build scripts run again that ask for it.
+    // Cargo sets these variables for this program. Passed on, they would make the build scripts
+    // that read them run again.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
@@ -21,18 +22,18 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs it to its end.
+/// Runs cargo to its end.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     process::run(&mut cargo(arguments)?)
 }
 
-/// The packages of this workspace as cargo describes them.
+/// Returns the packages of this workspace as cargo describes them.
 pub(crate) fn workspace_packages() -> Result<Vec<serde_json::Value>> {
     let packages = metadata()?["packages"].as_array().cloned();
     packages.ok_or_else(|| Error::Failed("cargo metadata lists no packages".to_owned()))
 }
 
-/// Where cargo puts what it builds.
+/// Returns the folder in which cargo puts its output.
 pub(crate) fn target_folder() -> Result<PathBuf> {
     let folder = metadata()?["target_directory"].as_str().map(PathBuf::from);
     folder.ok_or_else(|| Error::Failed("cargo metadata names no target folder".to_owned()))

@@ -1,13 +1,13 @@
-//! Why a command ended early.
+//! The errors that end a command early.
 
 use std::{fmt, io};
 
-/// A failure, told by what `main` does with it.
+/// An error that ends a command. `main` prints each kind in its own way.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// Something went wrong; the text is for the person at the terminal.
+    /// Something went wrong. The text is for the person at the terminal.
     Failed(String),
-    /// A child process ended with this exit code and has said why itself.
+    /// A child process ended with this exit code, and has printed the reason itself.
     Child { what: String, code: i32 },
     /// The person at the terminal asked to stop.
     Interrupted,
@@ -16,7 +16,7 @@ pub(crate) enum Error {
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The exit code of the whole command.
+    /// Returns the exit code of the whole command.
     pub(crate) fn exit_code(&self) -> i32 {
         match self {
             Error::Failed(_) => 1,
@@ -36,12 +36,12 @@ impl fmt::Display for Error {
     }
 }
 
-/// Makes an error of one sentence.
+/// Makes an error from a sentence.
 pub(crate) fn failed<T>(text: impl Into<String>) -> Result<T> {
     Err(Error::Failed(text.into()))
 }
 
-/// Says what was being done when an I/O error came.
+/// Adds the action that was under way to an I/O error.
 pub(crate) trait Context<T> {
     fn context(self, doing: impl fmt::Display) -> Result<T>;
 }

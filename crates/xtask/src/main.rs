@@ -1,6 +1,7 @@
 //! Developer commands: real servers up and down, test, tidy, bench.
 //!
-//! Whatever a command starts it stops, however it ends; only `up` leaves servers running, for `down` to stop.
+//! A command stops all that it started, however the command ends. Only `up` leaves servers running,
+//! and `down` stops them.
 
 #![expect(
     clippy::disallowed_methods,
@@ -28,47 +29,47 @@ use crate::{error::Result, servers::Kind};
 enum Command {
     /// Starts real servers, leaves them running, and prints the variables by which tests find them.
     ///
-    /// Use it as: eval "$(cargo xtask up)". What runs already is used as it is, and so is a server whose
-    /// variable is set.
+    /// Use it as: eval "$(cargo xtask up)". A server that runs already is used as it is, and so is
+    /// a server with an address in its variable.
     Up {
         #[arg(value_enum, default_value_t = Which::All)]
         which: Which,
     },
-    /// Stops what `up` started and removes its data.
+    /// Stops the servers that `up` started, and removes their data.
     ///
     /// Use it as: eval "$(cargo xtask down)", so that the shell forgets the variables too.
     Down,
     /// Checks and tests everything, with servers of its own.
     ///
-    /// A server whose variable (VVM_TEST_CASSANDRA, VVM_TEST_CASSANDRA_CLUSTER, VVM_TEST_DYNAMODB) is set is
-    /// used instead of an own one.
+    /// If the variable of a server is set (VVM_TEST_CASSANDRA, VVM_TEST_CASSANDRA_CLUSTER,
+    /// VVM_TEST_DYNAMODB), the command uses that server and starts none.
     Test {
-        /// Starts no servers; the suites that need one are reported as ignored.
+        /// Starts no servers. The suites that need one are reported as ignored.
         #[arg(long)]
         quick: bool,
-        /// Runs the long rounds too: sets VVM_TEST_LONG=1 for all suites. Takes hours.
+        /// Runs the long rounds too, by setting VVM_TEST_LONG=1 for all suites. This takes hours.
         #[arg(long)]
         long: bool,
         /// Arguments for the test binaries, for example a part of a test's name.
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Checks format, clippy, documentation and the house rules; changes nothing.
+    /// Checks format, clippy, documentation and the rules of the repository. Changes nothing.
     Tidy,
-    /// Formats the code and applies what clippy knows how to mend.
+    /// Formats the code, and applies the corrections that clippy can make.
     Fix,
-    /// Measures.
+    /// Measures the speed of a part of the project.
     #[command(subcommand)]
     Bench(Bench),
     /// Simulates elections: many histories of nodes in which everything goes wrong.
     Simulate {
-        /// How many; each has a seed of its own.
+        /// The number of histories. Each has a seed of its own.
         #[arg(long, value_name = "N", default_value_t = 1_000_000)]
         schedules: u64,
-        /// The seed of the first; the others count up from it.
+        /// The seed of the first history. The other seeds follow in order.
         #[arg(long, value_name = "SEED", default_value_t = 0)]
         from: u64,
-        /// Only the one of this seed, to replay it.
+        /// Runs only the history of this seed, to replay it.
         #[arg(long, conflicts_with_all = ["schedules", "from"])]
         seed: Option<u64>,
     },
@@ -76,33 +77,36 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    /// Every storage driver beside the bare client of its database.
+    /// Measures every storage driver beside the bare client of its database.
     Storage {
-        /// For the measuring program: --drivers mem,redb,cassandra,dynamodb --tasks 1,16,64 --rounds 3 --span-ms 2000
-        /// --only put_batch.
+        /// Arguments for the measuring program: --drivers mem,redb,cassandra,dynamodb --tasks
+        /// 1,16,64 --rounds 3 --span-ms 2000 --only put_batch.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Commands on every storage driver, beside the same writes by the bare driver.
+    /// Measures commands on every storage driver, beside the same writes by the bare driver.
     Commands {
-        /// For the measuring program: --drivers mem,redb,cassandra,dynamodb --levels 0,1,2 --workspaces 10,1000 --in-flight 1,320
-        /// --rounds 3 --span-ms 2000 --threads 2.
+        /// Arguments for the measuring program: --drivers mem,redb,cassandra,dynamodb --levels
+        /// 0,1,2 --workspaces 10,1000 --in-flight 1,320 --rounds 3 --span-ms 2000 --threads 2.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// How long partitions take to recover.
+    /// Measures how long partitions take to recover.
     Recovery {
-        /// For the measuring program: --drivers mem,redb,cassandra --events 1000,1000000 --tail 1000 --workspaces 100 --rounds 9.
+        /// Arguments for the measuring program: --drivers mem,redb,cassandra --events 1000,1000000
+        /// --tail 1000 --workspaces 100 --rounds 9.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// A node as its users meet it: commands over HTTP, and how it starts, rests and stops with a long log.
+    /// Measures a node as its users see it: commands over HTTP, and how the node starts, rests and
+    /// stops with a long log.
     Node {
-        /// For the measuring program: --clients 1,16,64,320 --workspaces 10 --rounds 3 --seconds 3 --events 1000000 --starts 7.
+        /// Arguments for the measuring program: --clients 1,16,64,320 --workspaces 10 --rounds 3
+        /// --seconds 3 --events 1000000 --starts 7.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// What drawing numbers costs.
+    /// Measures the cost of drawing numbers.
     Sequencer,
 }
 
@@ -114,7 +118,7 @@ enum Which {
     Cluster,
     /// DynamoDB Local.
     Dynamodb,
-    /// All of them.
+    /// All of these servers.
     All,
 }
 

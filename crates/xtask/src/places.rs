@@ -1,10 +1,10 @@
-//! Where things are: the checkout, and the cache outside of it.
+//! The places of files: the checkout, and the cache outside of it.
 
 use std::{env, path::PathBuf};
 
 use crate::error::{Error, Result};
 
-/// The root of the checkout that `cargo xtask` was called in.
+/// Returns the root of the checkout that `cargo xtask` was called in.
 pub(crate) fn root() -> Result<PathBuf> {
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .ok_or_else(|| Error::Failed("xtask is run by cargo: call `cargo xtask`".to_owned()))?;
@@ -12,7 +12,8 @@ pub(crate) fn root() -> Result<PathBuf> {
     root.canonicalize().map_err(|error| Error::Failed(format!("{}: {error}", root.display())))
 }
 
-/// What is kept between runs and checkouts: the servers' jars, and the data of servers that run.
+/// Returns the folder of files that are kept between runs and checkouts: the jars of the servers,
+/// and the data of running servers.
 pub(crate) fn cache() -> Result<PathBuf> {
     cache_in(|name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
         .ok_or_else(|| {

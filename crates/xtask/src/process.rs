@@ -1,5 +1,8 @@
-//! Child processes. Each is the head of a process group of its own, so that the terminal's Ctrl-C reaches only this
-//! process, which then ends the whole group: cargo, the compiler, the test binaries and what they started.
+//! Child processes.
+//!
+//! Each child is the head of a process group of its own. So the terminal's Ctrl-C reaches only this
+//! process. This process then ends the whole group: cargo, the compiler, the test binaries and the
+//! processes that they started.
 
 use std::{
     io::{self, BufRead, BufReader},
@@ -16,23 +19,23 @@ use crate::{
     interrupt,
 };
 
-/// How long a child that was asked to end may take.
+/// The most time for a child that was asked to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Runs a command to its end, its output going to this process's standard error.
+/// Runs a command to its end. Its output goes to the standard error of this process.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     command.stdout(Stdio::from(io::stderr()));
     let (mut child, what) = start(command)?;
     finish(&mut child, what)
 }
 
-/// Runs a command to its end and shows each line of its output to `see` before it is printed.
+/// Runs a command to its end. Passes each line of its output to `see`, then prints the line.
 pub(crate) fn run_reading(command: &mut Command, see: impl FnMut(&str) + Send) -> Result<()> {
     command.stdout(Stdio::piped());
     let (mut child, what) = start(command)?;
     let stdout = child.stdout.take();
     thread::scope(|scope| {
-        // The output ends when the last process of the group has ended, which `finish` sees to.
+        // The output ends when the last process of the group has ended. `finish` ends the group.
         scope.spawn(move || stdout.map(|stdout| pass_on(BufReader::new(stdout), see)));
         finish(&mut child, what)
     })
@@ -56,7 +59,7 @@ fn start(command: &mut Command) -> Result<(Child, String)> {
     Ok((child, what))
 }
 
-/// The program and its arguments, as a person would type them.
+/// Returns the program and its arguments, as a person would type them.
 fn describe(command: &Command) -> String {
     let program =
         std::path::Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
@@ -66,7 +69,7 @@ fn describe(command: &Command) -> String {
 
 fn finish(child: &mut Child, what: String) -> Result<()> {
     let status = wait(child);
-    // Whoever outlived the head of its group is ended, so that nothing stays behind.
+    // Processes of the group that outlived its head are ended, so that nothing stays behind.
     signal_group(child, Signal::KILL);
     match status? {
         status if status.success() => Ok(()),
@@ -93,13 +96,13 @@ fn end(child: &mut Child) {
         thread::sleep(Duration::from_millis(20));
     }
     signal_group(child, Signal::KILL);
-    // Only the exit status is lost if this fails.
+    // If this call fails, only the exit status is lost.
     let _ = child.wait();
 }
 
 fn signal_group(child: &Child, signal: Signal) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // The group that has already ended needs no signal.
+        // An error means that the group has already ended, and needs no signal.
         let _ = kill_process_group(group, signal);
     }
 }
@@ -122,7 +125,8 @@ mod tests {
     #[test]
     fn a_process_left_behind_by_a_child_is_ended_with_it() {
         let started = Instant::now();
-        // The sleeper holds the pipe open: without an end to it, reading would last as long as it does.
+        // The sleeper holds the pipe open. If the group were not ended, reading would last as long
+        // as the sleeper.
         run_reading(Command::new("sh").args(["-c", "sleep 60 & exit 0"]), |_| {}).unwrap();
         assert!(started.elapsed() < Duration::from_secs(30));
     }

@@ -1,9 +1,12 @@
 //! Real servers for tests, without containers, from the files in `tests/servers`.
 //!
-//! All state is in folders below `run` in the cache: `run/up` for [`up`], which outlive the command, and one for each
-//! command that starts servers for itself ([`OwnServers`]). A server's folder holds the folders of its nodes and, once it
-//! is ready, the file `address`. No server outlives its purpose: what a command left behind that was killed is found
-//! by the lock which it no longer holds, and stopped by the next command.
+//! All state is in folders below `run` in the cache. `run/up` belongs to [`up`], and its servers
+//! outlive the command. Each command that starts servers for itself has a folder of its own
+//! ([`OwnServers`]). The folder of a server holds the folders of its nodes and, once the server is
+//! ready, the file `address`.
+//!
+//! No server outlives its purpose. A command holds a lock while it runs. The next command finds the
+//! servers of a command that was killed, because the lock of that command is free, and stops them.
 
 mod cassandra;
 mod dynamodb;
@@ -49,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// The environment variable by which tests find the server.
+    /// Returns the environment variable by which tests find the server.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Kind::Cassandra => "VVM_TEST_CASSANDRA",
@@ -58,7 +61,8 @@ impl Kind {
         }
     }
 
-    /// Starts it with its data in `folder`, which does not exist yet, and gives its address once it is ready.
+    /// Starts the server with its data in `folder`, which does not exist yet. Returns the address
+    /// when the server is ready.
     fn start(self, folder: &Path) -> Result<String> {
         let started = Instant::now();
         fs::create_dir_all(folder).context(folder.display())?;
@@ -73,10 +77,10 @@ impl Kind {
     }
 }
 
-/// The variables that tell tests where the servers are.
+/// The variables that tell tests the addresses of the servers.
 pub(crate) type Variables = Vec<(&'static str, String)>;
 
-/// Starts what does not run yet and leaves it running.
+/// Starts the servers that do not run yet, and leaves them running.
 pub(crate) fn up(kinds: &[Kind]) -> Result<Variables> {
     let run = run_folder()?;
     let _lock = lock(&run.join("up.lock"))?;
@@ -106,7 +110,7 @@ pub(crate) fn up(kinds: &[Kind]) -> Result<Variables> {
     Ok(variables)
 }
 
-/// Stops what [`up`] started, and what killed commands left behind.
+/// Stops the servers that [`up`] started, and the servers that killed commands left behind.
 pub(crate) fn down() -> Result<()> {
     let run = run_folder()?;
     let _lock = lock(&run.join("up.lock"))?;
@@ -114,7 +118,7 @@ pub(crate) fn down() -> Result<()> {
     stop_all(&run.join("up"))
 }
 
-/// Servers of one command, stopped and removed when this is dropped.
+/// The servers of one command. They are stopped and removed when the value is dropped.
 pub(crate) struct OwnServers {
     folder: PathBuf,
     lock_path: PathBuf,
@@ -122,10 +126,11 @@ pub(crate) struct OwnServers {
 }
 
 impl OwnServers {
-    /// A place for servers; none is started yet.
+    /// Makes a place for servers, and starts none.
     pub(crate) fn new() -> Result<OwnServers> {
         let run = run_folder()?;
-        // While this is held, no other command takes the new lock file for one of a command that was killed.
+        // A new lock file is not held for a moment. During that moment another command could take
+        // it for the lock file of a killed command. This lock prevents that.
         let _sweep_lock = lock(&run.join("sweep.lock"))?;
         let name = format!("own-{}", std::process::id());
         let lock_path = run.join(format!("{name}.lock"));
@@ -133,7 +138,7 @@ impl OwnServers {
         Ok(OwnServers { folder: run.join(name), lock_path, _lock: lock })
     }
 
-    /// Starts these kinds side by side, except those whose address the environment gives.
+    /// Starts these kinds at the same time, except those with an address in the environment.
     pub(crate) fn start(&self, kinds: &[Kind]) -> Result<Variables> {
         sweep(&run_folder()?)?;
         let (mut variables, missing) = given::by_the_environment(kinds)?;
@@ -160,7 +165,8 @@ fn run_folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Waits for the lock and holds it until the file is dropped, at the latest when this process ends.
+/// Waits for the lock, and holds it until the file is dropped. The end of the process drops the
+/// file, too.
 fn lock(path: &Path) -> Result<File> {
     let file = File::create(path).context(path.display())?;
     loop {
@@ -191,7 +197,8 @@ fn sweep(run: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts servers side by side. If one fails, the others give up; the caller stops what was started.
+/// Starts servers at the same time. If one fails, the others give up, and the caller stops the
+/// servers that were started.
 fn start_all(kinds: &[Kind], folder: &Path) -> Result<Variables> {
     let results = thread::scope(|scope| {
         let start = |kind: Kind| {
@@ -209,13 +216,13 @@ fn start_all(kinds: &[Kind], folder: &Path) -> Result<Variables> {
             .map(|thread| thread.join().unwrap_or_else(|_| panicked()))
             .collect::<Vec<_>>()
     });
-    // The error that made the others give up comes before theirs.
+    // The first error made the other servers give up, so it comes before their errors.
     let (started, mut errors): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
     errors.sort_by_key(|result| matches!(result, Err(Error::Interrupted)));
     errors.into_iter().chain(started).collect()
 }
 
-/// The address noted by a server all of whose nodes run.
+/// Returns the address of a server if all its nodes run.
 fn running_address(server: &Path) -> Option<String> {
     let address = fs::read_to_string(server.join("address")).ok()?;
     let nodes = node_folders(server).ok()?;
@@ -237,7 +244,7 @@ fn subfolders(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.context(folder.display())?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
-/// Stops the servers below a folder side by side and removes the folder.
+/// Stops the servers below a folder at the same time, and removes the folder.
 fn stop_all(folder: &Path) -> Result<()> {
     let nodes = subfolders(folder)?
         .iter()
@@ -261,7 +268,7 @@ fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-/// The repository's files about a server, and what is needed to run it.
+/// The files of the repository for a server, and the programs that run it.
 struct DataFiles {
     folder: PathBuf,
     java: PathBuf,
@@ -269,7 +276,7 @@ struct DataFiles {
 }
 
 impl DataFiles {
-    /// Fetches what is missing.
+    /// Fetches the files that are missing.
     fn prepare(name: &str) -> Result<DataFiles> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,7 +16,8 @@ const SIMULATION: [&str; 9] = [
     "whatever_goes_wrong",
 ];
 
-/// Runs so many, the first with the seed `from`, or only the one of a seed, and tells how long it took.
+/// Runs `schedules` histories, the first with the seed `from`, or only the history of `seed`.
+/// Prints the time that the run took.
 pub(crate) fn elections(schedules: u64, from: u64, seed: Option<u64>) -> Result<()> {
     let mut command = cargo(&SIMULATION)?;
     command.env("IELECTIONS_SCHEDULES", schedules.to_string());

@@ -1,4 +1,4 @@
-//! Named steps, run one after another, and the summary of how each went.
+//! Named steps that run one after another, and a summary of their outcomes.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ struct Step {
 }
 
 impl Steps {
-    /// Runs a step and remembers how it went.
+    /// Runs a step, and remembers its outcome.
     pub(crate) fn run<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
         eprintln!("\n==> {name}");
         let started = Instant::now();
@@ -31,14 +31,14 @@ impl Steps {
         result
     }
 
-    /// Says that a step was not run, and why.
+    /// Reports that a step was not run, and the reason.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
         eprintln!("\n==> {name}\nNOT RUN: {why}");
         let step = Step { name: name.to_owned(), time: Duration::ZERO, outcome: "NOT RUN" };
         self.done.push(step);
     }
 
-    /// One line for each step, run or not.
+    /// Returns one line for each step, run or not.
     pub(crate) fn summary(&self) -> String {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0);
         let line = |step: &Step| {

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that has to hold, with servers of its own.
+//! `cargo xtask test`: all checks and all tests, with servers of its own.
 
 use std::thread;
 
@@ -12,30 +12,30 @@ use crate::{
 };
 
 const BUILD: [&str; 3] = ["test", "--workspace", "--no-run"];
-/// All suites run, also after one that failed, so that one run shows all failures.
+/// A suite that fails does not stop the others, so one run shows all failures.
 const TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
-/// The variable by which suites learn that the long rounds are wanted.
+/// The variable that asks suites for their long rounds.
 const LONG: &str = "VVM_TEST_LONG";
 
-/// Runs all checks and all tests. With `quick` no server is started, and the suites that need one are ignored. With
-/// `long` the suites run their long rounds.
+/// Runs all checks and all tests. With `quick` no server is started, and the suites that need one
+/// are ignored. With `long` the suites run their long rounds.
 pub(crate) fn test(quick: bool, long: bool, arguments: &[String]) -> Result<()> {
     let mut steps = Steps::default();
     let mut totals = Totals::default();
     let result = run_steps(&mut steps, quick, &Suites { long, arguments }, &mut totals);
     eprint!("\n{}", steps.summary());
     if totals != Totals::default() {
-        // Last, and in a form that other programs read.
+        // The line comes last, in a form that other programs read.
         println!("{} passed, {} failed, {} skipped", totals.passed, totals.failed, totals.skipped);
     }
     result
 }
 
-/// How the suites are run.
+/// The way in which the suites are run.
 struct Suites<'a> {
     long: bool,
-    /// For the test binaries.
+    /// The arguments for the test binaries.
     arguments: &'a [String],
 }
 
@@ -54,7 +54,8 @@ fn run_steps(
     run_suites(steps, &variables, suites, totals)
 }
 
-/// The servers start while the tests are built: the first waits for the clock much, the second for the processor.
+/// Builds the tests while the servers start: the servers mostly wait, and the build needs the
+/// processors.
 fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables> {
     thread::scope(|scope| {
         let starting = scope.spawn(|| servers.start(&Kind::ALL));
@@ -67,7 +68,8 @@ fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables>
                 .join()
                 .unwrap_or_else(|_| failed("the thread that starts the servers panicked"))
         });
-        // One that fails makes the other give up; the one that failed is to be told.
+        // If one side fails, the other side gives up. The result is the error of the side that
+        // failed.
         match (built, started) {
             (Ok(()), started) => started,
             (Err(Error::Interrupted), Err(error)) | (Err(error), _) => Err(error),
@@ -95,7 +97,7 @@ fn run_suites(
     })
 }
 
-/// How many tests there were, of all test binaries together.
+/// The numbers of tests, added up over all test binaries.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Totals {
     passed: u64,
@@ -104,7 +106,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// Adds the closing line of a test binary; other lines say nothing.
+    /// Adds the closing line of a test binary. Other lines are ignored.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else {
             return;

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what has to hold besides the tests. It changes nothing.
+//! `cargo xtask tidy`: the rules of the repository besides the tests. It changes nothing.
 
 mod edges;
 mod homes;
@@ -19,13 +19,13 @@ use crate::{
     steps::Steps,
 };
 
-/// A text file of the repository; the path is relative to its root.
+/// A text file of the repository. The path is relative to the root of the repository.
 struct SourceFile {
     path: String,
     text: String,
 }
 
-/// Runs all checks, the fast ones first, and tells about each.
+/// Runs all checks, the fast ones first, and prints the result of each.
 pub(crate) fn tidy() -> Result<()> {
     let mut steps = Steps::default();
     let result = run_steps(&mut steps);
@@ -33,7 +33,7 @@ pub(crate) fn tidy() -> Result<()> {
     result
 }
 
-/// The checks as the first steps of a longer command.
+/// Runs the checks as the first steps of a longer command.
 pub(crate) fn run_steps(steps: &mut Steps) -> Result<()> {
     steps.run("check the house rules", check_house_rules)?;
     steps.run("check the format", || cargo::run(&["fmt", "--all", "--check"]))?;
@@ -72,11 +72,11 @@ fn check_house_rules() -> Result<()> {
     failed(format!("the house rules are broken:\n  {}", violations.join("\n  ")))
 }
 
-/// All text files that are or may be committed.
+/// Returns all text files that are committed or may be committed.
 fn source_files() -> Result<Vec<SourceFile>> {
     let root = places::root()?;
     let mut command = Command::new("git");
-    // A checkout that belongs to another user, as in some build machines, is read all the same.
+    // On some build machines the checkout belongs to another user. Git reads it with this option.
     command.args(["-c", "safe.directory=*", "ls-files", "-z"]);
     command.args(["--cached", "--others", "--exclude-standard"]);
     let output =
@@ -87,7 +87,8 @@ fn source_files() -> Result<Vec<SourceFile>> {
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut files = Vec::new();
     for path in listed.split_terminator('\0') {
-        // A file that is deleted but not yet committed is still listed, and a picture is no text.
+        // Files that cannot be read as text are skipped: git also lists deleted files that are not
+        // committed yet, and pictures.
         if let Ok(text) = fs::read_to_string(root.join(path)) {
             files.push(SourceFile { path: path.to_owned(), text });
         }
@@ -95,14 +96,14 @@ fn source_files() -> Result<Vec<SourceFile>> {
     Ok(files)
 }
 
-/// It checks licences, sources and bans.
+/// Returns whether the tool is installed that checks licences, sources and bans.
 fn cargo_deny_is_installed() -> bool {
     let mut deny = Command::new("cargo-deny");
     deny.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     deny.status().is_ok_and(|status| status.success())
 }
 
-/// Formats the code and applies what clippy knows how to mend.
+/// Formats the code, and applies the corrections that clippy can make.
 pub(crate) fn fix() -> Result<()> {
     cargo::run(&[
         "clippy",

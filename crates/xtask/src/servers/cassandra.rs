@@ -1,4 +1,5 @@
-//! Apache Cassandra: one node, or three that form a cluster, each on an address of its own of the loopback network.
+//! Apache Cassandra: one node, or three that form a cluster. Each node has an address of its own in
+//! the loopback network.
 
 use std::{fs, net::SocketAddr, path::Path};
 
@@ -11,21 +12,22 @@ use crate::{
     interrupt,
 };
 
-/// Where clients find the nodes.
+/// The addresses at which clients find the nodes.
 const ADDRESSES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
-/// Where nodes find each other.
+/// The addresses at which nodes find each other.
 const PEERS: [&str; 3] = ["127.0.1.1", "127.0.1.2", "127.0.1.3"];
 const MAIN_CLASS: &str = "org.apache.cassandra.service.CassandraDaemon";
 
-/// A node that joins listens to the others' gossip this long; with less it finds no seed.
+/// A node that joins listens to the gossip of the others for this time. With less time it finds no
+/// seed.
 const JOIN_DELAY_MS: u32 = 8_000;
 
-/// Starts one node and gives its address.
+/// Starts one node, and returns its address.
 pub(super) fn start_single(folder: &Path) -> Result<String> {
     start(folder, "cassandra", &ADDRESSES[..1], "1G")
 }
 
-/// Starts three nodes and gives their addresses, separated by commas.
+/// Starts three nodes, and returns their addresses, separated by commas.
 pub(super) fn start_cluster(folder: &Path) -> Result<String> {
     start(folder, "cluster", &ADDRESSES, "512M")
 }
@@ -62,7 +64,7 @@ fn start(folder: &Path, name: &str, addresses: &[&str], heap: &str) -> Result<St
     Ok(sockets.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(","))
 }
 
-/// A node answers drivers before it knows of all others.
+/// Waits until each node sees all nodes. A node answers drivers before it knows all others.
 fn wait_until_joined(folder: &Path, name: &str, sockets: &[SocketAddr]) -> Result<()> {
     for (i, &socket) in sockets.iter().enumerate() {
         interrupt::check()?;
@@ -109,7 +111,7 @@ fn socket(text: &str) -> Result<SocketAddr> {
     text.parse().map_err(|error| Error::Failed(format!("{text}: {error}")))
 }
 
-/// The template with each `${word}` replaced.
+/// Returns the template with each `${word}` replaced.
 fn filled_in(template: &str, words: &[(&str, String)]) -> String {
     words.iter().fold(template.to_owned(), |text, (word, value)| {
         text.replace(&format!("${{{word}}}"), value)

@@ -11,7 +11,8 @@ use crate::error::{Context, Error, Result};
 
 const MAIN_CLASS: &str = "software.amazon.dynamodb.services.local.main.ServerRunner";
 
-/// Starts it and gives its endpoint. It listens on all addresses of the machine: it has no setting for that.
+/// Starts the server, and returns its endpoint. The server listens on all addresses of the machine,
+/// because it has no setting for the address.
 pub(super) fn start(folder: &Path) -> Result<String> {
     let files = DataFiles::prepare("dynamodb")?;
     let [port] = ports::free(&["0.0.0.0"], 1)?[..] else {

@@ -1,4 +1,4 @@
-//! Servers that are there already, named by the environment.
+//! Servers that run already, with addresses in the environment.
 
 use std::{
     env,
@@ -9,7 +9,7 @@ use std::{
 use super::{Kind, Variables};
 use crate::error::{Result, failed};
 
-/// What the environment names is used as it is; the rest has to be started.
+/// Returns the servers that the environment names, and the kinds that must be started.
 pub(super) fn by_the_environment(kinds: &[Kind]) -> Result<(Variables, Vec<Kind>)> {
     let (mut given, mut missing) = (Vec::new(), Vec::new());
     for &kind in kinds {
@@ -28,7 +28,7 @@ pub(super) fn by_the_environment(kinds: &[Kind]) -> Result<(Variables, Vec<Kind>
     Ok((given, missing))
 }
 
-/// Whether something listens at every address of a variable's value.
+/// Returns whether something listens at every address of a variable's value.
 fn answers(value: &str) -> bool {
     value.split(',').all(|address| {
         let sockets = host_and_port(address).to_socket_addrs();

@@ -1,4 +1,4 @@
-//! Java, Maven, and the jars of a server, each found or fetched when it is needed.
+//! Java, Maven and the jars of a server. Each is found, or fetched when it is needed.
 
 use std::{
     env,
@@ -14,12 +14,13 @@ use crate::{
     places, process,
 };
 
-/// Cassandra 5 runs on Java 11 and 17, DynamoDB Local on 17 and later.
+/// The version of Java. Cassandra 5 runs on Java 11 and 17, and DynamoDB Local on 17 and later.
 const VERSION: &str = "17";
 const JAVA_PACKAGE: &str = "openjdk-17-jre-headless";
 const MAVEN_PACKAGE: &str = "maven";
 
-/// The `java` to run servers with, installed if it is missing and this user may do so.
+/// Returns the `java` that runs servers. If it is missing and this user may install packages, the
+/// function installs it.
 pub(crate) fn java() -> Result<PathBuf> {
     if let Some(java) = find_java() {
         return Ok(java);
@@ -30,7 +31,8 @@ pub(crate) fn java() -> Result<PathBuf> {
     })
 }
 
-/// The folder with the jars that `pom` asks for. They are fetched once, and again when the pom changes.
+/// Returns the folder with the jars that `pom` asks for. They are fetched once, and again when the
+/// pom changes.
 pub(crate) fn jars(java: &Path, name: &str, pom: &Path) -> Result<PathBuf> {
     let text = fs::read(pom).context(pom.display())?;
     let jars = places::cache()?.join("jars");
@@ -38,7 +40,8 @@ pub(crate) fn jars(java: &Path, name: &str, pom: &Path) -> Result<PathBuf> {
     if folder.is_dir() {
         return Ok(folder);
     }
-    // Fetched under another name, so that a fetch that was interrupted is never taken for a whole one.
+    // The jars are fetched under another name, so that an interrupted fetch is never taken for a
+    // complete one.
     let partial = jars.join(format!("{name}.partial-{}", std::process::id()));
     fs::create_dir_all(&partial).context(partial.display())?;
     let fetched = fetch(java, name, pom, &partial);
@@ -47,7 +50,7 @@ pub(crate) fn jars(java: &Path, name: &str, pom: &Path) -> Result<PathBuf> {
     }
     fs::remove_dir_all(&partial).context(partial.display())?;
     fetched?;
-    // Somebody else may have fetched the same meanwhile.
+    // Another process may have fetched the same jars meanwhile.
     if folder.is_dir() { Ok(folder) } else { failed(format!("cannot create {}", folder.display())) }
 }
 
@@ -68,7 +71,8 @@ fn fetch(java: &Path, name: &str, pom: &Path, into: &Path) -> Result<()> {
     process::run(&mut command)
 }
 
-/// Only compared with names that this program made: any hash will do that is the same in each run.
+/// Returns a hash that is only compared with names that this program made. Any hash will do that is
+/// the same in each run.
 fn hash(text: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
@@ -84,8 +88,8 @@ fn maven() -> Result<PathBuf> {
         .ok_or_else(|| Error::Failed(format!("{MAVEN_PACKAGE} is installed, but no mvn is found")))
 }
 
-/// The first Java of the right version: JAVA_HOME's, the one in PATH, one of those that Linux distributions put side by
-/// side.
+/// Returns the first Java of the right version: the one in JAVA_HOME, the one in PATH, or one of
+/// those that Linux distributions put beside each other.
 fn find_java() -> Option<PathBuf> {
     let home = env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
     let installed = fs::read_dir("/usr/lib/jvm")
@@ -97,14 +101,14 @@ fn find_java() -> Option<PathBuf> {
 }
 
 fn is_right_version(java: &Path) -> bool {
-    // Java tells its version on standard error.
+    // Java prints its version on standard error.
     let output = Command::new(java).arg("-version").output();
     output.is_ok_and(|output| {
         major_version(&String::from_utf8_lossy(&output.stderr)) == Some(VERSION)
     })
 }
 
-/// `17` from a line such as `openjdk version "17.0.15" 2025-04-15`.
+/// Returns `17` from a line such as `openjdk version "17.0.15" 2025-04-15`.
 fn major_version(text: &str) -> Option<&str> {
     text.split_once("version \"")?.1.split(['.', '"', '-']).next()
 }
@@ -115,7 +119,8 @@ fn on_path(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Installs a package of the system where that can be done without asking, otherwise says what to install.
+/// Installs a package of the system if that is possible without a question. Otherwise the error
+/// names the packages to install.
 fn install(what: &str, package: &str) -> Result<()> {
     if on_path("apt-get").is_none() || !rustix::process::geteuid().is_root() {
         return failed(format!(

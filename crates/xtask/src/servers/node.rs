@@ -1,6 +1,8 @@
-//! One Java process of a server. What is known of it is in its folder: the data, the log, and the process id. A process
-//! is taken for the node only if its command line names that folder, so that an id given to another process meanwhile
-//! is never signalled.
+//! One Java process of a server.
+//!
+//! The folder of the process holds everything about it: the data, the log and the process id. A
+//! process is taken for the node only if its command line names that folder. So a process that got
+//! the same id later is never signalled.
 
 use std::{
     fs::{self, File},
@@ -21,11 +23,12 @@ use crate::{
 
 const READY_WITHIN: Duration = Duration::from_secs(180);
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// How long a node may take to end when asked, before it is killed, and how long the system may take to kill it.
+/// The most time for a node to end after it was asked, before it is killed. Also the most time for
+/// the system to kill it.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 const LOG_LINES: usize = 30;
 
-/// Starts a process that outlives this one. `folder` exists and is the node's own.
+/// Starts a process that outlives this one. `folder` exists and belongs to the node alone.
 pub(crate) fn launch(java: &Path, arguments: &[String], folder: &Path) -> Result<()> {
     let temporary = folder.join("tmp");
     fs::create_dir(&temporary).context(temporary.display())?;
@@ -38,15 +41,16 @@ pub(crate) fn launch(java: &Path, arguments: &[String], folder: &Path) -> Result
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("cannot share the log")?)
         .stderr(log);
-    // Out of reach of the terminal's Ctrl-C, as it may outlive this process.
+    // The terminal's Ctrl-C must not reach the node, because the node may outlive this process.
     let mut child = command.process_group(0).spawn().context(java.display())?;
     let noted = fs::write(folder.join("pid"), child.id().to_string());
     if noted.is_err() {
-        // Nobody would find it again. If this fails too it has ended by itself.
+        // Without its id the process would never be found again. If the kill fails, the process has
+        // ended by itself.
         let _ = child.kill();
     }
     noted.context("cannot note the process id")?;
-    // The system shows the command line of a new process a little after its start.
+    // The system shows the command line of a new process only a little after its start.
     while running(folder).is_none()
         && child.try_wait().context("cannot look at the new process")?.is_none()
     {
@@ -55,7 +59,8 @@ pub(crate) fn launch(java: &Path, arguments: &[String], folder: &Path) -> Result
     Ok(())
 }
 
-/// Waits until `is_ready`, telling about it; fails early if the process ends, and late if it takes too long.
+/// Waits until `is_ready` returns true, and prints the progress. Fails early if the process ends,
+/// and late if it takes too long.
 pub(crate) fn wait_until(what: &str, folder: &Path, is_ready: impl Fn() -> bool) -> Result<()> {
     let started = Instant::now();
     let mut tell_at = TELL_EVERY;
@@ -81,13 +86,14 @@ pub(crate) fn wait_until(what: &str, folder: &Path, is_ready: impl Fn() -> bool)
     }
 }
 
-/// The node's process, if it is there.
+/// Returns the process of the node, if it runs.
 pub(crate) fn running(folder: &Path) -> Option<Pid> {
     let pid = fs::read_to_string(folder.join("pid")).ok()?.parse().ok().and_then(Pid::from_raw)?;
     command_line(pid).contains(&format!("-Dvvm.node={}", folder.display())).then_some(pid)
 }
 
-/// Empty for a process that is gone, and for one that has ended but is not yet waited for.
+/// Returns the command line of a process. It is empty if the process is gone, or has ended and was
+/// not waited for yet.
 fn command_line(pid: Pid) -> String {
     if Path::new("/proc/self/cmdline").exists() {
         let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -97,7 +103,7 @@ fn command_line(pid: Pid) -> String {
     ps.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// Ends the processes of these nodes, all at once: asks, waits, then kills.
+/// Ends the processes of these nodes at the same time: asks them to end, waits, then kills them.
 pub(crate) fn stop(folders: &[PathBuf]) -> Result<()> {
     for signal in [Signal::TERM, Signal::KILL] {
         let left = || folders.iter().filter_map(|folder| running(folder)).collect::<Vec<_>>();
@@ -131,7 +137,8 @@ fn end_of_log(folder: &Path) -> String {
     )
 }
 
-/// The node's folder is removed on the way out: a copy of its log stays beside all servers, until the next failure.
+/// Copies the log of a node beside the folders of all servers, where it stays until the next
+/// failure. The folder of the node is removed soon afterwards.
 fn keep_log(folder: &Path, log: &Path) -> Option<PathBuf> {
     let (server, run) = (folder.parent()?, folder.ancestors().nth(3)?);
     let name = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
@@ -154,7 +161,8 @@ mod tests {
         assert_eq!(last_lines("a", 2), "a");
     }
 
-    /// Stands in for `java`: a shell that lives as long as it is let, its arguments on its command line.
+    /// Starts a shell in the place of `java`, with its arguments on its command line. The shell
+    /// lives as long as its script.
     fn stand_in(folder: &Path, script: &str) {
         let program = folder.join("java");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();

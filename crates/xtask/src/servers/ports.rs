@@ -4,11 +4,12 @@ use std::net::TcpListener;
 
 use crate::error::{Result, failed};
 
-/// Below the range from which systems draw the ports of outgoing connections, so that none of those takes a port
-/// between this look and the server's start.
+/// The ports to choose from. They are below the range from which systems draw the ports of outgoing
+/// connections. So no outgoing connection takes a port between the choice and the start of the
+/// server.
 const RANGE: std::ops::Range<u16> = 12_000..30_000;
 
-/// `count` different ports, each free on every one of the addresses.
+/// Returns `count` different ports. Each is free on every one of the addresses.
 pub(crate) fn free(addresses: &[&str], count: usize) -> Result<Vec<u16>> {
     let mut ports = Vec::new();
     for port in candidates() {
@@ -28,8 +29,8 @@ pub(crate) fn free(addresses: &[&str], count: usize) -> Result<Vec<u16>> {
     ))
 }
 
-/// All ports of the range, from a start that differs from process to process and from call to call, so that two that
-/// look at once do not find the same.
+/// Returns all ports of the range, from a start that differs between processes and between calls.
+/// So two searches at the same time do not find the same port.
 fn candidates() -> impl Iterator<Item = u16> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static CALLS: AtomicU32 = AtomicU32::new(0);

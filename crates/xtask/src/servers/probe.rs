@@ -1,4 +1,4 @@
-//! Asks a server whether it is ready, in its own protocol.
+//! Probes that ask a server whether it is ready, in its own protocol.
 
 use std::{
     io::{self, Read, Write},
@@ -19,11 +19,11 @@ const QUERY: u8 = 0x07;
 const RESULT: u8 = 0x08;
 const CONSISTENCY_ALL: u16 = 0x0005;
 
-/// A keyspace that every Cassandra has, with three replicas: a read of it at ALL needs three live nodes, all seen as such
-/// by the node that is asked.
+/// A read of a keyspace that every Cassandra has, with three replicas. At the level ALL the read
+/// needs three live nodes that the asked node sees as live.
 const READ_OF_THREE: &str = "SELECT id FROM system_distributed.repair_history LIMIT 1";
 
-/// Whether a Cassandra node answers drivers.
+/// Returns whether a Cassandra node answers drivers.
 pub(crate) fn cassandra_is_ready(address: SocketAddr) -> bool {
     let ask = || -> io::Result<bool> {
         let mut connection = connect(address)?;
@@ -32,7 +32,7 @@ pub(crate) fn cassandra_is_ready(address: SocketAddr) -> bool {
     ask().unwrap_or(false)
 }
 
-/// Whether a Cassandra node sees three nodes, itself among them, and all of them answer it.
+/// Returns whether a Cassandra node sees three nodes, including itself, and all of them answer it.
 pub(crate) fn cassandra_sees_three(address: SocketAddr) -> bool {
     let ask = || -> io::Result<bool> {
         let mut connection = connect(address)?;
@@ -44,7 +44,7 @@ pub(crate) fn cassandra_sees_three(address: SocketAddr) -> bool {
     ask().unwrap_or(false)
 }
 
-/// Whether something answers HTTP, whatever the answer says.
+/// Returns whether a server answers HTTP, with any answer.
 pub(crate) fn http_is_ready(address: SocketAddr) -> bool {
     let ask = || -> io::Result<bool> {
         let mut connection = connect(address)?;
@@ -63,7 +63,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(connection)
 }
 
-/// Sends one frame and gives the opcode of the answer.
+/// Sends one frame, and returns the opcode of the answer.
 fn exchange(connection: &mut (impl Read + Write), opcode: u8, body: &[u8]) -> io::Result<u8> {
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
     let (flags, stream) = (0, [0, 0]);

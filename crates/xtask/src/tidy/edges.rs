@@ -1,8 +1,10 @@
-//! Who may depend on whom. The table is the architecture: an edge that is not in it is an error, and so is a crate.
+//! The allowed dependencies between crates. The table is the architecture: a dependency or a crate
+//! that is not in the table is an error.
 
 use serde_json::Value;
 
-/// A crate of this workspace and those of its crates that it may depend on. Any may depend on `clock`.
+/// Each crate of this workspace, and the crates of this workspace on which it may depend. Any crate
+/// may depend on `clock`.
 const TABLE: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("istorage", &[]),
@@ -36,17 +38,17 @@ const TABLE: &[(&str, &[&str])] = &[
     ("vvm-tests", EVERYTHING),
 ];
 
-/// What the binary and the suites across crates may depend on.
+/// All crates: the binary, and the suites across crates, may depend on any of them.
 const EVERYTHING: &[&str] = &["*"];
 
-/// A driver's own tests run the contract's trials.
+/// Further dependencies of tests: the tests of a driver run the trials of the contract.
 const DEV_TABLE: &[(&str, &[&str])] = &[
     ("istorage-redb", &["istorage-tck"]),
     ("istorage-cassandra", &["istorage-tck"]),
     ("istorage-dynamodb", &["istorage-tck"]),
 ];
 
-/// Crates from outside, by the start of their name, and the only crates that may use them.
+/// Crates from outside, by the start of their names, and the only crates that may use them.
 const RESERVED: &[(&str, &[&str])] = &[
     ("scylla", &["istorage-cassandra", "vvm-tests"]),
     ("aws-", &["istorage-dynamodb", "vvm-tests"]),
@@ -54,7 +56,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("getrandom", &["clock"]),
 ];
 
-/// A crate of the workspace and all that it depends on.
+/// A crate of the workspace and all its dependencies.
 pub(super) struct Package {
     pub(super) name: String,
     dependencies: Vec<Dependency>,
@@ -63,12 +65,12 @@ pub(super) struct Package {
 struct Dependency {
     name: String,
     is_dev: bool,
-    /// Whether it is a crate of this workspace.
+    /// Whether the dependency is a crate of this workspace.
     is_ours: bool,
 }
 
 impl Package {
-    /// From an entry of cargo's metadata.
+    /// Reads an entry of cargo's metadata.
     pub(super) fn read(package: &Value) -> Option<Package> {
         let dependency = |entry: &Value| {
             Some(Dependency {
@@ -88,7 +90,7 @@ impl Package {
     }
 }
 
-/// What is wrong with the edges of these crates.
+/// Returns the violations in the dependencies of these crates.
 pub(super) fn check(packages: &[Package]) -> Vec<String> {
     packages.iter().flat_map(check_package).collect()
 }
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_table_names_only_itself_and_has_no_circle() {
-        // Each crate can be removed after those that depend on it: so there is no circle.
+        // Each crate can be removed after all crates that depend on it, so the table has no circle.
         let mut left = TABLE.iter().filter(|(_, to)| *to != EVERYTHING).collect::<Vec<_>>();
         for (_, to) in &left {
             assert!(to.iter().all(|name| find(TABLE, name).is_some()), "{to:?}");

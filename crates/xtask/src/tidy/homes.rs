@@ -1,8 +1,9 @@
-//! Where the methods that clippy.toml forbids are at home: only there may the lint be switched off.
+//! The homes of the methods that `clippy.toml` forbids: only these files may switch the lint off.
 
 use super::SourceFile;
 
-/// Files, and folders with a slash at their end. Each may read time or randomness, spawn, or end the process.
+/// Files, and folders with a slash at their end. Each may read time or randomness, spawn, or end
+/// the process.
 const HOMES: &[&str] = &[
     // The only reader of time and randomness.
     "crates/clock/src/system.rs",
@@ -13,7 +14,7 @@ const HOMES: &[&str] = &[
     "crates/isequencer/src/sequencer.rs",
     // The task of a partition.
     "crates/processor/src/partition.rs",
-    // The task of a node, and those of its services.
+    // The task of a node, and the tasks of its services.
     "crates/vvm/src/launch.rs",
     "crates/vvm/src/service.rs",
     // The only reader of the environment, and the end of the process.
@@ -22,7 +23,7 @@ const HOMES: &[&str] = &[
     "bin/vvm/src/logs.rs",
     // The connection of a client.
     "bin/vvm/src/bench/client.rs",
-    // The thread that writes, and those that read.
+    // The thread that writes, and the threads that read.
     "crates/istorage-redb/src/engine.rs",
     // Tasks that race for one row.
     "crates/istorage-tck/src/tasks.rs",
@@ -30,7 +31,8 @@ const HOMES: &[&str] = &[
     "tests/",
 ];
 
-/// Whatever would switch the bans off. Each word is broken so that this file does not contain it.
+/// The attributes that would switch a ban off. Each word is broken so that this file does not
+/// contain it.
 const SWITCHES: &[&str] = &[
     concat!("clippy::", "disallowed_methods"),
     concat!("clippy::", "disallowed_types"),
@@ -39,8 +41,9 @@ const SWITCHES: &[&str] = &[
     concat!("allow(", "warnings)"),
 ];
 
-/// The lines outside of the homes that switch a ban off. Tests may: they stand behind `#[cfg(test)]` at a file's end,
-/// in files of their own, or are named by `cfg_attr(test, …)`.
+/// Returns the lines outside of the homes that switch a ban off. Tests may switch bans off: they
+/// stand behind `#[cfg(test)]` at the end of a file, stand in files of their own, or are named by
+/// `cfg_attr(test, …)`.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     let outside =
         files.iter().filter(|file| file.path.ends_with(".rs") && !is_home_or_test(&file.path));

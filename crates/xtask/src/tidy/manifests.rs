@@ -2,7 +2,7 @@
 
 use super::SourceFile;
 
-/// The manifests of crates that do not.
+/// Returns the manifests of crates without the lints of the workspace.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     let manifests = files.iter().filter(|file| file.path.ends_with("/Cargo.toml"));
     manifests

@@ -1,10 +1,10 @@
-//! ARCHITECTURE.md speaks of what there is.
+//! The files and crates that ARCHITECTURE.md names exist.
 
 use super::{SourceFile, edges::Package};
 
 const MAP: &str = "ARCHITECTURE.md";
 
-/// Paths and crates that the map names in backticks and that do not exist.
+/// Returns paths and crates that the map names in backticks and that do not exist.
 pub(super) fn check(files: &[SourceFile], packages: &[Package]) -> Vec<String> {
     let Some(map) = files.iter().find(|file| file.path == MAP) else {
         return Vec::new();
@@ -16,16 +16,17 @@ pub(super) fn check(files: &[SourceFile], packages: &[Package]) -> Vec<String> {
     missing.map(|word| format!("{MAP} names `{word}`, which does not exist")).collect()
 }
 
-/// The words in backticks, without blocks of code.
+/// Returns the words in backticks, without blocks of code.
 fn quoted_words(text: &str) -> impl Iterator<Item = &str> {
     // Every other piece between fences is code, and every other piece between backticks is quoted.
     text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
-/// Only what looks like a path or like one of our crates is looked for: other words may name anything.
+/// Returns whether a word names something that exists. Only words that look like a path or a crate
+/// of ours are checked: other words may name anything.
 fn exists(word: &str, packages: &[&str], paths: &[&str]) -> bool {
     if looks_like_a_path(word) {
-        // A path may leave out where it begins, and a folder is there if a file is in it.
+        // A path may leave out its beginning. A folder exists if it contains a file.
         let part = format!("/{}/", word.trim_end_matches('/'));
         return paths.iter().any(|path| format!("/{path}/").contains(&part));
     }

@@ -4,10 +4,11 @@ use super::SourceFile;
 
 const LINES_MAX: usize = 700;
 
-/// Files that are longer, and how long they may be: a line goes down or goes away, and none is added.
+/// Files that are longer, and their allowed lengths. A length goes down or the entry goes away, and
+/// no entry is added.
 const LONGER: &[(&str, usize)] = &[];
 
-/// The source files that are too long, and the exceptions that are no longer needed.
+/// Returns the source files that are too long, and the exceptions that are no longer needed.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     check_with(files, LONGER)
 }

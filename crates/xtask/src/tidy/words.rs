@@ -1,8 +1,9 @@
-//! Nothing in the repository speaks of one machine or of what lies beside the checkout, and no merge was left half done.
+//! No file of the repository names a path of one machine or a place beside the checkout, or
+//! contains an unfinished merge.
 
 use super::SourceFile;
 
-/// Each word is broken so that this file does not contain it.
+/// The forbidden words. Each word is broken so that this file does not contain it.
 const FORBIDDEN: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
@@ -12,7 +13,7 @@ const FORBIDDEN: &[&str] = &[
     concat!(">>>>", ">>> "),
 ];
 
-/// The lines that contain a forbidden word.
+/// Returns the lines that contain a forbidden word.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     files.iter().flat_map(check_file).collect()
 }
