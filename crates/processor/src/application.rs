@@ -1,4 +1,4 @@
-//! What an application is: its tables, its kinds of workspaces, and its commands.
+//! The definition of an application: its tables, its kinds of workspaces, and its commands.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -32,40 +32,41 @@ pub struct Application {
     handlers: HashMap<QName, Arc<dyn Handler>>,
 }
 
-/// An application that cannot be.
+/// The reason why an application cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadApplication {
-    /// Its tables.
+    /// The tables do not fit together.
     #[error(transparent)]
     Schema(#[from] BadSchema),
-    /// The sequences of its workspaces.
+    /// The sequences of a kind of workspaces cannot be declared.
     #[error(transparent)]
     Sequences(#[from] BadSequences),
-    /// Its own would have the names of the system's.
+    /// A table or a command of the application is in the package `sys`, which belongs to the
+    /// system.
     #[error("the package `sys` is the system's, and {0} is in it")]
     System(QName),
-    /// The system may need it.
+    /// The application declares a sequence below 256. The system may need such a sequence.
     #[error("sequence {0} is the system's: those of applications begin at 256")]
     SystemSequence(SeqId),
-    /// Two kinds of workspaces have one name.
+    /// Two kinds of workspaces have the same name.
     #[error("the kind of workspaces `{0}` is declared twice")]
     KindTwice(String),
-    /// The command has two handlers.
+    /// A command has two handlers.
     #[error("the command {0} has two handlers")]
     HandlerTwice(QName),
 }
 
-/// The table of what a workspace is.
+/// The table of the descriptors of workspaces.
 pub(crate) const DESCRIPTOR: &str = "sys.WorkspaceDescriptor";
 
-/// The id of its record.
+/// The id of the descriptor of each workspace.
 pub(crate) const DESCRIPTOR_ID: RecordId = RecordId(*SINGLETON_IDS.start());
 
-/// Its fields.
+/// The fields of a descriptor.
 pub(crate) const KIND: &str = "kind";
 pub(crate) const NAME: &str = "name";
 
-/// A name that is written in this program.
+/// Parses a name that is written in this program.
 pub(crate) fn known<N: std::str::FromStr>(name: &str) -> N
 where
     N::Err: std::fmt::Debug,
@@ -74,13 +75,15 @@ where
 }
 
 impl Application {
-    /// The record of a workspace that says what it is: a workspace without it is not there.
+    /// The id of a descriptor: the record that names the kind of a workspace. A workspace without a
+    /// descriptor does not exist.
     pub const DESCRIPTOR: RecordId = DESCRIPTOR_ID;
 
-    /// One with these tables, and with the commands `sys.CUD` and `sys.CreateWorkspace`.
+    /// Creates an application with these tables and with the commands `sys.CUD` and
+    /// `sys.CreateWorkspace`.
     ///
     /// # Errors
-    /// If its tables are called as the system's.
+    /// If a table is in the package `sys`.
     pub fn new(schema: Schema) -> Result<Application, BadApplication> {
         if let Some(table) = schema.tables().find(|table| table.name().package() == "sys") {
             return Err(BadApplication::System(table.name().clone()));
@@ -94,11 +97,13 @@ impl Application {
         Ok(Application { schema, kinds, sequences, handlers })
     }
 
-    /// The same with a kind of workspaces: its name, its number, which is never used for another kind, and its sequences besides the
-    /// [standard](isequencer::standard) ones.
+    /// Adds a kind of workspaces: its name, its number, and the sequences that it has besides the
+    /// [standard](isequencer::standard) ones. A number of a kind must never be used for another
+    /// kind.
     ///
     /// # Errors
-    /// If there is one of that name or number, or its sequences cannot be.
+    /// If the application has a kind of that name or number, or if the sequences cannot be
+    /// declared.
     pub fn with_workspaces(
         mut self,
         name: impl Into<String>,
@@ -120,10 +125,10 @@ impl Application {
         Ok(self)
     }
 
-    /// The same with a command of its own.
+    /// Adds a command of the application.
     ///
     /// # Errors
-    /// If it is called as one of the system's, or is there already.
+    /// If the command is in the package `sys`, or if the application has that command already.
     pub fn with_command(
         mut self,
         name: QName,
@@ -138,12 +143,12 @@ impl Application {
         Ok(self)
     }
 
-    /// Its tables, the system's among them.
+    /// The tables of the application, including those of the system.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// Its kinds of workspaces, by name.
+    /// The kinds of workspaces, by name.
     pub fn kinds(&self) -> &BTreeMap<String, WsKind> {
         &self.kinds
     }
@@ -152,7 +157,7 @@ impl Application {
         &self.sequences
     }
 
-    /// Whether a command is one of the system's.
+    /// Whether a command is in the package `sys`.
     pub(crate) fn is_of_system(&self, command: &QName) -> bool {
         command.package() == "sys"
     }

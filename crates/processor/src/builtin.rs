@@ -12,10 +12,11 @@ use crate::{
     application::{DESCRIPTOR, KIND, NAME, known},
 };
 
-/// Writes rows.
+/// The name of the command that creates and updates rows.
 pub(crate) const CUD: &str = "sys.CUD";
 
-/// Makes a workspace. Its params are JSON: `{"kind": "Shop", "name": "Corner shop"}`.
+/// The name of the command that creates a workspace. The params are JSON: `{"kind": "Shop", "name":
+/// "Corner shop"}`.
 pub(crate) const CREATE_WORKSPACE: &str = "sys.CreateWorkspace";
 
 pub(crate) fn handlers() -> Vec<(QName, Arc<dyn Handler>)> {
@@ -44,7 +45,7 @@ impl Handler for Cud {
     }
 }
 
-/// What a workspace is to be.
+/// The params of `sys.CreateWorkspace`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewWorkspace {
@@ -59,7 +60,7 @@ impl NewWorkspace {
             let such = r#"{"kind": "Shop", "name": "Corner shop"}"#;
             Rejection::invalid(format!("{CREATE_WORKSPACE} takes params such as {such}: {why}"))
         };
-        // What is derived takes an array too.
+        // The derived `Deserialize` accepts an array, too.
         if params.trim_ascii_start().starts_with(b"[") {
             return Err(wrong(&"they are an object"));
         }
@@ -92,7 +93,7 @@ impl Handler for CreateWorkspace {
         };
         let ws = work.ws();
         match work.write_any(vec![descriptor]).await {
-            // It is the only row that could be in the way.
+            // Only the descriptor of an existing workspace can cause this conflict.
             Err(Failure::Rejected(Rejection { kind: RejectionKind::Conflict, .. })) => {
                 Err(Rejection::conflict(format!("workspace {} exists already", ws.0)).into())
             }

@@ -1,4 +1,4 @@
-//! What a partition is asked to do, and what it answers.
+//! Commands, and the answers to them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,67 +8,71 @@ use eventlog::{Epoch, Fields, Name, Offset, Parent, QName, RecordId, Value, Vers
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A command.
+/// A request to change one workspace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
-    /// The workspace that it is for.
+    /// The workspace that the command changes.
     pub ws: WsId,
-    /// What is asked for.
+    /// The name of the command, which selects the handler.
     pub name: QName,
-    /// With what, as it came; its handler understands it.
+    /// The params, as the sender sent them. Only the handler knows their format.
     pub params: Bytes,
-    /// Which rows are to be written.
+    /// The rows that the command writes.
     pub rows: Vec<RowChange>,
-    /// How the request is called, for whoever follows it through logs.
+    /// The name of the request. Events and logs carry the name, so that a request can be traced.
     pub request: String,
-    /// If it may be sent again.
+    /// The idempotency key, if the sender may send the command again.
     pub repeat: Option<Repeat>,
-    /// Until when it may begin, and how long whoever sent it waits.
+    /// The time until which the command may begin and the sender waits for the answer.
     pub deadline: Instant,
 }
 
-/// A row that is to be written.
+/// A change of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowChange {
-    /// A new one.
+    /// Creates a row.
     Create {
-        /// From 1 to 65535, once in a command: what other rows of the command call it. It gets a real id.
+        /// The raw id: the number by which other rows of the command name the new row. It is from 1
+        /// to 65535 and unique in the command. The row gets a real id.
         raw: RecordId,
-        /// Its table.
+        /// The table of the new row.
         table: QName,
-        /// Where it stands; the parent may be a row of the command.
+        /// The parent record and its container that the new row belongs to. The parent may be a row
+        /// of the same command.
         parent: Option<Parent>,
-        /// What it holds. The ids of rows of the command are replaced by real ones.
+        /// The fields of the new row. Raw ids in them are replaced by real ids.
         fields: Fields,
     },
-    /// One that is there.
+    /// Changes an existing row.
     Update {
-        /// Which.
+        /// The id of the row.
         id: RecordId,
-        /// Of which table it is; `None` if that is of no matter.
+        /// The expected table of the row; `None` accepts any table.
         table: Option<QName>,
-        /// Which version of it; `None` for whatever is there.
+        /// The expected version of the row; `None` accepts any version.
         version: Option<Version>,
-        /// Whether it is in use from now on; `None` to leave that as it is.
+        /// Whether the row is active after the change; `None` leaves the state as it is.
         is_active: Option<bool>,
-        /// What changes; `None` for a field that is to hold nothing.
+        /// The fields that change; `None` removes a field.
         fields: BTreeMap<Name, Option<Value>>,
     },
 }
 
-/// A command that may be sent again: it is done once, and always gets the first answer.
+/// The identity of a command that may be sent again. The command is done once, and each repetition
+/// gets the first answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeat {
-    /// Who sends it.
+    /// The sender of the command.
     pub(crate) principal: String,
-    /// The hash of that, and of the key.
+    /// The hash of the principal and the key.
     pub(crate) key: [u8; 32],
-    /// The hash of what it says.
+    /// The hash of the body of the command.
     pub(crate) body: [u8; 32],
 }
 
 impl Repeat {
-    /// `key` is what the principal calls the command, and `body` all that it says: the same key with another body is refused.
+    /// Creates the identity of a command. `key` is the name that the principal gave to the command.
+    /// `body` is the whole content of the command: the same key with another body is refused.
     pub fn new(principal: impl Into<String>, key: &[u8], body: &[u8]) -> Repeat {
         let principal = principal.into();
         let mut both = Sha256::new();
@@ -79,34 +83,35 @@ impl Repeat {
     }
 }
 
-/// A command is done: its event is in the logs, and applied.
+/// The answer to a command that is done: its event is in the logs and applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Of the leader that did it.
+    /// The epoch of the leader that did the command.
     pub epoch: Epoch,
-    /// Where its event is in the log of the partition.
+    /// The offset of the event in the PLog.
     pub plog: Offset,
-    /// Where it is in the log of the workspace.
+    /// The offset of the event in the WLog.
     pub wlog: Offset,
-    /// What it said.
+    /// The answer of the command.
     pub answer: Answer,
-    /// It was done before, and this is the first answer.
+    /// Whether the command was done before. Then `answer` is the first answer.
     pub is_repeated: bool,
 }
 
 impl Done {
-    /// That of all records that it wrote: what a later change of one of them may [expect](RowChange::Update).
+    /// The version of all records that the command wrote. A later change of one of these records
+    /// may [expect](RowChange::Update) this version.
     pub fn version(&self) -> Version {
         Version { epoch: self.epoch, plog: self.plog }
     }
 }
 
-/// What a command says when it is done.
+/// The answer of a command that is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The ids that its new rows got, by those in the command.
+    /// The raw ids of the new rows, each with the real id of the row.
     pub ids: Vec<(RecordId, RecordId)>,
-    /// What its handler says.
+    /// The result that the handler returned.
     pub result: Bytes,
 }
 
@@ -131,56 +136,59 @@ impl Answer {
     }
 }
 
-/// Why a command is not done, by what whoever sent it can do.
+/// The reason why a command was not done. Each variant tells the sender the next step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Send it again later: nothing was done.
+    /// Nothing was done. The sender may send the command again later.
     #[error("busy: {0}")]
     Busy(Busy),
-    /// It cannot be done. Nothing was.
+    /// The command cannot be done, and nothing was done.
     #[error(transparent)]
     Rejected(Rejection),
-    /// It is in the log of the partition, and will be applied when what is in the way is gone.
+    /// The event of the command is in the PLog. The event will be applied when the named obstacle
+    /// is gone.
     #[error("it is in the log at offset {}, and could not be applied: {why}", .plog.0)]
     NotApplied {
-        /// Where its event is.
+        /// The offset of the event in the PLog.
         plog: Offset,
-        /// What is in the way.
+        /// The error that keeps the event from being applied.
         why: String,
     },
-    /// Whether it was done, or will be, is not known. With a key it can be sent again, and is done once.
+    /// It is not known whether the command was done or will be done. A command with an idempotency
+    /// key can be sent again, and is done once.
     #[error("whether it was done is not known: {0}")]
     Unknown(String),
 }
 
-/// Why nothing was done now.
+/// The reason why nothing was done now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Busy {
     /// Too many commands wait.
     #[error("too many commands wait")]
     QueueFull,
-    /// The log of the partition is being read.
+    /// The partition is recovering. The text is the error that delays the recovery.
     #[error("the partition is being recovered{}", trouble(.0))]
     Recovering(Option<String>),
-    /// A row holds what it cannot, and an operator must look at it.
+    /// A row holds something else than it must. An operator must look at the row.
     #[error("the partition has stopped: {0}")]
     Violation(String),
     /// Another node leads.
     #[error("this node does not lead any more: {0}")]
     LeadLost(String),
-    /// The partition has ended, and must be deployed again under a new lead.
+    /// The partition has ended. It must be deployed again under a new leadership.
     #[error("the partition has failed, and must be deployed under a new lead: {0}")]
     Failed(String),
-    /// The partition is not at work here.
+    /// The partition is not at work on this node.
     #[error("the partition is not at work on this node")]
     NotDeployed,
-    /// It is being stopped.
+    /// The partition is being stopped.
     #[error("the partition is being stopped")]
     Stopping,
-    /// Its turn did not come in time, or its handler took too long.
+    /// The deadline came before the turn of the command, or the handler took too long.
     #[error("it was not done in time")]
     TimedOut,
-    /// Something was written before it that its group did not expect, or the storage did not do what it was asked to.
+    /// A storage error, or the log has an event that the group of the command did not expect. The
+    /// event was written before the group.
     #[error("{0}")]
     Storage(String),
 }
@@ -189,49 +197,49 @@ fn trouble(trouble: &Option<String>) -> String {
     trouble.as_ref().map_or_else(String::new, |trouble| format!(": {trouble}"))
 }
 
-/// What is wrong with a command.
+/// A mistake in a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// What kind of mistake it is.
+    /// The kind of the mistake.
     pub kind: RejectionKind,
-    /// What exactly.
+    /// The description of the mistake.
     pub message: String,
 }
 
-/// What kind of mistake there is in a command.
+/// The kind of a mistake in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejectionKind {
-    /// It makes no sense.
+    /// The command makes no sense.
     Invalid,
-    /// There is no such workspace, row or command.
+    /// The workspace, the row or the command does not exist.
     NotFound,
-    /// A row is not, or no longer, what the command expects.
+    /// A row is not, or is no longer, in the state that the command expects.
     Conflict,
-    /// It says something else than the command that was sent with its key before.
+    /// An earlier command with the same idempotency key had another body.
     KeyReused,
-    /// What it writes is too large.
+    /// The command writes too much.
     TooLarge,
-    /// Not the command is wrong: its handler failed, or what is stored cannot be understood.
+    /// The command is not wrong: its handler failed, or a stored row cannot be read.
     Internal,
 }
 
 impl Rejection {
-    /// A mistake of this kind.
+    /// Creates a rejection of this kind.
     pub fn new(kind: RejectionKind, message: impl Into<String>) -> Rejection {
         Rejection { kind, message: message.into() }
     }
 
-    /// It makes no sense.
+    /// Creates a rejection of the kind [`RejectionKind::Invalid`].
     pub fn invalid(message: impl Into<String>) -> Rejection {
         Rejection::new(RejectionKind::Invalid, message)
     }
 
-    /// There is no such thing.
+    /// Creates a rejection of the kind [`RejectionKind::NotFound`].
     pub fn not_found(message: impl Into<String>) -> Rejection {
         Rejection::new(RejectionKind::NotFound, message)
     }
 
-    /// Something is not what the command expects.
+    /// Creates a rejection of the kind [`RejectionKind::Conflict`].
     pub fn conflict(message: impl Into<String>) -> Rejection {
         Rejection::new(RejectionKind::Conflict, message)
     }
@@ -258,7 +266,8 @@ mod tests {
         assert_ne!(Repeat::new("joe", b"1", b"a").body, Repeat::new("joe", b"1", b"b").body);
     }
 
-    /// They are stored: whoever sends a command again after an upgrade relies on them.
+    /// The hashes are stored. A sender that repeats a command after an upgrade relies on the same
+    /// hashes.
     #[test]
     fn hashes_of_keys_and_bodies_are_pinned() {
         let hex = |bytes: [u8; 32]| bytes.map(|byte| format!("{byte:02x}")).concat();
@@ -271,14 +280,15 @@ mod tests {
     fn an_answer_is_read_back() {
         let ids = vec![(RecordId(1), RecordId(322_680_000_131_072))];
         let answer = Answer { ids, result: Bytes::from_static(b"{}") };
-        // It is a stored format, described in docs/event-format.md.
+        // These bytes are a stored format, described in docs/event-format.md.
         let pinned = [1, 1, 0x80, 0xe0, 0xa2, 0xd6, 0x9c, 0xaf, 0x49, 2, b'{', b'}'];
         assert_eq!(answer.to_bytes(), pinned.as_slice());
         assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer));
         assert_eq!(Answer::from_bytes(b"\xff"), None);
     }
 
-    /// Whatever an answer was replaced by, it is read or refused: each change of a byte or two, and lengths that no bytes have.
+    /// Damaged bytes of an answer are either read or refused. The test changes each one or two
+    /// bytes, and inserts lengths that no answer can have.
     #[test]
     fn bytes_that_are_no_answer_are_read_or_refused() {
         const HUGE: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];

@@ -11,13 +11,14 @@ use std::{
 
 use eventlog::Row;
 
-/// How many damaged rows are remembered. Further ones are neither counted nor logged.
+/// The number of damaged rows that are remembered. Further rows are neither counted nor logged.
 const REMEMBERED: usize = 1_000;
 
-/// How many damaged rows are told by name.
+/// The number of damaged rows that are reported by name.
 const TOLD: usize = 16;
 
-/// The damaged rows that readers met, each until a reader gets past that row.
+/// The damaged rows that readers met. A row stays here until a reader reads that row without an
+/// error.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     is_known: AtomicBool,
@@ -29,7 +30,7 @@ impl Damage {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether that is news.
+    /// Notes damage of a row. Returns whether the damage is new.
     pub(crate) fn met(&self, row: Row, what: &str) -> bool {
         let mut rows = self.rows();
         self.is_known.store(true, Ordering::Release);
@@ -39,7 +40,7 @@ impl Damage {
         rows.insert(row, what.to_owned()).is_none_or(|before| before != what)
     }
 
-    /// A reader got past these rows.
+    /// Forgets the damage of rows that a reader has read without an error.
     pub(crate) fn passed(&self, passed: RangeInclusive<Row>) {
         if self.is_known.load(Ordering::Acquire) {
             let mut rows = self.rows();
@@ -48,7 +49,7 @@ impl Damage {
         }
     }
 
-    /// The first of them by name, and how many there are.
+    /// The first damaged rows by name, and the number of all of them.
     pub(crate) fn told(&self) -> (Vec<String>, usize) {
         let rows = self.rows();
         (rows.values().take(TOLD).cloned().collect(), rows.len())
@@ -65,7 +66,7 @@ mod tests {
         Row::Record(WsId(7), RecordId(id))
     }
 
-    /// There was room for one damaged row. Each of two damaged rows that readers met in turn took the
+    /// There was room for one damaged row. Readers met two damaged rows in turn. Each row took the
     /// place of the other, and was logged again each time.
     #[test]
     fn each_damaged_row_is_news_once_and_told_until_a_reader_gets_past_it() {

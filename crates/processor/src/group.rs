@@ -1,4 +1,7 @@
-//! Commands that are written together, and answered when it is known what became of them.
+//! A group: commands that are written together, and answered when the outcome of the write is
+//! known.
+//!
+//! Invariant: no command of a group is answered before the write outcome of the group is known.
 
 mod ahead;
 mod execute;
@@ -27,60 +30,65 @@ pub(crate) struct Group {
     pub(crate) bytes: usize,
     waiting: Vec<Waiting>,
     overlay: Overlay,
-    /// The rows that were read before the commands ran that need them. The rows of commands that
-    /// still wait stay there for the next group.
+    /// The rows that were read before the commands ran. The rows of commands that still wait stay
+    /// here for the next group.
     ahead: Ahead,
-    /// A command could not be judged, as the storage does not answer: the group ends with it.
+    /// Whether a command could not be judged because the storage does not answer. The group ends
+    /// with that command.
     pub(crate) is_hindered: bool,
-    /// There is an event in the log that this node has not seen: the last one of which something was read.
+    /// The offset of the last event that a row names and that this node has not replayed; `None` if
+    /// no row names such an event.
     pub(crate) overtaken: Option<Offset>,
-    /// The events whose commands may be sent again, by workspace and key.
+    /// The events of commands with an idempotency key, by workspace and key.
     repeats: HashMap<(WsId, [u8; 32]), (usize, [u8; 32])>,
 }
 
-/// Who answers.
+/// The role of the node that answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Says {
     Leader,
-    /// Another one may lead, and write; what is in the log is in it for ever, or not.
+    /// Another node may lead and write. If `is_final`, that node cannot replace an event in the
+    /// log.
     FormerLeader {
         is_final: bool,
     },
 }
 
-/// A command that waits for the fate of its group.
+/// A command that waits for the write outcome of its group.
 #[derive(Debug)]
 struct Waiting {
     reply: Reply,
     outcome: Outcome,
-    /// How many events it could see.
+    /// The number of events of the group that the command could see.
     sees: usize,
 }
 
 #[derive(Debug)]
 enum Outcome {
-    /// It is done when this event is.
+    /// The command wrote this event, and is done when the event is.
     Event(usize, Answer),
-    /// Another command of the group is the same, and wrote this event.
+    /// Another command of the group has the same idempotency key and the same body, and wrote this
+    /// event.
     Same(usize),
-    /// It was done before.
+    /// The command was done before the group.
     Repeated(Done),
     Refused(Refused),
 }
 
 impl Group {
-    /// How many commands wait for its fate.
+    /// The number of commands that wait for the write outcome.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Drops all rows that were read ahead: no command waits.
+    /// Drops all rows that were read ahead. Callers do so when no command waits.
     pub(crate) fn forget_all_rows(&mut self) {
         self.ahead.clear();
     }
 
-    /// Drops the rows that this group wrote, and those that were not read for a waiting command. If
-    /// the group was not written, no command may be waiting: nobody knows what its rows hold.
+    /// Drops the rows that this group wrote, and the rows that were not read for a waiting command.
+    /// If the group was not written, no command may wait, because the content of the group's rows
+    /// is unknown.
     pub(crate) fn forget_rows(
         &mut self,
         schema: &Schema,
@@ -101,10 +109,10 @@ impl Group {
         }));
     }
 
-    /// Answers all, as somebody may who leads still, or leads no more.
+    /// Answers all commands of the group, by the role that this node has now.
     pub(crate) fn answer(&mut self, fate: &Fate, says: Says) {
         let places: Vec<Place> = self.events.iter().map(Prepared::place).collect();
-        // The answers of those that others are the same as.
+        // The answers of the events that other commands of the group share.
         let mut answers: HashMap<usize, Answer> = HashMap::new();
         if self.waiting.iter().any(|waiting| matches!(waiting.outcome, Outcome::Same(_))) {
             for waiting in &self.waiting {
@@ -124,7 +132,7 @@ impl Group {
                     of_event(fate, places[event], event, answer, is_repeated)
                 }
                 Outcome::Repeated(done) => Ok(done),
-                // It was judged by what is not there.
+                // The handler rejected the command after it saw events that were not written.
                 Outcome::Refused(Refused::Rejected(_)) if sees > fate.committed => {
                     Err(match not_written(fate) {
                         Refused::Unknown(_) => {
@@ -166,7 +174,7 @@ fn of_event(
     }
 }
 
-/// Of an event that is not in the log, or may not be.
+/// The refusal of a command, if its event is not in the log, or may not be in the log.
 fn not_written(fate: &Fate) -> Refused {
     match &fate.others {
         Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(in_full(error)),
@@ -179,7 +187,8 @@ fn not_written(fate: &Fate) -> Refused {
     }
 }
 
-/// Another node may have done, or undone, what this one read or wrote.
+/// The answer of a node that no longer leads. Another node may have replaced the rows that this
+/// node read or wrote.
 fn without_lead(answered: Answered, is_final: bool) -> Answered {
     let why = "the lead was lost before it could be answered";
     match answered {

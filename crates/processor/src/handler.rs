@@ -1,4 +1,4 @@
-//! What commands do: the port to handlers, and what a handler is given.
+//! The port to the handlers of commands, and the context in which a handler works.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,15 +19,18 @@ use crate::{
     state::{Read, State},
 };
 
-/// Does the commands of a name. It sees what all commands before it did, and nobody sees what it does before it is in the log.
+/// Runs the commands of one name. A handler sees the effects of all earlier commands. No other
+/// reader sees the effects of the command before its event is in the log.
 ///
-/// A handler may run and its command may yet not be done: it must do nothing but through its [`Work`]. The handler of the first
-/// command of a group has until the deadline of its command. The handler of a later command has less time: it may be dropped at any
-/// `await`, and run again from its beginning. A handler that panics has failed.
+/// A handler may run although its command is not done in the end, so a handler must act only
+/// through its [`Work`]. The handler of the first command of a group has until the deadline of its
+/// command. The handler of a later command has less time: it may be dropped at any `await`, and run
+/// again from its beginning. A handler that panics has failed.
 #[async_trait]
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
-    /// Does a command with the params and rows that it came with; what it returns is part of the answer. Nothing is written if it fails, and
-    /// rows that it does not [write](Work::write) are not written either.
+    /// Runs a command with its params and rows. The returned bytes become part of the answer. If
+    /// the handler fails, nothing is written. Rows that the handler does not [write](Work::write)
+    /// are not written either.
     async fn run(
         &self,
         params: &Bytes,
@@ -36,24 +39,26 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Bytes, Failure>;
 }
 
-/// Why a handler does not do a command.
+/// The reason why a handler does not do a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// It cannot be done.
+    /// The command cannot be done.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// What is needed to do it cannot be read.
+    /// A row that the command needs cannot be read.
     #[error(transparent)]
     Storage(#[from] eventlog::Error),
 }
 
-/// How many rows a command can write.
+/// The largest number of rows that a command can write.
 const MOST_ROWS: usize = 4_096;
 
-/// How many bytes the rows may have together that a command replaces: they are all in memory, several times, until its event is packed.
+/// The largest size in bytes of all rows together that a command replaces. These rows are in
+/// memory, several times, until the event of the command is packed.
 const MOST_BYTES: usize = 32 << 20;
 
-/// Gives numbers: a command that has joined, without the lifetimes of all that it borrows, which handlers need not name.
+/// Gives numbers. The trait hides the lifetimes of the [command](isequencer::Command) that has
+/// joined a transaction, so that handlers need not name them.
 pub(crate) trait Numbers: Send + Sync {
     fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber>;
 }
@@ -64,11 +69,11 @@ impl Numbers for isequencer::Command<'_, '_> {
     }
 }
 
-/// Where each of many is. Of a few each is looked at.
+/// Finds the position of an element by its id. A short list is searched element by element.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     places: HashMap<RecordId, usize>,
-    /// How many are in it.
+    /// The number of elements in the index.
     count: usize,
 }
 
@@ -90,26 +95,26 @@ impl Index {
     }
 }
 
-/// A command at work: what it can see, and what it does.
+/// The command context: the view that a handler has of the workspace, and its way to write.
 pub struct Work<'g> {
     pub(crate) application: &'g Application,
     pub(crate) ws: WsId,
     pub(crate) kind: WsKind,
     pub(crate) state: &'g State<'g>,
     pub(crate) numbers: &'g mut dyn Numbers,
-    /// What it writes.
+    /// The changes that the command writes.
     pub(crate) changes: Vec<Change>,
-    /// What was read of rows that it replaces.
+    /// The stored bytes of the records that the command replaces.
     pub(crate) before: Vec<(RecordId, Bytes)>,
-    /// The ids of its new rows.
+    /// The raw ids of the new rows, each with its real id.
     pub(crate) ids: Vec<(RecordId, RecordId)>,
-    /// Where a change is, by the id of its record.
+    /// The positions in `changes`, by the id of the record.
     pub(crate) changes_by_id: Index,
-    /// Where an id is, by what the command calls its row.
+    /// The positions in `ids`, by raw id.
     pub(crate) ids_by_raw: Index,
-    /// How many bytes the rows have that it replaces.
+    /// The number of bytes in all rows that the command replaces.
     pub(crate) bytes: usize,
-    /// Rows could not be written, whatever its handler made of that.
+    /// Whether writing rows failed. The command fails then, even if its handler ignores the error.
     pub(crate) has_failed: bool,
 }
 
@@ -120,23 +125,23 @@ impl fmt::Debug for Work<'_> {
 }
 
 impl Work<'_> {
-    /// The application.
+    /// The application of the command.
     pub fn application(&self) -> &Application {
         self.application
     }
 
-    /// The workspace.
+    /// The workspace of the command.
     pub fn ws(&self) -> WsId {
         self.ws
     }
 
-    /// Its kind.
+    /// The kind of the workspace.
     pub fn kind(&self) -> WsKind {
         self.kind
     }
 
-    /// A record as it is now: after all commands before this one, and after what this one did so far. Its version is `None` if this one
-    /// wrote it.
+    /// Reads a record as it is after all earlier commands and after the changes of this command so
+    /// far. The version is `None` if this command wrote the record.
     ///
     /// # Errors
     /// Those of the storage.
@@ -150,10 +155,11 @@ impl Work<'_> {
         }))
     }
 
-    /// The next number of a sequence that the application declared for such workspaces. It is given back if the command fails.
+    /// The next number of a sequence that the application declared for workspaces of this kind. If
+    /// the command fails, the number is given back.
     ///
     /// # Errors
-    /// If there is no such sequence, or it is used up.
+    /// If there is no such sequence, or the sequence is used up.
     pub fn next(&mut self, seq: SeqId) -> Result<u64, Failure> {
         if seq < standard::FIRST_OF_APPLICATIONS {
             let what = format!("sequence {seq} is the system's: nothing else draws from it");
@@ -169,11 +175,13 @@ impl Work<'_> {
         })?)
     }
 
-    /// Writes rows: the new ones, which get ids in their order, and then those that change. What refers to new ones is told their ids. The
-    /// ids are returned with what the new rows were called.
+    /// Writes rows: first the new rows, which get ids in their order, and then the rows that
+    /// change. Raw ids in references and parents are replaced by real ids. The call returns the raw
+    /// id and the real id of each new row.
     ///
     /// # Errors
-    /// What is wrong with them. Then the command fails, whatever its handler makes of that, as only some may be written.
+    /// The mistake in the rows. The command fails then, even if its handler ignores the error,
+    /// because a part of the rows may be written.
     pub async fn write(
         &mut self,
         rows: Vec<RowChange>,
@@ -191,7 +199,7 @@ impl Work<'_> {
         self.write_any(rows).await
     }
 
-    /// As [`write`](Work::write), and those of the system.
+    /// Does the same as [`write`](Work::write), also for tables of the system.
     pub(crate) async fn write_any(
         &mut self,
         rows: Vec<RowChange>,
@@ -228,13 +236,14 @@ impl Work<'_> {
                 }
             }
         }
-        // Only now, as a row may stand in one that comes behind it.
+        // The new rows are checked only now, because the parent of a row may come after the row.
         for at in made..self.changes.len() {
             self.check(at).await?;
         }
         self.check_stand(made)?;
         for (id, expected, is_active, fields) in updates {
-            // What reads is boxed, so that a command that only makes rows has a small future.
+            // Updates read rows. Their futures are boxed, so that a command that only creates rows
+            // has a small future.
             Box::pin(self.update(id, expected, is_active, fields)).await?;
         }
         Ok(())
@@ -268,7 +277,7 @@ impl Work<'_> {
         table.ok_or_else(|| Rejection::invalid(format!("there is no table {name}")))
     }
 
-    /// The real id of a row of the command.
+    /// The real id of a row: that of the new row if `id` is a raw id, else `id` itself.
     fn real(&mut self, id: RecordId) -> Result<RecordId, Rejection> {
         if id.0 > u64::from(u16::MAX) {
             return Ok(id);
@@ -277,13 +286,13 @@ impl Work<'_> {
         real.ok_or_else(|| Rejection::invalid(format!("no new row is called {}", id.0)))
     }
 
-    /// The real id of the new row that the command calls so.
+    /// The real id of the new row with this raw id.
     fn called(&mut self, raw: RecordId) -> Option<RecordId> {
         let at = self.ids_by_raw.find(&self.ids, |(raw, _)| *raw, raw)?;
         Some(self.ids[at].1)
     }
 
-    /// Where a record is among those that the command writes.
+    /// The position of a record among the changes of the command.
     fn place(&mut self, id: RecordId) -> Option<usize> {
         self.changes_by_id.find(&self.changes, |change| change.record.id, id)
     }
@@ -314,7 +323,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether the application has such a row, and what it stands in.
+    /// Checks that the schema of the application allows a row and its parent.
     async fn check(&mut self, at: usize) -> Result<(), Failure> {
         let stored;
         let parent = match self.changes[at].record.parent.as_ref().map(|parent| parent.id) {
@@ -331,16 +340,18 @@ impl Work<'_> {
         Ok(checked.map_err(|bad| Rejection::invalid(bad.to_string()))?)
     }
 
-    /// Whether each new row from this one on stands, in the end, in a row that is there, or in a document. Each is looked at once.
+    /// Checks each new row from `first` on. Its chain of parents must end in an existing row or in
+    /// a document of the command. A record of an operation must be in a document of the command.
+    /// Each row is visited once.
     fn check_stand(&mut self, first: usize) -> Result<(), Rejection> {
         #[derive(Clone, Copy)]
         enum Seen {
             No,
-            /// On the way up from a row.
+            /// The row is on the chain of parents that is being followed.
             Now,
-            /// In a document of the command.
+            /// The chain of parents ends in a document of the command.
             Inside,
-            /// In a row that was there before.
+            /// The chain of parents ends in a row that existed before the command.
             Outside,
         }
         let mut seen = vec![Seen::No; self.changes.len() - first];
@@ -348,7 +359,7 @@ impl Work<'_> {
         for at in first..self.changes.len() {
             let mut next = at;
             let top = loop {
-                // What was written before was looked at then.
+                // An earlier call of `write` has checked this row.
                 let Some(here) = next.checked_sub(first) else { break Seen::Inside };
                 match seen[here] {
                     Seen::No => {}
@@ -430,7 +441,7 @@ impl Work<'_> {
         self.check(at).await
     }
 
-    /// Takes a record to replace it.
+    /// Reads a record that the command replaces, and adds the record to the changes.
     async fn take(&mut self, id: RecordId, expected: Option<Version>) -> Result<(), Failure> {
         let Some(Read { stored: StoredRecord { version, record, .. }, bytes }) =
             self.state.read(self.ws, id).await?
@@ -452,7 +463,8 @@ impl Work<'_> {
             );
             return Err(Rejection::new(RejectionKind::TooLarge, what).into());
         }
-        // One that an earlier command of the group wrote is not in the storage yet.
+        // A record that an earlier command of the group wrote is not stored yet, so the record has
+        // no bytes.
         self.before.extend(bytes.map(|bytes| (id, bytes)));
         self.changes.push(Change { replaces: Some(version), record });
         Ok(())

@@ -1,8 +1,10 @@
 //! Runs the commands of an application.
 //!
-//! An [`Application`] is its tables, its kinds of workspaces and its commands. Each of its partitions is a [`Partition`] at work on the node that
-//! leads: a task that runs commands one after another, writes their events in groups, and answers when they are applied; its sequencer's task reads
-//! the log, and applies what is missing.
+//! An [`Application`] declares tables, kinds of workspaces and commands. Each partition of an
+//! application is a [`Partition`] on the node that leads the partition. The task of the partition
+//! runs commands one after another, writes their events in groups, and answers each command when
+//! its event is applied. The task of the partition's sequencer reads the log and applies the events
+//! that are not applied.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

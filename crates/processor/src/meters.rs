@@ -1,12 +1,17 @@
-//! What a partition reports through the `metrics` facade, each with the label `partition`:
+//! The metrics of a partition, reported through the `metrics` facade, each with the label
+//! `partition`:
 //!
-//! - gauge `processor_status`: 0 recovering, 1 ready, 2 a violation, 3 the lead is lost, 4 stopped,
-//!   5 failed, 6 stalled;
-//! - counter `processor_commands_total` with the label `outcome`: `done`, `repeated`, `busy`, `rejected`, `not_applied`, `unknown`;
-//! - histograms `processor_group_commands` and `processor_group_bytes`: how many events were written together, and how large they were;
-//! - histogram `processor_stage_seconds` with the label `stage`, what a command spends its time on: `wait`, each command until its group began; `run`,
-//!   the group until all its handlers were done; `log`, until its events were in the log; `apply`, until they were applied, and could be answered;
-//! - counter `processor_recoveries_total`: how often the log had to be read again.
+//! - gauge `processor_status`: 0 recovering, 1 ready, 2 violation, 3 leadership lost, 4 stopped, 5
+//!   failed, 6 stalled;
+//! - counter `processor_commands_total` with the label `outcome`: `done`, `repeated`, `busy`,
+//!   `rejected`, `not_applied`, `unknown`;
+//! - histograms `processor_group_commands` and `processor_group_bytes`: the number and the size of
+//!   the events that were written together;
+//! - histogram `processor_stage_seconds` with the label `stage`: the time that commands spend in
+//!   each stage. `wait`: each command until its group began. `run`: the group until all its
+//!   handlers were done. `log`: until the events of the group were in the log. `apply`: until the
+//!   events were applied and the commands could be answered;
+//! - counter `processor_recoveries_total`: the number of times that the log had to be read again.
 
 use std::{fmt, time::Duration};
 

@@ -20,33 +20,35 @@ use crate::{
     worker::{Groups, Limits, Pace, Worker},
 };
 
-/// No queue is longer.
+/// The largest limit of a queue.
 const LONGEST_QUEUE: usize = 1 << 20;
 
-/// How a partition works.
+/// The settings of a partition.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its name in metrics and logs.
+    /// The name of the partition in metrics and logs.
     pub name: String,
-    /// How many commands may wait, up to 2^20.
+    /// The number of commands that may wait, up to 2^20.
     pub queue: usize,
-    /// How many events are written together.
+    /// The largest number of events that are written together.
     pub group_commands: usize,
-    /// How many bytes are written together, or a few more.
+    /// The number of bytes that are written together. The last command of a group may exceed the
+    /// limit.
     pub group_bytes: usize,
-    /// How long commands are added to a group, but for the last one. It is less if the deadline of
-    /// one of them is near.
+    /// The time during which commands are added to a group; the last command may take longer. The
+    /// time is shorter if the deadline of a command of the group is near.
     pub group_time: Duration,
-    /// The kinds of how many workspaces are remembered.
+    /// The number of workspaces for which the partition remembers the kind.
     pub workspaces: usize,
-    /// Of its sequencer, but for the name and the sequences.
+    /// The parameters of the sequencer. The name and the sequences in them are replaced.
     pub sequencer: Params,
 }
 
 impl Settings {
-    /// 1,000 commands may wait, 500 or 1 MiB or those of 50 ms are written together, the kinds of
-    /// 10,000 workspaces are remembered. Numbers gather for up to 100 ms: they are found in the
-    /// log, so storing them late costs nothing but time at the next start.
+    /// The default settings: 1,000 commands may wait. A group ends at 500 commands, at 1 MiB or
+    /// after 50 ms. The kinds of 10,000 workspaces are remembered. Numbers gather for up to 100 ms
+    /// before they are stored: the log has them too, so storing them late costs only time at the
+    /// next start.
     pub fn new(name: impl Into<String>) -> Settings {
         let name = name.into();
         let sequencer = Params {
@@ -65,8 +67,9 @@ impl Settings {
     }
 }
 
-/// A partition of an application at work, under the lead of its log. Dropping it ends it in the middle of whatever it does; it is ended in
-/// order by [`undeploy`](Partition::undeploy).
+/// A partition of an application at work, under the leadership that its log checks.
+/// [`undeploy`](Partition::undeploy) ends the partition in order. Dropping the partition ends its
+/// task at once, even during a write.
 pub struct Partition {
     commands: Commands,
     stop: watch::Sender<Option<Instant>>,
@@ -82,10 +85,10 @@ impl fmt::Debug for Partition {
 }
 
 impl Partition {
-    /// Begins to recover the partition, and to take commands when that is done.
+    /// Starts the recovery of the partition. The partition takes commands after the recovery.
     ///
     /// # Panics
-    /// Outside of a tokio runtime. It must be one with timers.
+    /// Outside of a tokio runtime with timers.
     pub fn deploy(
         application: Arc<Application>,
         log: Arc<Log>,
@@ -137,26 +140,28 @@ impl Partition {
         Partition { commands, stop, task, epoch, clock }
     }
 
-    /// Where its commands are sent.
+    /// The handle to which commands of the partition are sent.
     pub fn commands(&self) -> &Commands {
         &self.commands
     }
 
-    /// Under which it works.
+    /// The epoch under which the partition works.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// What it is doing.
+    /// The status of the partition.
     pub fn status(&self) -> Status {
         self.commands.status()
     }
 
-    /// Takes no more commands, ends the group under way, stores what waits, and ends. Only [`Ended::Stopped`] proves that nothing is written any
-    /// more: otherwise no other partition may work under the same epoch, and the lead must not be released.
+    /// Ends the partition in order: it takes no more commands, finishes its current group, and
+    /// stores the waiting numbers. Only [`Ended::Stopped`] proves that the partition writes nothing
+    /// any more. After any other result no other partition may work under the same epoch, and the
+    /// lease must not be released.
     ///
     /// # Cancel safety
-    /// A dropped call ends it as dropping does.
+    /// Dropping the call ends the partition as dropping the partition does.
     pub async fn undeploy(mut self, deadline: Instant) -> Ended {
         self.stop.send_replace(Some(deadline));
         match self.clock.timeout_at(deadline, &mut self.task).await {

@@ -1,4 +1,7 @@
-//! Which partitions of an application are at work on this node, and which of them a command is for.
+//! The partitions of an application that are at work on this node, and the way from a command to
+//! its partition.
+//!
+//! Invariant: a partition that did not prove its end is never deployed again under the same epoch.
 
 use std::{
     num::NonZeroU16,
@@ -15,8 +18,8 @@ use crate::{
     queue::Answered,
 };
 
-/// The partitions of an application that are at work on this node. A workspace is always in the same one: its number modulo that of the
-/// partitions.
+/// The partitions of an application that are at work on this node. A workspace is always in the
+/// same partition: its number modulo the number of partitions.
 #[derive(Debug)]
 pub struct Partitions {
     application: Arc<Application>,
@@ -28,42 +31,43 @@ pub struct Partitions {
 #[derive(Debug, Default)]
 struct At {
     work: HashMap<u16, Partition>,
-    /// Those that ended under an epoch, and may still be written under it.
+    /// Partitions that ended under an epoch, and that may still write under it.
     open: HashMap<u16, Epoch>,
 }
 
-/// Why a partition is not deployed.
+/// The reason why a partition cannot be deployed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotDeployable {
-    /// There is no such one.
+    /// The application has no partition of this number.
     #[error("there is no partition {0}: the application has {1}")]
     Unknown(u16, NonZeroU16),
-    /// Undeploy it first.
+    /// The partition is at work already. Undeploy it first.
     #[error("partition {0} is at work already: undeploy it first")]
     Twice(u16),
-    /// It takes a new lead.
+    /// The partition ended under this epoch without a proof. A new leadership is needed.
     #[error("partition {0} ended under epoch {epoch}, and may still be written under it: take a new lead", epoch = .1.0)]
     Open(u16, Epoch),
 }
 
 impl Partitions {
-    /// None is at work yet. How many there are is fixed when the application is deployed for the first time.
+    /// Creates the set without any partition. The number of partitions is fixed when the
+    /// application is deployed for the first time.
     pub fn new(application: Arc<Application>, count: NonZeroU16, clock: Clock) -> Partitions {
         Partitions { application, count, clock, at: RwLock::default() }
     }
 
-    /// The partition that a workspace is in.
+    /// The partition of a workspace.
     pub fn of(&self, ws: WsId) -> u16 {
         ws.partition(self.count)
     }
 
-    /// Puts the partition of a log to work: it recovers, and then takes commands.
+    /// Deploys the partition of a log: the partition recovers, and then takes commands.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the partition cannot be deployed.
     ///
     /// # Panics
-    /// Outside of a tokio runtime. It must be one with timers.
+    /// Outside of a tokio runtime with timers.
     pub fn deploy(
         &self,
         log: Arc<Log>,
@@ -87,13 +91,14 @@ impl Partitions {
         Ok(())
     }
 
-    /// Has a command done by the partition of its workspace.
+    /// Runs a command in the partition of its workspace.
     ///
     /// # Errors
-    /// As [`Commands::run`], and [`Busy::NotDeployed`] if the partition is not at work here.
+    /// Those of [`Commands::run`], and [`Busy::NotDeployed`] if the partition is not at work on
+    /// this node.
     ///
     /// # Cancel safety
-    /// As there.
+    /// The same as for [`Commands::run`].
     pub async fn run(&self, command: Command) -> Answered {
         match self.commands(self.of(command.ws)) {
             Some(commands) => commands.run(command).await,
@@ -101,12 +106,13 @@ impl Partitions {
         }
     }
 
-    /// Where the commands of a partition are sent; `None` if it is not at work here.
+    /// The handle to which commands of a partition are sent; `None` if the partition is not at work
+    /// on this node.
     pub fn commands(&self, partition: u16) -> Option<Commands> {
         self.read().work.get(&partition).map(|partition| partition.commands().clone())
     }
 
-    /// What those that are at work are doing, by number.
+    /// The status of each partition that is at work, sorted by number.
     pub fn status(&self) -> Vec<(u16, Status)> {
         let mut all: Vec<_> = self
             .read()
@@ -118,10 +124,11 @@ impl Partitions {
         all
     }
 
-    /// Stops a partition in order. One that is not at work is stopped.
+    /// Stops a partition in order. A partition that is not at work counts as stopped.
     ///
     /// # Cancel safety
-    /// A dropped call ends the partition in the middle of whatever it does, and it can be deployed again only under another epoch.
+    /// Dropping the call ends the task of the partition at once, even during a write. Then the
+    /// partition can be deployed again only under another epoch.
     pub async fn undeploy(&self, partition: u16, deadline: Instant) -> Ended {
         let working = {
             let mut at = self.write();
@@ -137,7 +144,8 @@ impl Partitions {
         let epoch = working.epoch();
         let ended = working.undeploy(deadline).await;
         if ended == Ended::Stopped {
-            // Another one may have been at work since, and may not have ended so well.
+            // Another deployment of the partition may have begun since, under another epoch, and
+            // its end may be unproved. So only the mark of this epoch is removed.
             let mut at = self.write();
             if at.open.get(&partition) == Some(&epoch) {
                 at.open.remove(&partition);

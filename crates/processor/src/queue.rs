@@ -1,4 +1,4 @@
-//! From whoever sends commands to the task that does them.
+//! The queue from the senders of commands to the task of the partition.
 
 use std::{
     fmt,
@@ -19,31 +19,32 @@ use tokio::sync::{
 
 use crate::{Busy, Command, Done, Refused, damage::Damage, meters::Meters};
 
-/// What a command is answered.
+/// The answer to a command.
 pub(crate) type Answered = Result<Done, Refused>;
 
-/// What a partition is doing.
+/// The status of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Its log is being read; with what is in the way.
+    /// The log is being read. The text is the error that delays the recovery.
     Recovering(Option<String>),
-    /// It does commands.
+    /// The partition runs commands.
     Ready,
-    /// It does no commands because the storage does not take what must be stored first; with what
-    /// is in the way. It goes on by itself.
+    /// The partition runs no commands because the storage does not take a write that must come
+    /// first. The text is the reason. The partition goes on by itself.
     Stalled(String),
-    /// A row holds what it cannot. It goes on when that is mended.
+    /// A row holds something else than it must. The partition goes on when the row is put right.
     Violation(String),
-    /// It has ended, and does not begin again: another node leads.
+    /// The partition has ended for good because another node leads.
     LeadLost(String),
-    /// It has ended, and nobody knows whether something of it is still written: it is deployed again under a new lead.
+    /// The partition has ended, and may still have a write under way. It can be deployed again only
+    /// under a new leadership.
     Failed(String),
-    /// It is being stopped, or has been.
+    /// The partition is being stopped, or has stopped.
     Stopped,
 }
 
 impl Status {
-    /// Why it does no command now.
+    /// The reason why the partition runs no commands now.
     fn busy(&self) -> Option<Busy> {
         Some(match self {
             Status::Ready => return None,
@@ -57,7 +58,7 @@ impl Status {
     }
 }
 
-/// In a few words, with the reason.
+/// Prints the status in a few words, with its reason.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,12 +74,12 @@ impl fmt::Display for Status {
     }
 }
 
-/// What the partition's task and those who send commands both know.
+/// The state that the task of the partition and the senders of commands share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     status: Mutex<Status>,
     is_ready: AtomicBool,
-    /// Of the first event that is not known to be applied; 0 before the log was read.
+    /// The offset of the first event that is not known to be applied; 0 before the log was read.
     applied: AtomicU64,
     pub(crate) damage: Damage,
     pub(crate) clock: Clock,
@@ -97,7 +98,7 @@ impl Shared {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether that is news.
+    /// Sets the status. Returns whether the status changed.
     pub(crate) fn set(&self, status: Status) -> bool {
         let mut current = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_ready.store(status == Status::Ready, Ordering::Release);
@@ -107,22 +108,22 @@ impl Shared {
         is_news
     }
 
-    /// All events before this one are applied.
+    /// Notes that all events before this offset are applied.
     pub(crate) fn set_applied(&self, next: Offset) {
         self.applied.store(next.0, Ordering::Release);
     }
 
-    /// Why no command is done now.
+    /// The reason why the partition runs no commands now.
     pub(crate) fn busy(&self) -> Option<Busy> {
         if self.is_ready.load(Ordering::Acquire) { None } else { self.status().busy() }
     }
 }
 
-/// It waits for its turn.
+/// The command waits for its turn.
 const WAITING: u8 = 0;
-/// It is being done.
+/// The partition has taken the command and runs it.
 const TAKEN: u8 = 1;
-/// Nobody waits for it any more.
+/// The sender no longer waits for the command.
 const GIVEN_UP: u8 = 2;
 
 /// A command that waits for its turn.
@@ -130,15 +131,15 @@ const GIVEN_UP: u8 = 2;
 pub(crate) struct Queued {
     pub(crate) command: Command,
     pub(crate) reply: Reply,
-    /// Since when it waits.
+    /// The time at which the command began to wait.
     pub(crate) since: Instant,
-    /// Its rows were read ahead.
+    /// Whether the rows of the command were read ahead.
     pub(crate) is_read_for: bool,
 }
 
 #[cfg(test)]
 impl Queued {
-    /// A command whose sender is gone.
+    /// Creates a queued command without a sender.
     pub(crate) fn of(command: Command, is_read_for: bool) -> Queued {
         let (answer, _) = oneshot::channel();
         let reply = Reply { answer, turn: Arc::new(AtomicU8::new(WAITING)) };
@@ -147,7 +148,12 @@ impl Queued {
     }
 }
 
-/// To whoever waits for the answer.
+/// The way back to the sender of a command.
+///
+/// Invariant: if the sender is told `Busy` at its deadline, the command is never done. The sender
+/// gives up by changing `turn` from `WAITING`, and the partition takes the command in the same way.
+/// Only one of the two succeeds. If the partition has taken the command, the sender is told that
+/// the outcome is unknown.
 #[derive(Debug)]
 pub(crate) struct Reply {
     answer: oneshot::Sender<Answered>,
@@ -155,17 +161,17 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// It is this command's turn. Whether anybody still waits for it.
+    /// Takes the command because its turn has come. Returns whether the sender still waits.
     pub(crate) fn take(&self) -> bool {
         !self.answer.is_closed() && self.turn(WAITING, TAKEN)
     }
 
-    /// Whether anybody still waits for it.
+    /// Whether the sender still waits for the command.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.answer.is_closed() && self.turn.load(Ordering::Acquire) != GIVEN_UP
     }
 
-    /// It has to wait on.
+    /// Puts the command back: it waits for another turn.
     pub(crate) fn put_back(&self) {
         self.turn(TAKEN, WAITING);
     }
@@ -174,7 +180,7 @@ impl Reply {
         self.turn.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Nothing of it is done.
+    /// Refuses the command. Nothing of the command was done.
     pub(crate) fn refuse(self, busy: &Busy) {
         if self.take() {
             self.answer(Err(Refused::Busy(busy.clone())));
@@ -182,12 +188,12 @@ impl Reply {
     }
 
     pub(crate) fn answer(self, answer: Answered) {
-        // Whoever waited for it may have gone.
+        // The sender may be gone.
         let _ = self.answer.send(answer);
     }
 }
 
-/// Where the commands of a partition are sent.
+/// The handle to which the commands of a partition are sent.
 #[derive(Clone, Debug)]
 pub struct Commands {
     queue: mpsc::Sender<Queued>,
@@ -206,13 +212,13 @@ impl Commands {
         Commands { queue, shared, numbers, log }
     }
 
-    /// Has a command done, and waits for its end, at most until its deadline.
+    /// Runs a command and waits for its answer, at most until the deadline of the command.
     ///
     /// # Errors
-    /// Why it was not done, or why that is not known.
+    /// The reason why the command was not done, or why its outcome is not known.
     ///
     /// # Cancel safety
-    /// A command whose future is dropped is done, or not.
+    /// If the future is dropped, the command may be done or not.
     pub async fn run(&self, command: Command) -> Answered {
         let answered = self.send(command).await;
         self.shared.meters.answered(&answered);
@@ -250,15 +256,15 @@ impl Commands {
         }
     }
 
-    /// What the partition is doing.
+    /// The status of the partition.
     pub fn status(&self) -> Status {
         self.shared.status()
     }
 
-    /// Waits until it does commands.
+    /// Waits until the partition runs commands.
     ///
     /// # Errors
-    /// What it is doing instead, if it has ended, or the deadline comes.
+    /// The status of the partition, if it has ended or if the deadline comes first.
     ///
     /// # Cancel safety
     /// Safe.
@@ -277,10 +283,12 @@ impl Commands {
         }
     }
 
-    /// The offset of the first event in the log of the partition that is not known to be applied. What is told of the logs to others ends in front of it.
+    /// The offset of the first event in the PLog that is not known to be applied. Readers of the
+    /// logs see only events before this offset.
     ///
     /// # Errors
-    /// Why the log was not read yet. Nothing of it may be told before that: what was acknowledged by another leader would be missing.
+    /// The reason why the log was not read yet. Nothing of the log may be shown before that,
+    /// because events that another leader acknowledged would be missing.
     pub fn applied(&self) -> Result<Offset, Busy> {
         match self.shared.applied.load(Ordering::Acquire) {
             0 => Err(self.shared.busy().unwrap_or(Busy::Recovering(None))),
@@ -288,17 +296,18 @@ impl Commands {
         }
     }
 
-    /// How many commands wait.
+    /// The number of commands that wait.
     pub fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }
 
-    /// Whether this node leads still, by the clock: what was read may be told only then.
+    /// Whether this node still leads, by the clock. Only then may a reader be given the rows that
+    /// it read.
     pub fn may_answer(&self) -> bool {
         self.log.may_answer()
     }
 
-    /// Which of its numbers are not stored yet: after a crash they are found in the log again.
+    /// The numbers that are not stored yet. After a crash these numbers are found in the log again.
     pub fn unflushed(&self) -> Unflushed {
         self.numbers.unflushed()
     }

@@ -1,4 +1,4 @@
-//! What readers of a partition are told, and the damaged rows that they meet.
+//! Reads for clients of a partition, and the damaged rows that these reads meet.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -10,19 +10,21 @@ use tracing::warn;
 use crate::{Busy, Commands, in_full};
 
 impl Commands {
-    /// The log of a workspace from an event on, to the last event that is applied. `stored` reads the
-    /// last stored number of the log's offsets. If an event up to the last offset is missing or
-    /// damaged, the stream ends with an error, and [`Commands::damaged`] tells the row.
+    /// Reads the WLog of a workspace from an event on, up to the last event that is applied.
+    /// `stored` reads the last stored number of the offsets of that log. If an event up to the last
+    /// offset is missing or damaged, the stream ends with an error, and [`Commands::damaged`]
+    /// reports the row.
     ///
     /// # Errors
-    /// Why the log of the partition was not read yet.
+    /// The reason why the PLog was not read yet.
     pub fn wlog(
         &self,
         ws: WsId,
         from: Offset,
         stored: impl Future<Output = Result<Option<u64>>> + Send + 'static,
     ) -> std::result::Result<BoxStream<'static, Result<Entry>>, Busy> {
-        // First the end, then the last offset: events that are applied between the two are not told.
+        // The end is read before the last offset. Events that are applied between the two reads are
+        // not shown.
         let end = self.applied()?;
         let (commands, log) = (self.clone(), Arc::clone(&self.log));
         let entries = async move {
@@ -33,9 +35,9 @@ impl Commands {
                 commands.met(row..=row, read);
                 next = next.next();
             });
-            // At level 2 a former leader may have left an event behind the last offset. Such an event
-            // is in the log of the workspace, and not in the log of the partition. At the other levels,
-            // and up to the last offset, no event needs that look.
+            // At trust level 2 a former leader may have left an event behind the last offset. Such
+            // an event is in the WLog and not in the PLog. At the other levels, and up to the last
+            // offset, each event is in the PLog, and the check is not needed.
             let is_told = move |entry: &Entry| {
                 let (place, log) = (entry.place(), Arc::clone(&log));
                 let is_known = known.is_some_and(|known| place.wlog <= known);
@@ -46,8 +48,8 @@ impl Commands {
         Ok(entries.try_flatten_stream().boxed())
     }
 
-    /// The records of a workspace, as [`Reader::records`](eventlog::Reader::records) reads them.
-    /// [`Commands::damaged`] tells the rows that are damaged.
+    /// Reads the records of a workspace, as [`Reader::records`](eventlog::Reader::records) does.
+    /// [`Commands::damaged`] reports damaged rows.
     pub fn records(
         &self,
         ws: WsId,
@@ -56,17 +58,17 @@ impl Commands {
     ) -> impl Stream<Item = Result<StoredRecord>> + Send + Unpin + use<> {
         let (commands, mut next) = (self.clone(), from);
         self.log.reader().records(ws, from, last).inspect(move |read| {
-            // An error that names no row is of a row behind the last one that was read.
+            // An error that names no row comes from a row behind the last one that was read.
             let id = read.as_ref().map_or(next, |stored| stored.record.id);
             commands.met(Row::Record(ws, next)..=Row::Record(ws, id), read);
             next = RecordId(id.0.saturating_add(1));
         })
     }
 
-    /// A record. [`Commands::damaged`] tells a row that is damaged.
+    /// Reads a record. [`Commands::damaged`] reports a damaged row.
     ///
     /// # Errors
-    /// As [`Reader::record`](eventlog::Reader::record).
+    /// Those of [`Reader::record`](eventlog::Reader::record).
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
         let read = self.log.reader().record(ws, id).await;
         let row = Row::Record(ws, id);
@@ -74,9 +76,9 @@ impl Commands {
         read
     }
 
-    /// The last number of a sequence of a workspace that an applied event has. `stored` reads the
-    /// last stored one. While a group with trouble is recovered, the numbers of its events may be
-    /// missing.
+    /// The last number of a sequence of a workspace that an applied event contains. `stored` reads
+    /// the last stored number. While the partition recovers from a group that was not written as
+    /// expected, the numbers of the events of that group may be missing.
     ///
     /// # Errors
     /// Those of `stored`.
@@ -86,12 +88,13 @@ impl Commands {
         seq: SeqId,
         stored: impl Future<Output = Result<Option<u64>>>,
     ) -> Result<Option<u64>> {
-        // A number that waits no more is stored, so the storage is asked last.
+        // A number that no longer waits is stored. So the waiting numbers are read first and the
+        // storage last: no number is missed between the two.
         let waiting = self.numbers.waiting(isequencer::WsId(ws.0), seq);
         Ok(stored.await?.max(waiting))
     }
 
-    /// Notes how a reader fared with rows. Damage is logged once.
+    /// Notes the result of reading rows. Each damage is logged once.
     fn met<T>(&self, rows: RangeInclusive<Row>, read: &Result<T>) {
         match read {
             Ok(_) => self.shared.damage.passed(rows),
@@ -109,8 +112,8 @@ impl Commands {
         }
     }
 
-    /// Damaged rows that readers met, each until a reader gets past that row: the first ones in the order of
-    /// their names, and how many there are.
+    /// The damaged rows that readers met: the first ones in the order of their names, and the
+    /// number of all. A row stays here until a reader reads it without an error.
     pub fn damaged(&self) -> (Vec<String>, usize) {
         self.shared.damage.told()
     }

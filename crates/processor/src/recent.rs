@@ -1,10 +1,10 @@
-//! What was looked up recently, in bounded memory.
+//! A cache of recently used entries in bounded memory.
 
 use std::{hash::Hash, mem};
 
 use hashbrown::HashMap;
 
-/// Remembers at least the last so many things that were looked up, and at most twice as many.
+/// Keeps at least the `capacity` entries that were used last, and at most twice as many.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     capacity: usize,

@@ -1,4 +1,5 @@
-//! What a command sees: what is stored, and what the commands before it in its group did.
+//! The state that a command sees: the stored rows, and the changes of earlier commands of its
+//! group.
 
 use std::sync::OnceLock;
 
@@ -11,11 +12,12 @@ use hashbrown::HashMap;
 
 use crate::group::Ahead;
 
-/// What the commands of a group did so far.
+/// The changes of the commands of a group so far.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     events: Vec<(Place, Vec<Change>)>,
-    /// Where the last change of each record is. Most groups are never asked.
+    /// The position of the last change of each record. The index is built at the first read,
+    /// because most groups never read a changed record.
     index: OnceLock<Index>,
 }
 
@@ -65,22 +67,28 @@ fn note(index: &mut Index, event: usize, place: Place, changes: &[Change]) {
     }
 }
 
-/// Up to where the log is known.
+/// The end of the log as this node knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Of the next event.
+    /// The offset of the next event.
     pub(crate) next: Offset,
-    /// Of the last one.
+    /// The epoch of the last event.
     pub(crate) epoch: Epoch,
-    /// Up to here it was looked for events that had left something, before the log was read last.
+    /// The last replay looked for events up to this offset, because rows named these events.
     pub(crate) sought: Offset,
 }
 
 impl Seen {
-    /// What an event left that is in the log, and that this node has not seen there: an earlier leader stood still before it wrote it. (What one of an earlier
-    /// epoch left behind an event of a later one is none.)
+    /// Checks that the event which wrote a row is known to this node.
     ///
-    /// If the log was read since, and has no such event, the row is of none.
+    /// A row may name an event that this node has not replayed. Leader A stalls before it writes an
+    /// event; leader B replays the log; then A's event and its rows land; B reads such a row.
+    /// Commands of B must not build on that row before the log is read again, so the check fails
+    /// with `Overtaken`. An event of an earlier epoch behind an event of a later epoch does not
+    /// count as an event of the log.
+    ///
+    /// If the log was read again up to that offset and has no such event, no event wrote the row,
+    /// and the row is damaged.
     pub(crate) fn check(self, row: Row, left: Version) -> Result<(), eventlog::Error> {
         if left.plog < self.next || left.epoch < self.epoch {
             return Ok(());
@@ -92,7 +100,7 @@ impl Seen {
     }
 }
 
-/// What a command of a group sees.
+/// The state that a command of a group sees.
 #[derive(Debug)]
 pub(crate) struct State<'g> {
     pub(crate) overlay: &'g Overlay,
@@ -105,7 +113,7 @@ pub(crate) struct State<'g> {
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) stored: StoredRecord,
-    /// As it is stored; `None` if it is not yet.
+    /// The stored bytes of the record; `None` if the record is not stored yet.
     pub(crate) bytes: Option<Bytes>,
 }
 

@@ -1,5 +1,8 @@
-//! The task of a partition: it forms groups, writes them, and answers. Whoever drops it in the middle of a write, as at a deadline, leaves to the next
-//! leader to find out what was written.
+//! The task of a partition: it forms groups, writes them, and answers their commands.
+//!
+//! Invariant: the task proves that it writes nothing any more only if every write was answered. If
+//! the task is dropped during a write, for example at a deadline, the next leader must find out
+//! which events were written.
 
 mod form;
 
@@ -20,19 +23,23 @@ use crate::{
     state::Seen,
 };
 
-/// How often it is looked whether what was in the way is gone, and whether the lead still lasts.
+/// The interval at which the task checks whether an obstacle is gone, and whether the leadership
+/// still lasts.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The same for the lead while there is nothing to do. A command that comes has it looked at once.
+/// The interval of the leadership check while there is no command. A command that arrives causes a
+/// check at once.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 
-/// A write that is not done in that time, as the storage does not do what it is asked to, is no secret any more.
+/// The time after which the status of the partition reports a write that is not done. For the write
+/// of a group, the status reports the error because of which a part of the write is sent again.
 const LONG_WRITE: Duration = Duration::from_secs(1);
 
-/// One part in so many of the time for a stop is kept for its answer. The rest is for numbers.
+/// One part in `ANSWER_SHARE` of the time to stop is reserved for the answer to the caller. The
+/// rest is for storing numbers.
 const ANSWER_SHARE: u32 = 8;
 
-/// How large a group may be, and how long others are added.
+/// The limits of a group: its commands, its bytes, and the time during which commands are added.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) commands: usize,
@@ -40,27 +47,28 @@ pub(crate) struct Limits {
     pub(crate) time: Duration,
 }
 
-/// How a partition ended.
+/// The way in which a partition ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was stopped: every write was answered.
+    /// The partition was stopped, and every write was answered.
     Stopped,
-    /// It did not end in time, and may still be at work.
+    /// The partition did not end in time, and may still be at work.
     Late,
-    /// It was stopped, and something is still to be stored that the next leader finds in the log, or may still be on its way.
+    /// The partition was stopped without a proof. A write may still be under way, or numbers are
+    /// not stored, which the next leader finds in the log.
     Unproved(String),
-    /// This node leads no more.
+    /// This node no longer leads.
     LeadLost(String),
 }
 
 pub(crate) struct Worker {
     pub(crate) sequencer: Sequencer,
     pub(crate) groups: Groups,
-    /// Until when it must have ended; `None` while it works.
+    /// The deadline of the stop; `None` while the partition works.
     pub(crate) stop: watch::Receiver<Option<Instant>>,
 }
 
-/// Its groups, one after another: from what waits to the answers.
+/// The groups of a partition, one after another: from the waiting commands to the answers.
 pub(crate) struct Groups {
     pub(crate) means: Means,
     pub(crate) queue: mpsc::Receiver<Queued>,
@@ -69,17 +77,17 @@ pub(crate) struct Groups {
     pub(crate) name: String,
     /// The next commands, taken from the queue.
     pub(crate) waiting: VecDeque<Queued>,
-    /// What must be mended first.
+    /// The violation that must be put right before the partition goes on.
     pub(crate) violation: Option<Violation>,
     pub(crate) group: Group,
     pub(crate) pace: Pace,
 }
 
-/// Why it does not go on.
+/// The reason why the task ends.
 enum Stop {
     Asked,
     Lost(LeadLost),
-    /// It is not known whether something was written.
+    /// It is not known whether an event was written.
     Open(String),
 }
 
@@ -94,7 +102,8 @@ impl Worker {
             }
         };
         let Worker { sequencer, mut groups, stop: asked } = self;
-        // Whoever is asked to stop because the lead is lost stops as one who has lost it.
+        // The partition may be asked to stop because the leadership is lost. Then it ends as
+        // `LeadLost`.
         let stop = match (stop, groups.look()) {
             (Stop::Asked, Err(lost)) => lost,
             (stop, _) => stop,
@@ -103,22 +112,24 @@ impl Worker {
             Stop::Asked => {
                 groups.end(Status::Stopped);
                 let asked = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
-                // The caller must hear the reason before its deadline, or it only knows that the stop is late.
+                // The caller must get the reason before its deadline. Otherwise the caller knows
+                // only that the stop is late.
                 let deadline = asked - (asked - groups.means.clock.now()) / ANSWER_SHARE;
                 let monitor = sequencer.monitor();
                 let is_recovering = monitor.busy() == Some(isequencer::Busy::Actualizing);
                 tokio::select! {
                     biased;
                     closed = sequencer.close(deadline) => match closed {
-                        // The recovery ended between two calls. A call that failed before may have
-                        // left a write that still lands.
+                        // The recovery ended between two calls. An earlier call that failed may
+                        // have left a write that still lands.
                         Ok(()) if is_recovering && groups.is_open(&monitor) => {
                             Ended::Unproved("it was being recovered".to_owned())
                         }
                         Ok(()) => Ended::Stopped,
                         Err(not_flushed) => Ended::Unproved(not_flushed.to_string()),
                     },
-                    // What may not be stored any more is not waited for.
+                    // After the leadership is lost nothing may be stored, so the task does not wait
+                    // for its numbers.
                     LeadLost(why) = groups.lost() => Ended::LeadLost(why),
                 }
             }
@@ -135,7 +146,7 @@ impl Worker {
         ended
     }
 
-    /// Waits until the log is read, and nothing is in the way. Commands are refused meanwhile.
+    /// Waits until the log is read and no obstacle is left. Commands are refused meanwhile.
     async fn until_ready(&mut self) -> Result<(), Stop> {
         loop {
             self.groups.look()?;
@@ -143,7 +154,7 @@ impl Worker {
                 return Err(Stop::Asked);
             }
             if let Some(violation) = &self.groups.violation {
-                // If that cannot be said, it is asked again.
+                // If the check fails, the violation stays, and the next round checks again.
                 if matches!(self.groups.means.log.is_still(violation).await, Ok(false)) {
                     self.groups.violation = None;
                 }
@@ -177,7 +188,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes one group after another.
+    /// Writes one group after another, until the partition must recover.
     async fn until_trouble(&mut self) -> Result<(), Stop> {
         loop {
             if self.groups.waiting.is_empty() {
@@ -213,9 +224,11 @@ impl Worker {
         }
     }
 
-    /// Waits while too many numbers are not stored. Commands wait too, but if the storage does not
-    /// take the numbers they are refused with the reason: no command could be done in time, and
-    /// nobody could see why. Returns whether a group can begin: if not, the partition is not ready.
+    /// Waits while too many numbers are not stored. Returns whether a group can begin; if not, the
+    /// partition is not ready.
+    ///
+    /// Commands wait meanwhile. If the storage does not take the numbers, commands are refused with
+    /// the reason. Otherwise no command could be done in time, and no sender would learn why.
     async fn until_admitted(&mut self) -> Result<bool, Stop> {
         let start = self.groups.means.clock.now();
         let mut is_stalled = false;
@@ -248,7 +261,8 @@ impl Worker {
     }
 }
 
-/// However it ends, nobody is told that it is at work.
+/// Sets a final status when the task ends in any way. So the status never reports a partition at
+/// work without a task.
 impl Drop for Groups {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -260,19 +274,20 @@ impl Drop for Groups {
 }
 
 impl Groups {
-    /// Whether this node still leads.
+    /// Fails if this node no longer leads.
     fn look(&self) -> Result<(), Stop> {
         self.means.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
     }
 
-    /// Whether a write may still land while the log is being read: a write of the last group, or one
-    /// of the recovery. Rows that stand in the way are told when all else is settled.
+    /// Whether a write may still land while the log is being read: a write of the last group or of
+    /// the recovery. The recovery reports a row that stands in the way only after all its other
+    /// calls are settled. So such an error leaves no write open.
     fn is_open(&self, monitor: &Monitor) -> bool {
         let trouble = monitor.trouble();
         self.means.log.is_open() || trouble.is_some_and(|trouble| !is_lasting(&trouble))
     }
 
-    /// Waits until this node leads no more.
+    /// Waits until this node no longer leads.
     async fn lost(&self) -> LeadLost {
         loop {
             if let Some(lost) = self.means.log.lost() {
@@ -282,7 +297,7 @@ impl Groups {
         }
     }
 
-    /// The log is known, and applied, up to here.
+    /// Notes that the log is known and applied up to this point.
     fn see(&mut self, seen: Seen) {
         self.means.seen = seen;
         self.shared.set_applied(seen.next);
@@ -305,7 +320,7 @@ impl Groups {
         }
     }
 
-    /// Those that wait, and came before it was known.
+    /// Refuses the waiting commands. They arrived before the new status was known.
     fn refuse_all(&mut self, busy: &Busy) {
         let queued = iter::from_fn(|| self.queue.try_recv().ok());
         for Queued { reply, .. } in self.waiting.drain(..).chain(queued) {
@@ -322,8 +337,8 @@ impl Groups {
         }
     }
 
-    /// Forms a group of what waits, writes it, and answers. Whether the next one can follow at
-    /// once.
+    /// Forms a group of waiting commands, writes the group, and answers. Returns whether the next
+    /// group can follow at once.
     async fn group(&mut self, mut transaction: Transaction<'_>) -> Result<bool, Stop> {
         let start = self.means.clock.now();
         self.form(&mut transaction).await;
@@ -333,7 +348,8 @@ impl Groups {
         if !self.group.events.is_empty() {
             self.pace.note_write(self.means.clock.now() - formed);
         }
-        // Before it is answered: clients send their next commands then.
+        // The check comes before the answers, because clients send their next commands after the
+        // answers.
         if self.waiting.is_empty() && self.queue.is_empty() {
             self.pace.forget();
         }
@@ -345,8 +361,8 @@ impl Groups {
             transaction.actualize();
         }
         if fate.committed > 0 && fate.applied.is_ok() {
-            // The answers follow. A client that reads the log right after its answer finds its event, also if
-            // later events of the group failed.
+            // The answers follow after this line. A client that reads the log right after its
+            // answer finds its event, even if later events of the group failed.
             let next = Offset(self.means.seen.next.0 + fate.committed as u64);
             self.see(Seen { next, epoch: self.means.log.epoch(), ..self.means.seen });
         }
@@ -354,7 +370,8 @@ impl Groups {
             self.set(Status::Ready);
         }
         if !is_done {
-            // Before it is answered: whoever asks right after that learns that it has to wait.
+            // The status changes before the answers. A client that sends a command right after its
+            // answer is told to wait.
             self.set(Status::Recovering(None));
             self.means.sought = overtaken.unwrap_or(Offset(0));
         }
@@ -418,7 +435,7 @@ impl Groups {
     }
 }
 
-/// What a partition does whose log cannot be read.
+/// The status of a partition, if its log cannot be read.
 fn status_of(trouble: &StorageError) -> Status {
     if is_lasting(trouble) {
         Status::Violation(in_full(&*trouble.0))

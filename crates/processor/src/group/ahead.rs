@@ -1,5 +1,7 @@
-//! Reading what commands need before they run: many rows by one call, and the numbers of many
-//! workspaces side by side. A command by itself makes one call for each row.
+//! Reads the rows and numbers that commands need before the commands run.
+//!
+//! One call reads many rows, and the numbers of many workspaces are read side by side. A command by
+//! itself makes one call for each row.
 
 use std::{collections::VecDeque, mem};
 
@@ -14,30 +16,32 @@ use crate::{
     Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE, queue::Queued,
 };
 
-/// How many rows one call reads at most, and the numbers of how many workspaces are read side by
-/// side.
+/// The largest number of rows in one call. The numbers of as many workspaces are read side by side.
 const ROWS: usize = 32;
 
-/// How many rows one call reads after many calls failed.
+/// The number of rows in one call after many calls failed.
 const FEW_ROWS: usize = 2;
 
-/// How large a row is at most, as applications store them: its size is known only when it is read.
+/// The largest size of a row that an application stores. The real size of a row is known only after
+/// the row is read.
 const ROW: usize = 1 << 20;
 
-/// How many bytes of rows a partition keeps at most that it read before their commands run, where no
-/// row has more than 1 MiB.
+/// The largest number of bytes that a partition keeps of rows that it read ahead, if no row has
+/// more than 1 MiB.
 pub const READ_AHEAD_BYTES: usize = ROWS * ROW;
 
-/// The rows that were read ahead. Only the leader writes them, so a row holds what was read until a
-/// group of this partition writes it.
+/// The rows that were read ahead.
+///
+/// Invariant: a row here holds the bytes that the storage holds. Only the leader writes these rows,
+/// so a row stays as it was read until a group of this partition writes the row.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// `None` for a row that does not exist.
+    /// The bytes of each row; `None` for a row that does not exist.
     rows: HashMap<Row, Option<Bytes>>,
-    /// How many bytes the rows have.
+    /// The number of bytes in all rows.
     bytes: usize,
-    /// How many rows the next call reads at most. A call that fails halves it, so that a call that
-    /// is too large for the storage, or a row that cannot be read, does not hold up every group.
+    /// The largest number of rows in the next call. A call that fails halves this number. So a call
+    /// that is too large for the storage, or a row that cannot be read, does not delay every group.
     most: usize,
 }
 
@@ -48,7 +52,7 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    /// What a row holds, if it was read.
+    /// The content of a row, if the row was read ahead.
     pub(crate) fn get(&self, row: &Row) -> Option<Option<Bytes>> {
         if self.rows.is_empty() { None } else { self.rows.get(row).cloned() }
     }
@@ -63,7 +67,7 @@ impl Ahead {
         self.bytes = 0;
     }
 
-    /// Drops all rows but these. Takes no more of them than it needs to find all that are here.
+    /// Drops all rows but these. The search ends as soon as all rows that are here were found.
     pub(crate) fn keep(&mut self, mut needed: impl Iterator<Item = Row>) {
         let mut all = mem::take(&mut self.rows);
         self.bytes = 0;
@@ -81,7 +85,7 @@ impl Ahead {
         self.rows.extend(rows.iter().copied().zip(found));
     }
 
-    /// How many rows the next call reads.
+    /// The number of rows that the next call reads.
     fn rows_of_a_call(&self) -> usize {
         self.most.min(READ_AHEAD_BYTES.saturating_sub(self.bytes) / ROW)
     }
@@ -94,23 +98,23 @@ impl Ahead {
     }
 }
 
-/// What commands need that is not in memory.
+/// The rows and numbers that commands need and that are not in memory.
 #[derive(Default)]
 struct Missing<'q> {
     rows: Vec<Row>,
-    /// The first command of each workspace whose numbers are missing.
+    /// The first command of each workspace with missing numbers.
     numbers: Vec<&'q Command>,
     seen_rows: HashSet<Row>,
     seen_workspaces: HashSet<WsId>,
 }
 
 impl Group {
-    /// Reads what the next commands need and is not in memory: for as many of them as one call can
-    /// read for. Returns how many commands can run now; 0 if the group ends before the next one. A
-    /// command that needs more than one call is the first of its group: no other command waits for
-    /// these calls.
+    /// Reads the missing rows and numbers for as many of the next commands as one call can serve.
+    /// Returns the number of commands that can run now, or 0 if the group ends before the next
+    /// command. A command that needs more than one call is the first of its group, so no other
+    /// command waits for these calls.
     ///
-    /// What cannot be read is left to the commands that need it.
+    /// Rows that cannot be read here are left to the commands that need them.
     pub(crate) async fn read_ahead(
         &mut self,
         means: &mut Means,
@@ -130,7 +134,8 @@ impl Group {
             }
             commands += 1;
         }
-        // A lone row, or the numbers of a lone workspace, are read as soon when they are needed.
+        // A single row, or the numbers of a single workspace, are read as fast when the command
+        // needs them.
         if missing.rows.len() > 1
             && let Some(first) = waiting.front()
         {
@@ -178,8 +183,9 @@ impl Group {
         }
     }
 
-    /// The kind of a workspace says which numbers it has. A workspace whose descriptor is not in
-    /// memory now is left to its command.
+    /// Reads the numbers of workspaces side by side. The kind of a workspace says which sequences
+    /// the workspace has. If the descriptor of a workspace is not in memory, its command reads the
+    /// numbers.
     async fn read_numbers(
         &self,
         means: &mut Means,
@@ -200,8 +206,9 @@ impl Group {
     }
 }
 
-/// The rows that a command needs, as far as it says so itself. The descriptor says of which kind the
-/// workspace is.
+/// The rows that a command names itself: its stored answer, the descriptor, and the rows that it
+/// changes or uses as parents. The descriptor is needed only while the kind of the workspace is not
+/// known.
 pub(super) fn rows_of(
     schema: &Schema,
     command: &Command,
@@ -218,7 +225,7 @@ pub(super) fn rows_of(
                 schema.table(table).and_then(|table| table.singleton_id())
             }
         };
-        // Smaller ones are of rows that the command makes.
+        // Smaller ids are raw ids of rows that the command creates.
         id.filter(|id| id.0 > u64::from(u16::MAX)).map(|id| Row::Record(ws, id))
     });
     answer.into_iter().chain(descriptor).chain(named)
@@ -235,7 +242,8 @@ mod tests {
         (from..).take(count).map(|id| Row::Record(WsId(1), RecordId(id))).collect()
     }
 
-    /// A call read 100 rows of whatever size: 100 MiB for each partition where rows have a megabyte.
+    /// A call read 100 rows of any size. Where rows have a megabyte, that was 100 MiB for each
+    /// partition.
     #[test]
     fn what_is_read_ahead_has_a_bound_in_bytes() {
         for size in [1, 10_000, ROW - 1, ROW] {
@@ -256,8 +264,9 @@ mod tests {
         }
     }
 
-    /// Rows of commands that were done stayed: when they had 32 MiB, nothing was read ahead. All rows
-    /// of all waiting commands were looked up after each group, also if nothing was read for them.
+    /// Rows of finished commands stayed in memory. When these rows had 32 MiB, nothing was read
+    /// ahead any more. After each group all rows of all waiting commands were looked up, even if
+    /// nothing was read for these commands.
     #[test]
     fn only_rows_that_were_read_for_waiting_commands_stay() {
         let schema: Schema = "[tables.\"shop.Bill\"]\nkind = \"CDoc\"".parse().unwrap();
@@ -289,8 +298,8 @@ mod tests {
         assert_eq!((left, group.ahead.bytes), (rows(waits, 1).iter().collect(), 1_000));
     }
 
-    /// 99 waiting commands of 2,000 rows took the partition hundreds of milliseconds after each
-    /// group.
+    /// After each group the partition needed hundreds of milliseconds to look up the rows of 99
+    /// waiting commands of 2,000 rows each.
     #[test]
     fn the_search_for_rows_ends_when_all_are_found() {
         let mut ahead = Ahead::default();
@@ -300,8 +309,8 @@ mod tests {
         assert_eq!((looked_up, ahead.rows.len(), ahead.bytes), (15, 10, 30));
     }
 
-    /// A call that failed was made again, as large as before, for every group: each waited for its
-    /// time-out, and then read row by row.
+    /// After a call failed, the partition repeated a call of the same size for every group. Each
+    /// group waited for the time-out of that call, and then read row by row.
     #[test]
     fn calls_that_fail_become_small_and_grow_again_when_calls_are_answered() {
         let mut ahead = Ahead::default();

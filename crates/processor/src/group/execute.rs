@@ -1,4 +1,7 @@
-//! One command: whether it was done before, in which workspace it is done, and what its handler makes of it.
+//! Executes one command: looks for its stored answer, finds the kind of its workspace, and runs its
+//! handler.
+//!
+//! Invariant: a command keeps its offset and its numbers only when nothing can fail any more.
 
 use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
@@ -23,19 +26,20 @@ use crate::{
     state::{Overlay, Seen, State},
 };
 
-/// What a group is made with.
+/// The state of a partition that its groups share.
 #[derive(Debug)]
 pub(crate) struct Means {
     pub(crate) application: Arc<Application>,
     pub(crate) log: Arc<Log>,
     pub(crate) clock: Clock,
-    /// The kinds of workspaces that are stored.
+    /// The kinds of workspaces that have a stored descriptor.
     pub(crate) kinds: Recent<WsId, WsKind>,
-    /// Of the last event.
+    /// The time of the last event.
     pub(crate) time: WallTime,
-    /// Up to where the log is known.
+    /// The end of the log as this node knows it.
     pub(crate) seen: Seen,
-    /// Up to where it is to be looked for events of which something was read.
+    /// The offset up to which the replay looks for events that rows named and that this node had
+    /// not seen.
     pub(crate) sought: Offset,
 }
 
@@ -45,10 +49,10 @@ impl Means {
     }
 }
 
-/// What became of a command that was to join a group.
+/// The result of running a command that was to join a group.
 enum Step {
     Outcome(Outcome),
-    /// It has to wait for the next group.
+    /// The command must wait for the next group.
     Full(Command),
 }
 
@@ -63,7 +67,9 @@ fn rejected(rejection: Rejection) -> Step {
 }
 
 impl Group {
-    /// What a command needs cannot be read. A row that is damaged does not pass by itself, and is in the way of nobody else.
+    /// Refuses a command because a row that it needs cannot be read. A damaged row stays damaged
+    /// until an operator puts it right, and other commands do not need that row. So damage rejects
+    /// only this command, and any other error ends the group.
     fn not_read(&mut self, error: &eventlog::Error) -> Step {
         let what = in_full(error);
         if error.is_lasting() {
@@ -78,8 +84,8 @@ impl Group {
         Refused::Busy(Busy::Storage(what)).into()
     }
 
-    /// Runs a command, which comes back if there is no room for it, or if its handler is not done at
-    /// `until`.
+    /// Runs a command. The command is returned if the group has no room for it, or if its handler
+    /// is not done at `until`.
     pub(crate) async fn add(
         &mut self,
         means: &mut Means,
@@ -142,11 +148,11 @@ impl Group {
             Ok(wlog) => Offset(wlog),
             Err(error) => return rejected(Rejection::conflict(error.to_string())),
         };
-        // What the commands of the system need is read ahead. A handler of the application reads by
-        // itself, and the rest of the group waits for its reads.
+        // The rows for commands of the system were read ahead. A handler of the application reads
+        // by itself, and the rest of the group waits for these reads.
         let may_come_back = until < command.deadline && !application.is_of_system(&command.name);
         let rows = mem::take(&mut command.rows);
-        // The handler consumes its rows, also if it is dropped before it is done.
+        // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
         let state = means.state(&self.overlay, &self.ahead);
         let mut work = Work {
@@ -218,7 +224,7 @@ impl Group {
             );
             return rejected(Rejection::new(RejectionKind::TooLarge, what));
         }
-        // From here on its numbers and its offset are its own: nothing can fail any more.
+        // From here on nothing can fail any more, so the offset and the numbers are given for good.
         let offset = joined.keep();
         debug_assert_eq!(offset.get(), plog.0);
         let index = self.events.len();
@@ -231,7 +237,8 @@ impl Group {
         Step::Outcome(Outcome::Event(index, answer))
     }
 
-    /// What a command is answered that was sent before.
+    /// The answer to a command with an idempotency key that was done before; `None` if the command
+    /// was not done.
     async fn repeated(
         &self,
         means: &Means,
@@ -272,7 +279,8 @@ impl Group {
         Ok(Some(Step::Outcome(Outcome::Repeated(done))))
     }
 
-    /// The kind of the command's workspace, as those before it in the group leave it, or as it will be.
+    /// The kind of the workspace of a command, as the earlier commands of the group leave the
+    /// workspace. For a command that creates a workspace: the kind that the workspace will have.
     pub(super) async fn kind(
         &self,
         means: &mut Means,

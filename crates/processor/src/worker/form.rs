@@ -1,4 +1,5 @@
-//! Forming a group: which commands are refused, which are added, and when the group ends.
+//! Forming a group: the commands that are refused, the commands that are added, and the end of the
+//! group.
 
 use std::{mem, time::Duration};
 
@@ -8,22 +9,24 @@ use isequencer::Transaction;
 use super::Groups;
 use crate::{Busy, queue::Queued};
 
-/// Adding others to a group takes one of so many parts of the time that is left to its commands:
-/// the rest is for writing them.
+/// Adding commands to a group takes at most one part in `SHARE_OF_TIME` of the time that is left to
+/// its commands. The rest is for writing them.
 const SHARE_OF_TIME: u32 = 4;
 
-/// How many groups say how long a group takes: the shortest of them. One slow group must not make
-/// the partition refuse what it can do.
+/// The number of groups that tell how long a group takes. The shortest of them counts, so that one
+/// slow group does not make the partition refuse commands that it can do.
 const GROUPS: usize = 3;
 
-/// What the last groups took that were written one after another. Only what the next group takes,
-/// too, is counted: one call that reads ahead for several commands, and the write. (Without the
-/// read, overload does not end: commands have time for the write, and are read for first.) A slow
-/// handler, or the calls for a command of many rows, say nothing about the next group.
+/// The duration of the last groups that were written one after another.
+///
+/// Only the parts that the next group needs, too, are counted: one call that reads ahead for
+/// several commands, and the write. Without the read, overload would not end: commands would have
+/// enough time for the write, but not for the read before it. A slow handler, or the calls for a
+/// command of many rows, say nothing about the next group.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     groups: [Duration; GROUPS],
-    /// What it took to read ahead for the group that is being formed.
+    /// The duration of the read ahead for the group that is being formed.
     read: Duration,
 }
 
@@ -37,13 +40,14 @@ impl Pace {
         self.groups[0] = self.read + took;
     }
 
-    /// No command waits, so there is no overload. What groups took says nothing about a later one.
+    /// Forgets all durations. No command waits, so there is no overload, and past groups say
+    /// nothing about a later one.
     pub(crate) fn forget(&mut self) {
         *self = Pace::default();
     }
 
-    /// How much time a command must have left when its group begins. Running the commands of a group
-    /// takes up to one part in `SHARE_OF_TIME` of that time.
+    /// The time that a command must have left when its group begins. Running the commands of a
+    /// group takes up to one part in `SHARE_OF_TIME` of that time.
     fn needed(&self) -> Duration {
         let least = self.groups.into_iter().min().unwrap_or_default();
         least * SHARE_OF_TIME / (SHARE_OF_TIME - 1)
@@ -53,8 +57,8 @@ impl Pace {
 impl Groups {
     /// Takes commands from the queue. A command that has less time left than a group needs is
     /// refused: it would be done too late, and commands that can be done in time would wait for it.
-    /// If there is no other command, the last of those is tried, so that the partition notices when
-    /// groups become quick again.
+    /// If there is no other command, the last of the late commands is tried, so that the partition
+    /// notices when groups become quick again.
     fn fill(&mut self) {
         let now = self.means.clock.now();
         let in_time = now + self.pace.needed();
@@ -85,9 +89,9 @@ impl Groups {
         }
     }
 
-    /// Runs commands that wait, one after another, until the group is full or its time is over. What
-    /// they need is read ahead for many of them: read one by one, it could take longer than the
-    /// first command can wait.
+    /// Runs waiting commands one after another, until the group is full or its time is over. Rows
+    /// are read ahead for many commands at once. Reads one by one could take longer than the first
+    /// command can wait.
     pub(super) async fn form(&mut self, transaction: &mut Transaction<'_>) {
         let start = self.means.clock.now();
         let mut earliest = Instant::FAR_FUTURE;
@@ -96,7 +100,8 @@ impl Groups {
             let filled = self.means.clock.now();
             let ahead = self.group.read_ahead(&mut self.means, transaction, &self.waiting).await;
             self.waiting.iter_mut().take(ahead).for_each(|queued| queued.is_read_for = true);
-            // What was read for a command is used, if running it does not take long.
+            // The rows that were read for a command are used, if running the commands does not take
+            // long.
             let read = self.means.clock.now();
             if self.group.waiting() == 0 {
                 self.pace.note_read(ahead, read - filled);
@@ -110,8 +115,8 @@ impl Groups {
                     continue;
                 }
                 let before = self.group.waiting();
-                // A handler that the others of the group would have to wait for is run again as the
-                // first of the next group.
+                // The other commands of the group would have to wait for a slow handler. A handler
+                // that runs past `until` is dropped, and run again as the first of the next group.
                 let until = match before {
                     0 => deadline,
                     _ => self.until(now, earliest),
@@ -121,7 +126,8 @@ impl Groups {
                     self.waiting.push_front(back);
                     return;
                 }
-                // Some come while the group is being formed.
+                // Some commands arrive while the group is being formed. Their waiting time counts
+                // as zero.
                 self.shared.meters.waited(start - since);
                 if self.group.waiting() > before {
                     earliest = earliest.min(deadline);
@@ -143,8 +149,8 @@ impl Groups {
             || self.group.bytes >= self.limits.bytes
     }
 
-    /// Until when commands are added to a group, from a moment on, one of which must be answered at
-    /// the earliest deadline.
+    /// The time until which commands are added to a group, counted from `from`. One command of the
+    /// group must be answered at `earliest`.
     fn until(&self, from: Instant, earliest: Instant) -> Instant {
         from + self.limits.time.min((earliest - from) / SHARE_OF_TIME)
     }
@@ -154,7 +160,8 @@ impl Groups {
 mod tests {
     use super::*;
 
-    /// Groups whose commands were read for together, and what reading and writing took.
+    /// Creates a pace from groups that read ahead for several commands. Each pair is the time of
+    /// the read and of the write, in milliseconds.
     fn after<const GROUPS: usize>(groups: [(u64, u64); GROUPS]) -> Pace {
         let mut pace = Pace::default();
         for (read, write) in groups {
@@ -164,7 +171,8 @@ mod tests {
         pace
     }
 
-    /// A pause of the storage would make the partition refuse all that waited for its end.
+    /// After a pause of the storage the partition would refuse all commands that waited for the end
+    /// of the pause.
     #[test]
     fn one_slow_group_among_others_does_not_count() {
         let ms = Duration::from_millis;
@@ -175,8 +183,8 @@ mod tests {
         assert_eq!(quick_again.needed(), ms(120));
     }
 
-    /// A command of 4,096 rows makes 128 calls before it runs. Behind three of them, commands that
-    /// need one call were refused.
+    /// A command of 4,096 rows makes 128 calls before it runs. After three such commands, commands
+    /// that need one call were refused.
     #[test]
     fn calls_for_one_command_do_not_count() {
         let ms = Duration::from_millis;
@@ -187,8 +195,8 @@ mod tests {
         assert_eq!(pace.needed(), ms(40));
     }
 
-    /// Three groups were slow and the partition idled: however much later, it refused commands that
-    /// it could do.
+    /// Three groups were slow, and then the partition was idle. It refused commands that it could
+    /// do, no matter how much later they came.
     #[test]
     fn slow_groups_before_a_pause_do_not_count() {
         let mut pace = after([(0, 2_000); 3]);
