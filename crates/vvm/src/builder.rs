@@ -1,4 +1,4 @@
-//! A node before it is launched.
+//! The builder of a node, before the node is launched.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     problem::FirstProblem,
 };
 
-/// A node that is provided, and not launched.
+/// A node that is provided and not launched.
 #[derive(Debug)]
 pub struct Vvm(Builder);
 
-/// What a node is made of.
+/// The parts of a node.
 pub struct Builder {
     settings: Settings,
     driver: Arc<dyn StorageDriver>,
@@ -37,53 +37,54 @@ impl std::fmt::Debug for Builder {
     }
 }
 
-/// What a node cannot be made of.
+/// The reason why a node cannot be built from these settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSettings {
-    /// Leave one of them out.
+    /// An application is listed twice. Remove one of the entries.
     #[error("the application {0} is there twice")]
     AppTwice(AppName),
-    /// Take fewer slots, or more partitions.
+    /// Some slots would have no partitions. Take fewer slots or more partitions.
     #[error(
         "there are {slots} slots, and no application has more than {partitions} partitions: who leads a slot above that has nothing to do"
     )]
     IdleSlots {
-        /// How many nodes are to work at the same time.
+        /// The number of slots.
         slots: u32,
-        /// How many partitions the application has that has most.
+        /// The largest number of partitions of an application.
         partitions: u16,
     },
-    /// Shorten [`Settings::call_timeout`], or take a longer lease.
+    /// A storage call may take longer than a lease allows. Shorten [`Settings::call_timeout`], or
+    /// take a longer lease.
     #[error(
         "a call to the storage may take {call:?}, and of a lease of {lease:?} only {room:?} may be left when it is sent: \
          let it take less, or take a longer lease"
     )]
     LongCalls {
-        /// How long a call may take.
+        /// The time limit of a call.
         call: Duration,
-        /// How long a lease lasts.
+        /// The duration of a lease.
         lease: Duration,
-        /// How long a call may take at most.
+        /// The longest time that a call may take.
         room: Duration,
     },
-    /// Take a longer lease, or another trust level.
+    /// A lease is too short for trust level 2. Take a longer lease or another trust level.
     #[error(
         "a lease of {lease:?} is too short for trust level 2: a write may land up to {late_write:?} after it was sent, and must not land after \
          another node has recovered the log; {}",
         longer(shortest)
     )]
     ShortLease {
-        /// How long a lease lasts.
+        /// The duration of a lease.
         lease: Duration,
-        /// How long after it was sent a write may land.
+        /// The time after which a write that was sent no longer lands.
         late_write: Duration,
-        /// How long the shortest lease lasts that is long enough, in the usual split; `None` if
-        /// none is.
+        /// The shortest duration of a lease that is long enough, in the usual split; `None` if no
+        /// duration is.
         shortest: Option<Duration>,
     },
 }
 
-/// What to do about a lease that is too short for late writes.
+/// The advice about a lease that is too short for late writes.
 fn longer(shortest: &Option<Duration>) -> String {
     match shortest {
         Some(lease) => {
@@ -94,17 +95,17 @@ fn longer(shortest: &Option<Duration>) -> String {
 }
 
 impl Vvm {
-    /// A node on a storage.
+    /// Creates a builder of a node on a storage.
     pub fn builder(driver: Arc<dyn StorageDriver>, clock: Clock, settings: Settings) -> Builder {
         let (apps, admin, services) = (Vec::new(), Vec::new(), Vec::new());
         let (kill, lock, requests) = (None, None, None);
         Builder { settings, driver, clock, apps, admin, services, kill, lock, requests }
     }
 
-    /// Begins everything, in order, in tasks of its own; it does not wait for any of it.
+    /// Starts everything, in order, in tasks of its own, and does not wait for them.
     ///
     /// # Panics
-    /// Outside of a tokio runtime. It must be one with timers.
+    /// Outside of a tokio runtime with timers.
     pub fn launch(self) -> Launched {
         let Builder { settings, driver, clock, apps, admin, services, kill, lock, requests } =
             self.0;
@@ -129,48 +130,52 @@ impl Vvm {
 }
 
 impl Builder {
-    /// An application that the node works for.
+    /// Adds an application that the node works for.
     #[must_use]
     pub fn with_app(mut self, app: AppSettings) -> Builder {
         self.apps.push(app);
         self
     }
 
-    /// A service that begins first and stops last: whoever wants to know how the node does, asks it.
+    /// Adds a service that begins first and stops last. Such a service reports how the node is
+    /// doing.
     #[must_use]
     pub fn with_admin(mut self, service: impl Service) -> Builder {
         self.admin.push(Box::new(service));
         self
     }
 
-    /// A service that sends commands: it stops before the partitions do.
+    /// Adds a service that sends commands. It stops before the partitions do.
     #[must_use]
     pub fn with_service(mut self, service: impl Service) -> Builder {
         self.services.push(Box::new(service));
         self
     }
 
-    /// What ends the process when work goes on too long after the lead was lost. Without it such work goes on.
+    /// Sets the function that ends the process when work goes on too long after the leadership was
+    /// lost. Without a killer such work goes on.
     #[must_use]
     pub fn with_killer(self, kill: Kill) -> Builder {
         Builder { kill: Some(kill), ..self }
     }
 
-    /// The node leads again at once after a crash, if this proves that its former process is gone. Not used where an application has trust level 2.
+    /// Lets the node lead again at once after a crash, if the lock file proves that its former
+    /// process is gone. The lock file is not used if an application has trust level 2.
     #[must_use]
     pub fn with_comeback(self, lock: LockFile) -> Builder {
         Builder { lock: Some(lock), ..self }
     }
 
-    /// Services and partitions run on this runtime, and use this driver. Elections and admin services
+    /// Runs services and partitions on this runtime with this driver. Elections and admin services
     /// stay on the runtime on which the node is launched, and elections use the driver of
-    /// [`Vvm::builder`]: then no request keeps a lease from being renewed.
+    /// [`Vvm::builder`]. So no request can delay the renewal of a lease.
     ///
     /// A driver of a database on another machine has connections, which belong to the runtime on
-    /// which they are opened. So give such a node two drivers that share no connection. A driver of an
-    /// embedded storage has none, and is given twice.
+    /// which they are opened. So give such a node two drivers that share no connection. A driver of
+    /// an embedded storage has no connections: give the same driver twice.
     ///
-    /// Without this call everything runs on the runtime on which the node is launched, with one driver.
+    /// Without this call everything runs on the runtime on which the node is launched, with one
+    /// driver.
     #[must_use]
     pub fn with_requests_on(self, runtime: Handle, driver: Arc<dyn StorageDriver>) -> Builder {
         Builder { requests: Some((runtime, driver)), ..self }
@@ -179,11 +184,11 @@ impl Builder {
     /// Provides the node.
     ///
     /// # Errors
-    /// What cannot be, and what to do.
+    /// The setting that does not fit, and the way to correct it.
     pub fn build(mut self) -> Result<Vvm, BadSettings> {
         self.settings.check(&self.apps)?;
         if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
-            // What a former process wrote could replace what this one does.
+            // At level 2 a late write of the former process could replace a row of this process.
             self.lock = None;
         }
         Ok(Vvm(self))

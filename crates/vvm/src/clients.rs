@@ -1,9 +1,10 @@
-//! The two clients of the storage: that of elections, and that of requests.
+//! The two clients of the storage: the client of elections and the client of requests.
 //!
-//! Invariant: each client reads and writes on one runtime only: that of elections where the node was launched, that of
-//! requests on the runtime for services and partitions. A connection belongs to the runtime on which it was opened. If
-//! both used one client, a renewal of the lease could wait for threads that requests keep busy. Closing a client, and
-//! waiting for its failure, happen where the node was launched.
+//! Invariant: each client reads and writes on one runtime only. The client of elections uses the
+//! runtime on which the node was launched. The client of requests uses the runtime of services and
+//! partitions. A connection belongs to the runtime on which it was opened. If both used one client,
+//! a renewal of the lease could wait for threads that requests keep busy. Closing a client, and
+//! waiting for its failure, happen on the runtime on which the node was launched.
 
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::{Failure, Problem, Settings};
 
-/// The clients, of which none is open yet.
+/// The clients, none of which is open yet.
 #[derive(Debug)]
 pub(crate) struct Clients {
     pub(crate) elections: Arc<dyn StorageDriver>,
-    /// `None` if the storage has no connections, or everything is on one runtime: then elections and requests share a
-    /// client.
+    /// The client of requests; `None` if the storage has no connections, or if everything is on one
+    /// runtime. Then elections and requests share a client.
     pub(crate) requests: Option<Arc<dyn StorageDriver>>,
     /// The runtime of services and partitions.
     pub(crate) runtime: Handle,
@@ -34,7 +35,7 @@ pub(crate) struct Systems {
 }
 
 impl Clients {
-    /// Opens the system keyspace by both clients at the same time.
+    /// Opens the system keyspace with both clients at the same time.
     pub(crate) async fn open(
         &self,
         settings: &Settings,
@@ -60,7 +61,7 @@ impl Clients {
         Ok(Systems { elections, requests })
     }
 
-    /// Does some work on the runtime of requests. Dropping the call ends the work.
+    /// Runs work on the runtime of requests. Dropping the call ends the work.
     pub(crate) async fn on_requests<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
@@ -76,7 +77,7 @@ impl Clients {
         }
     }
 
-    /// Waits until one of them cannot go on.
+    /// Waits until a client cannot go on.
     pub(crate) async fn failed(&self) -> Problem {
         let elections = self.elections.failed();
         let error = match &self.requests {
@@ -88,7 +89,7 @@ impl Clients {
         Problem::of_storage(&error)
     }
 
-    /// Closes both.
+    /// Closes both clients.
     pub(crate) async fn close(&self) {
         let elections = self.elections.close();
         match &self.requests {

@@ -1,4 +1,7 @@
-//! From launch to the end: the one task that begins everything, watches it, and stops it in order.
+//! The life of a node: one task starts everything, watches it, and stops it in order.
+//!
+//! Invariant: the lease is released only if every partition has proved that it writes nothing any
+//! more.
 
 use std::{mem, pin::pin, sync::Arc, time::Duration};
 
@@ -18,20 +21,21 @@ use crate::{
     service::Services,
 };
 
-/// How often it is looked whether a node is ready.
+/// The interval at which the task checks whether the node is ready.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Until when the parts of a node have to stop, one after another, in parts of the time for all of it.
+/// The deadlines of the parts of a node, which stop one after another, as shares of the time to
+/// stop.
 mod shares {
     pub(super) const SERVICES: u32 = 8;
     pub(super) const PARTITIONS: u32 = 12;
     pub(super) const LEAD: u32 = 13;
     pub(super) const STORAGE: u32 = 14;
-    /// The admin services are the last.
+    /// The admin services stop last.
     pub(super) const OF: u32 = 16;
 }
 
-/// What a node is made of. Nothing runs.
+/// The parts of a node of which nothing runs.
 pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) clients: Clients,
@@ -44,7 +48,8 @@ pub(crate) struct Parts {
     pub(crate) lock: Option<LockFile>,
 }
 
-/// A node that was launched. [`shutdown`](Launched::shutdown) stops it in order; dropping it asks it to stop, and waits for nothing.
+/// A node that was launched. [`shutdown`](Launched::shutdown) stops the node in order. Dropping
+/// this value asks the node to stop, and waits for nothing.
 #[derive(Debug)]
 pub struct Launched {
     node: Node,
@@ -65,15 +70,16 @@ impl Launched {
         Launched { node, problem, shutdown, task }
     }
 
-    /// The node, as its services see it.
+    /// The node as its services see it.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// Waits until the node leads, and its partitions have been recovered, but for those that an operator must put right first: the others work.
+    /// Waits until the node leads and its partitions have recovered. Partitions that an operator
+    /// must put right first do not count: the others work.
     ///
     /// # Errors
-    /// Why it does not go on, or that it was not ready in time.
+    /// The problem of the node, or the stage of a node that was not ready in time.
     ///
     /// # Cancel safety
     /// Safe.
@@ -91,25 +97,26 @@ impl Launched {
         }
     }
 
-    /// Waits until the node cannot go on. It never returns if all is well.
+    /// Waits until the node cannot go on. Never returns if all is well.
     ///
     /// # Cancel safety
-    /// Safe: it tells the same again.
+    /// Safe: the next call returns the same problem.
     pub async fn problem(&self) -> Arc<Problem> {
         self.problem.wait().await
     }
 
-    /// Stops everything: first what listens, then the partitions; then the lead is released, if it is proved that nothing is written any more;
-    /// at last the storage and the admin service. It may be called right after launch.
+    /// Stops everything: first the services, then the partitions. Then the lease is released, if it
+    /// is proved that nothing is written any more. The storage and the admin services stop last.
+    /// The method may be called right after the launch.
     ///
     /// # Errors
-    /// The first problem that the node had.
+    /// The first problem of the node.
     ///
     /// # Cancel safety
-    /// The node stops nevertheless, and nobody waits for it.
+    /// If the future is dropped, the node stops all the same, and nothing waits for its end.
     pub async fn shutdown(mut self) -> Result<(), Arc<Problem>> {
         self.shutdown.cancel();
-        // If it panicked it has told so.
+        // If the task panicked, it has reported the panic as a problem.
         let _ = (&mut self.task).await;
         self.problem.get().map_or(Ok(()), Err)
     }
@@ -121,18 +128,19 @@ impl Drop for Launched {
     }
 }
 
-/// Why a node is not ready.
+/// The reason why a node is not ready.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotReady {
-    /// It does not go on.
+    /// The node cannot go on.
     #[error("the node does not go on: {0}")]
     Problem(Arc<Problem>),
-    /// It takes longer.
+    /// The node takes longer than the deadline.
     #[error("the node is still {0:?}")]
     Late(Stage),
 }
 
-/// If the orchestrator panics, as a service may when it binds, its host must not wait for ever to hear of it.
+/// Reports a panic of the orchestrator, for example in the `bind` of a service. Without this report
+/// the host would wait forever for a problem.
 struct ToldOfPanic(FirstProblem);
 
 impl Drop for ToldOfPanic {
@@ -144,7 +152,7 @@ impl Drop for ToldOfPanic {
     }
 }
 
-/// Waits until the lead is lost; for ever without one.
+/// Waits until the leadership is lost; forever if there is no leadership.
 async fn over(lead: Option<&Lead>) {
     match lead {
         Some(lead) => drop(lead.leadership.over().await),
@@ -152,7 +160,7 @@ async fn over(lead: Option<&Lead>) {
     }
 }
 
-/// What is held while the node leads.
+/// The values that exist while the node leads.
 struct Lead {
     leadership: Leadership,
     under: Arc<UnderLead>,
@@ -190,12 +198,12 @@ impl Parts {
                 problem = services.ended() => self.problem.report(problem),
             }
         }
-        // A problem is its host's to act on.
+        // The host acts on a problem: it shuts the node down.
         shutdown.cancelled().await;
         self.stop(admin, services, lead).await;
     }
 
-    /// Takes what only one can have.
+    /// Takes the exclusive resources of all services.
     async fn bind(&mut self) -> bool {
         for service in self.admin.iter_mut().chain(&mut self.services) {
             if let Err(why) = service.bind().await {
@@ -206,7 +214,8 @@ impl Parts {
         true
     }
 
-    /// Acquires the lead and works under it, until there is a problem. The lead is left to whoever stops it.
+    /// Acquires leadership and works under it until there is a problem. The leadership stays in
+    /// `lead`, where the stop finds it.
     async fn work(&self, lock: Option<LockFile>, lead: &mut Option<Lead>) -> Problem {
         match self.try_work(lock, lead).await {
             Ok(lost) => Problem::LeadLost(lost),
@@ -225,13 +234,14 @@ impl Parts {
         };
         tokio::select! {
             biased;
-            // Also while it is opened: a driver that cannot go on cannot be opened again.
+            // The failure of a client also counts while the storage is being opened: a driver that
+            // cannot go on cannot be opened again.
             failed = self.clients.failed() => Err(failed),
             ended = work => ended,
         }
     }
 
-    /// Acquires the lead and works under it, until it is lost.
+    /// Acquires leadership and works under it until the leadership is lost.
     async fn lead(
         &self,
         systems: &Systems,
@@ -265,14 +275,15 @@ impl Parts {
         Ok(leadership.over().await)
     }
 
-    /// Waits until the partitions have been recovered.
+    /// Waits until the partitions have recovered.
     async fn recovered(&self) {
         while self.node.stage() != Stage::Leading {
             self.clock.sleep(LOOK).await;
         }
     }
 
-    /// Opens the system keyspace. A node that waits for the lead for ever waits for its storage, too.
+    /// Opens the system keyspace. A node that waits for leadership without a limit waits for its
+    /// storage, too.
     async fn open(&self) -> Result<Systems, Problem> {
         let deadline = match self.settings.acquire_within {
             None => Instant::FAR_FUTURE,
@@ -319,7 +330,8 @@ impl Parts {
         Ok(elections.acquire(slots, until).await?)
     }
 
-    /// In the reverse order of the beginning; each has its share of the time ([`shares`]).
+    /// Stops the parts of the node in the reverse order of their start. Each part has its share of
+    /// the time ([`shares`]).
     async fn stop(self, mut admin: Services, mut services: Services, lead: Option<Lead>) {
         let start = self.clock.now();
         let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
@@ -327,7 +339,8 @@ impl Parts {
         {
             let services = services.stop(&self.clock, until(shares::SERVICES), &self.problem);
             let mut services = pin!(services);
-            // Who leads no more is killed if its work goes on: clients that are slow to end must not keep it from stopping that.
+            // After the leadership is lost, the killer ends the process if work goes on. So
+            // services that wait for slow clients must not delay the end of that work.
             let have_ended = tokio::select! {
                 biased;
                 () = over(lead.as_ref()) => false,
@@ -350,7 +363,8 @@ impl Parts {
         info!(took = ?(self.clock.now() - start), "the node has stopped");
     }
 
-    /// Ends all work under the lead, and releases it if it is proved that nothing is written any more.
+    /// Ends all work under the leadership. Releases the lease if it is proved that nothing is
+    /// written any more.
     async fn give_up(
         &self,
         Lead { leadership, under }: Lead,
@@ -364,7 +378,8 @@ impl Parts {
         }
         if !ended.unproved.is_empty() {
             self.problem.report(Problem::NotEnded(ended.unproved));
-            // Otherwise the process is killed when the lease is nearly over.
+            // If a partition is late, its work may go on. The guard stays, so the killer ends the
+            // process when the lease is nearly over.
             if !ended.is_late {
                 under.abandon();
             }

@@ -1,4 +1,4 @@
-//! The lead of a slot, as the logs of its partitions ask for it.
+//! The fence of a slot: it tells the logs of the slot's partitions whether the lease still holds.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,7 +9,7 @@ use clock::Instant;
 use eventlog::{Epoch, Lead, LeadLost};
 use ielections::Work;
 
-/// The work of all partitions of a slot under one lead.
+/// The work guard of all partitions of a slot under one leadership.
 #[derive(Debug)]
 pub(crate) struct UnderLead {
     epoch: Epoch,
@@ -21,14 +21,16 @@ impl UnderLead {
         UnderLead { epoch: Epoch(work.epoch().0), work: Mutex::new(Some(work)) }
     }
 
-    /// All that was written was answered, and nothing is written any more. Without this nobody knows.
+    /// Reports that every write was answered and that nothing is written any more. Without this
+    /// report the end of the work is not proved.
     pub(crate) fn finish(&self) {
         if let Some(work) = self.take() {
             work.finish();
         }
     }
 
-    /// Nobody works any more, and what was sent may be on its way still. Who holds the lead yet, to read, can do nothing with it.
+    /// Drops the guard without a proof: no work goes on, but a write may still be under way. A
+    /// reader that still holds this value is refused from now on.
     pub(crate) fn abandon(&self) {
         drop(self.take());
     }
@@ -37,7 +39,7 @@ impl UnderLead {
         self.work.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// How long it lasts if it is not renewed; `None` if it is over.
+    /// The time that the lease lasts if it is not renewed; `None` if the lease is over.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let until = work.as_ref()?.valid_until();

@@ -1,7 +1,8 @@
-//! The leader of each slot, as the storage told it last.
+//! The leader of each slot, as the storage reported it last.
 //!
-//! Invariant: only [`LeadersSeen::watch`] asks the storage, one call at a time, on the runtime of elections. Requests
-//! and `/status` read the last answer. They wait for a fresh one only for a short time of their own.
+//! Invariant: only [`LeadersSeen::watch`] asks the storage, one call at a time, on the runtime of
+//! elections. Requests and `/status` read the last answer. They wait for a fresh answer only for a
+//! short time of their own.
 
 use std::{convert::Infallible, sync::OnceLock, time::Duration};
 
@@ -9,13 +10,13 @@ use clock::{Clock, Instant};
 use ielections::{Leaders, Observer};
 use tokio::sync::{Notify, watch};
 
-/// An answer of the storage is fresh for so long.
+/// The time for which an answer of the storage is fresh.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// A reader waits at most so long while nothing is known.
+/// The longest time that a reader waits while nothing is known.
 const FIRST_WITHIN: Duration = Duration::from_millis(500);
 
-/// What the storage told last about the leaders.
+/// The last report of the storage about the leaders.
 #[derive(Debug)]
 pub(crate) struct LeadersSeen {
     clock: Clock,
@@ -24,14 +25,14 @@ pub(crate) struct LeadersSeen {
     last: watch::Sender<Seen>,
 }
 
-/// What the storage told.
+/// A report of the storage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// The last answer, and when it came.
+    /// The last answer, and the time of its arrival.
     pub(crate) answer: Option<(Instant, Leaders)>,
-    /// Why the last call has failed, if it has.
+    /// The error of the last call, if the call failed.
     pub(crate) trouble: Option<String>,
-    /// When the last call ended.
+    /// The end of the last call.
     ended: Option<Instant>,
 }
 
@@ -45,27 +46,27 @@ impl LeadersSeen {
         }
     }
 
-    /// The storage is open.
+    /// Sets the observer when the storage is open.
     pub(crate) fn observes(&self, observer: Observer) {
-        // It is set once.
+        // The observer is set only once.
         let _ = self.observer.set(observer);
     }
 
-    /// What the storage told, after a fresh call if that ends within this time. While nothing is known this waits
-    /// longer.
+    /// The last report, after a fresh call if that call ends within this time. While nothing is
+    /// known, this method waits longer.
     pub(crate) async fn get(&self, within: Duration) -> Seen {
         let mut last = self.last.subscribe();
         if self.observer.get().is_some() && !self.is_fresh(&last.borrow()) {
             self.is_wanted.notify_one();
             let within = if last.borrow().ended.is_none() { FIRST_WITHIN } else { within };
             let fresh = last.wait_for(|seen| self.is_fresh(seen));
-            // If the call does not end, the last answer has to do.
+            // If the call does not end in time, the last answer is used.
             let _ = self.clock.timeout_at(self.clock.now() + within, fresh).await;
         }
         last.borrow().clone()
     }
 
-    /// Asks the storage whenever somebody wants a fresh answer.
+    /// Asks the storage each time that a reader wants a fresh answer.
     pub(crate) async fn watch(&self) -> Infallible {
         loop {
             self.is_wanted.notified().await;
@@ -86,7 +87,7 @@ impl LeadersSeen {
 }
 
 impl Seen {
-    /// A call that fails leaves the last answer as it is.
+    /// Notes the result of a call. A call that fails leaves the last answer as it is.
     fn hear(&mut self, now: Instant, leaders: Result<Leaders, String>) {
         self.ended = Some(now);
         match leaders {

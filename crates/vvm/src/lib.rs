@@ -1,4 +1,5 @@
-//! A node: it acquires the lead of a slot, works while it has that, and stops in order.
+//! A node: it acquires the leadership of a slot, works while the leadership lasts, and stops in
+//! order.
 //!
 //! ```text
 //!             launch                                          shutdown
@@ -10,9 +11,10 @@
 //!   partitions                         |== recover ==|== work ===|
 //! ```
 //!
-//! [`Vvm::builder`] provides a node of which nothing runs, [`Vvm::launch`] consumes that, and [`Launched::shutdown`] consumes what was launched.
-//! A node whose lead is lost tells its host, which shuts it down; what does not stop in time is killed, if there is a
-//! [killer](Builder::with_killer).
+//! [`Vvm::builder`] provides a node of which nothing runs. [`Vvm::launch`] consumes the provided
+//! node, and [`Launched::shutdown`] consumes the launched one. A node that loses its leadership
+//! reports the problem to its host, and the host shuts the node down. A
+//! [killer](Builder::with_killer), if there is one, ends the process if work does not stop in time.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

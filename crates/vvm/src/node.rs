@@ -1,4 +1,4 @@
-//! A node as its services see it: what it leads, who leads the rest, and its applications.
+//! A node as its services see it: its own leadership, the other leaders, and its applications.
 
 use std::{
     net::SocketAddr,
@@ -23,32 +23,34 @@ use crate::{
     status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus},
 };
 
-/// How long the storage may delay an answer that names the leader of a partition.
+/// The longest time that a slow storage may delay an answer that names the leader of a partition.
 const REDIRECT_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long the storage may delay the status: it is asked often, by programs that expect an answer at once.
+/// The longest time that a slow storage may delay the status. Programs ask for the status often and
+/// expect an answer at once.
 const STATUS_WITHIN: Duration = Duration::from_millis(50);
 
-/// What a node is doing.
+/// The stage of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// It opens its storage.
+    /// The node opens its storage.
     Opening,
-    /// It waits for the lead of a slot.
+    /// The node waits for the leadership of a slot.
     Waiting,
-    /// It leads, and its partitions are being deployed or recover, or the storage does not take
-    /// what they must store.
+    /// The node leads. Its partitions are being deployed, recover, or wait until the storage takes
+    /// their writes.
     Recovering,
-    /// It leads, and its partitions have been recovered, but for those that an operator must put right first.
+    /// The node leads, and its partitions have recovered, except those that an operator must put
+    /// right first.
     Leading,
-    /// It is being stopped.
+    /// The node is being stopped.
     Stopping,
-    /// Nothing of it works any more.
+    /// No part of the node works any more.
     Stopped,
 }
 
-/// A node, as its services see it. Clones are the same node.
+/// A node as its services see it. Clones are the same node.
 #[derive(Clone, Debug)]
 pub struct Node(Arc<Inner>);
 
@@ -78,7 +80,7 @@ pub struct App {
     pub(crate) opened: OnceLock<Opened>,
 }
 
-/// An application whose keyspace is open.
+/// An application with an open keyspace.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) app: sysvvm::App,
@@ -86,11 +88,11 @@ pub(crate) struct Opened {
     pub(crate) reader: Reader,
 }
 
-/// Another node, or none, has what was asked for.
+/// The answer of a node that does not lead the partition. Another node leads it, or no node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node does not lead partition {partition}")]
 pub struct NotLeader {
-    /// The partition that it is in.
+    /// The number of the partition.
     pub partition: u16,
 }
 
@@ -120,25 +122,26 @@ impl Node {
         }))
     }
 
-    /// Its clock.
+    /// The clock of the node.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// Where other nodes' clients find it.
+    /// The address at which clients of other nodes find this node.
     pub fn advertised(&self) -> SocketAddr {
         self.0.advertised
     }
 
-    /// How long a call to the storage may take.
+    /// The time limit of a storage call.
     pub fn call_timeout(&self) -> Duration {
         self.0.call_timeout
     }
 
-    /// What it is doing.
+    /// The stage of the node.
     pub fn stage(&self) -> Stage {
         let stage = *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is led goes on by itself.
+        // Partitions recover and stall by themselves, so the stage of a leading node follows from
+        // their status.
         let recovers = |app: &App| {
             use processor::Status;
             let all = app.partitions.status();
@@ -154,21 +157,22 @@ impl Node {
         *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
-    /// Its applications.
+    /// The applications of the node.
     pub fn apps(&self) -> &[App] {
         &self.0.apps
     }
 
-    /// An application of it.
+    /// The application of this owner and name.
     pub fn app(&self, owner: &str, name: &str) -> Option<&App> {
         let is_it = |app: &&App| app.name().owner() == owner && app.name().name() == name;
         self.0.apps.iter().find(is_it)
     }
 
-    /// Ends the lead in order, so that another node can have it. The node's host is told of [`Problem::SteppedDown`], and shuts it down.
+    /// Ends the leadership in order, so that another node can lead. The host of the node learns
+    /// [`Problem::SteppedDown`], and shuts the node down.
     ///
     /// # Errors
-    /// If it does not lead.
+    /// If the node does not lead.
     pub fn step_down(&self) -> Result<(), NotLeading> {
         let is_stopping = matches!(self.stage(), Stage::Stopping | Stage::Stopped);
         if self.lead().is_none() || is_stopping {
@@ -178,11 +182,12 @@ impl Node {
         Ok(())
     }
 
-    /// The leader of a partition that this node does not lead; `None` if there is none, or it is not known.
+    /// The leader of a partition that this node does not lead; `None` if there is none, or the
+    /// leader is not known.
     pub async fn leader_of(&self, partition: u16) -> Option<SocketAddr> {
         let slot = slot_of(partition, self.0.slots);
         let (at, leaders) = self.0.leaders.get(REDIRECT_WITHIN).await.answer?;
-        // Somebody else may have taken a lease that was not looked at for so long.
+        // The answer is older than a lease lasts, so another node may lead now.
         if self.0.clock.now() >= at + self.0.lease {
             return None;
         }
@@ -190,18 +195,20 @@ impl Node {
         (lease.owner != self.0.advertised).then_some(lease.owner)
     }
 
-    /// How many of its partitions do nothing until an operator has put their logs right.
+    /// The number of partitions on this node that run no commands until an operator has put their
+    /// logs right.
     pub(crate) fn violated(&self) -> usize {
         let statuses = self.0.apps.iter().flat_map(|app| app.partitions.status());
         statuses.filter(|(_, status)| matches!(status, processor::Status::Violation(_))).count()
     }
 
-    /// The leaders, as the storage told them last.
+    /// The leaders, as the storage reported them last.
     pub(crate) fn leaders(&self) -> &LeadersSeen {
         &self.0.leaders
     }
 
-    /// Whether it can go on leading: a partition that has ended begins again only under another lead.
+    /// Whether the node can go on leading. A partition that has ended can begin again only under
+    /// another leadership.
     pub(crate) fn is_well(&self) -> bool {
         let has_ended = |(_, status): &(u16, processor::Status)| {
             use processor::Status;
@@ -218,7 +225,7 @@ impl Node {
         self.0.lead.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What it is doing, in full.
+    /// The full status of the node.
     pub async fn status(&self) -> NodeStatus {
         let seen = self.0.leaders.get(STATUS_WITHIN).await;
         let now = self.0.clock.now();
@@ -253,12 +260,12 @@ impl Node {
     }
 }
 
-/// The node leads nothing.
+/// The error of a node that does not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node does not lead")]
 pub struct NotLeading;
 
-/// The slot whose leader has a partition.
+/// The slot of a partition. The leader of that slot leads the partition.
 pub(crate) fn slot_of(partition: u16, slots: Slot) -> Slot {
     let number = 1 + u32::from(partition) % slots.get();
     Slot::new(number).unwrap_or(slots)
@@ -271,12 +278,12 @@ impl App {
         App { clock, settings, partitions, opened: OnceLock::new() }
     }
 
-    /// Whose it is, and what it is called.
+    /// The owner and the name of the application.
     pub fn name(&self) -> &AppName {
         &self.settings.name
     }
 
-    /// What it is.
+    /// The definition of the application.
     pub fn application(&self) -> &Application {
         &self.settings.application
     }
@@ -286,10 +293,10 @@ impl App {
         self.partitions.of(ws)
     }
 
-    /// The partition of a workspace, if it is at work on this node.
+    /// The partition of a workspace, if the partition is at work on this node.
     ///
     /// # Errors
-    /// If it is not: another node leads it, or this one is not ready.
+    /// If the partition is not at work here: another node leads it, or this node is not ready.
     pub fn at(&self, ws: WsId) -> Result<Here<'_>, NotLeader> {
         let partition = self.partition_of(ws);
         let not_leader = NotLeader { partition };
@@ -335,45 +342,47 @@ pub struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Has a command done.
+    /// Runs a command.
     ///
     /// # Errors
-    /// As [`Commands::run`].
+    /// Those of [`Commands::run`].
     ///
     /// # Cancel safety
-    /// As there.
+    /// The same as for [`Commands::run`].
     pub async fn run(&self, command: Command) -> Result<Done, Refused> {
         self.commands.run(command).await
     }
 
-    /// Whether what was read may be told: a node that stood still may not know yet that it leads no more.
+    /// Checks that a reader may be given the rows that were read. A node that stood still may not
+    /// know yet that it no longer leads.
     ///
     /// # Errors
-    /// If it may not.
+    /// If the rows must not be given.
     pub fn may_answer(&self) -> Result<(), NotLeader> {
         let not_leader = NotLeader { partition: self.partition };
         if self.commands.may_answer() { Ok(()) } else { Err(not_leader) }
     }
 
-    /// Where its commands are sent.
+    /// The handle to which commands of the partition are sent.
     pub fn commands(&self) -> &Commands {
         &self.commands
     }
 
-    /// All events in front of this one in the log of the partition are applied. Whoever asks right after a command was answered finds its event
-    /// among them.
+    /// The offset in front of which all events of the PLog are applied. A client that asks right
+    /// after the answer to its command finds the event of that command among them.
     ///
     /// # Errors
-    /// Why the log was not read yet.
+    /// The reason why the log was not read yet.
     pub fn applied(&self) -> Result<Offset, Busy> {
         self.commands.applied()
     }
 
-    /// The log of one of its workspaces from an event on, to the last event that is applied. If one of them is missing or damaged, the
-    /// stream ends with an error, and the status of the partition tells it.
+    /// Reads the WLog of a workspace of the partition from an event on, up to the last event that
+    /// is applied. If an event is missing or damaged, the stream ends with an error, and the status
+    /// of the partition reports the row.
     ///
     /// # Errors
-    /// Why the log of the partition was not read yet.
+    /// The reason why the PLog was not read yet.
     pub fn log(
         &self,
         ws: WsId,
@@ -382,16 +391,16 @@ impl Here<'_> {
         self.commands.wlog(ws, from, self.stored(ws, standard::WLOG_OFFSET))
     }
 
-    /// A record. One that is damaged is told by the status of the partition.
+    /// Reads a record. The status of the partition reports a damaged record.
     ///
     /// # Errors
-    /// As [`Reader::record`].
+    /// Those of [`Reader::record`].
     pub async fn record(&self, ws: WsId, id: RecordId) -> eventlog::Result<Option<StoredRecord>> {
         self.commands.record(ws, id).await
     }
 
-    /// The records of a workspace, as [`Reader::records`] reads them. One that is damaged is told by the status of the
-    /// partition.
+    /// Reads the records of a workspace, as [`Reader::records`] does. The status of the partition
+    /// reports damaged records.
     pub fn records(
         &self,
         ws: WsId,
@@ -401,13 +410,14 @@ impl Here<'_> {
         self.commands.records(ws, from, last)
     }
 
-    /// Reads what is stored, also what is not applied yet.
+    /// The reader of the stored rows, including rows of events that are not applied yet.
     pub fn reader(&self) -> &Reader {
         &self.opened.reader
     }
 
-    /// The last number of a sequence of a workspace that an event has which is applied. While a group with trouble is
-    /// recovered, the numbers of its events may be missing.
+    /// The last number of a sequence of a workspace that an applied event contains. While the
+    /// partition recovers from a group that was not written as expected, the numbers of the events
+    /// of that group may be missing.
     ///
     /// # Errors
     /// Those of the storage.

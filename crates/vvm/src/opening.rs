@@ -1,4 +1,4 @@
-//! Opening a storage that cannot be used yet.
+//! Opening a storage that is not available yet.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use tracing::{info, warn};
 
 use crate::Problem;
 
-/// How long a storage that cannot be used is left alone before it is tried again.
+/// The pause before the next attempt to open a storage.
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
-/// How often the log says that a storage cannot be used. The text may be another one each time.
+/// The interval at which the log reports that a storage is not available. The error text may differ
+/// each time.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-/// Opens something, and tries again while the storage cannot be used, until a deadline.
+/// Opens something. While the storage is not available, the function tries again until a deadline.
 pub(crate) async fn until<T, F: Future<Output = Result<T, Problem>>>(
     clock: &Clock,
     deadline: Instant,
@@ -38,12 +39,12 @@ pub(crate) async fn until<T, F: Future<Output = Result<T, Problem>>>(
     }
 }
 
-/// When the log was told last.
+/// The time of the last line in the log.
 #[derive(Debug, Default)]
 struct Told(Option<Instant>);
 
 impl Told {
-    /// Whether the log is to be told now. Then it counts as told.
+    /// Whether a line is due now. If it is, the line counts as written.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.0.is_none_or(|told| now >= told + TELL_AGAIN);
         if is_due {
@@ -59,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// The log had a line each second, as the error named another server or another duration each time.
+    /// The log had a line each second, because each error named another server or another duration.
     #[test]
     fn a_storage_that_cannot_be_used_is_told_once_a_minute() {
         let start = ManualClock::new(0).clock().now();

@@ -1,4 +1,4 @@
-//! The partitions of a slot, from the lead to its end.
+//! The partitions of a slot, from the beginning of the leadership to its end.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::{
     opening,
 };
 
-/// Puts the partitions of a slot to work, on the runtime for requests. They recover by themselves,
-/// side by side.
+/// Deploys the partitions of a slot on the runtime of requests. They recover by themselves, side by
+/// side.
 ///
-/// A node may take over because a server of its database is in trouble, and a call to that server fails. So opening is
-/// tried again for as long as it may take.
+/// A node may take over because a server of its database fails, and a call to that server fails,
+/// too. So opening is tried again until `open_within` is over.
 pub(crate) async fn deploy(
     node: &Node,
     system: &Arc<System>,
@@ -31,7 +31,8 @@ pub(crate) async fn deploy(
     clients: &Clients,
 ) -> Result<(), Problem> {
     for (at, app) in node.apps().iter().enumerate() {
-        // Each has the whole time: where a server is in trouble, each takes longer.
+        // Each application has the whole time. Where a server fails, opening each application takes
+        // longer.
         let deadline = node.clock().now() + settings.open_within;
         let (node_there, system_there) = (node.clone(), Arc::clone(system));
         let opening = async move {
@@ -48,7 +49,7 @@ pub(crate) async fn deploy(
         let opened = app.opened.get_or_init(|| Opened { app: opened, system: numbers, reader });
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
-                // The tasks of a partition are spawned on the runtime that is entered.
+                // A partition spawns its tasks on the runtime that is entered.
                 let _entered = clients.runtime.enter();
                 put_to_work(app, node, &opened.app, partition, (system, settings, lead))?;
             }
@@ -57,7 +58,8 @@ pub(crate) async fn deploy(
     Ok(())
 }
 
-/// Opens the keyspace of an application, which is made for the first node, and notes how it is deployed, which the first node decides.
+/// Opens the keyspace of an application and fixes its deployment. The first node creates the
+/// keyspace and decides the deployment.
 async fn open(
     app: &App,
     node: &Node,
@@ -71,7 +73,7 @@ async fn open(
             opened => break opened?,
         }
         match system.init_app(name, partitions, deadline).await {
-            // Another node was faster.
+            // Another node created the keyspace first.
             Err(sysvvm::Error::AlreadyExists { .. }) => {}
             made => break made?,
         }
@@ -123,16 +125,16 @@ fn put_to_work(
         .map_err(|why| Problem::Refused(why.to_string()))
 }
 
-/// How all partitions ended.
+/// The ends of all partitions.
 #[derive(Debug, Default)]
 pub(crate) struct AllEnded {
-    /// What is told about those that are not proved to write nothing any more.
+    /// The descriptions of the partitions that did not prove that they write nothing any more.
     pub(crate) unproved: Vec<String>,
-    /// Some may still be at work.
+    /// Whether a partition may still be at work.
     pub(crate) is_late: bool,
 }
 
-/// Stops all of them side by side.
+/// Stops all partitions side by side.
 pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> AllEnded {
     let stops = node.apps().iter().flat_map(|app| {
         app.partitions.status().into_iter().map(move |(partition, _)| async move {

@@ -1,4 +1,5 @@
-//! Why a node does not go on: reported once, whatever happens together.
+//! The problem that ends the work of a node. Only the first problem is reported, even if several
+//! happen at the same time.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,47 +9,49 @@ use processor::in_full;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-/// Whatever ended a service.
+/// The error that ended a service.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a node does not go on. Its host is told, and shuts it down.
+/// The reason why a node cannot go on. The host learns the problem and shuts the node down.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// What a service needs is taken, such as its port. Nothing was begun.
+    /// A resource that a service needs, such as its port, is taken. Nothing was started.
     #[error("{service} cannot begin: {why}")]
     NotBound {
-        /// Its name.
+        /// The name of the service.
         service: &'static str,
-        /// Why.
+        /// The reason.
         why: Failure,
     },
-    /// The storage was deployed in another way, or holds what is not ours, or cannot be asked so. Correct the configuration.
+    /// The configuration does not fit the storage: the storage was deployed in another way, holds
+    /// rows of another program, or does not accept such requests. Correct the configuration.
     #[error("{0}")]
     Refused(String),
-    /// The storage does not do what it is asked to. Try later.
+    /// A storage error. Try again later.
     #[error("the storage does not do what it is asked to: {0}")]
     Storage(String),
-    /// The node does not lead. Others do, or the store does not work.
+    /// The node did not become a leader: other nodes lead, or the storage fails.
     #[error("the lead was not acquired: {0}")]
     NotAcquired(#[from] NotAcquired),
-    /// The node leads no more.
+    /// The node no longer leads.
     #[error("the lead is lost: {0}")]
     LeadLost(Lost),
-    /// It was asked to let another node lead.
+    /// The node was asked to let another node lead.
     #[error("it was asked to step down")]
     SteppedDown,
-    /// A service ended although nobody asked it to.
+    /// A service ended although it was not asked to.
     #[error("{service} ended: {why}")]
     ServiceEnded {
-        /// Its name.
+        /// The name of the service.
         service: &'static str,
-        /// Why.
+        /// The reason.
         why: Failure,
     },
-    /// Partitions did not end with every write answered, so the lease was not released: the next node waits until it expires.
+    /// Partitions ended without a proof that every write was answered. So the lease was not
+    /// released, and the next node waits until the lease expires.
     #[error("partitions did not end in order, and the lease is left to expire: {}", .0.join("; "))]
     NotEnded(Vec<String>),
-    /// Something did not stop in time, and was given up.
+    /// A part of the node did not stop in time, and was given up.
     #[error("{0} did not stop in time, and was given up")]
     NotStopped(String),
 }
@@ -82,7 +85,7 @@ pub(crate) struct FirstProblem {
 }
 
 impl FirstProblem {
-    /// The first counts; those after it are only logged.
+    /// Reports a problem. Only the first one counts; later ones are only logged.
     pub(crate) fn report(&self, problem: Problem) {
         let problem = Arc::new(problem);
         if self.first.set(Arc::clone(&problem)).is_ok() {
@@ -97,7 +100,7 @@ impl FirstProblem {
         self.first.get().cloned()
     }
 
-    /// Waits for it.
+    /// Waits until there is a problem.
     pub(crate) async fn wait(&self) -> Arc<Problem> {
         loop {
             self.is_there.cancelled().await;

@@ -1,4 +1,5 @@
-//! What runs beside the partitions for as long as a node does: whatever listens.
+//! Services: the parts of a node that run beside the partitions from launch to shutdown, such as
+//! listeners.
 
 use std::{fmt, future::poll_fn, task::Poll};
 
@@ -14,29 +15,31 @@ use tracing::{info, warn};
 
 use crate::{Failure, Node, Problem, problem::FirstProblem};
 
-/// A service of a node. It works from launch to the end, also while the node waits for the lead.
+/// A service of a node. It works from launch to the end of the node, also while the node waits for
+/// leadership.
 #[async_trait]
 pub trait Service: fmt::Debug + Send + Sync + 'static {
-    /// What it is called in logs.
+    /// The name of the service in logs.
     fn name(&self) -> &'static str;
 
-    /// Takes what only one can have, such as a port, before anything else is done.
+    /// Takes exclusive resources, such as a port, before anything else runs.
     ///
     /// # Errors
-    /// Why it cannot. The node is not launched then.
+    /// The reason why a resource cannot be taken. The node is not launched then.
     async fn bind(&mut self) -> Result<(), Failure>;
 
-    /// Works until `stop` is cancelled, ends what is under way, and returns. If it returns before, the node has a problem.
+    /// Works until `stop` is cancelled, finishes the current requests, and returns. If the service
+    /// returns before, the node has a problem.
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// The reason why the service cannot go on.
     async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure>;
 }
 
-/// How the task of a service ended.
+/// The result of the task of a service.
 type Ended = Result<Result<(), Failure>, JoinError>;
 
-/// A service at work, in a task of its own. Dropping it ends it where it stands.
+/// A service that runs in a task of its own. Dropping it aborts the task.
 #[derive(Debug)]
 pub(crate) struct Running {
     name: &'static str,
@@ -53,7 +56,7 @@ impl Running {
         Running { name, stop, task }
     }
 
-    /// Stops it in order, and gives it up at the deadline.
+    /// Stops the service in order, and gives it up at the deadline.
     async fn stop(mut self, clock: &Clock, deadline: Instant, problem: &FirstProblem) {
         self.stop.cancel();
         match clock.timeout_at(deadline, &mut self.task).await {
@@ -82,7 +85,7 @@ impl Drop for Running {
     }
 }
 
-/// Services that began in this order, and stop in reverse.
+/// Services in the order in which they began. They stop in the reverse order.
 #[derive(Debug, Default)]
 pub(crate) struct Services(Vec<Running>);
 
@@ -96,7 +99,7 @@ impl Services {
         Services(services.into_iter().map(start).collect())
     }
 
-    /// Waits until one ends by itself. It never returns if none does.
+    /// Waits until a service ends by itself. Never returns if no service does.
     pub(crate) async fn ended(&mut self) -> Problem {
         let (at, ended) = poll_fn(|context| {
             for (at, service) in self.0.iter_mut().enumerate() {
@@ -107,11 +110,11 @@ impl Services {
             Poll::Pending
         })
         .await;
-        // Its task must not be asked again.
+        // A finished task must not be polled again.
         self.0.remove(at).ended(ended)
     }
 
-    /// Stops them in order, all by the deadline.
+    /// Stops all services, each by the same deadline.
     pub(crate) async fn stop(&mut self, clock: &Clock, deadline: Instant, problem: &FirstProblem) {
         while let Some(service) = self.0.pop() {
             service.stop(clock, deadline, problem).await;

@@ -1,4 +1,4 @@
-//! What an operator decides.
+//! The settings of a node that an operator chooses.
 
 use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -10,36 +10,42 @@ use sysvvm::AppName;
 
 use crate::BadSettings;
 
-/// How a node works.
+/// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The keyspace of what all nodes share: leases, numbers, the registry of applications.
+    /// The system keyspace, which all nodes of the cluster share: leases, numbers, and the registry
+    /// of applications.
     pub system: KeyspaceName,
-    /// How many nodes work at the same time (`NumVVM`): each leads one slot. All nodes of a storage must say the same.
+    /// The number of slots (`NumVVM`), and so of nodes that lead at the same time. All nodes of a
+    /// cluster must have the same number.
     pub slots: Slot,
-    /// Where other nodes' clients find this one; the value of its lead.
+    /// The address at which clients of other nodes find this node. It is the value of the node's
+    /// lease.
     pub advertised: SocketAddr,
-    /// How long a lease lasts, and what its time is for.
+    /// The duration of a lease and the split of its time.
     pub lease: Timing,
-    /// How long the lead is waited for; `None` for ever, as a standby does, which waits for its storage, too. Where
-    /// each node watches leases, a node waits for its failover bound at least.
+    /// The time that the node waits for leadership; `None` without a limit. A standby waits without
+    /// a limit, and then waits for its storage, too. Where each node watches leases, the node waits
+    /// at least for the failover bound.
     pub acquire_within: Option<Duration>,
-    /// How long each call to the storage may take that reads or writes for commands.
+    /// The time limit of each storage call that reads or writes for commands.
     pub call_timeout: Duration,
-    /// How long opening the storage may take, with all that has to be made for the first time.
+    /// The time limit for opening the storage, including everything that is created at the first
+    /// start.
     pub open_within: Duration,
-    /// How long everything together may take to stop.
+    /// The time limit for stopping the whole node.
     pub stop_within: Duration,
 }
 
 impl Settings {
-    /// The usual keyspace of what all nodes share.
+    /// The default name of the system keyspace.
     pub const SYSTEM: &str = "sysvvm";
 
-    /// One slot, leases of 20 s, 120 s to acquire the lead, 2 s for a call, 60 s to open, 10 s to stop.
+    /// The default settings: one slot, leases of 20 s, 120 s to acquire leadership, 2 s for a call,
+    /// 60 s to open, and 10 s to stop.
     ///
     /// # Panics
-    /// Never: the name of the system keyspace is a name.
+    /// Never: the name of the system keyspace is valid.
     pub fn new(advertised: SocketAddr) -> Settings {
         Settings {
             system: KeyspaceName::new(Settings::SYSTEM).expect("it is a name"),
@@ -53,10 +59,10 @@ impl Settings {
         }
     }
 
-    /// Whether a node can work so for these applications.
+    /// Checks that a node can work with these settings for these applications.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The setting that does not fit.
     pub fn check(&self, apps: &[AppSettings]) -> Result<(), BadSettings> {
         let mut names = BTreeSet::new();
         if let Some(twice) = apps.iter().find(|app| !names.insert(app.name.to_string())) {
@@ -74,16 +80,17 @@ impl Settings {
 }
 
 impl Settings {
-    /// How the time of the lease is spent on a storage where a write may land up to `late_write`
-    /// after it was sent ([`Capabilities::late_write`](istorage::Capabilities::late_write)), for
+    /// The split of the lease's time on a storage where a write may land up to `late_write` after
+    /// it was sent ([`Capabilities::late_write`](istorage::Capabilities::late_write)), for
     /// applications of these trust levels.
     ///
-    /// At levels 0 and 1 a write that lands late fails, or is older than what is there. At level 2
-    /// nothing but the lease keeps a late write from landing behind the recovery of the next
-    /// leader, so the lease must last until the write has landed.
+    /// At levels 0 and 1 a late write fails, or is older than the row that it meets. At level 2
+    /// only the lease protects the next leader: leader A sends a write and stalls; leader B
+    /// recovers the log; A's write would land behind that recovery. So at level 2 the lease must
+    /// last until the write has landed.
     ///
     /// # Errors
-    /// If the lease is too short for that.
+    /// If the lease is too short for the late writes.
     pub fn lease_for(
         &self,
         levels: impl IntoIterator<Item = TrustLevel>,
@@ -94,7 +101,8 @@ impl Settings {
             return Ok(of(Duration::ZERO));
         }
         let fits = |late_writes| Budget::new(of(late_writes), Duration::ZERO).is_ok();
-        // A lease that does not fit anyway is refused by the election, with its sum.
+        // The election refuses a lease that is too short even without late writes, and names the
+        // parts of the sum.
         if !fits(late_write) && fits(Duration::ZERO) {
             let shortest = Timing::shortest(late_write).map(|timing| timing.duration);
             let lease = self.lease.duration;
@@ -103,48 +111,50 @@ impl Settings {
         Ok(of(late_write))
     }
 
-    /// How long the node waits for the lead; `None` for ever.
+    /// The time that the node waits for leadership; `None` without a limit.
     ///
-    /// A node that watches leases sees the lease of a dead leader expire when the node has watched
-    /// for the whole lease. If the node gave up before, and a supervisor started it again, the next
-    /// node would watch anew, and no node would ever lead.
+    /// A node that watches leases sees the lease of a dead leader expire only after it has watched
+    /// the lease for its whole duration. Suppose that the node gave up earlier and a supervisor
+    /// started it again. The new process would begin to watch anew, and no node would ever lead.
     pub(crate) fn waits(&self, expiry_is_watched: bool, budget: &Budget) -> Option<Duration> {
         let least = if expiry_is_watched { budget.failover_bound() } else { Duration::ZERO };
         self.acquire_within.map(|within| within.max(least))
     }
 }
 
-/// Where the numbers of an application are kept.
+/// The place where the numbers of an application are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumbersIn {
-    /// In the system keyspace.
+    /// The numbers are in the system keyspace.
     #[default]
     System,
-    /// In `sys.SequencesView` of the application's own keyspace.
+    /// The numbers are in `sys.SequencesView` of the application's own keyspace.
     View,
 }
 
-/// An application, and how it is deployed.
+/// An application and its deployment.
 #[derive(Clone, Debug)]
 pub struct AppSettings {
-    /// Whose it is, and what it is called.
+    /// The owner and the name of the application.
     pub name: AppName,
-    /// What it is.
+    /// The definition of the application.
     pub application: Arc<Application>,
-    /// Over how many partitions its workspaces are spread. Fixed when it is deployed for the first time.
+    /// The number of partitions of the application. It is fixed at the first deployment.
     pub partitions: NonZeroU16,
-    /// How its rows are written. Fixed when it is deployed for the first time.
+    /// The trust level, which decides how rows are written. It is fixed at the first deployment.
     pub level: TrustLevel,
-    /// Where its numbers are kept.
+    /// The place where the numbers are stored.
     pub numbers: NumbersIn,
-    /// How long a command that is sent again gets its first answer.
+    /// The time for which stored answers are kept. A command that is sent again within this time
+    /// gets its first answer.
     pub answers_kept: Duration,
-    /// Of each partition; its name is replaced.
+    /// The settings of each partition. The name in them is replaced.
     pub partition: processor::Settings,
 }
 
 impl AppSettings {
-    /// Ten partitions at level 0, numbers in the system keyspace, answers for a day.
+    /// The default deployment: ten partitions at level 0, numbers in the system keyspace, answers
+    /// kept for a day.
     ///
     /// # Panics
     /// Never: ten is not zero.
@@ -173,8 +183,8 @@ mod tests {
         settings.lease_for([TrustLevel::Zero, level], late_write)
     }
 
-    /// Nobody asked the driver how late a write may land: each lease reckoned with a tenth of
-    /// itself.
+    /// Nothing asked the driver how late a write may land. Each lease reserved a tenth of itself
+    /// for late writes.
     #[test]
     fn at_level_2_the_lease_reckons_with_the_late_writes_of_the_storage() {
         for late_write in [Duration::ZERO, SECOND, 4 * SECOND] {

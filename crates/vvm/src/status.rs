@@ -1,4 +1,4 @@
-//! What a node is doing, for people and programs.
+//! The status of a node, for people and programs.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -6,85 +6,88 @@ use serde::Serialize;
 
 use crate::Stage;
 
-/// What a node is doing.
+/// The status of a node.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeStatus {
-    /// In one word.
+    /// The stage of the node.
     pub stage: Stage,
-    /// How long it has been launched.
+    /// The time since the launch of the node.
     pub up_ms: u64,
-    /// Where clients find it.
+    /// The address at which clients find the node.
     pub advertised: SocketAddr,
-    /// How many nodes work at the same time.
+    /// The number of slots, and so of nodes that lead at the same time.
     pub slots: u32,
-    /// What it leads.
+    /// The leadership of the node, if it leads.
     pub lead: Option<LeadStatus>,
-    /// The leader of each slot, by the leases that the storage told last.
+    /// The leader of each slot, by the leases that the storage reported last.
     pub leaders: BTreeMap<u32, SocketAddr>,
-    /// Where everything is kept.
+    /// The storage of the node.
     pub storage: StorageStatus,
-    /// Its applications.
+    /// The applications of the node.
     pub apps: Vec<AppStatus>,
-    /// Why it does not go on.
+    /// The problem because of which the node cannot go on.
     pub problem: Option<String>,
 }
 
 /// The storage of a node.
 #[derive(Clone, Debug, Serialize)]
 pub struct StorageStatus {
-    /// Its driver.
+    /// The name of the driver.
     pub driver: &'static str,
-    /// The keyspace of what all nodes share.
+    /// The name of the system keyspace.
     pub system_keyspace: String,
-    /// Whether the node could read the leases when it tried last.
+    /// Whether the last attempt to read the leases succeeded.
     pub answers: bool,
-    /// How old the last answer is; `None` if the storage has not answered yet. The node tries when somebody asks.
+    /// The age of the last answer; `None` if the storage has not answered yet. The node asks the
+    /// storage when a reader asks for the status.
     pub answer_age_ms: Option<u64>,
-    /// Why the node could not read them.
+    /// The error of the last attempt to read the leases.
     pub trouble: Option<String>,
 }
 
-/// The lead of a slot.
+/// The leadership of a slot.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeadStatus {
-    /// Which.
+    /// The number of the slot.
     pub slot: u32,
-    /// In which epoch.
+    /// The epoch of the leadership.
     pub epoch: u64,
-    /// How long it lasts if it is not renewed; `None` if it is over.
+    /// The time that the lease lasts if it is not renewed; `None` if the lease is over.
     pub left_ms: Option<u64>,
 }
 
 /// An application on a node.
 #[derive(Clone, Debug, Serialize)]
 pub struct AppStatus {
-    /// Whose it is, and what it is called.
+    /// The owner and the name of the application.
     pub app: String,
-    /// How many partitions it has.
+    /// The number of partitions of the application.
     pub partitions: u16,
-    /// Its trust level.
+    /// The trust level of the application.
     pub level: String,
-    /// Those that are at work on this node.
+    /// The partitions that are at work on this node.
     pub here: Vec<PartitionStatus>,
 }
 
 /// A partition at work.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartitionStatus {
-    /// Which.
+    /// The number of the partition.
     pub number: u16,
-    /// What it is doing.
+    /// The status of the partition.
     pub status: String,
-    /// Damaged rows that readers met, the first 16 in the order of their names. A row is forgotten when a reader gets past it.
+    /// The damaged rows that readers met: the first 16 in the order of their names. A row stays
+    /// here until a reader reads it without an error.
     pub damaged: Vec<String>,
-    /// How many damaged rows readers met, up to 1,000.
+    /// The number of damaged rows that readers met, up to 1,000.
     pub damaged_rows: usize,
-    /// How many commands wait.
+    /// The number of commands that wait.
     pub waiting: usize,
-    /// The offset of the first event in its log that is not known to be applied.
+    /// The offset of the first event in the PLog that is not known to be applied.
     pub next_offset: Option<u64>,
-    /// How many numbers of its sequencer are not stored yet.
+    /// The number of the sequencer's numbers that are not stored yet.
     pub unflushed_numbers: usize,
-    /// How many events its stored numbers are behind the log: so many are read again after a crash.
+    /// The number of events between the stored numbers and the end of the log. These events are
+    /// read again after a crash.
     pub unflushed_events: u64,
 }
