@@ -1,4 +1,4 @@
-//! The admin endpoint: how the node does, and what an operator can ask of it.
+//! The admin endpoint: the status of the node, and the actions of an operator.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
@@ -17,21 +17,21 @@ use crate::{
     server::{self, Answers},
 };
 
-/// All metrics, as Prometheus reads them.
+/// A function that renders all metrics in the text format of Prometheus.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// How the admin endpoint works.
+/// The settings of the admin endpoint.
 #[derive(Clone)]
 pub struct AdminSettings {
-    /// Where it listens.
+    /// The address on which the endpoint listens.
     pub listen: SocketAddr,
-    /// What connections may cost.
+    /// The limits of connections.
     pub limits: Limits,
     /// The metrics of the process.
     pub metrics: Metrics,
-    /// Of the program.
+    /// The version of the program.
     pub version: &'static str,
-    /// As that of the API.
+    /// Whether the endpoint serves only this machine, as for the API.
     pub only_local: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// It listens when the node is launched.
+    /// Creates the endpoint. It listens when the node is launched.
     pub fn new(settings: AdminSettings) -> Admin {
         Admin { settings, listener: None }
     }
@@ -119,7 +119,7 @@ impl Answers for Requests {
 }
 
 impl Requests {
-    /// Whether commands are done here.
+    /// Answers whether commands run on this node.
     async fn ready(&self, query: &str) -> Response<Body> {
         let is_ready = self.node.stage() == Stage::Leading;
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

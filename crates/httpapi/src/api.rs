@@ -1,4 +1,4 @@
-//! The API: commands, documents, logs.
+//! The HTTP API: commands, documents and logs.
 
 mod body;
 mod headers;
@@ -40,31 +40,35 @@ use crate::{
 
 const JSON: &str = "application/json";
 
-/// How the API works.
+/// The settings of the API.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiSettings {
-    /// Where it listens.
+    /// The address on which the API listens.
     pub listen: SocketAddr,
-    /// What connections may cost.
+    /// The limits of connections.
     pub limits: Limits,
-    /// How long a command may take, or reading a document or a list, waiting included.
+    /// The time that a command may take, or the reading of a document or a list. Waiting counts,
+    /// too.
     pub command_time: Duration,
-    /// How many bytes all bodies together may have whose commands are being done, or that are being
-    /// received. No body may have more.
+    /// The number of bytes of all bodies together that are being received, or that belong to
+    /// running commands. No single body may have more.
     pub bodies_bytes: usize,
-    /// How many bytes all answers together may have that are being read, or that their clients have
-    /// not received. Each answer takes [`READ_BYTES`](crate::READ_BYTES) while it is read. A quarter is for answers that
-    /// need more.
+    /// The number of bytes of all answers together that are being read, or that their clients have
+    /// not received. Each answer takes [`READ_BYTES`](crate::READ_BYTES) while it is read. A
+    /// quarter is reserved for answers that need more.
     pub answers_bytes: usize,
-    /// How many logs may be told at the same time. Each takes [`READ_BYTES`](crate::READ_BYTES) of
-    /// `answers_bytes` until its end; at least half of them should be left for documents and lists.
+    /// The number of logs that may be sent at the same time. Each log takes
+    /// [`READ_BYTES`](crate::READ_BYTES) of `answers_bytes` until its end. At least half of
+    /// `answers_bytes` should be left for documents and lists.
     pub logs: usize,
-    /// Nobody is asked who he is: whoever asks for a page of another site, or by another name than this machine's, is refused.
+    /// Whether the API serves only this machine. The API has no authentication, so it then refuses
+    /// requests that a page of another site made, and requests to another host name.
     pub only_local: bool,
 }
 
 impl ApiSettings {
-    /// 10 s for a command, 256 MiB for bodies, 128 MiB for answers, 32 logs.
+    /// The default settings: 10 s for a command, 256 MiB for bodies, 128 MiB for answers, and 32
+    /// logs.
     pub fn new(listen: SocketAddr) -> ApiSettings {
         ApiSettings {
             listen,
@@ -86,7 +90,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// It listens when the node is launched.
+    /// Creates the API. It listens when the node is launched.
     pub fn new(settings: ApiSettings) -> Api {
         Api { settings, listener: None }
     }
@@ -117,14 +121,14 @@ struct Requests {
     settings: ApiSettings,
     bodies: Room,
     answers: Room,
-    /// For answers that are too large for their share of `answers`. They wait here, where small ones do not wait behind
-    /// them.
+    /// The memory for answers that are too large for their share of `answers`. Small answers do not
+    /// wait behind them here.
     large_answers: Room,
     logs: Arc<Semaphore>,
     turns: Turns,
 }
 
-/// What a command is sent with.
+/// The body of a command.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CommandBody<'b> {
@@ -134,7 +138,7 @@ struct CommandBody<'b> {
     rows: Vec<Object<RowBody>>,
 }
 
-/// A new document.
+/// The body of a request that creates a document.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewDocBody {
@@ -142,7 +146,7 @@ struct NewDocBody {
     fields: FieldsBody,
 }
 
-/// What changes of a document.
+/// The body of a request that changes a document.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct ChangeBody {
@@ -151,7 +155,7 @@ struct ChangeBody {
     is_active: Option<bool>,
 }
 
-/// What is known of a request besides its body.
+/// The properties of a request besides its body.
 struct Asked {
     request: String,
     headers: HeaderMap,
@@ -230,7 +234,7 @@ impl Requests {
             What::CreateDoc(name) => {
                 no_version(&asked.headers)?;
                 let body = self.body(asked, body).await?;
-                // It could never be undone.
+                // A document that was created by mistake could never be removed.
                 if body.bytes.is_empty() {
                     let reason = "a new document is sent as `{\"fields\": {…}}`, and one without fields as `{}`";
                     return Err(Trouble::bad_request(reason));
@@ -264,7 +268,7 @@ impl Requests {
         }
     }
 
-    /// The partition of a workspace, if it is at work here; else who has it.
+    /// The partition of a workspace, if it is at work here; else a problem that names the leader.
     async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<Here<'a>, Trouble> {
         match app.at(ws) {
             Ok(here) => Ok(here),
@@ -272,7 +276,7 @@ impl Requests {
         }
     }
 
-    /// Whether what was read may be told.
+    /// Checks that a client may be given the rows that were read.
     async fn still(&self, app: &App, ws: WsId, here: &Here<'_>) -> Result<(), Trouble> {
         match here.may_answer() {
             Ok(()) => Ok(()),
@@ -284,7 +288,7 @@ impl Requests {
         self.elsewhere(app, ws, Trouble::unavailable(NOT_LEADER, why.to_string())).await
     }
 
-    /// With the address of who leads, if that is known.
+    /// Adds the address of the leader to a problem, if the leader is known.
     async fn elsewhere(&self, app: &App, ws: WsId, trouble: Trouble) -> Trouble {
         match self.node.leader_of(app.partition_of(ws)).await {
             Some(leader) => trouble.with("leader", leader.to_string()),
@@ -333,11 +337,11 @@ impl Requests {
     }
 }
 
-/// The answer of a command takes over the share of its body, and makes it as large as the answer. An answer
-/// for which there is no room is sent nevertheless, because the command is done.
+/// The answer of a command. It takes over the share of the body, and makes the share as large as
+/// the answer. If there is no room, the answer is sent all the same, because the command is done.
 fn done_with(status: StatusCode, done: &Done, mut share: Share) -> Response<Body> {
     let json = json_of_done(done).to_string();
-    // It stays as it is if there is no room.
+    // The share stays as it is if there is no room.
     let _ = share.fit(json.len());
     of_bytes(status, JSON, share.hold(json.into_bytes()))
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The host of an authority. Its port plays no part: it may be that of a proxy or of a tunnel.
+/// The host of an authority. The port is ignored, because it may be that of a proxy or of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host<'a> {
     Name(&'a str),
@@ -10,7 +10,8 @@ pub(crate) enum Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Reads `host` or `host:port`. `None` if the text is neither: `http` has no empty host, `Host` no user and no zone of an address.
+    /// Reads `host` or `host:port`. Returns `None` for any other text: `http` allows no empty host,
+    /// and `Host` allows no user and no zone of an address.
     pub(crate) fn of(authority: &'a str) -> Option<Host<'a>> {
         if let Some(rest) = authority.strip_prefix('[') {
             let (address, rest) = rest.split_once(']')?;
@@ -25,10 +26,11 @@ impl<'a> Host<'a> {
         Some(host.parse().map_or(Host::Name(host), Host::Address))
     }
 
-    /// Whether it is a name or an address by which only this machine can be reached.
+    /// Whether only this machine can be reached under the name or the address.
     pub(crate) fn is_local(self) -> bool {
         match self {
-            // With a dot at its end a name is absolute (RFC 1034), and `localhost` is the same one.
+            // A name with a dot at its end is absolute (RFC 1034). `localhost.` means the same as
+            // `localhost`.
             Host::Name(name) => {
                 name.strip_suffix('.').unwrap_or(name).eq_ignore_ascii_case("localhost")
             }
@@ -37,13 +39,13 @@ impl<'a> Host<'a> {
     }
 }
 
-/// A port may be left out after its colon.
+/// Whether a text is a port. The port may be left out after its colon.
 fn is_port(text: &str) -> bool {
     text.is_empty()
         || (text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok())
 }
 
-/// `reg-name` of RFC 3986, and not empty.
+/// Whether a text is a `reg-name` of RFC 3986 and not empty.
 fn is_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -98,7 +100,8 @@ mod tests {
         }
     }
 
-    /// Only the part before `]` or the first `:` was looked at: `[::1]evil.com` and `localhost:1@evil.com` counted as this machine.
+    /// Only the part before `]` or before the first `:` was checked. So `[::1]evil.com` and
+    /// `localhost:1@evil.com` counted as this machine.
     #[test]
     fn what_is_no_host_with_a_port_is_refused_as_a_whole() {
         for invalid in [

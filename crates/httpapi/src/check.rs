@@ -1,4 +1,4 @@
-//! What RFC 9110 and RFC 9112 demand of a request, and hyper does not look at.
+//! Checks of a request that RFC 9110 and RFC 9112 demand and hyper does not make.
 
 use hyper::{
     Method, StatusCode, Version,
@@ -9,7 +9,8 @@ use tracing::info;
 
 use crate::{authority::Host, foreign, reply::Trouble, server::Peer};
 
-/// Refuses a request that the standards refuse, and one of a foreign web page if only this machine is served.
+/// Refuses a request that the standards refuse. If the node serves only this machine, it also
+/// refuses a request of a foreign web page.
 pub(crate) fn check(head: &Parts, only_local: bool) -> Result<(), Trouble> {
     let checked = host(head).and_then(|host| {
         transfer_coding(head)?;
@@ -27,7 +28,7 @@ pub(crate) fn check(head: &Parts, only_local: bool) -> Result<(), Trouble> {
     })
 }
 
-/// The host that a request is for. Only HTTP/1.0 may leave it out.
+/// The host of a request. Only HTTP/1.0 may leave it out.
 fn host(head: &Parts) -> Result<Option<Host<'_>>, Trouble> {
     let invalid = |text: &str| {
         Trouble::bad_request(format!(
@@ -51,7 +52,7 @@ fn host(head: &Parts) -> Result<Option<Host<'_>>, Trouble> {
     }
     match (head.uri.authority(), head.uri.scheme()) {
         (None, _) => Ok(host),
-        // The target counts, and not `Host` (RFC 9112, section 3.2.2).
+        // The target of the request counts, and `Host` does not (RFC 9112, section 3.2.2).
         (Some(target), Some(_)) => {
             let target = target.as_str();
             Host::of(target).map(Some).ok_or_else(|| invalid(target))
@@ -63,7 +64,8 @@ fn host(head: &Parts) -> Result<Option<Host<'_>>, Trouble> {
     }
 }
 
-/// hyper takes a body whose last coding is `chunked`, and decodes no other.
+/// Checks the coding of a body. hyper accepts a body if the last coding is `chunked`, and decodes
+/// no other coding.
 fn transfer_coding(head: &Parts) -> Result<(), Trouble> {
     let codings: Vec<&str> = members(head, &TRANSFER_ENCODING).collect();
     if let Some(other) = codings.iter().find(|coding| !coding.eq_ignore_ascii_case("chunked")) {
@@ -75,7 +77,7 @@ fn transfer_coding(head: &Parts) -> Result<(), Trouble> {
     }
 }
 
-/// HTTP/1.0 has no expectations (RFC 9110, section 10.1.1).
+/// Refuses unknown expectations. HTTP/1.0 has no expectations (RFC 9110, section 10.1.1).
 fn expectation(head: &Parts) -> Result<(), Trouble> {
     let mut all = members(head, &EXPECT);
     match all.find(|one| !one.eq_ignore_ascii_case("100-continue")) {
@@ -91,7 +93,8 @@ fn not_implemented(reason: impl Into<String>) -> Trouble {
     Trouble::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
 }
 
-/// The members of a list, on however many lines it stands. What is no text is a member that nobody knows.
+/// The members of a list, over any number of header lines. A value that is no text becomes a member
+/// that no check knows.
 fn members<'h>(head: &'h Parts, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let values = head.headers.get_all(name).into_iter();
     let members = values.flat_map(|value| value.to_str().unwrap_or("?").split(','));

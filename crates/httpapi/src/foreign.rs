@@ -1,5 +1,8 @@
-//! Requests of web pages. A browser sends requests to this machine for any page that its user looks at, and the node has no
-//! authentication. So a node without an authenticating proxy serves only requests to this machine that no page of another site made.
+//! Refusing requests that web pages of other sites made.
+//!
+//! A browser sends requests to this machine for any page that its user opens, and the node has no
+//! authentication. So a node without an authenticating proxy serves only requests to this machine
+//! that no page of another site made.
 
 use hyper::{
     StatusCode,
@@ -10,11 +13,12 @@ use crate::{authority::Host, reply::Trouble};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What an operator does who serves others.
+/// The advice to an operator of a node that serves other machines.
 const ALLOW: &str =
     "to serve others, put an authenticating proxy in front and set `anybody_may_do_everything`";
 
-/// Refuses a request to another host than this machine, as a browser sends it whose DNS was told that the name is this machine.
+/// Refuses a request to another host than this machine. A browser sends such a request if the DNS
+/// resolves the host of a page to this machine (DNS rebinding).
 pub(crate) fn check_host(scheme: Option<&str>, host: Host<'_>) -> Result<(), Trouble> {
     let misdirected = |what: String| {
         let reason = format!("{what}: this node serves only `http` to this machine; {ALLOW}");
@@ -42,14 +46,15 @@ pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Trouble> {
             return foreign(format!("the `Origin` is {origin}"));
         }
     }
-    // Values that are not known say nothing (Fetch Metadata, section 2).
+    // Unknown values are ignored (Fetch Metadata, section 2).
     if headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site") {
         return foreign("`Sec-Fetch-Site` is cross-site".to_owned());
     }
     Ok(())
 }
 
-/// `scheme://host:port`, as browsers write an origin. `null` is the origin of a page that must not be known.
+/// Whether a text is an origin on this machine. Browsers write an origin as `scheme://host:port`,
+/// and as `null` if the origin of a page must stay secret.
 fn is_local_origin(origin: &str) -> bool {
     let Some((scheme, authority)) = origin.split_once("://") else { return false };
     let is_scheme =

@@ -1,4 +1,4 @@
-//! The body of a request, and what is done with the part of it that its answer did not need.
+//! The body of a request, and the handling of the part that its answer did not need.
 
 use std::time::Duration;
 
@@ -10,17 +10,19 @@ use hyper::{
     header::{EXPECT, HeaderMap},
 };
 
-/// How many bytes of a body are read and thrown away, so that the connection can be used again.
+/// The number of bytes of a body that are read and thrown away, so that the connection can be used
+/// again.
 const DRAINED_BYTES: usize = 256 << 10;
 
-/// How long the node waits for these bytes before it answers.
+/// The time that the node waits for these bytes before it answers.
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The body of a request.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     body: Incoming,
-    /// The client sends the body only when it has got `100 Continue`, which it gets when the body is read.
+    /// Whether the client sends the body only after `100 Continue`. The client gets that status
+    /// when the body is first read.
     awaits_continue: bool,
     is_broken: bool,
 }
@@ -33,12 +35,12 @@ impl RequestBody {
         RequestBody { body, awaits_continue, is_broken: false }
     }
 
-    /// How large it is, as far as its client said that.
+    /// The size of the body, as far as the client announced it.
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
 
-    /// The next part of it.
+    /// Reads the next part of the body.
     pub(crate) async fn frame(&mut self) -> Option<hyper::Result<Frame<Bytes>>> {
         self.awaits_continue = false;
         let frame = self.body.frame().await;
@@ -46,7 +48,8 @@ impl RequestBody {
         frame
     }
 
-    /// Reads the rest of it, if that is little and comes soon. False if a rest is left: the connection ends after the answer.
+    /// Reads the rest of the body, if the rest is small and arrives soon. Returns false if a part
+    /// is left: then the connection ends after the answer.
     pub(crate) async fn drain(&mut self, clock: &Clock) -> bool {
         if self.body.is_end_stream() {
             return true;

@@ -1,4 +1,4 @@
-//! The HTTP API of a node, and its admin endpoint: [services](vvm::Service) of the orchestrator.
+//! The HTTP API of a node and its admin endpoint, both as [services](vvm::Service) of the node.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

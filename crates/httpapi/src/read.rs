@@ -24,28 +24,30 @@ use crate::{
     turns::Turns,
 };
 
-/// The share of memory that an answer takes before it is read: for a page of the storage and what
-/// is made of it. Only records and events of more than about 1 MiB need more.
+/// The share of memory that an answer takes before it is read: for a page of the storage, and for
+/// the JSON of that page. Only records and events of more than about 1 MiB need more.
 pub const READ_BYTES: usize = 2 << 20;
 
-/// How much is told at most.
+/// The largest number of documents in a list, and of events in an answer.
 const MOST_DOCS: usize = 1_000;
 const MOST_EVENTS: usize = 1_000_000;
 
-/// How many bytes of documents, or a few more: documents may be large.
+/// The number of bytes after which a page of documents ends. The last document may exceed it,
+/// because documents may be large.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// How many bytes of an answer are made in one step, or a few more. A step is to take less than a
-/// millisecond: the requests on the same thread wait for it.
+/// The number of bytes of an answer after which a step ends. A step should take less than a
+/// millisecond, because the other requests on the same thread wait for it.
 const STEP_BYTES: usize = 64 << 10;
 
-/// How many records are looked at in one step.
+/// The number of records that one step examines.
 const STEP_RECORDS: usize = 100;
 
-/// How many records are looked at for one answer: there may be many of other tables between those of one.
+/// The number of records that one answer examines. Many records of other tables may stand between
+/// two records of a table.
 const LOOKED_AT: usize = 10_000;
 
-/// The documents of a collection, in the order of their ids.
+/// Lists the documents of a collection in the order of their ids.
 pub(crate) async fn docs(
     here: &Here<'_>,
     ws: WsId,
@@ -93,15 +95,15 @@ pub(crate) async fn docs(
     Ok(page)
 }
 
-/// What a log holds while it is told.
+/// The resources that a log holds while it is being sent.
 pub(crate) struct Held {
-    /// One of the logs that may be told at the same time.
+    /// The permit of one of the logs that may be sent at the same time.
     pub(crate) _log: OwnedSemaphorePermit,
     pub(crate) _share: Share,
     pub(crate) turns: Turns,
 }
 
-/// The log of a workspace, an event a line, to the last one that is applied.
+/// Streams the log of a workspace, one event a line, up to the last event that is applied.
 pub(crate) async fn log(
     here: &Here<'_>,
     ws: WsId,
@@ -116,7 +118,7 @@ pub(crate) async fn log(
     let commands = here.commands().clone();
     let entries = here.log(ws, Offset(from));
     let mut entries = entries.map_err(|busy| Trouble::refused(Refused::Busy(busy)))?.boxed();
-    // What fails at once can still be told.
+    // The first read comes before the answer begins. If it fails, the client still gets a problem.
     let first = held.turns.work(entries.try_next()).await.map_err(unreadable)?;
     if first.is_none() {
         exists(here, ws).await?;
@@ -130,7 +132,7 @@ pub(crate) async fn log(
     Ok(stream_of("application/x-ndjson", pieces.boxed()))
 }
 
-/// A log that is being told.
+/// A log that is being sent.
 struct Lines {
     entries: BoxStream<'static, eventlog::Result<Entry>>,
     commands: Commands,
@@ -138,7 +140,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Some whole lines; `None` at the end.
+    /// Reads some whole lines; `None` at the end.
     async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut lines = Vec::new();
         while lines.len() < STEP_BYTES
@@ -162,7 +164,7 @@ pub(crate) fn unreadable(error: eventlog::Error) -> Trouble {
     Trouble::unavailable("storage", error.to_string())
 }
 
-/// Whether there is such a workspace: one that has nothing is looked for.
+/// Checks that a workspace exists. An empty answer needs this check.
 async fn exists(here: &Here<'_>, ws: WsId) -> Result<(), Trouble> {
     match here.record(ws, Application::DESCRIPTOR).await.map_err(unreadable)? {
         Some(_) => Ok(()),
@@ -170,7 +172,7 @@ async fn exists(here: &Here<'_>, ws: WsId) -> Result<(), Trouble> {
     }
 }
 
-/// A record of a table.
+/// Reads a record of a table.
 pub(crate) async fn record(
     here: &Here<'_>,
     ws: WsId,

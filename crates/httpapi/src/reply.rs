@@ -1,4 +1,4 @@
-//! Answers: JSON, and problems as JSON (RFC 9457).
+//! Answers as JSON, and problems as JSON (RFC 9457).
 
 use std::io;
 
@@ -14,26 +14,26 @@ use processor::{Busy, Refused, RejectionKind};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// What is answered: at once, or bit by bit.
+/// The body of an answer: complete, or a stream of pieces.
 pub(crate) type Body =
     Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
 
-/// The code for what is to be asked of another node.
+/// The code of a problem of a node that does not lead: the request belongs to another node.
 pub(crate) const NOT_LEADER: &str = "not_leader";
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What went wrong with a request, for programs and for people.
+/// A problem with a request, for programs and for people.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     status: StatusCode,
-    /// For programs: it stays the same.
+    /// The code, for programs. Codes do not change.
     code: &'static str,
-    /// For people.
+    /// The reason, for people.
     reason: String,
-    /// After how many seconds it makes sense to try again.
+    /// The number of seconds after which the client may try again.
     retry_after: Option<u32>,
-    /// Which methods there are, if it is not this one.
+    /// The allowed methods, if the method of the request is not allowed.
     allow: Option<&'static str>,
     more: Map<String, Value>,
 }
@@ -53,7 +53,7 @@ impl Trouble {
         Trouble { allow: Some(allow), ..trouble }
     }
 
-    /// For programs.
+    /// The code, for programs.
     pub(crate) fn code(&self) -> &'static str {
         self.code
     }
@@ -62,7 +62,7 @@ impl Trouble {
         self.status
     }
 
-    /// For people.
+    /// The reason, for people.
     pub(crate) fn reason(&self) -> &str {
         &self.reason
     }
@@ -75,7 +75,7 @@ impl Trouble {
         Trouble::new(StatusCode::NOT_FOUND, "not_found", reason)
     }
 
-    /// Nothing was done, and it can be tried again.
+    /// A problem of a request of which nothing was done. The client may try again.
     pub(crate) fn unavailable(code: &'static str, reason: impl Into<String>) -> Trouble {
         Trouble {
             retry_after: Some(1),
@@ -83,7 +83,7 @@ impl Trouble {
         }
     }
 
-    /// What a partition does not do.
+    /// The problem of a command that a partition refused.
     pub(crate) fn refused(refused: Refused) -> Trouble {
         let reason = refused.to_string();
         match refused {
@@ -174,7 +174,8 @@ pub(crate) fn of_bytes(
     response
 }
 
-/// An answer that comes bit by bit. One that fails is cut, so that nobody takes it for whole.
+/// An answer that is sent in pieces. If a piece fails, the answer is cut, so that no client takes
+/// the answer for complete.
 pub(crate) fn stream_of(
     what: &'static str,
     bits: BoxStream<'static, io::Result<Frame<Bytes>>>,

@@ -1,8 +1,8 @@
-//! Memory that requests share: a bound for all bodies together, and one for all answers together.
+//! The memory that requests share, with one bound for all bodies and one for all answers.
 //!
-//! A body takes its share as its bytes arrive. The answer of its command takes over the share. An answer
-//! that is read from the storage takes its share before it is read. Both give it back when the
-//! connection has written the answer.
+//! A body takes its share as its bytes arrive. The answer of its command takes over the share. An
+//! answer that is read from the storage takes its share before the read. Both shares are given back
+//! when the connection has written the answer.
 //!
 //! Invariant: a request that waits for room holds none.
 
@@ -15,13 +15,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::reply::Trouble;
 
-/// Memory for all bodies, or for all answers. It is counted in KiB.
+/// The memory for all bodies, or for all answers. It is counted in KiB.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
     free: Arc<Semaphore>,
     kib: usize,
     clock: Clock,
-    /// For people: the memory for what is used up.
+    /// The purpose of the memory, for the text of problems.
     of: &'static str,
     taken: Gauge,
 }
@@ -30,18 +30,19 @@ impl Room {
     pub(crate) fn new(of: &'static str, bytes: usize, clock: Clock) -> Room {
         let kib = (bytes >> 10).clamp(1, u32::MAX as usize >> 1);
         let taken = metrics::gauge!("httpapi_room_taken_bytes", "of" => of);
-        // It is there from the beginning.
+        // The gauge exists from the beginning.
         taken.increment(0);
         Room { free: Arc::new(Semaphore::new(kib)), kib, clock, of, taken }
     }
 
-    /// A share for so many bytes, or all the room if that is less. Requests get their shares in the
-    /// order in which they ask. A request that has a share does not ask for another one.
+    /// Takes a share for this number of bytes, or the whole room if that is smaller. Requests get
+    /// their shares in the order in which they ask. A request that has a share does not ask for
+    /// another one.
     ///
     /// # Errors
     /// `queue_full` if there was no room by the deadline.
     pub(crate) async fn share(&self, bytes: usize, deadline: Instant) -> Result<Share, Trouble> {
-        // It fits: this is at most the room.
+        // The number fits into 32 bits, because it is at most the size of the room.
         let kib = self.kib_of(bytes) as u32;
         let free = Arc::clone(&self.free).acquire_many_owned(kib);
         let Ok(Ok(permit)) = self.clock.timeout_at(deadline, free).await else {
@@ -51,7 +52,7 @@ impl Room {
         Ok(Share { permit, room: self.clone() })
     }
 
-    /// Why a request is refused that finds no room.
+    /// The problem of a request that finds no room.
     pub(crate) fn is_full(&self) -> Trouble {
         let reason = format!("the memory for all {} together is used up", self.of);
         Trouble::unavailable("queue_full", reason)
@@ -62,7 +63,7 @@ impl Room {
     }
 }
 
-/// A part of a room. Dropping it gives it back.
+/// A part of a room. Dropping the share gives the part back.
 #[derive(Debug)]
 pub(crate) struct Share {
     permit: OwnedSemaphorePermit,
@@ -70,11 +71,12 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The share is for so many bytes from now on. False if there is not so much room at once: then it
-    /// stays as it is.
+    /// Changes the size of the share. Returns false, and leaves the share as it is, if there is not
+    /// enough room at once.
     ///
-    /// A share does not wait for more room, because shares that did would wait for each other: 64
-    /// answers with 2 MiB each fill a room of 128 MiB, and none of them could become larger or end.
+    /// A share does not wait for more room, because shares that waited would wait for each other.
+    /// For example, 64 answers with 2 MiB each fill a room of 128 MiB, and none of them could
+    /// become larger or end.
     #[must_use]
     pub(crate) fn fit(&mut self, bytes: usize) -> bool {
         let (has, needs) = (self.permit.num_permits(), self.room.kib_of(bytes));
@@ -89,7 +91,7 @@ impl Share {
         true
     }
 
-    /// Bytes that keep the share for as long as they are there.
+    /// Turns bytes into `Bytes` that keep the share for as long as they exist.
     pub(crate) fn hold(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Held { bytes, _share: self })
     }
@@ -135,7 +137,7 @@ mod tests {
         let second = room.share(2 * MIB, soon()).await.unwrap();
         assert_eq!(room.share(1, soon()).await.unwrap_err().code(), "queue_full");
 
-        // A share that is made smaller leaves room for others, also when its bytes are held.
+        // A share that becomes smaller leaves room for others, even when its bytes are held.
         assert!(first.fit(MIB));
         let held = first.hold(vec![0; MIB]);
         let third = room.share(MIB, soon()).await.unwrap();
@@ -147,7 +149,7 @@ mod tests {
         assert!(fourth.fit(4 * MIB));
         drop(fourth);
 
-        // An answer that is larger than the room takes all of it, and is not refused for ever.
+        // An answer that is larger than the room takes the whole room, and is not refused forever.
         let all = room.share(99 * MIB, soon()).await.unwrap();
         assert!(room.share(1, soon()).await.is_err());
         drop(all);

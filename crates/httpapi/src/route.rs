@@ -1,4 +1,4 @@
-//! Which resource a path names. Nothing is looked up here.
+//! Routing: finds the resource that a path names. Nothing is read from the storage here.
 
 use std::str::FromStr;
 
@@ -16,7 +16,7 @@ pub(crate) struct Route<'p> {
     pub(crate) what: What,
 }
 
-/// What is asked for in a workspace.
+/// The request for a resource of a workspace.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Command(QName),
@@ -29,7 +29,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// What such requests are called in metrics.
+    /// The name of such requests in metrics.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             What::Command(_) => "command",
@@ -42,7 +42,8 @@ impl What {
         }
     }
 
-    /// Refuses parameters that mean nothing here, or are there twice: whoever sends them believes that they do something.
+    /// Refuses parameters that have no meaning for this resource, or that are there twice.
+    /// Otherwise the client would believe that such a parameter has an effect.
     pub(crate) fn check_query(&self, query: Option<&str>) -> Result<(), Trouble> {
         let known: &[&str] = match self {
             What::ListDocs(_) => &["after", "limit"],
@@ -67,7 +68,7 @@ impl What {
     }
 }
 
-/// How much is told if it is not said how much.
+/// The default limit of a list.
 const USUAL: usize = 100;
 
 pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Trouble> {
@@ -118,7 +119,7 @@ fn name(name: &str) -> Result<QName, Trouble> {
     QName::from_str(name).map_err(|bad| Trouble::bad_request(bad.to_string()))
 }
 
-/// How many are asked for.
+/// The limit of a list, as the query gives it.
 pub(crate) fn limit(query: Option<&str>, most: usize) -> Result<usize, Trouble> {
     let limit = parameter(query, "limit")?.unwrap_or(USUAL);
     match (1..=most).contains(&limit) {

@@ -1,4 +1,5 @@
-//! Between JSON and rows. The type of a field is that of its table: JSON has fewer.
+//! Conversion between JSON and rows. The type of a field comes from its table, because JSON has
+//! fewer types.
 
 use std::{fmt, marker::PhantomData};
 
@@ -17,10 +18,11 @@ use vvm::eventlog::{
 
 use crate::reply::Trouble;
 
-/// The largest id that a new row has in its command.
+/// The largest raw id.
 const LARGEST_RAW: u64 = u16::MAX as u64;
 
-/// A JSON object. What is derived takes an array too, and the order of its fields would be a promise.
+/// A value that is sent as a JSON object. The derived `Deserialize` accepts an array, too, and then
+/// the order of the fields would be a promise.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -44,7 +46,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A row as it is sent.
+/// A row as a client sends it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct RowBody {
@@ -57,7 +59,8 @@ pub(crate) struct RowBody {
     fields: FieldsBody,
 }
 
-/// Fields as they are sent. JSON may name one twice, and nobody knows which is meant.
+/// Fields as a client sends them. JSON may name a field twice; such a body is refused, because the
+/// meaning is not clear.
 #[derive(Debug, Default)]
 pub(crate) struct FieldsBody(Map<String, Json>);
 
@@ -94,7 +97,7 @@ impl<'de> Deserialize<'de> for FieldsBody {
     }
 }
 
-/// Where a row stands.
+/// The parent of a row, and the container in the parent.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct ParentBody {
@@ -102,7 +105,7 @@ struct ParentBody {
     container: String,
 }
 
-/// Which event wrote a row last.
+/// The event that wrote a row last.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VersionBody {
@@ -123,7 +126,8 @@ impl From<VersionBody> for Version {
 }
 
 impl RowBody {
-    /// A new row if its id is one of those that a command gives, else one that is there.
+    /// Converts the row into a change: a new row if its id is a raw id, else a change of an
+    /// existing row.
     pub(crate) fn into_change(self, schema: &Schema) -> Result<RowChange, Trouble> {
         let RowBody { id, table, parent, version, is_active, fields } = self;
         let table = table_of(schema, &table)?;
@@ -144,7 +148,7 @@ impl RowBody {
     }
 }
 
-/// The table of a name.
+/// Finds the table of a name.
 pub(crate) fn table_of<'s>(schema: &'s Schema, name: &str) -> Result<&'s Table, Trouble> {
     let parsed: QName = name
         .parse()
@@ -173,12 +177,12 @@ fn create(
     Ok(RowChange::Create { raw, table: table.name().clone(), parent, fields: all })
 }
 
-/// A new document by itself.
+/// A change that creates a single document.
 pub(crate) fn new_doc(table: &Table, fields: FieldsBody) -> Result<RowChange, Trouble> {
     create(table, RecordId(1), None, fields)
 }
 
-/// What changes of a row.
+/// A change of an existing row.
 pub(crate) fn update(
     table: &Table,
     id: RecordId,
@@ -274,7 +278,7 @@ fn json_of_row(record: &Record) -> Json {
     row
 }
 
-/// A record as it is stored.
+/// A stored record as JSON.
 pub(crate) fn json_of_record(stored: &StoredRecord) -> Json {
     let mut row = json_of_row(&stored.record);
     if let Some(row) = row.as_object_mut() {
@@ -283,7 +287,7 @@ pub(crate) fn json_of_record(stored: &StoredRecord) -> Json {
     row
 }
 
-/// A row of the log of a workspace.
+/// An entry of the log of a workspace as JSON.
 pub(crate) fn json_of_entry(entry: &Entry) -> Json {
     let place = entry.place();
     let mut json = json!({
@@ -311,7 +315,8 @@ pub(crate) fn json_of_entry(entry: &Entry) -> Json {
     json
 }
 
-/// What a handler takes or gives: JSON as it is, and other bytes as a text in Base64.
+/// The JSON of bytes that a handler takes or returns: JSON as it is, and other bytes as a text in
+/// Base64.
 pub(crate) fn json_of_bytes(bytes: &Bytes) -> Json {
     serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "base64": BASE64.encode(bytes) }))
 }

@@ -1,4 +1,4 @@
-//! Listening: connections, and what each of them may cost.
+//! Listening: accepts connections, and limits their number and cost.
 
 mod connection;
 mod transport;
@@ -22,29 +22,31 @@ use vvm::Failure;
 pub(crate) use self::connection::Peer;
 use crate::{incoming::RequestBody, reply::Body};
 
-/// What connections may cost.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many there may be. A new connection above the limit takes the place of the connection
-    /// that has been idle longest; if none is idle, it waits until one is or ends.
+    /// The number of connections. A new connection above the limit takes the place of the
+    /// connection that has been idle longest. If no connection is idle, the new one waits until a
+    /// connection becomes idle or ends.
     pub connections: usize,
-    /// How long a head of a request may take to come, and how long a connection may be idle, or not take what it is sent.
+    /// The time that the head of a request may take to arrive. A connection may be idle for the
+    /// same time, and its client may leave sent bytes unreceived for the same time.
     pub head_time: Duration,
-    /// How many bytes a head may have.
+    /// The number of bytes of a head.
     pub head_bytes: usize,
-    /// How long a body may take to come.
+    /// The time that a body may take to arrive.
     pub body_time: Duration,
-    /// How many bytes a body may have.
+    /// The number of bytes of a body.
     pub body_bytes: usize,
-    /// How long a client may take to receive an answer. An answer that takes longer is cut.
+    /// The time that a client may take to receive an answer. An answer that takes longer is cut.
     pub answer_time: Duration,
-    /// How long what is under way may take to end when the node stops.
+    /// The time that current requests may take to end when the node stops.
     pub drain_time: Duration,
 }
 
 impl Default for Limits {
-    /// 15,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a body, 60 s to receive
-    /// an answer, 2 s to end.
+    /// The default limits: 15,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a
+    /// body, 60 s to receive an answer, and 2 s to end.
     fn default() -> Limits {
         Limits {
             connections: 15_000,
@@ -58,7 +60,7 @@ impl Default for Limits {
     }
 }
 
-/// Answers requests.
+/// Answers the requests of a service.
 pub(crate) trait Answers: Send + Sync + 'static {
     fn answer(
         &self,
@@ -66,14 +68,15 @@ pub(crate) trait Answers: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// How many connections may wait to be accepted. One that finds no room is tried again by its client after a second.
+/// The number of connections that may wait to be accepted. If a connection finds no room, its
+/// client tries again after a second.
 const BACKLOG: u32 = 4_096;
 
-/// A port that is taken. It belongs to no runtime until [`serve`] is called on one.
+/// Takes a port. The listener belongs to no runtime until [`serve`] is called on a runtime.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // Connections of a former process may not be over.
+        // Connections of a former process may still hold the port.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)?.into_std()
@@ -81,7 +84,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure
     listen().map_err(|error: io::Error| format!("{address}: {error}").into())
 }
 
-/// What all connections of a service share.
+/// The state that all connections of a service share.
 struct Shared<A> {
     service: &'static str,
     answers: A,
@@ -94,7 +97,7 @@ struct Shared<A> {
     not_taken: Counter,
 }
 
-/// Serves connections until `stop`, and then those requests that are under way.
+/// Serves connections until `stop` is cancelled, and then finishes the current requests.
 pub(crate) async fn serve<A: Answers>(
     name: &'static str,
     listener: std::net::TcpListener,
@@ -116,7 +119,7 @@ pub(crate) async fn serve<A: Answers>(
     let service = name;
     let shared = Shared { service, answers, limits, clock, stop, give_way, gave_way, not_taken };
     let shared = Arc::new(shared);
-    // Port 0 is any, and whoever asked for it wants to know which.
+    // With port 0 the system chooses the port, and the operator needs to know the number.
     if let Ok(address) = listener.local_addr() {
         info!(service = name, %address, "listens");
     }
@@ -132,7 +135,7 @@ pub(crate) async fn serve<A: Answers>(
             drop(permit);
         });
     };
-    // The connection that was accepted, and for which there is no room yet.
+    // The accepted connection for which there is no room yet.
     let mut next = None;
     loop {
         tokio::select! {
@@ -142,7 +145,8 @@ pub(crate) async fn serve<A: Answers>(
             permit = Arc::clone(&room).acquire_owned(), if next.is_some() => {
                 if let Some(accepted) = next.take() {
                     begin(&mut connections, accepted, permit.ok());
-                    // If a connection ended by itself, no other one has to give way any more.
+                    // If a connection ended by itself, no other connection has to give way any
+                    // more.
                     let _ = shared.give_way.notified().now_or_never();
                 }
             }
@@ -153,7 +157,8 @@ pub(crate) async fn serve<A: Answers>(
                     }
                     next = Some(accepted);
                 }
-                // A connection that is gone already; or there are no more file handles, which passes.
+                // The connection is gone already, or the process has no free file handles, which is
+                // temporary.
                 Err(error) => {
                     warn!(service = name, %error, "a connection was not accepted");
                     shared.clock.sleep(PAUSE).await;
@@ -161,7 +166,7 @@ pub(crate) async fn serve<A: Answers>(
             },
         }
     }
-    // Those that came before the end are answered too.
+    // Connections that arrived before the stop are answered, too.
     next.into_iter()
         .chain(waiting(listener))
         .for_each(|accepted| begin(&mut connections, accepted, None));
@@ -177,7 +182,8 @@ pub(crate) async fn serve<A: Answers>(
     Ok(())
 }
 
-/// The connections that nobody has accepted yet. The kernel is asked: the runtime learns of them a moment later, and tells of some at a time.
+/// The connections that wait to be accepted. This function asks the kernel, because the runtime
+/// learns of connections a moment later, and only of some at a time.
 fn waiting(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
     let accept = |listener: &std::net::TcpListener| {
         let (stream, peer) = listener.accept()?;
@@ -188,7 +194,7 @@ fn waiting(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr
     let all = std::iter::from_fn(move || listener.as_ref().map(accept));
     all.take(BACKLOG as usize)
         .filter(|next| {
-            // It is gone already.
+            // The connection is gone already.
             !matches!(next, Err(error) if error.kind() == io::ErrorKind::ConnectionAborted)
         })
         .map_while(Result::ok)

@@ -1,5 +1,7 @@
-//! Threads for reading: reads use at most half of the threads at any moment, so that commands find
-//! the other half.
+//! Turns: a limit on the threads that compute for reads.
+//!
+//! Invariant: reads use at most half of the threads at any moment, so that commands find the other
+//! half.
 
 use std::{
     future::{Future, poll_fn},
@@ -11,19 +13,19 @@ use std::{
 use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::sync::PollSemaphore;
 
-/// Reads wait for their turn before each step, in order. A step ends where the read waits or
-/// [yields](tokio::task::yield_now).
+/// The turns of all reads. A read waits for its turn before each step, in order. A step ends where
+/// the read waits or [yields](tokio::task::yield_now).
 #[derive(Clone, Debug)]
 pub(crate) struct Turns(Arc<Semaphore>);
 
 impl Turns {
-    /// For half of the threads of this runtime, at least one.
+    /// Creates turns for half of the threads of this runtime, and at least one.
     pub(crate) fn new() -> Turns {
         let threads = Handle::current().metrics().num_workers();
         Turns(Arc::new(Semaphore::new((threads / 2).max(1))))
     }
 
-    /// Does the work, each step of it on a turn. No turn is held while the work waits.
+    /// Does work with each of its steps on a turn. The work holds no turn while it waits.
     pub(crate) async fn work<T>(&self, work: impl Future<Output = T>) -> T {
         let mut turns = PollSemaphore::new(Arc::clone(&self.0));
         let mut work = pin!(work);

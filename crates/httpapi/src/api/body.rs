@@ -1,4 +1,4 @@
-//! The body of a request: its bytes, its share of the memory, and what it says.
+//! The body of a request: its bytes, its share of the memory, and its JSON.
 
 use std::mem;
 
@@ -13,25 +13,27 @@ use crate::{Limits, incoming::RequestBody, reply::Trouble, room::Share, rows::Ob
 /// The body of a command.
 pub(super) struct Received {
     pub(super) bytes: Bytes,
-    /// The answer takes it over.
+    /// The share of the memory. The answer takes the share over.
     pub(super) share: Share,
-    /// Until when the command may take.
+    /// The deadline of the command.
     pub(super) deadline: Instant,
 }
 
 impl Requests {
-    /// A command without a body needs memory for its answer. The time for that is a part of its own.
+    /// Takes a share for a command without a body, which needs memory for its answer. The wait for
+    /// that share counts into the time of the command.
     pub(super) async fn no_body(&self) -> Result<Received, Trouble> {
         let deadline = self.deadline();
         let share = self.bodies.share(1, deadline).await?;
         Ok(Received { bytes: Bytes::new(), share, deadline })
     }
 
-    /// All of a body, within its limits, and its share of the memory. The share grows as the bytes
-    /// arrive: a client that announces a body and sends nothing takes none.
+    /// Receives a whole body, within its limits, and its share of the memory. The share grows as
+    /// the bytes arrive: a client that announces a body and sends nothing takes no memory.
     ///
-    /// The first bytes wait for their share. A body that has a share and finds no room for more is refused. If it
-    /// waited, bodies that have a part of the room each could all wait for each other.
+    /// Invariant: a body that has a share never waits for more. The first bytes wait for their
+    /// share. If there is no room for later bytes, the body is refused. Suppose that such bodies
+    /// waited: bodies A and B each hold half of the room, each waits for more, and neither can end.
     pub(super) async fn body(
         &self,
         asked: &Asked,
@@ -70,7 +72,7 @@ impl Requests {
                     return Err(Trouble::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", reason));
                 }
             };
-            // Trailers say nothing here.
+            // Trailers have no meaning here.
             let Ok(data) = frame.into_data() else { continue };
             let bytes = whole.len() + data.len();
             if bytes > body_bytes {
@@ -91,7 +93,7 @@ impl Requests {
     }
 }
 
-/// A body as it comes. Most come at once, and are not copied.
+/// A body while it arrives. Most bodies arrive in one piece, and are not copied.
 #[derive(Default)]
 enum Whole {
     #[default]
@@ -129,7 +131,7 @@ impl Whole {
     }
 }
 
-/// No body is an empty one.
+/// Parses the JSON of a body. An empty body counts as an empty object.
 pub(super) fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, Trouble> {
     let text = if body.is_empty() { b"{}" } else { &body[..] };
     match serde_json::from_slice(text) {

@@ -1,4 +1,4 @@
-//! What the headers of a request to the API say.
+//! The headers of a request to the API.
 
 use bytes::Bytes;
 use clock::Clock;
@@ -11,13 +11,13 @@ use crate::reply::{REQUEST_ID, Trouble};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// How long a name may be that comes in a header.
+/// The largest length of a name in a header.
 const LONGEST_NAME: usize = 256;
 
-/// As nobody is asked yet who he is.
+/// The principal of each command, because the API has no authentication yet.
 const ANYBODY: &str = "anybody";
 
-/// What the request is called by whoever sent it, else a name that is new.
+/// The id of a request: the id that the client sent, if it is valid, else a new one.
 pub(super) fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
     let is_fit = |id: &&str| {
         (1..=LONGEST_NAME).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
@@ -26,7 +26,7 @@ pub(super) fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
     given.map_or_else(|| format!("{:016x}{:016x}", clock.random(), clock.random()), str::to_owned)
 }
 
-/// A command that may be sent again says so by a key.
+/// The idempotency key of a command, if the client sent one. Such a command may be sent again.
 pub(super) fn repeat(asked: &Asked, body: &Bytes) -> Result<Option<Repeat>, Trouble> {
     let mut keys = asked.headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(key) = keys.next() else { return Ok(None) };
@@ -43,7 +43,7 @@ pub(super) fn repeat(asked: &Asked, body: &Bytes) -> Result<Option<Repeat>, Trou
     Ok(Some(Repeat::new(ANYBODY, key.as_bytes(), &all)))
 }
 
-/// The version that a change expects, as it was told by `ETag`.
+/// The version that a change expects, from a header with the `ETag` of the document.
 pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<Version>, Trouble> {
     let Some(tag) = headers.get(IF_MATCH) else { return Ok(None) };
     let version = || {
@@ -55,7 +55,8 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<Version>, Trouble> 
     version().map(Some).ok_or_else(wrong)
 }
 
-/// Nobody must believe that a version was looked at.
+/// Refuses an expected version on a request that does not check versions. Otherwise the client
+/// would believe that the version was checked.
 pub(super) fn no_version(headers: &HeaderMap) -> Result<(), Trouble> {
     match headers.contains_key(IF_MATCH) {
         true => Err(Trouble::bad_request(

@@ -1,6 +1,6 @@
 //! Requests that read: a document, a list, a log.
 //!
-//! Each takes its share of the memory for answers before it reads, and does what it computes on
+//! Each request takes its share of the memory for answers before it reads. Its computations run on
 //! [turns](crate::turns).
 
 use std::sync::Arc;
@@ -35,7 +35,8 @@ impl Requests {
         let deadline = self.deadline();
         let read = || async {
             let stored = self.turns.work(read::record(&here, ws, table, id)).await;
-            // Also if it was not found: the one that leads now may have it.
+            // The leadership is checked even if the record was not found, because the present
+            // leader may have the record.
             self.still(app, ws, &here).await?;
             let stored = stored?;
             let json = self.turns.work(async { json_of_record(&stored).to_string() }).await;
@@ -64,12 +65,12 @@ impl Requests {
         Ok(of_bytes(StatusCode::OK, JSON, docs))
     }
 
-    /// The bytes of an answer, with a share of the memory that is large enough for them, and what else
-    /// was read.
+    /// Returns the bytes of an answer, with a share of the memory that is large enough for them,
+    /// and the other values that were read.
     ///
-    /// How large an answer is, is known when it is read. An answer that needs more than its share, and
-    /// finds no more room at once, is dropped with its share, waits for a share of its size among the
-    /// large answers, and is read again.
+    /// The size of an answer is known only after the read. If an answer needs more than its share,
+    /// and there is no room at once, the answer is dropped together with its share. Then the
+    /// request waits for a share of the right size among the large answers, and reads again.
     async fn in_room<T, R: Future<Output = Result<(Vec<u8>, T), Trouble>> + Send>(
         &self,
         deadline: Instant,
@@ -108,7 +109,7 @@ impl Requests {
         log
     }
 
-    /// Until when a request that comes now may wait and be answered.
+    /// The deadline of a request that arrives now, for waiting and for its answer.
     pub(super) fn deadline(&self) -> Instant {
         self.node.clock().now() + self.settings.command_time
     }

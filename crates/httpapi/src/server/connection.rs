@@ -1,4 +1,4 @@
-//! One connection: its requests, and how it ends.
+//! One connection: serves its requests, and ends it.
 
 use std::{
     convert::Infallible, future::poll_fn, io, net::SocketAddr, pin::pin, sync::Arc, task::Poll,
@@ -32,21 +32,23 @@ use crate::{
     reply::{Body, Trouble},
 };
 
-/// A connection on which no request is under way is closed so long after the node began to stop.
+/// The time after the beginning of a stop at which a connection without a current request is
+/// closed.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// How long a client may go on sending what nobody reads, if no pause of it is longer than [`LINGER_QUIET`].
+/// The time that a client may go on sending bytes that the node discards, if no pause of the client
+/// is longer than [`LINGER_QUIET`].
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_QUIET: Duration = Duration::from_secs(1);
 
-/// hyper reads no more headers than these.
+/// The number of headers that hyper reads at most.
 const MOST_HEADERS: usize = 100;
 
-/// The client of a request, or what stands between.
+/// The address of the client of a request, or of a proxy in front of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// Serves the requests of a connection, until its client or the node ends it.
+/// Serves the requests of a connection until its client or the node ends the connection.
 pub(super) async fn run<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Shared<A>) {
     let Shared { limits, clock, stop, .. } = shared;
     if let Err(error) = stream.set_nodelay(true) {
@@ -71,7 +73,7 @@ pub(super) async fn run<A: Answers>(stream: TcpStream, peer: SocketAddr, shared:
         .serve_connection(Transport::new(stream, Arc::clone(&exchange)), service);
     let ends = poll_fn(|context| connection.poll_without_shutdown(context));
     let ended = tokio::select! {
-        // A request that has come is begun before it is looked whether the node stops.
+        // A request that has arrived begins before the check whether the node stops.
         biased;
         ended = until_it_gives_way(ends, &exchange.under_way, &shared.give_way) => match ended {
             Some(ended) => ended,
@@ -82,14 +84,16 @@ pub(super) async fn run<A: Answers>(stream: TcpStream, peer: SocketAddr, shared:
             return shared.not_taken.increment(1);
         }
         () = stop.cancelled() => loop {
-            // It would end at once if nothing is under way: but its first request may have come, and not be read yet.
+            // A graceful shutdown ends a connection at once if no request is under way. But the
+            // first request may have arrived and not be read yet. So the connection gets this
+            // signal only after its first request.
             if exchange.has_asked() {
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
             let ends = poll_fn(|context| connection.poll_without_shutdown(context));
             match clock.timeout_at(clock.now() + QUIET, ends).await {
                 Ok(ended) => break ended,
-                // A head that does not come to its end is no request.
+                // An incomplete head is not a request yet, so the connection may end.
                 Err(_) if exchange.under_way.is_idle() => return,
                 Err(_) => {}
             }
@@ -124,7 +128,8 @@ async fn refuse<A: Answers>(
     close(io, true, shared).await;
 }
 
-/// Ends the node's half of a connection, and waits for the client's half if its bytes are left unread.
+/// Ends the node's half of a connection. If bytes of the client are left unread, it waits for the
+/// client's half.
 async fn close<A: Answers>(mut io: Transport, is_unread: bool, shared: &Shared<A>) {
     if let Err(error) = io.stream().shutdown().await {
         return debug!(%error, "connection broke");
@@ -138,10 +143,11 @@ async fn close<A: Answers>(mut io: Transport, is_unread: bool, shared: &Shared<A
     }
 }
 
-/// How a connection ended; `None` if it was idle and is to give way to a new one.
+/// Returns how a connection ended, or `None` if it was idle and must give way to a new connection.
 ///
-/// Invariant: only idle connections wait for [`Shared::give_way`], each from the moment it became
-/// idle. The first to wait is woken first, so it is the one that has been idle longest.
+/// Invariant: only idle connections wait for [`Shared::give_way`], each from the moment at which it
+/// became idle. The first to wait is woken first, so the connection that has been idle longest
+/// gives way.
 async fn until_it_gives_way<T>(
     connection: impl Future<Output = T>,
     under_way: &UnderWay,
@@ -167,7 +173,7 @@ async fn until_it_gives_way<T>(
     .await
 }
 
-/// The answer to a request. It says so if the connection ends with it.
+/// The answer to a request. If the connection ends with the answer, the answer says so.
 async fn answered<A: Answers>(
     request: Request<Incoming>,
     peer: SocketAddr,
@@ -178,7 +184,8 @@ async fn answered<A: Answers>(
     head.extensions.insert(Peer(peer));
     let mut body = RequestBody::new(body, &head.headers);
     let mut answer = shared.answers.answer(Request::from_parts(head, &mut body)).await;
-    // hyper ends a connection on which a body is left unread. A client that is not told so sends its next request into nothing.
+    // hyper ends a connection on which a body is left unread. Without this header the client would
+    // send its next request on a closed connection.
     if !body.drain(&shared.clock).await {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         exchange.leave_unread();
@@ -186,7 +193,7 @@ async fn answered<A: Answers>(
     answer
 }
 
-/// What is wrong with a request that hyper could not read.
+/// The problem of a request that hyper could not read.
 fn malformed(error: &hyper::Error, read: &[u8], limits: &Limits) -> Trouble {
     let head_bytes = limits.head_bytes;
     if error.is_parse_too_large() && !read.contains(&b'\n') {
@@ -208,10 +215,11 @@ fn malformed(error: &hyper::Error, read: &[u8], limits: &Limits) -> Trouble {
     Trouble::bad_request(format!("this is no HTTP/1.1 request: {error}"))
 }
 
-/// What a TLS handshake begins with.
+/// The first bytes of a TLS handshake.
 const TLS: [u8; 2] = [0x16, 0x03];
 
-/// An answer in place of one that hyper gave by itself, with the date of that one.
+/// The bytes of the node's answer, which replaces an answer that hyper wrote by itself. The date is
+/// that of hyper's answer.
 async fn in_bytes(trouble: Trouble, date: &str) -> Vec<u8> {
     let (head, body) = trouble.into_response("").into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
@@ -225,8 +233,9 @@ async fn in_bytes(trouble: Trouble, date: &str) -> Vec<u8> {
     [text.as_bytes(), b"\r\n", &body].concat()
 }
 
-/// Reads what the client still sends, until it hangs up. If the node closed the connection now, the kernel would answer those bytes with
-/// a reset, and the client could lose the answer before it has read it (RFC 9112, section 9.6).
+/// Reads the bytes that the client still sends, until the client hangs up. If the node closed the
+/// connection now, the kernel would answer those bytes with a reset, and the client could lose the
+/// answer before reading it (RFC 9112, section 9.6).
 async fn linger(stream: &mut TcpStream, clock: &Clock) {
     let end = clock.now() + LINGER;
     let mut scrap = vec![0; 16 << 10];
@@ -239,7 +248,8 @@ async fn linger(stream: &mut TcpStream, clock: &Clock) {
     }
 }
 
-/// A client that does not take its answer is given up by the kernel. Nobody else knows how much of it is still under way.
+/// Lets the kernel end the connection of a client that does not receive its answer. Only the kernel
+/// knows which part of the answer is still on its way.
 #[cfg(target_os = "linux")]
 fn give_up_after(stream: &TcpStream, time: Duration) -> io::Result<()> {
     let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);

@@ -1,7 +1,8 @@
-//! The stream of a connection. It withholds the answers that hyper gives by itself.
+//! The stream of a connection. It withholds the answers that hyper writes by itself.
 //!
-//! hyper answers a request that it cannot read with a bare status. Nobody can give that answer a body, and nobody is told of it. So
-//! the bytes that hyper writes while no request is being answered do not reach the client: the connection answers in their place.
+//! hyper answers a request that it cannot read with a bare status. Such an answer can get no body,
+//! and hyper does not report it. So the bytes that hyper writes while no request is being answered
+//! do not reach the client: the connection answers in their place.
 
 use std::{
     io,
@@ -19,37 +20,37 @@ use tokio::net::TcpStream;
 
 use super::under_way::{Begun, UnderWay};
 
-/// What the stream of a connection and its requests know of each other.
+/// The state that the stream of a connection and its requests share.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     pub(super) under_way: UnderWay,
-    /// Whether a request has come.
+    /// Whether a request has arrived.
     has_asked: AtomicBool,
-    /// Whether a request has come whose answer is not flushed.
+    /// Whether a request has arrived that has no flushed answer yet.
     is_answering: AtomicBool,
     /// Whether a body was left unread.
     is_unread: AtomicBool,
 }
 
 impl Exchange {
-    /// A request has come.
+    /// Notes that a request has arrived.
     pub(super) fn begin(&self) -> Begun {
         self.has_asked.store(true, Ordering::Release);
         self.is_answering.store(true, Ordering::Release);
         self.under_way.begin()
     }
 
-    /// Whether the connection had a request.
+    /// Whether the connection has had a request.
     pub(super) fn has_asked(&self) -> bool {
         self.has_asked.load(Ordering::Acquire)
     }
 
-    /// The rest of a body will not be read.
+    /// Notes that the rest of a body will not be read.
     pub(super) fn leave_unread(&self) {
         self.is_unread.store(true, Ordering::Release);
     }
 
-    /// Whether the client may still be sending what nobody reads.
+    /// Whether the client may still be sending bytes that are not read.
     pub(super) fn is_unread(&self) -> bool {
         self.is_unread.load(Ordering::Acquire)
     }
@@ -60,7 +61,7 @@ impl Exchange {
 pub(super) struct Transport {
     stream: TokioIo<TcpStream>,
     exchange: Arc<Exchange>,
-    /// What hyper wrote by itself.
+    /// The bytes that hyper wrote by itself.
     withheld: Vec<u8>,
 }
 
@@ -69,12 +70,12 @@ impl Transport {
         Transport { stream: TokioIo::new(stream), exchange, withheld: Vec::new() }
     }
 
-    /// The stream itself, after hyper is done with it.
+    /// The stream itself, after hyper has finished with it.
     pub(super) fn stream(&mut self) -> &mut TcpStream {
         self.stream.inner_mut()
     }
 
-    /// The date of an answer that hyper gave by itself, and that the client did not get.
+    /// The date of an answer that hyper wrote by itself and that the client did not get.
     pub(super) fn date_of_withheld(&self) -> Option<String> {
         let head = String::from_utf8_lossy(&self.withheld);
         head.lines().find_map(|line| line.strip_prefix("date: ")).map(str::to_owned)
@@ -124,7 +125,9 @@ impl Write for Transport {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes only when it has written all that it has. If no request is under way then, what it writes next is not ours.
+    /// Flushes the stream, and notes the end of an answer. hyper flushes only when it has written
+    /// all its bytes. If no request is under way then, the next bytes that hyper writes are its
+    /// own.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         if flushed.is_ready() && self.exchange.under_way.is_idle() {

@@ -3,8 +3,8 @@
 //! Invariant: a request is under way until the kernel has taken the last byte of its answer. Each
 //! piece of an answer holds the request until the connection has written and dropped the piece.
 //!
-//! The client of an answer is timed only while pieces wait for the client. What the node needs to read
-//! the next piece is not the client's time.
+//! The time of a client runs only while pieces wait for the client. The time that the node needs to
+//! read the next piece does not count.
 
 use std::{
     pin::Pin,
@@ -26,16 +26,16 @@ pub(super) struct UnderWay(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     requests: usize,
-    /// How many pieces of answers wait for the client.
+    /// The number of pieces of answers that wait for the client.
     pieces: usize,
-    /// Since when pieces wait.
+    /// The time since which pieces wait.
     since: Option<Instant>,
-    /// How long pieces of the last answer waited before.
+    /// The time for which pieces of the last answer waited before.
     before: Duration,
 }
 
 impl State {
-    /// How long the client has taken to receive the last answer.
+    /// The time that the client has taken to receive the last answer.
     fn taken(&self, now: Instant) -> Duration {
         self.before + self.since.map_or(Duration::ZERO, |since| now - since)
     }
@@ -51,8 +51,8 @@ impl UnderWay {
         self.state().requests == 0
     }
 
-    /// Returns when a client has taken `time` to receive an answer, or up to a quarter of `time` later:
-    /// a timer for each request would cost more.
+    /// Returns when a client has taken `time` to receive an answer, or up to a quarter of `time`
+    /// later. A timer for each request would cost more.
     pub(super) async fn overdue(&self, time: Duration, clock: &Clock) {
         loop {
             clock.sleep(time / 4).await;
@@ -67,7 +67,7 @@ impl UnderWay {
     }
 }
 
-/// A request that is under way until this is dropped.
+/// A request that is under way until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Begun(UnderWay);
 
@@ -85,7 +85,7 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    /// The time of the client begins anew.
+    /// Creates the body of a new answer. The time of the client begins anew.
     pub(super) fn new(body: Body, begun: Begun, clock: Clock) -> Tracked {
         {
             let mut state = begun.0.state();
@@ -96,7 +96,7 @@ impl Tracked {
     }
 }
 
-/// A piece of a body that waits for the client, and the request that it answers.
+/// A piece of a body that waits for the client. The piece holds the request that it answers.
 struct Piece {
     bytes: Bytes,
     begun: Arc<Begun>,
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::reply::stream_of;
 
-    /// A log that the node read slowly was cut, as if its client had not taken it.
+    /// A log that the node read slowly was cut, as if its client had been too slow to receive it.
     #[test]
     fn a_client_is_timed_only_while_an_answer_waits_for_it() {
         let manual = ManualClock::new(0);
