@@ -1,4 +1,4 @@
-//! What the benches share: how calls are measured, and the databases that they are measured on.
+//! Code that the benches share: measuring calls, and opening the databases.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,27 +13,29 @@ use tokio::task::JoinSet;
 
 use crate::servers::{CASSANDRA, DYNAMODB, Server};
 
-/// Whatever goes wrong ends a bench.
+/// Any error. Every error ends a bench.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Calls.
+    /// The number of calls in a second.
     pub per_second: f64,
-    /// Half of them took no longer.
+    /// The median: half of the calls took no longer.
     pub p50: Duration,
-    /// 99 of 100 took no longer.
+    /// The 99th percentile: 99 of 100 calls took no longer.
     pub p99: Duration,
-    /// What a call cost this process; it swings less than a server does.
+    /// The CPU time of this process for one call. This figure varies less than the times of a
+    /// server.
     pub cpu: Duration,
 }
 
 impl Sample {
-    /// So many tasks call until the time is over, each again when it is answered.
+    /// Runs a number of tasks until the time is over. Each task calls again as soon as its call is
+    /// answered.
     ///
     /// # Errors
-    /// That of the first call that fails, and if none is finished in time.
+    /// The error of the first call that fails, and an error if no call is finished in time.
     pub async fn take<F>(
         clock: &Clock,
         tasks: usize,
@@ -72,7 +74,7 @@ impl Sample {
         Ok(Sample { per_second: times.len() as f64 / elapsed, p50, p99, cpu })
     }
 
-    /// The median of each figure by itself; `None` of no samples.
+    /// The median of each figure by itself. `None` if there are no samples.
     pub fn medians(samples: &[Sample]) -> Option<Sample> {
         let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
         let time = |figure: fn(&Sample) -> f64| middle(figure).map(Duration::from_secs_f64);
@@ -85,37 +87,37 @@ impl Sample {
     }
 }
 
-/// The time that all threads of this process have run.
+/// The CPU time of all threads of this process so far.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// The one in the middle; `None` of no values.
+/// The middle value. `None` if there are no values.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 
-/// A duration as tables show it.
+/// Formats a duration for tables.
 pub fn millis(duration: Duration) -> String {
     format!("{:.2} ms", duration.as_secs_f64() * 1_000.0)
 }
 
-/// Where a server is.
+/// The address of a server.
 ///
 /// # Errors
-/// If it was not given.
+/// If the address was not given.
 pub fn address(server: Server) -> Result<String, Failure> {
     let Server { variable, .. } = server;
     let missing = || format!("{variable} is not set: run this as `cargo xtask bench`");
     Ok(server.address().ok_or_else(missing)?)
 }
 
-/// A folder on a real disk: `/tmp` may be memory.
+/// Makes a folder on a real disk. (`/tmp` may be in memory.)
 ///
 /// # Errors
-/// If it cannot be made.
+/// If the folder cannot be made.
 pub fn scratch() -> Result<PathBuf, Failure> {
     let folder =
         std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
@@ -132,10 +134,10 @@ pub struct Database {
 }
 
 impl Database {
-    /// The one with this name.
+    /// Opens the database with this name.
     ///
     /// # Errors
-    /// If there is no driver of that name, or it cannot be reached.
+    /// If there is no driver with this name, or the database cannot be reached.
     pub async fn connect(name: &str, clock: &Clock) -> Result<Database, Failure> {
         let (clock, far) = (clock.clone(), Instant::FAR_FUTURE);
         let mut folder = None;

@@ -1,4 +1,4 @@
-//! What stands between a node and its storage, when it is not there for every call.
+//! Wrappers that stand between a node and its storage and change some calls.
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
@@ -10,10 +10,11 @@ use istorage::{
     OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
 };
 
-/// Does something of its own at some calls; the others go through.
+/// A wrapper around a storage. The default methods pass each call on; an implementation overrides
+/// some of them.
 #[async_trait]
 pub trait Between: fmt::Debug + Send + Sync + 'static {
-    /// The storage behind it.
+    /// The wrapped storage.
     fn inner(&self) -> &SharedStorage;
 
     /// As [`AppStorage::capabilities`].
@@ -68,18 +69,18 @@ pub trait Between: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A storage with something in front of it.
+/// A storage with a wrapper that each call goes through.
 #[derive(Debug)]
 pub struct Through<B>(B);
 
 impl<B: Between> Through<B> {
-    /// The storage behind it, as it looks from here.
+    /// Puts a wrapper around its inner storage.
     pub fn new(between: B) -> Arc<Through<B>> {
         Arc::new(Through(between))
     }
 }
 
-/// What stands in front, to be asked.
+/// Gives access to the wrapper.
 impl<B> Deref for Through<B> {
     type Target = B;
 

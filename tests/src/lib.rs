@@ -1,11 +1,11 @@
-//! What the suites share: the databases that they run on.
+//! Code that the suites share: databases, servers, trials and an application.
 
-/// Its example runs.
+/// Runs the example of the page.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/commands.md")]
 struct Commands;
 
-/// Its example runs.
+/// Runs the example of the page.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/orchestration.md")]
 struct Orchestration;

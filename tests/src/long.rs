@@ -1,6 +1,7 @@
-//! Whether the long rounds of a suite are wanted.
+//! The choice between the long rounds of a suite and a short sample.
 
-/// Whether `VVM_TEST_LONG` is set, as `cargo xtask test --long` sets it. Without it a suite runs a small fixed sample.
+/// Whether `VVM_TEST_LONG` is set, as `cargo xtask test --long` sets it. Without the variable a
+/// suite runs a small fixed sample.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "suites learn this from the environment")]
 pub fn is_long() -> bool {

@@ -1,4 +1,5 @@
-//! Processes of this machine that stand still: servers that `cargo xtask` started, and those that a test started itself.
+//! Stopping and killing processes of this machine: servers that `cargo xtask` started, and
+//! processes that a test started itself.
 
 use std::{
     fs,
@@ -8,24 +9,25 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Processes that stand still until this is dropped.
+/// Processes that are suspended until this value is dropped.
 #[derive(Debug)]
 pub struct Stopped(Vec<u32>);
 
 impl Stopped {
-    /// Stops a process that the test started.
+    /// Suspends a process that the test started.
     ///
     /// # Errors
-    /// If it cannot be stopped.
+    /// If the process cannot be suspended.
     pub fn process(pid: u32) -> Result<Stopped, String> {
         signal(pid, "-STOP")?;
         Ok(Stopped(vec![pid]))
     }
 
-    /// Stops the Cassandra nodes at these addresses.
+    /// Suspends the Cassandra nodes at these addresses.
     ///
     /// # Errors
-    /// If one of them is no process of this machine, or cannot be stopped. None is then.
+    /// If one of the nodes is no process of this machine, or cannot be suspended. Then no node
+    /// stays suspended.
     pub fn nodes_at(addresses: &[&str]) -> Result<Stopped, String> {
         let mut found = Vec::new();
         for address in addresses {
@@ -44,13 +46,14 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         for pid in &self.0 {
-            // What cannot be woken has ended.
+            // A process that cannot be resumed has ended.
             let _ = signal(*pid, "-CONT");
         }
     }
 }
 
-/// A Cassandra node that was killed. It is started again, with its data, when this is dropped.
+/// A Cassandra node that was killed. The node is started again, with its data, when this value is
+/// dropped.
 #[derive(Debug)]
 pub struct Killed {
     command: Vec<String>,
@@ -61,7 +64,7 @@ impl Killed {
     /// Kills the Cassandra node at this address.
     ///
     /// # Errors
-    /// If it is no process of this machine, or cannot be killed.
+    /// If the node is no process of this machine, or cannot be killed.
     pub fn node_at(address: &str) -> Result<Killed, String> {
         let pid =
             node_at(address).ok_or_else(|| format!("{address} is no process of this machine"))?;
@@ -82,7 +85,8 @@ impl Drop for Killed {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn();
-        // Whoever started the node finds it by this file.
+        // `cargo xtask`, which started the first process of the node, finds the new process by this
+        // file.
         let noted =
             started.and_then(|child| fs::write(self.folder.join("pid"), child.id().to_string()));
         if let Err(error) = noted {
@@ -97,12 +101,13 @@ fn command_of(pid: u32) -> Option<Vec<String>> {
     Some(command.trim_end_matches('\0').split('\0').map(str::to_owned).collect())
 }
 
-/// The folder of a node, which its command line names.
+/// The folder of a node, as the command line of the node names the folder.
 fn folder_of(command: &[String]) -> Option<PathBuf> {
     command.iter().find_map(|word| word.strip_prefix("-Dvvm.node=")).map(PathBuf::from)
 }
 
-/// The process of the node that answers at an address: its command line names its folder, and the configuration in there the address.
+/// Finds the process of the node that answers at an address. The command line of the process names
+/// the folder of the node, and the configuration in the folder names the address.
 fn node_at(address: &str) -> Option<u32> {
     let address: SocketAddr = address.parse().ok()?;
     let pids = fs::read_dir("/proc").ok()?.filter_map(|entry| {

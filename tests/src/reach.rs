@@ -1,4 +1,4 @@
-//! Every driver, as far as its server was asked for.
+//! All drivers for which the suites have a server, or that need none.
 
 use std::{path::Path, sync::Arc};
 
@@ -10,13 +10,13 @@ use crate::{
     subjects::{Cassandra, DynamoDb, MemInRealTime, Redb},
 };
 
-/// How a driver is reached: itself, or why it is not.
+/// A subject, or the reason for which the suites run without it.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a `Subject` has none")]
 pub enum Reach {
-    /// Nobody asked for its server.
+    /// The server of the driver was not asked for. The text says why.
     NotAskedFor(&'static str),
-    /// Here it is. Whether its server answers is seen when it is used.
+    /// The subject. Only its use shows whether its server answers.
     Subject(Arc<dyn Subject>),
 }
 
@@ -35,7 +35,7 @@ impl Reach {
     }
 }
 
-/// Every driver, on the machine's own clock.
+/// All drivers, on the system clock.
 #[expect(missing_debug_implementations, reason = "a `Subject` has none")]
 pub struct Drivers {
     /// Memory.
@@ -51,10 +51,10 @@ pub struct Drivers {
 }
 
 impl Drivers {
-    /// All of them; redb's files are made in the folder.
+    /// Reaches all drivers. The files of redb are made in the folder.
     ///
     /// # Errors
-    /// If a file cannot be opened there.
+    /// If a file cannot be opened in the folder.
     pub async fn reach(folder: &Path) -> Result<Drivers> {
         Ok(Drivers {
             mem: Reach::of(MemInRealTime::default()),

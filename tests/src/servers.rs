@@ -1,14 +1,14 @@
-//! Which servers the suites were given, by environment variables.
+//! The servers of the suites, as environment variables name them.
 //!
-//! A variable that is set asks for its server: what needs it fails if the server is missing. Without the variable it is
-//! ignored, by name.
+//! A variable that is set asks for its server: tests that need the server fail if the server is
+//! missing. Without the variable these tests are reported as ignored.
 
-/// A kind of server, and the variable that says where it is.
+/// A kind of server, and the variable that holds its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
     /// The environment variable.
     pub variable: &'static str,
-    /// Why a suite is ignored without it.
+    /// The reason for which tests are ignored without the variable.
     pub not_asked_for: &'static str,
 }
 
@@ -27,7 +27,7 @@ pub const DYNAMODB: Server =
     Server { variable: "VVM_TEST_DYNAMODB", not_asked_for: "VVM_TEST_DYNAMODB is not set" };
 
 impl Server {
-    /// Where it is; `None` if it was not asked for.
+    /// The address of the server. `None` if the server was not asked for.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "suites are told of their servers this way")]
     pub fn address(self) -> Option<String> {

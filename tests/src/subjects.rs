@@ -1,4 +1,4 @@
-//! Every driver as a subject of the contract's trials.
+//! Each driver as a subject of the trials of the storage contract.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,10 +17,11 @@ use istorage_dynamodb::DynamoDbDriver;
 use istorage_redb::RedbDriver;
 use istorage_tck::{Scale, Subject};
 
-/// How long a connection may take.
+/// The longest time for a connection.
 const CONNECT: Duration = Duration::from_secs(20);
 
-/// Memory, on a clock that is moved by hand: hours pass in no time, and to the nanosecond.
+/// The driver in memory, on a clock that is moved by hand. Hours pass at once, and exactly to the
+/// nanosecond.
 #[derive(Debug)]
 pub struct Mem {
     manual: ManualClock,
@@ -62,7 +63,7 @@ impl Subject for Mem {
     }
 }
 
-/// Memory, on the machine's own clock.
+/// The driver in memory, on the system clock.
 #[derive(Debug)]
 pub struct MemInRealTime(MemDriver);
 
@@ -91,7 +92,7 @@ impl Subject for MemInRealTime {
     }
 }
 
-/// A redb file, and others beside it that may be closed.
+/// A redb file, and spare files beside it that trials may close.
 #[derive(Debug)]
 pub struct Redb {
     folder: PathBuf,
@@ -103,7 +104,7 @@ impl Redb {
     /// Opens a new file in a folder.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// The errors of the driver.
     pub async fn open_in(folder: &Path) -> Result<Redb> {
         let config = istorage_redb::Config::new(folder.join("nodes.redb"));
         let driver = Arc::new(RedbDriver::open(config, Clock::system()).await?);
@@ -139,7 +140,7 @@ pub struct Cassandra {
 }
 
 impl Cassandra {
-    /// The cluster with these nodes, as `host:port,host:port`. Every row has a replica on each of them.
+    /// The cluster with these nodes, as `host:port,host:port`. Each row has a replica on each node.
     #[must_use]
     pub fn at(addresses: &str) -> Cassandra {
         Cassandra { nodes: addresses.split(',').map(str::to_owned).collect() }
@@ -173,7 +174,7 @@ pub struct DynamoDb {
 }
 
 impl DynamoDb {
-    /// The one at this URL.
+    /// The DynamoDB Local at this URL.
     #[must_use]
     pub fn at(endpoint: &str) -> DynamoDb {
         DynamoDb { endpoint: endpoint.to_owned() }

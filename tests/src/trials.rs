@@ -1,4 +1,4 @@
-//! Trials that are held on every driver, each on a stage of its own.
+//! Trials that run on every driver, each on a stage of its own.
 
 use std::{
     panic::{AssertUnwindSafe, resume_unwind},
@@ -15,26 +15,26 @@ use tokio::runtime::Runtime;
 
 use crate::reach::{Drivers, Reach};
 
-/// Where one trial is held, on one driver.
+/// The place of one trial on one driver.
 #[async_trait]
 pub trait Stage: Sized + Sync {
-    /// One with nothing on it yet.
+    /// Makes an empty stage.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Self>;
 
-    /// Drops all that was made there, whatever became of the trial.
+    /// Drops all that was made on the stage, also after a trial that failed.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     async fn remove(self) -> istorage::Result<()>;
 }
 
-/// A server, for trials that remove what they make there.
+/// A server, as the stage of trials that remove by themselves all that they make.
 #[expect(missing_debug_implementations, reason = "a `Subject` has none")]
 pub struct Server {
-    /// What nodes are connected to.
+    /// The database to which nodes are connected.
     pub subject: Arc<dyn Subject>,
     /// The clock of the nodes.
     pub clock: Clock,
@@ -69,10 +69,11 @@ async fn held<S: Stage>(reach: Reach, trial: TrialFn<S>) -> Result<Completion, F
     Ok(Completion::Completed)
 }
 
-/// Holds all trials on those drivers that are chosen: each is a test, as `driver::trial`. Files are made in `folder`.
+/// Runs all trials on the chosen drivers. Each trial is a test with the name `driver::trial`. Files
+/// are made in `folder`.
 ///
 /// # Panics
-/// If there is no room for a runtime, or for a file of redb.
+/// If the runtime, or a file of redb, cannot be made.
 pub fn hold<S: Stage + Send + 'static>(
     folder: &str,
     choose: impl FnOnce(Drivers) -> Vec<(&'static str, Reach)>,

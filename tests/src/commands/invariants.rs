@@ -1,4 +1,4 @@
-//! What must be true of everything that is stored, whatever happened before.
+//! Invariants of all that is stored, which hold after every history.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,11 +12,11 @@ use processor::{Done, Refused};
 
 use super::Site;
 
-/// What commands were answered, by the names of their requests.
+/// The answers to commands, by the names of their requests.
 #[derive(Debug, Default)]
 pub struct Ledger {
     done: BTreeMap<String, Done>,
-    /// They are in the log, and were not applied when they were answered.
+    /// Commands that were in the log and not applied when they were answered.
     not_applied: BTreeMap<String, Offset>,
     unknown: BTreeSet<String>,
     refused: BTreeSet<String>,
@@ -26,7 +26,7 @@ impl Ledger {
     /// Notes an answer.
     ///
     /// # Panics
-    /// If the same request was answered before, and otherwise.
+    /// If the same request got another answer before.
     pub fn note(&mut self, request: &str, answered: &Result<Done, Refused>) {
         let request = request.to_owned();
         match answered {
@@ -44,13 +44,13 @@ impl Ledger {
         }
     }
 
-    /// How many commands were done.
+    /// The number of commands that were done.
     #[must_use]
     pub fn done(&self) -> usize {
         self.done.len()
     }
 
-    /// Whatever was answered, it may be done or not.
+    /// Forgets the answer to a request: afterwards the command may be done or not.
     pub fn forget(&mut self, request: &str) {
         self.done.remove(request);
         self.not_applied.remove(request);
@@ -58,26 +58,29 @@ impl Ledger {
         self.open(request);
     }
 
-    /// Nobody was answered.
+    /// Notes a request that got no answer: the command may be done or not.
     pub fn open(&mut self, request: &str) {
         self.unknown.insert(request.to_owned());
     }
 }
 
-/// Where numbers are kept, and what is promised.
+/// The place of the numbers, and the promises that are checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms {
-    /// In the application's keyspace, and not in the system's.
+    /// Whether the numbers are in the application's keyspace. Otherwise they are in the system
+    /// keyspace.
     pub in_view: bool,
-    /// From this epoch on everything is promised. One who had led before went on after it had lost the lead, at the level where nothing
-    /// hinders it: what it wrote may be lost, and rows of it may be left.
+    /// The epoch from which on all promises hold. `None` means that they hold for all epochs. With
+    /// an epoch, an earlier leader had gone on after it had lost its leadership, at the trust level
+    /// at which no condition stops it. So events of that leader may be lost, and rows of these
+    /// events may be left.
     pub since: Option<Epoch>,
 }
 
-/// What the log says, and what follows from it.
+/// All events of the log, and all that follows from them.
 #[derive(Debug, Default)]
 pub struct World {
-    /// All events, in order.
+    /// All events, in the order of the log.
     pub events: Vec<Event>,
     /// All records.
     pub records: HashMap<(WsId, RecordId), StoredRecord>,
@@ -98,7 +101,7 @@ impl World {
         let last = self.wlogs.entry(ws).or_default();
         *last += 1;
         assert!(*last <= wlog.0, "the log of a workspace grows: {event:?}");
-        // What was lost can have drawn numbers that were stored.
+        // A lost event can have drawn numbers that were stored.
         let may_have_gaps = terms.since.is_some();
         assert!(*last == wlog.0 || may_have_gaps, "the log of a workspace has no gaps: {event:?}");
         *last = wlog.0;
@@ -114,7 +117,7 @@ impl World {
             let stored = StoredRecord { ws, version: Version { epoch, plog }, record };
             let before = self.records.insert((ws, stored.record.id), stored.clone());
             let found = before.map(|before| before.version);
-            // It may have found what was lost since.
+            // The handler may have found a record of an event that was lost later.
             let may_differ = terms.since.is_some();
             assert!(
                 found == change.replaces || may_differ,
@@ -136,7 +139,8 @@ fn in_range(StoredRecord { record, .. }: &StoredRecord) {
     assert!(is_in_range, "{record:?}");
 }
 
-/// Reads everything that is stored of a partition that is at rest, and all of whose numbers are stored.
+/// Reads and checks all that is stored of a partition. The partition must be at rest, with all its
+/// numbers stored.
 ///
 /// # Panics
 /// If something is not as it must be.
@@ -144,7 +148,7 @@ pub async fn check(site: &Site, partition: u16, ledger: &Ledger) -> World {
     check_under(site, partition, ledger, Terms::default()).await
 }
 
-/// The same, under other terms.
+/// Checks a partition as [`check`] does, under other terms.
 ///
 /// # Panics
 /// If something is not as it must be.
@@ -169,7 +173,7 @@ pub async fn check_under(site: &Site, partition: u16, ledger: &Ledger, terms: Te
     world
 }
 
-/// All that is stored is what the log says.
+/// Checks that all that is stored follows from the log.
 async fn check_all(site: &Site, partition: u16, world: &World) {
     let reader = site.reader();
     check_rows(site, partition, world).await;
@@ -187,7 +191,8 @@ async fn check_all(site: &Site, partition: u16, world: &World) {
     }
 }
 
-/// What the log says is stored, but that a row of before may be of an event that was lost.
+/// Checks that all that follows from the log is stored. A record may instead be of a lost event,
+/// with an epoch before `since`.
 async fn check_later(site: &Site, since: Epoch, world: &World) {
     let reader = site.reader();
     for event in &world.events {
@@ -206,7 +211,7 @@ async fn check_later(site: &Site, since: Epoch, world: &World) {
     }
 }
 
-/// There is nothing but what the log says.
+/// Checks that no row is stored but those that follow from the log.
 async fn check_rows(site: &Site, partition: u16, world: &World) {
     let mut expected: BTreeMap<_, usize> = BTreeMap::new();
     for event in &world.events {
@@ -218,7 +223,7 @@ async fn check_rows(site: &Site, partition: u16, world: &World) {
     for (ws, id) in world.records.keys() {
         *expected.entry(Row::Record(*ws, *id).key().pkey).or_default() += 1;
     }
-    // And where the next would be.
+    // Also look at the partition keys of the rows that the next events would write.
     let next = Offset(world.events.len() as u64 + 1);
     let beyond = Row::Plog(partition, Offset((next.0 / 4_096 + 1) * 4_096));
     for row in [Row::Plog(partition, next), beyond] {
@@ -245,7 +250,7 @@ async fn check_numbers(site: &Site, partition: u16, world: &World, terms: Terms)
         let seqs = [1, 2, 3, 256];
         let stored = numbers.last(ws.0, &seqs, site.soon()).await.expect("they can be read");
         let expected = seqs.map(|seq| world.numbers.get(&(*ws, seq)).copied());
-        // Numbers that were drawn for what was lost may be stored.
+        // Numbers that were drawn by lost events may be stored.
         let is_right = stored == expected
             || terms.since.is_some() && stored.iter().zip(&expected).all(|(one, two)| one >= two);
         assert!(is_right, "numbers of {ws:?}: {stored:?}, and the log says {expected:?}");

@@ -1,4 +1,4 @@
-//! An application with partitions at work, for suites and for the bench.
+//! An application with running partitions, for suites and for the bench.
 
 mod invariants;
 mod narrow;

@@ -1,4 +1,4 @@
-//! A storage that can less than the one below it.
+//! A storage with fewer abilities than the storage below it.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use istorage::{
 
 use crate::between::{Between, Through};
 
-/// A storage that writes nothing atomically but a few conditional rows of one partition, so that groups are written in steps on every
-/// driver.
+/// A storage that writes nothing atomically but a few conditional rows of one storage partition. So
+/// groups are written in steps on every driver.
 #[derive(Debug)]
 pub struct Narrow {
     inner: SharedStorage,
@@ -21,7 +21,8 @@ pub struct Narrow {
 }
 
 impl Narrow {
-    /// At most so many rows at once; ordered ones only one by one, if `ordered` is not set.
+    /// Wraps a storage. One call writes at most `rows` rows. Without `ordered`, ordered rows are
+    /// written one by one.
     #[must_use]
     pub fn of(inner: SharedStorage, rows: usize, ordered: bool) -> Arc<Through<Narrow>> {
         Through::new(Narrow { inner, rows, ordered })

@@ -9,7 +9,7 @@ use eventlog::{Name, Parent, QName, RecordId, Schema, Value, Version, WsId};
 use isequencer::{SeqId, Sequence, WsKind, standard};
 use processor::{Application, Command, Failure, Handler, RowChange, Work};
 
-/// The sequence of the shop's own.
+/// The sequence that the shop itself declares.
 const INVOICES: SeqId = SeqId(256);
 
 /// Rows of a command.
@@ -53,7 +53,7 @@ id = 65600
 fields = { name = "string" }
 "#;
 
-/// Writes no rows: it reads the workspace, and draws a number of the application's.
+/// Writes no rows: reads the workspace, and draws a number from the sequence of the application.
 #[derive(Debug)]
 struct Note;
 
@@ -75,7 +75,7 @@ impl Handler for Note {
     }
 }
 
-/// Panics when it has drawn numbers and written rows.
+/// Panics after it has drawn numbers and written rows.
 #[derive(Debug)]
 struct Fail;
 
@@ -92,7 +92,7 @@ impl Handler for Fail {
     }
 }
 
-/// Goes on when rows cannot be written.
+/// Ignores the error if rows cannot be written.
 #[derive(Debug)]
 struct Swallow;
 
@@ -109,7 +109,7 @@ impl Handler for Swallow {
     }
 }
 
-/// Does not end.
+/// Never ends.
 #[derive(Debug)]
 struct Never;
 
@@ -125,7 +125,7 @@ impl Handler for Never {
     }
 }
 
-/// Writes the last row by itself.
+/// Writes the last row in a second call.
 #[derive(Debug)]
 struct Twice;
 
@@ -144,12 +144,17 @@ impl Handler for Twice {
     }
 }
 
-/// The shop. Its workspaces have a sequence of their own, number 256. Besides the commands of every application it has `shop.Note`, which
-/// writes no rows and draws from that sequence, and `shop.Fail`, which panics, `shop.Swallow`, which ignores errors,
-/// `shop.Never`, which does not end, and `shop.Twice`, which writes rows in two calls.
+/// The shop. Its workspaces have a sequence of their own, number 256. Besides the commands of every
+/// application the shop has:
+///
+/// - `shop.Note`, which writes no rows and draws from that sequence,
+/// - `shop.Fail`, which panics,
+/// - `shop.Swallow`, which ignores errors,
+/// - `shop.Never`, which does not end,
+/// - `shop.Twice`, which writes rows in two calls.
 ///
 /// # Panics
-/// If it cannot be.
+/// If the application is refused.
 #[must_use]
 pub fn shop() -> Arc<Application> {
     let schema: Schema = SCHEMA.parse().expect("the schema is right");
@@ -190,7 +195,7 @@ pub fn create_workspace(ws: u64, deadline: Instant) -> Command {
 /// The name of a table or a command.
 ///
 /// # Panics
-/// If it is none.
+/// If the text is no such name.
 #[must_use]
 pub fn record_name(name: &str) -> QName {
     name.parse().expect("it is a name")
@@ -200,7 +205,7 @@ fn name(name: &str) -> Name {
     name.parse().expect("it is a name")
 }
 
-/// A text.
+/// A text value.
 #[must_use]
 pub fn text(text: impl Into<String>) -> Value {
     Value::String(text.into())
@@ -234,7 +239,7 @@ pub fn child<const N: usize>(
     }
 }
 
-/// A new article with two prices: records of collections.
+/// A new article with two prices: a document and records of a collection.
 #[must_use]
 pub fn article(called: &str) -> Batch {
     vec![
@@ -244,7 +249,7 @@ pub fn article(called: &str) -> Batch {
     ]
 }
 
-/// A new bill with two lines: records of a workspace.
+/// A new bill with two lines: a document and records of a workspace.
 #[must_use]
 pub fn bill(called: &str) -> Batch {
     vec![

@@ -19,10 +19,10 @@ use sysvvm::{App, AppName, System};
 
 use super::shop;
 
-/// How long anything may take: a server may need long for a keyspace.
+/// The longest time for anything. A server may need long for a keyspace.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A lead that a test takes away.
+/// A fence that a test takes away.
 #[derive(Debug)]
 pub struct TestLead {
     epoch: Epoch,
@@ -30,13 +30,13 @@ pub struct TestLead {
 }
 
 impl TestLead {
-    /// One of this epoch.
+    /// A leadership of this epoch.
     #[must_use]
     pub fn of(epoch: u64) -> Arc<TestLead> {
         Arc::new(TestLead { epoch: Epoch(epoch), is_lost: AtomicBool::new(false) })
     }
 
-    /// It is over.
+    /// Ends the leadership.
     pub fn lose(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
     }
@@ -64,34 +64,34 @@ pub struct Site {
     pub system: System,
     /// The shop.
     pub app: App,
-    /// What the shop is.
+    /// The definition of the shop.
     pub application: Arc<Application>,
-    /// Of all nodes.
+    /// The clock of all nodes.
     pub clock: Clock,
     epochs: AtomicU64,
 }
 
-/// How a node works.
+/// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
-    /// Of the application.
+    /// The trust level of the application.
     pub level: TrustLevel,
-    /// For each call to the storage.
+    /// The timeout of each call to the storage.
     pub timeout: Duration,
-    /// How long it is tried to apply what is in the log.
+    /// The time for which the log tries to apply events.
     pub apply_for: Duration,
-    /// How long a command that is sent again gets the first answer.
+    /// The time for which a command that is sent again gets the first answer.
     pub answers_kept: Duration,
-    /// The storage of the application, if it is another than that of the site.
+    /// The storage of the application, if it differs from the storage of the site.
     pub storage: Option<SharedStorage>,
     /// Whether numbers are kept in the application's keyspace.
     pub in_view: bool,
-    /// Of each partition.
+    /// The settings of each partition.
     pub partition: Settings,
 }
 
 impl NodeSettings {
-    /// The usual ones, at a trust level.
+    /// The usual settings, at a trust level.
     #[must_use]
     pub fn at(level: TrustLevel) -> NodeSettings {
         let mut partition = Settings::new("test");
@@ -112,9 +112,9 @@ impl NodeSettings {
 #[derive(Debug)]
 pub struct Node {
     partition: Mutex<Option<Partition>>,
-    /// Where its commands are sent.
+    /// The queue of its commands.
     pub commands: Commands,
-    /// What it leads by.
+    /// The fence of its leadership.
     pub lead: Arc<TestLead>,
     /// Its log.
     pub log: Arc<Log>,
@@ -123,7 +123,7 @@ pub struct Node {
 }
 
 impl Site {
-    /// The shop with so many partitions in a new database.
+    /// Makes or opens the shop, with a number of partitions, in a database.
     ///
     /// # Panics
     /// If the database does not work.
@@ -147,13 +147,13 @@ impl Site {
         Site { system, app, application: shop(), clock, epochs: AtomicU64::new(0) }
     }
 
-    /// The next leader of a partition.
+    /// Starts the next leader of a partition.
     pub fn node(&self, partition: u16, settings: NodeSettings) -> Node {
         let epoch = self.epochs.fetch_add(1, Ordering::SeqCst) + 1;
         self.node_of(partition, TestLead::of(epoch), settings)
     }
 
-    /// A leader of a partition.
+    /// Starts a leader of a partition with the given fence.
     pub fn node_of(&self, partition: u16, lead: Arc<TestLead>, settings: NodeSettings) -> Node {
         let NodeSettings {
             level,
@@ -194,14 +194,14 @@ impl Site {
         Node { partition, commands, lead, log, numbers, clock: self.clock.clone() }
     }
 
-    /// Reads what the shop has stored.
+    /// A reader of all that the shop has stored.
     #[must_use]
     pub fn reader(&self) -> Reader {
         let storage = Arc::clone(&self.app.storage);
         Reader::new(storage, self.clock.clone(), Duration::from_secs(10), self.app.entry.partitions)
     }
 
-    /// A moment that comes only if something is wrong.
+    /// A deadline that is reached only if something is wrong.
     #[must_use]
     pub fn soon(&self) -> Instant {
         self.clock.now() + PATIENCE
@@ -213,10 +213,10 @@ impl Node {
         self.partition.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Waits until it is in a state.
+    /// Waits until the partition has a certain status.
     ///
     /// # Panics
-    /// If it does not get there.
+    /// If the partition does not get this status.
     pub async fn until(&self, wanted: impl Fn(&Status) -> bool) -> Status {
         let deadline = self.clock.now() + PATIENCE;
         loop {
@@ -229,12 +229,12 @@ impl Node {
         }
     }
 
-    /// Waits until it takes commands.
+    /// Waits until the partition takes commands.
     pub async fn ready(&self) {
         self.until(|status| *status == Status::Ready).await;
     }
 
-    /// The last stored number of a sequence of a workspace, as readers ask for it.
+    /// The last stored number of a sequence of a workspace, as readers ask for the number.
     pub fn stored(
         &self,
         ws: WsId,
@@ -252,12 +252,12 @@ impl Node {
         }
     }
 
-    /// Stops it in order.
+    /// Stops the partition in order.
     pub async fn stop(&self) -> Ended {
         self.stop_within(PATIENCE).await
     }
 
-    /// Stops it in order, with so much time for it.
+    /// Stops the partition in order, within a given time.
     pub async fn stop_within(&self, time: Duration) -> Ended {
         match self.take() {
             Some(partition) => partition.undeploy(self.clock.now() + time).await,
@@ -265,7 +265,7 @@ impl Node {
         }
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Ends the partition at once, in the middle of its work.
     pub fn kill(&self) {
         drop(self.take());
     }

@@ -1,4 +1,4 @@
-//! A node that stands still in the middle of what it does: for a while, or for ever, which is how it dies.
+//! A node that stands still in the middle of its work: for a while, or for ever, as if it had died.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,19 +15,21 @@ use istorage::{
 };
 use tokio::sync::watch;
 
-/// What is sent late is sent all the same: nobody but the storage could refuse it then.
+/// The time that is added to the deadline of each call. A node that stood still sends a call after
+/// the deadline of the call. The call must reach the storage all the same, so that only the storage
+/// can refuse it.
 const LATE: Duration = Duration::from_secs(120);
 
-/// At which call a node stands still. The first that comes after [`Stall::arm`] is call 1.
+/// The call at which a node stands still. The first call after [`Stall::arm`] is call 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// It is counted only.
+    /// No call. Calls are only counted.
     Nowhere,
-    /// This call is not done.
+    /// The node stands still before this call, which is not sent.
     Before(usize),
-    /// This call is done, and its answer not seen.
+    /// The node stands still after this call: the call is done, and its answer is not seen.
     After(usize),
-    /// As `After`, of the calls that write.
+    /// As `After`, but only the calls that write are counted.
     AfterWrite(usize),
 }
 
@@ -37,19 +39,19 @@ struct State {
     calls: usize,
     writes: usize,
     is_still: bool,
-    /// Calls that the storage is doing.
+    /// The number of calls that the storage is working on.
     under_way: usize,
 }
 
-/// The storage as a node sees it that stands still at one of its calls: from there on no call is done, and none is answered, until the
-/// node goes on. Clones are the same node.
+/// The storage as a node sees it that stands still at one of its calls. From that call on no call
+/// is sent, and none is answered, until the node goes on. Clones belong to the same node.
 #[derive(Clone, Debug)]
 pub struct Stall {
     inner: SharedStorage,
     state: Arc<watch::Sender<State>>,
 }
 
-/// A call that the storage is doing, or that was dropped there.
+/// A call that the storage is working on, or a call that was dropped during that work.
 struct UnderWay<'s>(&'s watch::Sender<State>);
 
 impl Drop for UnderWay<'_> {
@@ -59,46 +61,47 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Stall {
-    /// It does not stand still yet.
+    /// A node that does not stand still yet.
     #[must_use]
     pub fn new(inner: SharedStorage) -> Stall {
         let state = State { at: At::Nowhere, calls: 0, writes: 0, is_still: false, under_way: 0 };
         Stall { inner, state: Arc::new(watch::Sender::new(state)) }
     }
 
-    /// Counts from here on, and stands still there.
+    /// Counts calls from now on, and lets the node stand still at the given call.
     pub fn arm(&self, at: At) {
         self.state.send_modify(|state| (state.at, state.calls, state.writes) = (at, 0, 0));
     }
 
-    /// How many calls came since then.
+    /// The number of calls since then.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.state.borrow().calls
     }
 
-    /// Whether it stands still.
+    /// Whether the node stands still.
     #[must_use]
     pub fn is_still(&self) -> bool {
         self.state.borrow().is_still
     }
 
-    /// Waits until it stands still, and nothing that was sent before is on its way.
+    /// Waits until the node stands still, and the storage has done all calls that were sent before.
     ///
     /// # Panics
-    /// Never: it holds what it waits for.
+    /// Never: this value holds the sender of the channel.
     pub async fn until_still(&self) {
         let mut seen = self.state.subscribe();
         let still = seen.wait_for(|state| state.is_still && state.under_way == 0).await;
         drop(still.expect("the sender is here"));
     }
 
-    /// It goes on, and does not stand still again.
+    /// Lets the node go on. The node does not stand still again.
     pub fn go_on(&self) {
         self.state.send_modify(|state| (state.at, state.is_still) = (At::Nowhere, false));
     }
 
-    /// It goes on, counts from here on, and stands still there.
+    /// Lets the node go on, counts calls from now on, and lets the node stand still at the given
+    /// call.
     pub fn go_on_to(&self, at: At) {
         self.state.send_modify(|state| {
             (state.at, state.calls, state.writes, state.is_still) = (at, 0, 0, false);
@@ -139,7 +142,8 @@ impl Stall {
         answer
     }
 
-    /// A stream is one call: it is read to its end, so that what a node is told late is old.
+    /// Runs a stream as one call. The stream is read to its end at once, so that rows which the
+    /// node sees late are old rows.
     fn streaming<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,

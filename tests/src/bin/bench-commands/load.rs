@@ -1,4 +1,5 @@
-//! Clients that send commands to a site, each the next when the one before is answered.
+//! Clients that send commands to a site. Each client sends the next command when the one before is
+//! answered.
 
 use std::{
     num::NonZeroU16,
@@ -20,7 +21,7 @@ use vvm_tests::{
 
 pub(crate) const PARTITIONS: u16 = 10;
 
-/// A site with all its partitions at work.
+/// A site with all its partitions running.
 pub(crate) struct Works {
     site: Site,
     nodes: Vec<Node>,
@@ -30,7 +31,7 @@ pub(crate) struct Works {
     clock: Clock,
 }
 
-/// What a command is made of, so that clients cost little.
+/// The names that a command is made of. They are parsed once, so that clients cost little CPU time.
 #[derive(Clone)]
 struct Names {
     cud: QName,
@@ -83,7 +84,7 @@ impl Works {
         Ok(())
     }
 
-    /// So many clients for so long.
+    /// Runs a number of clients for a time.
     pub(crate) async fn run(&self, clients: usize, span: Duration) -> Result<Sample, Failure> {
         let names = Names {
             cud: "sys.CUD".parse()?,
@@ -115,7 +116,7 @@ impl Works {
     }
 }
 
-/// Three new records of about 100 bytes each, and an event of about 400.
+/// A command that makes three records of about 100 bytes each, and an event of about 400 bytes.
 fn bill(names: &Names, ws: u64, deadline: Instant) -> Command {
     let text = "a text of sixty bytes, as there are many in documents of shops";
     let row = |raw, table: &QName, parent| RowChange::Create {

@@ -1,6 +1,8 @@
-//! Commands on every driver beside their floor: the writes of the same groups, done again by the bare driver.
+//! Commands on every driver, beside their floor: the writes of the same groups, done again by the
+//! bare driver.
 //!
-//! `cargo xtask bench commands` starts the servers and runs this. Tables go to stdout as Markdown, progress to stderr.
+//! `cargo xtask bench commands` starts the servers and runs this program. Tables go to stdout as
+//! Markdown, progress to stderr.
 
 mod load;
 mod trace;
@@ -16,32 +18,32 @@ use load::{PARTITIONS, Works};
 use trace::{Recorder, Trace};
 use vvm_tests::bench::{Database, Failure, Sample, median, millis};
 
-/// That of the `vvm` binary.
+/// The allocator of the `vvm` binary.
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measures commands on every driver, beside the same writes by the bare driver.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// Only these drivers.
+    /// Measures only these drivers.
     #[arg(long, value_delimiter = ',', default_value = "mem,redb,cassandra,dynamodb")]
     drivers: Vec<String>,
-    /// Only these trust levels.
+    /// Measures only these trust levels.
     #[arg(long, value_delimiter = ',', default_value = "0,1,2")]
     levels: Vec<TrustLevel>,
-    /// Over how many workspaces.
+    /// The numbers of workspaces.
     #[arg(long, value_delimiter = ',', default_value = "10,1000")]
     workspaces: Vec<u64>,
-    /// How many commands are in flight.
+    /// The numbers of commands in flight.
     #[arg(long, value_delimiter = ',', default_value = "1,320")]
     in_flight: Vec<usize>,
-    /// Rounds of each comparison; the median counts.
+    /// The rounds of each comparison. The median is shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How long commands are sent in a round, in milliseconds.
+    /// The time for which commands are sent in a round, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     span_ms: u64,
-    /// How many threads run commands, clients and the drivers' own tasks.
+    /// The number of threads that run commands, clients and the tasks of the drivers.
     #[arg(long, default_value_t = 2)]
     threads: usize,
 }
@@ -67,7 +69,7 @@ async fn bench(args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Medians of the rounds, and what was written in the last.
+/// The medians of the rounds, and the writes of the last round.
 struct Row {
     sample: Sample,
     floor: f64,
@@ -120,7 +122,8 @@ async fn measure(
     let span = Duration::from_millis(args.span_ms);
     let name = || KeyspaceName::new(format!("bench_{:x}", clock.random()));
     let (mut samples, mut floors, mut ratios, mut traces) = (vec![], vec![], vec![], vec![]);
-    // The first round warms up: a server compiles while it runs. Each side of a round begins with nothing stored.
+    // The first round warms up, because a server compiles while it runs. Each side of a round
+    // begins with an empty keyspace.
     for round in 0..=args.rounds {
         let plain =
             Works::new(&driver, name()?, level, workspaces, |storage| storage, clock).await?;

@@ -1,4 +1,4 @@
-//! What commands ask of their storage: noted while they run, and done again without them.
+//! The writes of commands: recorded while commands run, and done again without commands.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ enum Call {
     Ordered(Vec<OrderedPut>),
 }
 
-/// Notes all writes.
+/// Records all writes.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     inner: SharedStorage,
@@ -46,7 +46,7 @@ impl Recorder {
     }
 }
 
-/// What is written for a group: one after another in the log of the partition, and then the rest side by side.
+/// The writes of a group: the writes to the PLog one after another, then the rest side by side.
 #[derive(Clone, Debug, Default)]
 struct Group {
     plog: Vec<Call>,
@@ -60,7 +60,7 @@ pub(crate) struct Trace(BTreeMap<u64, Vec<Group>>);
 
 const PLOG: &[u8] = &20_u16.to_be_bytes();
 
-/// The partition of a row, and whether it is of its log.
+/// The partition of a row, and whether the row is in the PLog.
 fn place(pkey: &[u8], partitions: u64) -> (u64, bool) {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     if pkey.starts_with(PLOG) {
@@ -82,7 +82,7 @@ impl Call {
         }
     }
 
-    /// One round of conditions, if it has any.
+    /// Whether the call carries conditions, which cost one round.
     fn is_conditional(&self) -> bool {
         match self {
             Call::If(..) => true,
@@ -128,7 +128,7 @@ impl Trace {
         trace
     }
 
-    /// How many events each group had, ascending.
+    /// The number of events of each group, ascending.
     pub(crate) fn sizes(&self) -> Vec<usize> {
         let mut sizes: Vec<usize> = self.0.values().flatten().map(|group| group.events).collect();
         sizes.sort_unstable();
@@ -139,7 +139,7 @@ impl Trace {
         self.sizes().iter().sum()
     }
 
-    /// How many conditional rounds a command took.
+    /// The number of conditional rounds of a command, on average.
     pub(crate) fn rounds(&self) -> f64 {
         let calls =
             self.0.values().flatten().flat_map(|group| group.plog.iter().chain(&group.rest));
@@ -147,7 +147,8 @@ impl Trace {
         rounds as f64 / self.events() as f64
     }
 
-    /// Does all of it in a new keyspace, partitions side by side or one after another, and says how long that took.
+    /// Does all writes again in a new keyspace, partitions side by side or one after another, and
+    /// returns the time that this took.
     pub(crate) async fn replay(
         &self,
         storage: &SharedStorage,

@@ -1,6 +1,7 @@
-//! A node as its users meet it: commands over HTTP, and how it starts, rests and stops with a long log behind it.
+//! A node as its users see it: commands over HTTP, and the node's start, rest and stop with a long
+//! log.
 //!
-//! `cargo xtask bench node` runs this. Tables go to stdout as Markdown, progress to stderr.
+//! `cargo xtask bench node` runs this program. Tables go to stdout as Markdown, progress to stderr.
 
 #![expect(clippy::disallowed_methods, reason = "it has no runtime to wait in")]
 
@@ -14,28 +15,28 @@ use node::Binary;
 use rustix::process::Signal;
 use vvm_tests::bench::{Failure, median, millis};
 
-/// Measures a node as its users meet it.
+/// Measures a node as its users see it.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// The program; without it the one beside this.
+    /// The `vvm` program. The default is the one beside this program.
     #[arg(long)]
     vvm: Option<PathBuf>,
-    /// How many clients send commands.
+    /// The numbers of clients that send commands.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,320")]
     clients: Vec<u32>,
-    /// Over how many workspaces.
+    /// The number of workspaces.
     #[arg(long, default_value_t = 10)]
     workspaces: u32,
-    /// Rounds of each measurement, each with nothing stored; the median counts.
+    /// The rounds of each measurement, each with an empty storage. The median is shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How long commands are sent in a round.
+    /// The time for which commands are sent in a round, in seconds.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// How many events are in the log when starts are measured; 0 for not at all.
+    /// The number of events in the log when starts are measured. 0 measures no starts.
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
-    /// How many starts of each kind; the median and the longest are told.
+    /// The number of starts of each kind. The median and the longest are shown.
     #[arg(long, default_value_t = 7)]
     starts: usize,
 }
@@ -55,7 +56,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many commands it does.
+/// Measures the commands per second of a node.
 fn commands(args: &Args, binary: &Binary) -> Result<(), Failure> {
     println!("### Commands over HTTP, {} workspaces\n", args.workspaces);
     println!("| storage | clients | commands/s | p50 | p99 | CPU of the node |");
@@ -89,9 +90,10 @@ fn medians(rounds: &[[f64; 4]]) -> [f64; 4] {
     })
 }
 
-/// How it starts, rests and stops with a long log.
+/// Measures the start, the rest and the stop of a node with a long log.
 fn starts(args: &Args, binary: &Binary, clock: &Clock) -> Result<(), Failure> {
-    /// So many clients fill a log, and are there when it is stopped or killed.
+    /// The number of clients that fill the log, and that send commands when the node is stopped or
+    /// killed under load.
     const CLIENTS: u32 = 320;
     let folder = tempfile::tempdir()?;
     let mut node = binary.start("serve", folder.path())?;

@@ -1,4 +1,4 @@
-//! The program: nodes as processes, and clients.
+//! The `vvm` program: nodes as processes, and clients.
 
 use std::{
     fs::File,
@@ -17,16 +17,16 @@ use rustix::{
 use serde_json::Value;
 use vvm_tests::bench::Failure;
 
-/// How long anything may take.
+/// The longest time for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program.
+/// The `vvm` program.
 pub(crate) struct Binary {
     path: PathBuf,
     clock: Clock,
 }
 
-/// What clients were answered in a round.
+/// The figures of a round, as clients measured them.
 pub(crate) struct Done {
     pub(crate) count: f64,
     pub(crate) per_second: f64,
@@ -35,18 +35,18 @@ pub(crate) struct Done {
     pub(crate) p99: f64,
 }
 
-/// A process that is killed when nobody needs it any more.
+/// A process that is killed when this value is dropped.
 pub(crate) struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A node that is ready.
+/// A node that is ready for commands.
 pub(crate) struct Node {
     process: Process,
     api: SocketAddr,
@@ -86,7 +86,7 @@ impl Binary {
         command
     }
 
-    /// Sends commands.
+    /// Sends commands for a time, and returns the figures.
     pub(crate) fn bench(
         &self,
         node: &Node,
@@ -108,7 +108,7 @@ impl Binary {
         })
     }
 
-    /// Begins to send commands, and waits until that goes on for a while.
+    /// Begins to send commands, and waits until this has gone on for a while.
     pub(crate) fn load(&self, node: &Node, clients: u32) -> Result<Process, Failure> {
         let mut command = self.client(node, clients);
         command.args(["--workspaces", "1000", "--seconds", "3600"]);
@@ -119,14 +119,14 @@ impl Binary {
 }
 
 impl Node {
-    /// Ends it.
+    /// Ends the node with a signal.
     pub(crate) fn end(mut self, signal: Signal) -> Result<(), Failure> {
         kill_process(Pid::from_child(&self.process.0), signal)?;
         self.process.0.wait()?;
         Ok(())
     }
 
-    /// What it has used so far.
+    /// The CPU time of the node so far.
     pub(crate) fn cpu(&self) -> Result<Duration, Failure> {
         let stat = self.read("stat")?;
         // The name of the program, in parentheses, may hold spaces.
@@ -137,7 +137,7 @@ impl Node {
         Ok(Duration::from_secs_f64(seconds))
     }
 
-    /// How many bytes of memory it has.
+    /// The resident memory of the node, in bytes.
     pub(crate) fn memory(&self) -> Result<usize, Failure> {
         let statm = self.read("statm")?;
         let pages: usize = statm.split(' ').nth(1).ok_or("no statm")?.parse()?;
@@ -149,7 +149,7 @@ impl Node {
     }
 }
 
-/// A port that nobody has now.
+/// A port that is free now.
 fn free() -> std::io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }

@@ -1,6 +1,8 @@
-//! How long a partition takes to recover: from the length of its tail, and not from that of its log.
+//! The time in which a partition recovers. The time depends on the events behind the stored offset,
+//! and not on the length of the log.
 //!
-//! `cargo xtask bench recovery` starts the servers and runs this. A table goes to stdout as Markdown, progress to stderr.
+//! `cargo xtask bench recovery` starts the servers and runs this program. A table goes to stdout as
+//! Markdown, progress to stderr.
 
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -20,26 +22,26 @@ use vvm_tests::{
     commands::{NodeSettings, Site, TestLead},
 };
 
-/// That of the `vvm` binary.
+/// The allocator of the `vvm` binary.
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures how long partitions take to recover.
+/// Measures the time in which partitions recover.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// Only these drivers: mem, redb, cassandra, dynamodb.
+    /// Measures only these drivers: mem, redb, cassandra, dynamodb.
     #[arg(long, value_delimiter = ',', default_value = "mem,redb")]
     drivers: Vec<String>,
-    /// How many events the log has.
+    /// The numbers of events in the log.
     #[arg(long, value_delimiter = ',', default_value = "1000,1000000")]
     events: Vec<u64>,
-    /// How many of them lie behind the stored offset.
+    /// The number of events behind the stored offset.
     #[arg(long, default_value_t = 1_000)]
     tail: u64,
-    /// How many workspaces they are of.
+    /// The number of workspaces of these events.
     #[arg(long, default_value_t = 100)]
     workspaces: u64,
-    /// How often each is recovered; the median counts.
+    /// The number of recoveries of each log. The median is shown.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
 }
@@ -63,7 +65,8 @@ async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Resu
     let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
     let partitions = NonZeroU16::new(10).ok_or("ten is not zero")?;
     let site = Site::new(Arc::clone(&driver), name, partitions, clock.clone()).await;
-    // All logs first, and then in turn, so that a machine whose speed drifts is the same for all.
+    // Write all logs first, and then recover them in turn: if the speed of the machine drifts, the
+    // drift is the same for all logs.
     for (partition, events) in (0..).zip(&args.events) {
         write(&site, partition, *events, args).await?;
         eprintln!("{}: {events} events are written", driver.name());
@@ -100,12 +103,12 @@ async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Resu
     Ok(())
 }
 
-/// Of a partition's own workspaces.
+/// A workspace of the partition.
 fn workspace(partition: u16, n: u64) -> u64 {
     u64::from(partition) + 10 * n
 }
 
-/// A log of events that are all applied, with a record each.
+/// Writes a log of events that are all applied, with one record each.
 async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<(), Failure> {
     let log = Log::new(
         Arc::clone(&site.app.storage),
@@ -158,7 +161,7 @@ fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, Failure> {
     })
 }
 
-/// As if the last leader had stored nothing of the tail.
+/// Sets the stored offset back, as if the last leader had stored no numbers of the tail.
 async fn set_back(
     site: &Site,
     partition: u16,

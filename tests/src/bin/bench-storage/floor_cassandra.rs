@@ -1,4 +1,5 @@
-//! The floor of Cassandra: the bare `scylla` crate with prepared statements, in the words a user would take first.
+//! The floor of Cassandra: the bare `scylla` crate with prepared statements, used in the most
+//! obvious way.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The floor of DynamoDB: the bare AWS crate, in the words a user would take first.
+//! The floor of DynamoDB: the bare AWS crate, used in the most obvious way.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -1,7 +1,7 @@
-//! The floor of redb: its own transactions, durable, grouped the same way, and nothing around them.
+//! The floor of redb: bare redb transactions, durable, and grouped as the driver groups them.
 //!
-//! Writes: one thread takes every request that waits, writes all of them in one durable transaction and answers them.
-//! Reads: a transaction for each, on a thread that may block.
+//! Writes: one thread takes all waiting requests, writes them in one durable transaction, and
+//! answers them. Reads: one transaction for each read, on a thread that may block.
 
 #![expect(clippy::disallowed_methods, reason = "the floor has a thread of its own")]
 
@@ -25,7 +25,7 @@ pub(crate) struct RedbFloor {
 
 struct Request {
     keys: Vec<Vec<u8>>,
-    /// The rows must not exist.
+    /// Whether the rows must be new.
     insert: bool,
     answer: oneshot::Sender<Result<(), String>>,
 }
@@ -54,7 +54,7 @@ fn write_all(database: &Database, mut requests: mpsc::Receiver<Request>) {
         }
         let done = write_group(database, &group).map_err(|error| error.to_string());
         for request in group.drain(..) {
-            // A caller that has gone wants no answer.
+            // A caller that has given up needs no answer.
             let _gone = request.answer.send(done.clone());
         }
     }

@@ -1,6 +1,8 @@
-//! Every driver beside its floor: the bare client, or the bare database, doing the same work in the same run.
+//! Every driver beside its floor: the bare client, or the bare database, which does the same work
+//! in the same run.
 //!
-//! `cargo xtask bench storage` starts the servers and runs this. Tables go to stdout as Markdown, progress to stderr.
+//! `cargo xtask bench storage` starts the servers and runs this program. Tables go to stdout as
+//! Markdown, progress to stderr.
 
 mod floor_cassandra;
 mod floor_dynamodb;
@@ -28,19 +30,19 @@ use work::{Driver, Op, Side, prefill};
 /// Measures every driver beside its floor.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// Only these drivers.
+    /// Measures only these drivers.
     #[arg(long, value_delimiter = ',', default_value = "mem,redb,cassandra,dynamodb")]
     drivers: Vec<String>,
-    /// How many tasks call at once.
+    /// The numbers of tasks that call at once.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64")]
     tasks: Vec<usize>,
-    /// Rounds of each comparison; the median counts.
+    /// The rounds of each comparison. The median is shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How long each side of a round runs, in milliseconds.
+    /// The time for which each side of a round runs, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     span_ms: u64,
-    /// Only operations whose name contains this.
+    /// Measures only operations with this text in their names.
     #[arg(long, default_value = "")]
     only: String,
 }
@@ -62,7 +64,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What one driver is measured against, and in which words.
+/// The floor of one driver, and its description in the table.
 struct Floor {
     side: Arc<dyn Side>,
     what: &'static str,
@@ -107,7 +109,7 @@ async fn run(
 }
 
 async fn mem(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
-    // There is no floor, so a short look is enough; and whatever it writes stays in memory.
+    // Memory has no floor, so a short measurement is enough. All its rows stay in memory.
     let args = Args { rounds: 1, span_ms: args.span_ms.min(300), ..args.clone() };
     run(&args, clock, &MemDriver::new(clock.clone()), name, None).await
 }

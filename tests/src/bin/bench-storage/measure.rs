@@ -1,4 +1,4 @@
-//! Two sides in turn, so that a machine whose speed drifts is the same for both.
+//! Measures two sides in turn: if the speed of the machine drifts, the drift is the same for both.
 
 use std::{
     sync::{
@@ -13,14 +13,14 @@ use vvm_tests::bench::{Failure, Sample, median};
 
 use crate::work::{Op, PREFILLED, Side};
 
-/// What came out for an operation with a number of tasks: medians of the rounds.
+/// The result for one operation with a number of tasks: the medians of the rounds.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) op: Op,
     pub(crate) tasks: usize,
     pub(crate) driver: Sample,
     pub(crate) floor: Option<Sample>,
-    /// The median of the rounds' ratios, driver to floor.
+    /// The median of the ratios of the rounds, driver to floor.
     pub(crate) ratio: Option<f64>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Meter {
     pub(crate) clock: Clock,
     pub(crate) rounds: usize,
     pub(crate) span: Duration,
-    /// New rows are numbered through, over all rounds.
+    /// The number of the next new row. Rows are numbered over all rounds.
     pub(crate) next: Arc<AtomicU64>,
 }
 
@@ -43,7 +43,8 @@ impl Meter {
     ) -> Result<Row, Failure> {
         let (mut drivers, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=self.rounds {
-            // The first round warms up: a server compiles while it runs. Which side goes first alternates.
+            // The first round warms up, because a server compiles while it runs. The two sides take
+            // turns at going first.
             let warm_up = round == 0;
             let span = if warm_up { 2 * self.span } else { self.span };
             let (mut one, mut other) = (None, None);

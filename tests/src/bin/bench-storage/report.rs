@@ -1,4 +1,4 @@
-//! The table, for a person and for `docs/benchmarks.md`.
+//! The table of results, for a reader and for `docs/benchmarks.md`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use vvm_tests::bench::{Sample, millis};
 
 use crate::measure::Row;
 
-/// One driver's rows as a Markdown table.
+/// Formats the rows of one driver as a Markdown table.
 pub(crate) fn table(driver: &str, floor: Option<&str>, rows: &[Row]) -> String {
     let mut text = format!("### {driver}\n\n");
     if let Some(floor) = floor {

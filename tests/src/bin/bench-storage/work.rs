@@ -8,7 +8,7 @@ use clock::Clock;
 use istorage::{AppStorageExt, Conditional, Consistency, Key, Put, SharedStorage};
 use vvm_tests::bench::Failure;
 
-/// Rows that are there before anything is read.
+/// The number of rows that are stored before any row is read.
 pub(crate) const PREFILLED: u64 = 10_000;
 
 const VALUE: [u8; 256] = [7; 256];
@@ -38,8 +38,8 @@ impl fmt::Display for Op {
     }
 }
 
-/// One side of a comparison. `n` is new for each call, also from one round to the next, but for `Get`, where it is one of
-/// the [`PREFILLED`] rows.
+/// One side of a comparison. `n` is new for each call, also from one round to the next. Only for
+/// `Get`, `n` is one of the [`PREFILLED`] rows.
 #[async_trait]
 pub(crate) trait Side: Send + Sync {
     async fn run(&self, op: Op, n: u64) -> Result<(), Failure>;
@@ -49,7 +49,8 @@ pub(crate) fn value() -> Bytes {
     Bytes::from_static(&VALUE)
 }
 
-/// A partition that has nothing to do with its neighbours in `n`, and differs between the kinds of rows and the sides.
+/// A partition key. Neighbours in `n` have unrelated keys, and each kind of row has keys of its
+/// own.
 pub(crate) fn pkey(op: Op, n: u64) -> Bytes {
     let scattered = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
     let mut pkey = vec![match op {
@@ -64,7 +65,7 @@ pub(crate) fn ccols(row: u16) -> Bytes {
     Bytes::copy_from_slice(&row.to_be_bytes())
 }
 
-/// A driver, through the contract.
+/// The side of the driver, through the contract of storages.
 pub(crate) struct Driver {
     pub(crate) storage: SharedStorage,
     pub(crate) clock: Clock,
@@ -109,7 +110,7 @@ fn applied(outcome: istorage::Outcome) -> Result<(), Failure> {
     if outcome.is_applied() { Ok(()) } else { Err("a fresh row was there already".into()) }
 }
 
-/// The rows that are read later.
+/// Writes the rows that are read later.
 pub(crate) async fn prefill(side: &Arc<dyn Side>) -> Result<(), Failure> {
     for start in (0..PREFILLED).step_by(100) {
         let puts = (start..start + 100).map(|n| side.run(Op::Put, n));
