@@ -1,8 +1,9 @@
-//! Nodes whose threads are all blocked: those of requests, or those of elections.
+//! Nodes that have all threads of one runtime blocked: those of requests, or those of elections.
 //!
-//! A node has a runtime for elections and one for requests, and both used one client of the storage. A connection of a
-//! client belongs to the runtime on which it was opened. So on Cassandra every answer to a request was read by the
-//! threads of elections, and on DynamoDB a renewal could take a connection that waited for the threads of requests.
+//! A node has a runtime for elections and one for requests, and both used one client of the
+//! storage. A connection of a client belongs to the runtime on which the connection was opened. So
+//! on Cassandra the threads of elections read every answer to a request. On DynamoDB a renewal
+//! could take a connection that waited for the threads of requests.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -36,15 +37,15 @@ use vvm_tests::{
 
 const LEASE: Duration = Duration::from_secs(5);
 
-/// How long a small machine may need for a keyspace.
+/// The longest time for a keyspace on a small machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many reads at once make a client of DynamoDB open many connections.
+/// The number of simultaneous reads: enough to make a client of DynamoDB open many connections.
 const READS: u64 = 30;
 
 const WS: u64 = 1;
 
-/// A node that leads, with its runtimes.
+/// A leading node, with its runtimes.
 struct Node {
     launched: Launched,
     control: Runtime,
@@ -109,7 +110,7 @@ impl Node {
         self.launched.node().app("acme", "shop").unwrap().at(command.ws).unwrap().run(command).await
     }
 
-    /// A command, and many reads at once on the runtime of requests.
+    /// Runs a command, and many reads at once on the runtime of requests.
     async fn work(&self, within: Duration) {
         let deadline = self.clock.now() + within;
         self.run(cud(WS, article("Tea"), deadline)).await.unwrap();
@@ -134,7 +135,7 @@ impl Node {
     }
 }
 
-/// The threads of a runtime, blocked until this is dropped.
+/// The threads of a runtime, blocked until this value is dropped.
 struct Blocked(Arc<AtomicBool>);
 
 impl Blocked {
@@ -174,8 +175,8 @@ fn is_ok(admin: SocketAddr, path: &str) -> bool {
     ask().unwrap_or(false)
 }
 
-/// A renewal took a connection of DynamoDB that a request had opened. Nobody read its answer while the threads of
-/// requests were busy, and the lease ended.
+/// A renewal took a connection of DynamoDB that a request had opened. While the threads of requests
+/// were busy, no thread read the answer to the renewal, and the lease ended.
 async fn requests_are_blocked(server: &Server) {
     let node = Node::start(server).await;
     node.work(PATIENCE).await;
@@ -195,7 +196,8 @@ async fn requests_are_blocked(server: &Server) {
     node.stop(server).await;
 }
 
-/// All connections of Cassandra belonged to the threads of elections, which so did the work of all requests.
+/// All connections of Cassandra belonged to the threads of elections, so these threads did the work
+/// of all requests.
 async fn elections_are_blocked(server: &Server) {
     let node = Node::start(server).await;
     let blocked = Blocked::all_of(&node.control);

@@ -1,7 +1,9 @@
-//! A leader over a cluster of three, of which two do not answer any more: its lead ends before its lease does.
+//! A leader over a cluster of three Cassandra nodes, two of which stop answering: its leadership
+//! ends before its lease does.
 //!
-//! The nodes are stopped, not killed, so that what comes later finds the whole cluster. To the leader it is the same, or worse: their
-//! connections stay open, and nothing comes.
+//! The two nodes are suspended, not killed, so that later tests find the whole cluster. For the
+//! leader a suspended node is as bad as a killed one, or worse: its connections stay open, and no
+//! answers come.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +20,7 @@ use vvm_tests::{processes::Stopped, servers::CASSANDRA_CLUSTER, subjects::Cassan
 
 const LEASE: Duration = Duration::from_secs(8);
 
-/// How long servers may need for a keyspace, and to find each other again.
+/// The longest time for a keyspace, and for servers to find each other again.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 async fn two_of_three(addresses: &str) {
@@ -47,7 +49,8 @@ async fn two_of_three(addresses: &str) {
     let stopped = Stopped::nodes_at(&nodes[1..]).unwrap();
     assert_eq!(leadership.over().await, Lost::Expired);
     let over = clock.now();
-    // When the last renewal that was answered was sent, and so what the servers count from at the earliest.
+    // The moment at which the last answered renewal was sent. The servers count the lease from this
+    // moment or later.
     let renewed = leadership.valid_until() - timing.renew_every - timing.retry_for;
     assert!(over < renewed + LEASE, "it ended {:?} after its lease", over - (renewed + LEASE));
     assert_eq!(work.may_send(Duration::ZERO), Err(Lost::Expired));
@@ -66,7 +69,7 @@ fn main() {
     let name = "cassandra_cluster::two_of_three_nodes_that_are_gone_end_the_lead_before_the_lease";
     let trial = Trial::ignorable_test(name, move || match CASSANDRA_CLUSTER.address() {
         None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.not_asked_for)),
-        // Other machines' processes are not ours to stop.
+        // Processes of other machines must not be stopped.
         Some(addresses) if !addresses.split(',').all(|address| address.starts_with("127.")) => {
             Ok(Completion::ignored_with("the nodes of the cluster are not on this machine"))
         }

@@ -1,4 +1,4 @@
-//! What partitions report, and which of them are at work on a node.
+//! The metrics of partitions, and the set of partitions that run on a node.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ async fn site() -> Site {
     Site::new(driver, system, NonZeroU16::new(10).unwrap(), clock).await
 }
 
-/// What partition 1 reported since it was asked last.
+/// The metrics that partition 1 reported since the last snapshot.
 struct Reported(Vec<(CompositeKey, DebugValue)>);
 
 impl Reported {
@@ -31,7 +31,7 @@ impl Reported {
         Reported(all.map(|(key, _, _, value)| (key, value)).collect())
     }
 
-    /// A metric, with another label if it has one.
+    /// The value of a metric, with one more label if given.
     fn value(&self, name: &str, label: Option<(&str, &str)>) -> Option<&DebugValue> {
         let labels = [("partition", "1")].into_iter().chain(label);
         let is_it = |(key, _): &&(CompositeKey, DebugValue)| {
@@ -60,7 +60,7 @@ impl Reported {
 fn what_is_done_is_counted() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    // The partition's task runs on this thread, and so sees the recorder.
+    // The task of the partition runs on this thread, and so sees the recorder.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
@@ -78,7 +78,7 @@ fn what_is_done_is_counted() {
             assert_eq!(seen.values("processor_group_commands", None), [1.0, 1.0]);
             let bytes = seen.values("processor_group_bytes", None);
             assert!(bytes.iter().all(|bytes| (50.0..1_000.0).contains(bytes)), "{bytes:?}");
-            // Three waited and ran, and two had something to write.
+            // Three commands waited and ran. Two of them had something to write.
             for (stage, count) in [("wait", 3), ("run", 3), ("log", 2), ("apply", 2)] {
                 let took = seen.values("processor_stage_seconds", Some(("stage", stage)));
                 assert_eq!(took.len(), count, "{stage}: {took:?}");
@@ -125,12 +125,12 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
     }
     assert_eq!(node.status(), [(3, Status::Ready), (7, Status::Ready)]);
     node.run(create_workspace(27, site.soon())).await.unwrap();
-    // It was stopped in order, so it may go on under the same lead.
+    // The partition was stopped in order, so it may go on in the same epoch.
     assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
     deploy(7, 1).unwrap();
     ready(7).await;
     node.run(cud(27, article("a"), site.soon())).await.unwrap();
-    // There was no time for that: who knows what is still on its way.
+    // There was no time to stop in order, so writes of the partition may still be under way.
     let ended = node.undeploy(7, site.clock.now()).await;
     assert!(matches!(ended, Ended::Late | Ended::Unproved(_)), "{ended:?}");
     let again = node.undeploy(7, site.soon()).await;

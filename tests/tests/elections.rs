@@ -1,6 +1,8 @@
-//! Elections on every driver: each of the trials of `ielections::suite` is a test, as `TTLStorage<driver>::module::case`.
+//! Elections on every driver: each trial of `ielections::suite` is a test with the name
+//! `TTLStorage<driver>::module::case`.
 //!
-//! The nodes of the trials reach the storage by two drivers, whose calendars are five seconds apart.
+//! The nodes of the trials reach the storage through two drivers. The wall clocks of these drivers
+//! are five seconds apart.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +20,10 @@ use sysvvm::System;
 use tokio::{runtime::Runtime, sync::OnceCell};
 use vvm_tests::reach::{Drivers, Reach};
 
-/// How far the calendars of the nodes are apart.
+/// The difference between the wall clocks of the nodes.
 const AHEAD_MS: i64 = 5_000;
 
-/// How long it may take to make a keyspace or to drop it.
+/// The longest time for making or dropping a keyspace.
 const SETUP: Duration = Duration::from_secs(120);
 
 struct Target {
@@ -74,7 +76,8 @@ async fn until_fast(storage: &SharedStorage, clock: &Clock, fast: Duration) {
         let began = clock.now();
         let inserts = (0..AT_ONCE).map(|_| {
             written += 1;
-            // All in one partition, as leases are. No row of the system keyspace has such a key.
+            // All rows are in one storage partition, as leases are. No row of the system keyspace
+            // has such a key.
             let key = Key::new("warm up", written.to_string());
             storage.insert_if_not_exists(key, Bytes::new(), None, began + SETUP)
         });
@@ -107,7 +110,7 @@ impl Target {
 
 fn main() -> std::process::ExitCode {
     let mut arguments = Arguments::from_args();
-    // They mostly wait for leases to end.
+    // Most trials only wait for leases to end.
     arguments.test_threads.get_or_insert(16);
     let runtime = Runtime::new().expect("a runtime needs no more than some threads");
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))

@@ -1,8 +1,10 @@
-//! A leader that stands still past its lease: when it goes on another one leads, and it writes no more.
+//! A leader that stands still past the end of its lease. When it goes on, another node leads, and
+//! the former leader writes no more.
 //!
-//! The leader is a process of its own: the test binary starts itself again. It tries one write for each line that it reads, and answers.
-//! So when all lines are answered it does not stand between `Work::may_send` and the sending. What is sent late from there only a
-//! condition can stop, and it is an assumption that nobody stands there for long.
+//! The leader is a process of its own: the test binary starts itself again. For each line that the
+//! leader reads, it tries one write, and answers. So when all lines are answered, the leader does
+//! not stand between `Work::may_send` and the sending of a write. Only a condition could stop a
+//! write that is sent late from there. The elections assume that no leader stands there for long.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,19 +34,20 @@ use vvm_tests::{
 
 const LEASE: Duration = Duration::from_secs(4);
 
-/// When a write is given up.
+/// The timeout of a write.
 const WRITE: Duration = Duration::from_millis(500);
 
-/// How often the leader tries to write when it goes on.
+/// The number of writes that the leader tries when it goes on.
 const TRIES: usize = 20;
 
-/// How long anything may take that has no bound of its own.
+/// The longest time for anything that has no bound of its own.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The exit code of a leader that its killer ended.
 const KILLED: i32 = 86;
 
-/// The first argument of the process that is the leader, before the names of the database and of the keyspace.
+/// The first argument of the leader's process. The names of the database and of the keyspace
+/// follow.
 const LEADER: &str = "leader";
 
 struct Database {
@@ -58,7 +61,7 @@ const DATABASES: [Database; 2] = [
     Database { name: "dynamodb", server: DYNAMODB, at: |url| Arc::new(DynamoDb::at(url)) },
 ];
 
-/// What each of the two processes has for itself.
+/// The parts that each of the two processes has for itself.
 struct Node {
     system: System,
     elections: Elections,
@@ -88,18 +91,21 @@ impl Node {
     }
 }
 
-/// The row that says how often the leader of an epoch has written. Each epoch has one, so that no write hides another.
+/// The row that counts the writes of the leader of an epoch. Each epoch has a row of its own, so
+/// that no write hides another.
 fn written_in(epoch: Epoch) -> Key {
     Key::new("written", epoch.to_string())
 }
 
-/// The part of the other process. While it waits for a line it holds up the only thread of its runtime, so when it goes on no task has
-/// told it of the end: only the clock can.
+/// The part of the leader's process. While the leader waits for a line, it blocks the only thread
+/// of its runtime. So when the leader goes on, no task has told it about the end of its leadership:
+/// only the clock can.
 fn lead(database: &Database, keyspace: &KeyspaceName) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut node = runtime.block_on(Node::connect(database, keyspace, 1));
     let until = node.clock.now() + PATIENCE;
-    // The killer waits until the work has tried all it was asked for. It would hide that the work writes when it must not.
+    // The killer waits until the work has tried all writes. An earlier kill would hide a write that
+    // the work must not send.
     let tries = Arc::new(Mutex::new(()));
     let tried = Arc::clone(&tries);
     #[expect(clippy::disallowed_methods, reason = "this is the process that is to be killed")]
@@ -123,7 +129,7 @@ fn lead(database: &Database, keyspace: &KeyspaceName) {
         }
     }
     drop(trying);
-    // The work does not end by itself.
+    // The work does not end by itself, so the killer has to end the process.
     runtime.block_on(node.clock.sleep(LEASE));
 }
 
@@ -159,7 +165,8 @@ async fn stands_still(database: &Database) {
     let next = node.elections.acquire(Slot::FIRST, soon()).await.unwrap();
     let took = clock.now() - stood;
     assert!(took <= node.elections.budget().failover_bound(), "it took {took:?}");
-    // Its write was allowed, so its lead lasted for that long when it was asked, and its lease for longer.
+    // The write of the leader was allowed. So when the leader was asked, its leadership lasted for
+    // at least the time of the write, and its lease for longer.
     let lease_left = WRITE + LEASE - timing.renew_every - timing.retry_for;
     assert!(clock.now() >= asked + lease_left, "two had the lease: it took {took:?}");
     assert!(next.epoch() > epoch);
@@ -167,7 +174,7 @@ async fn stands_still(database: &Database) {
     work.may_send(WRITE).unwrap();
     node.write(next.epoch(), 1).await;
 
-    // All is there to be read in the moment in which it goes on.
+    // All lines can be read at the moment at which the leader goes on.
     asks.write_all("write\n".repeat(TRIES).as_bytes()).await.unwrap();
     drop(asks);
     drop(stopped);

@@ -1,7 +1,9 @@
-//! A node that is killed while many commands are under way, again and again: whatever it answered is there, exactly so.
+//! A node that is killed again and again while many commands are under way. All that the node
+//! answered is stored, exactly as answered.
 //!
-//! The node is a process of its own: the test binary starts itself again, with a redb file. It says on its output, line by line, what it is about
-//! to do and what it was answered; what it said before it was killed is read to the end.
+//! The node is a process of its own: the test binary starts itself again, with a redb file. The
+//! process prints, line by line, the commands that it is about to send and their answers. The test
+//! reads all lines that were printed before the process was killed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +29,7 @@ use vvm_tests::commands::{
     Ledger, Node, NodeSettings, Site, TestLead, article, bill, check, create_workspace, cud, update,
 };
 
-/// The first argument of the process that is killed, before its file and its epoch.
+/// The first argument of the process that is killed. Its file and its epoch follow.
 const NODE: &str = "node";
 
 const PARTITIONS: u16 = 3;
@@ -35,10 +37,11 @@ const WORKSPACES: u64 = 30;
 const TASKS: u64 = 64;
 const ROUNDS: u64 = 8;
 
-/// Commands that are sent more than once, by whichever task and node.
+/// The number of idempotency keys. Their commands are sent more than once, by any task and any
+/// node.
 const KEYED: u64 = 300;
 
-/// Where a node ends by itself, if nobody kills it.
+/// The number of commands after which a task of the node ends, if the node is not killed.
 const COMMANDS: u64 = 10_000;
 
 async fn open(file: &Path, clock: &Clock) -> (Arc<RedbDriver>, Site) {
@@ -52,7 +55,7 @@ async fn open(file: &Path, clock: &Clock) -> (Arc<RedbDriver>, Site) {
 fn nodes(site: &Site, epoch: u64) -> Vec<Node> {
     let node = |partition| {
         let mut settings = NodeSettings::at(TrustLevel::Zero);
-        // Numbers are stored often, so that it is killed in the middle of that too.
+        // Numbers are stored often, so that the node is also killed while it stores numbers.
         settings.partition.sequencer.flush_delay = Duration::from_millis(2);
         site.node_of(partition, TestLead::of(epoch), settings)
     };
@@ -85,7 +88,7 @@ async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
         let mut name = format!("{epoch}.{task}.{count}");
         let mut repeat = None;
         let mut command = match below(10) {
-            // Most of them are there already.
+            // Most of these workspaces already exist.
             0 => create_workspace(ws, site.soon()),
             1 | 2 => {
                 let key = below(KEYED);
@@ -114,7 +117,7 @@ async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
         if let Ok(done) = answered {
             let (version, ids) = (done.version(), done.answer.ids);
             known.extend(ids.into_iter().take(1).map(|(_, id)| (ws, id, version)));
-            // Descriptors of workspaces are not written twice.
+            // The descriptor of a workspace must not be written again.
             known.retain(|(_, id, _)| id.0 > 100_000);
         }
     }
@@ -133,11 +136,11 @@ fn told(request: &str, answered: &Result<Done, Refused>) -> String {
     }
 }
 
-/// What the process said, for each partition.
+/// All that the process printed, for each partition.
 #[derive(Default)]
 struct Heard {
     ledgers: HashMap<u64, Ledger>,
-    /// How often each was sent, and not answered yet.
+    /// The number of times that each command was sent and is not answered yet.
     sent: HashMap<String, u64>,
     leads: u64,
 }
@@ -178,7 +181,7 @@ impl Heard {
         self.ledgers.entry(partition.parse().unwrap()).or_default()
     }
 
-    /// It was killed: what it had sent may be done.
+    /// Notes that the process was killed: the commands that were sent may be done or not.
     fn killed(&mut self) {
         let sent = std::mem::take(&mut self.sent);
         for (request, _) in sent.into_iter().filter(|(_, times)| *times > 0) {
@@ -187,7 +190,7 @@ impl Heard {
     }
 }
 
-/// Runs the process until it has said so much.
+/// Runs the process until it has printed a number of lines, and kills it.
 fn round(file: &Path, epoch: u64, lines: u64, heard: &mut Heard) {
     let mut node = Command::new(std::env::current_exe().unwrap())
         .arg(NODE)
@@ -215,7 +218,7 @@ fn killed_under_load() -> Result<(), Failed> {
     let clock = Clock::system();
     let mut heard = Heard::default();
     for epoch in 1..=ROUNDS {
-        // Sometimes with the first commands, which come when all is recovered.
+        // Every fourth node is killed with its first commands, right after its recovery.
         let lines = if epoch.is_multiple_of(4) { 2 } else { 200 + clock.random() % 3_000 };
         round(&file, epoch, lines, &mut heard);
     }

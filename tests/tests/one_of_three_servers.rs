@@ -1,10 +1,14 @@
-//! A node over a cluster of three servers, of which one at a time does not do its part: the node leads on, and commands go on.
-//! Another node that starts meanwhile opens the storage and takes over.
+//! A node over a cluster of three servers, one of which does not work properly. The node keeps its
+//! leadership, and commands go on. Another node that starts meanwhile opens the storage and takes
+//! over.
 //!
-//! One server of three stood still, and every leader of the cluster lost its lead although a quorum was intact: all
-//! conditional writes of a partition went to its first replica, which counted as connected until the keepalive gave it up.
-//! A node that started, or took over, waited for every server that it was connected to: one that hung, or that only its peers
-//! could not reach, kept it from opening its storage until it ended with code 4.
+//! One server of three stood still, and every leader of the cluster lost its leadership although a
+//! quorum was intact. The cause: all conditional writes of a partition went to its first replica.
+//! That server counted as connected until the keepalive gave its connection up.
+//!
+//! A node that started, or took over, waited for every server to which it was connected. A server
+//! that hung, or that only its peers could not reach, kept the node from opening its storage. In
+//! the end the node ended with code 4.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -39,25 +43,25 @@ use vvm_tests::{
     subjects::Cassandra,
 };
 
-/// How long servers may need for a keyspace, and to find each other again.
+/// The longest time for a keyspace, and for servers to find each other again.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What is wrong with a server.
+/// The ways in which a server fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
-    /// Its connections stay open, and nothing comes.
+    /// The server is suspended: its connections stay open, and no answers come.
     Frozen,
-    /// It answers within half a second, and not at once.
+    /// The server answers only after up to half a second.
     Slow,
-    /// Its connections break, and no new ones come about.
+    /// The server is killed: its connections break, and new connections are refused.
     Killed,
-    /// What is sent to it is lost on the way, and nobody is told.
+    /// All packets to the server are lost on the way, without an error.
     CutOff,
-    /// The same, of what the other servers send. Clients reach it.
+    /// As `CutOff`, but only the packets of the other servers are lost. Clients reach the server.
     CutOffFromPeers,
 }
 
-/// One round: a server has this trouble while a node with leases of this length leads.
+/// One round: a server fails in this way while a node with leases of this length leads.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     trouble: Trouble,
@@ -73,38 +77,41 @@ impl Round {
         matches!(self.trouble, Trouble::CutOff | Trouble::CutOffFromPeers)
     }
 
-    /// How long the server has its trouble before another node takes over: long enough for a lead that is not renewed to end.
+    /// The time for which the server fails before another node takes over: long enough to end a
+    /// leadership that is not renewed.
     fn lasts(self) -> Duration {
         self.lease + Duration::from_secs(2)
     }
 
-    /// How long a node that starts may need to open its storage, and to work when it has the lead. The first read through a
-    /// server that its peers cannot reach waits for 5 s; then the client avoids that server.
+    /// The longest time in which a starting node opens its storage, and in which it works after it
+    /// has got the leadership. The first read through a server that its peers cannot reach waits
+    /// for 5 s. Then the client avoids that server.
     fn opens_in(self) -> Duration {
         match self.trouble {
             Trouble::CutOffFromPeers => OPENS_IN + Duration::from_secs(5),
-            // Every step of a start waits for up to half a second, and there are dozens of them.
+            // Each step of a start waits for up to half a second, and a start has dozens of steps.
             Trouble::Slow => Duration::from_secs(40),
             Trouble::Frozen | Trouble::Killed | Trouble::CutOff => OPENS_IN,
         }
     }
 
-    /// How long a client may wait for the next command that is done: a call that finds out, one that settles it, and the
-    /// wait for the servers themselves.
+    /// The longest time in which a client waits for the next command that is done: one call that
+    /// finds the server dead, one call that settles the write, and the wait for the servers
+    /// themselves.
     fn longest_pause(self) -> Duration {
         2 * call_timeout(self.lease) + Duration::from_secs(2)
     }
 }
 
-/// What a node has by default for a call to its storage.
+/// The default timeout of a node for a call to its storage.
 fn call_timeout(lease: Duration) -> Duration {
     lease / 10
 }
 
-/// What everybody runs.
+/// The rounds that always run.
 const SAMPLE: [Round; 1] = [Round::of(Trouble::Frozen, 8)];
 
-/// What is run for long.
+/// The rounds that run with `--long`.
 const LONG: [Round; 10] = [
     Round::of(Trouble::Frozen, 4),
     Round::of(Trouble::Frozen, 8),
@@ -118,7 +125,7 @@ const LONG: [Round; 10] = [
     Round::of(Trouble::CutOffFromPeers, 8),
 ];
 
-/// A trouble that lasts until this is dropped.
+/// A failure that lasts until this value is dropped.
 enum Troubled {
     Frozen { _stopped: Stopped },
     Slow { stop: Arc<AtomicBool>, thread: Option<std::thread::JoinHandle<()>> },
@@ -157,12 +164,13 @@ impl Troubled {
     }
 }
 
-/// Where the other servers find the one that clients find here: `cargo xtask` starts them so.
+/// The address at which the other servers reach a server. Clients reach it at the given address.
+/// `cargo xtask` starts the servers with two addresses each.
 fn of_peers(server: &str) -> String {
     server.replacen("127.0.0.", "127.0.1.", 1)
 }
 
-/// A route by which nothing reaches an address of this machine, until this is dropped.
+/// A route that drops all packets to an address of this machine, until this value is dropped.
 struct CutOff(String);
 
 impl CutOff {
@@ -181,7 +189,7 @@ impl Drop for CutOff {
     }
 }
 
-/// Only root may do this, on Linux.
+/// Changes a route. Only root may do so, and only on Linux.
 fn route(what: &str, ip: &str) -> Result<(), String> {
     let arguments = ["route", what, "blackhole", &format!("{ip}/32"), "table", "local"];
     let status = Command::new("ip").args(arguments).status();
@@ -213,7 +221,7 @@ fn run(
     }
 }
 
-/// Clients that send one command after another, each in a workspace of its own.
+/// Clients that send one command after another. Each client has a workspace of its own.
 struct Clients {
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<Duration>>,
@@ -240,7 +248,7 @@ impl Clients {
         Clients { tasks: tasks.collect(), stop }
     }
 
-    /// The longest time in which a client had nothing done.
+    /// Stops the clients, and returns the longest time in which a client had no command done.
     async fn stop(self) -> Duration {
         self.stop.store(true, Ordering::SeqCst);
         let mut longest = Duration::ZERO;
@@ -258,8 +266,8 @@ async fn until(clock: &Clock, deadline: Instant, node: &Launched, stage: Stage) 
     }
 }
 
-/// How long it may take to connect and to open keyspaces while a server hangs. A single wait for that server, until the
-/// keepalive gives the connection up, lasts longer: 6.1 s.
+/// The longest time for connecting and opening keyspaces while a server hangs. A single wait for
+/// that server, until the keepalive gives its connection up, lasts longer: 6.1 s.
 const OPENS_IN: Duration = Duration::from_secs(6);
 
 /// Nodes of one database, one after another.
@@ -286,7 +294,8 @@ impl Nodes {
         Nodes { addresses, clock, keyspaces: Keyspaces::default(), settings, opens_in }
     }
 
-    /// A node with connections of its own, as a process has: for elections, and for requests.
+    /// Starts a node with connections of its own, as a process has: one client for elections, one
+    /// for requests.
     async fn launch(&self) -> Arc<Launched> {
         let driver = async || {
             let driver = Cassandra::at(&self.addresses).node(0).await.unwrap();
@@ -300,7 +309,7 @@ impl Nodes {
         Arc::new(node.build().unwrap().launch())
     }
 
-    /// A node starts, and waits for the lead.
+    /// Starts a node, and waits until the node waits for the leadership.
     async fn standby(&self, what: &str) -> Arc<Launched> {
         let start = self.clock.now();
         let node = self.launch().await;
@@ -309,7 +318,7 @@ impl Nodes {
         node
     }
 
-    /// The leader stops, and the other node works.
+    /// Stops the leader, and waits until the other node works.
     async fn hand_over(&self, leader: Arc<Launched>, next: &Launched, what: &str) {
         Arc::into_inner(leader).unwrap().shutdown().await.unwrap();
         let released = self.clock.now();
@@ -329,13 +338,13 @@ async fn one_of_three(addresses: &str, round: Round) {
             clock.sleep(Duration::from_millis(100)).await;
         }
     }
-    // Everything on the machine uses 127.0.0.1.
+    // All programs on the machine use 127.0.0.1, so this address is not cut off.
     let is_spared =
         |server: &&str| round.trouble == Trouble::CutOff && server.starts_with("127.0.0.1:");
     let servers = addresses.split(',').filter(|server| !is_spared(server));
     for (number, server) in servers.enumerate() {
         if number > 0 {
-            // The others must have taken the one before back.
+            // Give the other servers time to take the former server back.
             clock.sleep(Duration::from_secs(10)).await;
         }
         let what = format!("{round:?} of {server}");
@@ -362,7 +371,7 @@ async fn one_of_three(addresses: &str, round: Round) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A client that makes keyspaces with so many replicas.
+/// Connects a client that makes keyspaces with a number of replicas.
 async fn connect(addresses: &str, replicas: u8) -> CassandraDriver {
     let replication = Some(Replication::Simple(replicas));
     let config = Config { replication, ..Config::new(addresses.split(',')) };
@@ -377,12 +386,12 @@ fn new_name() -> KeyspaceName {
     KeyspaceName::new(format!("three_{:016x}", Clock::system().random())).unwrap()
 }
 
-/// Clients connect and open keyspaces while one of three servers hangs.
+/// Checks that clients connect and open keyspaces in time while one of three servers hangs.
 ///
-/// The client tried the contact points one after another, and then waited for connections to all servers. A server that
-/// hung held up both steps for 6.1 s, so a start took up to 19 s, and more than 25 s under load. Then each server had to
-/// read from a certain partition: a keyspace was not opened while that partition had no quorum, as with two replicas of
-/// which one hangs.
+/// The client tried the contact points one after another, and then waited for connections to all
+/// servers. A server that hung delayed both steps by 6.1 s, so a start took up to 19 s, and more
+/// than 25 s under load. Then each server had to read from a certain partition. A keyspace was not
+/// opened while that partition had no quorum, for example with two replicas, one of which hung.
 async fn opened_beside_a_hung_server(addresses: &str) {
     let clock = Clock::system();
     let names = [new_name(), new_name()];
@@ -409,7 +418,8 @@ async fn opened_beside_a_hung_server(addresses: &str) {
     }
 }
 
-/// A server that was slow when the client connected is asked when a keyspace is made: another client may use that server.
+/// Checks that making a keyspace also asks a server that was slow when the client connected,
+/// because another client may use that server.
 async fn made_by_a_server_that_was_slow(addresses: &str) {
     let (name, server) = (new_name(), addresses.split(',').next_back().unwrap());
     let slow = Stopped::nodes_at(&[server]).unwrap();
@@ -439,7 +449,7 @@ fn trial(round: Option<Round>, handle: &Handle) -> Trial {
     let name = format!("cassandra_cluster::{name}").to_lowercase();
     Trial::ignorable_test(name, move || match CASSANDRA_CLUSTER.address() {
         None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.not_asked_for)),
-        // Other machines' processes are not ours to stop.
+        // Processes of other machines must not be stopped.
         Some(addresses) if !addresses.split(',').all(|address| address.starts_with("127.")) => {
             Ok(Completion::ignored_with("the servers of the cluster are not on this machine"))
         }
@@ -463,7 +473,7 @@ fn main() {
     let rounds = if is_long() { &LONG[..] } else { &SAMPLE };
     let rounds = std::iter::once(None).chain(rounds.iter().copied().map(Some));
     let trials = rounds.map(|round| trial(round, runtime.handle()));
-    // They have the servers for themselves, one after another.
+    // The trials run one after another, because each one needs the servers for itself.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials.collect()).exit();
 }

@@ -1,8 +1,8 @@
-//! Nodes that start together on a storage in which nothing is.
+//! Nodes that start together on an empty storage.
 //!
-//! Of nodes that started 20 ms apart on a new keyspace most ended with "the storage was deployed in another way": a node
-//! opened the keyspace that another one was just creating, one server did not know the table yet, and its refusal
-//! counted as a wrong configuration.
+//! Some nodes started 20 ms apart on a new keyspace. Most of them ended with "the storage was
+//! deployed in another way". The cause: a node opened a keyspace while another node was creating
+//! it. One server did not know the table yet, and its refusal counted as a wrong configuration.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -20,13 +20,13 @@ use vvm_tests::{
     trials::{self, Server},
 };
 
-/// How long a small machine may need for a keyspace.
+/// The longest time for a keyspace on a small machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How long after another a node starts.
+/// The time between the starts of two nodes.
 const APART: Duration = Duration::from_millis(20);
 
-/// So many nodes start together on nothing.
+/// Starts a number of nodes together on an empty storage, and stops them.
 async fn start_and_stop(server: &Server, nodes: u16) {
     let keyspaces = Keyspaces::default();
     let system = KeyspaceName::new(format!("together_{:016x}", server.clock.random())).unwrap();
@@ -40,7 +40,8 @@ async fn start_and_stop(server: &Server, nodes: u16) {
             ..Settings::new(([127, 0, 0, 1], number).into())
         };
         let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
-        // Each has connections of its own, as a process has: for elections, and for requests.
+        // Each node has connections of its own, as a process has: one client for elections, one for
+        // requests.
         let driver = keyspaces.noted_by(server.subject.node(0).await.unwrap());
         let requests = keyspaces.noted_by(server.subject.node(0).await.unwrap());
         let node = Vvm::builder(driver, server.clock.clone(), settings)
@@ -54,7 +55,7 @@ async fn start_and_stop(server: &Server, nodes: u16) {
         server.clock.sleep(APART).await;
     }
     until_all_are_up(server, &running).await;
-    // The leader last, so that no other one takes over.
+    // Stop the leader last, so that no other node takes over.
     running.sort_by_key(|node| node.node().stage() == Stage::Leading);
     for node in running {
         node.shutdown().await.unwrap();
@@ -64,7 +65,7 @@ async fn start_and_stop(server: &Server, nodes: u16) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// One leads, and the others wait.
+/// Waits until one node leads and the others wait.
 async fn until_all_are_up(server: &Server, nodes: &[Launched]) {
     let deadline = server.clock.now() + PATIENCE;
     loop {
@@ -86,7 +87,7 @@ async fn until_all_are_up(server: &Server, nodes: &[Launched]) {
 async fn all_come_up(server: &Server) {
     let rounds = if is_long() { 50 } else { 1 };
     for round in 0..rounds {
-        // From 2 to 8 of them; the sample has 4.
+        // The number of nodes is 2 to 8. The sample has 4.
         start_and_stop(server, 2 + (round + 2) % 7).await;
     }
 }

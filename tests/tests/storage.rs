@@ -1,4 +1,5 @@
-//! Every driver against the contract: each of the trials of `istorage-tck` is a test, as `driver::operation::case`.
+//! Every driver against the contract: each trial of `istorage-tck` is a test with the name
+//! `driver::operation::case`.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use vvm_tests::{
 /// A driver, or a wrapper over one.
 struct Target {
     name: &'static str,
-    /// The modules of trials that are run; none for all.
+    /// The modules of trials that run. None means all.
     modules: &'static [&'static str],
     reach: Reach,
     scratch: OnceCell<Result<Scratch, String>>,
@@ -34,7 +35,7 @@ impl Target {
             Reach::NotAskedFor(why) => return Ok(Completion::ignored_with(*why)),
             Reach::Subject(subject) => subject,
         };
-        // The first trial makes the keyspace; if that fails, it fails for all.
+        // The first trial makes the keyspace. If that fails, all trials of the driver fail.
         let create = async || {
             let created = Scratch::create(Arc::clone(subject)).await;
             created.map_err(|error| format!("{} cannot be reached: {error:?}", self.name))
@@ -48,7 +49,7 @@ impl Target {
     }
 }
 
-/// What several nodes may see differently.
+/// The modules of trials in which several nodes of a cluster may see different rows.
 const OF_A_CLUSTER: &[&str] =
     &["conditional", "write_if", "ordered", "linearizable", "races", "dropped", "lifecycle"];
 
@@ -73,7 +74,8 @@ fn targets(drivers: Drivers) -> Vec<Target> {
 
 fn main() -> std::process::ExitCode {
     let mut arguments = Arguments::from_args();
-    // Most threads only wait: for a server, for time to pass, or for a place, of which each driver has only some.
+    // Most threads only wait: for a server, for time to pass, or for a place. Each driver has a
+    // limited number of places.
     arguments.test_threads.get_or_insert(24);
     let runtime = Runtime::new().expect("a runtime needs no more than some threads");
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))

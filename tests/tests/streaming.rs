@@ -1,7 +1,8 @@
-//! A partition of very many rows is read in bounded memory.
+//! Reading a partition of very many rows takes bounded memory.
 //!
-//! The rows are written here, and read by a process of its own, so that its peak is that of reading. It grows by less than
-//! the rows together take, whatever their number.
+//! The test writes the rows, and a process of its own reads them. So the peak memory of that
+//! process is the peak of reading. The memory grows by less than the size of all rows, for any
+//! number of rows.
 
 use std::{
     fs,
@@ -27,15 +28,15 @@ use vvm_tests::{
     subjects::{Cassandra, DynamoDb},
 };
 
-/// How much the peak may be above the memory before the first row.
+/// The bound of the growth: the peak memory less the memory before the first row.
 const GROWTH_MAX_MIB: u64 = 64;
 
-/// How much redb may keep of its file in memory: it is not what a stream takes, so there is little of it.
+/// The size of redb's cache of its file. The cache is no memory of the stream, so it is small.
 const REDB_CACHE: usize = 16 << 20;
 
 const PKEY: &[u8] = b"a partition";
 
-/// The rows that are read: together more than [`GROWTH_MAX_MIB`].
+/// The rows that are read. Together they are larger than [`GROWTH_MAX_MIB`].
 #[derive(Clone, Copy)]
 struct Rows {
     count: u32,
@@ -44,7 +45,7 @@ struct Rows {
 
 const SMALL: Rows = Rows { count: 1_000_000, value: 100 };
 
-/// DynamoDB Local takes minutes for a million rows of any size.
+/// Fewer rows for DynamoDB Local, which takes minutes for a million rows of any size.
 const FEWER: Rows = Rows { count: 100_000, value: 1_000 };
 
 /// The same number of bytes, for a run that is to be short.
@@ -69,7 +70,7 @@ impl Rows {
         stream::iter(batches).buffer_unordered(4).try_collect().await
     }
 
-    /// Reads all of them, and holds none.
+    /// Reads all rows, and keeps none of them.
     async fn read(self, storage: &SharedStorage) -> Result<()> {
         let page_timeout = Duration::from_secs(60);
         let mut rows = storage.read(PKEY.into(), Range::all(), Consistency::Plain, page_timeout);
@@ -86,7 +87,7 @@ impl Rows {
     }
 }
 
-/// How the process that reads is told what to read: `--read DRIVER WHERE KEYSPACE COUNT SIZE`.
+/// The first argument of the process that reads: `--read DRIVER WHERE KEYSPACE COUNT SIZE`.
 const READ: &str = "--read";
 
 async fn connect(driver: &str, place: &str) -> Result<Arc<dyn StorageDriver>> {
@@ -119,7 +120,7 @@ async fn streams(driver: &str, place: &str, rows: Rows) -> std::result::Result<(
     };
     let written = written.await;
     if driver == "redb" {
-        // Only one process may have the file.
+        // Only one process may have the file open.
         node.close().await;
     }
     let growth = written.map_err(Failed::from).and_then(|()| {
@@ -138,7 +139,7 @@ async fn streams(driver: &str, place: &str, rows: Rows) -> std::result::Result<(
     Ok(())
 }
 
-/// Runs the process that reads; it prints by how many MiB its memory grew.
+/// Runs the process that reads, which prints the growth of its memory in MiB.
 fn measured(command: &mut Command) -> std::result::Result<u64, Failed> {
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -148,7 +149,7 @@ fn measured(command: &mut Command) -> std::result::Result<u64, Failed> {
     }
 }
 
-/// The process that reads.
+/// Reads the rows, and returns the growth of the memory in MiB.
 async fn read_in_own_process(arguments: &[String]) -> std::result::Result<u64, Failed> {
     let [driver, place, keyspace, count, value] = arguments else {
         return Err("five arguments are needed".into());
@@ -161,7 +162,7 @@ async fn read_in_own_process(arguments: &[String]) -> std::result::Result<u64, F
     Ok(memory_kib("VmHWM:")?.saturating_sub(before) / 1_024)
 }
 
-/// A line of what Linux knows about this process.
+/// A value of `/proc/self/status`, in KiB.
 fn memory_kib(name: &str) -> std::result::Result<u64, Failed> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));

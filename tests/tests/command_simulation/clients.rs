@@ -1,4 +1,4 @@
-//! What clients ask for, and what they were answered.
+//! The commands that clients send, and the answers to them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,14 +12,15 @@ use vvm_tests::commands::{
 
 use crate::turns::Dice;
 
-/// Workspaces of one partition.
+/// The workspaces of the clients, all in one partition.
 const WORKSPACES: [u64; 3] = [11, 21, 31];
 
-/// What a workspace is, and its settings.
+/// The ids of the descriptor of a workspace, and of its settings.
 const WORKSPACE: RecordId = RecordId(65_536);
 const SETTINGS: RecordId = RecordId(65_600);
 
-/// How many records are remembered, so that commands meet.
+/// The number of records that clients remember. It is small, so that commands meet at the same
+/// records.
 const KNOWN: usize = 6;
 
 /// A command that is under way.
@@ -27,7 +28,7 @@ const KNOWN: usize = 6;
 pub(crate) struct Flight {
     pub(crate) sent: Sent,
     pub(crate) deadline: Instant,
-    /// Of the leader that it was sent to.
+    /// The epoch of the leader that the command was sent to.
     pub(crate) epoch: u64,
     pub(crate) lead: Arc<TestLead>,
     pub(crate) task: JoinHandle<Result<Done, Refused>>,
@@ -38,14 +39,14 @@ pub(crate) struct Flight {
 pub(crate) struct Sent {
     pub(crate) request: String,
     command: Command,
-    /// What its sender calls it, if it can be sent again.
+    /// The idempotency key, if the command can be sent again.
     key: Option<String>,
-    /// Its workspace was there when it was sent.
+    /// Whether clients knew that the workspace existed when the command was sent.
     has_workspace: bool,
 }
 
 impl Sent {
-    /// Its workspace.
+    /// The workspace of the command.
     pub(crate) fn ws(&self) -> WsId {
         self.command.ws
     }
@@ -55,7 +56,7 @@ impl Sent {
         Command { request, deadline, ..self.command.clone() }
     }
 
-    /// The document that its workspace has once, if it makes one.
+    /// The singleton that the command makes in its workspace, if any.
     fn makes(&self) -> Option<RecordId> {
         let is_settings = |row: &RowChange| matches!(row, RowChange::Create { table, .. } if table.as_str() == "shop.Settings");
         match self.command.name.as_str() {
@@ -65,24 +66,24 @@ impl Sent {
     }
 }
 
-/// What clients know of what is stored, and what they may send again.
+/// The stored rows that clients know of, and the commands that they may send again.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
     records: Vec<(u64, RecordId, Version)>,
     keyed: Vec<Sent>,
     workspaces: BTreeSet<u64>,
-    /// Documents that a workspace has once, and somebody was told of.
+    /// Singletons that a client was told of by a conflict.
     pub(crate) singletons: BTreeSet<(WsId, RecordId)>,
     requests: u64,
 }
 
 impl Knowledge {
-    /// How many requests there were.
+    /// The number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// A record was written.
+    /// Learns from a command that was done.
     pub(crate) fn learn(&mut self, sent: &Sent, done: &Done) {
         let (version, Done { answer: Answer { ids, .. }, is_repeated, .. }) =
             (done.version(), done);
@@ -97,10 +98,10 @@ impl Knowledge {
         }
     }
 
-    /// A command was rejected.
+    /// Learns from a command that was rejected.
     ///
     /// # Panics
-    /// If it was not to be.
+    /// If the command must not be rejected for this reason.
     pub(crate) fn learn_why(&mut self, sent: &Sent, why: &Rejection) {
         let is_homeless = why.message.starts_with("there is no workspace");
         assert!(!is_homeless || !sent.has_workspace, "{}: {why}", sent.request);
@@ -161,7 +162,7 @@ impl Knowledge {
             9..12 => updates(vec![update(id, None, &called)]),
             12..15 => updates(vec![update(id, Some(version), &called)]),
             15 => {
-                // Two rows, one of them twice.
+                // Two rows, one of them changed twice.
                 let again = update(id, None, "again");
                 let settings = raw(1, "shop.Order", [("name", text("o"))]);
                 updates(vec![update(id, None, &called), settings, again])

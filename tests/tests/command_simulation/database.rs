@@ -1,4 +1,5 @@
-//! A database in memory as its nodes see it: calls come late, fail, or land when nobody expects them any more.
+//! A database in memory as its nodes see it: calls come late, fail, or land when no node expects
+//! them any more.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,7 @@ use crate::{
     turns::Turns,
 };
 
-/// The database, with what is on its way to it.
+/// The database, and the calls that are on their way to it.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) mem: MemDriver,
@@ -29,7 +30,8 @@ pub(crate) struct Database {
     clock: Clock,
     seed: u64,
     rates: FaultRates,
-    /// At most so many rows at once, and whether ordered ones too; `None` if all can be written at once.
+    /// The limit of rows in one write, and whether the limit also applies to ordered rows, or these
+    /// are written one by one. `None` if all rows can be written atomically.
     narrow: Option<(usize, bool)>,
     lie: Option<Lie>,
     keyspaces: Mutex<BTreeMap<KeyspaceName, Arc<Faulty>>>,
@@ -49,7 +51,8 @@ impl Database {
         Arc::new(Database { mem, turns, clock, seed, rates, narrow, lie, keyspaces })
     }
 
-    /// What lies between the nodes and a keyspace. What was sent outlives who sent it.
+    /// The faults between the nodes and a keyspace. Calls that were sent outlive the node that sent
+    /// them.
     async fn on_its_way(
         &self,
         keyspace: &KeyspaceName,
@@ -72,7 +75,7 @@ impl Database {
         Ok(Some(faulty))
     }
 
-    /// Whatever is on its way arrives.
+    /// Lets all calls that are on their way arrive.
     pub(crate) async fn land_late(&self) -> usize {
         let lock = || self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut landed = 0;
@@ -83,7 +86,7 @@ impl Database {
     }
 }
 
-/// The database in the eyes of one node.
+/// The database as one node sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct OfNode {
     pub(crate) database: Arc<Database>,
@@ -97,7 +100,7 @@ impl OfNode {
         OfNode { database: Arc::clone(database), node, is_at_work }
     }
 
-    /// From here on everything happens to it.
+    /// From now on the calls of the node belong to the history, with turns and faults.
     pub(crate) fn works(&self) {
         self.is_at_work.store(true, Ordering::SeqCst);
     }
@@ -128,7 +131,7 @@ impl StorageDriver for OfNode {
         let is_at_work = Arc::clone(&self.is_at_work);
         let side = Side::Node { node: self.node, is_at_work, around };
         let gate = Arc::new(Gate { inner, turns: Arc::clone(&database.turns), side });
-        // No call of a node outlives its deadline, whatever becomes of it.
+        // No call of a node outlives its deadline, whatever happens to the call.
         let guarded = Arc::new(Guarded::new(gate, database.clock.clone()));
         Ok(Some(match database.narrow {
             Some((rows, ordered)) => Narrow::of(guarded, rows, ordered),

@@ -1,4 +1,5 @@
-//! A storage whose calls wait for their turn: when they are sent by a node, and when they arrive at the database.
+//! A storage whose calls wait for their turn: when a node sends them, and when they arrive at the
+//! database.
 
 use std::{
     sync::{
@@ -28,9 +29,9 @@ pub(crate) struct Gate {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Side {
-    /// A node's, and whether it is at work: what it does before is not part of the history.
+    /// The side of a node. Calls that the node makes before it works are not part of the history.
     Node { node: u64, is_at_work: Arc<AtomicBool>, around: SharedStorage },
-    /// The database's.
+    /// The side of the database.
     Database,
 }
 
@@ -71,7 +72,7 @@ impl Gate {
         }
     }
 
-    /// A page of a stream is read when its turn has come.
+    /// A stream that begins to read when its turn has come.
     fn stream<R: Send + 'static>(
         &self,
         what: impl FnOnce() -> String,
@@ -99,7 +100,7 @@ impl Gate {
     }
 }
 
-/// The order in which a map gave rows is no part of a label.
+/// A label without the order in which a map returned the rows.
 fn sorted<T: Ord + std::fmt::Debug>(what: &str, keys: impl Iterator<Item = T>) -> String {
     let mut keys: Vec<T> = keys.collect();
     keys.sort();

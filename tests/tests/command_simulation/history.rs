@@ -1,4 +1,5 @@
-//! A history of one partition: leaders that come and go, clients, a database in which everything goes wrong, and what must be true in the end.
+//! A history of one partition: leaders that come and go, clients, a database with all kinds of
+//! faults, and the checks at the end.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -29,15 +30,15 @@ const PARTITION: u16 = 1;
 const CLIENTS: usize = 4;
 const READERS: usize = 2;
 
-/// What came of a history.
+/// The result of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// Of all that happened, and of all that is stored.
+    /// A hash of all steps, and of all that is stored at the end.
     pub(crate) digest: u64,
     pub(crate) done: usize,
-    /// How many reads were answered.
+    /// The number of reads that were answered.
     pub(crate) read: usize,
-    /// How many logs, and how many lists, were read to their ends.
+    /// The numbers of logs and of lists that were read to their ends.
     pub(crate) logs: usize,
     pub(crate) lists: usize,
     pub(crate) events: usize,
@@ -45,7 +46,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Adds what came of another history.
+    /// Adds the result of another history.
     pub(crate) fn add(&mut self, other: &Told) {
         self.done += other.done;
         self.read += other.read;
@@ -69,9 +70,10 @@ struct History {
     clock: Clock,
     idle: Idle,
     database: Arc<Database>,
-    /// Without anything that goes wrong.
+    /// The site without any faults.
     site: Site,
-    /// The last one leads in truth.
+    /// The running leaders. Only the last one really leads: the others have not noticed their end
+    /// yet.
     leaders: Vec<Leader>,
     epochs: u64,
     clients: [Option<Flight>; CLIENTS],
@@ -83,7 +85,7 @@ struct History {
     tell: bool,
 }
 
-/// Runs the history of a seed, and tells its steps if wanted.
+/// Runs the history of a seed. With `tell`, prints its steps.
 ///
 /// # Panics
 /// If something is not as it must be.
@@ -131,13 +133,13 @@ impl History {
             let History { site, plan, ledger, .. } = &mut history;
             past::write(site, PARTITION, &plan.settings, left, ledger).await;
             history.epochs = 1;
-            // Its numbers are stored.
+            // A leader recovers these events, and stores their numbers.
             history.clean_lead().await;
         }
         history
     }
 
-    /// Leads without anything that goes wrong, and stops.
+    /// Leads without any faults, and stops.
     async fn clean_lead(&mut self) {
         self.epochs += 1;
         let lead = TestLead::of(self.epochs);
@@ -186,7 +188,7 @@ impl History {
         self.rest().await;
     }
 
-    /// Everything runs as far as it can, and answers are heard.
+    /// Lets everything run as far as it can, and takes the answers.
     async fn rest(&mut self) {
         self.idle.reached().await;
         let newest = self.epochs;
@@ -213,15 +215,16 @@ impl History {
     async fn hear(&mut self, flight: Flight, answered: &Result<Done, Refused>, newest: u64) {
         let Flight { sent, epoch, lead, .. } = flight;
         self.tell(|| format!("{}: {answered:?}", sent.request));
-        // Why it is refused depends on who hears first that its time is over.
+        // The reason of a refusal depends on the task that first notices the deadline, so the
+        // reason is not part of the digest.
         let done = answered.as_ref().ok().map(|done| (done.plog, done.wlog));
         (&sent.request, done).hash(&mut self.digest);
         match answered {
             Ok(done) => {
                 if !self.plan.may_lose {
                     let written = check_applied(&self.site, sent.ws(), done).await;
-                    // What one does who leads in its own eyes only is found by the next leader
-                    // later.
+                    // The next leader finds only later the events of a leader that has not noticed
+                    // its end yet.
                     if epoch == newest {
                         self.readers.acknowledged(sent.ws(), done, written.into_iter());
                     }
@@ -233,10 +236,12 @@ impl History {
             }
             Err(_) => {}
         }
-        // It was not answered when the lead was lost, or it would have been heard then.
+        // An answer from before the loss of the leadership would have been taken at that time. So
+        // this answer was given afterwards, and a node without its leadership must not answer so.
         let is_told = matches!(answered, Ok(_) | Err(Refused::Rejected(_)));
         assert!(!is_told || lead.lost().is_none(), "{} without a lead: {answered:?}", sent.request);
-        // What one tells who has lost the lead, and what is told of such a one's deeds.
+        // The answer comes from a leader that has lost its leadership, or repeats the answer of
+        // such a leader. Its event may be lost.
         let is_repeated = matches!(answered, Ok(done) if done.is_repeated);
         if self.plan.may_lose && (epoch != newest || is_repeated) {
             self.ledger.open(&sent.request);
@@ -253,7 +258,7 @@ impl History {
         let anybody = self.dice.of_slice(&self.leaders);
         let leader = anybody.filter(|_| self.dice.one_in(4)).or(self.leaders.last());
         let Some(Leader { epoch, node, .. }) = leader else { return };
-        // No two of them end at the same moment, so it is decided who comes first.
+        // No two deadlines are equal, so their order follows from the seed.
         let patience = Duration::from_millis(10 + self.dice.below(2_000));
         let deadline =
             self.clock.now() + patience + Duration::from_nanos(self.knowledge.requests());
@@ -266,7 +271,8 @@ impl History {
         self.clients[client] = Some(Flight { sent, deadline, epoch, lead, task });
     }
 
-    /// A client reads, but where nothing is promised.
+    /// Lets a client read. If the history may lose events, clients know of no log and nothing is
+    /// read, because nothing is promised.
     fn read(&mut self) {
         let Some(free) = (0..READERS).find(|reader| self.reading[*reader].is_none()) else {
             return;
@@ -305,7 +311,7 @@ impl History {
         }
     }
 
-    /// Time passes. Clients whose time is over are told one by one.
+    /// Lets time pass. Clients at their deadlines are told one by one.
     async fn pass(&mut self, by: Duration) {
         let until = self.clock.now() + by;
         self.note(&format!("{by:?} pass"));
@@ -324,7 +330,7 @@ impl History {
         }
     }
 
-    /// Another leader, or the end of one.
+    /// Starts another leader, or ends one.
     async fn change(&mut self) {
         let last = self.leaders.len() - 1;
         match self.dice.below(8) {
@@ -378,14 +384,14 @@ impl History {
             stops.abort();
         }
         node.kill();
-        // Nobody is answered by the dead.
+        // A killed leader gives no answers.
         for reading in &mut self.reading {
             reading.take_if(|reading| reading.epoch == epoch);
         }
         self.idle.reached().await;
     }
 
-    /// Nothing goes wrong any more, and everything can be told.
+    /// Ends all faults, and checks all that is stored.
     async fn end(mut self) -> Told {
         for client in 0..CLIENTS {
             if let Some(Flight { sent, task, .. }) = self.clients[client].take() {
@@ -422,7 +428,7 @@ impl History {
         }
     }
 
-    /// Time passes whenever nothing can be done without it.
+    /// Does some work, and lets time pass whenever the work cannot go on otherwise.
     async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
         let time = async {
             loop {

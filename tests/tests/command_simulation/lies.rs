@@ -1,4 +1,4 @@
-//! Storages that do not keep the contract: what they do must be found.
+//! Storages that break the contract. The simulation must find each of them.
 
 use std::{
     collections::HashMap,
@@ -19,32 +19,36 @@ use istorage::{
 };
 use vvm_tests::between::{Between, Through};
 
-/// What is wrong.
+/// The ways in which a storage, or a leadership, breaks its contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// Whatever is there, a conditional write is done.
+    /// A conditional write is done although its conditions do not hold.
     NoConditions,
-    /// Of twenty writes with conditions that are answered one is not done.
+    /// One of twenty conditional writes is answered and not done.
     LosesWrites,
-    /// Of two ordered writes of a row the one stays that comes last.
+    /// Of two ordered writes of a row the later one stays, not the higher order.
     NoOrder,
     /// The ordered rows of an atomic write are not written.
     TornBatches,
-    /// Answers to commands are not kept.
+    /// The answers to commands are not stored.
     ForgetsAnswers,
-    /// Of ten reads of rows one finds nothing.
+    /// One of ten reads of a row finds nothing.
     Blind,
-    /// Rows of workspace logs are there when something else is written, and not when that is said.
+    /// Rows of workspace logs are written only with the next write, and not when their own write is
+    /// answered.
     LateLogs,
-    /// Of twenty rows that are read in order one is left out, but in logs of partitions.
+    /// A stream of records, or of the log of a workspace, leaves out one of twenty rows. Logs of
+    /// partitions are read without gaps.
     Gaps,
-    /// Of ten reads of a row one finds what was there when it was read first.
+    /// One of ten reads of a row finds the value that the first read of that row found.
     OldRows,
-    /// A write that is refused is seen by the next read of a row.
+    /// The next read of a row sees the value of a write that was refused.
     Phantoms,
-    /// Not the storage lies, but the lead: two lead at the same time where nothing but the lead is trusted.
+    /// The fence lies, not the storage: two nodes lead at the same time, at the trust level at
+    /// which only the fence is trusted.
     TwoLead,
-    /// The same again and again: even what is promised when two lead once does not hold then.
+    /// As `TwoLead`, but again and again. Then even the promises that hold after a single overlap
+    /// of two leaders are broken.
     ManyLead,
 }
 
@@ -64,13 +68,13 @@ impl Lie {
         Lie::ManyLead,
     ];
 
-    /// It is the lead that lies.
+    /// Whether the fence lies, and not the storage.
     pub(crate) fn is_of_lead(self) -> bool {
         matches!(self, Lie::TwoLead | Lie::ManyLead)
     }
 }
 
-/// The keys of records, of logs of workspaces and of answers to commands begin so.
+/// The first bytes of the keys of records, of logs of workspaces and of answers to commands.
 const RECORDS: [u8; 2] = [0, 19];
 const LOGS: [u8; 2] = [0, 21];
 const ANSWERS: [u8; 2] = [0, 22];
@@ -80,9 +84,9 @@ pub(crate) struct Lying {
     inner: SharedStorage,
     lie: Lie,
     count: Arc<AtomicU64>,
-    /// What is written later.
+    /// The rows that are written later.
     late: Mutex<AtomicBatch>,
-    /// What rows held once, or never did.
+    /// The values that rows held once, or never held.
     values: Mutex<HashMap<Key, Option<Bytes>>>,
 }
 
@@ -92,12 +96,12 @@ impl Lying {
         Through::new(Lying { inner, lie, count, late, values })
     }
 
-    /// Whether it is the turn of one of so many.
+    /// Whether this call is the last one of `times` calls.
     fn one_in(&self, times: u64) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst) % times == times - 1
     }
 
-    /// What a row holds, as it is told.
+    /// The value that is returned for a row.
     fn told(&self, key: &Key, there: Option<Bytes>) -> Option<Bytes> {
         match self.lie {
             Lie::Blind if self.one_in(10) => None,
@@ -111,7 +115,7 @@ impl Lying {
         }
     }
 
-    /// Writes what was written before, and keeps rows of logs back.
+    /// Writes the rows that were held back before, and holds back the rows of logs.
     async fn delay(&self, batch: &mut AtomicBatch) -> Result<()> {
         let late = std::mem::take(&mut *self.late.lock().unwrap());
         let AtomicBatch { conditionals, ordered, .. } = late.clone();
@@ -126,7 +130,7 @@ impl Lying {
         Ok(())
     }
 
-    /// Notes what a write that was refused would have made of records.
+    /// Notes the values that a refused write would have given to records.
     fn note_refused(&self, batch: &AtomicBatch) {
         let mut values = self.values.lock().unwrap();
         for (pkey, op) in batch.conditionals.iter().filter(|(pkey, _)| pkey.starts_with(&RECORDS)) {
@@ -148,7 +152,7 @@ impl Lying {
     }
 }
 
-/// The same write, with conditions that hold.
+/// Gives a write conditions that hold.
 fn forced(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
     for Conflict { op, there } in conflicts {
         let (_, op) = &mut ops[op];

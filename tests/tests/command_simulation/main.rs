@@ -1,8 +1,11 @@
-//! Many histories of a partition: leaders, clients, a database, and everything that goes wrong between them.
+//! Many histories of a partition: leaders, clients, a database, and all kinds of faults between
+//! them.
 //!
-//! Each history follows from its seed alone: it runs on one thread, time passes only by its will, and calls are sent and arrive when it says so. A
-//! seed that fails is printed, and `cargo test -p vvm-tests --test command_simulation -- seed 4711` tells what happened in it.
-//! `-- schedules 100000` runs so many, `-- schedules 100000 4711` from that seed on, and `-- twice 1000` each of them twice.
+//! Each history follows from its seed alone. It runs on one thread and has its own clock. It
+//! decides when time passes, when calls are sent, and when they arrive. A seed that fails is
+//! printed, and `cargo test -p vvm-tests --test command_simulation -- seed 4711` prints the steps
+//! of its history. `-- schedules 100000` runs that many histories, `-- schedules 100000 4711`
+//! starts with that seed, and `-- twice 1000` runs each history twice.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,19 +37,20 @@ use vvm_tests::long::is_long;
 const SCHEDULES: u64 = 1_500;
 const SCHEDULES_OF_A_LONG_RUN: u64 = 6_000;
 
-/// Each lie is found within so many.
+/// Each lie must be found within this number of histories.
 const SCHEDULES_FOR_A_LIE: u64 = 2_000;
 
-/// So many seeds are run twice.
+/// The number of seeds that are run twice.
 const REPLAYED: u64 = 50;
 
 thread_local! {
-    /// The first panic of a history, in whatever task it was.
+    /// The first panic of a history, in any of its tasks.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
     static IS_HISTORY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics of a history are what is wrong with it, also those that a runtime catches.
+/// Records the panics of a history, including those that a runtime catches. A panic fails its
+/// history.
 fn catch_panics() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -58,7 +62,7 @@ fn catch_panics() {
     }));
 }
 
-/// What came of a seed, or what is wrong.
+/// Runs the history of a seed, and returns its result or its first error.
 fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Result<Told, String> {
     IS_HISTORY.set(true);
     let told = panic::catch_unwind(|| history::run(seed, lie, tell));
@@ -81,7 +85,7 @@ fn all(seeds: Range<u64>) -> Result<Told, Failed> {
                 return Ok(sum);
             }
             let told = run(seed, None, false).inspect_err(|_| {
-                // The others need not go on.
+                // The other threads need not go on.
                 next.store(seeds.end, Ordering::Relaxed);
             })?;
             sum.add(&told);
@@ -156,7 +160,7 @@ fn main() -> ExitCode {
         };
     }
     let mut arguments = Arguments::from_args();
-    // Histories use all processors by themselves.
+    // Each trial uses all processors by itself.
     arguments.test_threads.get_or_insert(1);
     let mut trials = vec![
         Trial::test("whatever_goes_wrong_what_was_answered_is_there", || {

@@ -1,4 +1,5 @@
-//! What happened before the history begins: so many events that it passes from one partition of the storage to the next.
+//! The events in front of a history: so many that the history passes from one partition of the
+//! storage to the next.
 
 use std::sync::Arc;
 
@@ -9,10 +10,11 @@ use eventlog::{
 use isequencer::standard::WLOG_OFFSET;
 use vvm_tests::commands::{Ledger, NodeSettings, Site, record_name};
 
-/// Of one workspace.
+/// The workspace of these events.
 const WS: WsId = WsId(11);
 
-/// Writes the events in front of the last few of a partition of the storage, under the first epoch.
+/// Writes events until a partition of the storage has room for only `left` more events. All these
+/// events have the first epoch.
 pub(crate) async fn write(
     site: &Site,
     partition: u16,

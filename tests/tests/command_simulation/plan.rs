@@ -1,4 +1,4 @@
-//! What a history is made of, as its seed decides.
+//! The plan of a history, as its seed decides.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -13,20 +13,22 @@ use crate::{lies::Lie, turns::Dice};
 pub(crate) struct Plan {
     pub(crate) settings: NodeSettings,
     pub(crate) rates: FaultRates,
-    /// At most so many rows at once, and whether ordered ones too.
+    /// The limit of rows in one write, and whether the limit also applies to ordered rows, or these
+    /// are written one by one.
     pub(crate) narrow: Option<(usize, bool)>,
-    /// How often a leader may begin before the one before it has noticed.
+    /// The number of leaders that may begin before the leader before them has noticed its end.
     pub(crate) overlaps: u64,
-    /// How long after a leader the next one begins, as a lease makes it wait: so long after it was
-    /// sent a write may land.
+    /// The time between a leader and the next one, as a lease makes the next one wait. A write may
+    /// land this long after it was sent.
     pub(crate) lease_left: Duration,
-    /// What a leader wrote that had lost the lead may be lost, and leave traces.
+    /// Whether events of a leader that had lost its leadership may be lost, and leave rows behind.
     pub(crate) may_lose: bool,
-    /// How many events there is room for in the partition of the storage that is nearly full, if one is.
+    /// The number of events that fit into the nearly full partition of the storage, if the history
+    /// begins with one.
     pub(crate) past: Option<u64>,
-    /// Calls of earlier leaders wait while there are those of later ones, most of the time.
+    /// Whether calls of earlier leaders mostly wait while calls of later leaders wait too.
     pub(crate) old_wait: bool,
-    /// One of so many chances for a leader to go is taken.
+    /// Of this many chances to change the leader, one is taken.
     pub(crate) calm: u64,
     pub(crate) steps: u64,
 }
@@ -41,7 +43,10 @@ impl Plan {
             _ => TrustLevel::Two,
         };
         let is_trusted = level == TrustLevel::Two;
-        // Where the lead is trusted everything is promised only if it can be, and of two that lose their leads late nothing.
+        // At trust level 2 no condition stops a former leader. So a history has all promises only
+        // without overlaps, and if the next leader waits for late writes. With one overlap, or late
+        // writes, events may be lost. Two overlaps would leave no promise to check, so only a fence
+        // that lies has more than one.
         let (overlaps, is_late, is_waited_for) = match (is_trusted && !lead_lies, dice.below(4)) {
             (false, _) => (u64::MAX, true, false),
             (true, 0) if lie.is_none() => (1, false, false),
@@ -55,7 +60,8 @@ impl Plan {
             applied_but_error: rate,
             not_applied_but_error: rate,
             applied_late: match is_late {
-                // Few writes are of leaders that die before they know what became of them.
+                // The rate is higher, because only few writes belong to leaders that die before
+                // they know the outcome.
                 true if is_waited_for => 100 + rate,
                 true => rate,
                 false => 0,

@@ -1,10 +1,10 @@
-//! Clients that read logs, records and lists while everything goes on, and what they are promised:
+//! Clients that read logs, records and lists during the history, and the promises to them:
 //!
-//! - what was acknowledged, or read by anybody, before a read began is in what it reads (read your
-//!   writes, and never back);
-//! - a log has no gap, and a list no record twice;
-//! - what is read is an event of the log, or what an event made of a record: nothing that is not in
-//!   the end.
+//! - An event that was acknowledged, or read by any client, before a read began is visible to that
+//!   read (read your writes, and never back).
+//! - A log has no gap, and a list has no record twice.
+//! - A client reads only events of the log, and only records as an event wrote them. All that
+//!   clients read is still in the log at the end.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,17 +17,17 @@ use vvm_tests::commands::{Node, Site, World};
 
 use crate::turns::Dice;
 
-/// What a client wants to read.
+/// A thing that a client wants to read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted {
-    /// The log of a workspace from an event on.
+    /// The log of a workspace, from an offset on.
     Log(WsId, Offset),
     Record(WsId, RecordId),
-    /// The records of collections.
+    /// The records of collections of a workspace.
     List(WsId),
 }
 
-/// What a client read.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Found {
     Log(Vec<Entry>),
@@ -39,10 +39,10 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) wanted: Wanted,
-    /// Of the leader that is asked.
+    /// The epoch of the leader that is asked.
     pub(crate) epoch: u64,
     pub(crate) node: Arc<Node>,
-    /// What was known when it began; `None` if another one leads in truth.
+    /// All that clients knew when the read began. `None` if another node really leads.
     known: Option<Known>,
     pub(crate) task: JoinHandle<Option<Result<Found, Error>>>,
 }
@@ -53,31 +53,31 @@ impl Drop for Reading {
     }
 }
 
-/// What clients were told.
+/// All that clients were told.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// The last event of each workspace's log.
+    /// The last offset of the log of each workspace.
     logs: BTreeMap<WsId, Offset>,
     /// The last version of each record.
     records: BTreeMap<(WsId, RecordId), Version>,
 }
 
-/// What all readers together know.
+/// The shared knowledge of all readers.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     known: Known,
-    /// To be compared with what is stored in the end.
+    /// Entries that were read. They are compared with the stored ones at the end.
     entries: Vec<Entry>,
     records: Vec<(WsId, StoredRecord)>,
-    /// How many reads were answered.
+    /// The number of reads that were answered.
     pub(crate) answered: usize,
-    /// How many logs, and how many lists, were read to their ends.
+    /// The numbers of logs and of lists that were read to their ends.
     pub(crate) logs: usize,
     pub(crate) lists: usize,
 }
 
 impl Readers {
-    /// Begins to read.
+    /// Begins to read something.
     pub(crate) fn begin(
         &self,
         dice: &Dice,
@@ -105,7 +105,7 @@ impl Readers {
         })
     }
 
-    /// A command was done.
+    /// Learns from a command that was done.
     pub(crate) fn acknowledged(
         &mut self,
         ws: WsId,
@@ -126,11 +126,11 @@ impl Readers {
         *last = version.max(*last);
     }
 
-    /// A client was answered, perhaps by a leader that leads in its own eyes only: what that says
-    /// is true, and others need not know it yet.
+    /// Checks an answer to a client. The answer may come from a leader that has not noticed its end
+    /// yet. Such an answer must be true too, but later reads need not know it yet.
     ///
     /// # Panics
-    /// If that is not what it was promised.
+    /// If the answer breaks a promise.
     pub(crate) fn hear(
         &mut self,
         reading: &Reading,
@@ -220,10 +220,10 @@ impl Readers {
         }
     }
 
-    /// Compares all that was read with what is stored in the end.
+    /// Compares all that was read with all that is stored at the end.
     ///
     /// # Panics
-    /// If somebody read what is not there.
+    /// If a client read something that is not stored.
     pub(crate) fn check(&self, world: &World) {
         let event =
             |plog: Offset| usize::try_from(plog.0).ok().and_then(|plog| world.events.get(plog - 1));
@@ -247,7 +247,7 @@ impl Readers {
     }
 }
 
-/// Reads as the API does, which says nothing if the node does not lead any more.
+/// Reads as the API does. Returns nothing if the node does not lead any more.
 async fn read(node: &Node, wanted: Wanted) -> Option<Result<Found, Error>> {
     let commands = &node.commands;
     let found = match wanted {
@@ -269,11 +269,11 @@ async fn list(node: &Node, ws: WsId) -> Result<Vec<StoredRecord>, Error> {
     node.commands.records(ws, first, last.map_or(first, RecordId)).try_collect().await
 }
 
-/// Whether an event that was acknowledged is in the log of its workspace, and in the records that
-/// it wrote, now. Nobody is between this and the database.
+/// Checks that an acknowledged event is in the log of its workspace now, and its records too.
+/// Nothing stands between this check and the database. Returns the ids of the records.
 ///
 /// # Panics
-/// If it is not.
+/// If the event or a record is missing.
 pub(crate) async fn check_applied(site: &Site, ws: WsId, done: &Done) -> Vec<RecordId> {
     let (reader, version) = (site.reader(), done.version());
     let first = reader.wlog(ws, done.wlog, None).try_next().await.unwrap();

@@ -1,5 +1,6 @@
-//! Who goes next. Every call of a storage waits here until the history lets it go, so the order in which calls are sent and arrive is decided
-//! by the seed, and not by the order in which a runtime wakes its tasks.
+//! The order of the calls. Every call of a storage waits here until the history lets it go. So the
+//! seed decides the order in which calls are sent and arrive, and not the order in which a runtime
+//! wakes its tasks.
 
 use std::{
     fmt,
@@ -43,32 +44,34 @@ impl Dice {
     }
 }
 
-/// A runtime that tells when nothing can run any more.
+/// A runtime that reports when no task can run any more.
 pub(crate) struct Idle(Arc<Notify>);
 
 impl Idle {
     pub(crate) fn runtime() -> (Runtime, Idle) {
         let idle = Arc::new(Notify::new());
         let told = Arc::clone(&idle);
-        // It is about to sleep, so all tasks wait for something that only the history can bring.
+        // The thread is about to sleep, so all tasks wait for something that only the history can
+        // bring.
         let mut builder = Builder::new_current_thread();
         builder.on_thread_park(move || told.notify_waiters());
         (builder.build().unwrap(), Idle(idle))
     }
 
-    /// Waits until nothing else can run.
+    /// Waits until no other task can run.
     pub(crate) async fn reached(&self) {
         self.0.notified().await;
     }
 }
 
-/// What a call is called while it waits: by whom, and what for. Calls with the same label do the same.
+/// The name of a waiting call: the number of its sender, and its purpose. Calls with the same label
+/// do the same.
 pub(crate) type Label = (u64, String);
 
-/// Where calls wait for their turn.
+/// The place where calls wait for their turn.
 pub(crate) struct Turns {
     waiting: Mutex<Vec<(Label, oneshot::Sender<()>)>>,
-    /// Nobody waits any more.
+    /// Whether calls no longer wait.
     is_open: AtomicBool,
     clock: Clock,
     dice: Dice,
@@ -79,7 +82,7 @@ pub(crate) struct Turns {
 pub(crate) struct Call {
     id: u64,
     at: Instant,
-    /// It takes its time to arrive.
+    /// Whether the call needs a turn of its own to arrive, and another one for its answer.
     lingers: bool,
 }
 
@@ -114,14 +117,15 @@ impl Turns {
         }
     }
 
-    /// Waits for the turn of a call that is to be sent.
+    /// Waits for the turn in which a call is sent.
     pub(crate) async fn to_be_sent(&self, label: Label) -> Call {
         self.turn(label).await;
         let id = self.dice.number();
         Call { id, at: self.clock.now(), lingers: id.is_multiple_of(4) }
     }
 
-    /// Waits for the turn of a call to arrive, or of its answer, if anything can have come in between.
+    /// Waits for the turn in which a call, or its answer, arrives. There is no wait if no time has
+    /// passed since the call was sent, unless the call lingers.
     pub(crate) async fn on_its_way(&self, call: Option<Call>, what: &str) {
         if let Some(Call { id, at, lingers }) = call
             && (lingers || self.clock.now() > at)
@@ -130,14 +134,14 @@ impl Turns {
         }
     }
 
-    /// How many wait. Those that nobody waits for any more are forgotten.
+    /// The number of waiting calls. Calls of dropped tasks are forgotten.
     pub(crate) fn waiting(&self) -> usize {
         let mut waiting = self.lock();
         waiting.retain(|(_, go)| !go.is_closed());
         waiting.len()
     }
 
-    /// Lets one of those that wait go.
+    /// Lets one of the waiting calls go.
     pub(crate) fn let_go(&self, which: u64) -> Label {
         let mut waiting = self.lock();
         waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -147,18 +151,18 @@ impl Turns {
         label
     }
 
-    /// Everything goes at once from now on.
+    /// Lets all calls go at once from now on.
     pub(crate) fn open(&self) {
         self.is_open.store(true, Ordering::SeqCst);
         for (_, go) in self.lock().drain(..) {
-            // Who was killed does not wait.
+            // A call of a killed node does not wait.
             let _ = go.send(());
         }
     }
 }
 
 impl Call {
-    /// Which call this is part of.
+    /// The call that the current code is part of.
     pub(crate) fn current() -> Option<Call> {
         CALL.try_with(|call| *call).ok()
     }

@@ -1,4 +1,5 @@
-//! A database in memory whose moods a test decides, nodes on it, and services that do what they are told.
+//! A database in memory whose behaviour a test decides, nodes on it, and services that a test
+//! controls.
 
 use std::{
     net::SocketAddr,
@@ -31,7 +32,7 @@ pub(crate) struct Cluster {
     pub(crate) clock: Clock,
 }
 
-/// What has stopped, in order.
+/// The parts that have stopped, in order.
 pub(crate) type Journal = Arc<Mutex<Vec<&'static str>>>;
 
 impl Cluster {
@@ -54,8 +55,9 @@ impl Cluster {
         Cluster { driver: Arc::new(driver), clock }
     }
 
-    /// With the usual times: a machine that stands still for a moment, say while the panic of a test is written down with all its
-    /// frames, makes no node lose its lead.
+    /// Settings with the usual times. A machine may stand still for a moment, for example while the
+    /// panic of a test is printed with all its frames. With these times no node loses its
+    /// leadership then.
     pub(crate) fn settings(&self, number: u16) -> Settings {
         Settings {
             acquire_within: None,
@@ -74,7 +76,7 @@ impl Cluster {
         self.node(number, |_| {}).build().unwrap().launch()
     }
 
-    /// A leader with workspace 7, and a deadline for what is sent to it.
+    /// A leader with workspace 7, and a deadline for commands to the leader.
     pub(crate) async fn with_workspace(&self, node: Builder) -> (Launched, Instant) {
         let node = node.build().unwrap().launch();
         self.until(&node, Stage::Leading).await;
@@ -97,7 +99,8 @@ impl Cluster {
         System::open(driver, name, clock, Instant::FAR_FUTURE).await.unwrap().elections()
     }
 
-    /// A node whose lead is lost when it stands still for a second, and that notices within half of one that another one has it.
+    /// Launches a node with short leases. The node loses its leadership if it stands still for a
+    /// second. It notices within half a second that another node has the lease.
     pub(crate) fn launch_hasty(&self, number: u16) -> Launched {
         self.node(number, hasty).build().unwrap().launch()
     }
@@ -109,7 +112,7 @@ impl Cluster {
         leases.into_iter().find(|seen| seen.slot == slot).map(|seen| seen.value)
     }
 
-    /// Somebody puts another lease in the place of that of a slot.
+    /// Replaces the lease of a slot by another lease, as another node could do.
     pub(crate) async fn usurp(&self, slot: u32) {
         let there = self.lease(slot).await.unwrap();
         let row = Row::Lease(Slot::new(slot).unwrap());
@@ -120,33 +123,34 @@ impl Cluster {
     }
 }
 
-/// Leases that are soon over.
+/// Sets leases that end soon.
 pub(crate) fn hasty(settings: &mut Settings) {
     settings.lease = Timing::of(Duration::from_secs(2));
     settings.call_timeout = Duration::from_millis(200);
 }
 
-/// A database in memory that stays when a node closes it, as others use it.
+/// A database in memory. The database stays open when a node closes it, because other nodes use it.
 #[derive(Debug)]
 pub(crate) struct Moody {
     inner: MemDriver,
     clock: Clock,
-    /// Nothing is opened meanwhile.
+    /// While this is set, no keyspace can be opened.
     pub(crate) is_out_of_reach: AtomicBool,
-    /// So many times an application cannot be opened.
+    /// The number of attempts to open an application that fail.
     pub(crate) refused_opens: AtomicUsize,
-    /// Applications are not opened meanwhile.
+    /// While this is set, opening an application waits.
     pub(crate) is_held: AtomicBool,
-    /// What is between nodes and the keyspaces of applications.
+    /// The stall between nodes and the keyspaces of applications.
     pub(crate) stall: OnceLock<Stall>,
     pub(crate) never_closes: AtomicBool,
-    /// The driver cannot go on.
+    /// Cancelled when the driver cannot go on.
     pub(crate) failed: CancellationToken,
-    /// What becomes of writes in keyspaces of applications.
+    /// The fault of each write in keyspaces of applications.
     pub(crate) writes: Arc<Mutex<Fault>>,
-    /// At the next row that is read of an application everything stands still, for longer than a hasty lead lasts.
+    /// While this is set, the next read of a row of an application blocks the whole node, for
+    /// longer than a leadership with short leases lasts.
     pub(crate) stands_still: Arc<AtomicBool>,
-    /// The keyspace of the application, where nothing is in the way.
+    /// The keyspace of the application, without faults and stalls.
     pub(crate) keyspace: OnceLock<SharedStorage>,
     pub(crate) journal: Journal,
 }
@@ -186,7 +190,7 @@ impl StorageDriver for Moody {
             let script = move |op| match op {
                 Op::WriteAtomic | Op::WriteIf | Op::PutOrdered => *writes.lock().unwrap(),
                 Op::Get if stands_still.swap(false, Ordering::SeqCst) => {
-                    // On the one thread of the runtime.
+                    // This blocks the only thread of the runtime.
                     std::thread::sleep(Duration::from_millis(1_500));
                     Fault::None
                 }
@@ -220,7 +224,7 @@ impl StorageDriver for Moody {
     }
 }
 
-/// How a service takes what it needs.
+/// The ways in which a service binds its port.
 #[derive(Debug, Default)]
 pub(crate) enum Binds {
     #[default]
@@ -230,7 +234,7 @@ pub(crate) enum Binds {
     Panics,
 }
 
-/// A service that does what a test tells it.
+/// A service that a test controls.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) binds: Binds,
@@ -274,7 +278,7 @@ impl Service for Told {
     }
 }
 
-/// What comes of a command; it may be waited for elsewhere.
+/// Sends a command. The future of the answer may be awaited on another task.
 pub(crate) fn send(
     launched: &Launched,
     command: Command,

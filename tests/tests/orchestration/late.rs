@@ -1,4 +1,4 @@
-//! Leases on storages that say that writes may land late, or that each node watches leases.
+//! Leases on storages whose capabilities allow late writes, or let each node watch leases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use vvm_tests::{
 
 use crate::cluster::{Cluster, PATIENCE, hasty};
 
-/// How long after it was sent a write may land.
+/// The longest time from the sending of a write to its landing.
 const LATE_WRITE: Duration = Duration::from_secs(30);
 
-/// A storage that says something else about itself.
+/// A storage that reports other capabilities.
 #[derive(Debug)]
 struct Says(SharedStorage, fn(Capabilities) -> Capabilities);
 
@@ -33,7 +33,7 @@ impl Between for Says {
     }
 }
 
-/// On a driver whose storages say something else about themselves.
+/// A node on a driver whose storages report other capabilities.
 fn node(cluster: &Cluster, settings: Settings, says: fn(Capabilities) -> Capabilities) -> Builder {
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
     let driver = WrappedDriver::new(driver, move |storage| Through::new(Says(storage, says)));
@@ -52,8 +52,8 @@ fn launch(cluster: &Cluster, level: TrustLevel, lease: Timing) -> Launched {
 }
 
 /// A node that watches leases waits for the whole lease of a dead leader, counted from its first
-/// look. A node whose `acquire_within` was shorter gave up before, a supervisor started it again, the
-/// next node watched anew, and so on: no node ever led.
+/// look. A node with a shorter `acquire_within` gave up before, and a supervisor started it again.
+/// The next node watched the lease anew, and so on: no node ever led.
 #[tokio::test]
 async fn a_node_that_watches_leases_does_not_give_up_before_it_may_see_one_expire() {
     let cluster = Cluster::new();
@@ -72,9 +72,9 @@ async fn a_node_that_watches_leases_does_not_give_up_before_it_may_see_one_expir
     node.shutdown().await.unwrap();
 }
 
-/// Nobody asked the driver. A lease of 20 s was taken at level 2 although a write could land 30 s
-/// after it was sent: it landed after the next leader had recovered the log, and left a record with
-/// a state that no event has.
+/// The node did not ask the driver for the delay of late writes. At level 2 it took a lease of 20
+/// s, although a write could land 30 s after it was sent. Such a write landed after the next leader
+/// had recovered the log, and left a record with a state that no event has.
 #[tokio::test]
 async fn at_level_2_a_node_does_not_lead_with_a_lease_that_is_too_short_for_late_writes() {
     let cluster = Cluster::new();

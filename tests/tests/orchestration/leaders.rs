@@ -1,4 +1,4 @@
-//! What a node says about the leaders while its storage does not answer.
+//! The leaders that a node reports while its storage does not answer.
 
 use std::{
     sync::{
@@ -16,7 +16,8 @@ use vvm_tests::commands::shop;
 
 use crate::cluster::Cluster;
 
-/// The database of a cluster, for a node that gets no answers to its reads while the switch is on.
+/// The database of a cluster, as a node sees it that gets no answers to its reads while the switch
+/// is on.
 fn hanging(cluster: &Cluster) -> (Arc<dyn StorageDriver>, Arc<AtomicBool>) {
     let is_hung = Arc::new(AtomicBool::new(false));
     let (hangs, clock) = (Arc::clone(&is_hung), cluster.clock.clone());
@@ -32,7 +33,8 @@ fn hanging(cluster: &Cluster) -> (Arc<dyn StorageDriver>, Arc<AtomicBool>) {
     (Arc::new(driver), is_hung)
 }
 
-/// A node whose storage did not answer any more sent clients for ever to the leader that it had heard of last.
+/// A node that got no more answers from its storage went on to send clients to the leader that it
+/// had seen last, for ever.
 #[tokio::test]
 async fn clients_are_sent_to_a_leader_only_while_its_lease_can_last() {
     let cluster = Cluster::new();
@@ -58,8 +60,8 @@ async fn clients_are_sent_to_a_leader_only_while_its_lease_can_last() {
     leader.shutdown().await.unwrap();
 }
 
-/// A request asked the storage for the leaders and held a lock until the storage answered. `/status` waited for the
-/// lock, so a storage that hung made the admin endpoint hang.
+/// A request asked the storage for the leaders and held a lock until the storage answered.
+/// `/status` waited for the lock, so a storage that hung made the admin endpoint hang.
 #[tokio::test]
 async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     let cluster = Cluster::new();
@@ -75,7 +77,7 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     assert!(before.storage.answers);
 
     is_hung.store(true, Ordering::SeqCst);
-    // The answer that is known is not fresh any more.
+    // Wait until the known answer is no longer fresh.
     cluster.clock.sleep(Duration::from_secs(1)).await;
     let start = cluster.clock.now();
     let asks = node.node().clone();
@@ -88,7 +90,7 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     assert!(status.storage.answer_age_ms.unwrap() >= 1_000, "{status:?}");
     assert_eq!(request.await.unwrap(), None, "this node leads");
 
-    // Each call that failed took the place of the last answer, and of its age.
+    // Each failed call replaced the last answer, and the age of that answer.
     cluster.clock.sleep(lease.call_timeout + Duration::from_secs(1)).await;
     let status = node.node().status().await;
     assert!(!status.storage.answers && status.storage.trouble.is_some(), "{status:?}");

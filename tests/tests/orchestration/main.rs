@@ -1,4 +1,5 @@
-//! Nodes in one process: who leads, what is told when something goes wrong, and what is left when a node has stopped.
+//! Nodes in one process: the choice of the leader, the problems that the host is told, and all that
+//! is left when a node has stopped.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -25,7 +26,7 @@ use sysvvm::AppName;
 use vvm::{AppSettings, BadSettings, Launched, Problem, Settings, Stage, Vvm};
 use vvm_tests::commands::{At, article, create_workspace, cud, shop};
 
-/// How many partitions the shop of these tests has.
+/// The number of partitions of the shop in these tests.
 const PARTITIONS: NonZeroU16 = NonZeroU16::new(10).unwrap();
 
 /// VVM.test.Basic
@@ -48,7 +49,8 @@ async fn the_first_leads_and_the_second_does_not() {
     first.shutdown().await.unwrap();
 }
 
-/// A standby that was started before its storage ended at once, although it was told to wait for ever.
+/// A standby that was started before its storage ended at once, although it was configured to wait
+/// for ever.
 #[tokio::test]
 async fn a_node_that_waits_for_ever_waits_for_its_storage_too() {
     let cluster = Cluster::new();
@@ -66,7 +68,8 @@ async fn a_node_that_waits_for_ever_waits_for_its_storage_too() {
     standby.shutdown().await.unwrap();
 }
 
-/// The server that the former leader died with failed one call of the next one, which ended with code 4.
+/// A server died together with the former leader. Because of that server one call of the next
+/// leader failed, and the next leader ended with code 4.
 #[tokio::test]
 async fn a_node_that_takes_over_tries_again_to_open_what_the_storage_cannot_open_yet() {
     let cluster = Cluster::new();
@@ -76,7 +79,7 @@ async fn a_node_that_takes_over_tries_again_to_open_what_the_storage_cannot_open
     assert_eq!(cluster.driver.refused_opens.load(Ordering::SeqCst), 0);
     node.shutdown().await.unwrap();
 
-    // It ends when that takes too long.
+    // The node ends if opening takes too long.
     cluster.driver.refused_opens.store(usize::MAX, Ordering::SeqCst);
     let node = cluster.node(1, |settings| settings.open_within = Duration::from_secs(2));
     let node = node.build().unwrap().launch();
@@ -98,7 +101,7 @@ async fn whose_lead_is_lost_is_told_and_stops() {
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "what is another's is left alone");
 }
 
-/// Its applications are not open yet.
+/// The applications of the node are not open yet.
 #[tokio::test]
 async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
     let cluster = Cluster::new();
@@ -114,7 +117,7 @@ async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "what another one holds is left to it");
 }
 
-/// Its partitions read their logs, and that does not go on.
+/// The partitions of the node read their logs, and the storage does not answer.
 #[tokio::test]
 async fn whose_lead_is_lost_while_it_recovers_stops() {
     let cluster = Cluster::new();
@@ -168,8 +171,8 @@ async fn shutdown_ends_whatever_it_is_doing() {
     leader.shutdown().await.unwrap();
 }
 
-/// The threads of a storage had panicked, every request failed, and the node said that it was ready. A node that was
-/// opening its storage tried again and again.
+/// The threads of a storage had panicked and every request failed, but the node reported that it
+/// was ready. A node that was opening its storage tried again and again.
 #[tokio::test]
 async fn a_storage_that_cannot_go_on_ends_the_node_whatever_it_is_doing() {
     for stage in [Stage::Opening, Stage::Recovering, Stage::Leading, Stage::Waiting] {
@@ -225,7 +228,7 @@ async fn a_service_that_hangs_or_panics_as_it_begins_keeps_nobody_waiting() {
     assert!(node.shutdown().await.is_err());
 }
 
-/// Its calls do not come back.
+/// The call that closes the storage never returns.
 #[tokio::test]
 async fn a_storage_that_does_not_close_is_named_and_given_up() {
     let cluster = Cluster::new();
@@ -287,7 +290,7 @@ async fn what_began_last_stops_first_and_who_tells_how_it_does_stops_last() {
     assert_eq!(journal, ["the second", "the first", "the storage", "the admin service"]);
 }
 
-/// Something may still be written under it.
+/// A write may still land under this leadership.
 #[tokio::test]
 async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
     let cluster = Cluster::new();
@@ -306,14 +309,14 @@ async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
     assert!(under_way.await.unwrap().is_err(), "nobody knows");
 }
 
-/// Only a new lead can put it to work again.
+/// Only a new leadership can make the partition run again.
 #[tokio::test]
 async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     *cluster.driver.writes.lock().unwrap() = Fault::NotAppliedButError;
     let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
-    // It is sent, and sent again, until the storage is gone.
+    // The write is sent again and again, until the storage is closed.
     cluster.clock.sleep(Duration::from_millis(100)).await;
     cluster.driver.keyspace.get().unwrap().close().await;
     *cluster.driver.writes.lock().unwrap() = Fault::None;
@@ -323,7 +326,7 @@ async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     node.shutdown().await.unwrap_err();
 }
 
-/// A leader with a client that does not end, and whether it was killed.
+/// A leader with a client that never ends, and a flag that says whether the leader was killed.
 async fn with_slow_client(cluster: &Cluster) -> (Launched, Arc<AtomicBool>) {
     let killed = Arc::new(AtomicBool::new(false));
     let kill = Arc::clone(&killed);
@@ -339,7 +342,8 @@ async fn with_slow_client(cluster: &Cluster) -> (Launched, Arc<AtomicBool>) {
     (node, killed)
 }
 
-/// Clients kept the partitions from being stopped until the killer came.
+/// The node waited for its clients first and stopped the partitions later. So the killer ended the
+/// node.
 #[tokio::test]
 async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
     let cluster = Cluster::new();
@@ -352,7 +356,8 @@ async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
     assert!(!killed.load(Ordering::SeqCst), "its work had ended");
 }
 
-/// It was asked to stop, and looked only at the beginning whether it leads.
+/// The node was asked to stop. Only at the beginning of the stop did the node check whether it
+/// still led.
 #[tokio::test]
 async fn whose_lead_is_lost_while_clients_are_waited_for_stops_its_work() {
     let cluster = Cluster::new();
@@ -367,7 +372,7 @@ async fn whose_lead_is_lost_while_clients_are_waited_for_stops_its_work() {
     assert!(!killed.load(Ordering::SeqCst), "its work had ended");
 }
 
-/// Nothing has told it yet that its lead is over, but the clock has.
+/// No task has told the node yet that its leadership is over, but the clock has.
 #[tokio::test]
 async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
     let cluster = Cluster::new();
@@ -376,7 +381,7 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
     let app = node.node().app("acme", "shop").unwrap();
     let here = app.at(WsId(7)).unwrap();
     assert!(here.may_answer().is_ok());
-    // On the one thread of the runtime: nothing else goes on either.
+    // This blocks the only thread of the runtime, so nothing else goes on either.
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(here.may_answer().is_err(), "what was read before");
     assert!(app.at(WsId(7)).is_err(), "what would be read now");
@@ -391,7 +396,7 @@ async fn more_slots_than_partitions_are_refused() {
     assert_eq!(refused, BadSettings::IdleSlots { slots: 11, partitions: 10 });
 }
 
-/// Whatever happens together.
+/// Several problems happen together. The host is told the first one only.
 #[tokio::test]
 async fn a_problem_is_told_once() {
     let cluster = Cluster::new();
@@ -437,7 +442,7 @@ async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
         assert!(here(&nodes[0], ws) != here(&nodes[1], ws), "workspace {ws}");
         assert_eq!(here(&nodes[0], ws), here(&nodes[0], ws + 2), "its slot has every other one");
     }
-    // Each tells who has the others.
+    // Each node names the leader of the other partitions.
     let (own, other) = if here(&nodes[0], 0) { (0, 1) } else { (1, 0) };
     assert_eq!(nodes[other].node().leader_of(0).await, Some(nodes[own].node().advertised()));
     for node in nodes {
@@ -470,7 +475,7 @@ async fn another_number_of_slots_or_partitions_is_refused() {
     assert!(cluster.lease(1).await.is_none(), "the lead that it took is given away");
 }
 
-/// Nothing of a node is left but what the test itself runs.
+/// After a node has stopped, only the tasks of the test itself are left.
 #[tokio::test]
 async fn no_task_is_left() {
     let cluster = Cluster::new();
@@ -485,14 +490,14 @@ async fn no_task_is_left() {
         node.shutdown().await.unwrap();
         let deadline = cluster.clock.now() + PATIENCE;
         while alive() > before {
-            // What was aborted is dropped when its worker comes to it.
+            // An aborted task is dropped only when its worker reaches it.
             assert!(cluster.clock.now() < deadline, "{} tasks are left", alive() - before);
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// A lease is over, and work goes on: the process is ended, although the runtime is blocked.
+/// A lease is over, and work goes on. The killer ends the process, although the runtime is blocked.
 #[test]
 fn the_killer_ends_what_does_not_stop() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -504,7 +509,8 @@ fn the_killer_ends_what_does_not_stop() {
         let node = node.with_killer(Arc::new(move |_| kill.store(true, Ordering::SeqCst)));
         let node = node.build().unwrap().launch();
         cluster.until(&node, Stage::Leading).await;
-        // The one thread of the runtime stands still: nothing can be renewed, or stopped.
+        // The only thread of the runtime is blocked: no lease can be renewed, and nothing can be
+        // stopped.
         let clock = cluster.clock.clone();
         let end = clock.now() + PATIENCE;
         while !killed.load(Ordering::SeqCst) {
@@ -515,13 +521,14 @@ fn the_killer_ends_what_does_not_stop() {
     });
 }
 
-/// What the next test sets for the process that it starts: itself again.
+/// The variable that the next test sets for the process that it starts: the test binary again.
 const STANDS_STILL: &str = "VVM_TEST_STANDS_STILL";
 
 /// The exit code of a process that its killer ended.
 const KILLED: i32 = 10;
 
-/// All threads of the runtime, and the one that waits for it, stand still: only a thread of the operating system can end the process.
+/// All threads of the runtime, and the thread that waits for the runtime, stand still. Only a
+/// thread of the operating system can end the process.
 #[test]
 fn a_process_whose_runtime_stands_still_is_killed() {
     if std::env::var_os(STANDS_STILL).is_some() {
@@ -548,7 +555,7 @@ fn a_process_whose_runtime_stands_still_is_killed() {
     assert_eq!(status.code(), Some(KILLED));
 }
 
-/// Leads, and blocks everything.
+/// Leads a slot, and then blocks all threads.
 fn stand_still() {
     const THREADS: usize = 2;
     let forever = || loop {

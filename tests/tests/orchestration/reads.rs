@@ -1,4 +1,4 @@
-//! Logs and records that a node reads to its clients.
+//! The logs and records that a node returns to its clients.
 
 use std::{
     io::{Read, Write},
@@ -21,8 +21,9 @@ use crate::{
     cluster::{Cluster, PATIENCE, hasty, run, send},
 };
 
-/// One bit of the storage was wrong. The log of a workspace was told as if it ended in front of the event that could not be found, and so
-/// was the list of its documents.
+/// One bit of the storage was wrong. The node returned the log of a workspace as if the log ended
+/// in front of the event that could not be found. The list of the documents ended too early in the
+/// same way.
 #[tokio::test]
 async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
     let cluster = Cluster::new();
@@ -38,7 +39,8 @@ async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
         let partitions = &status.apps[0].here;
         partitions.iter().find(|partition| partition.number == 7).unwrap().damaged.clone()
     };
-    // Numbers that wait, and numbers that are stored, both say how far the log goes. The last event is the hardest to miss.
+    // Unflushed numbers and stored numbers both tell the end of the log. The absence of the last
+    // event is the hardest to notice.
     for (wlog, waits) in [(3, 0), (4, 0), (4, 500)] {
         cluster.clock.sleep(Duration::from_millis(waits)).await;
         let row = Row::Wlog(WsId(7), Offset(wlog));
@@ -55,7 +57,8 @@ async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
         }
         let told = damaged().await;
         assert!(told.len() == 1 && told[0].contains(&row.to_string()), "{told:?}");
-        // What is in front of it, and other commands, are as they were.
+        // The events in front of the missing one can be read as before, and other commands run as
+        // before.
         let front: Vec<_> = here.log(WsId(7), Offset::FIRST).unwrap().take(2).collect().await;
         assert!(front.iter().all(Result::is_ok), "{front:?}");
         assert_eq!(damaged().await.len(), 1);
@@ -70,7 +73,8 @@ async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
     node.shutdown().await.unwrap();
 }
 
-/// The bytes of one record were in the row of another. Only a client that asked for that record could notice, and only if it looked at the id.
+/// The bytes of one record were in the row of another record. Only a client that read that other
+/// record could notice, and only by looking at the id.
 #[tokio::test]
 async fn a_record_in_the_row_of_another_is_told_in_the_status() {
     let cluster = Cluster::new();
@@ -92,7 +96,7 @@ async fn a_record_in_the_row_of_another_is_told_in_the_status() {
     here.record(WsId(7), second).await.unwrap_err();
     let list: Vec<_> = here.records(WsId(7), first, second).collect().await;
     assert!(list.len() == 2 && list[0].is_ok() && list[1].is_err(), "{list:?}");
-    // The commands of its own go on, and those of the damaged record are refused.
+    // Commands for the intact record go on. Commands for the damaged record are refused.
     let refused = send(&node, cud(7, vec![update(second, None, "x")], soon)).await.unwrap_err();
     assert!(matches!(refused, Refused::Rejected(_)), "{refused:?}");
     run(&node, cud(7, vec![update(first, None, "x")], soon)).await;
@@ -109,12 +113,12 @@ async fn a_record_in_the_row_of_another_is_told_in_the_status() {
     node.shutdown().await.unwrap();
 }
 
-/// Its row is in the log already, and not the records that it writes.
+/// The last event is already in the log, but its records are not written yet.
 #[tokio::test]
 async fn a_log_ends_with_the_last_event_that_is_applied() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
-    // What is written is there, but nobody is told so.
+    // Writes are applied, but the answers are errors.
     *cluster.driver.writes.lock().unwrap() = Fault::AppliedButError;
     let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
     let storage = Arc::clone(cluster.driver.keyspace.get().unwrap());
@@ -132,7 +136,7 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
     node.shutdown().await.unwrap();
 }
 
-/// It was told as an empty one, whatever had been acknowledged.
+/// The log was returned as empty, although events had been acknowledged.
 #[tokio::test]
 async fn a_log_is_not_told_before_it_was_read() {
     let cluster = Cluster::new();
@@ -159,7 +163,8 @@ async fn a_log_is_not_told_before_it_was_read() {
     node.shutdown().await.unwrap();
 }
 
-/// Each was sought for each other one, up to the top: it took minutes, and nothing else went on.
+/// Each row was searched among all other rows, up to the topmost parent. The command took minutes,
+/// and blocked everything else.
 #[tokio::test]
 async fn thousands_of_rows_that_stand_in_one_another_take_no_time() {
     let cluster = Cluster::new();
@@ -172,7 +177,8 @@ async fn thousands_of_rows_that_stand_in_one_another_take_no_time() {
     node.shutdown().await.unwrap();
 }
 
-/// All of them were read and packed, in gigabytes, before it was known that no event has room for them.
+/// All records were read and encoded, gigabytes of them, before the node found that no event has
+/// room for them.
 #[tokio::test]
 async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     let cluster = Cluster::new();
@@ -186,12 +192,13 @@ async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     let change = |id: &RecordId| update(*id, None, "x");
     let refused = here.run(cud(7, ids.iter().map(change).collect(), soon)).await.unwrap_err();
     assert!(refused.to_string().contains("the rows that it changes"), "{refused}");
-    // Some of them are not too much.
+    // A few of these records are not too much.
     here.run(cud(7, ids[..3].iter().map(change).collect(), soon)).await.unwrap();
     node.shutdown().await.unwrap();
 }
 
-/// A document was read for as long as the storage took, whatever a request may take.
+/// A read of a document took as long as the storage took, without regard to the time limit of a
+/// request.
 #[tokio::test]
 async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
     let cluster = Cluster::new();
@@ -207,7 +214,8 @@ async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
     node.shutdown().await.unwrap();
 }
 
-/// It said that there was no such record, which who leads now may have.
+/// The node answered that there was no such record. But the node had stood still past its lease,
+/// and the present leader may have that record.
 #[tokio::test]
 async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
     let cluster = Cluster::new();
@@ -219,7 +227,8 @@ async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
     node.shutdown().await.unwrap_err();
 }
 
-/// A leader with workspace 7 and an API of such times, and what that answers to reads of the workspace.
+/// A leader with workspace 7 and an API with the given time limit, and a function that reads from
+/// the workspace and returns the answer.
 async fn with_api(
     cluster: &Cluster,
     command_time: Duration,

@@ -1,4 +1,4 @@
-//! A database for one trial, and as many nodes of it as race.
+//! A database for one trial, and several nodes that race on it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use vvm_tests::trials::Stage;
 
 pub(crate) type TrialFn = vvm_tests::trials::TrialFn<Database>;
 
-/// How long anything may take: a server may need long for a keyspace.
+/// The longest time for anything. A server may need long for a keyspace.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many nodes race.
+/// The number of nodes that race.
 pub(crate) const NODES: usize = 4;
 
 /// A database for one trial.
@@ -34,7 +34,7 @@ impl Stage for Database {
         for _ in 0..NODES {
             nodes.push(keyspaces.noted_by(subject.node(0).await?));
         }
-        // The longest name that a system keyspace may have.
+        // This is the longest name that a system keyspace may have.
         let system = KeyspaceName::new(format!("registry_{:023x}", clock.random()))?;
         Ok(Database { nodes, keyspaces, system, clock })
     }

@@ -1,7 +1,8 @@
-//! The system keyspace on every driver, its registry of applications and its numbers: each trial is a test, as `driver::trial`.
+//! The system keyspace on every driver, with its registry of applications and its numbers: each
+//! trial is a test with the name `driver::trial`.
 //!
-//! A trial has a system keyspace with a name of its own. Whatever keyspaces it makes are dropped when it is over, also if
-//! it fails.
+//! A trial has a system keyspace with a name of its own. All keyspaces that a trial makes are
+//! dropped at its end, also if the trial fails.
 
 #![allow(clippy::unwrap_used)]
 

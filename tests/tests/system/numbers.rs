@@ -1,4 +1,5 @@
-//! The trials of numbers. What is in the rows is written here by hand: it is the format, and must not follow the code.
+//! The trials of numbers. The bytes of the rows are written here by hand: the bytes are the format,
+//! and must not follow the code.
 
 use std::num::NonZeroU16;
 
@@ -124,7 +125,7 @@ async fn their_own(database: &Database) {
     assert_eq!(next(database, &other, 0).await, None);
 }
 
-/// Twice as many as any driver writes at once.
+/// Stores twice as many numbers as any driver writes at once.
 async fn many(database: &Database) {
     let rows = of_app(database, 0, "shop").await;
     let numbers: Vec<LastNumber> = (0..600).map(|n| at(n / 3, (n % 3) as u16, n + 1)).collect();
@@ -141,7 +142,7 @@ async fn side_by_side(database: &Database) {
     let nodes = join_all((0..4).map(|node| of_app(database, node, "shop"))).await;
     let nodes = &nodes;
     let writes = (0..40_u64).map(|n| async move {
-        // In no order.
+        // The numbers come in no order.
         let number = n * 23 % 40 + 1;
         let rows = &nodes[n as usize % 4];
         store(database, rows, &[at(1, 1, number)], replayed(1, number)).await;

@@ -1,4 +1,5 @@
-//! The trials of the registry. What is in the rows is written here by hand: it is the format, and must not follow the code.
+//! The trials of the registry. The bytes of the rows are written here by hand: the bytes are the
+//! format, and must not follow the code.
 
 use std::num::NonZeroU16;
 
@@ -34,7 +35,7 @@ fn row_of(app: &AppName) -> Key {
 async fn one_inits_another_opens(database: &Database) {
     let (one, other) = (database.open(0).await.unwrap(), database.open(1).await.unwrap());
     let made = one.init_app(&app("shop"), ten(), database.soon()).await.unwrap();
-    // The third node opens everything only now.
+    // The third node opens the system keyspace only now.
     for system in [other, database.open(2).await.unwrap()] {
         let opened = system.open_app(&app("shop"), database.soon()).await.unwrap();
         assert_eq!(opened.entry, made.entry);
@@ -80,7 +81,8 @@ async fn many_init_different(database: &Database) {
     assert_eq!(entries.len(), NODES);
 }
 
-/// Those who find it half initialized finish it together; all others are told that it is there.
+/// Lets all nodes initialize the same application. Nodes that find the application half initialized
+/// finish it together. All other nodes get `AlreadyExists`.
 async fn many_init_the_same(database: &Database) {
     let init = async |node: usize| {
         let system = database.open(node).await.unwrap();
