@@ -25,7 +25,7 @@ pub struct Sample {
     pub p50: Duration,
     /// The 99th percentile: 99 of 100 calls took no longer.
     pub p99: Duration,
-    /// The CPU time of this process for one call. This figure varies less than the times of a
+    /// The CPU time of this process for one call. The CPU time varies less than the times of a
     /// server.
     pub cpu: Duration,
 }

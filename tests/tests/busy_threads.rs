@@ -1,4 +1,5 @@
-//! Nodes that have all threads of one runtime blocked: those of requests, or those of elections.
+//! Nodes that have all threads of one runtime blocked: the threads of requests, or the threads of
+//! elections.
 //!
 //! A node has a runtime for elections and one for requests, and both used one client of the
 //! storage. A connection of a client belongs to the runtime on which the connection was opened. So

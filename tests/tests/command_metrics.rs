@@ -130,7 +130,8 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
     deploy(7, 1).unwrap();
     ready(7).await;
     node.run(cud(27, article("a"), site.soon())).await.unwrap();
-    // There was no time to stop in order, so writes of the partition may still be under way.
+    // The partition had no time to stop in order, so writes of the partition may still be under
+    // way.
     let ended = node.undeploy(7, site.clock.now()).await;
     assert!(matches!(ended, Ended::Late | Ended::Unproved(_)), "{ended:?}");
     let again = node.undeploy(7, site.soon()).await;

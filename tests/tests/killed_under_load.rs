@@ -37,8 +37,8 @@ const WORKSPACES: u64 = 30;
 const TASKS: u64 = 64;
 const ROUNDS: u64 = 8;
 
-/// The number of idempotency keys. Their commands are sent more than once, by any task and any
-/// node.
+/// The number of idempotency keys. Commands with these keys are sent more than once, by any task
+/// and any node.
 const KEYED: u64 = 300;
 
 /// The number of commands after which a task of the node ends, if the node is not killed.

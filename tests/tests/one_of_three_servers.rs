@@ -3,8 +3,8 @@
 //! over.
 //!
 //! One server of three stood still, and every leader of the cluster lost its leadership although a
-//! quorum was intact. The cause: all conditional writes of a partition went to its first replica.
-//! That server counted as connected until the keepalive gave its connection up.
+//! quorum was intact. The cause: all conditional writes of a partition went to the first replica of
+//! the partition. That server counted as connected until the keepalive gave its connection up.
 //!
 //! A node that started, or took over, waited for every server to which it was connected. A server
 //! that hung, or that only its peers could not reach, kept the node from opening its storage. In

@@ -2,7 +2,8 @@
 //!
 //! Some nodes started 20 ms apart on a new keyspace. Most of them ended with "the storage was
 //! deployed in another way". The cause: a node opened a keyspace while another node was creating
-//! it. One server did not know the table yet, and its refusal counted as a wrong configuration.
+//! it. One server did not know the table yet, and the refusal of that server counted as a wrong
+//! configuration.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 

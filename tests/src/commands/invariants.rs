@@ -211,7 +211,7 @@ async fn check_later(site: &Site, since: Epoch, world: &World) {
     }
 }
 
-/// Checks that no row is stored but those that follow from the log.
+/// Checks that no row is stored but the rows that follow from the log.
 async fn check_rows(site: &Site, partition: u16, world: &World) {
     let mut expected: BTreeMap<_, usize> = BTreeMap::new();
     for event in &world.events {

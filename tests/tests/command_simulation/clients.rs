@@ -19,8 +19,8 @@ const WORKSPACES: [u64; 3] = [11, 21, 31];
 const WORKSPACE: RecordId = RecordId(65_536);
 const SETTINGS: RecordId = RecordId(65_600);
 
-/// The number of records that clients remember. It is small, so that commands meet at the same
-/// records.
+/// The number of records that clients remember. The number is small, so that commands meet at the
+/// same records.
 const KNOWN: usize = 6;
 
 /// A command that is under way.

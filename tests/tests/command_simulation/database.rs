@@ -131,7 +131,7 @@ impl StorageDriver for OfNode {
         let is_at_work = Arc::clone(&self.is_at_work);
         let side = Side::Node { node: self.node, is_at_work, around };
         let gate = Arc::new(Gate { inner, turns: Arc::clone(&database.turns), side });
-        // No call of a node outlives its deadline, whatever happens to the call.
+        // No call of a node outlives its deadline, also if no answer comes.
         let guarded = Arc::new(Guarded::new(gate, database.clock.clone()));
         Ok(Some(match database.narrow {
             Some((rows, ordered)) => Narrow::of(guarded, rows, ordered),

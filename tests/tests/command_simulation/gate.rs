@@ -1,5 +1,5 @@
-//! A storage whose calls wait for their turn: when a node sends them, and when they arrive at the
-//! database.
+//! A storage that makes each call wait for its turn: when a node sends the call, and when the call
+//! arrives at the database.
 
 use std::{
     sync::{

@@ -241,7 +241,7 @@ impl History {
         let is_told = matches!(answered, Ok(_) | Err(Refused::Rejected(_)));
         assert!(!is_told || lead.lost().is_none(), "{} without a lead: {answered:?}", sent.request);
         // The answer comes from a leader that has lost its leadership, or repeats the answer of
-        // such a leader. Its event may be lost.
+        // such a leader. The event of the command may be lost.
         let is_repeated = matches!(answered, Ok(done) if done.is_repeated);
         if self.plan.may_lose && (epoch != newest || is_repeated) {
             self.ledger.open(&sent.request);

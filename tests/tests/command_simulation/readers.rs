@@ -66,7 +66,7 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     known: Known,
-    /// Entries that were read. They are compared with the stored ones at the end.
+    /// Entries that were read. The entries are compared with the stored ones at the end.
     entries: Vec<Entry>,
     records: Vec<(WsId, StoredRecord)>,
     /// The number of reads that were answered.

@@ -1,4 +1,4 @@
-//! What commands do.
+//! The results of commands: their numbers, their rows, and their answers.
 
 use eventlog::{RecordId, TrustLevel, Value};
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
@@ -20,7 +20,7 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("basics::what_cannot_be_done_harms_nothing", |stage| Box::pin(rejected(stage))),
 ];
 
-/// BuiltInSequences.
+/// The case BuiltInSequences.
 async fn built_in_sequences(stage: &Stage) {
     let site = &stage.site;
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
@@ -49,7 +49,7 @@ async fn written(stage: &Stage) {
         let ws = WS + u64::from(partition - PARTITION);
         let mut ledger = Ledger::default();
         let settings = NodeSettings::at(level);
-        // More nodes than one, so that what the first wrote is recovered by the second.
+        // There are two nodes, so that the second one recovers the events of the first one.
         for round in 0..2 {
             let node = site.node(partition, settings.clone());
             node.ready().await;
@@ -60,7 +60,7 @@ async fn written(stage: &Stage) {
             let request = format!("article {round}");
             let mut rows = article("new");
             if round == 1 {
-                // The prices in front of the article that they stand in.
+                // The prices come before their article.
                 rows.reverse();
             }
             let command = named(&request, cud(ws, rows, site.soon()));
@@ -100,7 +100,7 @@ async fn repeated(stage: &Stage) {
     next.ready().await;
     let again = stage.run(&next, &mut ledger, command(b"body")).await.unwrap();
     assert!(again.is_repeated && again.answer == first.answer, "after a crash too");
-    // Side by side: one of them does it.
+    // The same command is sent many times at once, and is done once.
     let both = |name: &str| {
         let mut command = named(name, cud(WS, article("b"), site.soon()));
         command.repeat = Some(Repeat::new("joe", b"key 2", b""));

@@ -1,4 +1,5 @@
-//! A node that dies at any of its calls to the storage: before the call is done, or before its answer comes.
+//! A node that dies at any of its calls to the storage: before the call is done, or before its
+//! answer comes.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("crash::at_every_call_of_a_recovery", |stage| Box::pin(everywhere(stage, Act::Recovery))),
 ];
 
-/// What a node is at when it dies.
+/// The work of a node when it dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Lone,
@@ -38,7 +39,7 @@ async fn everywhere(stage: &Stage, act: Act) {
     .await;
 }
 
-/// How many calls there were.
+/// Plays one case, and returns the number of calls to the storage.
 async fn crash(stage: &Stage, partition: u16, how: How, act: Act, at: At) -> usize {
     let scene = Scene::new(stage, partition, how).await;
     if act == Act::Recovery {

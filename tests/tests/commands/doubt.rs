@@ -1,4 +1,4 @@
-//! Groups that must end, and ends that must not be taken for more than they are.
+//! Groups that must end, and ends of partitions that must not prove more than they can.
 
 use std::{
     pin::pin,
@@ -60,7 +60,8 @@ fn at(storage: SharedStorage) -> NodeSettings {
     NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) }
 }
 
-/// For each of them something was read, and meanwhile the next one came, so the group was never written.
+/// The group waited for commands that write nothing. For each such command something was read, and
+/// meanwhile the next one came. So the group was never written.
 async fn ends(stage: &Stage) {
     const READ: Duration = Duration::from_millis(2);
     const LONG: Duration = Duration::from_secs(20);
@@ -77,11 +78,11 @@ async fn ends(stage: &Stage) {
     let end = site.clock.now() + LONG;
     let answered = loop {
         assert!(site.clock.now() < end, "it is written only when no others come any more");
-        // There is always one that waits.
+        // At least one command always waits.
         while node.commands.waiting() < 5 {
             sent += 1;
             let mut command = cud(WS, vec![raw(1, "shop.Nothing", [])], site.soon());
-            // It is looked up whether it was sent before.
+            // With a key, the partition looks up whether the command was sent before.
             command.repeat = Some(Repeat::new("joe", &sent.to_be_bytes(), b""));
             let commands = node.commands.clone();
             noise.spawn(async move { commands.run(command).await });
@@ -102,9 +103,9 @@ async fn ends(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// The recovery was dropped in the middle of a call, although the storage answered. So a node that was
-/// stopped while it recovered kept its lease, and ended with an error. So did each node with a partition
-/// that an operator had to put right.
+/// The recovery was dropped in the middle of a call, although the storage answered. So a node that
+/// was stopped during its recovery kept its lease, and ended with an error. The same happened to
+/// each node with a partition that an operator had to put right.
 async fn stopped(stage: &Stage) {
     let site = &stage.site;
     for (partition, call) in (PARTITION..).zip(1..=3) {
@@ -125,7 +126,8 @@ async fn stopped(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
 }
 
-/// A call that does not end is cut off, and what a call did that failed is not known.
+/// A call that does not end is cut off, and the outcome of a failed call is not known. Neither
+/// proves that the partition has ended.
 async fn unproved(stage: &Stage) {
     let site = &stage.site;
     let stall = Stall::new(Arc::clone(&site.app.storage));
@@ -147,8 +149,8 @@ async fn unproved(stage: &Stage) {
     assert!(matches!(&ended, Ended::Unproved(why) if why == "it was being recovered"), "{ended:?}");
 }
 
-/// The last numbers were stored until the very deadline of the stop, so the stop was told to be late,
-/// and the reason was lost.
+/// The partition tried to store the last numbers until the very deadline of the stop. So the stop
+/// was reported as late, and the reason was lost.
 async fn numbers_not_stored(stage: &Stage) {
     let site = &stage.site;
     let is_full = Arc::new(AtomicBool::new(false));
@@ -168,7 +170,7 @@ async fn numbers_not_stored(stage: &Stage) {
     assert!(is_told, "{ended:?}");
 }
 
-/// So nobody is told that nothing was done.
+/// The first attempt may still land, so the sender must not be told that nothing was done.
 async fn may_land(stage: &Stage) {
     let site = &stage.site;
     let is_armed = Arc::new(AtomicBool::new(false));
@@ -196,7 +198,8 @@ async fn may_land(stage: &Stage) {
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
 }
 
-/// A storage that once does not answer a write of one of its partitions, and does not do it.
+/// A storage that once gives no answer to a write of one storage partition, and does not do the
+/// write.
 #[derive(Debug)]
 struct LosesOne {
     inner: SharedStorage,
@@ -223,8 +226,9 @@ impl Between for LosesOne {
     }
 }
 
-/// A write of the log of a workspace got no answer, and the next attempt met a foreign row. The partition told only the
-/// row. So a node that was stopped gave its lease away, although the first attempt could land when the row was removed.
+/// A write of the log of a workspace got no answer, and the next attempt met a foreign row. The
+/// partition reported only the row. So a node that was stopped released its lease, although the
+/// first attempt could still land once the row was removed.
 async fn row_in_the_way(stage: &Stage) {
     let site = &stage.site;
     let inner = Arc::clone(&site.app.storage);
@@ -245,7 +249,8 @@ async fn row_in_the_way(stage: &Stage) {
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
 }
 
-/// Commands that are sent together, on a storage where each group is one write; how often it was written. All of that may fail.
+/// Sends commands together, on a storage on which each group is one write. Returns the answers and
+/// the number of writes. With `fails`, all these writes fail.
 async fn in_one_group(
     stage: &Stage,
     change: impl FnOnce(&mut NodeSettings),
@@ -272,7 +277,7 @@ async fn in_one_group(
     is_armed.store(true, Ordering::SeqCst);
     hold.arm(At::Before(1));
     let sent = commands.into_iter().map(|command| node.commands.run(command));
-    // All others wait when the first of them is begun.
+    // All other commands wait when the first one begins.
     let held = async {
         hold.until_still().await;
         hold.go_on();
@@ -283,7 +288,8 @@ async fn in_one_group(
     (answered, written.load(Ordering::SeqCst))
 }
 
-/// Whoever is told that a workspace exists already relies on that.
+/// The sender of a command that is told "the workspace exists already" relies on that. But the
+/// workspace would have been made by the same group, which was not written.
 async fn judged_by_nothing(stage: &Stage) {
     if !stage.is_embedded {
         return;
@@ -308,7 +314,7 @@ async fn few_bytes(stage: &Stage) {
     assert_eq!(written, 4, "each by itself");
 }
 
-/// A storage that does not answer a write, and is closed from then on.
+/// A storage that gives no answer to a write, and is closed from then on.
 #[derive(Debug)]
 struct Closes {
     inner: SharedStorage,
@@ -360,7 +366,7 @@ impl Between for Closes {
     }
 }
 
-/// That it is closed says nothing about what was sent before: the command may be done.
+/// A closed storage says nothing about the writes that were sent before: the command may be done.
 async fn closes(stage: &Stage) {
     let levels = [TrustLevel::Zero, TrustLevel::Two];
     let ways = levels.into_iter().flat_map(|level| [false, true].map(|steps| (level, steps)));
@@ -385,7 +391,8 @@ async fn closes(stage: &Stage) {
     }
 }
 
-/// The disk was full. The partition was said to be ready, and commands waited in its queue until their time was over.
+/// The disk was full. The partition reported that it was ready, and commands waited in its queue
+/// until their deadlines.
 async fn told(stage: &Stage) {
     let site = &stage.site;
     for (partition, level) in (PARTITION..).zip([TrustLevel::Zero, TrustLevel::Two]) {

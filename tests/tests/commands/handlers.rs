@@ -1,4 +1,4 @@
-//! Handlers that do what they should not, and rows that nobody may write.
+//! Handlers that do wrong things, and rows that no command may write.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ fn by(name: &str, command: Command) -> Command {
     Command { name: record_name(name), ..command }
 }
 
-/// A row with a field that its table has not was in the log once.
+/// Once a row with a field that its table does not have was written to the log.
 async fn swallows(stage: &Stage) {
     let site = &stage.site;
     let settings = NodeSettings::at(TrustLevel::Zero);
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     for (name, rows) in [
         ("a field", vec![raw(1, "shop.Article", [("nonsense", Value::Int64(1))])]),
-        // So no other command of the workspace was ever done again.
+        // With a changed descriptor, no other command of the workspace was ever done again.
         ("the descriptor", vec![update(RecordId(65_536), None, "x")]),
     ] {
         let command = named(name, by("shop.Swallow", cud(WS, rows, site.soon())));
@@ -46,7 +46,7 @@ async fn swallows(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// Its command has a deadline, and others wait no longer than that.
+/// The command has a deadline, and other commands wait no longer than that.
 async fn never_ends(stage: &Stage) {
     let site = &stage.site;
     let settings = NodeSettings::at(TrustLevel::Zero);
@@ -78,7 +78,7 @@ async fn in_two_calls(stage: &Stage) {
             update @ processor::RowChange::Update { .. } => update,
         })
     };
-    // More than half of what is allowed at once.
+    // The rows are more than half of the limit of one command.
     let many = by("shop.Twice", cud(WS, rows(2_100).collect(), site.soon()));
     let done = stage.run(&node, &mut ledger, named("many", many)).await.unwrap();
     assert_eq!(done.answer.ids.len(), 2_100);
@@ -111,7 +111,7 @@ async fn forbidden(stage: &Stage) {
     let refused = stage.run(&node, &mut ledger, again).await.unwrap_err();
     let exists = format!("workspace {WS} exists already");
     assert!(refused.to_string().contains(&exists), "{refused}");
-    // In the order that suits whoever sends them: deep ones first.
+    // The sender may give rows in any order, here the deepest ones first.
     let article = raw(3, "shop.Article", []);
     let rows = vec![part(1, 2), child(2, "shop.Part", (3, "parts"), []), article];
     let tree = named("a tree", cud(WS, rows, site.soon()));

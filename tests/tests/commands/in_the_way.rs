@@ -1,4 +1,4 @@
-//! A row that stands in the way of a recovery, beside writes that had no answer.
+//! A foreign row in the way of a recovery, together with writes that got no answer.
 
 use std::{
     sync::{Arc, Mutex},
@@ -39,18 +39,18 @@ fn at(storage: SharedStorage) -> NodeSettings {
     }
 }
 
-/// What a storage does when rows are read together, as a recovery does.
+/// The behaviour of a storage when rows are read together, as a recovery does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Together {
-    /// It reads them.
+    /// The storage reads the rows.
     Reads,
-    /// It reads them, and from then on it answers all writes.
+    /// The storage reads the rows, and from then on it answers all writes.
     Mends,
-    /// It reads none, so a recovery does not come to its writes.
+    /// The storage reads no rows, so a recovery does not reach its writes.
     Fails,
 }
 
-/// A storage that answers no write of one of its partitions, and does none of them.
+/// A storage that answers no write of one storage partition, and does none of them.
 #[derive(Debug)]
 struct Loses {
     inner: SharedStorage,
@@ -98,7 +98,7 @@ impl Between for Loses {
     }
 }
 
-/// Puts a row where an event of the log of a workspace is to be written.
+/// Puts a foreign row in the place of a row that an event is to write.
 async fn put_foreign(stage: &Stage, row: Row) {
     let storage = &stage.site.app.storage;
     let put =
@@ -106,7 +106,8 @@ async fn put_foreign(stage: &Stage, row: Row) {
     assert!(put.await.unwrap().is_applied());
 }
 
-/// Two commands that are written together. The second comes while the key of the first is looked for.
+/// Sends two commands that are written together. The second one is sent while the idempotency key
+/// of the first one is looked up. Neither is applied.
 async fn together(node: &Node, hold: &Stall, [one, two]: [Command; 2]) {
     hold.arm(At::Before(1));
     let repeat = Some(Repeat::new("joe", b"key", b"body"));
@@ -122,8 +123,8 @@ async fn together(node: &Node, hold: &Stall, [one, two]: [Command; 2]) {
     }
 }
 
-/// A foreign row was in the way of the first of two events in the log of a workspace. The rest of the
-/// write was given up because of that, and the second event was not written there until a recovery.
+/// A foreign row was in the way of the first of two events in the log of a workspace. So the rest
+/// of the write was given up, and the second event was not written there until a recovery.
 async fn others_are_written(stage: &Stage) {
     let site = &stage.site;
     let in_steps = Narrow::of(Loses::new(stage, Together::Fails) as SharedStorage, 100, true);
@@ -142,9 +143,10 @@ async fn others_are_written(stage: &Stage) {
     node.kill();
 }
 
-/// A group was written in two workspaces. In one of them nobody answered, in the other a foreign row was in the way. The
-/// recovery found the foreign row first and told it, and never wrote the rows of the first workspace again: whether they
-/// were written stayed unknown for as long as the foreign row was there.
+/// A group was written in two workspaces. In the first one a write got no answer, and in the second
+/// one a foreign row was in the way. The recovery found the foreign row first, reported it, and
+/// never wrote the rows of the first workspace again. As long as the foreign row stayed, nobody
+/// could know whether those rows were written.
 async fn others_are_applied(stage: &Stage) {
     let site = &stage.site;
     let loses = Loses::new(stage, Together::Mends);
@@ -168,8 +170,9 @@ async fn others_are_applied(stage: &Stage) {
     node.kill();
 }
 
-/// A recovery wrote a row again, and nobody answered. The next try found a foreign row there, and the partition told only
-/// that one: a stop released the lease, although the first attempt could land when the foreign row was removed.
+/// A recovery wrote a row again, and got no answer. The next attempt found a foreign row in its
+/// place, and the partition reported only that row. So a stop released the lease, although the
+/// first attempt could still land once the foreign row was removed.
 async fn stays_open(stage: &Stage) {
     let site = &stage.site;
     let loses = Loses::new(stage, Together::Reads);

@@ -1,4 +1,5 @@
-//! Two leaders: one that stands still at any of its calls, and goes on when another has taken over. It still believes that it leads.
+//! Two leaders. The first one stands still at any of its calls, and goes on when the second one has
+//! taken over. The first one still believes that it leads.
 
 use std::{pin::pin, sync::Arc};
 
@@ -18,9 +19,11 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("incarnations::a_command_of_the_first_goes_on_before_the_second_writes", |stage| {
         Box::pin(everywhere(stage, Begun::Command, Order::FirstFirst))
     }),
-    // Once a leader that read the stored offset when a later one had written events and stored their offset took over the epoch of the last of
-    // them, and did not see that it is later than its own: its next command was acknowledged behind them, and no leader after it
-    // could read the log, as epochs fell there.
+    // Leader A stood still during its recovery. Leader B wrote events, and stored their offset.
+    // Then leader A read the stored offset and took the epoch of the last event of leader B. Leader
+    // A did not see that this epoch is later than its own. The next command of leader A was
+    // acknowledged behind those events. No later leader could read the log, because the epochs fell
+    // there.
     ("incarnations::the_second_writes_before_the_first_goes_on_to_recover", |stage| {
         Box::pin(everywhere(stage, Begun::Recovery, Order::SecondFirst))
     }),
@@ -32,14 +35,14 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
 ];
 
-/// What the first is at when it stands still.
+/// The work of the first leader when it stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begun {
     Command,
     Recovery,
 }
 
-/// Who writes first when the second has taken over.
+/// The leader that writes first after the second one has taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     SecondFirst,
@@ -92,7 +95,7 @@ async fn undisturbed(stage: &Stage, partition: u16, how: How, begun: Begun) -> u
 async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Order, at: At) {
     let scene = Scene::new(stage, partition, how).await;
     let (first, stall) = first(&scene, begun, at).await;
-    // It ends when the first has gone on.
+    // This future ends when the first leader has gone on.
     let sent = async {
         match begun {
             Begun::Command => drop(scene.run(&first, scene.repeatable()).await),
@@ -105,13 +108,14 @@ async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Orde
         () = stall.until_still() => false,
         () = &mut sent => true,
     };
-    // Numbers are stored when a command is answered.
+    // Numbers are stored after a command is answered, so the first leader may stand still only
+    // later.
     stall.until_still().await;
 
     let second = scene.next().await;
     if order == Order::SecondFirst {
         let done = scene.until_done(&second, || scene.changes("second")).await;
-        // The first begins behind it then.
+        // The first leader then begins behind this event.
         scene.until_stored(done.plog).await;
     }
     stall.go_on();
@@ -137,7 +141,7 @@ async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Orde
     assert_eq!(third.stop().await, Ended::Stopped);
     let since = (how.level == TrustLevel::Two).then(|| second.log.epoch());
     if since.is_some() {
-        // Only the second was promised anything.
+        // Only the second leader has given promises.
         scene.forget(["repeatable", "first again"]);
     }
     scene.check(since).await;
@@ -147,8 +151,10 @@ fn has_recovered(status: &Status) -> bool {
     matches!(status, Status::Ready | Status::LeadLost(_) | Status::Failed(_))
 }
 
-/// The second leads, and has written where the first writes. What the first leaves is not in the log: neither the first may say so once it knows that it leads no
-/// more, nor the second to whoever sends the first one's command again.
+/// The second leader leads, and has written in the place where the first leader writes. So the
+/// event of the first leader is not in the log. The first leader must not acknowledge the event
+/// once it knows that it leads no more. The second leader must not acknowledge it either, when a
+/// client sends the command of the first leader again.
 async fn at_level_2(stage: &Stage) {
     let site = &stage.site;
     let settings = |storage| NodeSettings { storage, ..NodeSettings::at(TrustLevel::Two) };

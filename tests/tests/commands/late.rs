@@ -1,4 +1,4 @@
-//! A write whose outcome is not known, or that lands late, at each of the writes of commands.
+//! A write with an unknown outcome, or a write that lands late, at each of the writes of commands.
 
 use std::{
     sync::{
@@ -42,10 +42,11 @@ enum Sent {
     Group,
 }
 
-/// Longer than any trial.
+/// A time longer than any trial.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// Those that are worth their time everywhere come first.
+/// The faults that are tried at each write. Servers get only the first ones, which are worth their
+/// time everywhere.
 const FAULTS: [Fault; 5] = [
     Fault::AppliedButError,
     Fault::AppliedLate(NEVER),
@@ -54,10 +55,10 @@ const FAULTS: [Fault; 5] = [
     Fault::AppliedLate(Duration::ZERO),
 ];
 
-/// One fault, at one write; it loses the lead then if it has one to lose.
+/// One fault at one write. With a fence, the leadership is lost at that write.
 struct Script {
     faulty: Arc<Faulty>,
-    /// How many writes there were since it was armed; very many before.
+    /// The number of writes since the script was armed. Before, a very high number.
     writes: Arc<AtomicUsize>,
 }
 
@@ -117,7 +118,7 @@ async fn settled(stage: &Stage, sent: Sent) {
     .await;
 }
 
-/// How many writes there were.
+/// Plays one case, and returns the number of writes.
 async fn settle(
     stage: &Stage,
     partition: u16,
@@ -164,22 +165,22 @@ async fn left_open(stage: &Stage, sent: Sent) {
     open_at_each_write(stage, sent, Lands::Behind).await;
 }
 
-/// At level 2 a write that was sent under a valid lead landed after the next leader had recovered
-/// the log, and left a record with a state that no event has: the lease was not asked to last until
-/// it has landed ([`vvm::Settings::lease_for`]). If the lease does, level 2 keeps what the other
-/// levels keep.
+/// At level 2 a write was sent under a valid lease, and landed after the next leader had recovered
+/// the log. The write left a record with a state that no event has. The cause: the lease did not
+/// have to last until the write had landed ([`vvm::Settings::lease_for`]). If the lease lasts that
+/// long, level 2 keeps all that the other levels keep.
 async fn in_time(stage: &Stage) {
     for sent in [Sent::Lone, Sent::Group] {
         open_at_each_write(stage, sent, Lands::InFront).await;
     }
 }
 
-/// When a write that got no answer lands.
+/// The time at which a write without an answer lands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lands {
-    /// Before the next leader begins, as the lease makes it wait for that at level 2.
+    /// Before the next leader begins. At level 2 the lease makes the next leader wait that long.
     InFront,
-    /// When the next leader is at work.
+    /// While the next leader is working.
     Behind,
 }
 
@@ -196,7 +197,7 @@ async fn open_at_each_write(stage: &Stage, sent: Sent, lands: Lands) {
     .await;
 }
 
-/// How many writes the first had.
+/// Plays one case, and returns the number of writes of the first leader.
 async fn leave_open(
     stage: &Stage,
     partition: u16,

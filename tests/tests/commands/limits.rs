@@ -1,4 +1,4 @@
-//! What is too much, too late, or at the edge of something.
+//! Commands that are too large, too many or too late, or that reach a limit exactly.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,13 +36,13 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
 
 const ZERO: How = How { level: TrustLevel::Zero, narrow: None };
 
-/// Where the second partition of the storage begins.
+/// The offset at which the second partition of the storage begins.
 const BOUNDARY: u64 = 4_096;
 
-/// How many commands are sent before the first of them is answered.
+/// The number of commands that are sent before the first of them is answered.
 const WAVE: usize = 900;
 
-/// A leader that stands still where it is told to.
+/// A leader, and the stall that can hold it.
 struct Held {
     node: Node,
     hold: Stall,
@@ -60,7 +60,7 @@ impl Held {
 }
 
 async fn crossing(stage: &Stage) {
-    // At once, if the storage can, and in steps.
+    // A group is written atomically, if the storage can, and in steps.
     let ways = if stage.is_embedded { vec![None, Some((100, true))] } else { vec![None] };
     let cases = ways.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
     play(cases.collect(), 100, async |partition, (narrow, dies)| {
@@ -83,7 +83,7 @@ async fn crossing(stage: &Stage) {
     .await;
 }
 
-/// Until a few more fit into the partition of the storage, of both logs.
+/// Writes events until only a few more fit into the partition of the storage, in both logs.
 async fn fill(scene: &Scene<'_>) {
     let node = scene.next().await;
     let notes: Vec<u64> = (4..BOUNDARY - 6).collect();
@@ -98,7 +98,8 @@ async fn fill(scene: &Scene<'_>) {
     assert_eq!(node.stop().await, Ended::Stopped);
 }
 
-/// What is before the boundary is in the log and not applied, and what is behind it is not in the log.
+/// Lets a leader die at the boundary. The events in front of the boundary are in the log and not
+/// applied. The events behind the boundary are not in the log.
 async fn die_at_the_boundary(scene: &Scene<'_>) {
     let dies = Stall::new(Narrow::of(Arc::clone(&scene.stage.site.app.storage), 100, true));
     let hold = Stall::new(Arc::new(dies.clone()));
@@ -142,7 +143,7 @@ async fn large_rows(stage: &Stage) {
     let of_size = |request: &str, id: RecordId, size: usize| {
         scene.command(request, scene.ws, vec![update(id, None, &"x".repeat(size))])
     };
-    // What it is packed in needs room too.
+    // The other parts of the row need room too.
     let nearly = largest - 1_000;
     let group = vec![
         scene.repeatable(),
@@ -156,7 +157,7 @@ async fn large_rows(stage: &Stage) {
     assert!(is_right, "{refused:?}");
     let done = ["repeatable", "after it"].map(|request| scene.answer(request).unwrap().unwrap());
     assert_eq!(done[0].plog.next(), done[1].plog, "it gave its offset back");
-    // One replaces another that is as large.
+    // One large row replaces another one of the same size.
     for request in ["large", "large again"] {
         scene.run(&node, of_size(request, scene.article, nearly)).await.unwrap();
     }
@@ -171,7 +172,7 @@ async fn full_queue(stage: &Stage) {
     let scene = Scene::new(stage, 100, ZERO).await;
     let Held { node, hold } = Held::new(&scene, |settings| settings.partition.queue = 2).await;
     let sent = (0..5).map(|n| scene.changes(&format!("{n}")));
-    // One is being done, two wait, and there is no room for the others.
+    // One command is running, two wait, and the queue has no room for the others.
     let mut commands = vec![scene.repeatable()];
     commands.extend(sent);
     hold.arm(At::Before(1));
@@ -190,7 +191,7 @@ async fn full_queue(stage: &Stage) {
     for refused in &others[2..] {
         assert_eq!(*refused, Err(Refused::Busy(Busy::QueueFull)));
     }
-    // There is room again.
+    // The queue has room again.
     scene.run(&node, scene.changes("last")).await.unwrap();
     assert_eq!(node.stop().await, Ended::Stopped);
     scene.check(None).await;
@@ -200,7 +201,7 @@ async fn too_late(stage: &Stage) {
     let scene = Scene::new(stage, 100, ZERO).await;
     let Held { node, hold } = Held::new(&scene, |_| {}).await;
     let soon = || stage.site.clock.now() + Duration::from_millis(100);
-    // What it needs is read, and it is written.
+    // The command has read its rows, and its group is being written.
     hold.arm(At::Before(2));
     let begun = scene.run(&node, Command { deadline: soon(), ..scene.repeatable() });
     let waiting = async {
@@ -211,7 +212,8 @@ async fn too_late(stage: &Stage) {
     assert!(matches!(begun, Err(Refused::Unknown(_))), "{begun:?}");
     assert_eq!(waiting, Err(Refused::Busy(Busy::TimedOut)));
     hold.go_on();
-    // Behind both: that the second is not done is seen by the ledger.
+    // This command comes after the two others. At the end the ledger proves that the waiting one
+    // was not done.
     scene.run(&node, scene.changes("last")).await.unwrap();
     let again = scene.run(&node, scene.repeatable()).await.unwrap();
     assert_eq!(scene.run(&node, scene.repeatable()).await.unwrap().answer, again.answer);
@@ -244,10 +246,12 @@ async fn panics(stage: &Stage) {
     scene.check(None).await;
 }
 
-/// Whoever awaited a stream of a guarded storage spun for ever, and blocked its thread, if its task had used up its turn (tokio's budget)
-/// when the stream was woken, and no worker of the runtime polled it, but `block_on` of a runtime with several threads. Tokio
-/// puts a task off there by waking it at once; the bound of the stream's silence took that for a sign of life, and polled the stream
-/// again without an end. So it was on redb, whose answers come through channels of tokio.
+/// A task that awaited a stream of a guarded storage spun for ever, and blocked its thread. The
+/// task had used up its budget of tokio when the stream was woken. Besides, the task was polled by
+/// `block_on` of a runtime with several threads, and not by a worker. There tokio defers a task by
+/// waking it at once. The timeout of the stream took this wake for a sign of life, and polled the
+/// stream again without an end. The bug occurred on redb, because its answers come through channels
+/// of tokio.
 async fn used_up(stage: &Stage) {
     let scene = Scene::new(stage, 100, ZERO).await;
     let key = Row::Plog(scene.partition, Offset::FIRST).key();
@@ -266,7 +270,7 @@ async fn used_up(stage: &Stage) {
     assert_eq!(read.expect("it ends").unwrap().unwrap().len(), 3);
 }
 
-/// Leaves nothing of so many turns to what else the task does.
+/// Uses up the whole budget of the task, for a number of turns.
 async fn use_up(turns: usize) {
     for _ in 0..turns {
         while tokio::task::coop::has_budget_remaining() {

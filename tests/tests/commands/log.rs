@@ -1,4 +1,4 @@
-//! The log of a partition, with nothing in front of it: when it writes, and what it does about a refusal.
+//! The log of a partition alone: the times at which it may write, and its reaction to a refusal.
 
 use std::{
     sync::{
@@ -44,10 +44,11 @@ const NUMBERS: &str = "a write of numbers";
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often a lead that is about to end is asked in vain before it is renewed.
+/// The number of times that the fence refuses before its lease is renewed.
 const ASKED_IN_VAIN: usize = 3;
 
-/// Right before each write so little of this lead is left that the write could outlive it. Then the lead is renewed.
+/// A fence with little time left right before each write: the write could outlive the leadership.
+/// After some refusals the lease is renewed.
 #[derive(Debug)]
 struct Short {
     epoch: u64,
@@ -105,7 +106,7 @@ fn prepared(events: &[Event]) -> Vec<Prepared> {
     events.iter().map(|event| Prepared::new(event, |_| None)).collect()
 }
 
-/// Leaves bytes in a row, as a leader that ended in the middle of a write.
+/// Leaves bytes in a row, as a leader does that ends in the middle of a write.
 async fn put(stage: &Stage, level: TrustLevel, row: Row, place: Place, value: Bytes) {
     let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
     if level == TrustLevel::Two {
@@ -128,7 +129,8 @@ fn log(stage: &Stage, storage: SharedStorage, partition: u16, lead: Arc<dyn Lead
     Log::new(storage, stage.site.clock.clone(), lead, partition, settings)
 }
 
-/// Nothing failed when the timeout of a call was left out of this question, and numbers were stored without any question.
+/// No suite failed when the log asked the fence without the timeout of the call. Nor did one fail
+/// when numbers were stored without asking the fence.
 async fn in_time(stage: &Stage) {
     let ways = LEVELS.into_iter().flat_map(|level| [false, true].map(|narrow| (level, narrow)));
     for (n, (level, is_narrow)) in (0..).zip(ways) {
@@ -151,7 +153,7 @@ async fn in_time(stage: &Stage) {
         let sent = |what: &str| {
             let [sent, early] = [&writes, &early].map(|count| count.swap(0, Ordering::SeqCst));
             assert!(sent > 0, "{what} writes something");
-            // The calls of one write of numbers have one deadline, so the lead is asked once.
+            // The calls of one write of numbers have one deadline, so the fence is asked once.
             let most = if what == NUMBERS { sent - 1 } else { 0 };
             assert!(early <= most, "{what} at {level:?}: {early} of {sent} were sent too late");
         };
@@ -172,7 +174,8 @@ async fn in_time(stage: &Stage) {
         numbers.write(&[(key, 2)], isequencer::Offset::FIRST.after(2)).await.unwrap();
         sent(NUMBERS);
 
-        // The next two events are in the log, and nothing of them is applied; the second is damaged.
+        // The next two events are in the log, and nothing of them is applied. The second one is
+        // damaged.
         let tail = events(2, ws, 3);
         for (event, bytes) in [(&tail[0], tail[0].to_bytes()), (&tail[1], Bytes::from("damaged"))] {
             put(stage, level, Row::Plog(partition, event.place.plog), event.place, bytes).await;
@@ -189,12 +192,12 @@ async fn in_time(stage: &Stage) {
     }
 }
 
-/// A storage that refuses writes of rows behind the log, and does not say which row is in the way.
+/// A storage that refuses writes of rows behind the PLog, and does not say which row is in the way.
 #[derive(Debug)]
 struct Mute {
     inner: SharedStorage,
     refusals: AtomicUsize,
-    /// How many more.
+    /// The number of refusals that are left.
     refuses: AtomicUsize,
 }
 
@@ -235,7 +238,7 @@ async fn refused(stage: &Stage) {
     let error = fate.applied.unwrap_err();
     assert!(!error.is_lasting(), "a new look may be right: {error:?}");
 
-    // A refusal that passes is not told.
+    // A refusal that passes is not reported.
     mute.refuses.store(2, Ordering::SeqCst);
     let fate = log.write(&prepared(&events(2, WS, 3))).await;
     assert!(fate.applied.is_ok() && fate.others.is_none(), "{fate:?}");

@@ -1,4 +1,5 @@
-//! Commands on every driver, from the command to what is stored of it: each trial is a test, as `driver::trial`.
+//! Commands on every driver, from the command to its stored rows: each trial is a test with the
+//! name `driver::trial`.
 
 #![allow(clippy::unwrap_used)]
 

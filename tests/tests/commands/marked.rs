@@ -1,4 +1,4 @@
-//! An event that cannot be read, and the operator who marks it.
+//! An event that cannot be read, and the operator that marks it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
     let is_told = matches!(elsewhere, Err(NotMarked::Log(Error::Broken(Broken::Misplaced { .. }))));
     assert!(is_told, "a whole event is there: {elsewhere:?}");
-    // An event behind a hole would hide all that come after it.
+    // An event behind a hole would hide all events that come after it.
     let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
     assert!(matches!(far, Err(NotMarked::Log(Error::Broken(Broken::Missing(_))))), "{far:?}");
     let low = mark(plog, Some(vec![drawn(CRECORD_ID, last)])).await.unwrap_err();
@@ -84,13 +84,15 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     }
 }
 
-/// Whoever marks it under the lead of a node.
+/// The storage through which an operator marks events, in the epoch of a node.
 fn operator(stage: &Stage, node: &Node) -> PartitionStorage {
     let numbers = stage.site.system.numbers(&stage.site.app.entry);
     PartitionStorage::in_system(numbers, Arc::clone(&node.log))
 }
 
-/// Recovery reads the event in front of the stored offset, so that stops it too; and no number can be above those that are stored.
+/// A recovery also reads the event in front of the stored offset, so damage there stops the
+/// recovery too. The numbers of this event are already stored, so no number could be above the
+/// stored ones.
 async fn in_front_of_the_stored_offset(stage: &Stage) {
     let site = &stage.site;
     let (first, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
@@ -121,7 +123,9 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
     assert_eq!(logged[0], Entry::Corrupted(marker));
 }
 
-/// Two events are in the log, and their numbers are not stored. A number that the first drew was taken for one that the second drew, and given again.
+/// The log has events with numbers that are not stored, and the second event is damaged. A number
+/// that the first event had drawn was accepted as a number of the second event. The number was
+/// given again.
 async fn known(stage: &Stage) {
     let site = &stage.site;
     let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
@@ -143,7 +147,7 @@ async fn known(stage: &Stage) {
         let write = if matches!(row, Row::Plog(..)) {
             storage.compare_and_swap(key, old, DAMAGED, None, site.soon()).await
         } else {
-            // Here it is missing.
+            // In the log of the workspace the event is missing.
             storage.compare_and_delete(key, old, site.soon()).await
         };
         assert!(write.unwrap().is_applied());
@@ -172,8 +176,9 @@ async fn known(stage: &Stage) {
     assert_eq!(log.len(), 3, "the marker, and two behind it");
 }
 
-/// The offset of the event in the log of its workspace was given twice, and only the first was looked
-/// at. The higher one was counted, so the next event of the workspace left a hole in that log.
+/// An operator gave the offset of the event in the log of its workspace twice, and only the first
+/// value was checked. The higher value was counted, so the next event of the workspace left a hole
+/// in that log.
 async fn once(stage: &Stage) {
     let site = &stage.site;
     let (first, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
@@ -200,8 +205,9 @@ async fn once(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
 }
 
-/// An operator gave the number of another workspace, whose log was empty. The marker went into the log of that workspace, which is in another
-/// partition, and the first event there found it in its way.
+/// An operator gave the number of another workspace, with an empty log. The marker went into the
+/// log of that workspace, which is in another partition. The first event of that workspace found
+/// the marker in its way.
 async fn elsewhere(stage: &Stage) {
     let site = &stage.site;
     let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
@@ -241,7 +247,8 @@ async fn largest(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
 }
 
-/// Of two writes of one order any may stay, so a row that was written under the epoch of whoever marks it may stay as it is. Then that is said.
+/// Of two writes of the same order either one may stay. So a row that was written in the epoch of
+/// the operator may stay as it is. Then the operator gets an error.
 async fn under_one_epoch(stage: &Stage) {
     let site = &stage.site;
     let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
@@ -259,7 +266,7 @@ async fn under_one_epoch(stage: &Stage) {
     node.stop().await;
 }
 
-/// Leaves bytes in the place of an event that nobody can read.
+/// Leaves unreadable bytes in the place of an event.
 async fn damage(stage: &Stage, level: TrustLevel, row: Row, epoch: u64, plog: Offset) {
     let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
     if level == TrustLevel::Two {

@@ -1,4 +1,5 @@
-//! More commands than a partition can do: some are refused, and the partition does what it can.
+//! More commands than a partition can do: the partition refuses some of them, and does as many as
+//! it can.
 
 use std::{
     sync::{
@@ -38,10 +39,10 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("overload::overload_ends_when_the_storage_works_again", |stage| Box::pin(ends(stage))),
 ];
 
-/// What a call to the storage takes.
+/// The time of a call to the storage.
 const DELAY: Duration = Duration::from_millis(45);
 
-/// A leader whose storage is slow, and stands still when it is told to; with so many bills.
+/// A leader with a number of bills. Its storage is slow, and stands still when the stall is armed.
 async fn begin(
     stage: &Stage,
     count: u64,
@@ -55,8 +56,8 @@ async fn begin(
     (node, ledger, slow, stall, ids)
 }
 
-/// What is read ahead was read until the deadline of the first command that waited. When that had
-/// passed, nothing was read ahead, and each of the commands behind it read row by row.
+/// The read ahead had the deadline of the first waiting command. When that deadline had passed,
+/// nothing was read ahead, and each of the later commands read its rows one by one.
 async fn waited_too_long(stage: &Stage) {
     const COMMANDS: usize = 60;
     let site = &stage.site;
@@ -66,7 +67,7 @@ async fn waited_too_long(stage: &Stage) {
         named(&format!("update {at}"), cud(WS, rows, site.clock.now() + within))
     };
     let (short, long) = (Duration::from_millis(50), Duration::from_secs(10));
-    // It reads its row, and stands still when it is written.
+    // The command reads its row, and stands still when the row is written.
     stall.arm(At::Before(2));
     let first = node.commands.run(command(0, long));
     let others = async {
@@ -93,8 +94,8 @@ async fn waited_too_long(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// A note reads for a second, and is the first of its group. After three notes the partition refused
-/// commands that had half a second left, although their group took milliseconds.
+/// A note reads for a second, and is the first command of its group. After three notes the
+/// partition refused commands that had half a second left, although their group took milliseconds.
 async fn slow_handlers(stage: &Stage) {
     const NOTES: usize = 3;
     let (site, read) = (&stage.site, Duration::from_secs(1));
@@ -103,7 +104,7 @@ async fn slow_handlers(stage: &Stage) {
     let storage = Some(Arc::clone(&slow) as SharedStorage);
     let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    // From here on the kind of the workspace is known.
+    // From here on the kind of the workspace is in memory.
     bills(stage, &node, &mut ledger, 1).await;
     slow.reads.store(0, Ordering::SeqCst);
     let note = |at: usize| {
@@ -133,10 +134,10 @@ async fn slow_handlers(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// How long the storage stands still in a slow group.
+/// The time for which the storage stands still in a slow group.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A leader whose storage stands still when it is told to, with so many commands in a group.
+/// A leader with a limit of commands in a group. Its storage stands still when the stall is armed.
 async fn pausing(stage: &Stage, group_commands: usize) -> (Node, Ledger, Stall) {
     let stall = Stall::new(Arc::clone(&stage.site.app.storage));
     let storage = Some(Arc::new(stall.clone()) as SharedStorage);
@@ -147,8 +148,8 @@ async fn pausing(stage: &Stage, group_commands: usize) -> (Node, Ledger, Stall) 
     (node, ledger, stall)
 }
 
-/// Three groups were slow, and no command waited. However much later 20 commands came together, the
-/// partition refused 19 of them.
+/// Three groups were slow, and no command waited. Later 20 commands came together, and the
+/// partition refused 19 of them, even after a long pause.
 async fn after_idle(stage: &Stage) {
     let site = &stage.site;
     let (node, mut ledger, stall) = pausing(stage, 500).await;
@@ -175,8 +176,9 @@ async fn after_idle(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// While groups are slow, a command with less time left than a group takes is refused, but the last
-/// one: a partition that refused that one, too, would never notice that groups are quick again.
+/// While groups are slow, the partition refuses a command that has less time left than a group
+/// takes. The last waiting command is not refused: otherwise the partition would never notice that
+/// groups are quick again.
 async fn late_ones(stage: &Stage) {
     // On a server the write of a group is several calls.
     if !stage.is_embedded {
@@ -209,13 +211,13 @@ async fn late_ones(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// After a pause of the storage the first command that waited was always one whose time was nearly
-/// over. Its group ended at once because of that, with this one command, and was late; the next
-/// group was the same. So no command was done for as long as clients went on asking.
+/// After a pause of the storage, the first waiting command was always one with little time left. So
+/// its group ended at once, with this one command, and was late. The next group was the same. So no
+/// command was done for as long as clients went on sending.
 async fn ends(stage: &Stage) {
     const CLIENTS: usize = 300;
     let site = &stage.site;
-    // A group of a server that has no processor for itself takes longer than one of this process.
+    // A group on a server without a processor of its own takes longer than a group of this process.
     let within = Duration::from_millis(if stage.is_embedded { 600 } else { 1_500 });
     let (node, _, _, stall, ids) = begin(stage, CLIENTS as u64).await;
     let (done, unknown) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -237,7 +239,7 @@ async fn ends(stage: &Stage) {
         stall.until_still().await;
         site.clock.sleep(2 * within).await;
         stall.go_on();
-        // What was begun before is done, and groups are measured again.
+        // Wait until the earlier commands are done, and groups are measured again.
         site.clock.sleep(2 * within).await;
         let before = counts();
         site.clock.sleep(2 * within).await;
@@ -249,7 +251,7 @@ async fn ends(stage: &Stage) {
         counted = watch => counted,
         _ = load => panic!("clients do not end"),
     };
-    // There is time for at least ten groups of 32, also on a busy machine.
+    // There is time for at least ten groups of 32 commands, also on a busy machine.
     assert!(done >= 100, "{done} were done, {unknown} are not known");
     assert!(unknown <= done / 2, "{done} were done, {unknown} are not known");
     node.kill();

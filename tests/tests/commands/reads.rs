@@ -1,4 +1,4 @@
-//! Clients that read logs, records and answers, beside the commands that write them.
+//! Clients that read logs, records and answers, while commands write them.
 
 use std::{
     sync::{
@@ -51,10 +51,11 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
 ];
 
-/// How long answers are kept in the trial of their end. Cassandra expires rows by whole seconds.
+/// The time for which answers are kept in the trial of their expiry. Cassandra expires rows by
+/// whole seconds.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// No suite waited for the end of an answer. From then on the same command is a new one.
+/// When an answer has expired, the same command is a new one. No suite waited for that.
 async fn expired(stage: &Stage) {
     let site = &stage.site;
     for (partition, level) in (PARTITION..).zip(LEVELS) {
@@ -75,7 +76,7 @@ async fn expired(stage: &Stage) {
             let asked = site.clock.now();
             let done = send("second").await;
             if !done.is_repeated {
-                // The storage counts from a moment between the two, and may round a second.
+                // The storage counts from a moment after `begun`, and may round by a second.
                 let kept = site.clock.now() - begun;
                 assert!(kept + Duration::from_secs(1) >= KEPT, "it was kept for {kept:?}");
                 break done;
@@ -97,8 +98,8 @@ async fn expired(stage: &Stage) {
     }
 }
 
-/// At trust level 2 the event of a kept answer is looked up in the log. An event that could not be read was taken for one
-/// that is not there, so the command was done a second time.
+/// At trust level 2 the event of a stored answer is looked up in the log. An event that could not
+/// be read was treated like an event that does not exist, so the command was done a second time.
 async fn damaged_event(stage: &Stage) {
     let site = &stage.site;
     let (node, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
@@ -123,9 +124,9 @@ async fn damaged_event(stage: &Stage) {
     node.stop().await;
 }
 
-/// A group of two events was written in two steps, and the second step failed. The first command was
-/// answered, but readers of logs were still told the end of before the group, so the acknowledged
-/// event was missing from `/wlog` until the recovery was done.
+/// A group of two events was written in two steps, and the second step failed. The first command
+/// was acknowledged, but readers of logs still got the end from before the group. So the
+/// acknowledged event was missing from `/wlog` until the recovery was done.
 async fn acknowledged(stage: &Stage) {
     let site = &stage.site;
     let (is_armed, is_blind) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
@@ -162,7 +163,7 @@ async fn acknowledged(stage: &Stage) {
         ..named(request, cud(WS, article(request), site.soon()))
     };
     let sent = ["first", "second"].map(|request| node.commands.run(command(request)));
-    // Both wait in the queue when the first begins.
+    // Both commands wait in the queue when the first one begins.
     let held = async {
         hold.until_still().await;
         hold.go_on();
@@ -183,8 +184,9 @@ async fn acknowledged(stage: &Stage) {
     check_under(site, PARTITION, &ledger, terms).await;
 }
 
-/// At level 2 a leader that had lost the lead left an event in both logs. Another event replaced the one
-/// in the log of the partition. The log of the workspace was told with an event that is none.
+/// At level 2 a leader that had lost its leadership left an event in both logs. Another event
+/// replaced it in the PLog. Readers of the log of the workspace got the replaced event all the
+/// same, which is no event any more.
 async fn left_behind(stage: &Stage) {
     let site = &stage.site;
     let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
@@ -196,7 +198,7 @@ async fn left_behind(stage: &Stage) {
     let mut entry = reader.wlog(ws, done.wlog, None).try_next().await.unwrap().unwrap();
     let Entry::Event(event) = &mut entry else { panic!("{entry:?}") };
     let place = &mut event.place;
-    // It is older than all that this leader writes.
+    // The event is older than all events that this leader writes.
     (place.epoch, place.plog, place.wlog) = (Epoch(0), done.plog.next(), done.wlog.next());
     let order = Order::of_two(0, place.plog.0).unwrap();
     let rows = [Row::Plog(PARTITION, place.plog), Row::Wlog(ws, place.wlog)];
@@ -210,13 +212,13 @@ async fn left_behind(stage: &Stage) {
         log.map_ok(|entry| entry.place()).try_collect::<Vec<_>>().await.unwrap().pop().unwrap()
     };
     assert_eq!(last(&node).await.wlog, done.wlog);
-    // That event is in the log of another workspace, at the same offset of the partition's.
+    // The replacing event belongs to another workspace, and has the same PLog offset.
     let next = named("next", cud(OTHER_WS, article("b"), site.soon()));
     let next = stage.run(&node, &mut ledger, next).await.unwrap();
     assert_eq!(next.plog, done.plog.next());
     assert_eq!(last(&node).await.wlog, done.wlog, "it is no event of the log");
     assert_eq!(node.stop().await, Ended::Stopped);
-    // A leader whose numbers are all stored tells the same.
+    // A leader with all numbers stored returns the same.
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Two));
     node.ready().await;
     assert_eq!(last(&node).await.wlog, done.wlog, "nor for the next leader");
@@ -227,7 +229,7 @@ async fn left_behind(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
 }
 
-/// A storage that cannot read one row, and does not say which.
+/// A storage that cannot read one row, and does not say which one.
 #[derive(Debug)]
 struct Spoiled {
     inner: SharedStorage,
@@ -257,8 +259,9 @@ impl Between for Spoiled {
     }
 }
 
-/// Such damage was noted for the first row of the list. The next reader of that row, which was whole, made
-/// the status forget the damage, and the next list logged it again.
+/// A row that the storage could not read was noted as damage of the first row of the list. The next
+/// reader of that row found it undamaged, so the status forgot the damage. The next list logged the
+/// damage again.
 async fn unreadable(stage: &Stage) {
     let site = &stage.site;
     let inner = Arc::clone(&site.app.storage);

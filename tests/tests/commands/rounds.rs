@@ -1,4 +1,4 @@
-//! What a command costs, and where its numbers are.
+//! The number of rounds that a command takes, and the place of its numbers.
 
 use std::{
     sync::{
@@ -43,7 +43,7 @@ async fn two(stage: &Stage) {
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     let first = named("few", cud(WS, article("few"), site.soon()));
     stage.run(&node, &mut ledger, first).await.unwrap();
-    // Records of both kinds, so in two partitions of the storage.
+    // The records are of both kinds, so they are in two partitions of the storage.
     let mut many = Vec::new();
     for (turn, mut rows) in (0..10).flat_map(|turn| [(turn, article("a")), (turn + 10, bill("b"))])
     {
@@ -105,7 +105,8 @@ async fn in_view(stage: &Stage) {
     assert_eq!(system.next_offset(PARTITION, site.soon()).await.unwrap(), None);
 }
 
-/// Counts rounds of conditional writes: those that are under way at the same time are one.
+/// A storage that counts rounds of conditional writes. Writes that are under way at the same time
+/// are one round.
 #[derive(Debug)]
 struct Rounds {
     inner: SharedStorage,
@@ -129,7 +130,8 @@ impl Between for Rounds {
         if self.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
             self.rounds.fetch_add(1, Ordering::SeqCst);
         }
-        // Those that are sent side by side are all sent before the first is answered.
+        // Wait, so that all writes that are sent side by side are sent before the first one is
+        // answered.
         self.clock.sleep(Duration::from_millis(20)).await;
         let outcome = self.inner.write_if(pkey, ops, deadline).await;
         self.under_way.fetch_sub(1, Ordering::SeqCst);

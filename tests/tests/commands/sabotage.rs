@@ -1,4 +1,5 @@
-//! Rows that nobody of ours wrote, where the next command is to write: SequencesTrustLevel0, 1 and 2.
+//! Foreign rows in the places where the next command is to write. No node wrote these rows. The
+//! cases are SequencesTrustLevel0, 1 and 2.
 
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +27,7 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
 ];
 
-/// What is in the way. Nobody of ours wrote that.
+/// The value of the row that is in the way. No node wrote it.
 const FOREIGN: Bytes = Bytes::from_static(&[1]);
 
 /// A kind of row that the next command is to write.
@@ -40,7 +41,7 @@ enum Target {
 impl Target {
     const ALL: [Target; 3] = [Target::Plog, Target::Wlog, Target::Record];
 
-    /// The row of the command after this one.
+    /// The row of the command after the one that was done.
     fn next(self, partition: u16, ws: u64, done: &Done) -> Row {
         match self {
             Target::Plog => Row::Plog(partition, done.plog.next()),
@@ -53,7 +54,7 @@ impl Target {
     }
 }
 
-/// A partition of its own for each case, with a workspace and an article in it.
+/// A case in a partition of its own, with a workspace and an article.
 struct Case<'s> {
     stage: &'s Stage,
     partition: u16,
@@ -82,7 +83,8 @@ impl<'s> Case<'s> {
         storage.get_linearizable(&row.key(), self.stage.site.soon()).await.unwrap()
     }
 
-    /// The row is not overwritten, the partition says what is in the way, and goes on when it is gone.
+    /// Checks that the foreign row is not overwritten. The partition reports the row, and goes on
+    /// when the row is gone.
     async fn stops_at(mut self, target: Target) {
         let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
         let key = row.key();
@@ -91,7 +93,7 @@ impl<'s> Case<'s> {
         let refused = self.run("stopped").await.unwrap_err();
         match (&refused, target) {
             (Refused::Busy(Busy::Violation(what)), _) => assert!(says(what, row), "{what}"),
-            // Where a group is written in steps it is in the log already.
+            // If a group is written in steps, its event is already in the log.
             (Refused::NotApplied { plog, why }, Target::Wlog | Target::Record) => {
                 assert_eq!(*plog, self.last.plog.next());
                 assert!(says(why, row), "{why}");
@@ -112,7 +114,8 @@ impl<'s> Case<'s> {
         check(site, self.partition, &self.ledger).await;
     }
 
-    /// Of two writes of the row the later stays, and nobody is told.
+    /// Checks that the foreign row is not noticed. Of the two writes of the row the higher order
+    /// stays.
     async fn passes(mut self, target: Target, epoch: u64) {
         let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
         let order = Order::of_two(epoch, self.last.plog.0).unwrap();
@@ -162,7 +165,7 @@ async fn level_2(stage: &Stage) {
     }
 }
 
-/// Puts a record right between a command's look and its write.
+/// A storage that replaces a record between the read of a command and its write.
 #[derive(Debug)]
 struct PutsRight {
     inner: SharedStorage,
@@ -207,8 +210,9 @@ impl Between for PutsRight {
     }
 }
 
-/// An update of something else is told. Where nothing of it is in the log a new look is right, and the partition waited for that row to change once more; where the
-/// event is in the log, an operator has to look at it.
+/// A record changed after a command had read it. The refusal names that row. If the event of the
+/// command is not in the log, a new read is enough. But the partition used to wait until the row
+/// changed once more. If the event is in the log, an operator has to look at the row.
 async fn changed(stage: &Stage) {
     let site = &stage.site;
     let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
@@ -219,7 +223,7 @@ async fn changed(stage: &Stage) {
     let key = Row::Record(WsId(WS), id).key();
     let there = site.app.storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
     let mut stored = StoredRecord::from_bytes(&there).unwrap();
-    // As from an earlier moment.
+    // The record is as it was at an earlier moment.
     stored.version.plog = Offset(stored.version.plog.0 - 1);
     let value = Mutex::new(Some(stored.to_bytes()));
     let inner = Arc::clone(&site.app.storage);

@@ -1,4 +1,5 @@
-//! A partition with a past, and what is asked of it in one go: one scene for each thing that can go wrong.
+//! A partition with earlier events, and commands for it: one scene for each thing that can go
+//! wrong.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,20 +26,21 @@ use vvm_tests::{
 
 use crate::stage::{PARTITIONS, Stage, named};
 
-/// How many scenes are played at once.
+/// The number of scenes that are played at once.
 const SIDE_BY_SIDE: usize = 8;
 
-/// How an application is written.
+/// The way in which the rows of an application are written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     pub(crate) level: TrustLevel,
-    /// In steps of so many rows, and whether ordered ones are atomic too.
+    /// The number of rows of each step, and whether ordered rows are written together too. `None`
+    /// leaves the storage as it is.
     pub(crate) narrow: Option<(usize, bool)>,
 }
 
 pub(crate) const LEVELS: [TrustLevel; 3] = [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two];
 
-/// Everything that is to be tried: where a call costs little, in steps too.
+/// All ways to try. Steps are only tried where a call costs little.
 pub(crate) fn ways(stage: &Stage) -> Vec<How> {
     let narrow: &[_] =
         if stage.is_embedded { &[None, Some((3, true)), Some((2, false))] } else { &[None] };
@@ -46,8 +48,8 @@ pub(crate) fn ways(stage: &Stage) -> Vec<How> {
     LEVELS.into_iter().flat_map(at).collect()
 }
 
-/// The cases that are played: all where a call costs little. On a server a fixed third of them, unless
-/// the long rounds are wanted.
+/// The cases that are played: all where a call costs little. On a server a fixed third of them,
+/// unless the long rounds are wanted.
 pub(crate) fn sample<C>(stage: &Stage, mut cases: Vec<C>) -> Vec<C> {
     if !stage.is_embedded && !is_long() {
         fastrand::Rng::with_seed(1).shuffle(&mut cases);
@@ -56,7 +58,8 @@ pub(crate) fn sample<C>(stage: &Stage, mut cases: Vec<C>) -> Vec<C> {
     cases
 }
 
-/// Plays a scene for each of the cases, each in a partition of its own, and says which one failed.
+/// Plays a scene for each of the cases, each in a partition of its own, and names the case that
+/// failed.
 pub(crate) async fn play<C, F>(cases: Vec<C>, first: u16, scene: impl Fn(u16, C) -> F)
 where
     C: std::fmt::Debug + Clone,
@@ -74,7 +77,7 @@ where
     stream::iter(scenes).buffer_unordered(SIDE_BY_SIDE).collect::<()>().await;
 }
 
-/// A partition with two workspaces, and an article in the first.
+/// A partition with two workspaces, and an article in the first one.
 pub(crate) struct Scene<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) partition: u16,
@@ -89,7 +92,7 @@ pub(crate) struct Scene<'s> {
 struct Answered {
     asked: BTreeSet<String>,
     ledger: Ledger,
-    /// The last answer.
+    /// The last answer to each request.
     answers: BTreeMap<String, Result<Done, Refused>>,
 }
 
@@ -110,7 +113,7 @@ impl<'s> Scene<'s> {
         scene
     }
 
-    /// As a node sees it to which nothing happens.
+    /// The storage as a node sees it, without faults.
     pub(crate) fn storage(&self) -> SharedStorage {
         let storage = Arc::clone(&self.stage.site.app.storage);
         match self.how.narrow {
@@ -119,17 +122,18 @@ impl<'s> Scene<'s> {
         }
     }
 
-    /// Numbers are in the application's keyspace, so that what happens to its storage happens to them too.
+    /// The settings of a node on a storage. Numbers are in the application's keyspace, so that a
+    /// fault of that storage also concerns the numbers.
     pub(crate) fn settings(&self, storage: SharedStorage) -> NodeSettings {
         let mut settings = NodeSettings::at(self.how.level);
         (settings.in_view, settings.storage) = (true, Some(storage));
         settings.partition.sequencer.flush_delay = Duration::ZERO;
-        // A group is what a test sends together, however slow the machine is.
+        // All commands that a test sends together form one group, also on a slow machine.
         settings.partition.group_time = Duration::from_secs(60);
         settings
     }
 
-    /// The next leader, to whom nothing happens, when it is ready.
+    /// Starts the next leader, without faults, and waits until it is ready.
     pub(crate) async fn next(&self) -> Node {
         let node = self.stage.site.node(self.partition, self.settings(self.storage()));
         node.ready().await;
@@ -140,7 +144,7 @@ impl<'s> Scene<'s> {
         named(request, cud(ws, rows, self.stage.site.soon()))
     }
 
-    /// A command that may be sent again: a new article, and a change of the old one.
+    /// A command that may be sent again. The command makes a new article, and changes the old one.
     pub(crate) fn repeatable(&self) -> Command {
         let mut rows = article("new");
         rows.push(update(self.article, None, "repeatable"));
@@ -148,7 +152,8 @@ impl<'s> Scene<'s> {
         Command { repeat, ..self.command("repeatable", self.ws, rows) }
     }
 
-    /// Commands over two workspaces. One changes what another makes, two are the same, and three change one record.
+    /// Commands over two workspaces. One changes a record that another one makes, two are the same,
+    /// and three change one record.
     pub(crate) fn group(&self) -> Vec<Command> {
         let new = RecordId(self.article.0 + 3);
         let mut twice = article("newest");
@@ -163,14 +168,16 @@ impl<'s> Scene<'s> {
         ]
     }
 
-    /// A change of the old article, and new ones: who leads beside another gives them the numbers that the other gives.
+    /// A command that changes the old article, and makes a new one. Two leaders side by side give
+    /// the new records the same numbers.
     pub(crate) fn changes(&self, request: &str) -> Command {
         let mut rows = article(request);
         rows.push(update(self.article, None, request));
         self.command(request, self.ws, rows)
     }
 
-    /// Sends a command until it is done: there may be an event of another leader, or the storage may not be there.
+    /// Sends a command until it is done. The command may be refused before, because of an event of
+    /// another leader, or because the storage is not available.
     pub(crate) async fn until_done(&self, node: &Node, command: impl Fn() -> Command) -> Done {
         loop {
             node.ready().await;
@@ -182,7 +189,7 @@ impl<'s> Scene<'s> {
         }
     }
 
-    /// Waits until a leader that begins now begins behind this event.
+    /// Waits until a leader that begins now would begin behind this event.
     pub(crate) async fn until_stored(&self, plog: Offset) {
         let site = &self.stage.site;
         let numbers = seqstorage::view(self.storage(), site.clock.clone(), self.partition);
@@ -212,13 +219,13 @@ impl<'s> Scene<'s> {
         let others = async {
             hold.until_still().await;
             let sent = join_all(commands.map(|command| self.run(node, command)));
-            // All wait in the queue when the first goes on.
+            // All other commands wait in the queue when the first one goes on.
             join(sent, async { hold.go_on() }).await;
         };
         join(first, others).await;
     }
 
-    /// Events in the log of the partition of which nothing is applied.
+    /// Leaves events in the PLog of which nothing is applied.
     pub(crate) async fn leave_a_tail(&self) {
         let dies = Stall::new(Narrow::of(Arc::clone(&self.stage.site.app.storage), 3, true));
         let hold = Stall::new(Arc::new(dies.clone()));
@@ -235,12 +242,12 @@ impl<'s> Scene<'s> {
         node.kill();
     }
 
-    /// What a command was answered last.
+    /// The last answer to a request.
     pub(crate) fn answer(&self, request: &str) -> Option<Result<Done, Refused>> {
         self.answered.lock().unwrap().answers.get(request).cloned()
     }
 
-    /// What was promised of these commands is not kept: they may be lost.
+    /// Gives up the promises to these commands: their events may be lost.
     pub(crate) fn forget(&self, requests: impl IntoIterator<Item = &'static str>) {
         let mut answered = self.answered.lock().unwrap();
         for request in requests {
@@ -248,7 +255,7 @@ impl<'s> Scene<'s> {
         }
     }
 
-    /// When all is at rest.
+    /// Checks all that is stored. The partition must be at rest.
     pub(crate) async fn check(&self, since: Option<Epoch>) {
         let ledger = {
             let mut answered = self.answered.lock().unwrap();

@@ -1,5 +1,5 @@
-//! A storage that is slow: what commands read is read together, and a group is formed in bounded
-//! time.
+//! A storage that is slow. The rows that commands need are read together, and a group is formed in
+//! bounded time.
 
 use std::{
     pin::pin,
@@ -50,7 +50,7 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
 ];
 
-/// A storage whose reads and atomic writes take their time, and whose reads are counted.
+/// A storage with slow reads and slow atomic writes, which counts its reads.
 #[derive(Debug)]
 pub(crate) struct Slow {
     inner: SharedStorage,
@@ -60,11 +60,11 @@ pub(crate) struct Slow {
     pub(crate) reads: AtomicUsize,
     rows: AtomicUsize,
     side_by_side: Arc<SideBySide>,
-    /// Reads wait for that.
+    /// Whether reads may go on. Otherwise they wait.
     is_open: watch::Sender<bool>,
 }
 
-/// How many ranges are being read, and were at most.
+/// The number of ranges that are being read, and the highest number so far.
 #[derive(Debug, Default)]
 struct SideBySide {
     now: AtomicUsize,
@@ -72,7 +72,7 @@ struct SideBySide {
 }
 
 impl Slow {
-    /// Sends commands together: none is read for before all wait.
+    /// Sends commands together: no rows are read before all commands wait.
     pub(crate) async fn together(
         &self,
         node: &Node,
@@ -155,12 +155,12 @@ impl Between for Slow {
     }
 }
 
-/// The same storage, so slow.
+/// Wraps a storage, with one delay for reads and writes.
 pub(crate) fn slow(inner: SharedStorage, clock: &Clock, delay: Duration) -> Arc<Through<Slow>> {
     slow_at(inner, clock, delay, delay)
 }
 
-/// The same storage, with slow reads and slow writes.
+/// Wraps a storage, with different delays for reads and writes.
 pub(crate) fn slow_at(
     inner: SharedStorage,
     clock: &Clock,
@@ -179,7 +179,7 @@ pub(crate) fn slow_at(
     })
 }
 
-/// A leader whose storage is so slow, with a workspace.
+/// A leader with a workspace, on a storage with this delay.
 async fn begin(stage: &Stage, delay: Duration) -> (Node, Ledger, Arc<Through<Slow>>) {
     let slow = slow(Arc::clone(&stage.site.app.storage), &stage.site.clock, delay);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
@@ -188,7 +188,7 @@ async fn begin(stage: &Stage, delay: Duration) -> (Node, Ledger, Arc<Through<Slo
     (node, ledger, slow)
 }
 
-/// So many bills, and their ids.
+/// Makes a number of bills, and returns their ids.
 pub(crate) async fn bills(
     stage: &Stage,
     node: &Node,
@@ -201,9 +201,9 @@ pub(crate) async fn bills(
     done.answer.ids.into_iter().map(|(_, id)| id).collect()
 }
 
-/// 45 ms a read, and 480 commands that each update a record and may take 10 s: they were read for
-/// one after another, in one group. None was done, and 212 were begun and not known, although 200
-/// could have been done one by one.
+/// Each of 480 commands updated a record and had 10 s, and a read took 45 ms. The partition read
+/// for one command after another, in one group. No command was done, and 212 were begun with an
+/// unknown outcome, although 200 could have been done one by one.
 async fn many_commands(stage: &Stage) {
     let site = &stage.site;
     let (node, mut ledger, slow) = begin(stage, Duration::from_millis(45)).await;
@@ -222,15 +222,15 @@ async fn many_commands(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// A command of 4,096 rows read them one by one: at 45 ms it would have taken three minutes, and
-/// could not be done at all.
+/// A command with 4,096 rows read them one by one. At 45 ms a read this would have taken three
+/// minutes, so such a command could not be done at all.
 async fn one_command(stage: &Stage) {
     let count = if stage.is_embedded { 4_096 } else { 400 };
     let site = &stage.site;
     let (node, mut ledger, slow) = begin(stage, Duration::ZERO).await;
     let ids = bills(stage, &node, &mut ledger, count).await;
     let lines = ids.iter().zip(1..).map(|(id, raw)| {
-        // Half of them are updated, and the others get a line.
+        // Half of the bills are updated, and the others get a line.
         match raw % 2 {
             0 => update(*id, None, "second"),
             _ => child(raw, "shop.Line", (id.0, "lines"), []),
@@ -245,14 +245,14 @@ async fn one_command(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// What a handler reads by itself cannot be read ahead. The commands of a group wait for the reads
-/// of all of them: so a group ends when it has taken 50 ms, or earlier if one of its commands has
+/// The rows that a handler reads by itself cannot be read ahead. The commands of a group wait for
+/// the reads of all of them. So a group ends after 50 ms, or earlier if one of its commands has
 /// little time.
 async fn in_time(stage: &Stage) {
     const COMMANDS: usize = 60;
     let site = &stage.site;
     let (node, mut ledger, slow) = begin(stage, Duration::from_millis(45)).await;
-    // From here on the kind of the workspace is known, and its descriptor is not read ahead.
+    // From here on the kind of the workspace is in memory, and its descriptor is not read ahead.
     bills(stage, &node, &mut ledger, 1).await;
     let deadline = site.clock.now() + Duration::from_secs(2);
     let note = |number| {
@@ -269,16 +269,16 @@ async fn in_time(stage: &Stage) {
             Err(refused) => panic!("{refused}"),
         }
     }
-    // The reads of 44 fit into two seconds.
+    // Two seconds are enough for the reads of 44 commands.
     assert!(done >= 8, "{done} were done, and {unknown} are not known");
-    // Those of the group that was under way.
+    // Only the commands of the group that was under way may have an unknown outcome.
     assert!(unknown <= 4, "{done} were done, and {unknown} are not known");
     assert_eq!(node.stop().await, Ended::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
-/// A handler had until the deadline of its command, and all commands that were in its group before it
-/// waited as long for their answers.
+/// A handler was given time until the deadline of its command. All commands that were in its group
+/// before it waited as long for their answers.
 async fn does_not_end(stage: &Stage) {
     let site = &stage.site;
     let stall = Stall::new(Arc::clone(&site.app.storage));
@@ -292,7 +292,7 @@ async fn does_not_end(stage: &Stage) {
     let deadline = site.soon();
     let never = Command { name: record_name("shop.Never"), ..cud(WS, Vec::new(), deadline) };
     let never = run("never", never);
-    // The other two wait while the first is written, and are in one group.
+    // The other two commands wait while the first one is written, and are in one group.
     let others = async {
         stall.until_still().await;
         let (mut quick, mut never) = (pin!(quick), pin!(never));
@@ -316,7 +316,7 @@ async fn does_not_end(stage: &Stage) {
     ledger.note("quick", &quick);
     ledger.open("never");
     assert!(first.is_ok() && quick.is_ok(), "{first:?} {quick:?}");
-    // The handler runs again, as the first of a group.
+    // Now the handler runs again, as the first one of a group.
     node.kill();
     let next = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
     next.ready().await;
@@ -324,12 +324,12 @@ async fn does_not_end(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// A handler that needs longer than the others of its group may wait is dropped, and runs again. No
-/// trial demanded that such a command is done in the end: a partition that forgot the command, or
-/// kept the number of the first run, passed all of them.
+/// A handler that takes longer than the others of its group may wait is dropped, and runs again. No
+/// trial demanded that such a command is done in the end. A partition that forgot the command, or
+/// kept the number of the first run, passed all trials.
 async fn comes_back(stage: &Stage) {
     let site = &stage.site;
-    // A note reads the descriptor by itself, so it needs longer than the 50 ms of a group.
+    // A note reads the descriptor by itself, so it takes longer than the 50 ms of a group.
     let (node, mut ledger, slow) = begin(stage, Duration::from_millis(120)).await;
     bills(stage, &node, &mut ledger, 1).await;
     let note = |request: &str| {
@@ -353,8 +353,9 @@ async fn comes_back(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// A group ends at 1 MiB, so it took 4 updates of rows with 100 KB. What was read for 32 was dropped
-/// with the group: each of the rows of 100 updates was read about seven times.
+/// A group ends at 1 MiB, so it took 4 updates of rows with 100 KB. The partition had read ahead
+/// for 32 commands, and dropped these rows with the group. So each of the rows of 100 updates was
+/// read about seven times.
 async fn large_rows(stage: &Stage) {
     let site = &stage.site;
     let count = if stage.is_embedded { 100 } else { 40 };
@@ -378,11 +379,12 @@ async fn large_rows(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// A partition that begins has no numbers in memory. The numbers of each workspace were read when the
-/// first command joined, one workspace after another: of 480 commands about 110 were done in time.
+/// A partition that begins has no numbers in memory. The numbers of each workspace were read when
+/// its first command joined the group, one workspace after another. Of 480 commands about 110 were
+/// done in time.
 async fn many_workspaces(stage: &Stage) {
     let site = &stage.site;
-    // On a server, which may be slow by itself, the time says little.
+    // A server may be slow by itself, so the time says little there.
     let (count, seconds) = if stage.is_embedded { (480, 10) } else { (100, 60) };
     let all = (0..count).map(|number| WS + number * u64::from(PARTITIONS));
     let at =

@@ -13,11 +13,11 @@ use vvm_tests::{
 
 pub(crate) type TrialFn = trials::TrialFn<Stage>;
 
-/// How many partitions the shop has: enough for a trial to use one for each of its cases.
+/// The number of partitions of the shop: enough for a trial to use one for each of its cases.
 pub(crate) const PARTITIONS: u16 = 60_000;
 
-/// The partition that trials work on, and two workspaces that are in it. As many partitions further there are as many workspaces
-/// further.
+/// The partition that trials work on, and two workspaces in it. Partition `PARTITION + n` has the
+/// workspaces `WS + n` and `OTHER_WS + n`.
 pub(crate) const PARTITION: u16 = 1;
 pub(crate) const WS: u64 = PARTITIONS as u64 + 1;
 pub(crate) const OTHER_WS: u64 = WS + PARTITIONS as u64;
@@ -28,7 +28,7 @@ pub(crate) struct Stage {
     driver: Arc<dyn StorageDriver>,
     system: KeyspaceName,
     pub(crate) site: Site,
-    /// Calls cost next to nothing.
+    /// Whether calls cost next to nothing.
     pub(crate) is_embedded: bool,
 }
 
@@ -51,7 +51,7 @@ impl trials::Stage for Stage {
 }
 
 impl Stage {
-    /// The same database, from a machine whose calendar is ahead.
+    /// The same database, as a machine sees it that has its wall clock ahead.
     pub(crate) async fn ahead(&self, ms: i64) -> Site {
         let driver = self.subject.node(ms).await.unwrap();
         let clock = self.site.clock.with_wall_offset(ms);
@@ -73,7 +73,7 @@ impl Stage {
         (node, ledger)
     }
 
-    /// Has a command done, and notes the answer.
+    /// Runs a command, and notes the answer.
     pub(crate) async fn run(
         &self,
         node: &Node,
@@ -87,7 +87,7 @@ impl Stage {
     }
 }
 
-/// The same with a name for its request.
+/// Gives a command a name for its request.
 pub(crate) fn named(request: &str, command: Command) -> Command {
     Command { request: request.to_owned(), ..command }
 }

@@ -1,5 +1,5 @@
-//! Numbers that the storage does not take: the partition says so, refuses commands, and goes on by
-//! itself.
+//! Numbers that the storage does not take: the partition reports this, refuses commands, and goes
+//! on by itself.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -36,13 +36,13 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
 ];
 
-/// Longer than any trial.
+/// A time longer than any trial.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// How long a command waits that should be refused sooner.
+/// The deadline of a command that should be refused sooner.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many numbers may wait to be stored.
+/// The limit of numbers that wait to be stored.
 const MOST: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ enum Mood {
     Panics,
 }
 
-/// A storage that takes numbers as it is told to.
+/// A storage that takes, refuses or delays numbers as a trial decides.
 #[derive(Debug)]
 struct Numbers {
     inner: SharedStorage,
@@ -95,7 +95,7 @@ impl Between for Numbers {
     }
 }
 
-/// A node whose numbers are taken as the trial says.
+/// A node, with a storage that lets the trial decide about the numbers.
 async fn begin(stage: &Stage, partition: u16, ws: u64) -> (Node, Ledger, Arc<Through<Numbers>>) {
     let (inner, told) = (Arc::clone(&stage.site.app.storage), watch::Sender::new(Mood::Takes));
     let storage = Through::new(Numbers { inner, partition, mood: told });
@@ -108,8 +108,8 @@ async fn begin(stage: &Stage, partition: u16, ws: u64) -> (Node, Ledger, Arc<Thr
     (node, ledger, storage)
 }
 
-/// As many numbers waited to be stored as may wait, so no command could begin. The partition said
-/// that it was ready, each command ran into its deadline, and nobody could see why.
+/// As many numbers waited to be stored as may wait, so no command could begin. The partition
+/// reported that it was ready, and each command ran into its deadline. Nobody could see the reason.
 async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
     let site = &stage.site;
     let (node, mut ledger, storage) = begin(stage, PARTITION, WS).await;
@@ -131,7 +131,8 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
     let after = named("after", cud(WS, article("b"), site.soon()));
     stage.run(&node, &mut ledger, after).await.unwrap();
 
-    // Nobody sends a command, and the next one would have to wait. What was drawn before is stored.
+    // The partition must also notice the stall when no command waits. First wait until the numbers
+    // that were drawn before are stored.
     while node.commands.unflushed().numbers > 0 {
         site.clock.sleep(Duration::from_millis(1)).await;
     }
@@ -144,7 +145,7 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
     check_under(site, PARTITION, &ledger, Terms { in_view: true, since: None }).await;
 }
 
-/// Commands until as many numbers wait as may wait.
+/// Runs commands until as many numbers wait as may wait.
 async fn fill(stage: &Stage, node: &Node, ledger: &mut Ledger, ws: u64) {
     for ws in (1..).map(|number| ws + u64::from(PARTITIONS) * number) {
         if node.commands.unflushed().numbers >= MOST {
@@ -155,9 +156,9 @@ async fn fill(stage: &Stage, node: &Node, ledger: &mut Ledger, ws: u64) {
     }
 }
 
-/// The task that stores numbers ended while no command waited. The partition said for ever that it
-/// was ready, or that it was stalled: only the next command made it look, and while it was said to be
-/// stalled no command was taken.
+/// The task that stores numbers ended while no command waited. The partition reported for ever that
+/// it was ready, or that it was stalled. Only the next command made the partition look, and a
+/// stalled partition took no command.
 async fn ended_while_idle(stage: &Stage) {
     for (partition, is_stalled) in (PARTITION..).zip([false, true]) {
         let ws = WS + u64::from(partition - PARTITION);
@@ -182,7 +183,8 @@ async fn ended_while_idle(stage: &Stage) {
     }
 }
 
-/// A storage that does not answer one write, and that is slow from then on.
+/// A storage that gives no answer to one write, takes the next write at once, and is slow from then
+/// on.
 #[derive(Debug)]
 struct Unsteady {
     inner: SharedStorage,
@@ -211,16 +213,16 @@ impl Between for Unsteady {
         match this {
             Some(0) => return Err(Error::outcome_unknown("no answer, on purpose")),
             Some(1) | None => {}
-            // Longer than it takes until a write that is sent again is told.
+            // The delay is longer than the time after which a write that is sent again is reported.
             Some(_) => self.clock.sleep(Duration::from_millis(1_500)).await,
         }
         self.inner.write_if(pkey, ops, deadline).await
     }
 }
 
-/// One write of a group was not answered, and was done when it was sent again. The rest of the group
-/// took more than a second. The partition said that the write was sent again and again, and refused
-/// the commands that waited.
+/// One write of a group got no answer, and was done when it was sent again. The rest of the group
+/// took more than a second. The partition reported that the write was sent again and again, and
+/// refused the waiting commands.
 async fn passed(stage: &Stage) {
     let site = &stage.site;
     let (inner, clock) = (Arc::clone(&site.app.storage), site.clock.clone());
@@ -231,7 +233,7 @@ async fn passed(stage: &Stage) {
     unsteady.writes.send_replace(Some(0));
     let run = |name| node.commands.run(named(name, cud(WS, article(name), site.soon())));
     let next = async {
-        // The group of the first command is being written.
+        // Wait until the group of the first command is being written.
         let mut writes = unsteady.writes.subscribe();
         drop(writes.wait_for(|writes| *writes > Some(1)).await);
         run("next").await

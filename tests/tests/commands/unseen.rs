@@ -1,4 +1,5 @@
-//! An earlier leader stood still before it wrote an event, and wrote it when this one had read the log.
+//! An event that the present leader has not seen. An earlier leader stood still before it wrote the
+//! event, and wrote the event after the present leader had read the log.
 
 use bytes::Bytes;
 use eventlog::{
@@ -20,7 +21,8 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
 ];
 
-/// Its record was there, and the command that had made it was rejected when it was sent again, as if it had done nothing.
+/// The record of that event existed. The client sent the command of the event again, and the
+/// command was rejected, as if it had done nothing.
 async fn judged(stage: &Stage) {
     let site = &stage.site;
     let settings = NodeSettings::at(TrustLevel::Zero);
@@ -53,8 +55,9 @@ async fn judged(stage: &Stage) {
     check(site, PARTITION, &ledger).await;
 }
 
-/// As after a part of the storage was restored from an earlier moment. The log was read again for each command that looked at it, and meanwhile all others
-/// were refused.
+/// A record names an event that does not exist, as after part of the storage was restored from an
+/// earlier moment. For each command that read the record, the log was read again. Meanwhile all
+/// other commands were refused.
 async fn of_no_event(stage: &Stage) {
     let site = &stage.site;
     let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
@@ -81,7 +84,7 @@ async fn of_no_event(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
 }
 
-/// The event of `again`.
+/// The event of the command `again`.
 fn created(epoch: eventlog::Epoch, time: clock::WallTime) -> Event {
     let (ws, wlog) = (WsId(OTHER_WS), Offset(1));
     let field = |name: &str, value: &str| (name.parse().unwrap(), text(value));

@@ -1,5 +1,4 @@
-//! A database in memory whose behaviour a test decides, nodes on it, and services that a test
-//! controls.
+//! A database in memory and services that a test controls, and nodes that use them.
 
 use std::{
     net::SocketAddr,
@@ -100,7 +99,7 @@ impl Cluster {
     }
 
     /// Launches a node with short leases. The node loses its leadership if it stands still for a
-    /// second. It notices within half a second that another node has the lease.
+    /// second. The node notices within half a second that another node has the lease.
     pub(crate) fn launch_hasty(&self, number: u16) -> Launched {
         self.node(number, hasty).build().unwrap().launch()
     }
@@ -190,7 +189,7 @@ impl StorageDriver for Moody {
             let script = move |op| match op {
                 Op::WriteAtomic | Op::WriteIf | Op::PutOrdered => *writes.lock().unwrap(),
                 Op::Get if stands_still.swap(false, Ordering::SeqCst) => {
-                    // This blocks the only thread of the runtime.
+                    // The sleep blocks the only thread of the runtime.
                     std::thread::sleep(Duration::from_millis(1_500));
                     Fault::None
                 }

@@ -1,4 +1,4 @@
-//! Leases on storages whose capabilities allow late writes, or let each node watch leases.
+//! Leases on storages with late writes, and on storages on which each node watches leases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ impl Between for Says {
     }
 }
 
-/// A node on a driver whose storages report other capabilities.
+/// A node on a driver with storages that report other capabilities.
 fn node(cluster: &Cluster, settings: Settings, says: fn(Capabilities) -> Capabilities) -> Builder {
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
     let driver = WrappedDriver::new(driver, move |storage| Through::new(Says(storage, says)));
@@ -72,9 +72,9 @@ async fn a_node_that_watches_leases_does_not_give_up_before_it_may_see_one_expir
     node.shutdown().await.unwrap();
 }
 
-/// The node did not ask the driver for the delay of late writes. At level 2 it took a lease of 20
-/// s, although a write could land 30 s after it was sent. Such a write landed after the next leader
-/// had recovered the log, and left a record with a state that no event has.
+/// The node did not ask the driver for the delay of late writes. At level 2 the node took a lease
+/// of 20 s, although a write could land 30 s after it was sent. Such a write landed after the next
+/// leader had recovered the log, and left a record with a state that no event has.
 #[tokio::test]
 async fn at_level_2_a_node_does_not_lead_with_a_lease_that_is_too_short_for_late_writes() {
     let cluster = Cluster::new();

@@ -90,7 +90,7 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     assert!(status.storage.answer_age_ms.unwrap() >= 1_000, "{status:?}");
     assert_eq!(request.await.unwrap(), None, "this node leads");
 
-    // Each failed call replaced the last answer, and the age of that answer.
+    // Once each failed call replaced the last answer and its age. Now the last answer must stay.
     cluster.clock.sleep(lease.call_timeout + Duration::from_secs(1)).await;
     let status = node.node().status().await;
     assert!(!status.storage.answers && status.storage.trouble.is_some(), "{status:?}");

@@ -381,7 +381,7 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
     let app = node.node().app("acme", "shop").unwrap();
     let here = app.at(WsId(7)).unwrap();
     assert!(here.may_answer().is_ok());
-    // This blocks the only thread of the runtime, so nothing else goes on either.
+    // The sleep blocks the only thread of the runtime, so nothing else goes on either.
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(here.may_answer().is_err(), "what was read before");
     assert!(app.at(WsId(7)).is_err(), "what would be read now");

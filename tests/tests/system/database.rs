@@ -34,7 +34,7 @@ impl Stage for Database {
         for _ in 0..NODES {
             nodes.push(keyspaces.noted_by(subject.node(0).await?));
         }
-        // This is the longest name that a system keyspace may have.
+        // The name is as long as the longest name that a system keyspace may have.
         let system = KeyspaceName::new(format!("registry_{:023x}", clock.random()))?;
         Ok(Database { nodes, keyspaces, system, clock })
     }

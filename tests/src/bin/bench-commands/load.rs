@@ -31,7 +31,8 @@ pub(crate) struct Works {
     clock: Clock,
 }
 
-/// The names that a command is made of. They are parsed once, so that clients cost little CPU time.
+/// The names that a command is made of. The names are parsed once, so that clients cost little CPU
+/// time.
 #[derive(Clone)]
 struct Names {
     cud: QName,
