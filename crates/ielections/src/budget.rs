@@ -1,7 +1,7 @@
-//! The time of a lease, and what it is spent on.
+//! The time of a lease, and its parts.
 //!
-//! Every span is counted from *before* the last good write of the lease was sent, on the leader's own clock. The store began
-//! to count later, so it ends later:
+//! Every span counts from *before* the last successful write of the lease was sent, on the leader's
+//! own clock. The store began to count later, so the lease ends later in the store:
 //!
 //! ```text
 //!  sent        renewal             valid_until         kill_at                    expiry
@@ -9,8 +9,11 @@
 //!    renew_every      retry_for          stop_grace       late writes, skew, drift
 //! ```
 //!
-//! Up to `valid_until` the leader works. From then on it stops what runs, and at `kill_at` whatever still runs is killed: early
-//! enough that every write it sent has landed or never will when the store gives the lease away.
+//! The leader works until `valid_until`. Then the leader stops its work. Work that has not stopped
+//! at `kill_at` is killed together with the process.
+//!
+//! Invariant: when the store lets the lease expire, every write of the killed work has landed or
+//! will never land.
 
 use std::{fmt, time::Duration};
 
@@ -18,36 +21,38 @@ use clock::Instant;
 
 use crate::TtlStore;
 
-/// How much faster or slower than another one a clock may run: ten times what is usual for a quartz, and twice what a
-/// time server may slew it by.
+/// The largest difference between the speeds of two clocks: one part in a thousand. A quartz is
+/// usually ten times better. A time server may slew a clock by half of this.
 const DRIFT_ONE_IN: u32 = 1_000;
 
-/// No lease is longer.
+/// The longest lease that is allowed.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long leases last, and what their time is for. What an operator decides; [`Budget::new`] says whether it fits.
+/// The duration of leases, and the parts of that duration. An operator chooses the values.
+/// [`Budget::new`] checks that the parts fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a lease lasts after it was written.
+    /// The time that a lease lasts after it was written.
     pub duration: Duration,
-    /// How long after it was written it is renewed.
+    /// The time from a write of the lease to its renewal.
     pub renew_every: Duration,
-    /// How long a renewal that fails is tried again before the lead is lost.
+    /// The time for further tries of a renewal that fails. Afterwards the leadership is lost.
     pub retry_for: Duration,
-    /// How long each call to the store may take. A server of the store that hangs is found out by a call that times out,
-    /// so this is also the time of detection.
+    /// The limit of each call to the store. A call that times out is how a server of the store that
+    /// hangs is detected, so this is also the time of detection.
     pub call_timeout: Duration,
-    /// How long the work may take to stop when the lead is lost, before it is killed.
+    /// The time for the work to stop after the leadership is lost. Afterwards the work is killed.
     pub stop_grace: Duration,
-    /// How long a write of the work may land after it was sent. 0 if such writes do no harm,
-    /// because each has a condition that fails when another leader has written.
+    /// The time after sending in which a write of the work may still land. 0 if such writes do no
+    /// harm, because each has a condition that fails when another leader has written.
     pub late_writes: Duration,
-    /// How far the clocks of the store's servers may be apart.
+    /// The largest difference between the clocks of the store's servers.
     pub clock_skew: Duration,
 }
 
 impl Timing {
-    /// The usual split of a duration: renewed every quarter, lost after half, killed after three quarters.
+    /// Returns the usual split of a duration: the lease is renewed after a quarter, lost after
+    /// half, and the work is killed after three quarters.
     pub fn of(duration: Duration) -> Timing {
         let quarter = duration / 4;
         Timing {
@@ -61,8 +66,8 @@ impl Timing {
         }
     }
 
-    /// The usual split of the shortest lease, in whole seconds, where a write may land this late;
-    /// `None` if no lease is long enough.
+    /// Returns the usual split of the shortest lease that fits, in whole seconds, for a store with
+    /// this `late_writes`. Returns `None` if no lease is long enough.
     pub fn shortest(late_writes: Duration) -> Option<Timing> {
         let of = |seconds| Timing { late_writes, ..Timing::of(Duration::from_secs(seconds)) };
         let fits = |seconds| Budget::new(of(seconds), Duration::ZERO).is_ok();
@@ -82,27 +87,27 @@ impl Timing {
     }
 }
 
-/// Leases of 20 s.
+/// Returns the timing of leases of 20 s.
 impl Default for Timing {
     fn default() -> Timing {
         Timing::of(Duration::from_secs(20))
     }
 }
 
-/// A [`Timing`] that fits.
+/// A [`Timing`] with parts that fit into the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     timing: Timing,
     expiry_delay: Duration,
 }
 
-/// A [`Timing`] that does not fit, with the sum written out.
+/// The error for a [`Timing`] with parts that do not fit into the lease. The text shows the sum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DoesNotFit(String);
 
 impl Budget {
-    /// For a store, as it says how leases expire.
+    /// Makes the budget for a store, according to the way in which leases expire there.
     ///
     /// # Errors
     /// As [`Budget::new`].
@@ -114,21 +119,23 @@ impl Budget {
         }
     }
 
-    /// For a store whose rows [each node watches](TtlStore::expiry_is_watched).
+    /// Makes the budget for a store with [watched leases](TtlStore::expiry_is_watched).
     ///
     /// # Errors
     /// As [`Budget::new`].
     pub fn of_watched(timing: Timing) -> Result<Budget, DoesNotFit> {
-        // A waiting node counts from the answer to the look that shows the last renewal. A look that
-        // was under way when the store did the renewal does not show it; the next look does.
+        // A standby counts from the answer to the look that shows the last renewal. A look that was
+        // under way when the store did the renewal does not show the renewal; the next look does.
         let first_sight = timing.call_timeout.saturating_mul(2).saturating_add(LOOK_EVERY_MAX);
         Budget::new(timing, first_sight)
     }
 
-    /// For a store where a row may be seen up to `expiry_delay` after its time.
+    /// Makes the budget for a store that may show a row for up to `expiry_delay` after the row
+    /// expired.
     ///
     /// # Errors
-    /// If the parts of the lease are longer than the lease, or a renewal could not be tried a second time.
+    /// Fails if the parts of the lease are longer than the lease, or if a renewal could not be
+    /// tried a second time.
     pub fn new(timing: Timing, expiry_delay: Duration) -> Result<Budget, DoesNotFit> {
         let budget = Budget { timing, expiry_delay };
         let Timing { duration, renew_every, retry_for, call_timeout, .. } = timing;
@@ -148,7 +155,8 @@ impl Budget {
             return Err(DoesNotFit(format!(
                 "a lease of {duration:?} is too short for what has to fit into it: {}; take a lease of {} s or shorten its parts",
                 budget.sum(),
-                // A longer lease drifts more.
+                // A longer lease drifts more, so the drift is a share of the lease that is
+                // recommended.
                 ((sum - budget.drift()).as_secs_f64() / (1.0 - 1.0 / f64::from(DRIFT_ONE_IN)))
                     .ceil()
             )));
@@ -164,27 +172,28 @@ impl Budget {
         Ok(budget)
     }
 
-    /// What it was made of.
+    /// Returns the timing that the budget was made from.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// Until when a leader may work whose lease was written last by a request sent at `sent`.
+    /// Returns the end of the time to work, if the lease was last written by a request sent at
+    /// `sent`.
     pub fn valid_until(&self, sent: Instant) -> Instant {
         sent + self.timing.renew_every + self.timing.retry_for
     }
 
-    /// When whatever still works is killed.
+    /// Returns the time at which work that still runs is killed.
     pub fn kill_at(&self, valid_until: Instant) -> Instant {
         valid_until + self.timing.stop_grace
     }
 
-    /// The pause before a call that failed is made again.
+    /// Returns the pause before a failed call is made again.
     pub(crate) fn retry_pause(&self) -> Duration {
         self.timing.call_timeout / 4
     }
 
-    /// What lies between the end of all work and the expiry of the lease.
+    /// Returns the time between the end of all work and the expiry of the lease.
     fn margin(&self) -> Duration {
         self.timing.late_writes.saturating_add(self.timing.clock_skew).saturating_add(self.drift())
     }
@@ -200,7 +209,7 @@ impl Budget {
             .saturating_add(self.timing.stop_grace)
     }
 
-    /// The sum of all parts, as text.
+    /// Returns the sum of all parts as text.
     fn sum(&self) -> String {
         let Timing { renew_every, retry_for, stop_grace, late_writes, clock_skew, .. } =
             self.timing;
@@ -212,14 +221,19 @@ impl Budget {
         )
     }
 
-    /// The longest time from the death of a leader to the next leadership, if a candidate is waiting and the store
-    /// answers each of its calls within `call_timeout`, but for those through one server that hangs.
+    /// Returns the longest time from the death of a leader to the next leadership.
     ///
-    /// A leader that lives is no part of this: see [`slow_store_bound`](Budget::slow_store_bound).
+    /// The bound holds if a standby is waiting, and if the store answers each of its calls within
+    /// `call_timeout`. Calls through one server that hangs are the exception.
+    ///
+    /// The bound does not cover a leader that lives: see
+    /// [`slow_store_bound`](Budget::slow_store_bound).
     pub fn failover_bound(&self) -> Duration {
-        // A renewal that was on its way when the leader died, a look, and the three calls of an attempt.
+        // A renewal that was under way when the leader died, a look, and the three calls of an
+        // attempt.
         let calls = 5 * self.timing.call_timeout;
-        // A call that finds out that a server hangs; then the attempt begins again, with a pause and a look.
+        // A call that detects a server that hangs. Then the attempt begins again, after a pause and
+        // a look.
         let detection = 2 * self.timing.call_timeout + LOOK_EVERY_MAX;
         self.timing.duration
             + self.drift()
@@ -230,26 +244,27 @@ impl Budget {
             + detection
     }
 
-    /// The longest time from the last good renewal of a leader that lives, and whose store has become slow, to the next
-    /// leadership. How late the store does what it was sent comes on top.
+    /// Returns the longest time to the next leadership if the leader lives and its store has become
+    /// slow. The time counts from the last successful renewal. The delay with which the store
+    /// executes requests comes on top.
     ///
-    /// The leader goes on sending renewals until its lead is over. Each may prolong the lease although its answer comes
-    /// too late for the leader.
+    /// The leader continues to send renewals until its leadership is over. Each renewal may prolong
+    /// the lease although its answer comes too late for the leader.
     pub fn slow_store_bound(&self) -> Duration {
         self.timing.renew_every.saturating_add(self.timing.retry_for) + self.failover_bound()
     }
 
-    /// The longest time from the moment that nothing is heard of the store any more to the end of all work.
+    /// Returns the longest time from the last answer of the store to the end of all work.
     pub fn stop_bound(&self) -> Duration {
         self.killed_after()
     }
 }
 
-/// A waiting node looks at the leases after a time between these two.
+/// A standby pauses between two looks for a time between these limits.
 pub(crate) const LOOK_EVERY_MIN: Duration = Duration::from_millis(200);
 pub(crate) const LOOK_EVERY_MAX: Duration = Duration::from_millis(240);
 
-/// Rounded up: nobody reads a bound to the nanosecond.
+/// Rounds up to whole milliseconds. A printed bound needs no more digits.
 fn whole_millis(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
@@ -346,20 +361,22 @@ mod tests {
         assert!(refused(timing).contains("two calls"));
     }
 
-    /// A server that hung cost a candidate a call and another look, and the printed bound did not hold.
+    /// A server that hangs costs a candidate one call and another look. An earlier bound did not
+    /// contain them, and the printed bound did not hold.
     #[test]
     fn finding_out_that_a_server_hangs_is_part_of_the_failover_bound() {
         let timing = Timing::default();
         let budget = Budget::new(timing, Duration::ZERO).unwrap();
         let without = timing.duration + budget.drift() + timing.clock_skew + LOOK_EVERY_MAX;
-        // The renewal, the look, the three calls of an attempt; the call that hung, and the look after it.
+        // The renewal, the look and the three calls of an attempt; the call that hung, and the look
+        // after that call.
         let with = without + 7 * timing.call_timeout + LOOK_EVERY_MAX;
         assert_eq!(budget.failover_bound(), with);
         assert_eq!(budget.slow_store_bound(), with + timing.renew_every + timing.retry_for);
     }
 
-    /// A node that watches a lease counts from a look: the bound of a store that counts itself did not
-    /// hold.
+    /// A node that watches a lease counts from a look. In such a store the bound of a store that
+    /// judges expiry itself did not hold.
     #[test]
     fn the_look_that_shows_the_last_renewal_is_part_of_the_bound_where_nodes_watch() {
         let timing = Timing::default();

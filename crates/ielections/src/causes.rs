@@ -1,6 +1,6 @@
-//! Errors as whoever reads the log is told them.
+//! The text of errors in log lines.
 
-/// An error with all its causes, as one text: a log in JSON has no others.
+/// Returns an error with all its causes as one text. A log in JSON shows no other causes.
 pub(crate) fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

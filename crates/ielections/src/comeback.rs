@@ -1,17 +1,21 @@
-//! The proof that a former process of a node is gone, so that its lease can be replaced before it
-//! expires.
+//! The proof that a former process of a node is gone, so that the node can replace the lease of
+//! that process before it expires.
 //!
-//! A node holds an exclusive lock of a file until its process exits. It writes each lease into the
-//! file *before* it sends the lease to the store. The next process gets the lock only when the
-//! former one has exited: the kernel keeps the lock while a process lives, also while it is
-//! stopped. So each lease in the file belongs to a process that is gone, if the file was written
-//! on this machine, since its last boot, at this inode.
+//! A node holds an exclusive lock of a file until its process exits. The node writes each lease
+//! into the file *before* it sends the lease to the store. The kernel keeps the lock while a
+//! process lives, also while the process is stopped. So the next process gets the lock only when
+//! the former process has exited.
+//!
+//! Invariant: each lease in the file belongs to a process that is gone, if the file was written on
+//! this machine, since its last boot, at this inode.
 //!
 //! A start can be killed at any moment, so the file holds several leases: the lease that an attempt
 //! replaces, and the lease of the attempt. At most one of them is in the store. A lease that was
-//! recorded and never stored is harmless: nothing in the store is equal to it. A lease that is
-//! stored late, after its process was killed, leads to nothing: only its process could have raised
-//! the epoch. Such a lease can be replaced as any other lease of a former process.
+//! recorded and never stored is harmless: no row in the store is equal to it.
+//!
+//! A lease that is stored late, after its process was killed, does not lead to a leadership: only
+//! its process could have raised the epoch. Such a lease can be replaced as any other lease of a
+//! former process.
 
 use std::{
     collections::VecDeque,
@@ -30,31 +34,32 @@ use crate::{Lease, place::Place};
 /// The name of the file in a node's data folder.
 const FILE: &str = "lease.lock";
 
-/// The first line. It names the format.
+/// The first line of the file. It names the format.
 const HEADER: &str = "vvm lease 2";
 
 /// The size of the file. The rest behind the leases is filled with line ends.
 const BYTES: usize = 4096;
 
-/// How many leases the file holds. Two are enough if each write is stored at once or never. The
+/// The number of leases in the file. Two are enough if each write is stored at once or never. The
 /// others are for writes that a store delays.
 const LEASES: usize = 16;
 
-/// The locked file of a node. The lock is held until the process exits, or this is dropped.
+/// The locked file of a node. The lock is held until the process exits, or until this value is
+/// dropped.
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,
     file: File,
     place: Option<Place>,
     former: Vec<Lease>,
-    /// What the file holds.
+    /// The leases in the file.
     recorded: Mutex<VecDeque<Lease>>,
 }
 
-/// Why there is no lock.
+/// The reason for which the lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process has it.
+    /// Another process holds the lock.
     #[error("another process holds {}: two nodes cannot share a data folder", .0.display())]
     Held(PathBuf),
     /// The file cannot be made or locked.
@@ -62,17 +67,17 @@ pub enum LockError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
 impl LockFile {
-    /// Locks the file in a folder, which must be there.
+    /// Locks the file in a folder that exists.
     ///
     /// # Errors
-    /// If another process holds it, or it cannot be written.
+    /// Fails if another process holds the lock, or if the file cannot be written.
     pub fn lock(folder: &Path) -> Result<LockFile, LockError> {
         let path = folder.join(FILE);
         let failed = |source| LockError::Io { path: path.clone(), source };
@@ -102,20 +107,21 @@ impl LockFile {
         Ok(LockFile { path, file, place, former, recorded })
     }
 
-    /// The leases of former processes of this node, which are surely gone.
+    /// Returns the leases of former processes of this node. These processes are known to be gone.
     pub fn former(&self) -> &[Lease] {
         &self.former
     }
 
-    /// Remembers a lease, and the lease that it replaces, for the process after this one. Call this
-    /// before the lease is sent. Nothing is written where the file proves nothing.
+    /// Records a lease, and the lease that it replaces, for the next process. Call this before the
+    /// lease is sent. If the file proves nothing, nothing is written.
     ///
     /// The file is one page that one call overwrites, so a kill leaves the old text or the new one.
-    /// It is not synced: after a loss of power the boot is another one, and the file proves nothing.
+    /// The page is not synced: after a loss of power the boot is another one, and the file proves
+    /// nothing.
     pub(crate) fn record(&self, lease: &Lease, over: Option<&Lease>) -> io::Result<()> {
         let Some(place) = &self.place else { return Ok(()) };
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        // The newest are at the end, and the oldest are forgotten.
+        // The newest leases are at the end, and the oldest are forgotten.
         for newest in over.into_iter().chain([lease]) {
             recorded.retain(|lease| lease != newest);
             recorded.push_back(*newest);
@@ -125,13 +131,13 @@ impl LockFile {
         self.file.write_all_at(&page(place, &*recorded), 0)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// The text of the file.
+/// Returns the text of the file.
 fn page<'a>(place: &Place, leases: impl IntoIterator<Item = &'a Lease>) -> Vec<u8> {
     let mut text = format!("{HEADER}\n{place}\n");
     for lease in leases {
@@ -143,7 +149,7 @@ fn page<'a>(place: &Place, leases: impl IntoIterator<Item = &'a Lease>) -> Vec<u
     page
 }
 
-/// The leases in a file that was written in this place. A line without an end is no lease.
+/// Returns the leases in a file that was written in this place. A line without an end is ignored.
 fn parse(text: &[u8], place: &Place) -> Vec<Lease> {
     let header = format!("{HEADER}\n{place}\n");
     let Some(rest) = text.strip_prefix(header.as_bytes()) else { return Vec::new() };

@@ -1,20 +1,29 @@
-//! Every decision of a node that wants to lead, or leads: no I/O, no clock, no task. [`Elections`](crate::Elections) runs it; who embeds elections need not
-//! look here.
+//! The decisions of a node that competes for a slot or leads one.
 //!
-//! Whoever runs it does what [`Next`] says, one thing at a time, and comes back with an [`Input`] and the time. So the same code
-//! runs on a machine and in a simulation.
+//! The module does no I/O, and has no clock and no task. [`Elections`](crate::Elections) runs the
+//! engine; a program that embeds elections does not need this module.
 //!
-//! A leadership comes about in three steps, each of which is sent only after the one before was answered: read the epoch row of the
-//! slot (*e*), take the lease with *e+1* in its value, raise the epoch row from exactly what was read to *e+1*. The lease keeps
-//! others away; the raise decides, whatever became of leases: of all attempts that read the same epoch one raises it.
+//! The caller does what [`Next`] says, one thing at a time. Then the caller passes an [`Input`] and
+//! the time. So the same code runs on a machine and in a simulation.
+//!
+//! A node becomes the leader in three steps. Each step is sent only after the step before it was
+//! answered:
+//!
+//! 1. Read the epoch row of the slot (*e*).
+//! 2. Take the lease, with *e+1* in its value.
+//! 3. Raise the epoch row from exactly the bytes that were read to *e+1*.
+//!
+//! The lease keeps other nodes away, but the raise decides. Of all attempts that read the same
+//! epoch, at most one raises it, in any state of the leases.
 //!
 //! Invariants:
-//! - A lease counts from before the request that wrote it was sent. An answer that is late, or says that the outcome is not known,
-//!   prolongs nothing.
-//! - Work is told to stop ([`Notice::Lost`]) before anything is sent to give the lease away, and the lease is given away only by
-//!   [`Input::Stopped`].
-//! - A lease that replaced one of a former life is not given away while writes of that life may
-//!   land: the next leader would work beside them.
+//!
+//! - A lease counts from before the request that wrote it was sent. An answer that is late, or that
+//!   leaves the outcome unknown, prolongs nothing.
+//! - Work is told to stop ([`Notice::Lost`]) before any request to release the lease is sent. Only
+//!   [`Input::Stopped`] releases the lease of a leadership.
+//! - A lease that replaced a lease of a former process is not deleted while writes of that process
+//!   may land. Otherwise the next leader would work beside these writes.
 //! - A node that comes back and cannot raise the epoch does not hold the slot for ever.
 
 mod attempt;
@@ -34,40 +43,40 @@ use crate::{
 /// A call to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// All leases, plainly.
+    /// Reads all leases with a plain read.
     Look,
-    /// The epoch row of a slot.
+    /// Reads the epoch row of a slot.
     ReadEpoch(Slot),
-    /// Writes a lease: where there is none, or over one's own of a former life.
+    /// Writes a lease where none exists, or over this node's own lease of a former process.
     Take {
         /// The slot.
         slot: Slot,
-        /// What is written.
+        /// The lease to write.
         lease: Lease,
-        /// What it replaces; `None` if nothing may be there.
+        /// The lease to replace; `None` if the slot must have no lease.
         over: Option<Lease>,
-        /// How long it lives.
+        /// The lifetime of the lease.
         ttl: Duration,
     },
-    /// Raises the epoch row of a slot from exactly what was read.
+    /// Raises the epoch row of a slot from exactly the row that was read.
     RaiseEpoch {
         /// The slot.
         slot: Slot,
-        /// What was read.
+        /// The row that was read.
         from: Option<EpochRow>,
-        /// What is written.
+        /// The row to write.
         to: EpochRow,
     },
     /// Prolongs the lease.
     Renew {
         /// The slot.
         slot: Slot,
-        /// The lease, as it is and stays.
+        /// The lease. Its bytes do not change.
         lease: Lease,
-        /// How long it lives from now on.
+        /// The new lifetime, from now on.
         ttl: Duration,
     },
-    /// Gives the lease away.
+    /// Releases the lease.
     Release {
         /// The slot.
         slot: Slot,
@@ -76,126 +85,129 @@ pub enum Op {
     },
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Op::Look`].
+    /// The answer to [`Op::Look`].
     Leases(Vec<Seen>),
-    /// To [`Op::ReadEpoch`].
+    /// The answer to [`Op::ReadEpoch`].
     Row(Option<Bytes>),
-    /// To every other call.
+    /// The answer to every other call.
     Written(Written),
-    /// To any call: nothing was done.
+    /// Any call: nothing was done.
     Unavailable,
-    /// To any call that writes: it may be done, or may still be.
+    /// Any call that writes: the write may be done, or may still be done later.
     Unknown,
-    /// To any call: nothing was done, and nothing will work any more.
+    /// Any call: nothing was done, and no later call will succeed.
     Broken,
 }
 
-/// What happened.
+/// An event that the engine is told about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The time that was waited for has come. Also the very first input.
+    /// The time of a [`Next::Wait`] has come. Also the very first input.
     Woke,
     /// The call was answered, or its deadline has passed.
     Answer(Answer),
-    /// The time that was waited for has come, and the leadership is not to go on: its work is not well, or somebody has seen
-    /// its end.
+    /// The time of a [`Next::Wait`] has come, and the leadership must end: its health check failed,
+    /// or a part of the node has already seen the end of the leadership.
     Ends(Lost),
-    /// All work that was led has stopped, and all it wrote is answered. It ends the leadership.
+    /// All work of the leadership has stopped, and all writes of the work were answered. This input
+    /// ends the leadership.
     Stopped,
 }
 
-/// What to do, and what to tell before.
+/// A decision of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// To be told before anything else is done.
+    /// The notice to report before `next` is done.
     pub notice: Option<Notice>,
-    /// What to do then.
+    /// The next thing to do.
     pub next: Next,
 }
 
-/// What to do next.
+/// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Make this call; give it up at the deadline.
+    /// Make this call, and give it up at the deadline.
     Call(Op, Instant),
-    /// Wait.
+    /// Wait until this time.
     Wait(Instant),
-    /// Nothing, ever.
+    /// Do nothing any more.
     End,
 }
 
-/// What a leader, or one who wants to be, must know.
+/// News for a leader or a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The lead is taken.
+    /// The node leads.
     Leads {
         /// The slot.
         slot: Slot,
-        /// What is in the store.
+        /// The lease in the store.
         lease: Lease,
-        /// When work may begin: later than now if writes of one's own former life may still land.
+        /// The time from which work may begin. Later than now if writes of a former process of this
+        /// node may still land.
         work_from: Instant,
-        /// Until when work may go on.
+        /// The end of the time to work, unless the lease is renewed.
         valid_until: Instant,
     },
-    /// The lead goes on.
+    /// The leadership continues.
     Extended {
-        /// Until when work may go on.
+        /// The new end of the time to work.
         valid_until: Instant,
     },
-    /// The lead is lost, or given away.
+    /// The leadership is lost or released.
     Lost(Lost),
-    /// It will never be taken.
+    /// The node will not lead.
     GaveUp(GaveUp),
 }
 
-/// Why a node does not lead.
+/// The reason for which a node gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GaveUp {
-    /// Others held all slots for as long as it waited.
+    /// Other nodes held all slots until the candidate's time was over.
     #[error("all slots were held by others for as long as was waited")]
     Waited,
-    /// The store did not answer when the time was over.
+    /// The store did not answer when the candidate's time was over.
     #[error("the store does not answer")]
     Unavailable,
     /// The store does not work.
     #[error("the store does not work, and trying again would not help")]
     Broken,
-    /// The epoch row of a slot is none, or holds the highest epoch that there is.
+    /// The epoch row of a slot is not an epoch row, or holds the highest possible epoch.
     #[error("the epoch row of slot {0} does not hold an epoch that can be raised: who wrote it?")]
     Corrupt(Slot),
 }
 
-/// What a node goes by when it wants to lead.
+/// The settings of a candidate.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
-    /// Where the node is found.
+    /// The address of the node.
     pub owner: SocketAddr,
-    /// It competes for the slots from 1 to this.
+    /// The last slot that the node competes for. The first is 1.
     pub slots: Slot,
-    /// Until when it tries; an attempt that is under way then is finished.
+    /// The time at which the node stops trying. An attempt that is under way at that time is
+    /// finished.
     pub until: Instant,
-    /// Leases of this node under which nobody works: their processes are known to be gone.
+    /// Leases of this node under which no work runs. Their processes are known to be gone.
     pub former: Vec<Lease>,
 }
 
-/// Draws random numbers.
+/// A source of random numbers.
 pub type Random = Box<dyn FnMut() -> u64 + Send + Sync>;
 
-/// The decisions of one candidacy, and of the leadership that may come of it.
+/// The decisions of one candidacy, and of the leadership that may follow.
 pub struct Engine {
     candidacy: Candidacy,
     budget: Budget,
     random: Random,
-    /// When the candidacy began: the processes of former leases had ended by then. `None` before
+    /// The begin of the candidacy. The processes of former leases had ended by then. `None` before
     /// the first input.
     began: Option<Instant>,
     /// The slot that is tried first.
     first_slot: u32,
-    /// Whether the last look was answered; `None` before the first.
+    /// Whether the last look was answered; `None` before the first look.
     store_answers: Option<bool>,
     state: State,
 }
@@ -220,7 +232,7 @@ impl fmt::Debug for Engine {
 
 /// The first input is [`Input::Woke`].
 impl Engine {
-    /// A candidacy. `random` must never repeat itself, on no node.
+    /// Makes the engine of a candidacy. `random` must never repeat its numbers, on any node.
     pub fn new(candidacy: Candidacy, budget: Budget, mut random: Random) -> Engine {
         let first_slot = (random() % u64::from(candidacy.slots.get())) as u32;
         Engine {
@@ -234,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// What to do now that this has happened.
+    /// Returns the next thing to do after an input.
     pub fn next(&mut self, now: Instant, input: Input) -> Step {
         self.began.get_or_insert(now);
         match std::mem::replace(&mut self.state, State::Ended) {
@@ -269,7 +281,8 @@ impl Engine {
         }
     }
 
-    /// A slot that can be taken: one's own of a former life, or the first that is free.
+    /// Returns a slot that can be taken: a slot with a lease of this node's former process, or else
+    /// the first free slot.
     fn choose(&self, seen: &[Seen]) -> Option<(Slot, Option<Lease>)> {
         let Candidacy { slots, former, .. } = &self.candidacy;
         let own = |seen: &Seen| Lease::from_bytes(&seen.value).filter(|own| former.contains(own));
@@ -284,7 +297,8 @@ impl Engine {
         Some((free.next()?, None))
     }
 
-    /// When to look again: in a while, or when the next lease ends if that is soon.
+    /// Returns the time of the next look: after a pause, or when the next lease ends if the end is
+    /// near.
     fn look_again(&mut self, now: Instant, seen: &[Seen]) -> Instant {
         let pause = self.pause();
         let ends = seen
@@ -300,28 +314,29 @@ impl Engine {
         }
     }
 
-    /// A pause of a candidate; part of it is chance, so that several do not move in step.
+    /// Returns the pause of a candidate. A part of the pause is random, so that several candidates
+    /// do not move in step.
     fn pause(&mut self) -> Duration {
         let chance = (LOOK_EVERY_MAX - LOOK_EVERY_MIN).as_micros() as u64;
         LOOK_EVERY_MIN + Duration::from_micros((self.random)() % chance)
     }
 
-    /// Looks again after a while.
+    /// Looks again after a pause.
     fn rest(&mut self, now: Instant) -> Step {
         let pause = self.pause();
         self.wait_to_look(now + pause)
     }
 
-    /// Looks again then, or gives up when its time is over.
+    /// Looks again at `then`, or gives up when the candidate's time is over.
     fn wait_to_look(&mut self, then: Instant) -> Step {
         self.wait(State::Looking, then.min(self.candidacy.until))
     }
 
-    /// Takes a lease back under which nobody ever worked.
+    /// Deletes a lease under which no work ever ran.
     fn withdraw(&mut self, slot: Slot, lease: Lease, now: Instant, input: Input) -> Step {
         match input {
             Input::Answer(Answer::Broken) => self.give_up(GaveUp::Broken),
-            // It will expire, if it is there.
+            // The lease expires, if it is in the store.
             Input::Answer(_) => self.rest(now),
             _ => {
                 let deadline = now + self.budget.timing().call_timeout;

@@ -1,7 +1,7 @@
-//! The last resort: a thread that ends the process when work goes on after the end of a leadership.
+//! The killer: a thread that ends the process when work continues after the end of a leadership.
 //!
-//! It depends on nothing that may hang: neither on the runtime nor on the store. It is armed from the first moment of a
-//! leadership, not from its loss.
+//! The thread depends on nothing that may hang: neither on the runtime nor on the store. It is
+//! armed from the first moment of a leadership, not from its loss.
 
 use std::{
     io,
@@ -15,13 +15,14 @@ use crate::term::Term;
 /// Ends the process. It is called once, on a thread of its own.
 pub type Kill = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How often the thread looks at the clock: a machine that was suspended wakes no timer.
+/// The pause between two checks of the clock. The thread checks the clock often, because a timer
+/// does not wake on a machine that was suspended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Watches a term until nobody has it any more.
+/// Watches a term until no other part of the node holds the term.
 ///
 /// # Errors
-/// If no thread can be had.
+/// Fails if the thread cannot be started.
 pub(crate) fn watch(term: &Arc<Term>, kill: Kill) -> io::Result<()> {
     let (term, slot) = (Arc::downgrade(term), term.slot);
     #[expect(

@@ -1,4 +1,4 @@
-//! A leadership in the hands of whoever leads.
+//! The API of a leader: a leadership, its work guards, and the proof that all work has stopped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,14 +8,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Epoch, Lost, Slot, runtime::Renewals, term::Term};
 
-/// The lead of a slot. It is renewed in the background until it is lost, released or dropped.
+/// The leadership of a slot. It is renewed in the background until it is lost, released or dropped.
 ///
-/// Everything that is done under it holds a [`Work`]. The lease is given away early only by [`Stopped::release`], and a [`Stopped`]
-/// exists only when every work has ended and has said that all it wrote was answered:
+/// Every piece of work under the leadership holds a [`Work`]. Only [`Stopped::release`] deletes the
+/// lease before it expires. A [`Stopped`] exists only when every piece of work has ended and has
+/// confirmed that all its writes were answered:
 ///
 /// ```compile_fail,E0599
 /// async fn too_early(leadership: ielections::Leadership) {
-///     leadership.release().await; // there is no such method: first it must be `stopped`
+///     leadership.release().await; // no such method: `stopped` comes first
 /// }
 /// ```
 ///
@@ -31,27 +32,28 @@ impl Leadership {
         Leadership { term, renewals }
     }
 
-    /// The slot that is led.
+    /// Returns the slot.
     pub fn slot(&self) -> Slot {
         self.term.slot
     }
 
-    /// The fencing token.
+    /// Returns the epoch, which is the fencing token of the leadership.
     pub fn epoch(&self) -> Epoch {
         self.term.lease.epoch
     }
 
-    /// Until when it lasts if it is not renewed.
+    /// Returns the end of the leadership if it is not renewed.
     pub fn valid_until(&self) -> Instant {
         self.term.valid_until()
     }
 
-    /// Why it is over; `None` while it is not. Judged by the clock, so a process that stood still learns it at once.
+    /// Returns the reason for which the leadership is over; `None` while it lasts. The clock
+    /// decides, so a process that stood still sees the end at once.
     pub fn lost(&self) -> Option<Lost> {
         self.term.lost()
     }
 
-    /// Waits until it is over.
+    /// Waits until the leadership is over.
     ///
     /// # Cancel safety
     /// Safe.
@@ -61,32 +63,36 @@ impl Leadership {
                 return why;
             }
             let end = self.term.valid_until();
-            // Whichever comes first is looked at anew: the end may have moved.
+            // After either event the loop checks again: the end may have moved.
             let _ = self.term.clock.timeout_at(end, self.term.over.cancelled()).await;
         }
     }
 
-    /// Cancelled when it is over, and when it is about to be [`stopped`](Leadership::stopped). What must not go on a moment too long asks [`Work::may_send`] instead: a token is
-    /// cancelled by a task, which may come late.
+    /// Returns a token that is cancelled when the leadership is over, and when it is about to be
+    /// [`stopped`](Leadership::stopped).
+    ///
+    /// A task cancels the token, and may be late. Work that must not continue a moment too long
+    /// calls [`Work::may_send`] instead.
     pub fn token(&self) -> CancellationToken {
         self.term.over.child_token()
     }
 
-    /// A new piece of work under it.
+    /// Begins a new piece of work under the leadership.
     ///
     /// # Errors
-    /// Why it is over.
+    /// Fails if the leadership is over, with the reason.
     pub fn work(&self) -> Result<Work, Lost> {
         self.term.begin_work()?;
         Ok(Work { term: Arc::clone(&self.term), is_proved: false })
     }
 
-    /// Tells all work to end, by the [`token`](Leadership::token), waits until it has, and proves it. Renewals go on meanwhile, so
-    /// work may still write what it has to.
+    /// Tells all work to end, by the [`token`](Leadership::token), and waits until all work has
+    /// ended with proof. Renewals continue meanwhile, so work can finish its writes.
     ///
     /// # Errors
-    /// [`Unproved`] if a work ended without [`Work::finish`], or the deadline came first: then nobody knows that all
-    /// writes have landed, and the lease is left to expire.
+    /// Fails with [`Unproved`] if a piece of work ended without [`Work::finish`], or if the
+    /// deadline passed first. Then it is not known whether all writes have landed, and the lease is
+    /// left to expire.
     ///
     /// # Cancel safety
     /// A dropped call drops the leadership: its lease expires.
@@ -99,7 +105,7 @@ impl Leadership {
     }
 }
 
-/// A piece of work under a leadership: a task, or a connection that writes.
+/// A work guard: a piece of work under a leadership, such as a task, or a connection that writes.
 #[derive(Debug)]
 pub struct Work {
     term: Arc<Term>,
@@ -107,26 +113,27 @@ pub struct Work {
 }
 
 impl Work {
-    /// The epoch under which it works.
+    /// Returns the epoch of the leadership.
     pub fn epoch(&self) -> Epoch {
         self.term.lease.epoch
     }
 
-    /// Until when the lead lasts if it is not renewed.
+    /// Returns the end of the leadership if it is not renewed.
     pub fn valid_until(&self) -> Instant {
         self.term.valid_until()
     }
 
-    /// Whether a write may be sent that is given up after `timeout`. Ask right before it is sent, and again before its
-    /// success is told to anybody.
+    /// Checks whether a write with this `timeout` may be sent. Call this right before the write is
+    /// sent, and again before the success of the write is reported.
     ///
     /// # Errors
-    /// Why not: the leadership is over, or would be by then.
+    /// Fails if the leadership is over, or would be over after `timeout`, with the reason.
     pub fn may_send(&self, timeout: Duration) -> Result<(), Lost> {
         self.term.has_time(timeout)
     }
 
-    /// It has ended, and every write that it sent was answered. A work that is dropped instead proves nothing.
+    /// Confirms that the work has ended, and that every write it sent was answered. A guard that is
+    /// dropped instead proves nothing.
     pub fn finish(mut self) {
         self.is_proved = true;
     }
@@ -138,26 +145,28 @@ impl Drop for Work {
     }
 }
 
-/// Work ended, or did not, and nobody knows whether all it wrote has landed. The lease expires by itself.
+/// The error if work has not ended, or has ended without proof that all its writes have landed. The
+/// lease expires by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "it is not proved that all work has stopped and is answered, so the lease is left to expire"
 )]
 pub struct Unproved;
 
-/// The proof that all work of a leadership has ended and was answered.
+/// The proof that all work of a leadership has ended and all its writes were answered.
 #[derive(Debug)]
 pub struct Stopped(Leadership);
 
 impl Stopped {
-    /// Gives the lease away, so that another node can lead at once. If the store does not answer, the lease expires.
+    /// Releases the lease, so that another node can lead at once. If the store does not answer, the
+    /// lease expires.
     ///
     /// # Cancel safety
-    /// A dropped call leaves the lease to be removed or to expire.
+    /// After a dropped call the lease is deleted or expires.
     pub async fn release(self) {
         let (done, released) = oneshot::channel();
         self.0.renewals.release(done).await;
-        // An error means that the task has ended: there is nothing more to wait for.
+        // An error means that the task has ended, so there is no more to wait for.
         let _ = released.await;
     }
 }

@@ -1,10 +1,10 @@
-//! What the rows of an election hold, to the byte.
+//! The rows of an election, to the byte.
 
 use std::{fmt, net::SocketAddr, num::NonZeroU32};
 
 use bytes::Bytes;
 
-/// One of the places that nodes compete for. The first is 1.
+/// A place that nodes compete for. The first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(NonZeroU32);
 
@@ -12,12 +12,12 @@ impl Slot {
     /// Slot 1.
     pub const FIRST: Slot = Slot(NonZeroU32::MIN);
 
-    /// `None` for 0, which is no slot.
+    /// Returns the slot with this number; `None` for 0, which is not a slot.
     pub fn new(number: u32) -> Option<Slot> {
         NonZeroU32::new(number).map(Slot)
     }
 
-    /// Its number.
+    /// Returns the number of the slot.
     pub fn get(self) -> u32 {
         self.0.get()
     }
@@ -29,7 +29,8 @@ impl fmt::Display for Slot {
     }
 }
 
-/// The fencing token of a leadership. No two leaderships of a slot share one, and a later one has a higher.
+/// The fencing token of a leadership. No two leaderships of a slot share an epoch, and a later
+/// leadership has a higher one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -39,7 +40,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// A random number that is new for each attempt to lead, so that nothing an earlier attempt sent can touch a later one.
+/// A random number that is new for each attempt to lead. So a request of an earlier attempt cannot
+/// change the lease of a later one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub u128);
 
@@ -55,7 +57,9 @@ impl fmt::Debug for Incarnation {
     }
 }
 
-/// The row that a leader holds: it expires unless it is renewed. Whoever owns it, owns all of its bytes.
+/// The row that a leader holds. It expires unless it is renewed.
+///
+/// An attempt owns the lease only if all bytes of the row are those that it wrote.
 ///
 /// ```
 /// use ielections::{Epoch, Incarnation, Lease};
@@ -66,28 +70,28 @@ impl fmt::Debug for Incarnation {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Where the leader is found.
+    /// The address of the leader.
     pub owner: SocketAddr,
-    /// Of the attempt that took it.
+    /// The incarnation of the attempt that took the lease.
     pub incarnation: Incarnation,
-    /// Of the leadership.
+    /// The epoch of the leadership.
     pub epoch: Epoch,
 }
 
 impl Lease {
-    /// As it is stored: its text, so that an operator can read it.
+    /// Returns the lease as it is stored: as text, so that an operator can read it.
     pub fn to_bytes(&self) -> Bytes {
         self.to_string().into()
     }
 
-    /// `None` if the bytes are no lease.
+    /// Reads a lease; `None` if the bytes are not a lease.
     pub fn from_bytes(bytes: &[u8]) -> Option<Lease> {
         let mut parts = std::str::from_utf8(bytes).ok()?.split('|');
         let owner = parts.next()?.parse().ok()?;
         let incarnation = Incarnation(u128::from_str_radix(parts.next()?, 16).ok()?);
         let epoch = Epoch(parts.next()?.parse().ok()?);
         let lease = Lease { owner, incarnation, epoch };
-        // Only what is written the one way that we write it.
+        // Other spellings of the same values are refused: each lease has exactly one text.
         (lease.to_bytes() == bytes).then_some(lease)
     }
 }
@@ -98,17 +102,17 @@ impl fmt::Display for Lease {
     }
 }
 
-/// The row that never expires: the highest epoch, and whose it is.
+/// The row that never expires: the highest epoch, and the attempt that raised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochRow {
-    /// The highest epoch to which the slot was raised.
+    /// The highest epoch of the slot.
     pub epoch: Epoch,
-    /// The attempt that raised it.
+    /// The incarnation of the attempt that raised the epoch.
     pub incarnation: Incarnation,
 }
 
 impl EpochRow {
-    /// As it is stored: the epoch in 8 bytes, the incarnation in 16, big endian.
+    /// Returns the row as it is stored: the epoch in 8 bytes and the incarnation in 16, big endian.
     pub fn to_bytes(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(24);
         bytes.extend_from_slice(&self.epoch.0.to_be_bytes());
@@ -116,7 +120,7 @@ impl EpochRow {
         bytes.into()
     }
 
-    /// `None` if the bytes are no such row.
+    /// Reads an epoch row; `None` if the bytes are not an epoch row.
     pub fn from_bytes(bytes: &[u8]) -> Option<EpochRow> {
         let (epoch, incarnation) = bytes.split_first_chunk::<8>()?;
         Some(EpochRow {

@@ -1,7 +1,10 @@
 //! Leader election over any store with conditional writes and a TTL.
 //!
-//! Nodes compete for *slots*. The leader of a slot holds a lease, a row that expires unless it is renewed, and an *epoch*: a
-//! number that no two leaderships of a slot share, and that grows. [`Elections`] is a node that can lead, over any [`TtlStore`]:
+//! Nodes compete for *slots*. The leader of a slot holds a *lease*, a row that expires unless it is
+//! renewed. Each leadership has an *epoch*. No two leaderships of a slot share an epoch, and a
+//! later leadership has a higher one.
+//!
+//! [`Elections`] is a node that can lead, over any [`TtlStore`]:
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -14,23 +17,27 @@
 //! let clock = Clock::system();
 //! let store = Arc::new(MemStore::new(clock.clone()));
 //! let node = Elections::new(store, clock.clone(), "10.0.0.5:8080".parse()?, Timing::default())?
-//!     // Work that goes on after the end is ended with the process.
+//!     // Ends the process if work continues after the end of the leadership.
 //!     .with_killer(Arc::new(|_why| std::process::abort()));
 //!
-//! // A standby waits until `Instant::FAR_FUTURE`.
+//! // Waits for at most two minutes. A standby waits until `Instant::FAR_FUTURE`.
 //! let leadership = node.acquire(Slot::FIRST, clock.now() + Duration::from_secs(120)).await?;
 //!
 //! let work = leadership.work()?;
 //! let timeout = Duration::from_secs(1);
-//! work.may_send(timeout)?; // right before a write that is given up after a second, and before its success is told
-//! work.finish(); // all that was written is answered
+//! // Right before a write with a timeout of a second, and again before its success is reported.
+//! work.may_send(timeout)?;
+//! work.finish(); // all writes were answered
 //!
-//! leadership.stopped(clock.now() + timeout).await?.release().await; // the next one leads at once
+//! // Afterwards another node can lead at once.
+//! leadership.stopped(clock.now() + timeout).await?.release().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! See [`engine`] for the decisions, [`Budget`] for how the time of a lease is spent, and [`suite`] to prove a store.
+//! - [`engine`] makes the decisions.
+//! - [`Budget`] splits the time of a lease.
+//! - [`suite`] proves a store.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

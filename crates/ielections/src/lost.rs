@@ -1,32 +1,34 @@
-//! Why a leadership ended.
+//! The reasons for which a leadership ended.
 
 use std::fmt;
 
 use crate::Lease;
 
-/// Why a leadership ended.
+/// The reason for which a leadership ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It was given away: all work has stopped.
+    /// The lease was released: all work has stopped.
     Released,
-    /// The leadership was dropped, or the runtime that renewed it was shut down. The lease is left to expire.
+    /// The leadership was dropped, or the runtime that renewed the lease was shut down. The lease
+    /// is left to expire.
     Dropped,
-    /// The task that renewed it ended by a panic, of the health check or of the store.
+    /// The task that renews the lease panicked, in the health check or in the store.
     Panicked,
-    /// It could not be renewed in time: the store did not answer, or this process stood still.
+    /// The lease could not be renewed in time: the store did not answer, or this process stood
+    /// still.
     Expired,
-    /// What is led is not well.
+    /// The health check failed.
     Unhealthy,
-    /// Another lease stands in its place; `None` if those bytes are no lease.
+    /// Another lease is in the slot; `None` if the bytes in the slot are not a lease.
     Taken(Option<Lease>),
-    /// The lease is not there any more: somebody removed it.
+    /// The slot has no lease any more: another program or a person deleted the lease.
     Gone,
     /// The store does not work any more.
     Broken,
 }
 
 impl Lost {
-    /// As it is called in metrics.
+    /// Returns the name of the reason in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Lost::Released => "released",

@@ -1,4 +1,4 @@
-//! A store in memory, for tests and for a node without others.
+//! A store in memory, for tests and for a cluster of one node.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use crate::{Row, Seen, StoreError, TtlStore, Written};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Rows in memory; they expire by a clock that is given.
+/// A store of rows in memory. Rows expire by the given clock.
 #[derive(Debug)]
 pub struct MemStore {
     rows: Mutex<HashMap<Row, Stored>>,
@@ -28,12 +28,12 @@ struct Stored {
 }
 
 impl MemStore {
-    /// An empty one.
+    /// Makes an empty store.
     pub fn new(clock: Clock) -> MemStore {
         MemStore { rows: Mutex::default(), clock }
     }
 
-    /// Compares what is there and, if it is as expected, replaces it, all at one moment.
+    /// Replaces a row if the row is as expected. Comparing and replacing are one atomic step.
     fn swap(
         &self,
         row: Row,

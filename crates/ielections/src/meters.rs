@@ -1,11 +1,12 @@
-//! What an election reports through the `metrics` facade:
+//! The metrics of an election, reported through the `metrics` facade.
 //!
-//! - gauge `ielections_leads{slot}`: 1 while this node leads the slot, else 0, from when it first wants to lead;
-//! - counters `ielections_acquired_total{slot}` and `ielections_lost_total{slot, reason}`;
-//! - histogram `ielections_left_seconds{slot}`: how much of the lead was left when a renewal was confirmed; what comes
-//!   near 0 is about to be lost;
-//! - histogram `ielections_call_seconds{op, result}`: the calls to the store; `result` is `ok`, `refused`, `unavailable`, `unknown` or
-//!   `broken`.
+//! - Gauge `ielections_leads{slot}`: 1 while this node leads the slot, else 0. The gauge exists
+//!   from the time at which the node first competes.
+//! - Counters `ielections_acquired_total{slot}` and `ielections_lost_total{slot, reason}`.
+//! - Histogram `ielections_left_seconds{slot}`: the time of the leadership that was left when a
+//!   renewal was confirmed. A value near 0 shows a leadership that is about to be lost.
+//! - Histogram `ielections_call_seconds{op, result}`: the calls to the store. `result` is `ok`,
+//!   `refused`, `unavailable`, `unknown` or `broken`.
 
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use crate::{
     engine::{Answer, Op},
 };
 
-/// All slots are there from the beginning: where nobody leads the sum is 0, and not nothing.
+/// Creates the gauges of all slots at the beginning. So the sum of a slot without a leader is 0,
+/// and not missing.
 pub(crate) fn begins(slots: Slot) {
     for slot in 1..=slots.get() {
-        // Not set: this node may lead the slot already.
+        // `increment(0)` instead of `set(0)`: this node may already lead the slot.
         metrics::gauge!("ielections_leads", "slot" => slot.to_string()).increment(0);
     }
 }

@@ -1,4 +1,4 @@
-//! Who leads, for whoever wants to know it.
+//! An observer of the leaders of all slots.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,11 +6,14 @@ use clock::{Clock, Instant};
 
 use crate::{Lease, Slot, StoreError, TtlStore, budget::LOOK_EVERY_MIN};
 
-/// Who leads which slot. A slot without a leader is not in it, nor one whose row is no lease.
+/// The leader of each slot. A slot without a leader is absent. A slot with a row that is not a
+/// lease is absent, too.
 pub type Leaders = BTreeMap<Slot, Lease>;
 
-/// Asks who leads, and waits for changes. It takes part in nothing: it only reads, and what it reads may be somewhat
-/// outdated. Whoever must know for sure compares epochs where it writes.
+/// Reads the leaders of all slots, and waits for changes.
+///
+/// An observer only reads, and competes for no slot. Its answers may be slightly outdated. A caller
+/// that needs certainty compares epochs in its own writes.
 #[derive(Debug)]
 pub struct Observer {
     store: Arc<dyn TtlStore>,
@@ -21,16 +24,16 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Over a store; each read may take as long as `call_timeout`.
+    /// Makes an observer of a store. Each read may take up to `call_timeout`.
     pub fn new(store: Arc<dyn TtlStore>, clock: Clock, call_timeout: Duration) -> Observer {
         let look_at = clock.now();
         Observer { store, clock, call_timeout, seen: None, look_at }
     }
 
-    /// Whose leases the store has. One of them may be of a node that only tries to lead.
+    /// Returns the leases in the store. A lease may belong to a node that only tries to lead.
     ///
     /// # Errors
-    /// If the store does not answer.
+    /// Fails if the store does not answer.
     pub async fn leaders(&self) -> Result<Leaders, StoreError> {
         let deadline = self.clock.now() + self.call_timeout;
         let leases = self.clock.timeout_at(deadline, self.store.leases(deadline)).await;
@@ -39,11 +42,14 @@ impl Observer {
         Ok(leases.iter().filter_map(lease).collect())
     }
 
-    /// Waits until other nodes lead than those that it told last; the first time it tells who leads. It looks five times a second
-    /// at most, so a change that is undone at once may go unseen.
+    /// Waits until the leaders differ from those of the last call. The first call returns the
+    /// leaders at once.
+    ///
+    /// The observer looks at most five times a second. So a change that is undone at once may be
+    /// missed.
     ///
     /// # Errors
-    /// If the store does not answer. The next call goes on.
+    /// Fails if the store does not answer. The next call continues.
     ///
     /// # Cancel safety
     /// Safe: nothing is lost.

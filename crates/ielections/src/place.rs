@@ -1,8 +1,11 @@
-//! Which file this is, of all files on all machines at all times.
+//! The identity of a file: machine, boot, device and inode.
+//!
+//! Two files have the same identity only if they are the same file, among all files on all machines
+//! at all times.
 
 use std::{fmt, fs::File, io};
 
-/// A file on a disk of this machine, since it was booted.
+/// The identity of a file on a disk of this machine since its last boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     machine: String,
@@ -20,7 +23,7 @@ impl fmt::Display for Place {
 
 #[cfg(target_os = "linux")]
 impl Place {
-    /// The place of a file, or why it proves nothing.
+    /// Returns the place of a file, or the reason for which the file proves nothing.
     pub(crate) fn of(file: &File) -> io::Result<Result<Place, &'static str>> {
         use std::os::unix::fs::MetadataExt;
 
@@ -44,8 +47,9 @@ impl Place {
     }
 }
 
-/// File systems that belong to one machine, by the magic numbers of the kernel: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, the
-/// layers of a container, and memory. A lock in any other may be shared, or mean nothing.
+/// The file systems that belong to one machine, by the magic numbers of the kernel: ext2 to ext4,
+/// XFS, Btrfs, F2FS, ZFS, the layers of a container, and memory. In any other file system a lock
+/// may be shared with other machines, or may have no effect.
 #[cfg(target_os = "linux")]
 const LOCAL: [i128; 7] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0x794c_7630, 0x0102_1994];

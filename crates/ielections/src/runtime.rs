@@ -1,4 +1,4 @@
-//! Does what the engine decides: calls the store, waits, and keeps the term up to date.
+//! The driver of the engine: it makes the calls to the store, waits, and keeps the term up to date.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -15,7 +15,8 @@ use crate::{
     term::Term,
 };
 
-/// Whether what is led is well. Asked before each renewal, on the runtime: it must not block.
+/// The health check of a leader: whether the services under the leadership are well. The runtime
+/// calls it before each renewal, so it must not block.
 pub type Health = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A node that can lead.
@@ -39,22 +40,22 @@ impl std::fmt::Debug for Elections {
     }
 }
 
-/// Why a node does not lead.
+/// The reason for which a node does not lead.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAcquired {
-    /// It waited, or the store does not work.
+    /// The node waited until its time was over, or the store does not work.
     #[error(transparent)]
     GaveUp(#[from] GaveUp),
-    /// The thread that ends the process when it must could not be started.
+    /// The killer thread could not be started.
     #[error("the thread that watches over the lead could not be started")]
     NoKiller(#[source] std::io::Error),
 }
 
 impl Elections {
-    /// For the node at `owner`.
+    /// Makes a node with the address `owner`.
     ///
     /// # Errors
-    /// If the parts of a lease do not fit into it; the sum is written out.
+    /// Fails if the parts of a lease do not fit into the lease. The error shows the sum.
     pub fn new(
         store: Arc<dyn TtlStore>,
         clock: Clock,
@@ -65,39 +66,42 @@ impl Elections {
         Ok(Elections { store, clock, budget, owner, kill: None, health: None, lock: None })
     }
 
-    /// What ends the process when work goes on after the end of a leadership. Without it such work goes on.
+    /// Sets the function that ends the process if work continues after the end of a leadership.
+    /// Without a killer such work continues.
     #[must_use]
     pub fn with_killer(self, kill: Kill) -> Elections {
         Elections { kill: Some(kill), ..self }
     }
 
-    /// Leadership is given up when what is led is not well.
+    /// Sets the health check. The leader gives its leadership up if the check fails.
     #[must_use]
     pub fn with_health(self, health: Health) -> Elections {
         Elections { health: Some(health), ..self }
     }
 
-    /// The node leads again at once after a crash, if this proves that its former process is gone.
+    /// Sets the lock file. After a crash the node leads again at once, if the lock file proves that
+    /// its former process is gone.
     #[must_use]
     pub fn with_comeback(self, lock: LockFile) -> Elections {
         Elections { lock: Some(Arc::new(lock)), ..self }
     }
 
-    /// Tells who leads.
+    /// Returns an observer of the leaders.
     pub fn observer(&self) -> Observer {
         let timeout = self.budget.timing().call_timeout;
         Observer::new(Arc::clone(&self.store), self.clock.clone(), timeout)
     }
 
-    /// How the time of a lease is spent.
+    /// Returns the split of the time of a lease.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Waits for the lead of one of the slots from 1 to `slots`. An attempt that is under way at `until` is finished.
+    /// Waits for the leadership of one of the slots from 1 to `slots`. An attempt that is under way
+    /// at `until` is finished.
     ///
     /// # Errors
-    /// If others held all slots until then, or the store does not work.
+    /// Fails if other nodes hold all slots until `until`, or if the store does not work.
     ///
     /// # Cancel safety
     /// A dropped call may leave a lease that expires.
@@ -140,7 +144,7 @@ impl Elections {
         }
     }
 
-    /// A lease that a former process of this node left behind.
+    /// Returns a lease that a former process of this node left in the store.
     fn own_lease(&self, input: &Input) -> Option<Seen> {
         let Input::Answer(Answer::Leases(seen)) = input else { return None };
         let owner = |seen: &Seen| Some(Lease::from_bytes(&seen.value)?.owner);
@@ -160,16 +164,17 @@ impl Elections {
         let Lease { epoch, .. } = term.lease;
         info!(slot = %term.slot, %epoch, "leads");
         meters::acquired(term.slot);
-        // Only an attempt records a lease; the term holds the lock from now on.
+        // Only an attempt records a lease. From now on the term holds the lock.
         let runner = Runner { lock: None, ..runner };
         let renewals = Renewals::start(runner, Arc::clone(&term), next);
-        // Until then what a former process of this node wrote may land.
+        // Before `work_from`, writes of a former process of this node may land.
         self.clock.sleep_until(work_from).await;
         Ok(Leadership::new(term, renewals))
     }
 }
 
-/// Remembers a lease that is about to be sent. Without the record only a comeback is slower.
+/// Records a lease that is about to be sent. Without the record a comeback is slower, and nothing
+/// else is lost.
 async fn record(lock: Arc<LockFile>, lease: Lease, over: Option<Lease>) {
     let path = lock.path().to_owned();
     #[expect(
@@ -182,7 +187,7 @@ async fn record(lock: Arc<LockFile>, lease: Lease, over: Option<Lease>) {
     }
 }
 
-/// The task that renews a lease. It ends when this is dropped.
+/// The task that renews a lease. The task ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Renewals {
     term: Arc<Term>,
@@ -198,9 +203,9 @@ impl Renewals {
         Renewals { term, stopped, task }
     }
 
-    /// Ends the renewals and gives the lease away. `done` is dropped or sent to when that has happened.
+    /// Ends the renewals and releases the lease. Afterwards `done` is dropped or sent to.
     pub(crate) async fn release(&self, done: oneshot::Sender<()>) {
-        // If the task has ended, `done` is dropped, which tells as much.
+        // If the task has ended, `done` is dropped. The receiver then sees the same result.
         let _ = self.stopped.send(done).await;
     }
 }
@@ -252,12 +257,13 @@ async fn renew(
         next = step.next;
     }
     if let Some(done) = done {
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = done.send(());
     }
 }
 
-/// The lead ends with the task that renews it. The task panics, or its runtime drops it.
+/// Ends the leadership when the renewing task ends. The task ends early if it panics, or if its
+/// runtime drops it.
 struct LostAtEnd(Arc<Term>);
 
 impl Drop for LostAtEnd {
@@ -267,7 +273,7 @@ impl Drop for LostAtEnd {
     }
 }
 
-/// An engine with what it acts on.
+/// An engine, and the things that its decisions need.
 struct Runner {
     engine: Engine,
     store: Arc<dyn TtlStore>,
@@ -301,8 +307,8 @@ impl Runner {
         }
     }
 
-    /// A kill may come at any moment after this, and the next process finds the lease in the file.
-    /// A slow disk takes at most half of the time of the call.
+    /// Records a lease before it is sent. A kill may come at any moment afterwards, and the next
+    /// process finds the lease in the file. A slow disk takes at most half of the time of the call.
     async fn record(
         &self,
         lock: &Arc<LockFile>,
@@ -318,7 +324,8 @@ impl Runner {
         }
     }
 
-    /// The answer, or what is known of the call at its deadline: a store that hangs holds up nothing.
+    /// Returns the answer to a call. If the deadline passes first, returns `Unavailable` for a read
+    /// and `Unknown` for a write, so a store that hangs delays nothing.
     async fn call(&self, op: &Op, deadline: Instant) -> Answer {
         let reads = matches!(op, Op::Look | Op::ReadEpoch(_));
         let called = self.clock.timeout_at(deadline, call(&*self.store, op, deadline)).await;

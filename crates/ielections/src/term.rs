@@ -1,4 +1,4 @@
-//! What all parts of a leadership share: until when it is valid, whether it is lost, and what works under it.
+//! The shared state of a leadership: its end, its loss, and its pieces of work.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,13 +17,14 @@ use crate::{Lease, LockFile, Lost, Slot, meters};
 pub(crate) struct Term {
     pub(crate) slot: Slot,
     pub(crate) lease: Lease,
-    /// The proof of this process for a quick comeback: it lasts as long as anything of the term.
+    /// The lock file. It proves the end of this process for a quick comeback, so it is held while
+    /// any part of the term exists.
     _lock: Option<Arc<LockFile>>,
     pub(crate) clock: Clock,
-    /// Cancelled when it is lost, and when it is to end.
+    /// Cancelled when the leadership is lost, and when it is about to be stopped.
     pub(crate) over: CancellationToken,
     state: Mutex<State>,
-    /// Woken when the last work ended.
+    /// Notified when the last piece of work ends.
     idle: Notify,
 }
 
@@ -32,9 +33,9 @@ struct State {
     valid_until: Instant,
     kill_at: Instant,
     lost: Option<Lost>,
-    /// How many works there are.
+    /// The number of pieces of work.
     works: usize,
-    /// A work ended without saying that all it wrote was answered.
+    /// Whether a piece of work ended without a confirmation that all its writes were answered.
     is_unproved: bool,
 }
 
@@ -59,11 +60,14 @@ impl Term {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // It is whole at every moment.
+        // The state is consistent at every moment, so a poisoned lock does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is over stays over, even if its lease was prolonged at the last moment: somebody may have seen its end.
+    /// Prolongs the leadership, unless it is already over.
+    ///
+    /// A leadership that is over stays over, even if its lease was prolonged at the last moment: a
+    /// part of the node may have seen its end.
     pub(crate) fn extend(&self, valid_until: Instant, kill_at: Instant) {
         self.judged(|state| {
             if state.lost.is_none() {
@@ -72,7 +76,7 @@ impl Term {
         });
     }
 
-    /// The first reason counts.
+    /// Ends the leadership. The first reason stays.
     pub(crate) fn lose(&self, why: Lost) {
         let is_first = self.judged(|state| {
             let is_first = state.lost.is_none();
@@ -88,12 +92,12 @@ impl Term {
         self.state().valid_until
     }
 
-    /// Why it is over, if it is: by the clock, whoever notices it first.
+    /// Returns the reason for which the leadership is over. The clock decides at each call.
     pub(crate) fn lost(&self) -> Option<Lost> {
         self.judged(|state| state.lost)
     }
 
-    /// Whether something that takes up to `time` ends before the term does.
+    /// Checks whether an action of up to `time` ends before the leadership does.
     pub(crate) fn has_time(&self, time: Duration) -> Result<(), Lost> {
         self.judged(|state| match state.lost {
             Some(why) => Err(why),
@@ -102,14 +106,14 @@ impl Term {
         })
     }
 
-    /// How long what still works has to live; `None` if nothing works.
+    /// Returns the time until work that still runs is killed; `None` if no work runs.
     pub(crate) fn killed_in(&self) -> Option<Duration> {
         let state = self.state();
         let left = state.kill_at.saturating_since(self.clock.now());
         (state.works > 0).then_some(left)
     }
 
-    /// Nothing begins after the end.
+    /// Begins a piece of work. No work begins after the end of the leadership.
     pub(crate) fn begin_work(&self) -> Result<(), Lost> {
         self.judged(|state| match state.lost {
             Some(why) => Err(why),
@@ -120,7 +124,7 @@ impl Term {
         })
     }
 
-    /// Looks at the clock and then at the state, at one moment.
+    /// Checks the clock and reads the state under one lock.
     fn judged<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let is_over = state.lost.is_none() && self.clock.now() >= state.valid_until;
@@ -150,7 +154,7 @@ impl Term {
         }
     }
 
-    /// Waits until nothing works any more; whether all that was written is answered.
+    /// Waits until no work runs any more. Returns whether all writes of the work were answered.
     pub(crate) async fn idle(&self) -> bool {
         loop {
             let mut woken = std::pin::pin!(self.idle.notified());
@@ -171,7 +175,8 @@ mod tests {
     use super::*;
     use crate::{Epoch, Incarnation};
 
-    /// A renewal was answered in time, and the thread that took the answer stood still before it said so.
+    /// A renewal was answered in time. The thread that received the answer stood still, and another
+    /// caller saw the end of the leadership. Then the thread recorded the renewal.
     #[test]
     fn what_somebody_saw_end_does_not_go_on() {
         let manual = ManualClock::new(1);

@@ -1,4 +1,5 @@
-//! A node that is started again after a crash leads again at once, if a lock file proves that its former process is gone.
+//! A node that is restarted after a crash leads again at once, if a lock file proves that its
+//! former process is gone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +40,7 @@ fn new_store() -> Arc<MemStore> {
     Arc::new(MemStore::new(Clock::system()))
 }
 
-/// The part of the other process. It leads, says so, and waits to be killed.
+/// The other process. It leads, reports its lease, and waits to be killed.
 #[tokio::test]
 #[ignore = "the other process; the tests below start it"]
 #[expect(clippy::disallowed_methods, reason = "the tests tell the process they start what to do")]
@@ -54,7 +55,7 @@ async fn child() {
     pending::<()>().await;
 }
 
-/// Another process that leads, and its lease.
+/// Starts another process that leads, and returns the process and its lease.
 fn start_child(folder: &Path) -> (Child, Lease) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["child", "--exact", "--ignored", "--nocapture"])
@@ -74,7 +75,8 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
-/// The lock, as soon as all that had it is gone: an aborted task, or a process that another test forks, may have it for a moment.
+/// Takes the lock as soon as it is free. An aborted task, or a process that another test forks, may
+/// hold the lock for a moment.
 async fn lock_when_free(folder: &Path) -> LockFile {
     let clock = Clock::system();
     let end = clock.now() + LEASE;
@@ -102,7 +104,8 @@ async fn a_process_that_lives_or_stands_still_keeps_the_lock_and_one_that_was_ki
     assert_eq!(lock_when_free(folder.path()).await.former(), [lease]);
 }
 
-/// A folder that was copied, or put back from a backup, may be that of a node that lives elsewhere.
+/// A folder that was copied, or restored from a backup, may belong to a node that still runs on
+/// another machine.
 #[tokio::test]
 async fn a_copied_folder_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,12 +156,13 @@ async fn a_node_leads_again_long_before_its_lease_expires() {
     let took = clock.now() - start;
     assert!(took < LEASE / 4, "{took:?}");
     assert_eq!(leadership.epoch(), Epoch(2));
-    // What the former process sent may land meanwhile.
+    // Writes of the former process may land meanwhile.
     let late_writes = again.budget().timing().late_writes;
     assert!(took >= late_writes, "{took:?}");
 }
 
-/// The lease was given to another node meanwhile: nothing is taken from it.
+/// The lease was released and taken by another node meanwhile. The comeback does not take the slot
+/// from that node.
 #[tokio::test]
 async fn only_the_very_lease_that_was_recorded_is_taken_over() {
     let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
@@ -174,7 +178,8 @@ async fn only_the_very_lease_that_was_recorded_is_taken_over() {
     assert_eq!(other.lost(), None);
 }
 
-/// Once the lock belonged to the elections alone: dropped beside a leader at work, they let a second one in.
+/// In an earlier version only the elections held the lock. They were dropped while a leader was at
+/// work, and a second process got the lock.
 #[tokio::test]
 async fn the_lock_is_held_as_long_as_anybody_leads_or_works() {
     let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
@@ -209,21 +214,21 @@ impl LeaseWrite {
     }
 }
 
-/// What happens at a call of a node to its store.
+/// An event at a call of a node to its store.
 #[derive(Debug)]
 enum Event {
-    /// The node is killed: no call is answered from then on. The call is done, and only its answer
+    /// The node is killed: no call is answered from then on. Either the call is done and its answer
     /// is lost, or the call never arrives.
     Kill { is_done: bool },
     /// A write of the former process lands before the call.
     Lands(Mutex<Option<LeaseWrite>>),
 }
 
-/// A store in which something happens at one of the calls of a node.
+/// A store in which an event happens at one of the calls of a node.
 #[derive(Debug)]
 struct Eventful {
     store: Arc<MemStore>,
-    /// How many calls are answered before.
+    /// The number of calls that are answered before the event.
     answered: AtomicUsize,
     event: Event,
     killed: Notify,
@@ -316,7 +321,7 @@ impl TtlStore for Eventful {
     }
 }
 
-/// A node in a folder. Its writes land at once or never.
+/// Makes a node in a folder. The writes of the node land at once or never.
 async fn node_in(folder: &Path, store: Arc<dyn TtlStore>) -> Elections {
     let owner = SocketAddr::from(([10, 0, 0, 1], 1));
     let timing = Timing { late_writes: Duration::ZERO, ..Timing::of(LEASE) };
@@ -324,10 +329,10 @@ async fn node_in(folder: &Path, store: Arc<dyn TtlStore>) -> Elections {
     node.with_comeback(lock_when_free(folder).await)
 }
 
-/// The calls of a start: a look, the epoch, the lease, and the raise of the epoch.
+/// The number of calls of a start: a look, the epoch, the lease, and the raise of the epoch.
 const CALLS: usize = 4;
 
-/// Starts a node and kills it at a call. The lease that it sent, if any.
+/// Starts a node, kills it at a call, and returns the lease that it sent, if it sent one.
 async fn start_is_killed(
     folder: &Path,
     store: &Arc<MemStore>,
@@ -343,8 +348,8 @@ async fn start_is_killed(
     store.sent.lock().unwrap().take()
 }
 
-/// The lease was recorded when the node led. A start that was killed between made the next one wait
-/// for the end of the lease.
+/// An earlier version recorded the lease when the node led. A start was killed before that, and the
+/// next start waited until the lease expired.
 #[tokio::test]
 async fn a_start_that_was_killed_at_any_moment_does_not_delay_the_next() {
     let moments = || (0..CALLS).flat_map(|at| [(at, false), (at, true)]);
@@ -370,9 +375,9 @@ async fn a_start_that_was_killed_at_any_moment_does_not_delay_the_next() {
     assert_eq!(epochs.iter().max(), Some(&Epoch(4)));
 }
 
-/// A process was killed when it had sent its lease, and the store did the write later: when the
-/// next process was already starting. The lease of the former process is one of its own, so the
-/// node does not wait for its end.
+/// A process was killed after it had sent its lease. The store did the write later, while the next
+/// process was already starting. The lease belongs to a former process of the node itself, so the
+/// node does not wait until the lease expires.
 #[tokio::test]
 async fn a_lease_that_lands_after_its_process_was_killed_does_not_delay_the_next() {
     const TAKE: usize = 2;
@@ -392,8 +397,8 @@ async fn a_lease_that_lands_after_its_process_was_killed_does_not_delay_the_next
     }
 }
 
-/// The file holds a bounded number of leases. The lease that is in the store is not the one that it
-/// forgets, however many starts are killed before they replace that lease.
+/// The file holds a bounded number of leases. However many starts are killed before they replace
+/// the lease in the store, the file does not forget that lease.
 #[tokio::test]
 async fn many_starts_that_were_killed_do_not_make_the_file_forget_the_lease_in_the_store() {
     let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
@@ -407,8 +412,8 @@ async fn many_starts_that_were_killed_do_not_make_the_file_forget_the_lease_in_t
     assert!(lead(&node, LEASE / 4).await.is_some());
 }
 
-/// A write of the file may be torn anywhere: the file is a mixture of the old page and the new one.
-/// The lease that is in the store is in both.
+/// A write of the file may be torn anywhere: the file is then a mixture of the old page and the new
+/// one. Both pages contain the lease that is in the store.
 #[tokio::test]
 async fn a_file_that_is_torn_between_two_writes_keeps_the_lease_of_both() {
     let (folder, store) = (tempfile::tempdir().unwrap(), new_store());

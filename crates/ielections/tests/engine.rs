@@ -1,4 +1,4 @@
-//! What the engine does, one step after another.
+//! Tests of the engine, one step after another.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,13 +44,14 @@ impl Node {
         Node { engine, now, until }
     }
 
-    /// What it does a millisecond later.
+    /// Returns the step of the engine a millisecond later.
     fn then(&mut self, input: Input) -> Step {
         self.now = self.now + MILLI;
         self.engine.next(self.now, input)
     }
 
-    /// Up to the lease that replaces one of a former life, and that is to be raised to the lead.
+    /// Runs the engine until it has sent a lease that replaces a lease of a former process. The
+    /// next step raises the epoch.
     fn comes_back(&mut self, former: Lease) -> Lease {
         let value = former.to_bytes();
         let step = self.looks(vec![Seen { value, ..held(1) }]);
@@ -70,7 +71,7 @@ impl Node {
         }
     }
 
-    /// Waits as long as it is told to.
+    /// Waits for as long as the step says.
     fn waits(&mut self, step: Step) -> Step {
         let Next::Wait(until) = step.next else { panic!("{step:?}") };
         self.now = until;
@@ -82,7 +83,7 @@ impl Node {
         self.then(Input::Answer(Answer::Leases(seen)))
     }
 
-    /// Up to the lease that is to be raised to the lead.
+    /// Runs the engine until it has sent a lease. The next step raises the epoch.
     fn takes(&mut self) -> Lease {
         let step = self.looks(Vec::new());
         assert!(matches!(step.next, Next::Call(Op::ReadEpoch(_), _)), "{step:?}");
@@ -93,7 +94,7 @@ impl Node {
         lease
     }
 
-    /// The step that makes it a leader.
+    /// Runs the engine until it leads, and returns the step that makes it the leader.
     fn leads(&mut self) -> Step {
         self.takes();
         let step = self.then(DONE);
@@ -117,10 +118,10 @@ fn a_store_that_refuses_to_work_ends_the_lead_at_once() {
     assert_eq!(step.notice, Some(Notice::Lost(Lost::Broken)));
 }
 
-/// A renewal that nobody answered does not count, however often.
+/// Renewals without an answer do not count, however many there are.
 #[test]
 fn only_an_answer_prolongs() {
-    // The last call must be cut short.
+    // This call timeout makes the deadline of the last call shorter than the timeout.
     let timing = Timing { call_timeout: 1_300 * MILLI, ..Timing::default() };
     let mut node = Node::timed(1, 2, timing);
     let mut step = node.leads();
@@ -143,7 +144,8 @@ fn only_an_answer_prolongs() {
     assert!(renewals > 2, "{renewals}");
 }
 
-/// Somebody else raised the epoch first: the lease that was taken would keep everybody away for its whole time.
+/// Another node raised the epoch first. The lease that this node took would keep all nodes away
+/// until it expires.
 #[test]
 fn a_lease_that_led_to_nothing_is_taken_back() {
     let mut node = Node::new(1, 3);
@@ -155,7 +157,8 @@ fn a_lease_that_led_to_nothing_is_taken_back() {
     assert!(matches!(step.next, Next::Wait(_)), "it looks again later: {step:?}");
 }
 
-/// Nobody would know how long the lease still lasts.
+/// The answer came after half of the lease. The leader would not know how long the lease still
+/// lasts.
 #[test]
 fn what_is_confirmed_too_late_is_taken_back() {
     let mut node = Node::new(1, 4);
@@ -219,7 +222,8 @@ fn who_waited_in_vain_is_told_why() {
     }
 }
 
-/// A row that is about to be gone, or should be, is no reason to look all the time; nor is that of a slot nobody wants.
+/// A row that is about to expire, or should have expired, is no reason to look all the time. The
+/// lease of a slot that the node does not compete for is no reason, either.
 #[test]
 fn it_looks_in_time_but_not_all_the_time() {
     let left = |slot, millis: u64| Seen { left: Duration::from_millis(millis), ..held(slot) };
@@ -239,7 +243,8 @@ fn it_looks_in_time_but_not_all_the_time() {
     assert!((200 * MILLI..240 * MILLI).contains(&other), "{other:?}");
 }
 
-/// Whether the lease is there is not known, and then the store is out of reach: it is asked again until that is known.
+/// The first try of the lease has an unknown outcome, and then the store is out of reach. The
+/// engine tries again until the outcome is known.
 #[test]
 fn what_may_be_there_is_asked_for_again() {
     let mut node = Node::new(1, 8);
@@ -252,7 +257,8 @@ fn what_may_be_there_is_asked_for_again() {
     }
 }
 
-/// At the end of the grace nobody is left to wait for an answer.
+/// At the end of `stop_grace` the leader would be killed, so no call may wait for an answer beyond
+/// that time.
 #[test]
 fn a_release_ends_when_the_leader_would_be_killed() {
     let mut node = Node::new(1, 9);
@@ -274,7 +280,8 @@ fn former() -> Lease {
     Lease { owner: ([10, 0, 0, 1], 80).into(), incarnation: Incarnation(7), epoch: Epoch(1) }
 }
 
-/// The next leader would have worked while writes of the former life landed.
+/// An earlier version deleted the lease. The next leader would have worked while writes of the
+/// former process landed.
 #[test]
 fn the_lease_of_a_comeback_that_failed_is_kept_and_replaced() {
     let mut node = Node::with_former(1, 10, Timing::default(), vec![former()]);
@@ -286,8 +293,8 @@ fn the_lease_of_a_comeback_that_failed_is_kept_and_replaced() {
     node.comes_back(lease);
 }
 
-/// A node that came back and could not raise the epoch replaced its own lease for ever. It never
-/// led, and nobody else could.
+/// A node came back, could not raise the epoch, and replaced its own lease for ever. The node never
+/// led, and no other node could lead.
 #[test]
 fn a_comeback_that_cannot_lead_lets_its_lease_expire() {
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
@@ -309,7 +316,7 @@ fn a_comeback_that_cannot_lead_lets_its_lease_expire() {
     assert!(matches!(looked.next, Next::Wait(_)), "it replaces its lease again: {looked:?}");
 }
 
-/// Where no write of the former life can land, nobody has to wait for the end of the lease.
+/// If no write of the former process can land, no node has to wait until the lease expires.
 #[test]
 fn a_comeback_that_cannot_lead_gives_its_lease_away_where_nothing_lands_late() {
     let timing = Timing { late_writes: Duration::ZERO, ..Timing::default() };
@@ -320,7 +327,8 @@ fn a_comeback_that_cannot_lead_gives_its_lease_away_where_nothing_lands_late() {
     assert_eq!(node.calls(refused), Op::Release { slot: Slot::FIRST, lease });
 }
 
-/// A leader that stopped at once gave the lease away while writes of its former life could land.
+/// A leader that stopped at once released the lease while writes of its former process could still
+/// land.
 #[test]
 fn the_lease_of_a_comeback_is_kept_while_former_writes_may_land() {
     let mut node = Node::with_former(1, 11, Timing::default(), vec![former()]);

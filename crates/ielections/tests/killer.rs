@@ -16,7 +16,7 @@ use ielections::{Elections, Leadership, Lost, MemStore, Row, Slot, Timing, TtlSt
 const LEASE: Duration = Duration::from_secs(2);
 const KILLED: i32 = 86;
 
-/// The lead of the other process, and its work.
+/// Makes the leadership of the other process, and its work.
 async fn leads(store: Arc<MemStore>) -> (Leadership, Work) {
     let clock = Clock::system();
     let owner = SocketAddr::from(([10, 0, 0, 1], 1));
@@ -29,7 +29,7 @@ async fn leads(store: Arc<MemStore>) -> (Leadership, Work) {
     (leadership, work)
 }
 
-/// It blocks the only thread of its runtime.
+/// The other process blocks the only thread of its runtime.
 #[tokio::test]
 #[ignore = "the other process; a test below starts it"]
 async fn child_that_blocks() {
@@ -37,7 +37,7 @@ async fn child_that_blocks() {
     std::thread::park_timeout(2 * LEASE);
 }
 
-/// Its lease is removed, it learns that, and it works on.
+/// The lease of the other process is deleted. The process sees the loss, and its work continues.
 #[tokio::test]
 #[ignore = "the other process; a test below starts it"]
 async fn child_that_is_robbed() {
@@ -50,7 +50,7 @@ async fn child_that_is_robbed() {
     clock.sleep(2 * LEASE).await;
 }
 
-/// How long the process goes on that leads.
+/// Returns the time for which a process that leads stays alive.
 fn lives(child: &str) -> Duration {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([child, "--exact", "--ignored", "--nocapture"])
@@ -65,7 +65,7 @@ fn lives(child: &str) -> Duration {
     clock.now() - leads
 }
 
-// Work may go on for three quarters of a lease.
+// Work may continue for three quarters of a lease before it is killed.
 
 #[test]
 fn a_blocked_process_is_dead_before_its_lease_expires() {

@@ -1,4 +1,5 @@
-//! A leadership from its beginning to its end, over a store in memory and a clock that the tests move.
+//! A leadership from its beginning to its end, over a store in memory and a clock that the tests
+//! move.
 
 #![allow(clippy::unwrap_used)]
 
@@ -42,7 +43,7 @@ impl World {
         Elections::new(store, self.clock.clone(), owner, Timing::of(LEASE)).unwrap()
     }
 
-    /// A node that says why it is killed, and is not.
+    /// Makes a node with a killer that reports the reason, and that does not end the process.
     fn node_that_is_killed(&self) -> (Elections, Receiver<String>) {
         let (killed, was_killed) = sync_channel(1);
         let node = self.node(1).with_killer(Arc::new(move |why| {
@@ -248,7 +249,7 @@ async fn work_that_goes_on_too_long_is_killed_although_no_task_runs() {
     let kill_at = node.budget().kill_at(leadership.valid_until());
     world.time.advance(kill_at - world.clock.now() - Duration::from_millis(1));
     assert!(was_killed.recv_timeout(SECOND / 4).is_err(), "too early");
-    // The runtime is blocked by this very test.
+    // This test itself blocks the runtime.
     world.time.advance(Duration::from_millis(1));
     let why = was_killed.recv_timeout(10 * SECOND).unwrap();
     assert!(why.contains("slot 1"), "{why}");
@@ -276,7 +277,8 @@ async fn one_work_without_a_proof_is_enough() {
     assert_eq!(leadership.stopped(Instant::FAR_FUTURE).await.unwrap_err(), Unproved);
 }
 
-/// Once it got a work that the killer took for one that goes on after the end.
+/// In an earlier version a caller got a work guard after the end. The killer took the guard for
+/// work that continues after the end.
 #[tokio::test]
 async fn nobody_begins_to_work_after_the_end() {
     let world = World::new();
@@ -285,7 +287,8 @@ async fn nobody_begins_to_work_after_the_end() {
     assert_eq!(leadership.work().unwrap_err(), Lost::Expired);
 }
 
-/// Once work that waited for its token waited until the deadline, and nothing was proved.
+/// In an earlier version `stopped` did not cancel the token first. Work that waited for its token
+/// waited until the deadline, and nothing was proved.
 #[tokio::test]
 async fn work_is_told_to_end_before_it_is_waited_for() {
     let world = World::new();
@@ -293,7 +296,7 @@ async fn work_is_told_to_end_before_it_is_waited_for() {
     let (work, token) = (leadership.work().unwrap(), leadership.token());
     let works = async {
         token.cancelled().await;
-        // It may still write what it has begun.
+        // The work may still finish a write that it has begun.
         work.may_send(Duration::ZERO).unwrap();
         work.finish();
     };
@@ -302,7 +305,8 @@ async fn work_is_told_to_end_before_it_is_waited_for() {
     assert_eq!(world.lease().await, None);
 }
 
-/// Once the renewals ended without a word, and work without an order to stop was killed.
+/// In an earlier version the panic ended the renewals without any notice. The work was not told to
+/// stop, and was killed.
 #[tokio::test]
 async fn a_health_check_that_panics_ends_the_lead() {
     let world = World::new();
@@ -313,7 +317,8 @@ async fn a_health_check_that_panics_ends_the_lead() {
     assert!(leadership.token().is_cancelled());
 }
 
-/// A second SIGTERM shuts the runtime down. The end of the leadership was then logged as a panic.
+/// A second SIGTERM shut the runtime down. The log then showed the end of the leadership as a
+/// panic.
 #[test]
 fn a_runtime_that_is_shut_down_ends_the_lead_without_a_panic() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap();

@@ -1,4 +1,4 @@
-//! What an election reports.
+//! Tests of the metrics of an election.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use clock::Clock;
 use ielections::{Elections, MemStore, Slot, Timing};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
-/// Long, so that nothing is lost on a machine that is busy.
+/// The duration of a lease. It is long, so that no leadership is lost on a busy machine.
 const LEASE: Duration = Duration::from_secs(20);
 
 fn snapshot(snapshotter: &Snapshotter) -> BTreeSet<String> {
@@ -39,7 +39,7 @@ fn every_change_and_every_call_is_reported() {
         runtime.block_on(async {
             let (store, clock) = (Arc::new(MemStore::new(Clock::system())), Clock::system());
             let owner = SocketAddr::from(([10, 0, 0, 1], 1));
-            // Renewed soon, so that nobody waits for it.
+            // A short interval, so that the test does not wait long for a renewal.
             let timing = Timing { renew_every: Duration::from_millis(50), ..Timing::of(LEASE) };
             let node = Elections::new(store, clock.clone(), owner, timing).unwrap();
             let leadership = node.acquire(Slot::FIRST, clock.now() + LEASE).await.unwrap();
@@ -75,7 +75,8 @@ fn every_change_and_every_call_is_reported() {
     });
 }
 
-/// A standby tells 0: a sum over the nodes says that nobody leads, also when the leader tells nothing any more.
+/// A standby reports 0. So a sum over the nodes shows that no node leads, also when the leader
+/// reports nothing any more.
 #[test]
 fn who_waits_tells_that_it_leads_none_of_the_slots() {
     let (recorder, clock) = (DebuggingRecorder::new(), Clock::system());

@@ -1,4 +1,4 @@
-//! The elections test: the suite over the store of this very crate.
+//! The conformance suite over the store in memory of this crate.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn main() {
             handle.block_on(suite.run(trial)).map_err(Into::into)
         })
     });
-    // They mostly wait.
+    // The trials mostly wait, so many run at a time.
     let arguments = Arguments { test_threads: Some(16), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests.collect()).exit();
 }

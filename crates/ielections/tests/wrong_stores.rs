@@ -1,4 +1,4 @@
-//! The suite is worth something only if wrong stores do not pass it: each of these fails a trial by name.
+//! Proof of the suite: each of these wrong stores fails a trial by name.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use ielections::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
-    /// A condition is checked first, and the write follows.
+    /// The store checks a condition first, and writes afterwards.
     GetThenPut,
     /// A lease ends early.
     EarlyExpiry,
@@ -27,17 +27,17 @@ enum Defect {
     SwapIgnoresOld,
     /// A delete does not compare.
     DeleteIgnoresOld,
-    /// An insert replaces what is there.
+    /// An insert replaces the row in its place.
     InsertReplaces,
     /// Looks show no leases.
     LooksAreEmpty,
-    /// Epochs are forgotten like leases.
+    /// Epochs expire as leases do.
     EpochsExpire,
-    /// A refused write does not tell what stands there.
+    /// A refused write does not return the row in its place.
     NothingTold,
 }
 
-/// Each defect, and the trials of which each must fail on it.
+/// Each defect, and the trials that must fail on it.
 const TABLE: &[(Defect, &[&str])] = &[
     (Defect::GetThenPut, &["race::of_writes_of_a_lease_one_wins"]),
     (Defect::EarlyExpiry, &["expiry::a_lease_is_there_for_all_its_time_and_gone_soon_after"]),
@@ -63,7 +63,7 @@ const TABLE: &[(Defect, &[&str])] = &[
     (Defect::NothingTold, &["unknown::an_epoch_that_was_raised"]),
 ];
 
-/// A store that is right but for one defect.
+/// A store that is right except for one defect.
 #[derive(Debug)]
 struct Wrong {
     store: MemStore,

@@ -1,4 +1,4 @@
-//! From a slot that looks free to the lead.
+//! The decisions of an attempt, from a slot that looks free to the leadership.
 
 use clock::Instant;
 
@@ -9,7 +9,7 @@ use crate::{EpochRow, Incarnation, Lease, Slot, Written};
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
     slot: Slot,
-    /// One's own lease of a former life, which is replaced.
+    /// The lease of a former process of this node, which the attempt replaces.
     over: Option<Lease>,
     phase: Phase,
 }
@@ -21,15 +21,16 @@ enum Phase {
     Raising(Claim),
 }
 
-/// What is claimed.
+/// The rows that an attempt writes.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
-    /// When the lease was sent for the first time; it counts from then, whichever sending was the one that wrote it.
+    /// The time at which the lease was sent for the first time. The lease counts from this time,
+    /// whichever of several sendings wrote it.
     sent: Instant,
     lease: Lease,
     /// The epoch row as it was read.
     from: Option<EpochRow>,
-    /// A sending of this phase was left without an answer.
+    /// Whether a sending in this phase got no answer.
     open: bool,
 }
 
@@ -74,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Sends the lease or the epoch, for the first time or again, while there is time to be the leader.
+    /// Sends the lease or the epoch, for the first time or again, while there is time to lead.
     fn send(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Step {
         let Attempt { slot, over, .. } = attempt;
         let until = self.budget.valid_until(claim.sent);
@@ -103,7 +104,7 @@ impl Engine {
             Answer::Unavailable if claim.open => {
                 self.send_again(attempt, Phase::Taking(claim), now)
             }
-            // Somebody else was quicker, or nothing was done.
+            // Another node was quicker, or nothing was done.
             _ => self.rest(now),
         }
     }
@@ -139,12 +140,14 @@ impl Engine {
         self.wait(State::Attempting(Attempt { phase, ..attempt }), again)
     }
 
-    /// Removes the lease of an attempt that failed, so that nobody waits for its end.
+    /// Deletes the lease of an attempt that failed, so that no node waits until it expires.
     ///
-    /// A lease that replaced one of a former life is not removed while writes of that life may
-    /// land. It stays until it expires, which is later than the last of these writes whatever the
-    /// clock of this node says. The node may replace such a lease for `late_writes` only: a node
-    /// that cannot raise the epoch must not hold the slot for ever.
+    /// A lease that replaced a lease of a former process is not deleted while writes of that
+    /// process may land. The lease stays until it expires. That is later than the last of these
+    /// writes, even if the clock of this node is wrong.
+    ///
+    /// The node may replace such a lease for `late_writes` only: a node that cannot raise the epoch
+    /// must not hold the slot for ever.
     fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Step {
         let late_writes = self.budget.timing().late_writes;
         if attempt.over.is_none() || late_writes.is_zero() {

@@ -1,19 +1,19 @@
-//! From the lead to its end.
+//! The decisions of a leader, from the first moment of a leadership to its end.
 
 use clock::Instant;
 
 use super::{Answer, Engine, Input, Next, Notice, Op, State, Step};
 use crate::{Lease, Lost, Slot, Written};
 
-/// A leadership, or what is left of one.
+/// A leadership, or its lease that remains to be released.
 #[derive(Clone, Debug)]
 pub(super) struct Lead {
     slot: Slot,
     lease: Lease,
-    /// When the last good write of the lease was sent.
+    /// The time at which the last successful write of the lease was sent.
     written: Instant,
     valid_until: Instant,
-    /// Before this, writes of a former life may land.
+    /// The time before which writes of a former process of this node may land.
     work_from: Instant,
     phase: Phase,
 }
@@ -23,7 +23,8 @@ enum Phase {
     Working {
         renewal: Option<Instant>,
     },
-    /// It is lost; what works has been told to stop. The lease may still be ours.
+    /// The leadership is lost, and its work was told to stop. The lease may still be this node's
+    /// own.
     Lost {
         is_ours: bool,
     },
@@ -57,7 +58,8 @@ impl Engine {
                 let released = self.release(lead, now);
                 Step { notice: Some(Notice::Lost(Lost::Released)), ..released }
             }
-            // By the clock, whatever has happened: an answer that comes now is too late.
+            // The clock decides before any input: an answer that arrives after `valid_until` is too
+            // late.
             (Phase::Working { .. }, _) if now >= lead.valid_until => self.lose(lead, Lost::Expired),
             (Phase::Working { .. }, Input::Ends(why)) => self.lose(lead, why),
             (Phase::Working { .. }, Input::Woke) => self.renew(lead, now),
@@ -71,7 +73,8 @@ impl Engine {
                 let again = now + self.budget.retry_pause();
                 self.wait(State::Leading(lead), again)
             }
-            // Released; or nothing is left to be given away; or the time to stop is over and the lease expires.
+            // The lease is released; or no lease is left to release; or the time to stop is over,
+            // and the lease expires.
             _ => Step { notice: None, next: Next::End },
         }
     }
@@ -104,7 +107,8 @@ impl Engine {
         }
     }
 
-    /// The lease stays until all has stopped; what has not at `kill_at` is killed, and the lease expires.
+    /// Waits for the work to stop; the lease stays in the store meanwhile. Work that has not
+    /// stopped at `kill_at` is killed, and the lease expires.
     fn lose(&mut self, lead: Lead, why: Lost) -> Step {
         let is_ours = !matches!(why, Lost::Gone | Lost::Taken(_));
         let end = self.budget.kill_at(lead.valid_until);
@@ -113,7 +117,7 @@ impl Engine {
         Step { notice: Some(Notice::Lost(why)), ..waiting }
     }
 
-    /// Tries until the leader would have been killed.
+    /// Releases the lease, and tries until the time at which the work would have been killed.
     fn release(&mut self, lead: Lead, now: Instant) -> Step {
         let end = self.budget.kill_at(lead.valid_until);
         if now >= end {

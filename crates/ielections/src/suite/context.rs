@@ -1,4 +1,4 @@
-//! What a trial works with.
+//! The environment of a trial.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Elections, Leadership, Lease, Row, Slot, Timing, TtlStore};
 
-/// Slots of its own, and nodes.
+/// The slots of a trial, and its way to make nodes.
 #[derive(Debug)]
 pub(super) struct Context {
     stores: Vec<Arc<dyn TtlStore>>,
@@ -21,7 +21,7 @@ pub(super) struct Context {
     first_slot: u32,
 }
 
-/// A node, and the way that it has to the store.
+/// A node, and its connection to the store.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) elections: Elections,
@@ -39,23 +39,23 @@ impl Context {
         Context { stores, clock, timing, first_slot }
     }
 
-    /// The duration of a lease.
+    /// Returns the duration of a lease.
     pub(super) fn lease(&self) -> Duration {
         self.timing.duration
     }
 
-    /// How long a row may be there after its time.
+    /// Returns the longest time for which a row may exist after its TTL.
     pub(super) fn expiry_delay(&self) -> Duration {
         self.stores.iter().map(|store| store.expiry_delay()).max().unwrap_or_default()
     }
 
-    /// The store as a node has it that no fault befalls.
+    /// Returns the connection of a node to the store, without faults.
     pub(super) fn store(&self, number: u16) -> Shifted {
         let store = Arc::clone(&self.stores[usize::from(number) % self.stores.len()]);
         Shifted { store, first: self.first_slot }
     }
 
-    /// A node; its number is its address.
+    /// Makes a node. Its number is its address.
     pub(super) fn node(&self, number: u16) -> Verdict<Node> {
         self.node_with(number, |elections| elections)
     }
@@ -72,19 +72,19 @@ impl Context {
         Ok(Node { elections: with(elections), store, clock: self.clock.clone() })
     }
 
-    /// A row as it is.
+    /// Reads a row.
     pub(super) async fn row(&self, row: Row) -> Verdict<Option<Bytes>> {
         Ok(self.store(0).get(row, self.soon()).await?)
     }
 
-    /// The lease of slot 1.
+    /// Reads the lease of slot 1.
     pub(super) async fn lease_of_1(&self) -> Verdict<Lease> {
         let bytes = self.row(Row::Lease(slot(1))).await?.unwrap_or_default();
         Lease::from_bytes(&bytes)
             .ok_or_else(|| Failure::new(format!("no lease, but {bytes:?}, is in slot 1")))
     }
 
-    /// A deadline for calls that must succeed.
+    /// Returns a deadline for calls that must succeed.
     pub(super) fn soon(&self) -> Instant {
         self.clock.now() + self.lease()
     }
@@ -93,10 +93,10 @@ impl Context {
         self.clock.sleep(time).await;
     }
 
-    /// Waits until something holds.
+    /// Waits until a condition holds.
     ///
     /// # Errors
-    /// If it does not within the time.
+    /// Fails if the condition does not hold within the given time.
     pub(super) async fn eventually(
         &self,
         within: Duration,
@@ -115,7 +115,8 @@ impl Context {
 }
 
 impl Node {
-    /// Leads one of the slots up to `slots`; waits for it as long as several leases may last.
+    /// Waits for the leadership of one of the slots up to `slots`, for as long as several leases
+    /// may last.
     pub(super) async fn lead_one_of(&self, slots: u32) -> Verdict<Leadership> {
         let patience = 4 * self.elections.budget().failover_bound();
         Ok(self.elections.acquire(slot(slots), self.clock.now() + patience).await?)
@@ -126,12 +127,12 @@ impl Node {
     }
 }
 
-/// Slots are numbered from 1; 0 is taken for 1.
+/// Returns the slot with this number. Slots are numbered from 1; 0 is taken for 1.
 pub(super) fn slot(number: u32) -> Slot {
     Slot::new(number).unwrap_or(Slot::FIRST)
 }
 
-/// Ends a leadership in order.
+/// Stops a leadership in order, and releases its lease.
 pub(super) async fn release(leadership: Leadership, deadline: Instant) -> Verdict {
     leadership.stopped(deadline).await?.release().await;
     Ok(())

@@ -1,10 +1,10 @@
-//! Why a trial did not pass.
+//! The reason for which a trial failed.
 
 use std::{fmt, panic::Location};
 
 use crate::{DoesNotFit, Lost, NotAcquired, StoreError, Unproved};
 
-/// What is not as promised, and where that was found.
+/// A promise that does not hold, and the line that found it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     message: String,
@@ -29,7 +29,7 @@ impl Failure {
     }
 }
 
-/// What a call says where it must not fail.
+/// Makes failures from the errors of calls that must not fail.
 macro_rules! failures {
     ($($error:ty),*) => {$(
         impl From<$error> for Failure {
@@ -52,7 +52,7 @@ macro_rules! ensure {
     };
 }
 
-/// Ends the trial unless what was found is what was expected.
+/// Ends the trial unless the found value is equal to the expected one.
 macro_rules! ensure_eq {
     ($found:expr, $expected:expr, $what:literal) => {{
         let (found, expected) = (&$found, &$expected);

@@ -1,9 +1,13 @@
-//! Elections over a store, as named trials that whoever brings a store can run.
+//! A conformance suite for stores of elections, as named trials.
 //!
-//! Each trial proves one promise with nodes of its own, in slots of its own, so that many run side by side in one keyspace. Rows stay behind,
-//! and slots are counted from 1: give it a store that holds nothing else, and once. Some put
-//! faults between a node and the store: answers that are lost, late, or never come. Lengths of leases follow from
-//! the store: see [`Suite::timing`].
+//! Each trial proves one promise with nodes of its own, in slots of its own. So many trials run
+//! side by side in one keyspace.
+//!
+//! Rows stay behind, and slots are counted from 1. So run the suite once, in a store that holds
+//! nothing else.
+//!
+//! Some trials put faults between a node and the store: answers that are lost, late, or never come.
+//! The duration of leases follows from the store: see [`Suite::timing`].
 //!
 //! ```no_run
 //! # async fn example(store: std::sync::Arc<dyn ielections::TtlStore>) {
@@ -41,23 +45,24 @@ use self::{context::Context, failure::Verdict};
 pub use self::{failure::Failure, takeover::Takeover, trials::trials};
 use crate::{Timing, TtlStore};
 
-/// A trial that is not over after so many leases hangs.
+/// The limit of a trial, in leases. A trial that takes longer hangs.
 const LIMIT_LEASES: u32 = 15;
 
-/// How much longer leases are where nodes watch leases: such a store is a service in a network.
+/// The extra duration of leases in a store where nodes watch leases: such a store is a service in a
+/// network.
 const CALLS_TO_A_SERVICE: Duration = Duration::from_secs(4);
 
-/// How many slots a trial has for itself.
+/// The number of slots of each trial.
 const SLOTS_PER_TRIAL: u32 = 16;
 
-/// One promise of an election, by name.
+/// A named promise of an election, as a case of the suite.
 pub struct Trial {
     name: &'static str,
     run: fn(Context) -> BoxFuture<'static, Verdict>,
 }
 
 impl Trial {
-    /// Its name, as `module::case`.
+    /// Returns the name, as `module::case`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -69,7 +74,7 @@ impl fmt::Debug for Trial {
     }
 }
 
-/// A store to prove.
+/// A suite over one store.
 #[derive(Debug)]
 pub struct Suite {
     nodes: Vec<Arc<dyn TtlStore>>,
@@ -78,17 +83,18 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Over ways to one store, at least one: each node takes the next of them, so that they can differ in their
-    /// connections and clocks. `clock` must go on by itself.
+    /// Makes a suite over one store, from one or more connections to it. Each node takes the next
+    /// connection, so the nodes can differ in their connections and clocks. `clock` must advance by
+    /// itself.
     ///
     /// # Panics
-    /// If there is no store.
+    /// Panics if `nodes` is empty.
     pub fn new(nodes: Vec<Arc<dyn TtlStore>>, clock: Clock) -> Suite {
         assert!(!nodes.is_empty(), "a suite needs a store");
         Suite { nodes, clock, next_slot: AtomicU32::new(0) }
     }
 
-    /// The leases that the trials take.
+    /// Returns the timing of the leases in the trials.
     pub fn timing(&self) -> Timing {
         let delay = |node: &Arc<dyn TtlStore>| match node.expiry_is_watched() {
             true => CALLS_TO_A_SERVICE,
@@ -107,10 +113,10 @@ impl Suite {
         }
     }
 
-    /// Runs a trial. One that hangs or panics has failed.
+    /// Runs a trial. A trial that hangs or panics has failed.
     ///
     /// # Errors
-    /// What it found that is not as promised.
+    /// Fails if a promise does not hold.
     pub async fn run(&self, trial: &Trial) -> Result<(), Failure> {
         let limit = LIMIT_LEASES * self.timing().duration;
         let run = AssertUnwindSafe((trial.run)(self.context(self.timing()))).catch_unwind();
@@ -121,10 +127,10 @@ impl Suite {
         }
     }
 
-    /// Measures how long a slot stays without a leader, once, with leases of this timing.
+    /// Measures once how long a slot stays without a leader, with leases of this timing.
     ///
     /// # Errors
-    /// If nobody led, or it was not as promised.
+    /// Fails if no node led, or if a promise does not hold.
     pub async fn take_over(&self, after: Takeover, timing: Timing) -> Result<Duration, Failure> {
         takeover::measure(&self.context(timing), after).await
     }

@@ -1,4 +1,4 @@
-//! Slots of one's own among those of others.
+//! A store with slots of its own among the slots of other trials.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use clock::Instant;
 use super::SLOTS_PER_TRIAL;
 use crate::{Row, Seen, Slot, StoreError, TtlStore, Written};
 
-/// Slot 1 of this one is `first` + 1 of the store's.
+/// A view of a store with shifted slots. Slot 1 of the view is slot `first + 1` of the store.
 #[derive(Clone, Debug)]
 pub(super) struct Shifted {
     pub(super) store: Arc<dyn TtlStore>,

@@ -1,4 +1,4 @@
-//! How long a slot is without a leader.
+//! The measurement of the time that a slot is without a leader.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use super::{
     failure::{Verdict, ensure},
 };
 
-/// Why the slot is free.
+/// The reason for which the slot becomes free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
-    /// The leader gave its lease away.
+    /// The leader released its lease.
     AfterRelease,
     /// The leader died at some moment between two renewals.
     AfterCrash,
 }
 
-/// One change of the lead, from a node to another that waits for it.
+/// Measures one change of leaders, from a leader to a standby.
 pub(super) async fn measure(ctx: &Context, after: Takeover) -> Verdict<Duration> {
     let (leader, waiting) = (ctx.node(1)?, ctx.node(2)?);
-    // In step with nothing: not with the seconds of a server, and not with the round before.
+    // A random pause, so that the rounds are in step neither with the seconds of a server nor with
+    // the round before.
     let interval = ctx.timing.renew_every.as_micros() as u64;
     let chance = || Duration::from_micros(ctx.clock.random() % interval);
     ctx.pass(chance()).await;

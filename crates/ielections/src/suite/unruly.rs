@@ -1,4 +1,6 @@
-//! What lies between a node and the store: it notes every call, and breaks what it is told to break.
+//! A store that records every call, and injects faults.
+//!
+//! It stands between a node and the store of a trial.
 
 use std::{
     collections::HashMap,
@@ -15,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::shifted::Shifted;
 use crate::{Row, Seen, StoreError, TtlStore, Written};
 
-/// A kind of call, by what it is for.
+/// A kind of call, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Look,
@@ -26,18 +28,18 @@ pub(super) enum Kind {
     Release,
 }
 
-/// What becomes of a call.
+/// The fault of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
-    /// It is not done, and the caller is told so.
+    /// The call is not done, and the caller gets an error that says so.
     Unavailable,
-    /// It is done, and the caller is not told.
+    /// The call is done, and the caller gets an unknown outcome.
     DoneUnknown,
-    /// It is not done, and the caller does not know.
+    /// The call is not done, and the caller gets an unknown outcome.
     NotDoneUnknown,
-    /// It is not done, and there is never an answer.
+    /// The call is not done, and is never answered.
     Hangs,
-    /// It is done, and the answer comes so much later.
+    /// The call is done, and the answer is late by this time.
     AnswersLate(Duration),
 }
 
@@ -46,7 +48,7 @@ pub(super) enum Fault {
 pub(super) struct Call {
     pub(super) kind: Kind,
     pub(super) at: Instant,
-    /// Whether the leadership that is looked at had been told that it is over.
+    /// Whether the call was made after the watched leadership was told that it is over.
     pub(super) after_the_end: bool,
 }
 
@@ -73,12 +75,12 @@ impl Unruly {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next `times` calls of a kind go wrong.
+    /// Makes the next `times` calls of a kind fail.
     pub(super) fn fail(&self, kind: Kind, fault: Fault, times: usize) {
         self.state().faults.insert(kind, (fault, times));
     }
 
-    /// All calls go wrong until [`heal`](Unruly::heal).
+    /// Makes all calls fail until [`heal`](Unruly::heal).
     pub(super) fn fail_all(&self, fault: Fault) {
         use Kind::{Look, RaiseEpoch, ReadEpoch, Release, Renew, Take};
         for kind in [Look, ReadEpoch, Take, RaiseEpoch, Renew, Release] {
@@ -90,12 +92,13 @@ impl Unruly {
         self.state().faults.clear();
     }
 
-    /// How many calls are still to go wrong.
+    /// Returns the number of calls that are still to fail.
     pub(super) fn faults_left(&self) -> usize {
         self.state().faults.values().map(|(_, times)| times).sum()
     }
 
-    /// Calls say from now on whether they were made after the end of this leadership.
+    /// Sets the leadership to watch. From now on each call records whether it was made after the
+    /// end of this leadership.
     pub(super) fn look_at(&self, over: CancellationToken) {
         self.state().over = Some(over);
     }
@@ -104,7 +107,7 @@ impl Unruly {
         self.state().calls.clone()
     }
 
-    /// Forgets the calls that were made.
+    /// Forgets the recorded calls.
     pub(super) fn forget(&self) {
         self.state().calls.clear();
     }

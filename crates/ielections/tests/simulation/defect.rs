@@ -1,5 +1,5 @@
-//! Known mistakes. The simulation puts them back one at a time, to see that its invariants find
-//! them.
+//! Known mistakes. The simulation puts the mistakes back one at a time, to prove that its
+//! invariants find them.
 
 use ielections::engine::Op;
 
@@ -7,35 +7,36 @@ use ielections::engine::Op;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
     // Mistakes of the store, the runtime and the lock file.
-    /// The store reads, compares, and then puts.
+    /// The store reads and compares first, and writes afterwards.
     GetThenPut,
     /// Each node judges by its own calendar whether a row has expired.
     ClientClocks,
-    /// A node that watches a lease goes on counting when the lease was renewed.
+    /// A node that watches a lease continues to count after the lease was renewed.
     CountsThroughRenewals,
-    /// A node that has seen a lease expire replaces it although it was renewed since.
+    /// A node that has seen a lease expire replaces it although it was renewed since then.
     ReplacesAnyVersion,
-    /// The runtime waits for a call until it is answered.
+    /// The runtime waits for a call until the call is answered, without a deadline.
     NoCallTimeout,
-    /// A node replaces a lease with its own address, although the process of the lease may live.
+    /// A node replaces a lease with its own address, although the process of the lease may be
+    /// alive.
     ComebackByAddress,
 
     // Mistakes of the engine: times.
-    /// A renewed lease counts from the moment at which its renewal was answered.
+    /// A renewed lease counts from the answer to its renewal.
     RenewalCountsFromAnswer,
-    /// A new lease counts from the moment at which its write was answered.
+    /// A new lease counts from the answer to its write.
     TakeCountsFromAnswer,
-    /// A new lease lives in the store without the time for late writes.
+    /// The TTL of a new lease in the store lacks the time for late writes.
     TakesTooShort,
-    /// A renewed lease lives in the store without the time for late writes.
+    /// The TTL of a renewed lease in the store lacks the time for late writes.
     RenewsTooShort,
     /// A leader wakes half a second too late.
     WakesTooLate,
-    /// A leader renews its lease when the lead is over.
+    /// A leader renews its lease when the leadership is over.
     RenewsAtTheEnd,
     /// A candidate looks every ten seconds.
     LooksTooRarely,
-    /// Work begins at once after a former life, whose writes may still land.
+    /// Work begins at once after a former process, although writes of that process may still land.
     WorksAtOnceAfterComeback,
 
     // Mistakes of the engine: answers.
@@ -55,42 +56,42 @@ pub(crate) enum Defect {
     GivesUpAtOnce,
 
     // Mistakes of the engine: the epoch.
-    /// A node with the lease leads, and raises the epoch afterwards.
+    /// A node with the lease leads at once, and raises the epoch afterwards.
     EpochAfterLead,
     /// The epoch is not raised.
     NoRaise,
     /// The epoch row is read for the first attempt only.
     StaleEpoch,
-    /// A leadership has the epoch of the one before.
+    /// A leadership has the same epoch as the leadership before.
     SameEpoch,
     /// All attempts of a node have one incarnation.
     OneIncarnation,
 
     // Mistakes of the engine: writes without their condition.
-    /// A lease is written over whatever stands there.
+    /// A lease is written without comparing the row.
     TakesByForce,
-    /// An epoch is written over whatever stands there.
+    /// An epoch is written without comparing the row.
     RaisesByForce,
-    /// A lease is deleted whatever it is.
+    /// A lease is deleted without comparing the row.
     ReleasesByForce,
-    /// A renewal is written over whatever stands there.
+    /// A renewal is written without comparing the row.
     RenewsByForce,
 
     // Mistakes of the engine: the end.
-    /// The work is not told that the lead is lost.
+    /// The work is not told that the leadership is lost.
     LostIsNotTold,
-    /// The lease is given away when the lead is lost, before the work has stopped.
+    /// The lease is released when the leadership is lost, before the work has stopped.
     ReleaseBeforeStop,
 
     /// A node that comes back and cannot lead replaces its own lease for ever.
     KeepsSlotForEver,
 
     // Changes of the engine that break no promise.
-    /// A renewal that is answered after the end of the lead prolongs the lead.
+    /// A renewal that is answered after the end of the leadership prolongs the leadership.
     ExtendsAfterEnd,
-    /// The lease of an attempt that failed is not given back.
+    /// The lease of an attempt that failed is not deleted.
     NeverGivesBack,
-    /// An attempt ends when its lease is not answered.
+    /// An attempt ends when the write of its lease gets no answer.
     UnansweredTakeIsRefused,
 }
 
@@ -148,7 +149,7 @@ impl Defect {
         ),
     ];
 
-    /// The invariants that the simulation must see broken. Others may break too.
+    /// Returns the invariants that the simulation must see broken. Other invariants may break too.
     pub(crate) fn breaks(self) -> &'static [&'static str] {
         match self {
             Defect::ReleaseBeforeStop => &["order"],
@@ -171,8 +172,8 @@ impl Defect {
         }
     }
 
-    /// Whether the mistake is made where nodes watch leases. Most mistakes are made everywhere, and
-    /// `otherwise` decides.
+    /// Returns whether the nodes of a history with this mistake watch leases. Most mistakes are
+    /// made in both kinds of histories, and `otherwise` decides.
     pub(crate) fn is_of_watching(self, otherwise: bool) -> bool {
         match self {
             Defect::ClientClocks => false,
@@ -181,7 +182,7 @@ impl Defect {
         }
     }
 
-    /// Whether a write is done whatever stands there.
+    /// Returns whether a write is done without comparing the row.
     pub(crate) fn forces(self, op: &Op) -> bool {
         match self {
             Defect::TakesByForce => matches!(op, Op::Take { .. }),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Instant;
 
-/// A node's clock: how it differs from the truth.
+/// The clock of a node, described by its difference from the true time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalClock {
     pub(crate) base: Instant,
@@ -19,7 +19,7 @@ impl LocalClock {
         self.base + self.ahead + Duration::from_nanos(nanos as u64)
     }
 
-    /// When the clock will show `local`, or a little later.
+    /// Returns the true time at which the clock shows `local`, or a little later.
     pub(crate) fn truth(&self, local: Instant) -> Duration {
         let passed = local.saturating_since(self.base + self.ahead).as_nanos() as i128;
         let truth = passed * 1_000_000 / (1_000_000 + i128::from(self.per_million));

@@ -1,8 +1,8 @@
-//! Many histories of nodes, a store, and everything that goes wrong between them.
+//! A simulation of elections: many histories of nodes, a store, and faults between them.
 //!
 //! Each history follows from its seed alone. A seed that fails is printed, and replays exactly:
-//! `IELECTIONS_SEED=4711 cargo test -p ielections --test simulation`. `IELECTIONS_SCHEDULES` says how many are run, and
-//! `IELECTIONS_FROM` with which seed they begin.
+//! `IELECTIONS_SEED=4711 cargo test -p ielections --test simulation`. `IELECTIONS_SCHEDULES` sets
+//! the number of histories, and `IELECTIONS_FROM` the first seed.
 
 mod defect;
 mod invariants;
@@ -25,10 +25,10 @@ use world::World;
 const SCHEDULES: u64 = 30_000;
 const SCHEDULES_OF_A_LONG_RUN: u64 = 100_000;
 
-/// Each mistake is found within so many.
+/// The number of histories within which each mistake must be found.
 const SCHEDULES_FOR_A_DEFECT: u64 = 20_000;
 
-/// How many histories a harmless change must survive.
+/// The number of histories that a harmless change must survive.
 const SCHEDULES_OF_A_HARMLESS_CHANGE: u64 = 2_000;
 
 #[expect(clippy::disallowed_methods, reason = "a run is told its seed and its length")]
@@ -44,7 +44,7 @@ fn schedules() -> u64 {
     variable("IELECTIONS_SCHEDULES").unwrap_or(usual)
 }
 
-/// How many leaderships there were.
+/// Runs histories and returns the number of leaderships in them.
 fn run(seeds: std::ops::Range<u64>) -> u64 {
     let (next, terms) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let threads = thread::available_parallelism().map_or(1, |n| n.get());
@@ -83,7 +83,7 @@ fn whatever_goes_wrong_nobody_leads_beside_another() {
     assert!(terms >= schedules, "hardly anybody ever led: {terms} times");
 }
 
-/// Does a job with each of the things, on all processors. A job that panics fails the test.
+/// Runs a job for each item, on all processors. A job that panics fails the test.
 fn on_all_processors<T: Copy + Sync>(things: &[T], job: impl Fn(T) + Sync) {
     let next = AtomicUsize::new(0);
     let threads = thread::available_parallelism().map_or(1, |n| n.get());
@@ -117,7 +117,7 @@ fn each_mistake_is_found() {
     });
 }
 
-/// A change that looks like a mistake, and breaks no promise: the reason must hold.
+/// Each change looks like a mistake and breaks no promise. The test proves the stated reason.
 #[test]
 fn changes_that_are_said_to_be_harmless_are() {
     on_all_processors(&Defect::HARMLESS, |(defect, why)| {
@@ -129,7 +129,8 @@ fn changes_that_are_said_to_be_harmless_are() {
     });
 }
 
-/// That two never work at a time rests on clocks that go on while a machine sleeps.
+/// The promise that no two leaders work at the same time needs clocks that continue while a machine
+/// sleeps.
 #[test]
 fn clocks_that_stop_are_beyond_what_is_promised() {
     let found = (0..SCHEDULES_FOR_A_DEFECT).find_map(|seed| {

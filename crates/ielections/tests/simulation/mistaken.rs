@@ -1,8 +1,8 @@
 //! An engine with a mistake.
 //!
-//! An engine is a function: it hears inputs at moments, and says what to do. A mistake in it is
-//! another such function. So a mistake is put back here, between the engine and the world, by
-//! changing what the engine hears or what it says. The engine itself has no code for it.
+//! An engine is a function: it receives inputs at certain times, and returns steps. An engine with
+//! a mistake is another such function. So this module puts a mistake back between the engine and
+//! the world: it changes the inputs or the steps. The engine itself has no code for mistakes.
 
 use std::time::Duration;
 
@@ -21,20 +21,21 @@ pub(crate) struct Mistaken {
     engine: Engine,
     defect: Option<Defect>,
     budget: Budget,
-    /// The call under way, and when it was sent.
+    /// The call under way, and the time at which it was sent.
     sent: Option<(Op, Instant)>,
-    /// How much the time of the engine is behind. Its leases end so much later.
+    /// The delay of the engine's time behind the world's time. The leases of the engine end later
+    /// by this delay.
     behind: Duration,
-    /// What the engine wants to do after the call that a mistake has put in front.
+    /// The engine's next thing to do, which waits for a call that a mistake has inserted.
     put_off: Option<Next>,
     /// The lease that is claimed or held.
     claimed: Option<(Slot, Lease)>,
-    /// The lease that was to be given back, and is kept instead.
+    /// The lease that the engine wanted to delete, and that the mistake keeps.
     kept: Option<Lease>,
     leads: bool,
     has_led: bool,
     valid_until: Option<Instant>,
-    /// The epoch row as the store has it.
+    /// The epoch row in the store.
     row: Option<EpochRow>,
 }
 
@@ -71,7 +72,7 @@ impl Mistaken {
         self.defect == Some(defect)
     }
 
-    /// What to do now that this has happened.
+    /// Returns the next thing to do after an input.
     pub(crate) fn next(&mut self, now: Instant, input: Input) -> Step {
         let sent = self.sent.take();
         let step = match (self.put_off.take(), &input) {
@@ -121,7 +122,7 @@ impl Mistaken {
         }
     }
 
-    /// What the engine says, in the time of the world.
+    /// Returns the step of the engine, in the time of the world.
     fn said(&mut self, now: Instant, input: Input) -> Step {
         let behind = self.behind;
         let Step { mut notice, mut next } = self.engine.next(now - behind, input);
@@ -154,14 +155,14 @@ impl Mistaken {
         }
     }
 
-    /// The lease that is kept is replaced.
+    /// Replaces the kept lease, if the step takes a lease.
     fn replace_kept(&self, step: &mut Step) {
         if let Next::Call(Op::Take { over, .. }, _) = &mut step.next {
             *over = over.or(self.kept);
         }
     }
 
-    /// What the engine hears instead of an answer.
+    /// Returns the answer that the engine receives in place of the true one.
     fn heard(&mut self, op: &Op, answer: Answer, took: Duration) -> Answer {
         let Some(defect) = self.defect else { return answer };
         let is_refused = matches!(answer, Answer::Written(Written::Refused(_)));
@@ -198,7 +199,7 @@ impl Mistaken {
         }
     }
 
-    /// What the engine hears instead of the epoch row.
+    /// Returns the epoch row that the engine receives in place of the true one.
     fn row_heard(&mut self, answer: Answer) -> Answer {
         let Answer::Row(row) = answer else { return answer };
         if self.row.is_none() || self.has(Defect::SameEpoch) {
@@ -217,14 +218,14 @@ impl Mistaken {
         }
     }
 
-    /// The engine takes the slot of the lease that is kept for a free one.
+    /// Removes the kept lease from the answer, so that the engine considers its slot free.
     fn without_kept(&self, answer: Answer) -> Answer {
         let Answer::Leases(mut seen) = answer else { return answer };
         seen.retain(|seen| self.kept.is_none_or(|kept| seen.value != kept.to_bytes()));
         Answer::Leases(seen)
     }
 
-    /// Mistakes about times.
+    /// Applies mistakes about times.
     fn change_times(&self, now: Instant, was_leading: bool, step: &mut Step) {
         let Some(defect) = self.defect else { return };
         let late_writes = self.budget.timing().late_writes;
@@ -257,7 +258,7 @@ impl Mistaken {
         }
     }
 
-    /// Mistakes about the epoch.
+    /// Applies mistakes about the epoch.
     fn change_epoch(&mut self, now: Instant, was_leading: bool, step: &mut Step) {
         let raises = matches!(step.next, Next::Call(Op::RaiseEpoch { .. }, _));
         if self.has(Defect::SameEpoch)
@@ -278,7 +279,7 @@ impl Mistaken {
         }
     }
 
-    /// Mistakes about the end.
+    /// Applies mistakes about the end of a leadership.
     fn change_end(&mut self, now: Instant, step: &mut Step) {
         let is_lost = matches!(step.notice, Some(Notice::Lost(why)) if why != Lost::Released);
         if self.has(Defect::LostIsNotTold) && is_lost {

@@ -1,4 +1,4 @@
-//! A store as the elections see it: its rows are always right, its answers need not come.
+//! A store as elections see it. Its rows are always right, but its answers may be lost.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,23 +12,23 @@ use ielections::{
 struct Stored {
     value: Bytes,
     life: Option<Life>,
-    /// Of this write alone.
+    /// The number of the write that made the row. No two writes share a number.
     version: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Life {
     ttl: Duration,
-    /// By the store's clock.
+    /// The time of expiry, by the store's clock.
     expires: Duration,
 }
 
-/// Who judges whether a row has expired.
+/// The judge of the expiry of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Judge {
-    /// The store, by its clock.
+    /// The store judges, by its clock.
     Clock(Duration),
-    /// The node that calls: a row of this version has expired for it.
+    /// The node that calls judges: a row of this version has expired for the node.
     Node { expired: Option<u64> },
 }
 
@@ -49,7 +49,7 @@ impl Judge {
     }
 }
 
-/// A lease as a node sees it that watches leases.
+/// A lease as it is shown to a node that watches leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) slot: Slot,
@@ -64,7 +64,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Does what is asked. The store's clock rounds lives up by `rounding`.
+    /// Applies a call. The store's clock rounds lifetimes up by `rounding`.
     pub(crate) fn apply(&mut self, op: &Op, judge: Judge, rounding: Duration) -> Answer {
         let until = |ttl: Duration| Some(Life { ttl, expires: judge.now() + ttl + rounding });
         match op {
@@ -88,13 +88,14 @@ impl Store {
         }
     }
 
-    /// What [`Store::apply`] would answer to a write that expects something, without doing it.
+    /// Returns the refusal that [`Store::apply`] would give to a conditional write, without
+    /// applying the write.
     pub(crate) fn would_refuse(&self, op: &Op, judge: Judge) -> Option<Answer> {
         let answer = self.clone().apply(op, judge, Duration::ZERO);
         matches!(answer, Answer::Written(Written::Refused(_))).then_some(answer)
     }
 
-    /// Writes whatever stands there: what a store does that reads first and then puts.
+    /// Writes a row without comparing it, as a store does that reads first and writes afterwards.
     pub(crate) fn force(&mut self, op: &Op, now: Duration) -> Answer {
         let (row, value, life) = match op {
             Op::Take { slot, lease, ttl, .. } | Op::Renew { slot, lease, ttl } => {
@@ -111,7 +112,7 @@ impl Store {
         Answer::Written(Written::Done)
     }
 
-    /// What an answer to a call shows of leases.
+    /// Returns the leases that an answer to a call shows.
     pub(crate) fn shows(&self, op: &Op) -> Vec<Shown> {
         let is_shown = |slot: Slot| match op {
             Op::Look => true,
@@ -172,7 +173,7 @@ impl Store {
     }
 }
 
-/// The slot whose lease a call writes.
+/// Returns the slot of the lease that a call writes.
 pub(crate) fn slot_of_lease(op: &Op) -> Option<Slot> {
     match op {
         Op::Take { slot, .. } | Op::Renew { slot, .. } | Op::Release { slot, .. } => Some(*slot),

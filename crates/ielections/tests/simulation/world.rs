@@ -1,4 +1,4 @@
-//! A world of nodes, a store and what goes wrong between them. One seed, one history.
+//! A world of nodes, a store, and faults between them. One seed is one history.
 
 mod faults;
 mod network;
@@ -28,37 +28,38 @@ use crate::{
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// How long leases last. Everything else is a part of it.
+/// The duration of a lease. All other times are parts of it.
 const LEASE: Duration = Duration::from_secs(4);
 
-/// Things go wrong for so long.
+/// The time in which faults happen.
 const STORM: Duration = Duration::from_secs(40);
 
-/// How much later than asked a row may be gone.
+/// The longest delay after its TTL with which a row may disappear.
 const EXPIRY_DELAY: Duration = Duration::from_millis(500);
 
-/// How long a write of the work may take before its sender gives it up.
+/// The time after which the sender of a write gives the write up.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// How often the work writes.
+/// The pause between two writes of the work.
 const WORK_EVERY: Duration = Duration::from_millis(60);
 
-/// How far apart in the rate of their clocks nodes are from the truth, in a million.
+/// The largest difference between the rate of a node's clock and the true time, in parts per
+/// million.
 const DRIFT: i32 = 450;
 
-/// As an operator would have it.
+/// Returns the usual timing of an operator.
 fn usual(clock_skew: Duration) -> Timing {
     Timing { clock_skew, ..Timing::of(LEASE) }
 }
 
-/// Nothing to spare: what is wrong by a few milliseconds is too late.
+/// Returns a timing with nothing to spare: an error of a few milliseconds breaks an invariant.
 fn tight(clock_skew: Duration) -> Timing {
     let timing = Timing { stop_grace: 10 * MILLI, ..usual(clock_skew) };
     let rest = timing.renew_every + timing.stop_grace + timing.late_writes + timing.clock_skew;
     Timing { retry_for: LEASE - rest - LEASE / 1_000, ..timing }
 }
 
-/// Writes of the work may land half a lease later.
+/// Returns a timing in which writes of the work may land half a lease after they were sent.
 fn slow_writes(clock_skew: Duration) -> Timing {
     let late_writes = LEASE / 2;
     let stop_grace = 50 * MILLI;
@@ -67,7 +68,7 @@ fn slow_writes(clock_skew: Duration) -> Timing {
 
 #[derive(Debug)]
 enum Event {
-    /// The time that an engine waits for.
+    /// The time that an engine waits for has come.
     Wake {
         process: usize,
         step: u64,
@@ -76,7 +77,7 @@ enum Event {
         process: usize,
         step: u64,
         op: Op,
-        /// The version of a lease that had expired for the node when it sent the call.
+        /// The version of a lease that had expired for the node when the node sent the call.
         expired: Option<u64>,
     },
     /// The second half of a write to a store that reads first.
@@ -115,7 +116,7 @@ enum Event {
         process: usize,
         term: u64,
     },
-    /// It is killed.
+    /// The process is killed.
     Crash {
         process: usize,
     },
@@ -127,13 +128,13 @@ enum Event {
         process: usize,
     },
     Calm,
-    /// All that was under way has ended: somebody leads, and loses the lead now.
+    /// All work under way has ended. A slot has a leader, and that leader loses its leadership now.
     Settled,
     End,
 }
 
 impl Event {
-    /// It comes at a time by the clock of a node.
+    /// Returns whether the time of the event is a time of a node's clock.
     fn is_timer(&self) -> bool {
         matches!(self, Event::Wake { .. } | Event::Deadline { .. } | Event::Kill { .. })
     }
@@ -142,36 +143,36 @@ impl Event {
 struct Node {
     address: std::net::SocketAddr,
     clock: LocalClock,
-    /// What a client that judges expiry by its calendar is wrong by.
+    /// The error of the calendar of a client that judges expiry by its calendar.
     wall_ahead: Duration,
     cut_off_until: Duration,
-    /// The process that runs there; the one before may still stand still.
+    /// The process that runs on the node. The process before it may still stand still.
     process: Option<usize>,
     /// The process that holds the lock file.
     locked_by: Option<usize>,
-    /// What the lock file holds.
+    /// The leases in the lock file.
     recorded: Vec<Lease>,
 }
 
 struct Process {
     node: usize,
     engine: Mistaken,
-    /// What the lock file held when the process locked it.
+    /// The leases in the lock file when the process locked it.
     former: Vec<Lease>,
-    /// When the candidacy began, by the clock of the node.
+    /// The begin of the candidacy, by the clock of the node.
     began: Instant,
-    /// The leases that the candidacy has sent, and when it sent each of them first.
+    /// The leases that the candidacy has sent, each with the time at which it was sent first.
     claims: Vec<(Lease, Instant)>,
     is_alive: bool,
     stands_still_until: Duration,
     resumed: Duration,
-    /// What the engine waits for; answers to anything else come too late.
+    /// The number of the step that the engine waits for. Answers to other steps come too late.
     step: u64,
     term: u64,
     lead: Option<Lead>,
-    /// Its engine has nothing more to say, though what it led may still work.
+    /// Whether the engine has ended. The work of its leadership may still run.
     has_ended: bool,
-    /// It ends when its lead does.
+    /// Whether the process ends together with its leadership.
     is_leaving: bool,
     watch: Watch,
 }
@@ -193,7 +194,7 @@ struct Lead {
     unanswered: usize,
 }
 
-/// How often what goes wrong, in a thousand.
+/// The frequency of each fault, in parts per thousand.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     lost: u32,
@@ -207,11 +208,12 @@ pub(crate) struct World {
     budget: Budget,
     slots: Slot,
     weather: Weather,
-    /// Each node judges by itself which leases have expired. Otherwise the store does.
+    /// Whether each node judges by itself which leases have expired. Otherwise the store judges.
     nodes_watch: bool,
-    /// Rows live longer than asked.
+    /// Whether rows live longer than their TTL.
     expires_late: bool,
-    /// Clocks stop while a machine sleeps, which is beyond what is promised: two may work at a time, but in different epochs.
+    /// Whether clocks stop while a machine sleeps. No promise covers such clocks: two leaders may
+    /// work at the same time, but in different epochs.
     clocks_stop: bool,
     now: Duration,
     count: u64,
@@ -228,11 +230,11 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, defect: Option<Defect>) -> World {
         let mut rng = Rng::with_seed(seed);
-        // A mistake is also looked for where there is nothing to spare and much goes wrong.
+        // Most histories with a mistake have nothing to spare, and many faults.
         let is_worst = defect.is_some() && !seed.is_multiple_of(4);
         let nodes_watch = rng.bool();
         let nodes_watch = defect.map_or(nodes_watch, |defect| defect.is_of_watching(nodes_watch));
-        // No clocks of servers are compared where nodes watch.
+        // Where nodes watch leases, no clocks of servers are compared.
         let clock_skew = if nodes_watch { Duration::ZERO } else { 200 * MILLI };
         let timing = match rng.u32(0..3) {
             0 if !is_worst => usual(clock_skew),
@@ -300,13 +302,13 @@ impl World {
         world
     }
 
-    /// Where clocks stop, and it is judged as if they did not.
+    /// Makes a world in which clocks stop, and which is judged as if they did not.
     pub(crate) fn with_clocks_that_stop(seed: u64) -> World {
         World { clocks_stop: true, invariants: invariants::all(), ..World::new(seed, None) }
     }
 
     /// # Errors
-    /// The first thing that is not as it must be.
+    /// Fails with the first invariant that does not hold.
     pub(crate) fn run(mut self) -> Result<u64, Violation> {
         while let Some(Reverse((at, number))) = self.queue.pop() {
             let Some(event) = self.events.remove(&number) else { continue };
@@ -360,7 +362,7 @@ impl World {
         self.nodes[self.processes[process].node].clock.at(self.now)
     }
 
-    /// What concerns a process, which sees nothing while it stands still.
+    /// Returns the process that an event concerns. A process gets no events while it stands still.
     fn process_of(event: &Event) -> Option<usize> {
         match event {
             Event::Wake { process, .. }
@@ -486,7 +488,7 @@ impl World {
         self.step(process, Input::Woke);
     }
 
-    /// What the lock file holds when a lease is sent.
+    /// Records a lease in the lock file when the lease is sent.
     fn record(&mut self, process: usize, lease: Lease, over: Option<Lease>) {
         let node = self.processes[process].node;
         let Node { locked_by, recorded, .. } = &mut self.nodes[node];
@@ -495,7 +497,8 @@ impl World {
         }
     }
 
-    /// Notes which lease a candidate sends, and whether it replaces one that it has sent itself.
+    /// Notes the lease that a candidate sends, and whether it replaces a lease that the candidate
+    /// has sent itself.
     fn claim(&mut self, process: usize, lease: Lease, over: Option<Lease>) {
         let now = self.local(process);
         let Process { began, claims, .. } = &mut self.processes[process];
@@ -521,7 +524,7 @@ impl World {
         Mistaken::new(candidacy, self.budget, Box::new(move || rng.u64(..)), self.defect)
     }
 
-    /// A process that led tries again.
+    /// Starts the next candidacy of a process that led.
     fn candidacy(&mut self, process: usize) {
         let node = self.processes[process].node;
         let former = self.processes[process].former.clone();
@@ -541,7 +544,7 @@ impl World {
         }
     }
 
-    // What an engine wants.
+    // The steps of an engine.
 
     fn step(&mut self, process: usize, input: Input) {
         let now = self.local(process);
@@ -628,12 +631,12 @@ impl World {
         let Some(lead) = &mut self.processes[process].lead else { return };
         lead.is_lost = true;
         let grace = self.budget.timing().stop_grace;
-        // Some are too slow, and are killed.
+        // Some work is too slow, and is killed.
         let stops = self.now + self.between(MILLI, grace + grace / 4);
         self.at(stops, Event::WorkStops { process, term });
     }
 
-    /// All work has stopped, and all that it sent is answered.
+    /// Tells the engine that all work has stopped and all its writes were answered, if that is so.
     fn stopped_perhaps(&mut self, process: usize) {
         let Process { stands_still_until, has_ended, .. } = self.processes[process];
         let Some(lead) = &self.processes[process].lead else { return };

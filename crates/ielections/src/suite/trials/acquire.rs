@@ -1,4 +1,4 @@
-//! To take the lead.
+//! Trials of taking the leadership.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ trial_list!(
 async fn a_free_slot_is_led_at_once(ctx: Context) -> Verdict {
     let start = ctx.clock.now();
     let leadership = ctx.node(7)?.lead().await?;
-    // A look, a read, the lease and the epoch.
+    // The limit of four calls: a look, a read, the lease and the epoch.
     let most = 4 * ctx.timing.call_timeout;
     let took = ctx.clock.now() - start;
     ensure!(took <= most, "it took {took:?}, more than four calls may, {most:?}");

@@ -1,4 +1,4 @@
-//! What an election costs its store.
+//! Trials of the calls that an election makes.
 
 use super::trial_list;
 use crate::suite::{

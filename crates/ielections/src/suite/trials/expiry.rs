@@ -1,4 +1,4 @@
-//! The end of a lease, as the store sees it.
+//! Trials of the end of a lease, as the store sees it.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! A store that fails, hangs or answers late.
+//! Trials with a store that fails, hangs or answers late.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -52,7 +52,8 @@ async fn a_store_that_hangs_ends_the_lead_in_time(ctx: Context) -> Verdict {
     ends_in_time(&ctx, Fault::Hangs).await
 }
 
-/// The lead ends when its time is over, whatever the store does, and nobody else leads before.
+/// Proves that the leadership ends when its time is over, in spite of any fault of the store, and
+/// that no other node leads before.
 async fn ends_in_time(ctx: &Context, fault: Fault) -> Verdict {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
@@ -71,7 +72,7 @@ async fn ends_in_time(ctx: &Context, fault: Fault) -> Verdict {
     let ((why, over, is_cancelled), other) = tokio::join!(first, other);
     let (led, next_epoch) = other?;
     ensure_eq!(why, Lost::Expired, "why it is over");
-    // Timers of a busy machine come late; the clock itself does not: `may_send` is asked by it.
+    // Timers of a busy machine are late. The clock is not, and `may_send` asks the clock.
     ensure!(over < end + ctx.timing.stop_grace, "it was told {:?} too late", over - end);
     let cancelled =
         ctx.eventually(ctx.timing.stop_grace, "the token", || leadership.token().is_cancelled());

@@ -1,4 +1,4 @@
-//! To lose the lead.
+//! Trials of losing the leadership.
 
 use std::sync::{
     Arc,
@@ -27,7 +27,7 @@ trial_list!(
 );
 
 impl Context {
-    /// Puts something else in the place of a leader's lease.
+    /// Replaces a leader's lease by other bytes.
     async fn replace_lease_of_1(&self, by: Bytes) -> Verdict {
         let (store, row) = (self.store(9), Row::Lease(slot(1)));
         let old = self.lease_of_1().await?.to_bytes();
@@ -45,7 +45,7 @@ impl Context {
         Ok(())
     }
 
-    /// The next renewal is over by then, even if it has to be tried again.
+    /// Returns the time in which the next renewal ends, even if the renewal is tried twice.
     fn next_renewal(&self) -> std::time::Duration {
         self.timing.renew_every + 2 * self.timing.call_timeout
     }
@@ -96,7 +96,7 @@ async fn work_that_is_not_well_leads_no_longer_than_to_its_next_renewal(ctx: Con
     is_well.store(false, Ordering::Relaxed);
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
     ensure_eq!(leadership.lost(), Some(Lost::Unhealthy), "why it is over");
-    // It is given away like any other, also if that has to be tried again.
+    // The lease is released as any other, also if the release has to be tried again.
     node.store.fail(Kind::Release, Fault::NotDoneUnknown, 2);
     release(leadership, ctx.soon()).await?;
     ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, None, "the lease");

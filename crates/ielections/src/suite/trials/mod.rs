@@ -1,4 +1,4 @@
-//! The trials, by what they are about.
+//! The trials, by subject.
 
 mod acquire;
 mod cost;
@@ -14,7 +14,7 @@ mod watch;
 
 use super::Trial;
 
-/// All trials.
+/// Returns all trials.
 pub fn trials() -> impl Iterator<Item = &'static Trial> {
     let modules = [
         acquire::TRIALS,
@@ -32,7 +32,7 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
     modules.into_iter().flatten()
 }
 
-/// The list of a module's trials.
+/// Makes the list of a module's trials.
 macro_rules! trial_list {
     ($module:ident: $($case:ident),+ $(,)?) => {
         pub(super) const TRIALS: &[$crate::suite::Trial] = &[$($crate::suite::Trial {

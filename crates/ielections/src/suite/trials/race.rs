@@ -1,4 +1,4 @@
-//! Several that want the same.
+//! Trials of several nodes that compete.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -23,7 +23,7 @@ trial_list!(
     many_nodes_that_come_and_go_never_lead_side_by_side,
 );
 
-/// A quick store does so many rounds, a slow one as many as it can.
+/// The limit of rounds. A quick store does all of them, a slow store as many as it can.
 const ROUNDS_MAX: u32 = 1_000;
 
 async fn of_writes_of_a_lease_one_wins(ctx: Context) -> Verdict {
@@ -66,7 +66,7 @@ async fn of_candidates_for_an_expired_lease_one_leads(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// A leadership as its node believed in it.
+/// A leadership, for the time in which its node considered itself the leader.
 #[derive(Clone, Copy, Debug)]
 struct Reign {
     slot: Slot,

@@ -1,4 +1,4 @@
-//! To give the lead away.
+//! Trials of releasing the lease.
 
 use super::trial_list;
 use crate::{
@@ -88,7 +88,7 @@ async fn work_that_does_not_end_is_waited_for_no_longer_than_asked(ctx: Context)
     Ok(())
 }
 
-/// The lease was lost to another node, and the leader does not know it yet.
+/// The leader lost its lease to another node, and does not know it yet.
 async fn of_a_lead_that_another_took_touches_nothing(ctx: Context) -> Verdict {
     let first = ctx.node(1)?;
     let leadership = first.lead().await?;

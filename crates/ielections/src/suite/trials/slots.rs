@@ -1,4 +1,4 @@
-//! Several slots.
+//! Trials with several slots.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ async fn all_are_led_and_none_twice(ctx: Context) -> Verdict {
     let (leaders, took): (Vec<_>, Vec<_>) = join_all(tries).await.into_iter().flatten().unzip();
     ensure_eq!(leaders.len(), 5, "the number of leaders");
     ensure_eq!(slots(&leaders), BTreeSet::from([1, 2, 3, 4, 5]), "the slots that are led");
-    // Nobody died, so nobody waits for the end of a lease.
+    // No node died, so no node waits for a lease to expire.
     let longest = took.into_iter().max().unwrap_or_default();
     ensure!(longest < ctx.lease(), "the last slot was led after {longest:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! What an earlier leader sent, and what comes late.
+//! Trials of requests from an earlier leader, and of late requests.
 
 use super::trial_list;
 use crate::{
@@ -36,7 +36,7 @@ async fn writes_of_an_earlier_life_of_the_same_node_touch_nothing(ctx: Context) 
     Ok(())
 }
 
-/// Of all attempts that read the same epoch one raises it, however late the others come.
+/// Of all attempts that read the same epoch, one raises it, however late the others are.
 async fn an_epoch_is_raised_once(ctx: Context) -> Verdict {
     let (store, row) = (ctx.store(1), Row::Epoch(slot(1)));
     let of = |epoch, incarnation| {
@@ -64,7 +64,7 @@ async fn an_epoch_is_raised_once(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// It may be of a newer program. Nobody leads; nothing is overwritten.
+/// The row may come from a newer program. No node leads, and the row is not overwritten.
 async fn an_epoch_row_that_is_none_is_left_alone(ctx: Context) -> Verdict {
     let (store, row) = (ctx.store(1), Row::Epoch(slot(1)));
     let foreign = bytes::Bytes::from_static(b"a row of something else");

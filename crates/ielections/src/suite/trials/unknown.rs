@@ -1,4 +1,4 @@
-//! Answers that are lost, to calls that were done and to calls that were not.
+//! Trials of lost answers, to calls that were done and to calls that were not.
 
 use super::trial_list;
 use crate::{
@@ -38,7 +38,7 @@ async fn an_epoch_that_was_not_raised(ctx: Context) -> Verdict {
     acquires(&ctx, Kind::RaiseEpoch, Fault::NotDoneUnknown).await
 }
 
-/// The first attempt goes on to the lead, in its own epoch: no lease is left lying around for its whole life.
+/// Proves that the first attempt leads, in its own epoch: no lease is left behind until it expires.
 async fn acquires(ctx: &Context, kind: Kind, fault: Fault) -> Verdict {
     let node = ctx.node(1)?;
     node.store.fail(kind, fault, 1);
@@ -53,7 +53,7 @@ async fn acquires(ctx: &Context, kind: Kind, fault: Fault) -> Verdict {
     Ok(())
 }
 
-/// What was raised and never confirmed is an epoch of nobody.
+/// An epoch that was raised and never confirmed belongs to no leadership.
 async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: Context) -> Verdict {
     let node = ctx.node(1)?;
     node.store.fail(Kind::RaiseEpoch, Fault::DoneUnknown, usize::MAX);

@@ -1,4 +1,4 @@
-//! To see who leads.
+//! Trials of observing the leaders.
 
 use super::trial_list;
 use crate::suite::{

@@ -1,4 +1,4 @@
-//! When nothing fails, every slot that somebody wants has a leader within the bound that is printed.
+//! If nothing fails, every slot with a candidate has a leader within the printed bound.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,4 +1,5 @@
-//! No two leaders of a slot write at the same time, and nothing of an earlier one lands after a later one began.
+//! No two leaders of a slot write at the same time, and no write of an earlier leader lands after a
+//! later leader began.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -1,4 +1,5 @@
-//! A node that comes back, and cannot lead, keeps the slot only while former writes may land.
+//! A node that comes back and cannot lead keeps the slot only while writes of its former process
+//! may land.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What must be true in every run, whatever happens.
+//! The invariants, which must hold in every history.
 
 mod elects;
 mod epochs;
@@ -12,33 +12,36 @@ use std::{fmt, time::Duration};
 
 use ielections::{Epoch, Slot};
 
-/// What an invariant is told, in the order in which it happens, by a clock that no node has.
+/// A fact that the invariants are told. Facts are told in the order in which they happen, with the
+/// time of a clock that no node has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fact {
     /// A process was told that it leads.
     Leads { process: usize, slot: Slot, epoch: Epoch },
     /// The work of a leadership sent a write.
     WriteSent { slot: Slot, epoch: Epoch },
-    /// That write was done.
+    /// A write of a leadership landed.
     WriteLanded { slot: Slot, epoch: Epoch },
-    /// A candidate replaced a lease that it had sent itself, so long after the last moment at which
-    /// a write of its former life could land.
+    /// A candidate replaced a lease that it had sent itself. `late` is the time since the last
+    /// moment at which a write of its former process could land.
     ReplacedOwn { process: usize, late: Duration },
-    /// A process asked for its lease to be removed, with so many writes without an answer, and its work stopped or not.
+    /// A process asked the store to delete its lease. `is_working` tells whether its work still
+    /// ran; `unanswered` is the number of its writes without an answer.
     Releases { process: usize, is_working: bool, unanswered: usize },
-    /// A process was told that its lead is over.
+    /// A process was told that its leadership is over.
     Lost { process: usize },
-    /// A process that does not stand still went on so long after the end of its lead without having been told.
+    /// A process that does not stand still continued for this time after the end of its leadership,
+    /// without being told.
     NotTold { process: usize, late: Duration },
     /// A process ended.
     Died { process: usize },
-    /// From now on nothing fails, and so many processes should lead.
+    /// From now on nothing fails, and this number of processes should lead.
     Expected { leaders: usize },
-    /// By now they do, by the bounds that are printed.
+    /// The printed bounds have passed, so the expected number of processes must lead.
     Due,
 }
 
-/// What is not as it must be.
+/// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     /// The name of the invariant.
@@ -56,7 +59,7 @@ pub(crate) trait Invariant {
     fn name(&self) -> &'static str;
 
     /// # Errors
-    /// What is not as it must be.
+    /// Fails if the fact breaks the invariant.
     fn on(&mut self, at: Duration, fact: &Fact) -> Result<(), String>;
 }
 
@@ -71,7 +74,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
     ]
 }
 
-/// What is true even if clocks stop.
+/// Returns the invariants that hold even if clocks stop.
 pub(crate) fn by_any_clock() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::<unique::Unique>::default(),

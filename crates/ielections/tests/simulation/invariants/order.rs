@@ -1,4 +1,4 @@
-//! A lease is given away only when its work has stopped and all that was sent is answered.
+//! A lease is released only when its work has stopped and all its writes were answered.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A process that does not stand still knows at the end of its lead that it is over.
+//! A process that does not stand still knows at the end of its leadership that the leadership is
+//! over.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! No two leaderships of a slot share an epoch, whatever clocks do.
+//! No two leaderships of a slot share an epoch, even if clocks stop.
 
 use std::{collections::HashSet, time::Duration};
 

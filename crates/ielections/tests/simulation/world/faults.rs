@@ -1,14 +1,15 @@
-//! What goes wrong with nodes, and how it ends.
+//! The faults of nodes, and their ends.
 
 use std::{cmp::Reverse, time::Duration};
 
 use super::{Event, LEASE, MILLI, STORM, World};
 use crate::invariants::Fact;
 
-/// How long work takes to stop when its node leaves.
+/// The longest time in which work stops when its node leaves.
 const LEAVES_WITHIN: Duration = Duration::from_millis(100);
 
-/// When all calls are answered within 30 ms: how long after that another node leads. It looks every 240 ms at the latest.
+/// The longest time until another node leads, if all calls are answered within 30 ms. A standby
+/// looks at least every 240 ms.
 const FOLLOWS_WITHIN: Duration = Duration::from_millis(240 + 6 * 30);
 
 impl World {
@@ -30,7 +31,7 @@ impl World {
             1 | 2 => self.nodes[node].cut_off_until = self.now + long,
             3 => self.stand_still(process, long),
             4 => {
-                // Somebody starts a second process beside one that stands still.
+                // A second process starts beside a process that stands still.
                 self.stand_still(process, long);
                 let starts = self.now + self.between(MILLI, long);
                 self.at(starts, Event::Restart { node });
@@ -42,7 +43,7 @@ impl World {
         }
     }
 
-    /// It stops its work and gives the lead away.
+    /// Stops the work of a process, which then releases its lease.
     fn leave(&mut self, process: usize) {
         let term = self.processes[process].term;
         if self.processes[process].lead.as_ref().is_some_and(|lead| lead.is_working) {
@@ -52,14 +53,14 @@ impl World {
         }
     }
 
-    /// The clock of a node jumps ahead.
+    /// Lets the clock of a node jump ahead.
     fn jump(&mut self, node: usize, by: Duration) {
         self.nodes[node].clock.ahead += by;
         let now = self.now;
         self.move_timers(node, |at| at.saturating_sub(by).max(now));
     }
 
-    /// A machine sleeps, and so does its clock.
+    /// Lets a machine sleep. Its clock stops meanwhile.
     fn sleep(&mut self, node: usize, long: Duration) {
         let of_node = |process: &usize| self.processes[*process].node == node;
         let processes: Vec<usize> = (0..self.processes.len()).filter(of_node).collect();
@@ -73,7 +74,8 @@ impl World {
         self.move_timers(node, |at| at + long);
     }
 
-    /// What waits for a time by the clock of a node, which has changed.
+    /// Moves the events that wait for a time by the clock of a node, because that clock has
+    /// changed.
     fn move_timers(&mut self, node: usize, to: impl Fn(Duration) -> Duration) {
         for Reverse((at, number)) in std::mem::take(&mut self.queue) {
             let timer = self.events.get(&number).filter(|event| event.is_timer());
@@ -103,7 +105,8 @@ impl World {
         self.at(settled, Event::Settled);
     }
 
-    /// Every slot has a leader. One of them ends, and another node is there to follow.
+    /// Checks that every slot has a leader. Then ends one leadership, if another node is there to
+    /// follow. The history ends when that node must lead.
     pub(super) fn settled(&mut self) {
         let wanted = self.slots.get() as usize;
         self.tell(Fact::Expected { leaders: wanted.min(self.nodes.len()) });

@@ -1,4 +1,4 @@
-//! The way to the store and back.
+//! The network between the nodes and the store.
 
 use std::time::Duration;
 

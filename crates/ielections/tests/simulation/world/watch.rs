@@ -1,5 +1,7 @@
-//! Leases that each node judges by itself: a lease has expired for a node when the node has seen the same version for
-//! as long as the lease lasts.
+//! Watched leases: each node judges their expiry by itself.
+//!
+//! A lease has expired for a node when the node has seen the same version for as long as the lease
+//! lasts.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,12 +17,12 @@ use crate::{
     store::{Shown, slot_of_lease},
 };
 
-/// What a process has seen of leases.
+/// The leases that a process has seen.
 #[derive(Debug, Default)]
 pub(super) struct Watch(HashMap<Slot, (Shown, Instant)>);
 
 impl Watch {
-    /// Notes a lease. What is left of it.
+    /// Notes a lease, and returns the time that is left of it.
     fn see(&mut self, shown: Shown, now: Instant, restarts: bool) -> Duration {
         let (seen, since) = self.0.entry(shown.slot).or_insert((shown, now));
         if *seen != shown && restarts {
@@ -30,7 +32,7 @@ impl Watch {
         (*since + shown.ttl).saturating_since(now)
     }
 
-    /// The version of a lease that has expired.
+    /// Returns the version of a lease that has expired.
     fn expired(&self, slot: Slot, now: Instant) -> Option<u64> {
         let (shown, since) = self.0.get(&slot)?;
         (*since + shown.ttl <= now).then_some(shown.version)
@@ -38,12 +40,12 @@ impl Watch {
 }
 
 impl World {
-    /// The version of the lease that has expired for a node that sends a call.
+    /// Returns the version of the lease that has expired for a node that sends a call.
     pub(super) fn expired(&self, process: usize, op: &Op) -> Option<u64> {
         self.processes[process].watch.expired(slot_of_lease(op)?, self.local(process))
     }
 
-    /// What a node makes of an answer.
+    /// Returns the answer as a node judges it.
     pub(super) fn judged(&mut self, process: usize, answer: Answer, shown: &[Shown]) -> Answer {
         if !self.nodes_watch {
             return answer;
