@@ -1,4 +1,4 @@
-//! From events that are in the log of the partition to the rows that follow from them.
+//! The writing of the rows that follow from events in the log of the partition.
 
 use std::time::Duration;
 
@@ -13,17 +13,19 @@ use crate::{
     plan::{RowWrite, in_chunks},
 };
 
-/// How many ordered rows are sent together, and how many such chunks at the same time: a storage may write them one by one, and must be done in the time of
-/// one call.
+/// The number of ordered rows that are sent together, and the number of such chunks at a time. A
+/// storage may write the rows one by one, and must finish within one call.
 const TOGETHER: usize = 500;
 const CHUNKS: usize = 4;
 
-/// How many partitions of the storage are written at the same time.
+/// The number of storage partitions that are written at a time.
 const SIDE_BY_SIDE: usize = 64;
 
 impl Log {
-    /// Writes what events in the log say; what is done already is left as it is. A row that stands in
-    /// the way is told when all other rows are written.
+    /// Writes the rows that follow from events in the log. Rows that are already written are left
+    /// as they are.
+    ///
+    /// If a row is in the way, all other rows are written before the violation is returned.
     pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
         if rest.is_empty() {
             return Ok(());
@@ -50,8 +52,11 @@ impl Log {
         applied
     }
 
-    /// Of two writes of a row the later event's stays, so it is sent again until it is answered. Without a moment until when, it is the log that is written:
-    /// what was sent without an answer may be there.
+    /// Writes ordered rows, and sends them again until they are answered. Sending a row again is
+    /// harmless: of two writes of a row, that of the later event stays.
+    ///
+    /// Without `until`, the rows are those of the log. An attempt without an answer may be in the
+    /// log, so an error after such an attempt is [`Error::Unknown`].
     pub(crate) async fn put_ordered(
         &self,
         rows: &[RowWrite],
@@ -81,7 +86,7 @@ impl Log {
                         Err(Error::Storage(error)) if until.is_none() && failed.is_some() => {
                             return Err(Error::Unknown(error));
                         }
-                        // The attempts before it are not settled.
+                        // The attempts before this error are not settled.
                         Err(error) if error.is_lasting() => {
                             return Err(failed.map_or(error, Error::from));
                         }
@@ -92,11 +97,14 @@ impl Log {
         }
     }
 
-    /// Conditional rows of one partition of the storage. Each that stands in the way is looked at, and the others are written.
-    /// A refusal that names no row in the way leaves nothing to look at, so the same write is sent again as after a failure.
+    /// Writes conditional rows of one storage partition. Each row that is in the way is judged, and
+    /// the other rows are written. If a refusal names no row in the way, the same write is sent
+    /// again, as after a failure.
     ///
-    /// An attempt without an answer may land when the row in the way is removed. So such an attempt is told before the row:
-    /// nothing is settled, and the next try finds the row again.
+    /// Invariant: if an attempt got no answer, its error is returned in place of a violation. A
+    /// simpler version returns the violation. The first attempt gets no answer; the second attempt
+    /// meets a row in the way; an operator removes that row; the first attempt lands. So the
+    /// outcome is still open after the violation. The next try finds the row again.
     async fn to_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
         let mut pause = PAUSE_MIN;
         let mut is_troubled = false;
@@ -137,7 +145,7 @@ impl Log {
         in_the_way.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
     }
 
-    /// Before the same is sent again, if that makes sense.
+    /// Waits before the same write is sent again. Returns the error if sending again is of no use.
     async fn pause(
         &self,
         pause: &mut Duration,
@@ -155,7 +163,7 @@ impl Log {
     }
 }
 
-/// Does all of it, so much at the same time.
+/// Runs all writes, up to `at_once` of them at a time.
 async fn all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
 where
     W: Future<Output = Result<()>>,
@@ -164,20 +172,21 @@ where
     first_open(written)
 }
 
-/// The first error after which a write may still land, or else the first error: a row that stands in
-/// the way is told when all else is settled, and the next try finds the row again.
+/// Returns the first error after which a write may still land, or else the first error. So a row in
+/// the way is reported when everything else is settled. The next try finds the row again.
 pub(crate) fn first_open(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let failed = written.into_iter().filter_map(Result::err).min_by_key(Error::is_lasting);
     failed.map_or(Ok(()), Err)
 }
 
-/// What a refused write leaves to do.
+/// The rest of a refused write.
 struct Left {
-    /// The rows that are to be written again.
+    /// The rows to write again.
     rows: Vec<RowWrite>,
-    /// The refusal names a row that is done, is written in another way now, or stands in the way.
+    /// Whether the refusal names a row that is done, is now written in another way, or is in the
+    /// way.
     is_explained: bool,
-    /// The first row that stands in the way.
+    /// The error for the first row that is in the way.
     in_the_way: Option<Error>,
 }
 
@@ -205,7 +214,8 @@ fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Left {
     left
 }
 
-/// How a row is still to be written, when what is there is known.
+/// Returns the write of a row if it is still needed, according to the bytes that are in the row
+/// now.
 pub(crate) fn unless_done(mut row: RowWrite, there: Option<&Bytes>) -> Result<Option<RowWrite>> {
     let is_conditional = row.is_conditional();
     match judge::applied(&row, there) {

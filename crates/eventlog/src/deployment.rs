@@ -1,4 +1,7 @@
-//! What an application was deployed with, kept beside its rows: they cannot be read, or written, in another way.
+//! The deployment of an application, stored beside its rows.
+//!
+//! Invariant: the rows are always read and written with a schema and a trust level that fit the
+//! deployment.
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
@@ -9,20 +12,20 @@ use istorage::{
 
 use crate::{CannotFollow, Schema, TrustLevel, Unreadable, layout, wire};
 
-/// Why an application cannot be deployed so.
+/// The reason for which an application cannot be deployed.
 #[derive(Debug, thiserror::Error)]
 pub enum NotDeployed {
-    /// Its rows are written in another way.
+    /// The application has another trust level.
     #[error(
         "it was deployed with trust level {there}, and cannot be deployed with {wanted}: the level is fixed"
     )]
     OtherLevel {
-        /// The level it has.
+        /// The trust level of the application.
         there: TrustLevel,
-        /// The level that was asked for.
+        /// The trust level that was asked for.
         wanted: TrustLevel,
     },
-    /// Its rows could not be read.
+    /// Rows of the application could not be read with the new tables.
     #[error("its tables cannot follow those that it was deployed with: {0}")]
     Schema(#[from] CannotFollow),
     /// Another version of the program stores rows in other formats.
@@ -30,23 +33,23 @@ pub enum NotDeployed {
         "another version of this program deployed it, and the formats of its rows differ (format {0}): run that version, or begin with an empty storage"
     )]
     OtherFormat(u8),
-    /// The row is damaged.
+    /// The row of the deployment is damaged.
     #[error("the row that says what it was deployed with cannot be read ({0}): restore the row")]
     Damaged(Unreadable),
-    /// Others deploy it in other ways at the same time.
+    /// Other nodes deploy the application in another way at the same time.
     #[error("others deploy it at the same time: try again")]
     Raced,
-    /// Try later.
+    /// The storage failed. Try again later.
     #[error("the storage does not do what it is asked to")]
     Storage(#[from] istorage::Error),
 }
 
-/// What an application is deployed with.
+/// The schema and the trust level of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
-    /// How its rows are written. It never changes.
+    /// The trust level. It never changes.
     pub level: TrustLevel,
-    /// Its tables. They may grow.
+    /// The tables. They may grow.
     pub schema: Schema,
 }
 
@@ -60,10 +63,11 @@ impl From<Unreadable> for NotDeployed {
 }
 
 impl Deployment {
-    /// Whether an application can be deployed so. The first deployment is noted, and so are tables that grew. Any number of nodes may do so at once.
+    /// Checks whether an application can be deployed in this way. Stores the first deployment, and
+    /// later deployments with more tables. Any number of nodes may call this at the same time.
     ///
     /// # Errors
-    /// Why not. Nothing has changed then.
+    /// Fails with the reason. Then nothing has changed.
     pub async fn fix(
         &self,
         storage: &SharedStorage,
@@ -86,7 +90,7 @@ impl Deployment {
         let outcome = write_if_settled(&**storage, clock, key.pkey, vec![op], patience).await?;
         match outcome {
             Outcome::Applied => Ok(()),
-            // Another node deploys the same.
+            // Another node stored the same deployment.
             Outcome::NotApplied(conflicts)
                 if conflicts.iter().any(|conflict| conflict.there.as_ref() == Some(&ours)) =>
             {

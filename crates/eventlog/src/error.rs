@@ -1,4 +1,4 @@
-//! What can be wrong, sorted by what is to be done.
+//! The errors of this crate, sorted by the action that they require.
 
 use std::fmt;
 
@@ -7,34 +7,38 @@ use istorage::ErrorKind;
 
 use crate::{LeadLost, Offset, Row, Unreadable};
 
-/// The result of what a log is asked for.
+/// The result of an operation on a log.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a log does not do what it is asked to.
+/// The reason for which an operation on a log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Try later, unless it [lasts](Error::is_lasting). An event that was to be written was not, and will not be; what an event in the log says may be applied in part.
+    /// Try again later, unless the error [lasts](Error::is_lasting). The event was not written, and
+    /// will not be. The rows of an event in the log may be applied in part.
     #[error("the storage does not do what it is asked to")]
     Storage(#[from] istorage::Error),
-    /// Nothing more can be written here.
+    /// Write nothing more: the leadership is lost.
     #[error(transparent)]
     LeadLost(#[from] LeadLost),
-    /// Leave it to the next leader: whether it is written, or still will be, was not known when the lead ended.
+    /// Leave the events to the next leader. When the leadership ended, it was not known whether
+    /// they are written or will still be written.
     #[error("whether it is written is not known: the lead ended before there was an answer")]
     Unknown(#[source] istorage::Error),
-    /// Recover: an event of an earlier leader is where one was to be written. Nothing was.
+    /// Recover: the log has an event of an earlier leader at the offset of the new event. Nothing
+    /// was written.
     #[error("there is an event of an earlier leader at offset {}", .0.0)]
     Overtaken(Offset),
-    /// Stop, and tell an operator: a row holds what it cannot.
+    /// Stop, and tell an operator: a row holds something else than it must.
     #[error(transparent)]
     Violation(Box<Violation>),
-    /// Stop, and tell an operator: the log cannot be read on.
+    /// Stop, and tell an operator: the log cannot be read further.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
 
 impl Error {
-    /// Whether it stays so until an operator puts it right: trying again does not help.
+    /// Returns whether the error stays until an operator corrects the cause. Trying again does not
+    /// help then.
     pub fn is_lasting(&self) -> bool {
         match self {
             Error::Violation(_) | Error::Broken(_) => true,
@@ -46,30 +50,31 @@ impl Error {
     }
 }
 
-/// A row holds what it cannot. It was left as it is.
+/// A row that holds something else than it must. The row was left as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The row.
     pub row: Row,
-    /// What it holds; `None` if it is missing.
+    /// The bytes in the row; `None` if the row is missing.
     pub there: Option<Bytes>,
-    /// What was to be written.
+    /// The bytes that were to be written.
     pub wanted: Bytes,
-    /// Why it cannot be.
+    /// The reason for which the row was not written.
     pub why: &'static str,
-    /// Nothing of the event is in the log, and what is there can be read: a new look may be right.
+    /// Whether another try may succeed: nothing of the event is in the log, and the row can be
+    /// read.
     pub may_pass: bool,
 }
 
-/// A log that cannot be read on.
+/// A log or a row that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// Mark it as corrupted if it cannot be mended.
+    /// The bytes of a row cannot be read. If an event cannot be restored, mark it as corrupted.
     #[error("{row} cannot be read")]
     Unreadable {
-        /// Where it is.
+        /// The row.
         row: Row,
-        /// What is wrong with it.
+        /// The problem of the bytes.
         #[source]
         why: Unreadable,
     },
@@ -78,36 +83,37 @@ pub enum Broken {
     Misplaced {
         /// The row.
         row: Row,
-        /// The row that the bytes belong to, as they say.
+        /// The row that the bytes say they belong to.
         says: Row,
     },
-    /// An event that the log is known to have.
+    /// An event is missing, although the log is known to reach at least that far.
     #[error("{0} is missing, although the log is known to go at least that far")]
     Missing(Row),
-    /// The event that it says wrote it is not in the log.
+    /// A row names the event that wrote it, and that event is not in the log.
     #[error("{row} says that event {} wrote it, and the log ends in front of that", .plog.0)]
     OfNoEvent {
         /// The row.
         row: Row,
-        /// The event that it names.
+        /// The event that the row names.
         plog: Offset,
     },
-    /// Its leader had lost the lead before.
+    /// The epoch of an event is lower than the epoch of the event before it: its leader had already
+    /// lost the leadership.
     #[error(
         "{row} was written in epoch {epoch}, and the event before it in the later epoch {before}"
     )]
     EpochFell {
         /// The event.
         row: Row,
-        /// Its epoch.
+        /// The epoch of the event.
         epoch: u64,
-        /// That of the event before it.
+        /// The epoch of the event before it.
         before: u64,
     },
 }
 
 impl Broken {
-    /// The row that is not as it must be.
+    /// Returns the row that is not as it must be.
     pub fn row(&self) -> Row {
         match self {
             Broken::Missing(row)
@@ -145,7 +151,7 @@ impl From<Box<Violation>> for Error {
     }
 }
 
-/// How many bytes of a value are shown.
+/// The number of bytes of a value that are shown.
 const SHOWN: usize = 32;
 
 /// The beginning of a value.

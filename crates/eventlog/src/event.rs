@@ -1,4 +1,4 @@
-//! What happened.
+//! Events and entries of logs.
 
 use std::num::NonZeroU16;
 
@@ -7,47 +7,48 @@ use clock::WallTime;
 
 use crate::{QName, Record, Version};
 
-/// The fencing token of a leader. It has at most 23 bits: what it is written with is an order of 64.
+/// The fencing token of a leader. It has at most 23 bits, because the order of a write has 64 bits
+/// for the epoch and the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// A place in a log, of a partition or of a workspace. The first is 1.
+/// A place in the log of a partition or a workspace. The first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Offset(pub u64);
 
 impl Offset {
-    /// Where a log begins.
+    /// The offset of the first event of a log.
     pub const FIRST: Offset = Offset(1);
 
-    /// The place after this one.
+    /// Returns the next offset.
     #[must_use]
     pub const fn next(self) -> Offset {
         Offset(self.0.saturating_add(1))
     }
 }
 
-/// A workspace.
+/// The number of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WsId(pub u64);
 
 impl WsId {
-    /// The partition that the workspace is in: its number modulo the number of partitions.
+    /// Returns the partition of the workspace: its number modulo the number of partitions.
     pub fn partition(self, partitions: NonZeroU16) -> u16 {
-        // The remainder is less than a number of 16 bits.
+        // The remainder fits: it is less than a number of 16 bits.
         (self.0 % u64::from(partitions.get())) as u16
     }
 }
 
-/// Where an event is in the logs, and who wrote it.
+/// The place of an event in the logs, and the epoch of its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Of the leader.
+    /// The epoch of the leader that wrote the event.
     pub epoch: Epoch,
-    /// In the log of the partition.
+    /// The offset in the log of the partition.
     pub plog: Offset,
     /// The workspace.
     pub ws: WsId,
-    /// In the log of the workspace.
+    /// The offset in the log of the workspace.
     pub wlog: Offset,
 }
 
@@ -60,86 +61,89 @@ pub struct Drawn {
     pub last: u64,
 }
 
-/// So that the same command, sent again, gets the first answer.
+/// The idempotency key and the answer of a command, so that the same command, sent again, gets the
+/// first answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
-    /// Who sent it.
+    /// The sender of the command.
     pub principal: String,
-    /// The hash of who sent it and of the key that it came with: under this its answer is found.
+    /// The hash of the sender and of the idempotency key. The answer is stored under this hash.
     pub key: [u8; 32],
-    /// The hash of what it said.
+    /// The hash of the body of the command.
     pub body: [u8; 32],
-    /// What it was answered.
+    /// The answer to the command.
     pub answer: Bytes,
 }
 
-/// What a command was answered, for whoever sends it again.
+/// The stored answer to a command, for the next time that the command is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAnswer {
-    /// Where its event is.
+    /// The place of the event of the command.
     pub place: Place,
-    /// The hash of who sent the command and of its key: the answer is stored under this hash.
+    /// The hash of the sender and of the idempotency key. The answer is stored under this hash.
     pub key: [u8; 32],
-    /// The hash of what the command said.
+    /// The hash of the body of the command.
     pub body: [u8; 32],
     /// The answer.
     pub answer: Bytes,
 }
 
-/// A row as it is after the event.
+/// A record as it is after the event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What the event found there and replaced; `None` if it made the row.
+    /// The version that the event found and replaced; `None` if the event made the record.
     pub replaces: Option<Version>,
-    /// All of it.
+    /// The whole record.
     pub record: Record,
 }
 
-/// Everything that a command did. Logs and tables are functions of it.
+/// Everything that one command did. Logs and records follow from events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Where it is.
+    /// The place of the event.
     pub place: Place,
-    /// When it happened, to the microsecond; never before the event in front of it in the log of its partition.
+    /// The time of the event, in microseconds. It is never earlier than the time of the event in
+    /// front of it in the log of its partition.
     pub time: WallTime,
-    /// What the request was called that caused it.
+    /// The name of the request that caused the event.
     pub request: String,
-    /// If its command may be sent again.
+    /// The idempotency key and the answer, if the command may be sent again.
     pub idempotency: Option<Idempotency>,
-    /// What was asked for.
+    /// The name of the command.
     pub command: QName,
-    /// With what, besides documents: as it came.
+    /// The input of the command except for documents, as it was sent.
     pub params: Bytes,
-    /// All rows that it wrote, documents of the operation among them.
+    /// All records that the event wrote, including documents of the operation.
     pub changes: Vec<Change>,
-    /// The last number of each sequence that it drew from.
+    /// The last number of each sequence that the event drew from.
     pub drawn: Vec<Drawn>,
 }
 
-/// What stands in a log in the place of an event that cannot be read. An operator put it there.
+/// A marker: an entry in the place of an event that cannot be read. An operator put the marker
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corrupted {
-    /// Where the event was.
+    /// The place of the event.
     pub place: Place,
-    /// Of the leader under whom it was marked.
+    /// The epoch of the leader under which the event was marked.
     pub marked: Epoch,
-    /// What it drew.
+    /// The numbers that the event drew.
     pub drawn: Vec<Drawn>,
-    /// Its bytes.
+    /// The bytes of the event.
     pub bytes: Bytes,
 }
 
-/// A row of a log.
+/// An entry of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
-    /// What happened.
+    /// An event.
     Event(Box<Event>),
-    /// Something happened that cannot be read any more.
+    /// A marker in the place of an event that cannot be read any more.
     Corrupted(Corrupted),
 }
 
 impl Entry {
-    /// Where it is.
+    /// Returns the place of the entry.
     pub fn place(&self) -> Place {
         match self {
             Entry::Event(event) => event.place,
@@ -147,7 +151,7 @@ impl Entry {
         }
     }
 
-    /// The last number of each sequence that was drawn from.
+    /// Returns the last number of each sequence that the event drew from.
     pub fn drawn(&self) -> &[Drawn] {
         match self {
             Entry::Event(event) => &event.drawn,

@@ -1,22 +1,23 @@
-//! What the fields of a record hold.
+//! The values of a record's fields.
 
 use std::{fmt, ops::Index};
 
 use crate::{Name, Value};
 
-/// What the fields of a record hold, by name, ascending; a field that holds nothing is not there. Records have few fields, so this is a list: it takes little
-/// memory, and what is sought is found at once.
+/// The values of a record's fields, ascending by name. Fields without a value are absent.
+///
+/// Records have few fields, so this is a list: it takes little memory, and a field is found fast.
 #[derive(Clone, Default, PartialEq)]
 pub struct Fields(Vec<(Name, Value)>);
 
 impl Fields {
-    /// None.
+    /// Makes an empty list of fields.
     pub fn new() -> Fields {
         Fields::default()
     }
 
     fn place(&self, name: &str) -> Result<usize, usize> {
-        // Those that come in order are the rule.
+        // Names usually come in ascending order.
         match self.0.last() {
             Some((last, _)) if last.as_str() < name => Err(self.0.len()),
             None => Err(0),
@@ -24,12 +25,12 @@ impl Fields {
         }
     }
 
-    /// What a field holds.
+    /// Returns the value of a field.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.place(name).ok().map(|place| &self.0[place].1)
     }
 
-    /// Lets a field hold something; what it held before comes back.
+    /// Sets the value of a field, and returns the former value.
     pub fn insert(&mut self, name: Name, value: Value) -> Option<Value> {
         match self.place(name.as_str()) {
             Ok(place) => Some(std::mem::replace(&mut self.0[place].1, value)),
@@ -40,27 +41,27 @@ impl Fields {
         }
     }
 
-    /// Lets a field hold nothing; what it held before comes back.
+    /// Removes the value of a field, and returns the former value.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         self.place(name).ok().map(|place| self.0.remove(place).1)
     }
 
-    /// How many hold something.
+    /// Returns the number of fields with a value.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none does.
+    /// Returns whether no field has a value.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All, by name.
+    /// Returns all fields, by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, &Value)> {
         self.0.iter().map(|(name, value)| (name, value))
     }
 
-    /// What they hold, to change it.
+    /// Returns the values, to change them.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.0.iter_mut().map(|(_, value)| value)
     }
@@ -72,7 +73,7 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// Of several with one name the last counts.
+/// If a name occurs several times, its last value counts.
 impl FromIterator<(Name, Value)> for Fields {
     fn from_iter<I: IntoIterator<Item = (Name, Value)>>(fields: I) -> Fields {
         let fields = fields.into_iter();
@@ -94,7 +95,7 @@ impl Index<&str> for Fields {
     type Output = Value;
 
     /// # Panics
-    /// If the field holds nothing.
+    /// Panics if the field has no value.
     fn index(&self, name: &str) -> &Value {
         self.get(name).unwrap_or_else(|| panic!("the field `{name}` holds nothing"))
     }

@@ -1,4 +1,6 @@
-//! What it means that a row is not as it was expected: decisions about bytes, without I/O.
+//! The decisions about a row that is not as it was expected.
+//!
+//! The module does no I/O.
 
 use bytes::Bytes;
 
@@ -12,20 +14,22 @@ fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Viol
     Violation { row: write.row, there, wanted, why, may_pass: false }
 }
 
-/// What stands where an event was to be written in the log of its partition. It is none of ours.
+/// The row in the place where an event was to be written in the log of its partition. The row is
+/// not the event of this leader.
 #[derive(Debug)]
 pub(crate) enum InPlog {
     /// An event of a later leader.
     Later(Epoch),
-    /// An event of an earlier one.
+    /// An event of an earlier leader.
     Earlier(Offset),
-    /// Nothing that a leader before this one wrote.
+    /// A row that no leader before this one can have written.
     Wrong(Violation),
-    /// Nothing any more.
+    /// No row any more.
     Gone,
 }
 
-/// `is_ours` tells workspaces of this partition: the epochs of another partition say nothing about this one.
+/// Judges the row in the place of an event. `is_ours` tells whether a workspace is in this
+/// partition: the epochs of another partition say nothing about this one.
 pub(crate) fn in_plog(
     write: &RowWrite,
     epoch: Epoch,
@@ -43,8 +47,8 @@ pub(crate) fn in_plog(
     }
 }
 
-/// What stands in the way of what an event that is in the log of its partition says: `None` if that is done already, else how the row is to
-/// be written.
+/// Judges the row of a write that follows from an event in the log of its partition. Returns `None`
+/// if the write is already done, else the way in which the row is to be written.
 pub(crate) fn applied(
     write: &RowWrite,
     there: Option<&Bytes>,
@@ -56,7 +60,8 @@ pub(crate) fn applied(
     let wrong = |why| Err(Box::new(violation(write, there, why)));
     match write.what {
         What::Marker => match (write.row, Entry::from_bytes(bytes)) {
-            // What cannot be read in one log may be whole in the other.
+            // An event that is damaged in the log of the partition may be whole in the log of the
+            // workspace.
             (Row::Wlog(ws, wlog), Ok(entry))
                 if (entry.place().ws, entry.place().wlog) == (ws, wlog)
                     && Entry::from_bytes(&write.after)
@@ -77,7 +82,8 @@ pub(crate) fn applied(
             if version > last {
                 Ok(None)
             } else if version == last {
-                // The bytes of a record may depend on the program that wrote it.
+                // The bytes of a record may depend on the program that wrote it, so the records are
+                // compared, not their bytes.
                 match StoredRecord::from_bytes(&write.after) {
                     Ok(wanted) if wanted == stored => Ok(None),
                     _ => wrong("holds another record of the same event"),
@@ -94,8 +100,8 @@ pub(crate) fn applied(
     }
 }
 
-/// The version of the record that is there, and the later one that a write is to replace: the event between the two was not
-/// applied.
+/// Returns the version of the record in the row, and the later version that a write replaces, if
+/// the row is behind. In that case the event between the two versions was not applied.
 pub(crate) fn behind(write: &RowWrite, there: &Bytes) -> Option<(Version, Version)> {
     let What::Record { replaces: Some(replaced), .. } = write.what else { return None };
     let stored = write.row.record(there).ok()?;
@@ -126,7 +132,7 @@ mod tests {
         StoredRecord { ws: WS, version, record }.to_bytes()
     }
 
-    /// A record that events 5 to 6 of epoch 2 write.
+    /// Returns the write of a record by events 5 and 6 of epoch 2.
     fn write(replaces: Option<Version>) -> RowWrite {
         let row = Row::Record(WS, RecordId(9));
         let (first, last) = (version(2, 5), version(2, 6));

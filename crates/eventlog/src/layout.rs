@@ -1,13 +1,19 @@
-//! The keys of an application's keyspace, big endian: what a partition of the storage holds, whose it is, and where in it.
+//! The keys of an application's keyspace.
 //!
-//! 4,096 neighbours share a partition of the storage, so that a group of them is written, and read, together.
+//! A partition key begins with the kind of its rows. Then follows the owner, a partition or a
+//! workspace. Events and records have the upper bits of their number in the partition key, and the
+//! lower bits in the clustering columns. All numbers are big endian.
+//!
+//! 4,096 neighbours share a storage partition, so a group of neighbours is written and read
+//! together.
 
 use bytes::{BufMut, BytesMut};
 use istorage::Key;
 
 use crate::{Offset, RecordId, WsId};
 
-/// What a partition of an application's keyspace holds. Numbers are never reused; a new kind of row takes a new one.
+/// The kind of the rows of a storage partition. Numbers are never reused; a new kind of row gets a
+/// new number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 enum Prefix {
@@ -19,16 +25,16 @@ enum Prefix {
     Deployment = 24,
 }
 
-/// How many bits of a number tell neighbours in a partition of the storage apart.
+/// The number of bits that distinguish neighbours in a storage partition.
 const NEIGHBOURS: u32 = 12;
 
-/// How many bytes the key of a neighbour has at most.
+/// The largest size of the key of a neighbour, in bytes.
 pub(crate) const NEIGHBOUR_KEY: usize = 20;
 
-/// How many neighbours share a partition of the storage.
+/// The number of neighbours that share a storage partition.
 pub const NEIGHBOURS_PER_PARTITION: u64 = 1 << NEIGHBOURS;
 
-/// The key of a neighbour. `whose` has at most eight bytes.
+/// Returns the key of a neighbour. `whose` is the owner, in at most eight bytes.
 fn key(buffer: &mut BytesMut, prefix: Prefix, whose: &[u8], number: u64) -> Key {
     buffer.put_u16(prefix as u16);
     buffer.put_slice(whose);
@@ -38,22 +44,23 @@ fn key(buffer: &mut BytesMut, prefix: Prefix, whose: &[u8], number: u64) -> Key 
     Key { pkey, ccols: buffer.split().freeze() }
 }
 
-/// An event in the log of a partition.
+/// Returns the key of an event in the log of a partition.
 pub(crate) fn plog(buffer: &mut BytesMut, partition: u16, offset: Offset) -> Key {
     key(buffer, Prefix::Plog, &partition.to_be_bytes(), offset.0)
 }
 
-/// An event in the log of a workspace.
+/// Returns the key of an event in the log of a workspace.
 pub(crate) fn wlog(buffer: &mut BytesMut, ws: WsId, offset: Offset) -> Key {
     key(buffer, Prefix::Wlog, &ws.0.to_be_bytes(), offset.0)
 }
 
-/// A record of a workspace.
+/// Returns the key of a record of a workspace.
 pub(crate) fn record(buffer: &mut BytesMut, ws: WsId, id: RecordId) -> Key {
     key(buffer, Prefix::Records, &ws.0.to_be_bytes(), id.0)
 }
 
-/// What a command of a workspace was answered, by a hash of its own.
+/// Returns the key of the stored answer to a command of a workspace. The hash of the command's
+/// idempotency key is a part of the key.
 pub(crate) fn answer(buffer: &mut BytesMut, ws: WsId, hash: &[u8; 32]) -> Key {
     buffer.put_u16(Prefix::Answers as u16);
     buffer.put_u64(ws.0);
@@ -61,12 +68,13 @@ pub(crate) fn answer(buffer: &mut BytesMut, ws: WsId, hash: &[u8; 32]) -> Key {
     Key { pkey: buffer.split().freeze(), ccols: Default::default() }
 }
 
-/// What the application was deployed with.
+/// Returns the key of the deployment of the application.
 pub(crate) fn deployment() -> Key {
     Key::new((Prefix::Deployment as u16).to_be_bytes().to_vec(), Vec::new())
 }
 
-/// The partition of the storage with the numbers of a workspace, or of none, as a partition's sequencer sees them: rows of `sys.SequencesView`.
+/// Returns the partition key of the rows of `sys.SequencesView`: the numbers of a workspace, or of
+/// no workspace, for the sequencer of a partition.
 pub fn sequences_view(partition: u16, ws: WsId) -> bytes::Bytes {
     let prefix = (Prefix::SequencesView as u16).to_be_bytes();
     [&prefix[..], &partition.to_be_bytes(), &ws.0.to_be_bytes()].concat().into()

@@ -1,28 +1,34 @@
-//! The port to whoever knows whether this node leads.
+//! The fence: the port that proves that this node still leads.
 
 use std::{fmt, time::Duration};
 
 use crate::Epoch;
 
-/// The lead under which a log is written.
+/// The leadership under which a log is written.
 pub trait Lead: fmt::Debug + Send + Sync + 'static {
-    /// Its fencing token: no two leaderships of a partition share one, and it grows.
+    /// Returns the fencing token. No two leaderships of a partition share an epoch, and a later
+    /// leadership has a higher one.
     fn epoch(&self) -> Epoch;
 
-    /// Whether a write may be sent now that is given up after `timeout`. It is asked before every write, and with no time before the success of
-    /// one is told to anybody. `false` may pass: a lease that is about to end may be renewed.
+    /// Returns whether a write with this `timeout` may be sent now.
+    ///
+    /// The log asks before every write. Before the success of a write is reported, the log asks
+    /// again with a timeout of 0. `false` may be temporary: a lease that is about to end may be
+    /// renewed.
     fn may_send(&self, timeout: Duration) -> bool;
 
-    /// Why nothing may ever be written again under this lead; `None` while something may.
+    /// Returns the reason for which no write may ever be sent again under this leadership; `None`
+    /// while a write may still be sent.
     fn lost(&self) -> Option<LeadLost>;
 }
 
-/// This node leads no more.
+/// The error that this node does not lead any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node does not lead any more: {0}")]
 pub struct LeadLost(pub String);
 
-/// The lead of the only node there is. Each time that it starts it needs a higher epoch, of at most 23 bits.
+/// The leadership of a node that is the only one. At each start the node needs a higher epoch, of
+/// at most 23 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone(pub Epoch);
 

@@ -1,26 +1,27 @@
-//! How much a storage is asked to guard.
+//! The trust level of an application: the writes that its storage must guard.
 
 use std::{fmt, str::FromStr};
 
-/// How events and records are written. Fixed when an application is deployed for the first time.
+/// The way in which events and records are written. It is fixed when an application is deployed for
+/// the first time.
 ///
 /// | | logs | new records | updated records |
 /// |---|---|---|---|
-/// | `Zero` | inserted if nothing is there | inserted if nothing is there | replaced if what was read is there |
-/// | `One` | inserted if nothing is there | the later event wins | the later event wins |
+/// | `Zero` | inserted if no row exists | inserted if no row exists | replaced if unchanged |
+/// | `One` | inserted if no row exists | the later event wins | the later event wins |
 /// | `Two` | the later event wins | the later event wins | the later event wins |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustLevel {
     /// Nothing is trusted: a node that stood still can overwrite nothing.
     #[default]
     Zero,
-    /// Records are trusted.
+    /// The writes of records are trusted.
     One,
     /// The lease is trusted.
     Two,
 }
 
-/// A trust level that is none.
+/// The error for a text that is not a trust level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no trust level: it is 0, 1 or 2")]
 pub struct BadLevel(String);

@@ -1,8 +1,12 @@
-//! What happened in an application: events, their bytes, the tables that they write, and the logs that they are in.
+//! Events of an application, their bytes, the tables that they write, and their logs.
 //!
-//! A [`Log`] is the log of a partition in the hands of its leader, which proves by a [`Lead`] that it leads: it [writes](Log::write) groups of events and what
-//! follows from them, at a [`TrustLevel`], and [replays](Log::replay) its end after a takeover. A [`Reader`] reads logs and records, for anybody. A [`Schema`]
-//! says which tables there are, and a [`Deployment`] keeps them, and the level, beside the rows.
+//! - A [`Log`] is the log of a partition, for its leader. A [`Lead`] (the fence) proves that the
+//!   node leads. The leader [writes](Log::write) groups of events, and the rows that follow from
+//!   the events, at a [`TrustLevel`]. After a takeover the leader [replays](Log::replay) the end of
+//!   the log.
+//! - A [`Reader`] reads logs and records, and needs no leadership.
+//! - A [`Schema`] declares the tables.
+//! - A [`Deployment`] stores the schema and the trust level beside the rows.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,6 @@
-//! The log of a partition in the hands of its leader, and the logs and records that follow from it.
+//! The log of a partition, for its leader, and the rows that follow from it.
+//!
+//! Invariant: an event in the log is not undone. All other rows follow from the events.
 
 use std::{
     num::NonZeroU16,
@@ -23,26 +25,29 @@ use crate::{
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(5);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// What a marker has besides the bytes of the event that it stands for: its place, and up to a hundred numbers.
+/// The largest size of a marker without the bytes of its event: the place of the event, and up to a
+/// hundred numbers.
 const ROOM_TO_MARK: usize = 2_048;
 
-/// How a log is kept.
+/// The settings of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many partitions the application has. A workspace is in the partition of its number modulo this.
+    /// The number of partitions of the application. A workspace is in the partition of its number
+    /// modulo this number.
     pub partitions: NonZeroU16,
-    /// How events and records are written.
+    /// The way in which events and records are written.
     pub level: TrustLevel,
-    /// How long each call to the storage may take. The lease reckons with it.
+    /// The limit of each call to the storage. The lease reserves time for such a call.
     pub timeout: Duration,
-    /// How long it is tried to apply what is in the log, before whoever waits for it is told that it was not.
+    /// The time for tries to apply the events in the log. Afterwards the caller gets the error.
     pub apply_for: Duration,
-    /// How long a command that is sent again gets the first answer, from its event on.
+    /// The time after an event for which its answer is kept. A command that is sent again in this
+    /// time gets the first answer.
     pub answers_kept: Duration,
 }
 
 impl Default for Settings {
-    /// One partition, level 0, 2 s for a call, 5 s to apply, 24 h for answers.
+    /// Returns the default: one partition, level 0, 2 s for a call, 5 s to apply, 24 h for answers.
     fn default() -> Settings {
         Settings {
             partitions: NonZeroU16::MIN,
@@ -54,38 +59,40 @@ impl Default for Settings {
     }
 }
 
-/// What became of a group of events.
+/// The result of writing a group of events.
 #[derive(Debug)]
 #[must_use]
 pub struct Fate {
-    /// So many of them, from the first, are in the log of the partition.
+    /// The number of events in the log of the partition, counted from the first of the group.
     pub committed: usize,
-    /// Whether these are applied.
+    /// Whether the events in the log are applied.
     pub applied: Result<()>,
-    /// Why the others are not in the log; with [`Error::Unknown`] they may be.
+    /// The reason for which the other events are not in the log. After [`Error::Unknown`] they may
+    /// be in the log.
     pub others: Option<Error>,
-    /// How long it took until it was known what is in the log. Where that is not one call with the rest, the rest came after it.
+    /// The time until the outcome of the log was known. Unless the storage writes everything in one
+    /// call, the other rows were written after that.
     pub to_log: Duration,
 }
 
-/// The last event of a log, as far as those behind it depend on it.
+/// The end of a log, and the values of the last event that bind later events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Of the next event.
+    /// The offset of the next event.
     pub next: Offset,
-    /// Of the last event.
+    /// The epoch of the last event.
     pub epoch: Epoch,
-    /// Of the last event; none may be before.
+    /// The time of the last event. No later event may have an earlier time.
     pub time: WallTime,
 }
 
 impl Tail {
-    /// Of an empty log.
+    /// The tail of an empty log.
     pub(crate) const NONE: Tail =
         Tail { next: Offset::FIRST, epoch: Epoch(0), time: WallTime::from_nanos(0) };
 }
 
-/// The log of a partition, under one lead.
+/// The log of a partition, under one leadership.
 #[derive(Debug)]
 pub struct Log {
     pub(crate) reader: Reader,
@@ -97,12 +104,12 @@ pub struct Log {
     overthrown: OnceLock<LeadLost>,
     /// The last error of the write under way, while a part of the write is sent again.
     trouble: Mutex<Option<String>>,
-    /// Rows of an event in the log may still be written by a call that had no answer.
+    /// Whether a call that had no answer may still write rows of an event in the log.
     is_open: AtomicBool,
 }
 
 impl Log {
-    /// Nothing is read or written yet.
+    /// Makes a log. This neither reads nor writes.
     pub fn new(
         storage: SharedStorage,
         clock: Clock,
@@ -116,37 +123,39 @@ impl Log {
         Log { reader, clock, lead, partition, settings, tail, overthrown, trouble, is_open }
     }
 
-    /// Which partition it is of.
+    /// Returns the number of the partition.
     pub fn partition(&self) -> u16 {
         self.partition
     }
 
-    /// By which it goes.
+    /// Returns the clock of the log.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Under which it is written.
+    /// Returns the epoch of the leadership.
     pub fn epoch(&self) -> Epoch {
         self.lead.epoch()
     }
 
-    /// Whether the success of a write may be told.
+    /// Returns whether the success of a write may be reported.
     pub fn may_answer(&self) -> bool {
         self.overthrown.get().is_none() && self.lead.may_send(Duration::ZERO)
     }
 
-    /// Reads what the application has stored.
+    /// Returns a reader of the application's rows.
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
 
-    /// How large a row can be: no event, and no record, may be larger. There is room left for a marker around it.
+    /// Returns the largest size of an event or a record. The storage allows rows that are larger,
+    /// so that a marker around an event fits, too.
     pub fn largest_row(&self) -> usize {
         self.storage().capabilities().row.value.saturating_sub(ROOM_TO_MARK)
     }
 
-    /// Where the log ended when it was [replayed](Log::replay) last; before that nothing is known of it.
+    /// Returns the end of the log as of the last [replay](Log::replay). Before the first replay the
+    /// end is not known.
     pub fn tail(&self) -> Tail {
         *self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,8 +164,9 @@ impl Log {
         *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = tail;
     }
 
-    /// The last error of the write under way, while a part of the write is sent again. `None` when the storage has answered that part:
-    /// if several parts are sent again, the next error of another part is told.
+    /// Returns the last error of the write under way, while a part of the write is sent again.
+    /// Returns `None` when the storage has answered that part. If several parts are sent again, it
+    /// stays `None` until the next error of another part.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -165,9 +175,10 @@ impl Log {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
-    /// Whether rows of events in the log may still be written: a call had no answer, and the log was
-    /// not [replayed](Log::replay) to its end since. A later error, such as a row that stands in the
-    /// way, does not settle what that call does.
+    /// Returns whether rows of events in the log may still be written: a call had no answer, and
+    /// the log was not [replayed](Log::replay) to its end since.
+    ///
+    /// A later error, such as a row that is in the way, does not settle the outcome of that call.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
@@ -178,7 +189,7 @@ impl Log {
         }
     }
 
-    /// The log was replayed to its end.
+    /// Records that the log was replayed to its end.
     pub(crate) fn settle(&self) {
         self.is_open.store(false, Ordering::Release);
     }
@@ -205,16 +216,18 @@ impl Log {
         Ok(Rows::of(group, self.rules())?)
     }
 
-    /// Whether a workspace is in the partition of this log.
+    /// Returns whether a workspace is in the partition of this log.
     pub fn has_workspace(&self, ws: WsId) -> bool {
         self.reader.partition_of(ws) == self.partition
     }
 
-    /// Writes events that follow one another at the end of the log, and what they say. What is in the log is not undone any more: if it could not be
-    /// applied, [`Log::replay`] applies it.
+    /// Writes consecutive events at the end of the log, and the rows that follow from them.
+    ///
+    /// An event in the log is not undone any more. If an event could not be applied,
+    /// [`Log::replay`] applies it.
     ///
     /// # Cancel safety
-    /// None: nobody knows then what is written. Let it end.
+    /// None: after a dropped call it is not known which rows are written. Let the call end.
     pub async fn write(&self, group: &[Prepared]) -> Fate {
         self.set_trouble(None);
         let start = self.clock.now();
@@ -244,7 +257,7 @@ impl Log {
             }
         }
         let fate = fate(committed, Ok(()), others);
-        // What is in the log is applied, although others did not get there.
+        // The events in the log are applied, even if other events of the group are not in the log.
         let rest = if committed == group.len() {
             Ok(rows.rest)
         } else {
@@ -257,10 +270,13 @@ impl Log {
         Fate { applied, ..fate }
     }
 
-    /// Whether an event that left something is in the log. Where the log is written conditionally, it is; at level 2 another one may have replaced it.
+    /// Returns whether an event is in the log, for a caller that has found another row of the
+    /// event. Where the log is written conditionally, such an event is in the log. At level 2
+    /// another event may have replaced it.
     ///
     /// # Errors
-    /// Those of the storage. An event that cannot be read is an error, too: nobody knows whether it is this one.
+    /// Fails with the errors of the storage. Also fails if the event cannot be read, because it is
+    /// then not known whether the event is this one.
     pub async fn has(&self, place: Place) -> Result<bool> {
         if self.settings.level != TrustLevel::Two {
             return Ok(true);
@@ -270,16 +286,17 @@ impl Log {
         Ok(self.reader.entry(row, &there)?.place() == place)
     }
 
-    /// Whether what is told of the log stays true when this node leads no more: at level 2 another one may replace what this one wrote.
+    /// Returns whether a statement about the log stays true after this node has lost the
+    /// leadership. At level 2 another leader may replace events of this one.
     pub fn is_final(&self) -> bool {
         self.settings.level != TrustLevel::Two
     }
 
-    /// Waits until a write may be sent that is given up after the [timeout](Settings::timeout) of a call.
-    /// Every write under the lead asks here first, also a write of another crate.
+    /// Waits until a write may be sent that is given up after the [timeout](Settings::timeout) of a
+    /// call. Every write under the leadership waits here first, also a write of another crate.
     ///
     /// # Errors
-    /// If no write may ever be sent again.
+    /// Fails if no write may ever be sent again.
     ///
     /// # Cancel safety
     /// Safe.
@@ -287,7 +304,7 @@ impl Log {
         while !self.may_send() {
             match self.lost() {
                 Some(lost) => return Err(lost),
-                // A renewal is awaited, or the end.
+                // The lease is renewed soon, or the leadership ends.
                 None => self.clock.sleep(PAUSE_MIN).await,
             }
         }
@@ -298,22 +315,24 @@ impl Log {
         self.overthrown.get().is_none() && self.lead.may_send(self.settings.timeout)
     }
 
-    /// Why nothing will ever be written here again; `None` while something may.
+    /// Returns the reason for which no write will ever be sent here again; `None` while a write may
+    /// still be sent.
     pub fn lost(&self) -> Option<LeadLost> {
         self.overthrown.get().cloned().or_else(|| self.lead.lost())
     }
 
-    /// An event of a later leader was seen: whatever this one was told, it does not lead.
+    /// Records that an event of a later leader was seen. This node does not lead, even if its lease
+    /// says that it does.
     pub(crate) fn overthrown(&self, by: Epoch) -> Error {
         let lost = LeadLost(format!("there is an event of the later epoch {}", by.0));
         self.overthrown.get_or_init(|| lost).clone().into()
     }
 
-    /// What stands where an event was to be written.
+    /// Returns the error for a row that is in the place of an event.
     fn in_plog(&self, write: &RowWrite, there: Option<&Bytes>, was_unknown: bool) -> Error {
         let is_ours = |ws| self.has_workspace(ws);
         match judge::in_plog(write, self.lead.epoch(), there, is_ours) {
-            // When that is removed, an attempt without an answer may land.
+            // The row may be removed later, and an attempt without an answer may land then.
             InPlog::Wrong(violation) if was_unknown => {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
@@ -325,7 +344,13 @@ impl Log {
         }
     }
 
-    /// Sends a write with conditions until there is a definite answer, or the lead is lost: what is open must not be left so while it can be settled.
+    /// Sends a conditional write until there is a definite answer or the leadership is lost. The
+    /// flag in the result tells whether an earlier attempt had no answer.
+    ///
+    /// Invariant: after an attempt without an answer, no error claims that nothing was written. A
+    /// simpler version returns the error of the second attempt. The first attempt gets no answer;
+    /// the second attempt fails because the server is out of reach; the first attempt lands. So the
+    /// caller would take a written event for one that was not written.
     pub(crate) async fn settled<W>(&self, write: impl Fn() -> W) -> Result<(Outcome, bool)>
     where
         W: Future<Output = istorage::Result<Outcome>>,
@@ -348,7 +373,7 @@ impl Log {
                     unknown = Some(error);
                 }
                 Err(error) if unknown.is_none() => return Err(error.into()),
-                // It says nothing about the attempts before it.
+                // This answer says nothing about the earlier attempts.
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     self.set_trouble(Some(error.to_string()));
                 }
@@ -369,7 +394,8 @@ impl Log {
             .collect();
         let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, Row::Plog(..));
         let mut in_plog = found.iter().find(is_of_plog).copied();
-        // A storage may tell of one condition that failed, and the one that says most may be another.
+        // A storage may report only one failed condition. The row of the first event in the log
+        // decides most, so it is read if no row of the log was reported.
         let read;
         if in_plog.is_none()
             && let Some(first) = rows.plog.first()
@@ -380,7 +406,8 @@ impl Log {
         match (in_plog, found.first()) {
             (Some((write, Some(there))), _) if *there == write.after => Ok(()),
             (Some((write, there)), _) => Err(self.in_plog(write, there, was_unknown)),
-            // What stands in the way may be mended, and an attempt without an answer may land then.
+            // The row in the way may be corrected later, and an attempt without an answer may land
+            // then.
             (None, _) if was_unknown => {
                 let what = "an attempt without an answer met a row that is not what was read";
                 Err(Error::Unknown(istorage::Error::outcome_unknown(what)))
@@ -397,13 +424,13 @@ impl Log {
         }
     }
 
-    /// What stands where the first event of a group was to be written.
+    /// Reads the row in the place of the first event of a group.
     async fn in_first_place(&self, first: &RowWrite, was_unknown: bool) -> Result<Option<Bytes>> {
         let read = self.storage().get_linearizable(&first.key, self.reader.deadline()).await;
         read.map_err(|error| if was_unknown { Error::Unknown(error) } else { error.into() })
     }
 
-    /// Confirmed when it returns.
+    /// Writes rows of the log. When the call returns `Ok`, the rows are in the log.
     async fn to_plog(&self, chunk: &[RowWrite]) -> Result<()> {
         if !chunk[0].is_conditional() {
             return self.put_ordered(chunk, None).await;
@@ -418,16 +445,17 @@ impl Log {
             .first()
             .and_then(|conflict| Some((chunk.get(conflict.op)?, conflict.there.as_ref())));
         match found.unwrap_or((&chunk[0], None)) {
-            // They are all or nothing, and nobody else writes these bytes.
+            // The rows of a chunk are written together or not at all, and no other node writes
+            // these bytes.
             (write, Some(there)) if *there == write.after => Ok(()),
             (write, there) => Err(self.in_plog(write, there, was_unknown)),
         }
     }
 
-    /// Whether a row is as it was found when it stood in the way, and is in the way still.
+    /// Returns whether the row of a violation is unchanged and still in the way.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// Fails with the errors of the storage.
     pub async fn is_still(&self, violation: &Violation) -> Result<bool> {
         if violation.may_pass {
             return Ok(false);
@@ -438,7 +466,8 @@ impl Log {
     }
 }
 
-/// A storage refused a write, and all rows that it names are as the write expects them: they may have changed since.
+/// Returns the error for a refused write if all rows that the refusal names are as expected. The
+/// rows may have changed since.
 pub(crate) fn unexplained() -> istorage::Error {
     istorage::Error::unavailable("a write was refused, and no row is in the way")
 }

@@ -1,4 +1,5 @@
-//! Putting a marker in the place of an event that cannot be read any more: done for an operator, under the lead.
+//! Marking: an operator puts a marker in the place of an event that cannot be read. It is done
+//! under the leadership of the partition.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +12,41 @@ use crate::{
     Unreadable, Violation, WsId,
 };
 
-/// An event that cannot be read, and what is known of it.
+/// An event that cannot be read, and the known facts about it.
 #[derive(Clone, Debug)]
 pub struct Damaged {
     row: Row,
-    /// What is there.
+    /// The bytes in the row of the event.
     found: Bytes,
-    /// Where it is; its epoch is that of the copy, or of the event in front of it.
+    /// The place of the event. Its epoch is the epoch of the copy, or of the event in front of it.
     place: Place,
-    /// What stands in its place in the log of the workspace, if that cannot be read either.
+    /// The bytes in the place of the copy in the log of the workspace, if the copy cannot be read,
+    /// either.
     wlog: Option<Bytes>,
-    /// What it drew, if the log of the workspace says so.
+    /// The numbers that the event drew, if the log of the workspace has a copy that can be read.
     drawn: Option<Vec<Drawn>>,
 }
 
 impl Damaged {
-    /// What it drew, if the log of the workspace has a copy that can be read.
+    /// Returns the numbers that the event drew, if the log of the workspace has a copy that can be
+    /// read.
     pub fn drawn(&self) -> Option<&[Drawn]> {
         self.drawn.as_deref()
     }
 }
 
 impl Log {
-    /// An event of this log that cannot be read, when it is said where it is in the log of a workspace. `None` if it can be read.
+    /// Returns an event of this log that cannot be read. The caller gives its place in the log of a
+    /// workspace. Returns `None` if the event can be read.
     ///
     /// # Errors
-    /// Those of the storage. [`Broken::Missing`] if there is nothing at the offset, or no event before it in one of the logs.
-    /// [`Broken::Misplaced`] if the log of the workspace has another event there. [`Broken::Unreadable`] if another version of the program
-    /// wrote the event, or its copy: that version can read it.
+    /// Fails with the errors of the storage, and with
+    ///
+    /// - [`Broken::Missing`] if there is no row at the offset, or no event before it in one of the
+    ///   logs;
+    /// - [`Broken::Misplaced`] if the log of the workspace has another event at the given place;
+    /// - [`Broken::Unreadable`] if another version of the program wrote the event or its copy: that
+    ///   version can read it.
     pub async fn damaged(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<Option<Damaged>> {
         let row = Row::Plog(self.partition, plog);
         let found = self.get(row).await?.ok_or(Broken::Missing(row))?;
@@ -54,7 +62,7 @@ impl Log {
         if let Some(place) = readable.as_ref().map(Entry::place)
             && place.plog != plog
         {
-            // The entry is whole, and has nothing to do with the damaged one.
+            // The entry is whole, and is the copy of another event.
             let says = Row::Plog(self.partition, place.plog);
             return Err(Broken::Misplaced { row: beside, says }.into());
         }
@@ -75,7 +83,8 @@ impl Log {
         }))
     }
 
-    /// Whether there is an event of this log in front of an offset in the log of a workspace: one behind a hole would hide all that is behind that.
+    /// Checks that an event of this log is in front of an offset in the log of a workspace. A
+    /// marker behind a gap would leave the gap, and readers do not get the events behind a gap.
     async fn check_neighbour(&self, ws: WsId, wlog: Offset) -> Result<()> {
         if wlog <= Offset::FIRST {
             return Ok(());
@@ -94,7 +103,8 @@ impl Log {
         }
     }
 
-    /// That of the event in front: epochs never fall, so one behind it has that one or a later one.
+    /// Returns the epoch of the event in front. Epochs never fall, so the event at `plog` has that
+    /// epoch or a later one.
     async fn epoch_before(&self, plog: Offset) -> Result<Epoch> {
         if plog == Offset::FIRST {
             return Ok(Epoch(0));
@@ -104,11 +114,14 @@ impl Log {
         Ok(self.reader.entry(row, &before)?.place().epoch)
     }
 
-    /// Puts the marker in the place of exactly what was found; at level 2 that is looked at, and nothing guards it from then on but the lead. The log of the workspace gets it when the log is
-    /// [replayed](Log::replay), unless its copy is whole.
+    /// Puts a marker in the place of exactly the bytes that were found. The log of the workspace
+    /// gets the marker first, unless its copy is whole.
+    ///
+    /// At level 2 the bytes are compared before the write. Between the comparison and the write
+    /// only the lease protects the row.
     ///
     /// # Errors
-    /// [`Error::Violation`] if something else is there now.
+    /// Fails with [`Error::Violation`] if the row holds other bytes now.
     pub async fn mark(&self, damaged: &Damaged, drawn: Vec<Drawn>) -> Result<Corrupted> {
         let (place, marked) = (damaged.place, self.epoch());
         let marker = Corrupted { place, marked, drawn, bytes: damaged.found.clone() };
@@ -116,7 +129,8 @@ impl Log {
         let Place { plog, ws, wlog, .. } = place;
         match &damaged.wlog {
             Some(copy) => self.replace(Row::Wlog(ws, wlog), Some(copy), &bytes, plog).await?,
-            // It is missing: nobody writes it who does not read the log from here.
+            // The copy is missing. Only a leader that reads the log from this event on would write
+            // the copy.
             None if damaged.drawn.is_none() => {
                 self.replace(Row::Wlog(ws, wlog), None, &bytes, plog).await?;
             }
@@ -136,7 +150,7 @@ impl Log {
         let (storage, key) = (self.reader.storage(), row.key());
         let why = "is not what was to be marked";
         if self.settings.level == TrustLevel::Two {
-            // Nothing guards the row between this look and the write but the lead.
+            // Between this read and the write, only the lease protects the row.
             let there = self.get(row).await?;
             if there.is_some() && there.as_ref() != found && there.as_ref() != Some(marker) {
                 return Err(violation(row, there, marker, why));
@@ -145,7 +159,8 @@ impl Log {
             let order = Order::of_two(self.epoch().0, plog.0)?;
             let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
             storage.put_ordered(vec![put], self.reader.deadline()).await?;
-            // Of two writes of one order any may stay: it may have been written under this very epoch.
+            // Of two writes of the same order either may stay, and the event may have been written
+            // under this same epoch.
             let there = self.get(row).await?;
             if there.as_ref() != Some(marker) {
                 let why =
@@ -171,11 +186,12 @@ impl Log {
         Err(violation(row, there, marker, why))
     }
 
-    /// What the readable events of a workspace drew that are in the log from an offset on, and in front of another; and where the next one behind that is in
-    /// the log of the workspace.
+    /// Returns the numbers that the readable events of a workspace drew, for events from offset
+    /// `from` up to the damaged event at `plog`. Also returns the offset, in the log of the
+    /// workspace, of the next readable event behind `plog`.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// Fails with the errors of the storage.
     pub async fn drawn_around(&self, ws: WsId, from: Offset, plog: Offset) -> Result<Around> {
         let mut around = Around::default();
         let mut rows = self.logged(from);
@@ -198,8 +214,9 @@ impl Log {
     }
 }
 
-/// The entry of a row, or `None` if it is lost: its bytes are damaged, or those of another row. Another version of the program can read
-/// its own entries, so those are not lost.
+/// Returns the entry of a row, or `None` if the entry is lost: the bytes are damaged, or belong to
+/// another row. Entries of another version of the program are not lost, because that version can
+/// read them.
 fn whole(entry: Result<Entry>) -> Result<Option<Entry>> {
     use Unreadable::{Checksum, Senseless};
     match entry {
@@ -211,12 +228,12 @@ fn whole(entry: Result<Entry>) -> Result<Option<Entry>> {
     }
 }
 
-/// What is known of the events around one that cannot be read.
+/// The known facts about the events around an event that cannot be read.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
-    /// The highest number of each sequence that those in front of it drew.
+    /// The highest number that the events in front drew, for each sequence.
     pub before: BTreeMap<u16, u64>,
-    /// Where the next one is in the log of the workspace.
+    /// The offset of the next event in the log of the workspace.
     pub next: Option<Offset>,
 }
 

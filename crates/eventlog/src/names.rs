@@ -1,11 +1,11 @@
-//! How things are called.
+//! Names of tables, commands, fields and containers.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 /// The longest name of a package, a table, a field or a container, in bytes.
 pub const LONGEST_NAME: usize = 255;
 
-/// A name with the package it belongs to: `pkg.Name`.
+/// A name with its package: `pkg.Name`.
 ///
 /// ```
 /// use eventlog::QName;
@@ -17,7 +17,7 @@ pub const LONGEST_NAME: usize = 255;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QName(Arc<str>);
 
-/// A name that is none.
+/// The error for a text that is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no name: a name has letters, digits and `_`, does not begin with a digit, and has at most {LONGEST_NAME} \
@@ -26,17 +26,17 @@ pub struct QName(Arc<str>);
 pub struct BadName(String);
 
 impl QName {
-    /// Before the dot.
+    /// Returns the package: the text before the dot.
     pub fn package(&self) -> &str {
         self.0.split_once('.').map_or("", |(package, _)| package)
     }
 
-    /// Behind the dot.
+    /// Returns the name in the package: the text behind the dot.
     pub fn name(&self) -> &str {
         self.0.split_once('.').map_or("", |(_, name)| name)
     }
 
-    /// All of it.
+    /// Returns the whole name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -69,7 +69,7 @@ impl fmt::Debug for QName {
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// All of it.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -95,7 +95,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// So that maps with names can be asked with text.
+/// Lets callers look names up in maps by text.
 impl std::borrow::Borrow<str> for Name {
     fn borrow(&self) -> &str {
         &self.0

@@ -1,4 +1,7 @@
-//! Which rows a group of events comes to, how each is written at a trust level, and what is sent together. Nothing is written here.
+//! The plan of a group: its rows, the way in which each row is written at a trust level, and the
+//! rows that are sent together.
+//!
+//! The module does no I/O.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,16 +16,16 @@ use crate::{
     Version, WsId, layout::NEIGHBOUR_KEY, row::LONGEST_KEY, wire::Pages,
 };
 
-/// An event that is ready to be written: its bytes, and those of what it writes.
+/// An event that is ready to be written: its bytes, and the bytes of the rows that follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
     pub(crate) place: Place,
     pub(crate) time: Option<WallTime>,
     pub(crate) entry: Bytes,
-    /// Of who marked it, if that is what it is.
+    /// The epoch of the leader that marked the event, if this is a marker.
     pub(crate) marked: Option<Epoch>,
     pub(crate) records: Vec<RecordWrite>,
-    /// By the hash of the command's key.
+    /// The stored answer, with the hash of the command's idempotency key.
     pub(crate) answer: Option<([u8; 32], Bytes)>,
 }
 
@@ -30,19 +33,21 @@ pub struct Prepared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordWrite {
     pub(crate) id: RecordId,
-    /// `None` if it is new.
+    /// The version that the event replaces; `None` if the record is new.
     pub(crate) replaces: Option<Version>,
-    /// What was read there.
+    /// The bytes of the record as they were read before the event.
     pub(crate) before: Option<Bytes>,
     pub(crate) after: Bytes,
 }
 
 impl Prepared {
-    /// An event, and for each record that it does not make what was read before: of several events in a group that write one, the first says it.
+    /// Prepares an event. For each record that the event updates, `before` returns the bytes that
+    /// were read before. If several events of a group write a record, the bytes of the first of
+    /// these events count.
     pub fn new(event: &Event, mut before: impl FnMut(RecordId) -> Option<Bytes>) -> Prepared {
         let Place { epoch, plog, ws, .. } = event.place;
         let version = Version { epoch, plog };
-        // All of it is kept for as long as any of it, so it may as well lie in one place.
+        // All parts are kept for as long as any part, so they share one piece of memory.
         let mut pages = Pages::with_capacity(1_024, 1 + event.changes.len());
         pages.event(event);
         event.changes.iter().for_each(|change| pages.record(ws, version, &change.record));
@@ -74,7 +79,7 @@ impl Prepared {
         }
     }
 
-    /// An entry that is in the log of its partition, in these bytes.
+    /// Prepares an entry that is already in the log of its partition with these bytes.
     pub(crate) fn again(entry: &Entry, bytes: Bytes) -> Prepared {
         match entry {
             Entry::Event(event) => Prepared { entry: bytes, ..Prepared::new(event, |_| None) },
@@ -89,18 +94,18 @@ impl Prepared {
         }
     }
 
-    /// Where it goes.
+    /// Returns the place of the event.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// How much it writes.
+    /// Returns the number of bytes to write.
     pub fn bytes(&self) -> usize {
         let records = self.records.iter().map(|record| record.after.len()).sum::<usize>();
         2 * self.entry.len() + records + self.answer.as_ref().map_or(0, |(_, bytes)| bytes.len())
     }
 
-    /// How large its largest row is.
+    /// Returns the size of the largest row.
     pub fn largest_row(&self) -> usize {
         let records = self.records.iter().map(|record| record.after.len()).max().unwrap_or(0);
         let answer = self.answer.as_ref().map_or(0, |(_, bytes)| bytes.len());
@@ -108,37 +113,39 @@ impl Prepared {
     }
 }
 
-/// What is written in a row.
+/// The write of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowWrite {
     pub(crate) row: Row,
     pub(crate) key: Key,
     pub(crate) what: What,
-    /// Of the event, or of who marked it.
+    /// The order of the event. The order of a marker has the epoch of the leader that marked the
+    /// event.
     pub(crate) order: Order,
     pub(crate) after: Bytes,
     pub(crate) how: How,
 }
 
-/// What a row is, as far as it decides what may be there before.
+/// The kind of a row. The kind decides which bytes the row may hold before the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Nothing else.
+    /// An event in a log. The row may hold no other entry.
     Entry,
-    /// The event that it marks may be whole here.
+    /// A marker in a log. The row may hold the marked event, if it is whole here.
     Marker,
-    /// What the first event that writes it here replaced, or nothing, and then what others wrote here.
+    /// A record. The row may be missing, may hold the version that the first event of the group
+    /// replaced (`replaces`), or a version that events of the group wrote (from `first` to `last`).
     Record { replaces: Option<Version>, first: Version, last: Version },
-    /// Anything.
+    /// An answer. The row may hold any bytes.
     Answer,
 }
 
-/// How a row is written.
+/// The way in which a row is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// If this is there, or nothing.
+    /// Write the row if it holds exactly these bytes; with `None`, if it does not exist.
     If(Option<Bytes>),
-    /// Unless a later event wrote it.
+    /// Write the row unless a later event wrote it. The duration is the TTL.
     Later(Option<Duration>),
 }
 
@@ -155,7 +162,7 @@ impl RowWrite {
         matches!(self.how, How::If(_))
     }
 
-    /// Of a conditional row.
+    /// Returns the write of a conditional row.
     pub(crate) fn conditional(&self) -> Conditional {
         let (ccols, value) = (self.key.ccols.clone(), self.after.clone());
         match &self.how {
@@ -166,7 +173,7 @@ impl RowWrite {
         }
     }
 
-    /// Of an ordered row.
+    /// Returns the write of an ordered row.
     pub(crate) fn ordered(&self) -> OrderedPut {
         let ttl = match self.how {
             How::Later(ttl) => ttl,
@@ -179,25 +186,28 @@ impl RowWrite {
 /// All rows of a group, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
-    /// In the order of offsets.
+    /// The rows of the log, in the order of offsets.
     pub(crate) plog: Vec<RowWrite>,
-    /// In any order.
+    /// The other rows, in any order.
     pub(crate) rest: Vec<RowWrite>,
 }
 
-/// How the rows of an application are written.
+/// The rules by which the rows of an application are written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) partition: u16,
     pub(crate) level: TrustLevel,
-    /// For how long an answer is kept after its event, and what time it is.
+    /// The time for which an answer is kept after its event. The age of an event is measured
+    /// against `now`.
     pub(crate) answers: Duration,
     pub(crate) now: WallTime,
 }
 
 impl Rows {
+    /// Plans the rows of a group.
+    ///
     /// # Errors
-    /// `Invalid` if an epoch or an offset has too many bits to be an order.
+    /// Fails with `Invalid` if an epoch or an offset has too many bits for an order.
     pub(crate) fn of(group: &[Prepared], rules: Rules) -> Result<Rows> {
         let records: usize = group.iter().map(|event| event.records.len()).sum();
         let answers = group.iter().filter(|event| event.answer.is_some()).count();
@@ -207,7 +217,7 @@ impl Rows {
         let mut keys = BytesMut::with_capacity(
             (2 * group.len() + records) * NEIGHBOUR_KEY + answers * LONGEST_KEY,
         );
-        // Where records are that a later event of the group may write again.
+        // The index of each record row that a later event of the group may write again.
         let mut written: HashMap<(WsId, RecordId), usize> = HashMap::new();
         let mut records = group.iter().flat_map(|event| &event.records);
         let may_write_twice = records.any(|record| record.replaces.is_some());
@@ -230,7 +240,8 @@ impl Rows {
             rows.rest.push(logged(Row::Wlog(ws, wlog), &mut keys));
             for RecordWrite { id, replaces, before, after } in &event.records {
                 if may_write_twice {
-                    // It is written once, from what the first found to what the last leaves.
+                    // The record is written once. The write expects the bytes that the first event
+                    // found, and writes the record that the last event leaves.
                     if let Some(at) = written.get(&(ws, *id)) {
                         let row = &mut rows.rest[*at];
                         (row.order, row.after) = (order, after.clone());
@@ -255,7 +266,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// What the command was answered, if anybody can still ask.
+    /// Plans the stored answer to the command, if the sender may still ask for the answer.
     fn answer(&mut self, event: &Prepared, order: Order, rules: Rules, keys: &mut BytesMut) {
         let (Some((hash, after)), Some(time)) = (&event.answer, event.time) else { return };
         let age = Duration::from_micros(rules.now.as_micros().saturating_sub(time.as_micros()));
@@ -277,13 +288,14 @@ impl Rows {
         self.plog.iter().chain(&self.rest)
     }
 
-    /// Whether all of it can be written at once.
+    /// Returns whether all rows fit into one atomic write.
     pub(crate) fn fit(&self, limits: BatchLimits) -> bool {
         self.plog.len() + self.rest.len() <= limits.rows
             && self.all().map(RowWrite::bytes).sum::<usize>() <= limits.bytes
     }
 
-    /// All of it at once. The rows with conditions come in the order of [`Rows::all`].
+    /// Returns all rows as one atomic write. The conditional rows are in the order of
+    /// [`Rows::all`].
     pub(crate) fn at_once(&self) -> AtomicBatch {
         let rows = self.plog.len() + self.rest.len();
         let (mut conditionals, mut ordered) = (Vec::with_capacity(rows), Vec::new());
@@ -297,13 +309,14 @@ impl Rows {
         AtomicBatch { conditionals, ordered, puts: Vec::new() }
     }
 
-    /// The row of a condition of [`Rows::at_once`].
+    /// Returns the row of a condition of [`Rows::at_once`].
     pub(crate) fn conditional(&self, op: usize) -> Option<&RowWrite> {
         self.all().filter(|row| row.is_conditional()).nth(op)
     }
 }
 
-/// Neighbours of a partition together, as many as the storage writes atomically, in the order that they are in.
+/// Splits rows into chunks that the storage writes atomically. The rows of a chunk are neighbours
+/// of one storage partition, and keep their order.
 pub(crate) fn in_chunks(rows: Vec<RowWrite>, can: &Capabilities) -> Vec<Vec<RowWrite>> {
     const ONE: BatchLimits = BatchLimits { rows: 1, bytes: usize::MAX };
     let mut chunks: Vec<Vec<RowWrite>> = Vec::new();

@@ -1,4 +1,4 @@
-//! Reading what an application has stored, for anybody.
+//! A reader of an application's logs and records. It needs no leadership.
 
 use std::{num::NonZeroU16, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 /// A row of a log as it is stored.
 pub(crate) type Logged = (Offset, Bytes);
 
-/// Reads what an application has stored. It needs no lead.
+/// Reads the logs and records of an application. A reader needs no leadership.
 #[derive(Clone, Debug)]
 pub struct Reader {
     storage: SharedStorage,
@@ -28,8 +28,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// `timeout` is for each call to the storage, and for each page of a log. The application has so many
-    /// `partitions`.
+    /// Makes a reader. `timeout` is the limit of each call to the storage, and of each page of a
+    /// log. `partitions` is the number of partitions of the application.
     pub fn new(
         storage: SharedStorage,
         clock: Clock,
@@ -39,29 +39,32 @@ impl Reader {
         Reader { storage, clock, timeout, partitions }
     }
 
-    /// The partition that a workspace is in.
+    /// Returns the partition of a workspace.
     pub fn partition_of(&self, ws: WsId) -> u16 {
         ws.partition(self.partitions)
     }
 
-    /// A row of a log, understood.
+    /// Reads the entry in a row of a log.
     pub(crate) fn entry(&self, row: Row, bytes: &[u8]) -> Result<Entry> {
         Ok(row.entry(bytes, self.partitions)?)
     }
 
-    /// The keyspace of the application.
+    /// Returns the keyspace of the application.
     pub fn storage(&self) -> &SharedStorage {
         &self.storage
     }
 
-    /// Until when a call that begins now may take.
+    /// Returns the deadline of a call that begins now.
     pub fn deadline(&self) -> Instant {
         self.clock.now() + self.timeout
     }
 
-    /// The log of a partition from an event on, to the first offset without an event. The log is known to have
-    /// all events up to `known`: if one of them is not there, the stream ends with [`Broken::Missing`]. The
-    /// stream is lazy, and reads any length in bounded memory.
+    /// Returns the entries of the log of a partition from an offset on, up to the first offset
+    /// without an event.
+    ///
+    /// The log is known to have all events up to `known`. If one of these is missing, the stream
+    /// ends with [`Broken::Missing`]. The stream is lazy, and reads logs of any length in bounded
+    /// memory.
     pub fn plog(
         &self,
         partition: u16,
@@ -71,7 +74,7 @@ impl Reader {
         self.log(move |offset| Row::Plog(partition, offset), from, known)
     }
 
-    /// The log of a workspace, in the same way.
+    /// Returns the entries of the log of a workspace, as [`Reader::plog`] does.
     pub fn wlog(
         &self,
         ws: WsId,
@@ -98,14 +101,16 @@ impl Reader {
                 _ if known.is_some_and(|last| next <= last) => {
                     Err(Broken::Missing(row(next)).into())
                 }
-                // Events behind the hole are no proof: the events of a group are written side by side.
+                // Events behind a gap prove nothing, because the events of a group are written at
+                // the same time.
                 _ => Ok(None),
             }
         });
         dense.boxed()
     }
 
-    /// What there is of a log from an offset on: up to the first partition of the storage that is not full to its end.
+    /// Returns the rows of a log from an offset on, up to the first storage partition that lacks
+    /// its last row. There may be gaps between the rows.
     pub(crate) fn logged(
         &self,
         row: impl Fn(Offset) -> Row + Send + Sync + 'static,
@@ -140,8 +145,9 @@ impl Reader {
         stream::try_unfold(at, read).boxed()
     }
 
-    /// The records of a workspace from an id on, in the order of ids: all up to `last`, and those behind it that follow without a large gap. It is lazy, and
-    /// reads any number in bounded memory.
+    /// Returns the records of a workspace from an id on, in the order of ids: all records up to
+    /// `last`, and the records behind it that follow without a large gap. The stream is lazy, and
+    /// reads any number of records in bounded memory.
     pub fn records(
         &self,
         ws: WsId,
@@ -171,7 +177,7 @@ impl Reader {
                     at.is_empty = false;
                     return Ok(Some((stored, at)));
                 }
-                // There may be none behind the largest ids.
+                // There may be no storage partition behind the largest ids.
                 let Some(next) = first.checked_add(NEIGHBOURS_PER_PARTITION) else {
                     return Ok(None);
                 };
@@ -184,34 +190,35 @@ impl Reader {
         stream::try_unfold(at, read).boxed()
     }
 
-    /// A record.
+    /// Returns a record.
     ///
     /// # Errors
-    /// Those of the storage, [`Broken::Unreadable`] and [`Broken::Misplaced`].
+    /// Fails with the errors of the storage, [`Broken::Unreadable`] and [`Broken::Misplaced`].
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
         let row = Row::Record(ws, id);
         Ok(self.row(row).await?.map(|bytes| row.record(&bytes)).transpose()?)
     }
 
-    /// The bytes of a row. [`Row::record`] and [`Row::answer`] understand them.
+    /// Returns the bytes of a row. [`Row::record`] and [`Row::answer`] read these bytes.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// Fails with the errors of the storage.
     pub async fn row(&self, row: Row) -> Result<Option<Bytes>> {
         Ok(self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?)
     }
 
-    /// The bytes of rows, in their order, by one call.
+    /// Returns the bytes of several rows, in their order, by one call.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// Fails with the errors of the storage.
     pub async fn rows(&self, rows: &[Row]) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<Key> = rows.iter().map(Row::key).collect();
         Ok(self.storage.get_batch(&keys, self.deadline()).await?)
     }
 }
 
-/// Where a row is in the partition of the storage that `neighbour` is in, too.
+/// Returns the position of a row in its storage partition. `neighbour` is a row of the same storage
+/// partition.
 fn within(neighbour: Row, ccols: &[u8]) -> Result<u64> {
     let within = ccols.try_into().map(u16::from_be_bytes).map(u64::from).ok();
     within.filter(|within| *within < NEIGHBOURS_PER_PARTITION).ok_or_else(|| {

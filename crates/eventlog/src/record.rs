@@ -1,34 +1,34 @@
-//! A row of a table.
+//! Records: the entries of tables.
 
 use crate::{Epoch, Fields, Name, Offset, QName, WsId};
 
-/// The id of a record: unique in its workspace, for ever.
+/// The id of a record. It is unique in its workspace, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId(pub u64);
 
-/// What a table is for. Records of a document are children of one another, in containers.
+/// The purpose of a table. The records of a document are children of one another, in containers.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize, serde::Serialize,
 )]
 pub enum TableKind {
-    /// Documents of a collection: all of them can be listed.
+    /// Documents of a collection. All of them can be listed.
     CDoc,
-    /// Records of such documents.
+    /// Child records of documents of a collection.
     CRecord,
-    /// Documents of a workspace: many, read by their id.
+    /// Documents of a workspace. There are many, and they are read by their id.
     WDoc,
-    /// Records of such documents.
+    /// Child records of documents of a workspace.
     WRecord,
-    /// Documents of an operation: what a command was given. They do not change.
+    /// Documents of an operation: the input of a command. They do not change.
     ODoc,
-    /// Records of such documents.
+    /// Child records of documents of an operation.
     ORecord,
-    /// A document of a collection that a workspace has at most once, with an id that is fixed.
+    /// A document of a collection that a workspace has at most once, with a fixed id.
     Singleton,
 }
 
 impl TableKind {
-    /// Of which kind its children are.
+    /// Returns the kind of the child records.
     pub fn children(self) -> TableKind {
         match self {
             TableKind::CDoc | TableKind::CRecord | TableKind::Singleton => TableKind::CRecord,
@@ -37,49 +37,49 @@ impl TableKind {
         }
     }
 
-    /// It stands in no container.
+    /// Returns whether records of this kind have no parent.
     pub fn is_document(self) -> bool {
         !matches!(self, TableKind::CRecord | TableKind::WRecord | TableKind::ORecord)
     }
 }
 
-/// Where a record stands that is a child.
+/// The place of a child record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// The record that it belongs to.
+    /// The id of the parent.
     pub id: RecordId,
-    /// Where it stands there.
+    /// The container of the parent that holds the record.
     pub container: Name,
 }
 
-/// All of a row of a table.
+/// The whole of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Its table.
+    /// The table of the record.
     pub table: QName,
-    /// What the table is for.
+    /// The kind of the table.
     pub kind: TableKind,
-    /// Its id.
+    /// The id of the record.
     pub id: RecordId,
-    /// Whose child it is; `None` for documents.
+    /// The parent of the record; `None` for documents.
     pub parent: Option<Parent>,
-    /// Whether it is in use. Nothing is ever deleted.
+    /// Whether the record is in use. Records are never deleted.
     pub is_active: bool,
-    /// What its fields hold; those that hold nothing are not there.
+    /// The values of the fields. Fields without a value are absent.
     pub fields: Fields,
 }
 
-/// The event that wrote a record last. One that is greater is later.
+/// The event that wrote a record last. A greater version is a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Its epoch.
+    /// The epoch of the event.
     pub epoch: Epoch,
-    /// Its offset in the log of its partition.
+    /// The offset of the event in the log of its partition.
     pub plog: Offset,
 }
 
-/// A record as it is stored: with the event that wrote it last, so that an older one is known as such,
-/// and with its workspace, so that a record in the row of another one is known as such.
+/// A record as it is stored. The version shows whether a record is outdated. The workspace shows
+/// whether a record is in the row of another record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredRecord {
     /// The workspace of the record.

@@ -1,4 +1,4 @@
-//! From the log to everything that follows from it: at the beginning of a lead, and after a write that failed.
+//! The replay of a log: at the beginning of a leadership, and after a write that failed.
 
 use bytes::Bytes;
 use futures::{
@@ -17,15 +17,18 @@ use crate::{
     reader::Logged,
 };
 
-/// How many events are applied together, and of how many bytes.
+/// The limits of the events that are applied together: their number and their bytes.
 const EVENTS: usize = 256;
 const BYTES: usize = 1 << 20;
 
 impl Log {
-    /// The log from an event on, to its end. An event comes when it is applied: when all that it says is stored.
+    /// Returns the entries of the log from an offset on, to its end. An entry is returned when it
+    /// is applied: all rows that follow from it are stored.
     ///
-    /// The end is where the first event is missing. It is certain: what an earlier leader may still write is refused, or is found by who writes
-    /// there. Then [`Log::tail`] is known. Events behind one that is missing are [`Broken::Missing`].
+    /// The log ends at the first offset without an event. This end is certain: a late write of an
+    /// earlier leader is refused, or the next write at that offset finds it. At the end
+    /// [`Log::tail`] is known. If there are events behind a missing event, the replay fails with
+    /// [`Broken::Missing`].
     pub fn replay(&self, from: Offset) -> BoxStream<'_, Result<Entry>> {
         let replay = Replay {
             log: self,
@@ -43,21 +46,21 @@ impl Log {
     }
 }
 
-/// How far a replay has come.
+/// The progress of a replay.
 struct Replay<'l> {
     log: &'l Log,
     rows: Option<BoxStream<'static, Result<Logged>>>,
-    /// Of what has been read.
+    /// The tail of the events that were read.
     tail: Tail,
-    /// The event before has been read.
+    /// Whether the event in front of the first one was read.
     is_known: bool,
-    /// It is told when what was read before it is applied.
+    /// An error of reading. It is returned after the events that were read before it are applied.
     failed: Option<Error>,
     is_over: bool,
 }
 
 impl Replay<'_> {
-    /// The next events, applied; `None` at the end.
+    /// Returns the next events, applied; `None` at the end.
     async fn batch(&mut self) -> Result<Option<Vec<Entry>>> {
         if !self.is_known {
             self.read_before().await?;
@@ -89,7 +92,13 @@ impl Replay<'_> {
         Ok(Some(batch.into_iter().map(|(entry, _)| entry).collect()))
     }
 
-    /// Its epoch and its time bind those behind it. Without it something is lost.
+    /// Reads the event in front of the first one. The epochs and times of later events may not be
+    /// lower than those of this event. If this event is missing, data is lost.
+    ///
+    /// A simpler version reads only from the stored offset on. Leader A stalls before it reads the
+    /// log; leader B writes events and stores the offset behind them; A goes on from that offset
+    /// and finds no event. So A would write behind events of a later epoch, and no later leader
+    /// could read the log.
     async fn read_before(&mut self) -> Result<()> {
         let mut offset = self.tail.next;
         while offset > Offset::FIRST {
@@ -102,7 +111,7 @@ impl Replay<'_> {
                 return Err(self.log.overthrown(epoch));
             }
             self.tail.epoch = self.tail.epoch.max(epoch);
-            // One that cannot be read any more has no time: the one in front of it has.
+            // A marker has no time. The event in front of it has a time.
             if let Entry::Event(event) = before {
                 self.tail.time = event.time;
                 break;
@@ -111,13 +120,14 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The next event of the log.
+    /// Returns the next entry of the log.
     async fn next(&mut self) -> Result<Option<(Entry, Bytes)>> {
         let next = self.tail.next;
         let row = Row::Plog(self.log.partition, next);
         let bytes = match self.read_on(next).await? {
             Some((offset, bytes)) if offset == next => bytes,
-            // It may have come while the others were read, or while those behind it were.
+            // The event may have landed after its neighbours were read, or while the events behind
+            // it were read. So its row is read again before it counts as missing.
             _ => match self.log.get(row).await? {
                 Some(bytes) => self.found_late(bytes),
                 None => match self.log.beyond(next, self.tail.epoch).await? {
@@ -136,7 +146,8 @@ impl Replay<'_> {
         }
         if epoch < self.tail.epoch {
             if self.log.settings.level == TrustLevel::Two {
-                // Left behind by a leader that had lost the lead; whoever writes here replaces it.
+                // A leader that had lost its leadership left this event behind. The next write at
+                // this offset replaces it.
                 return match self.log.beyond(next, self.tail.epoch).await? {
                     None => Ok(None),
                     Some(_) => Err(Broken::Missing(row).into()),
@@ -152,7 +163,8 @@ impl Replay<'_> {
         Ok(Some((entry, bytes)))
     }
 
-    /// An event that was not there when the others were read, which are read again behind it.
+    /// Takes an event that was missing when its neighbours were read. The neighbours behind it are
+    /// read again.
     fn found_late(&mut self, bytes: Bytes) -> Bytes {
         self.rows = None;
         bytes
@@ -170,7 +182,8 @@ impl Replay<'_> {
 }
 
 impl Log {
-    /// Rows that are written conditionally are read so that none that was answered is missed.
+    /// Returns the consistency of reads. Rows that are written conditionally are read linearizably,
+    /// so that no event that was answered is missed.
     fn consistency(&self) -> Consistency {
         match self.settings.level {
             TrustLevel::Zero | TrustLevel::One => Consistency::Linearizable,
@@ -183,8 +196,9 @@ impl Log {
         Ok(self.reader.storage().get(&row.key(), self.consistency(), deadline).await?)
     }
 
-    /// An event behind the end of the log, in this partition of the storage or in the next. At level 2 those do not count that a leader wrote who had
-    /// lost the lead.
+    /// Returns an event behind the end of the log, in this storage partition or in the next one. At
+    /// level 2, events of an earlier epoch do not count: a leader that had lost its leadership left
+    /// them behind.
     async fn beyond(&self, end: Offset, epoch: Epoch) -> Result<Option<Offset>> {
         let next_partition =
             Offset((end.0 / NEIGHBOURS_PER_PARTITION + 1) * NEIGHBOURS_PER_PARTITION);
@@ -207,18 +221,21 @@ impl Log {
         self.reader.logged(move |offset| Row::Plog(partition, offset), from, self.consistency())
     }
 
-    /// Applies events that are in the log, whatever of them is applied already. A row that stands in
-    /// the way is told when all other rows are applied: an earlier attempt at one of those may have
-    /// had no answer, and is settled only when it is sent again.
+    /// Applies events that are in the log. Some of their rows may already be written.
+    ///
+    /// If a row is in the way, all other rows are applied before the violation is returned. An
+    /// earlier attempt at one of these rows may have had no answer, and is settled only when it is
+    /// sent again.
     async fn apply_again(&self, group: &[Prepared]) -> Result<()> {
-        // An ordered row needs no look: the later event's stays. But a marker must not hide an event that is whole.
+        // An ordered row is not read first, because the row of the later event stays. But a marker
+        // must not replace an event that is whole.
         let depends = |write: &RowWrite| write.is_conditional() || write.what == What::Marker;
         let (looked_at, mut rest): (Vec<_>, Vec<_>) =
             self.rows(group)?.rest.into_iter().partition(depends);
         let keys: Vec<_> = looked_at.iter().map(|write| write.key.clone()).collect();
         let mut failed = Vec::new();
         if !keys.is_empty() {
-            // What is read here may be old: the conditions notice.
+            // These reads may be outdated. The conditions of the writes detect that.
             let there = self.reader.storage().get_batch(&keys, self.reader.deadline()).await?;
             for (write, there) in looked_at.into_iter().zip(there) {
                 let left = match self.over_marked(write, there.as_ref()).await {
@@ -235,8 +252,12 @@ impl Log {
         first_open(failed)
     }
 
-    /// A marked event is not applied, so a record may be older than the version that the next event replaces. If the event of that version is
-    /// marked, the next event replaces the older one: an event has all of each record that it writes.
+    /// Lets an event replace an older version of a record, if the event between the two versions is
+    /// marked.
+    ///
+    /// A marked event is not applied, so the record may be older than the version that the next
+    /// event replaces. The next event can replace the older version, because an event contains the
+    /// whole of each record that it writes.
     async fn over_marked(&self, mut write: RowWrite, there: Option<&Bytes>) -> Result<RowWrite> {
         let Some((older, replaced)) = there.and_then(|there| judge::behind(&write, there)) else {
             return Ok(write);

@@ -1,4 +1,4 @@
-//! The rows of an application's keyspace, by what they are.
+//! The rows of an application's keyspace, by their meaning.
 
 use std::{fmt, num::NonZeroU16};
 
@@ -9,7 +9,7 @@ use crate::{
     Broken, Entry, Offset, RecordId, StoredAnswer, StoredRecord, Unreadable, WsId, layout,
 };
 
-/// How many bytes the longest key has.
+/// The size of the longest key, in bytes.
 pub(crate) const LONGEST_KEY: usize = 42;
 
 /// A row of an application's keyspace.
@@ -21,17 +21,17 @@ pub enum Row {
     Wlog(WsId, Offset),
     /// A record.
     Record(WsId, RecordId),
-    /// What a command was answered, by the hash of its key.
+    /// The stored answer to a command, by the hash of its idempotency key.
     Answer(WsId, [u8; 32]),
 }
 
 impl Row {
-    /// Its key.
+    /// Returns the key of the row.
     pub fn key(&self) -> Key {
         self.key_in(&mut BytesMut::with_capacity(LONGEST_KEY))
     }
 
-    /// Its key, in memory that it shares with others.
+    /// Returns the key of the row, in memory that is shared with other keys.
     pub(crate) fn key_in(&self, buffer: &mut BytesMut) -> Key {
         match self {
             Row::Plog(partition, offset) => layout::plog(buffer, *partition, *offset),
@@ -41,7 +41,7 @@ impl Row {
         }
     }
 
-    /// The entry of a log that this row holds.
+    /// Reads the entry of a log in this row.
     pub(crate) fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, Broken> {
         self.of(Entry::from_bytes(bytes), |entry| {
             let place = entry.place();
@@ -52,25 +52,27 @@ impl Row {
         })
     }
 
-    /// The record that this row holds.
+    /// Reads the record in this row.
     ///
     /// # Errors
-    /// [`Broken::Unreadable`], and [`Broken::Misplaced`] if the bytes are those of another row.
+    /// Fails with [`Broken::Unreadable`], and with [`Broken::Misplaced`] if the bytes belong to
+    /// another row.
     pub fn record(self, bytes: &[u8]) -> Result<StoredRecord, Broken> {
         let says = |stored: &StoredRecord| Row::Record(stored.ws, stored.record.id);
         self.of(StoredRecord::from_bytes(bytes), says)
     }
 
-    /// The answer that this row holds.
+    /// Reads the answer in this row.
     ///
     /// # Errors
-    /// [`Broken::Unreadable`], and [`Broken::Misplaced`] if the bytes are those of another row.
+    /// Fails with [`Broken::Unreadable`], and with [`Broken::Misplaced`] if the bytes belong to
+    /// another row.
     pub fn answer(self, bytes: &[u8]) -> Result<StoredAnswer, Broken> {
         let says = |stored: &StoredAnswer| Row::Answer(stored.place.ws, stored.key);
         self.of(StoredAnswer::from_bytes(bytes), says)
     }
 
-    /// What was read, if it says of itself that it belongs into this row.
+    /// Returns the value that was read, if the value says that it belongs to this row.
     fn of<T>(self, read: Result<T, Unreadable>, says: impl Fn(&T) -> Row) -> Result<T, Broken> {
         let read = read.map_err(|why| Broken::Unreadable { row: self, why })?;
         let says = says(&read);
@@ -78,7 +80,7 @@ impl Row {
     }
 }
 
-/// With its key, for who looks it up.
+/// The text contains the key, so that an operator can find the row.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Which tables an application has.
+//! The schema: the tables of an application.
 
 mod text;
 
@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use crate::{FieldType, Name, QName, Record, RecordId, TableKind};
 
-/// The ids that singletons can have.
+/// The ids that singletons may have.
 pub const SINGLETON_IDS: RangeInclusive<u64> = 65_536..=66_047;
 
 /// A table.
@@ -14,58 +14,58 @@ pub const SINGLETON_IDS: RangeInclusive<u64> = 65_536..=66_047;
 pub struct Table {
     name: QName,
     kind: TableKind,
-    /// Of a singleton.
+    /// The id of the record, if the table is a singleton.
     id: Option<RecordId>,
     fields: BTreeMap<Name, FieldType>,
     containers: BTreeMap<Name, QName>,
 }
 
 impl Table {
-    /// One without fields.
+    /// Makes a table without fields.
     pub fn new(name: QName, kind: TableKind) -> Table {
         Table { name, kind, id: None, fields: BTreeMap::new(), containers: BTreeMap::new() }
     }
 
-    /// The table of a singleton, whose record always has this id.
+    /// Makes the table of a singleton. Its record always has this id.
     pub fn singleton(name: QName, id: RecordId) -> Table {
         Table { id: Some(id), ..Table::new(name, TableKind::Singleton) }
     }
 
-    /// The same with a field; one of that name is replaced.
+    /// Adds a field. A field with the same name is replaced.
     #[must_use]
     pub fn with_field(mut self, name: Name, holds: FieldType) -> Table {
         self.fields.insert(name, holds);
         self
     }
 
-    /// The same with a container, in which records of another table stand; one of that name is replaced.
+    /// Adds a container for records of another table. A container with the same name is replaced.
     #[must_use]
     pub fn with_container(mut self, name: Name, table: QName) -> Table {
         self.containers.insert(name, table);
         self
     }
 
-    /// How it is called.
+    /// Returns the name of the table.
     pub fn name(&self) -> &QName {
         &self.name
     }
 
-    /// What it is for.
+    /// Returns the kind of the table.
     pub fn kind(&self) -> TableKind {
         self.kind
     }
 
-    /// The id of its one record, if it is a singleton.
+    /// Returns the id of the only record, if the table is a singleton.
     pub fn singleton_id(&self) -> Option<RecordId> {
         self.id
     }
 
-    /// Its fields.
+    /// Returns the fields.
     pub fn fields(&self) -> &BTreeMap<Name, FieldType> {
         &self.fields
     }
 
-    /// Its containers, and the tables of the records that stand there.
+    /// Returns the containers, each with the table of its records.
     pub fn containers(&self) -> &BTreeMap<Name, QName> {
         &self.containers
     }
@@ -99,97 +99,99 @@ pub struct Schema {
     tables: BTreeMap<QName, Table>,
 }
 
-/// Tables that cannot be.
+/// The reason for which tables are not a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSchema {
-    /// It is no TOML, or holds what is no schema. With line and column.
+    /// The text is not TOML, or is not a schema. The message has the line and the column.
     #[error("{0}")]
     Text(String),
-    /// Two tables have one name.
+    /// Two tables have the same name.
     #[error("the table {0} is declared twice")]
     Twice(QName),
-    /// Who names it would mean both.
+    /// A field and a container have the same name, so the name would mean both.
     #[error("the table {0} has both a field and a container called `{1}`")]
     FieldAndContainer(QName, Name),
-    /// The records that should stand there have no table.
+    /// The table of a container's records does not exist.
     #[error("the container `{1}` of {0} is for records of {2}, and there is no such table")]
     UnknownTable(QName, Name, QName),
-    /// Those are no records that can stand there.
+    /// The records of a container have a kind that cannot be in this container.
     #[error(
         "the container `{1}` of {0} is for records of {2}, which must be of kind {3:?}, and are of kind {4:?}"
     )]
     WrongKind(QName, Name, QName, TableKind, TableKind),
-    /// Nobody would find its record.
+    /// A singleton has no id, so its record could not be found.
     #[error("{0} is a singleton, and has no id: give it one from 65537 to 66047")]
     NoId(QName),
-    /// Only singletons have an id.
+    /// A table has an id and is not a singleton.
     #[error("{0} has an id, and is no singleton")]
     NotSingleton(QName),
-    /// Other records have it.
+    /// The id of a singleton is outside of the allowed range. Other records have such ids.
     #[error("the singleton {0} cannot have the id {1}: it must be from 65536 to 66047")]
     Id(QName, u64),
-    /// One would overwrite the other.
+    /// Two singletons have the same id, so one would overwrite the other.
     #[error("the singletons {0} and {1} have the same id {2}")]
     SameId(QName, QName, u64),
 }
 
-/// A record that no table of the application can have.
+/// The reason for which a record does not fit the tables of the application.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
-    /// There is no such table.
+    /// The table does not exist.
     #[error("there is no table {0}")]
     UnknownTable(QName),
-    /// It was, or will be, another one.
+    /// The record has another kind than its table.
     #[error("{0} is of kind {1:?}, not {2:?}")]
     Kind(QName, TableKind, TableKind),
-    /// It has to have that one.
+    /// The record of a singleton has another id than the table prescribes.
     #[error("the id of the singleton {0} is {1}, not {2}")]
     SingletonId(QName, u64, u64),
-    /// It stands nowhere, and should.
+    /// A child record has no parent.
     #[error("a record of {0} must stand in a container of another one")]
     NoParent(QName),
-    /// It stands somewhere, and should not.
+    /// A document has a parent.
     #[error("{0} is a document, and stands in no container")]
     DocumentWithParent(QName),
-    /// There is no such container.
+    /// The container does not exist.
     #[error("{0} has no container `{1}` for records of {2}")]
     UnknownContainer(QName, Name, QName),
-    /// There is no such field.
+    /// The field does not exist.
     #[error("{0} has no field `{1}`")]
     UnknownField(QName, Name),
-    /// It holds something else.
+    /// The field holds a value of another type.
     #[error("the field `{1}` of {0} is of type {2:?}, not {3:?}")]
     FieldType(QName, Name, FieldType, FieldType),
 }
 
-/// A schema that cannot follow another one, whose records are stored: it would read them wrongly.
+/// The reason for which a schema cannot follow an earlier one. Records of the earlier schema are
+/// stored, and the new schema would read them wrongly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotFollow {
-    /// Its records are there.
+    /// A table is missing, and its records are stored.
     #[error("the table {0} is gone: declare it again, as its records are there")]
     TableGone(QName),
-    /// Its records are of the other kind.
+    /// A table has another kind than its stored records.
     #[error("the table {0} was of kind {1:?}, and would be of kind {2:?}")]
     Kind(QName, TableKind, TableKind),
-    /// Its record has the other id.
+    /// A singleton has another id than its stored record.
     #[error("the singleton {0} had the id {1}: give it that again")]
     Id(QName, u64),
-    /// Records hold it. It may become unused, but must stay declared, lest it come back with another type.
+    /// A field is missing, and stored records have values in it. The field may become unused, but
+    /// must stay declared. Otherwise it could come back with another type.
     #[error("the field `{1}` of {0} is gone: declare it again, as records hold it")]
     FieldGone(QName, Name),
-    /// Records hold the other type.
+    /// A field has another type than the stored values.
     #[error("the field `{1}` of {0} was of type {2:?}, and would be of type {3:?}")]
     Retyped(QName, Name, FieldType, FieldType),
-    /// Records stand in it.
+    /// A container is missing or has another table, and stored records are in it.
     #[error("the container `{1}` of {0} was for records of {2}: declare it so again")]
     Container(QName, Name, QName),
 }
 
 impl Schema {
-    /// From tables.
+    /// Makes a schema from tables.
     ///
     /// # Errors
-    /// If they do not fit together.
+    /// Fails if the tables do not fit together.
     pub fn new(tables: impl IntoIterator<Item = Table>) -> Result<Schema, BadSchema> {
         let mut schema = Schema::default();
         for table in tables {
@@ -203,12 +205,12 @@ impl Schema {
         Ok(schema)
     }
 
-    /// All tables, by name.
+    /// Returns all tables, by name.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.values()
     }
 
-    /// A table.
+    /// Returns a table.
     pub fn table(&self, name: &QName) -> Option<&Table> {
         self.tables.get(name)
     }
@@ -254,10 +256,11 @@ impl Schema {
         Ok(())
     }
 
-    /// Whether a record is one of these tables; `parent` is the table of the record that it stands in, if it stands in one.
+    /// Checks that a record fits these tables. `parent` is the table of the record's parent, if the
+    /// record has a parent.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Fails with the first problem of the record.
     pub fn check(&self, record: &Record, parent: Option<&QName>) -> Result<(), BadRecord> {
         let name = &record.table;
         let table = self.table(name).ok_or_else(|| BadRecord::UnknownTable(name.clone()))?;
@@ -301,10 +304,10 @@ impl Schema {
         }
     }
 
-    /// Whether records that were written under an earlier schema can be read under this one.
+    /// Checks that records of an earlier schema can be read with this one.
     ///
     /// # Errors
-    /// The first thing that is in the way.
+    /// Fails with the first obstacle.
     pub fn can_follow(&self, earlier: &Schema) -> Result<(), CannotFollow> {
         for was in earlier.tables() {
             let name = || was.name.clone();

@@ -1,22 +1,22 @@
-//! What fields hold.
+//! The values of fields, and their types.
 
 use bytes::Bytes;
 
 use crate::{QName, RecordId};
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldType {
-    /// Yes or no.
+    /// True or false.
     Bool,
-    /// A whole number of 32 bits.
+    /// An integer of 32 bits.
     Int32,
-    /// A whole number of 64 bits.
+    /// An integer of 64 bits.
     Int64,
-    /// A number with a point, of 32 bits.
+    /// A floating-point number of 32 bits.
     Float32,
-    /// A number with a point, of 64 bits.
+    /// A floating-point number of 64 bits.
     Float64,
     /// A text.
     String,
@@ -28,31 +28,31 @@ pub enum FieldType {
     Ref,
 }
 
-/// What a field of a record holds. A field that holds nothing is not there.
+/// The value of a field. Fields without a value are absent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Of [`FieldType::Bool`].
+    /// A value of type [`FieldType::Bool`].
     Bool(bool),
-    /// Of [`FieldType::Int32`].
+    /// A value of type [`FieldType::Int32`].
     Int32(i32),
-    /// Of [`FieldType::Int64`].
+    /// A value of type [`FieldType::Int64`].
     Int64(i64),
-    /// Of [`FieldType::Float32`].
+    /// A value of type [`FieldType::Float32`].
     Float32(f32),
-    /// Of [`FieldType::Float64`].
+    /// A value of type [`FieldType::Float64`].
     Float64(f64),
-    /// Of [`FieldType::String`].
+    /// A value of type [`FieldType::String`].
     String(String),
-    /// Of [`FieldType::Bytes`].
+    /// A value of type [`FieldType::Bytes`].
     Bytes(Bytes),
-    /// Of [`FieldType::QName`].
+    /// A value of type [`FieldType::QName`].
     QName(QName),
-    /// Of [`FieldType::Ref`].
+    /// A value of type [`FieldType::Ref`].
     Ref(RecordId),
 }
 
 impl Value {
-    /// Of which type it is.
+    /// Returns the type of the value.
     pub fn field_type(&self) -> FieldType {
         match self {
             Value::Bool(_) => FieldType::Bool,

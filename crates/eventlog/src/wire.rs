@@ -1,5 +1,7 @@
-//! The bytes, as `docs/event-format.md` has them. What is here is the format: a change of a field, of their order or of the order of an enum's values
-//! is a new version.
+//! The bytes of rows, as `docs/event-format.md` describes them.
+//!
+//! The types in this module are the format. A change of a field, of the order of fields, or of the
+//! order of an enum's values is a new version.
 
 #[cfg(test)]
 mod fuzz;
@@ -17,33 +19,35 @@ use crate::{
     Record, RecordId, StoredAnswer, StoredRecord, TableKind, Value, Version, WsId,
 };
 
-/// The first byte of a row: what the row is, and how its bytes are to be read. A change of a format takes a number that was
-/// never used. 3 was a record without its workspace, 4 an answer without its key, and 5 a deployment without the formats.
+/// The first byte of a row. It names the kind of the row and the format of its bytes. A change of a
+/// format takes a number that was never used. 3 was a record without its workspace, 4 an answer
+/// without its key, and 5 a deployment without the formats.
 const EVENT: u8 = 1;
 const CORRUPTED: u8 = 2;
 const RECORD: u8 = 6;
 const ANSWER: u8 = 7;
 const DEPLOYMENT: u8 = 8;
 
-/// The formats of all rows that an application has. A deployment contains them, so that a program with other formats refuses
-/// the keyspace. Otherwise it would take each row for a damaged one.
+/// The formats of all rows of an application. A deployment contains these formats, so that a
+/// program with other formats refuses the keyspace. Otherwise that program would take each row for
+/// a damaged one.
 const FORMATS: [u8; 4] = [EVENT, CORRUPTED, RECORD, ANSWER];
 
-/// How many bytes of a checksum stand at the end.
+/// The number of bytes of the checksum at the end.
 const CHECKSUM: usize = 4;
 
-/// Bytes that cannot be read.
+/// The reason for which bytes cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// They are damaged, or were never an entry of a log.
+    /// The bytes are damaged, or were never an entry of a log.
     #[error("the checksum is wrong: the bytes are damaged, or were never an entry of a log")]
     Checksum,
-    /// Another version of the program wrote them, and can read them.
+    /// Another version of the program wrote the bytes, and can read them.
     #[error(
         "it begins with {0}, which this program does not know: another version of it wrote that"
     )]
     OtherVersion(u8),
-    /// They are whole, and yet make no sense.
+    /// The checksum is right, but the content is not valid.
     #[error("it is whole, and makes no sense: {0}")]
     Senseless(String),
 }
@@ -53,7 +57,7 @@ pub(crate) fn senseless(what: impl ToString) -> Unreadable {
 }
 
 impl Entry {
-    /// Its bytes. The same entry always has the same.
+    /// Returns the bytes of the entry. The same entry always has the same bytes.
     pub fn to_bytes(&self) -> Bytes {
         match self {
             Entry::Event(event) => event.to_bytes(),
@@ -61,8 +65,10 @@ impl Entry {
         }
     }
 
+    /// Reads an entry.
+    ///
     /// # Errors
-    /// If the bytes cannot be read.
+    /// Fails if the bytes cannot be read.
     pub fn from_bytes(bytes: &[u8]) -> Result<Entry, Unreadable> {
         match opened(bytes)? {
             (EVENT, body) => {
@@ -83,7 +89,7 @@ impl Entry {
 }
 
 impl Event {
-    /// Its bytes.
+    /// Returns the bytes of the event.
     pub fn to_bytes(&self) -> Bytes {
         let mut pages = Pages::default();
         pages.event(self);
@@ -92,7 +98,7 @@ impl Event {
 }
 
 impl Corrupted {
-    /// Its bytes.
+    /// Returns the bytes of the marker.
     pub fn to_bytes(&self) -> Bytes {
         let drawn = self.drawn.iter().copied().map(WireDrawn::from).collect();
         let (place, marked) = (self.place.into(), self.marked.0);
@@ -101,15 +107,17 @@ impl Corrupted {
 }
 
 impl StoredRecord {
-    /// Its bytes. The same record always has the same.
+    /// Returns the bytes of the record. The same record always has the same bytes.
     pub fn to_bytes(&self) -> Bytes {
         let mut pages = Pages::default();
         pages.record(self.ws, self.version, &self.record);
         pages.into_one()
     }
 
+    /// Reads a record.
+    ///
     /// # Errors
-    /// If the bytes cannot be read.
+    /// Fails if the bytes cannot be read.
     pub fn from_bytes(bytes: &[u8]) -> Result<StoredRecord, Unreadable> {
         match opened(bytes)? {
             (RECORD, body) => {
@@ -124,14 +132,16 @@ impl StoredRecord {
 }
 
 impl StoredAnswer {
-    /// Its bytes.
+    /// Returns the bytes of the answer.
     pub fn to_bytes(&self) -> Bytes {
         let StoredAnswer { place, key, body, answer } = self;
         write(ANSWER, &WireAnswer { place: (*place).into(), key: *key, body: *body, answer })
     }
 
+    /// Reads an answer.
+    ///
     /// # Errors
-    /// If the bytes cannot be read.
+    /// Fails if the bytes cannot be read.
     pub fn from_bytes(bytes: &[u8]) -> Result<StoredAnswer, Unreadable> {
         match opened(bytes)? {
             (ANSWER, body) => {
@@ -145,7 +155,8 @@ impl StoredAnswer {
     }
 }
 
-/// What an application was deployed with: the formats of its rows, its trust level, and its tables in TOML.
+/// Returns the bytes of a deployment: the formats of the rows, the trust level, and the tables in
+/// TOML.
 pub(crate) fn deployment(level: u8, schema: &str) -> Bytes {
     write(DEPLOYMENT, &(&FORMATS[..], level, schema))
 }
@@ -169,8 +180,8 @@ pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), Unreadable> {
 mod tests {
     use super::*;
 
-    /// Records and answers got new formats, and the deployment did not change. A program took each old
-    /// record and answer for a damaged one.
+    /// In an earlier version records and answers got new formats, and the deployment did not
+    /// change. The program took each old record and answer for a damaged one.
     #[test]
     fn a_deployment_with_another_format_of_any_row_is_refused() {
         assert_eq!(read_deployment(&deployment(1, "text")), Ok((1, "text")));
@@ -186,7 +197,7 @@ mod tests {
     }
 }
 
-/// What bytes are, and the body, if the checksum is right.
+/// Returns the first byte and the body, if the checksum is right.
 fn opened(bytes: &[u8]) -> Result<(u8, &[u8]), Unreadable> {
     let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(Unreadable::Checksum)?;
     if crc32fast::hash(body) != u32::from_be_bytes(*checksum) {
@@ -287,7 +298,7 @@ struct WireRecord<'a> {
     /// The parent, and the name of the container.
     parent: Option<(u64, u32)>,
     is_active: bool,
-    /// By name, ascending.
+    /// The fields, ascending by name.
     #[serde(borrow)]
     fields: Vec<(u32, WireValue<'a>)>,
 }

@@ -1,4 +1,4 @@
-//! What an application was deployed with stays so.
+//! The deployment of an application stays as it is.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,12 +70,12 @@ async fn every_byte_is_pinned() {
     assert_eq!(checksum, crc32fast::hash(body).to_be_bytes());
 }
 
-/// The formats of records and answers changed, and what an application was deployed with did not. An
-/// old keyspace was opened, and each of its records and answers was taken for a damaged one.
+/// The formats of records and answers had changed, and the deployment had not. The program opened
+/// an old keyspace, and took each of its records and answers for a damaged one.
 #[tokio::test]
 async fn a_keyspace_with_rows_of_another_format_is_refused_with_what_to_do() {
     let text = TABLES.trim_start();
-    // What the program deployed before it noted formats.
+    // The bytes of a deployment before deployments contained formats.
     let before = [&[5, 0, text.len() as u8][..], text.as_bytes()].concat();
     for (old, format) in [(before.clone(), 5), ([&[200][..], &before[1..]].concat(), 200)] {
         let clock = Clock::system();

@@ -1,4 +1,4 @@
-//! The bytes of events: they are pinned, read back as they were, and whatever is wrong with them is noticed.
+//! The bytes of events are pinned, are read back without a change, and any damage is detected.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,8 +9,8 @@ use eventlog::{
     RecordId, StoredAnswer, StoredRecord, TableKind, Unreadable, Value, Version, WsId,
 };
 
-/// What to do when bytes are not as they are pinned. A new first byte changes the deployment, too: a keyspace
-/// with the old bytes is refused, and not read as a damaged one.
+/// The advice for a changed format. A new first byte changes the deployment, too: a program refuses
+/// a keyspace with the old bytes, and does not read it as a damaged one.
 const NEW_FORMAT: &str = "the format changed: give it a first byte that was never used. ";
 
 fn place() -> Place {
@@ -21,7 +21,7 @@ fn version() -> Version {
     Version { epoch: Epoch(7), plog: Offset(200) }
 }
 
-/// The smallest that there is.
+/// Returns the smallest event.
 fn empty() -> Entry {
     Entry::Event(Box::new(Event {
         place: place(),
@@ -35,7 +35,7 @@ fn empty() -> Entry {
     }))
 }
 
-/// One with a value of each kind.
+/// Returns an event with a value of each type.
 fn full() -> Entry {
     let values = [
         ("a_bool", Value::Bool(true)),
@@ -124,7 +124,7 @@ fn a_bit_that_is_wrong_is_noticed() {
     }
 }
 
-/// Bytes with a checksum that is right.
+/// Returns bytes with a correct checksum.
 fn sealed(body: &[u8]) -> Vec<u8> {
     [body, &crc32fast::hash(body).to_be_bytes()].concat()
 }

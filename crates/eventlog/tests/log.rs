@@ -1,4 +1,4 @@
-//! Logs that are written, and read on by the next leader: as they should be, and as they should not.
+//! Logs that a leader writes and the next leader reads, with and without damage.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use support::{
 async fn what_one_leader_wrote_the_next_reads_on_from_anywhere() {
     for level in LEVELS {
         let storage = storage().await;
-        // Over the end of a partition of the storage.
+        // The events reach beyond the end of a storage partition.
         let all = events(1, 1, 4_100, None);
         for group in all.chunks(1_000) {
             write(&storage, &log(&storage, level, 1), group).await;
@@ -39,13 +39,14 @@ async fn what_a_leader_did_not_apply_the_next_one_does() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
-        // One was made, and changed twice, and nothing of the last two was applied.
+        // One record was made and changed twice. The last two events were not applied.
         let lost = events(1, 3, 2, Some((1, 2)));
         for event in &lost {
             only_in_plog(&storage, level, event).await;
         }
         let next = log(&storage, level, 2);
-        // From before the last that is applied, as the stored offset may be behind.
+        // The replay begins before the last event that is applied, because the stored offset may be
+        // behind.
         assert_eq!(replayed(&next, 2).await.unwrap().len(), 3);
         for event in &lost {
             let wlog = next.reader().wlog(WS, event.place.wlog, None);
@@ -55,15 +56,15 @@ async fn what_a_leader_did_not_apply_the_next_one_does() {
         let id = RecordId(322_685_000_131_072);
         let found = next.reader().record(WS, id).await.unwrap().unwrap();
         assert_eq!((found.version.plog, found.record), (Offset(4), record("of 1 4")));
-        // Again, and nothing changes.
+        // A second replay changes nothing.
         assert_eq!(replayed(&next, 1).await.unwrap().len(), 4);
         let again = next.reader().record(WS, id).await.unwrap().unwrap();
         assert_eq!(again.record, record("of 1 4"));
     }
 }
 
-/// A record that was made and changed in the tail, of which only the first was applied: the new leader applies both together, and must not
-/// take the record for one that somebody else made.
+/// A record was made and changed in the tail, and only its first event was applied. The new leader
+/// applies both events together. It must not take the record for a foreign one.
 #[tokio::test]
 async fn a_record_that_is_half_way_is_brought_to_its_end() {
     for level in LEVELS {
@@ -80,7 +81,7 @@ async fn a_record_that_is_half_way_is_brought_to_its_end() {
 #[tokio::test]
 async fn events_behind_one_that_is_missing_stop_it() {
     for level in LEVELS {
-        // In the same partition of the storage, and in the next.
+        // The event is in the same storage partition, or in the next one.
         for there in [4, 4_096] {
             let storage = storage().await;
             write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
@@ -124,8 +125,9 @@ async fn a_leader_that_finds_an_event_of_a_later_one_leads_no_more() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 5), &events(5, 1, 1, None)).await;
-        // Also if all that the later one wrote lies in front of the stored offset: a leader stood still before it read that, took itself for
-        // the last, and wrote behind events of a later epoch. Nobody could read that log any more.
+        // The same holds if all events of the later leader are in front of the stored offset. A
+        // leader stood still before it read these events, took itself for the last leader, and
+        // wrote behind events of a later epoch. After that, no node could read the log.
         for from in [1, 2] {
             let late = log(&storage, level, 4);
             let error = replayed(&late, from).await.unwrap_err();
@@ -137,7 +139,7 @@ async fn a_leader_that_finds_an_event_of_a_later_one_leads_no_more() {
     }
 }
 
-/// What stands where the next event is to be written says what to do.
+/// The row in the place of the next event decides the outcome.
 #[tokio::test]
 async fn an_event_that_stands_in_the_way_is_left_as_it_is() {
     for level in [TrustLevel::Zero, TrustLevel::One] {
@@ -167,7 +169,8 @@ async fn an_event_that_stands_in_the_way_is_left_as_it_is() {
     }
 }
 
-/// What is read before an event that cannot be is applied before anybody is told: whoever marks it reads what is in front of it.
+/// The events in front of an unreadable event are applied before the error is returned. An operator
+/// that marks the event reads the events in front of it.
 #[tokio::test]
 async fn what_is_in_front_of_an_event_that_cannot_be_read_is_applied() {
     for level in LEVELS {

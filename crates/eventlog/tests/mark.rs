@@ -16,7 +16,8 @@ use support::{
     storage, write,
 };
 
-/// An operator marks it, and the log is read on. Its copy in the log of the workspace says what it drew.
+/// An operator marks an event, and the log is read further. The copy in the log of the workspace
+/// tells which numbers the event drew.
 #[tokio::test]
 async fn an_event_that_cannot_be_read_is_marked_and_passed() {
     for level in LEVELS {
@@ -46,14 +47,14 @@ async fn an_event_that_cannot_be_read_is_marked_and_passed() {
                 next.reader().wlog(WS, Offset(3), None).try_collect().await.unwrap();
             let whole = Entry::Event(Box::new(lost));
             assert_eq!(wlog[0], if has_copy { whole } else { Entry::Corrupted(marker) });
-            // Whoever leads then reads the same.
+            // The next leader reads the same entries.
             let after = log(&storage, level, 3).replay(Offset(2)).try_collect::<Vec<_>>().await;
             assert_eq!(after.unwrap(), entries[1..]);
         }
     }
 }
 
-/// What was damaged is not that any more.
+/// The row is no longer damaged when it is marked.
 #[tokio::test]
 async fn what_changed_since_it_was_looked_at_is_not_marked() {
     for level in LEVELS {
@@ -79,13 +80,14 @@ async fn what_changed_since_it_was_looked_at_is_not_marked() {
     }
 }
 
-/// Two events changed one record, and the first of them could not be read any more. When it was marked, the second replaced a version that
-/// the record never had, so the recovery stopped there, and nothing could be done about it.
+/// Two events changed one record, and the first event could not be read any more. After it was
+/// marked, the second event replaced a version that the record never had. So the recovery stopped
+/// there, and no action of an operator could help.
 #[tokio::test]
 async fn an_event_that_replaces_what_a_marked_event_wrote_is_applied() {
     for level in LEVELS {
         for has_copy in [true, false] {
-            // The recovery begins in front of the marker, and right behind it.
+            // The recovery begins in front of the marker, or right behind it.
             for from in [1, 4] {
                 let storage = storage().await;
                 write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
@@ -131,7 +133,8 @@ async fn an_event_that_replaces_what_no_marked_event_wrote_stops_the_recovery() 
     assert!(is_told, "{error:?}");
 }
 
-/// An event that a newer program wrote could not be read either, and was marked like a damaged one: what it said was lost.
+/// An event of a newer program could not be read, either, and was marked like a damaged one. Its
+/// content was lost.
 #[tokio::test]
 async fn an_event_of_another_version_of_the_program_is_not_marked() {
     let newer = {
@@ -144,7 +147,7 @@ async fn an_event_of_another_version_of_the_program_is_not_marked() {
             write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
             let place = event(1, 2, None).place;
             let (plog, wlog) = (Row::Plog(PARTITION, Offset(2)), Row::Wlog(WS, Offset(2)));
-            // In the second case only its copy is left.
+            // In the second case only the copy of the event is left.
             let there = if is_damaged { Bytes::from_static(b"damaged") } else { newer.clone() };
             put(&storage, level, plog, place, there).await;
             put(&storage, level, wlog, place, newer.clone()).await;
@@ -157,8 +160,8 @@ async fn an_event_of_another_version_of_the_program_is_not_marked() {
     }
 }
 
-/// Two events changed places in both logs, as after a restore that mixed up rows. Neither could be
-/// marked, so the partition stood still for ever.
+/// Two events changed places in both logs, as after a restore that mixed up rows. Neither event
+/// could be marked, so the partition stood still for ever.
 #[tokio::test]
 async fn an_event_whose_rows_hold_other_events_is_marked() {
     for level in LEVELS {

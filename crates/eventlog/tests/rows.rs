@@ -1,4 +1,5 @@
-//! Rows that hold the bytes of other rows, and rows that are missing: every row that is read is the row that was asked for.
+//! Rows that hold the bytes of other rows, and rows that are missing. A reader returns only the row
+//! that was asked for.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,8 +21,9 @@ use support::{
 /// A workspace of another partition.
 const ELSEWHERE: WsId = WsId(WS.0 + 1);
 
-/// The bytes of record A were in the row of record B. At level 0 a command that changed B stopped the partition, with a violation of A; at
-/// level 1 it overwrote A, and nobody was told.
+/// The bytes of record A were in the row of record B. At level 0 a command that changed B stopped
+/// the partition, with a violation of A. At level 1 the command overwrote A, and no error was
+/// reported.
 #[tokio::test]
 async fn a_record_in_the_row_of_another_is_not_read() {
     let storage = storage().await;
@@ -44,7 +46,8 @@ async fn a_record_in_the_row_of_another_is_not_read() {
     }
 }
 
-/// The answer of one key would have been given to whoever sent another command: that one was never done.
+/// The sender of one command would have got the answer to another command, and its own command
+/// would never have been done.
 #[tokio::test]
 async fn an_answer_in_the_row_of_another_is_not_read() {
     let storage = storage().await;
@@ -63,7 +66,7 @@ async fn an_answer_in_the_row_of_another_is_not_read() {
     }
 }
 
-/// What an event writes into the row of its answer is read back from there.
+/// The answer that an event writes is read back from its row.
 #[tokio::test]
 async fn an_answer_is_read_under_the_key_of_its_command() {
     let storage = storage().await;
@@ -82,7 +85,8 @@ async fn an_answer_is_read_under_the_key_of_its_command() {
     assert_eq!((answer.key, answer.answer), ([4; 32], Bytes::from_static(b"done")));
 }
 
-/// The log of one partition was read with an event of another one in it: that event was applied, and its own was lost.
+/// The log of a partition contained an event of another partition. The replay applied that event,
+/// and the partition's own event was lost.
 #[tokio::test]
 async fn an_event_of_another_partition_is_not_read_as_one_of_this() {
     for level in LEVELS {
@@ -100,7 +104,7 @@ async fn an_event_of_another_partition_is_not_read_as_one_of_this() {
     }
 }
 
-/// A log would take it, and could never be read again.
+/// The log would accept the event, and could never be read again.
 #[tokio::test]
 async fn an_event_of_another_partition_is_not_written() {
     let storage = storage().await;
@@ -112,13 +116,16 @@ async fn an_event_of_another_partition_is_not_written() {
     assert_eq!(fate.committed, 0);
 }
 
-/// One bit was wrong in the storage. A log of 1,502 events ended behind the 483rd, as if there were no more.
+/// One bit was wrong in the storage. A log of 1,502 events was read as if it ended behind the
+/// 483rd.
 #[tokio::test]
 async fn a_log_that_does_not_go_as_far_as_it_is_known_to_is_not_read_as_whole() {
     for level in LEVELS {
-        // In the middle, at the end of a partition of the storage, at its beginning, and at the end.
+        // The missing event is in the middle, at the end of a storage partition, at its beginning,
+        // or at the end of the log.
         let far = [(4_095, 4_100), (4_096, 4_100), (4_100, 4_100)];
-        // The levels differ in how rows are written, and not in where they are.
+        // The levels differ in the way in which rows are written, not in the keys of rows. So one
+        // level is enough here.
         let far = if level == TrustLevel::Zero { &far[..] } else { &[] };
         for (missing, count) in [(3, 5), (5, 5), (1, 1)].iter().chain(far).copied() {
             let storage = storage().await;
@@ -128,7 +135,7 @@ async fn a_log_that_does_not_go_as_far_as_it_is_known_to_is_not_read_as_whole() 
             }
             let rows = [Row::Plog(PARTITION, Offset(missing)), Row::Wlog(WS, Offset(missing))];
             for row in rows {
-                // Rows of level 2 are not deleted: there the storage of a test has to lose them in another way.
+                // Rows of level 2 cannot be deleted, so the test loses them in another way.
                 if level != TrustLevel::Two {
                     let key = row.key();
                     let far = Instant::FAR_FUTURE;
@@ -170,7 +177,7 @@ async fn a_log_that_does_not_go_as_far_as_it_is_known_to_is_not_read_as_whole() 
     }
 }
 
-/// A reader is not told of what is another workspace's.
+/// A reader of one workspace does not get an event of another workspace.
 #[tokio::test]
 async fn an_event_of_another_workspace_is_not_read_as_one_of_this() {
     let storage = storage().await;

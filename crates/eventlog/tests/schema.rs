@@ -1,4 +1,4 @@
-//! What a schema may be, what records it has, and what may follow it.
+//! The rules for a schema, for its records, and for the schema that follows it.
 
 #![allow(clippy::unwrap_used)]
 

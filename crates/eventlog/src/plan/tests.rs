@@ -7,7 +7,7 @@ use crate::Offset;
 
 const SMALL: BatchLimits = BatchLimits { rows: 3, bytes: 200 };
 
-/// What DynamoDB, Cassandra and redb are like, with small limits.
+/// Returns capabilities like those of DynamoDB, Cassandra and redb, with small limits.
 fn can(atomic: Option<BatchLimits>, ordered: Option<BatchLimits>) -> Capabilities {
     Capabilities {
         row: RowLimits { pkey: 100, ccols: 100, value: 1_000 },
@@ -59,7 +59,7 @@ fn text(bytes: &Bytes) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What is written, in short.
+/// Returns a write as a short text.
 fn short(write: &RowWrite) -> String {
     let after = text(&write.after);
     match &write.how {
@@ -115,7 +115,8 @@ fn a_chunk_ends_with_the_partition_of_the_storage_and_at_its_limits() {
     assert_eq!(chunks(two.plog, &can(None, Some(SMALL))), ["event 1@1 event 2@2"]);
 }
 
-/// From what the first event found to what the last one leaves; and what may be there is what one of them left.
+/// The record is written once: from the bytes that the first event found, to the record that the
+/// last event leaves. The row may already hold the record of one of the events.
 #[test]
 fn a_record_that_several_events_write_is_written_once() {
     let first = vec![record(1, None, None, "a"), record(2, Some(4), Some("x"), "y")];
@@ -162,7 +163,8 @@ fn an_answer_lives_from_its_event_on_and_is_not_written_when_it_is_over() {
     assert_eq!(shown(&rest), "+event 7 answer@7 for 100s", "a clock that is behind");
 }
 
-/// At level 2 the later write stays, so that of who marks an event must be later than the event.
+/// At level 2 the write with the higher order stays, so the epoch of the leader that marks an event
+/// must be later than the epoch of the event.
 #[test]
 fn a_marker_has_the_epoch_of_who_marks() {
     let mut marker = event(7, 1, Vec::new());

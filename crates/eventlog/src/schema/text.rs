@@ -1,4 +1,4 @@
-//! A schema as text.
+//! The text form of a schema.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -25,7 +25,7 @@ struct TextOfTable {
     containers: BTreeMap<Name, QName>,
 }
 
-/// From TOML.
+/// Reads a schema from TOML.
 impl FromStr for Schema {
     type Err = BadSchema;
 
@@ -40,7 +40,7 @@ impl FromStr for Schema {
     }
 }
 
-/// As TOML. The same schema always has the same text.
+/// Writes a schema as TOML. The same schema always has the same text.
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |table: &Table| {

@@ -1,14 +1,14 @@
-//! Bytes that nobody wrote: whatever they are, they are read or refused. All of it follows from seeds.
+//! Fuzzing: bytes that no program wrote are read or refused. All of them follow from seeds.
 
 use fastrand::Rng;
 
 use super::*;
 use crate::{Deployment, Fields, QName, TrustLevel};
 
-/// How often each kind of bytes is changed at random.
+/// The number of random changes of each kind of bytes.
 const ROUNDS: usize = 20_000;
 
-/// Lengths that no bytes have.
+/// Lengths that are larger than any value.
 const HUGE: [u64; 4] = [1 << 31, 1 << 40, i64::MAX as u64, u64::MAX];
 
 /// A kind of stored bytes.
@@ -16,7 +16,7 @@ struct Kind {
     name: &'static str,
     /// Bytes that can be read.
     whole: Vec<Bytes>,
-    /// Reads bytes, and writes what they say.
+    /// Reads bytes, and writes the value that was read.
     again: fn(&[u8]) -> Result<Bytes, Unreadable>,
 }
 
@@ -30,7 +30,7 @@ fn record(fields: impl Into<Fields>, parent: Option<Parent>) -> Record {
     Record { table, kind: TableKind::CDoc, id, parent, is_active: true, fields: fields.into() }
 }
 
-/// With a value of each type.
+/// Returns records with a value of each type.
 fn records() -> [Record; 2] {
     let values = [
         ("a", Value::Bool(true)),
@@ -113,17 +113,17 @@ fn kinds() -> [Kind; 4] {
     ]
 }
 
-/// Bytes with a right checksum.
+/// Returns bytes with a correct checksum.
 fn sealed(body: &[u8]) -> Vec<u8> {
     [body, &crc32fast::hash(body).to_be_bytes()].concat()
 }
 
-/// The bytes without their checksum.
+/// Returns the bytes without their checksum.
 fn body(bytes: &Bytes) -> Vec<u8> {
     bytes[..bytes.len() - CHECKSUM].to_vec()
 }
 
-/// A number as it is written.
+/// Returns a number as it is written.
 fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number > 0x7f {
@@ -155,8 +155,9 @@ fn change(body: &mut Vec<u8>, random: &mut Rng) {
     }
 }
 
-/// Reads bytes. What was understood is written and read again without a change, and is not larger than the bytes of which it was
-/// understood, but for what TOML may say in fewer letters.
+/// Reads bytes. A value that was read can be written and read again without a change. The written
+/// bytes are not larger than the bytes that were read, except for TOML, which can express some
+/// values in fewer letters.
 fn read(kind: &Kind, body: &[u8]) -> bool {
     let bytes = sealed(body);
     let Ok(written) = (kind.again)(&bytes) else { return false };
@@ -197,7 +198,7 @@ fn arbitrary_bytes_are_read_or_refused() {
         for _ in 0..ROUNDS {
             let mut body: Vec<u8> = (0..random.usize(..200)).map(|_| random.u8(..)).collect();
             let _ = (kind.again)(&body);
-            // The same as if it were of this kind.
+            // The same bytes, with the first byte of this kind.
             if let Some(first) = body.first_mut() {
                 *first = kind.whole[random.usize(..kind.whole.len())][0];
             }
@@ -206,7 +207,8 @@ fn arbitrary_bytes_are_read_or_refused() {
     }
 }
 
-/// A length is not believed before as many bytes are there: memory for it would not be.
+/// A length takes memory only for bytes that exist. Otherwise a damaged length would take more
+/// memory than the machine has.
 #[test]
 fn a_length_that_is_too_large_takes_no_memory() {
     for kind in kinds() {
@@ -223,7 +225,7 @@ fn a_length_that_is_too_large_takes_no_memory() {
     }
 }
 
-/// A TOML text nests as deep as somebody likes.
+/// A TOML text can be nested to any depth.
 #[test]
 fn a_deployment_that_nests_deep_is_refused() {
     for nested in ["[", "a = [", "a = {a = ", "[a.a.a.a."] {

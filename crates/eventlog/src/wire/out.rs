@@ -1,4 +1,5 @@
-//! Writing: the same fields in the same order as they are read, without a copy of them in between.
+//! The writing of rows: the fields in the order in which they are read, without an intermediate
+//! copy.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use smallvec::SmallVec;
 use super::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
 use crate::{Change, Drawn, Event, Fields, Name, Record, Value, Version, WsId};
 
-/// Bytes of several things, one after another in one piece of memory.
+/// The bytes of several values, one after another in one piece of memory.
 #[derive(Default)]
 pub(crate) struct Pages {
     bytes: Vec<u8>,
@@ -31,7 +32,7 @@ impl Pages {
         self.ends.push(self.bytes.len());
     }
 
-    /// A record as an event leaves it.
+    /// Writes a record in its state after an event.
     pub(crate) fn record(&mut self, ws: WsId, version: Version, record: &Record) {
         let mut names = Names::default();
         names.of_record(record);
@@ -46,21 +47,21 @@ impl Pages {
         self.write(EVENT, &Out(event, &names));
     }
 
-    /// The one thing that was written.
+    /// Returns the bytes of the only value.
     pub(super) fn into_one(self) -> Bytes {
         self.bytes.into()
     }
 
-    /// Each thing that was written, in order.
+    /// Returns the bytes of each value, in order.
     pub(crate) fn into_parts(self) -> impl Iterator<Item = Bytes> {
-        // No larger than it must be, as it may be kept for long.
+        // The exact size, because the bytes may be kept for long.
         let bytes = Bytes::copy_from_slice(&self.bytes);
         let mut start = 0;
         self.ends.into_iter().map(move |end| bytes.slice(std::mem::replace(&mut start, end)..end))
     }
 }
 
-/// Behind what is there, a piece at a time.
+/// Appends bytes behind the existing ones.
 struct Append<'b>(&'b mut Vec<u8>);
 
 impl postcard::ser_flavors::Flavor for Append<'_> {
@@ -85,11 +86,12 @@ impl postcard::ser_flavors::Flavor for Append<'_> {
 #[derive(Default)]
 struct Names<'a> {
     names: SmallVec<[&'a str; FEW_NAMES]>,
-    /// Where those are that are not among the first.
+    /// The indexes of the names behind the first few.
     numbers: HashMap<&'a str, u32>,
 }
 
-/// Among so few names one is found faster by looking at each, and they need no memory of their own.
+/// The number of names that are searched one by one. So few names are found faster in this way, and
+/// need no memory for an index.
 const FEW_NAMES: usize = 16;
 
 impl<'a> Names<'a> {
@@ -125,10 +127,10 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A thing with the names that it is written with.
+/// A value, with the names by which it is written.
 struct Out<'o, 'n, T>(&'o T, &'o Names<'n>);
 
-/// Bytes at once, and not one by one.
+/// Bytes that are written at once, and not one by one.
 struct Raw<'a>(&'a [u8]);
 
 impl Serialize for Raw<'_> {
@@ -193,7 +195,7 @@ impl Serialize for Out<'_, '_, Fields> {
     }
 }
 
-/// In the order of the types of [`WireValue`](super::WireValue).
+/// The order of the variants is the order in [`WireValue`](super::WireValue).
 impl Serialize for Out<'_, '_, Value> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         const NAME: &str = "Value";

@@ -1,4 +1,4 @@
-//! A log in memory with the events of one workspace, each of which writes the same record.
+//! A log in memory with the events of one workspace. All events write the same record.
 
 #![allow(dead_code, reason = "each suite uses a part of it")]
 
@@ -44,7 +44,8 @@ pub(crate) fn record(text: &str) -> Record {
     }
 }
 
-/// The event at an offset, which is the same in both logs, and which writes the one record.
+/// Returns the event at an offset. The offset is the same in both logs. The event writes the one
+/// record.
 pub(crate) fn event(epoch: u64, offset: u64, replaces: Option<(u64, u64)>) -> Event {
     let place = Place { epoch: Epoch(epoch), plog: Offset(offset), ws: WS, wlog: Offset(offset) };
     let version = |(epoch, plog)| Version { epoch: Epoch(epoch), plog: Offset(plog) };
@@ -63,7 +64,7 @@ pub(crate) fn event(epoch: u64, offset: u64, replaces: Option<(u64, u64)>) -> Ev
     }
 }
 
-/// Events from an offset on, each of which replaces what the one before wrote.
+/// Returns events from an offset on. Each event replaces the record of the event before.
 pub(crate) fn events(
     epoch: u64,
     from: u64,
@@ -74,7 +75,7 @@ pub(crate) fn events(
     (from..from + count).map(next).collect()
 }
 
-/// Writes them as one group. The first replaces what is stored.
+/// Writes the events as one group. The first event replaces the stored record.
 pub(crate) async fn write(storage: &SharedStorage, log: &Log, events: &[Event]) {
     let key = Row::Record(WS, RecordId(322_685_000_131_072)).key();
     let before = storage.get_linearizable(&key, Instant::FAR_FUTURE).await.unwrap();
@@ -102,7 +103,7 @@ pub(crate) fn broken(error: Error) -> Broken {
     }
 }
 
-/// Writes an event into the log of the partition, and nowhere else, as a leader that crashed.
+/// Writes an event into the log of the partition only, as a leader that crashed afterwards.
 pub(crate) async fn only_in_plog(storage: &SharedStorage, level: TrustLevel, event: &Event) {
     put(storage, level, Row::Plog(PARTITION, event.place.plog), event.place, event.to_bytes())
         .await;
