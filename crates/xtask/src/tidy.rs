@@ -4,6 +4,7 @@ mod edges;
 mod homes;
 mod manifests;
 mod names;
+mod prose;
 mod sizes;
 mod words;
 
@@ -66,6 +67,7 @@ fn check_house_rules() -> Result<()> {
     violations.extend(sizes::check(&files));
     violations.extend(names::check(&files, &packages));
     violations.extend(words::check(&files));
+    violations.extend(prose::check(&files));
     if violations.is_empty() {
         return Ok(());
     }

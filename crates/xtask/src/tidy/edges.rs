@@ -1,5 +1,5 @@
 //! The allowed dependencies between crates. The table is the architecture: a dependency or a crate
-//! that is not in the table is an error.
+//! that is not in the table is an error, and so is an entry of the table that nothing uses.
 
 use serde_json::Value;
 
@@ -17,22 +17,12 @@ const TABLE: &[(&str, &[&str])] = &[
     ("sysvvm", &["ielections", "istorage"]),
     ("eventlog", &["istorage"]),
     ("seqstorage", &["isequencer", "sysvvm", "istorage", "eventlog"]),
-    ("processor", &["isequencer", "seqstorage", "eventlog", "docnumbers"]),
-    ("docnumbers", &["istorage", "sysvvm"]),
+    ("processor", &["isequencer", "eventlog"]),
     (
         "vvm",
-        &[
-            "istorage",
-            "ielections",
-            "isequencer",
-            "sysvvm",
-            "eventlog",
-            "seqstorage",
-            "processor",
-            "docnumbers",
-        ],
+        &["istorage", "ielections", "isequencer", "sysvvm", "eventlog", "seqstorage", "processor"],
     ),
-    ("httpapi", &["vvm", "processor", "docnumbers"]),
+    ("httpapi", &["vvm", "processor"]),
     ("xtask", &[]),
     ("vvm-cli", EVERYTHING),
     ("vvm-tests", EVERYTHING),
@@ -40,13 +30,6 @@ const TABLE: &[(&str, &[&str])] = &[
 
 /// All crates: the binary, and the suites across crates, may depend on any of them.
 const EVERYTHING: &[&str] = &["*"];
-
-/// Further dependencies of tests: the tests of a driver run the trials of the contract.
-const DEV_TABLE: &[(&str, &[&str])] = &[
-    ("istorage-redb", &["istorage-tck"]),
-    ("istorage-cassandra", &["istorage-tck"]),
-    ("istorage-dynamodb", &["istorage-tck"]),
-];
 
 /// Crates from outside, by the start of their names, and the only crates that may use them.
 const RESERVED: &[(&str, &[&str])] = &[
@@ -64,7 +47,6 @@ pub(super) struct Package {
 
 struct Dependency {
     name: String,
-    is_dev: bool,
     /// Whether the dependency is a crate of this workspace.
     is_ours: bool,
 }
@@ -75,7 +57,6 @@ impl Package {
         let dependency = |entry: &Value| {
             Some(Dependency {
                 name: entry["name"].as_str()?.to_owned(),
-                is_dev: entry["kind"].as_str() == Some("dev"),
                 is_ours: entry["path"].is_string(),
             })
         };
@@ -90,9 +71,23 @@ impl Package {
     }
 }
 
-/// Returns the violations in the dependencies of these crates.
+/// Returns the violations in the dependencies of all crates of the workspace.
 pub(super) fn check(packages: &[Package]) -> Vec<String> {
-    packages.iter().flat_map(check_package).collect()
+    packages.iter().flat_map(check_package).chain(unused(packages)).collect()
+}
+
+/// Returns the entries of the tables that no crate uses.
+fn unused(packages: &[Package]) -> impl Iterator<Item = String> {
+    TABLE.iter().flat_map(|&(from, allowed)| {
+        let Some(package) = packages.iter().find(|package| package.name == from) else {
+            return vec![format!("tidy/edges.rs lists {from}, which is not a crate")];
+        };
+        let is_used = |to: &str| package.dependencies.iter().any(|edge| edge.name == to);
+        let unused = allowed.iter().filter(|&&to| to != "*" && !is_used(to));
+        unused
+            .map(|to| format!("{from} does not depend on {to}: remove it from tidy/edges.rs"))
+            .collect()
+    })
 }
 
 fn check_package(package: &Package) -> Vec<String> {
@@ -100,7 +95,6 @@ fn check_package(package: &Package) -> Vec<String> {
     let Some(allowed) = find(TABLE, name) else {
         return vec![format!("the crate {name} is not in the table of tidy/edges.rs")];
     };
-    let allowed_in_tests = find(DEV_TABLE, name).unwrap_or_default();
     let is_allowed = |dependency: &Dependency| {
         let to = dependency.name.as_str();
         if !dependency.is_ours {
@@ -108,10 +102,7 @@ fn check_package(package: &Package) -> Vec<String> {
                 .iter()
                 .all(|(start, users)| !to.starts_with(start) || users.contains(&name));
         }
-        to == "clock"
-            || allowed == EVERYTHING
-            || allowed.contains(&to)
-            || dependency.is_dev && allowed_in_tests.contains(&to)
+        to == "clock" || allowed == EVERYTHING || allowed.contains(&to)
     };
     let forbidden = package.dependencies.iter().filter(|dependency| !is_allowed(dependency));
     forbidden
@@ -130,21 +121,22 @@ mod tests {
     use super::*;
 
     fn violations(name: &str, dependencies: Value) -> Vec<String> {
-        check(&[Package::read(&json!({ "name": name, "dependencies": dependencies })).unwrap()])
+        let package = json!({ "name": name, "dependencies": dependencies });
+        check_package(&Package::read(&package).unwrap())
     }
 
     #[test]
     fn edges_of_the_table_are_allowed() {
-        let ours = |name: &str| json!({ "name": name, "kind": null, "path": "/x" });
+        let ours = |name: &str| json!({ "name": name, "path": "/x" });
         assert!(violations("istorage", json!([ours("clock")])).is_empty());
         assert!(violations("sysvvm", json!([ours("istorage"), ours("ielections")])).is_empty());
         assert!(violations("vvm-cli", json!([ours("istorage-redb"), ours("sysvvm")])).is_empty());
-        assert!(violations("clock", json!([{ "name": "tokio", "kind": null }])).is_empty());
+        assert!(violations("clock", json!([{ "name": "tokio" }])).is_empty());
     }
 
     #[test]
     fn other_edges_and_unknown_crates_are_not() {
-        let ours = |name: &str| json!({ "name": name, "kind": null, "path": "/x" });
+        let ours = |name: &str| json!({ "name": name, "path": "/x" });
         let found = violations("istorage", json!([ours("sysvvm"), ours("clock")]));
         assert_eq!(found, ["istorage must not depend on sysvvm (tidy/edges.rs)"]);
         assert_eq!(violations("clock", json!([ours("istorage")])).len(), 1);
@@ -152,21 +144,32 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_uses_the_trials_in_its_tests_only() {
-        let tck = |kind: Value| json!([{ "name": "istorage-tck", "kind": kind, "path": "/x" }]);
-        assert!(violations("istorage-redb", tck(json!("dev"))).is_empty());
-        assert_eq!(violations("istorage-redb", tck(Value::Null)).len(), 1);
-        assert_eq!(violations("istorage", tck(json!("dev"))).len(), 1);
-    }
-
-    #[test]
     fn the_client_of_a_database_is_used_by_its_driver_only() {
-        let client = |name: &str| json!([{ "name": name, "kind": null }]);
+        let client = |name: &str| json!([{ "name": name }]);
         assert!(violations("istorage-dynamodb", client("aws-sdk-dynamodb")).is_empty());
         assert!(violations("vvm-tests", client("redb")).is_empty());
         assert_eq!(violations("vvm-cli", client("scylla")).len(), 1);
         assert_eq!(violations("istorage-cassandra", client("aws-config")).len(), 1);
         assert_eq!(violations("istorage", client("getrandom")).len(), 1);
+    }
+
+    #[test]
+    fn entries_that_nothing_uses_are_found() {
+        let package = |name: &str, to: &[&str]| {
+            let edges = to.iter().map(|to| json!({ "name": to, "path": "/x" }));
+            let edges: Vec<_> = edges.collect();
+            Package::read(&json!({ "name": name, "dependencies": edges })).unwrap()
+        };
+        let all = |seqstorage: &[&str]| {
+            let package = |&(name, to): &(&str, &[&str])| {
+                package(name, if name == "seqstorage" { seqstorage } else { to })
+            };
+            TABLE.iter().map(package).collect::<Vec<_>>()
+        };
+        let used = find(TABLE, "seqstorage").unwrap();
+        assert_eq!(unused(&all(used)).count(), 0);
+        assert_eq!(unused(&all(&used[1..])).count(), 1);
+        assert_eq!(unused(&all(used)[1..]).count(), 1, "no `clock`");
     }
 
     #[test]
