@@ -52,7 +52,7 @@ impl Checked {
 /// # Errors
 /// The errors of [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.
 pub fn check(config: &Config) -> Result<Checked> {
-    config.check().map_err(Error::of_setting)?;
+    config.check().map_err(Error::invalid_setting)?;
     check_on(config, Arc::new(RealDisk))
 }
 

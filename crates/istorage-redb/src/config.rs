@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use istorage::BadSetting;
+use istorage::InvalidSetting;
 use serde::Deserialize;
 
 /// The path of the storage file, and the size of the memory cache for its pages.
@@ -27,10 +27,10 @@ impl Config {
     ///
     /// # Errors
     /// The first setting that cannot be used.
-    pub fn check(&self) -> Result<(), BadSetting> {
+    pub fn check(&self) -> Result<(), InvalidSetting> {
         if self.path.as_os_str().is_empty() {
             let why = "it is empty: name the file that holds everything, such as data/vvm.redb";
-            return Err(BadSetting::new("path", why));
+            return Err(InvalidSetting::new("path", why));
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ impl StorageFile {
 
     /// Opens the file, and makes it if it does not exist. No other call uses the number `unique`.
     pub(crate) fn open(&self, unique: u64) -> Result<Contents> {
-        self.config.check().map_err(Error::of_setting)?;
+        self.config.check().map_err(Error::invalid_setting)?;
         let folder = folder_of(self.path());
         let disk = &self.disk;
         disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;

@@ -52,7 +52,7 @@ pub use data::{
     Row,
 };
 pub use driver::{KeyspaceName, StorageDriver};
-pub use error::{BadSetting, Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, InvalidSetting, Result};
 pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;
 pub use metered::Metered;
