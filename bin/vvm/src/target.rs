@@ -91,7 +91,7 @@ impl OnDemand {
     async fn driver(&self, deadline: Instant) -> Result<&Arc<dyn StorageDriver>> {
         let connect = || self.target.connect(self.clock.clone(), deadline);
         let driver = self.driver.get_or_try_init(connect).await.map_err(|error| {
-            Error::new(error.kind(), format!("cannot open {}", self.target)).because(error)
+            Error::new(error.kind(), format!("cannot open {}", self.target)).with_source(error)
         })?;
         self.is_connected.notify_waiters();
         Ok(driver)

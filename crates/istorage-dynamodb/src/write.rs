@@ -207,7 +207,7 @@ fn put_request(put: &Put) -> Result<WriteRequest> {
     let item = layout::item(&put.key.pkey, &put.key.ccols, &put.value);
     let request = PutRequest::builder().set_item(Some(item)).build();
     let request =
-        request.map_err(|error| Error::invalid("a write is incomplete").because(error))?;
+        request.map_err(|error| Error::invalid("a write is incomplete").with_source(error))?;
     Ok(WriteRequest::builder().put_request(request).build())
 }
 

@@ -223,7 +223,7 @@ fn spawn(name: &str, owned: Owned, run: impl FnOnce() + Send + 'static) -> Resul
         run();
     });
     thread.map_err(|error| {
-        Error::unavailable(format!("cannot start the thread {name}")).because(error)
+        Error::unavailable(format!("cannot start the thread {name}")).with_source(error)
     })
 }
 

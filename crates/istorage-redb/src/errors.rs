@@ -83,8 +83,8 @@ pub(crate) fn opening(path: &Path, error: DatabaseError) -> Error {
              node at a time; several nodes share a storage with the driver cassandra or dynamodb"
         )),
         DatabaseError::Storage(StorageError::Io(error)) => match error.kind() {
-            io::ErrorKind::InvalidData => not_redb(path).because(error),
-            io::ErrorKind::UnexpectedEof => damaged_file(path, "it is cut off").because(error),
+            io::ErrorKind::InvalidData => not_redb(path).with_source(error),
+            io::ErrorKind::UnexpectedEof => damaged_file(path, "it is cut off").with_source(error),
             _ => file_system("open the storage file", path, error),
         },
         DatabaseError::UpgradeRequired(version) => Error::corrupt(format!(
@@ -145,7 +145,7 @@ pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
         | InvalidFilename => Error::invalid,
         _ => Error::unavailable,
     };
-    error_of(message).because(error)
+    error_of(message).with_source(error)
 }
 
 /// The error for a redb file that this driver did not make.
@@ -237,7 +237,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         let error = Error::new(failure.kind, failure.message);
         match failure.source {
-            Some(source) => error.because(source),
+            Some(source) => error.with_source(source),
             None => error,
         }
     }

@@ -66,7 +66,7 @@ impl Keyspace {
     pub(crate) fn of_table(table: &str) -> Option<Result<Keyspace>> {
         let name = table.strip_prefix(ROWS)?;
         Some(KeyspaceName::new(name).map(Keyspace::new).map_err(|error| {
-            Error::corrupt(format!("the table `{table}` belongs to no keyspace")).because(error)
+            Error::corrupt(format!("the table `{table}` belongs to no keyspace")).with_source(error)
         }))
     }
 

@@ -65,7 +65,7 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
             return Err(match unknown {
                 Some(error) => {
                     Error::outcome_unknown("a conditional write was not settled in time")
-                        .because(error)
+                        .with_source(error)
                 }
                 None => {
                     Error::unavailable("no time is left for a conditional write; nothing was sent")
@@ -85,7 +85,7 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
             Err(error) => {
                 return Err(
-                    Error::outcome_unknown("a conditional write was left open").because(error)
+                    Error::outcome_unknown("a conditional write was left open").with_source(error)
                 );
             }
         }
