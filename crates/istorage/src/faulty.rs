@@ -15,8 +15,9 @@ use clock::{Clock, Instant};
 use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture, stream::BoxStream};
 
 use crate::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream, Key,
-    Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+    AppStorage, AtomicBatch, CallKind, Capabilities, Conditional, Consistency, Error,
+    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
+    SharedStorage,
 };
 
 /// The fault of one call.
@@ -72,7 +73,7 @@ pub struct Faulty {
     late: Mutex<Vec<(Instant, Write)>>,
 }
 
-type Plan = Box<dyn FnMut(Op) -> Fault + Send>;
+type Plan = Box<dyn FnMut(CallKind) -> Fault + Send>;
 
 /// A write of any kind that can be kept for later.
 enum Write {
@@ -94,7 +95,7 @@ impl Faulty {
     pub fn scripted(
         inner: SharedStorage,
         clock: Clock,
-        script: impl FnMut(Op) -> Fault + Send + 'static,
+        script: impl FnMut(CallKind) -> Fault + Send + 'static,
     ) -> Faulty {
         Faulty { inner, clock, plan: Mutex::new(Box::new(script)), late: Mutex::default() }
     }
@@ -129,10 +130,10 @@ impl Faulty {
 
     /// The fault of a call. Writes that have become due land first. Their outcomes are dropped,
     /// because no caller waits for them any more.
-    async fn next_fault(&self, op: Op) -> Fault {
+    async fn next_fault(&self, kind: CallKind) -> Fault {
         let now = self.clock.now();
         drop(self.land(|at| at <= now).await);
-        (lock(&self.plan))(op)
+        (lock(&self.plan))(kind)
     }
 
     async fn execute(&self, write: Write, deadline: Instant) -> Result<Outcome> {
@@ -148,8 +149,8 @@ impl Faulty {
         }
     }
 
-    async fn write(&self, op: Op, write: Write, deadline: Instant) -> Result<Outcome> {
-        match self.next_fault(op).await {
+    async fn write(&self, kind: CallKind, write: Write, deadline: Instant) -> Result<Outcome> {
+        match self.next_fault(kind).await {
             Fault::None => self.execute(write, deadline).await,
             Fault::AppliedButError => {
                 let _lost = self.execute(write, deadline).await?;
@@ -178,11 +179,11 @@ impl Faulty {
 
     async fn reading<T>(
         &self,
-        op: Op,
+        kind: CallKind,
         deadline: Instant,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        match self.next_fault(op).await {
+        match self.next_fault(kind).await {
             Fault::None => call.await,
             Fault::AppliedButError
             | Fault::NotAppliedButError
@@ -208,7 +209,7 @@ impl Faulty {
         page_timeout: Duration,
     ) -> BoxStream<'static, Result<R>> {
         let clock = self.clock.clone();
-        let start: BoxFuture<'static, Result<()>> = match (lock(&self.plan))(Op::Read) {
+        let start: BoxFuture<'static, Result<()>> = match (lock(&self.plan))(CallKind::Read) {
             Fault::None => return rows,
             Fault::AppliedButError
             | Fault::NotAppliedButError
@@ -271,12 +272,16 @@ impl AppStorage for Faulty {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
-        self.reading(Op::of_get(consistency), deadline, self.inner.get(key, consistency, deadline))
-            .await
+        self.reading(
+            CallKind::of_get(consistency),
+            deadline,
+            self.inner.get(key, consistency, deadline),
+        )
+        .await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.reading(Op::GetBatch, deadline, self.inner.get_batch(keys, deadline)).await
+        self.reading(CallKind::GetBatch, deadline, self.inner.get_batch(keys, deadline)).await
     }
 
     fn read(
@@ -294,11 +299,11 @@ impl AppStorage for Faulty {
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.write(Op::PutBatch, Write::PutBatch(rows), deadline).await.map(drop)
+        self.write(CallKind::PutBatch, Write::PutBatch(rows), deadline).await.map(drop)
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.write(Op::PutOrdered, Write::PutOrdered(rows), deadline).await.map(drop)
+        self.write(CallKind::PutOrdered, Write::PutOrdered(rows), deadline).await.map(drop)
     }
 
     async fn write_if(
@@ -307,15 +312,15 @@ impl AppStorage for Faulty {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
-        self.write(Op::WriteIf, Write::If(pkey, ops), deadline).await
+        self.write(CallKind::WriteIf, Write::If(pkey, ops), deadline).await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.write(Op::WriteAtomic, Write::Atomic(batch), deadline).await
+        self.write(CallKind::WriteAtomic, Write::Atomic(batch), deadline).await
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.reading(Op::ServerTime, deadline, self.inner.server_time(deadline)).await
+        self.reading(CallKind::ServerTime, deadline, self.inner.server_time(deadline)).await
     }
 
     async fn close(&self) {

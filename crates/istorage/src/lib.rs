@@ -57,7 +57,7 @@ pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;
 pub use metered::Metered;
 pub use storage::{
-    AppStorage, AppStorageExt, Consistency, ExpiringRowStream, Op, RowStream, ServerTime,
+    AppStorage, AppStorageExt, CallKind, Consistency, ExpiringRowStream, RowStream, ServerTime,
     SharedStorage,
 };
 pub use wrapped::WrappedDriver;

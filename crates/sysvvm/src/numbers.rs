@@ -191,7 +191,7 @@ fn number(value: &[u8]) -> Result<u64> {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use istorage::{Fault, Faulty, KeyspaceName, Op, StorageDriver, mem::MemDriver};
+    use istorage::{CallKind, Fault, Faulty, KeyspaceName, StorageDriver, mem::MemDriver};
 
     use super::*;
 
@@ -211,7 +211,7 @@ mod tests {
                 let storage = driver.open(&keyspace, deadline).await.unwrap().unwrap();
                 let mut call = 0;
                 let script = move |op| {
-                    let is_write = matches!(op, Op::PutOrdered | Op::WriteAtomic);
+                    let is_write = matches!(op, CallKind::PutOrdered | CallKind::WriteAtomic);
                     call += usize::from(is_write);
                     if is_write && call == fails + 1 { fault } else { Fault::None }
                 };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use eventlog::TrustLevel;
-use istorage::{Fault, Faulty, Op, SharedStorage};
+use istorage::{CallKind, Fault, Faulty, SharedStorage};
 use processor::{Busy, Command, Done, Ended, Refused, Status};
 use vvm_tests::commands::{Node, Stall, TestLead};
 
@@ -66,7 +66,13 @@ impl Script {
         let writes = Arc::new(AtomicUsize::new(usize::MAX / 2));
         let counted = Arc::clone(&writes);
         let script = move |op| {
-            if !matches!(op, Op::PutBatch | Op::PutOrdered | Op::WriteIf | Op::WriteAtomic) {
+            if !matches!(
+                op,
+                CallKind::PutBatch
+                    | CallKind::PutOrdered
+                    | CallKind::WriteIf
+                    | CallKind::WriteAtomic
+            ) {
                 return Fault::None;
             }
             let this = counted.fetch_add(1, Ordering::SeqCst) + 1;

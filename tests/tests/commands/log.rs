@@ -18,7 +18,7 @@ use eventlog::{
 use futures::TryStreamExt;
 use isequencer::{NumberKey, SeqStorage, standard};
 use istorage::{
-    AppStorageExt, Conditional, Fault, Faulty, Op, Order, OrderedPut, Outcome, SharedStorage,
+    AppStorageExt, CallKind, Conditional, Fault, Faulty, Order, OrderedPut, Outcome, SharedStorage,
 };
 use seqstorage::PartitionStorage;
 use vvm_tests::{
@@ -139,7 +139,13 @@ async fn in_time(stage: &Stage) {
         let (writes, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counted, asked) = ((Arc::clone(&writes), Arc::clone(&early)), Arc::clone(&lead));
         let script = move |op| {
-            if matches!(op, Op::WriteIf | Op::WriteAtomic | Op::PutOrdered | Op::PutBatch) {
+            if matches!(
+                op,
+                CallKind::WriteIf
+                    | CallKind::WriteAtomic
+                    | CallKind::PutOrdered
+                    | CallKind::PutBatch
+            ) {
                 let in_vain = asked.in_vain.swap(ASKED_IN_VAIN, Ordering::SeqCst);
                 counted.0.fetch_add(1, Ordering::SeqCst);
                 counted.1.fetch_add(usize::from(in_vain > 0), Ordering::SeqCst);

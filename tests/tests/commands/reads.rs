@@ -17,7 +17,7 @@ use futures::{
 };
 use isequencer::standard::WLOG_OFFSET;
 use istorage::{
-    Consistency, Fault, Faulty, Key, Op, Order, OrderedPut, Range, RowStream, SharedStorage,
+    CallKind, Consistency, Fault, Faulty, Key, Order, OrderedPut, Range, RowStream, SharedStorage,
 };
 use processor::{Busy, Command, Ended, Refused, Repeat};
 use vvm_tests::{
@@ -136,11 +136,11 @@ async fn acknowledged(stage: &Stage) {
     // read, so the recovery cannot help.
     let script = move |op| {
         let is_armed = armed.load(Ordering::SeqCst);
-        if is_armed && op == Op::WriteIf && writes.fetch_add(1, Ordering::SeqCst) == 1 {
+        if is_armed && op == CallKind::WriteIf && writes.fetch_add(1, Ordering::SeqCst) == 1 {
             blind.store(true, Ordering::SeqCst);
             return Fault::Unavailable;
         }
-        let is_read = matches!(op, Op::Get | Op::GetBatch | Op::Read);
+        let is_read = matches!(op, CallKind::Get | CallKind::GetBatch | CallKind::Read);
         if is_read && blind.load(Ordering::SeqCst) { Fault::Unavailable } else { Fault::None }
     };
     let one_by_one = Narrow::of(Arc::clone(&site.app.storage), 1, true);

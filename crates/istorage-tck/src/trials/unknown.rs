@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use istorage::{
-    Conditional, ErrorKind, Fault, Faulty, Guarded, Key, Op, Outcome, SharedStorage,
+    CallKind, Conditional, ErrorKind, Fault, Faulty, Guarded, Key, Outcome, SharedStorage,
     settle::{Patience, write_if_settled},
 };
 
@@ -45,7 +45,7 @@ impl Faults {
     fn new(ctx: &Context, faults: &[Fault]) -> Faults {
         let (clock, mut faults) = (ctx.db.clock.clone(), VecDeque::from(faults.to_vec()));
         let script = move |op| match op {
-            Op::WriteIf | Op::PutBatch => faults.pop_front().unwrap_or(Fault::None),
+            CallKind::WriteIf | CallKind::PutBatch => faults.pop_front().unwrap_or(Fault::None),
             _ => Fault::None,
         };
         let faulty = Arc::new(Faulty::scripted(Arc::clone(&ctx.db.storage), clock.clone(), script));

@@ -7,7 +7,9 @@ use std::{
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
-use istorage::{Error, Fault, Faulty, KeyspaceName, Op, Result, SharedStorage, StorageDriver};
+use istorage::{
+    CallKind, Error, Fault, Faulty, KeyspaceName, Result, SharedStorage, StorageDriver,
+};
 
 use super::{Defect, storage::WrongStorage};
 use crate::{Scale, Subject};
@@ -134,8 +136,8 @@ impl StorageDriver for WrongDriver {
 fn losing_answers(right: SharedStorage, clock: Clock) -> Faulty {
     let mut calls = 0_u32;
     Faulty::scripted(right, clock, move |op| {
-        calls += u32::from(op == Op::WriteIf);
-        let lost = op == Op::WriteIf && calls.is_multiple_of(5);
+        calls += u32::from(op == CallKind::WriteIf);
+        let lost = op == CallKind::WriteIf && calls.is_multiple_of(5);
         if lost { Fault::AppliedButError } else { Fault::None }
     })
 }

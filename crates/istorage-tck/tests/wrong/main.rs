@@ -6,7 +6,7 @@ mod table;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use clock::{Clock, ManualClock};
-use istorage::{Fault, Faulty, Op, Result, StorageDriver, mem::MemDriver};
+use istorage::{CallKind, Fault, Faulty, Result, StorageDriver, mem::MemDriver};
 use istorage_tck::{
     Conclusion, Progress, Report, Scale, Scratch, Subject, Wrapped, trials,
     wrong::{Defect, Wrong},
@@ -105,13 +105,13 @@ fn losing_answers(handle: &Handle) -> impl Iterator<Item = Trial> {
 
 /// Loses two answers in every ten conditional writes. One of these two writes is done, and the
 /// other is not.
-fn losing_answers_of_writes() -> impl FnMut(Op) -> Fault + Send {
+fn losing_answers_of_writes() -> impl FnMut(CallKind) -> Fault + Send {
     let mut writes = 0_u32;
     move |op| {
-        writes += u32::from(op == Op::WriteIf);
+        writes += u32::from(op == CallKind::WriteIf);
         match (op, writes % 10) {
-            (Op::WriteIf, 3) => Fault::AppliedButError,
-            (Op::WriteIf, 7) => Fault::NotAppliedButError,
+            (CallKind::WriteIf, 3) => Fault::AppliedButError,
+            (CallKind::WriteIf, 7) => Fault::NotAppliedButError,
             _ => Fault::None,
         }
     }

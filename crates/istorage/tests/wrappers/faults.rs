@@ -10,8 +10,8 @@ use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, TryStreamExt};
 use istorage::{
-    AppStorage, AppStorageExt, Conditional, Consistency, ErrorKind, Fault, FaultRates, Faulty,
-    Guarded, Key, Op, Outcome, Put, Range, SharedStorage,
+    AppStorage, AppStorageExt, CallKind, Conditional, Consistency, ErrorKind, Fault, FaultRates,
+    Faulty, Guarded, Key, Outcome, Put, Range, SharedStorage,
     settle::{Patience, write_if_settled},
 };
 
@@ -177,13 +177,13 @@ async fn an_unknown_outcome_is_judged_by_the_resend_alone() {
     let fixture = Fixture::new().await;
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
-    let script = move |op| {
-        seen.lock().unwrap().push(op);
+    let script = move |kind| {
+        seen.lock().unwrap().push(kind);
         if seen.lock().unwrap().len() == 1 { Fault::AppliedButError } else { Fault::None }
     };
     let storage = Faulty::scripted(Arc::clone(&fixture.storage), fixture.clock.clone(), script);
     assert_eq!(settle(&fixture, &storage, "mine").await.unwrap(), Outcome::Applied);
-    assert_eq!(*calls.lock().unwrap(), [Op::WriteIf, Op::WriteIf]);
+    assert_eq!(*calls.lock().unwrap(), [CallKind::WriteIf, CallKind::WriteIf]);
 }
 
 #[tokio::test]
@@ -302,10 +302,11 @@ async fn the_same_seed_gives_the_same_faults() {
 }
 
 #[tokio::test]
-async fn every_operation_has_a_name_of_its_own() {
-    let names: std::collections::HashSet<_> = Op::ALL.iter().map(|op| op.name()).collect();
-    assert_eq!(names.len(), Op::ALL.len());
-    assert!(Op::ALL.iter().enumerate().all(|(index, op)| *op as usize == index));
+async fn every_kind_of_call_has_its_own_name() {
+    let names: std::collections::HashSet<_> =
+        CallKind::ALL.iter().map(|kind| kind.name()).collect();
+    assert_eq!(names.len(), CallKind::ALL.len());
+    assert!(CallKind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
 }
 
 #[tokio::test]
