@@ -4,7 +4,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{
     AppStorageExt, Conditional, Outcome, SharedStorage,
-    settle::{Patience, write_if_settled},
+    settle::{SettleLimits, write_if_settled},
 };
 
 use crate::{CannotFollow, Schema, TrustLevel, Unreadable, layout, wire};
@@ -82,8 +82,8 @@ impl Deployment {
                 Conditional::Swap { ccols, old, new: ours.clone(), ttl: None }
             }
         };
-        let patience = Patience { call_timeout: (deadline - clock.now()) / 3, until: deadline };
-        let outcome = write_if_settled(&**storage, clock, key.pkey, vec![op], patience).await?;
+        let limits = SettleLimits { call_timeout: (deadline - clock.now()) / 3, until: deadline };
+        let outcome = write_if_settled(&**storage, clock, key.pkey, vec![op], limits).await?;
         match outcome {
             Outcome::Applied => Ok(()),
             // Another node deploys the same.

@@ -29,7 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// The limits of settling a conditional write.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct SettleLimits {
     /// The longest time of each attempt.
     pub call_timeout: Duration,
     /// The end of settling: no attempt is sent that could outlive this moment. For a leader, the
@@ -43,7 +43,7 @@ pub struct Patience {
 /// If the first attempt is refused, it is not repeated: nothing was written.
 ///
 /// # Errors
-/// `OutcomeUnknown` if the patience ends, or an attempt is refused for another reason than
+/// `OutcomeUnknown` if the time is up, or if an attempt is refused for another reason than
 /// `Unavailable`, while the outcome of an earlier attempt is unknown. The write may be applied or
 /// may still land, so the caller must not use the claimed values again. Any other kind means that
 /// nothing was written.
@@ -55,13 +55,13 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
     clock: &Clock,
     pkey: Bytes,
     ops: Vec<Conditional>,
-    patience: Patience,
+    limits: SettleLimits,
 ) -> Result<Outcome> {
     let mut unknown: Option<Error> = None;
     let mut pause = PAUSE_MIN;
     loop {
-        let deadline = clock.now() + patience.call_timeout;
-        if deadline > patience.until {
+        let deadline = clock.now() + limits.call_timeout;
+        if deadline > limits.until {
             return Err(match unknown {
                 Some(error) => {
                     Error::outcome_unknown("a conditional write was not settled in time")

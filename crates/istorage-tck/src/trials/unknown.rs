@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use istorage::{
     CallKind, Conditional, ErrorKind, Fault, Faulty, Guarded, Key, Outcome, SharedStorage,
-    settle::{Patience, write_if_settled},
+    settle::{SettleLimits, write_if_settled},
 };
 
 use super::rows::{delete, insert, put, swap};
@@ -61,8 +61,8 @@ impl Faults {
         ops: Vec<Conditional>,
     ) -> istorage::Result<Outcome> {
         let Client { storage, clock } = &self.client;
-        let patience = Patience { call_timeout: CALL, until: clock.now() + 40 * CALL };
-        let settling = write_if_settled(&**storage, clock, pkey.clone(), ops, patience);
+        let limits = SettleLimits { call_timeout: CALL, until: clock.now() + 40 * CALL };
+        let settling = write_if_settled(&**storage, clock, pkey.clone(), ops, limits);
         ctx.while_time_passes(settling).await
     }
 

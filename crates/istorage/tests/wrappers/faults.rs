@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use istorage::{
     AppStorage, AppStorageExt, CallKind, Conditional, Consistency, ErrorKind, Fault, FaultRates,
     Faulty, Guarded, Key, Outcome, Put, Range, SharedStorage,
-    settle::{Patience, write_if_settled},
+    settle::{SettleLimits, write_if_settled},
 };
 
 fn key(ccols: &'static str) -> Key {
@@ -100,12 +100,11 @@ async fn settle(
     storage: &dyn AppStorage,
     value: &'static str,
 ) -> istorage::Result<Outcome> {
-    let patience = Patience {
+    let limits = SettleLimits {
         call_timeout: Duration::from_millis(100),
         until: fixture.clock.now() + Duration::from_secs(1),
     };
-    let settled =
-        write_if_settled(storage, &fixture.clock, "p".into(), insert("a", value), patience);
+    let settled = write_if_settled(storage, &fixture.clock, "p".into(), insert("a", value), limits);
     let passes = async {
         for _ in 0..2_000 {
             fixture.manual.advance(Duration::from_millis(1));
@@ -115,7 +114,7 @@ async fn settle(
     tokio::select! {
         biased;
         outcome = settled => outcome,
-        () = passes => panic!("not settled after twice the patience"),
+        () = passes => panic!("not settled after twice the time allowed"),
     }
 }
 
@@ -187,15 +186,15 @@ async fn an_unknown_outcome_is_judged_by_the_resend_alone() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_that_could_outlive_the_patience() {
+async fn no_attempt_is_sent_that_could_end_after_the_limit() {
     let fixture = Fixture::new().await;
     let now = fixture.clock.now();
-    let patience = Patience {
+    let limits = SettleLimits {
         call_timeout: Duration::from_millis(11),
         until: now + Duration::from_millis(10),
     };
     let settled =
-        write_if_settled(&*fixture.storage, &fixture.clock, "p".into(), insert("a", "1"), patience)
+        write_if_settled(&*fixture.storage, &fixture.clock, "p".into(), insert("a", "1"), limits)
             .await;
     assert_eq!(settled.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(
@@ -217,11 +216,11 @@ async fn a_delete_that_was_applied_without_an_answer_is_applied() {
     );
     let storage = scripted(&fixture, &[Fault::AppliedButError]);
     let delete = vec![Conditional::Delete { ccols: "a".into(), old: "1".into() }];
-    let patience = Patience {
+    let limits = SettleLimits {
         call_timeout: Duration::from_millis(10),
         until: fixture.clock.now() + Duration::from_secs(1),
     };
-    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), delete, patience);
+    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), delete, limits);
     let (outcome, ()) =
         tokio::join!(settled, async { fixture.manual.advance(Duration::from_millis(5)) });
     assert_eq!(outcome.unwrap(), Outcome::Applied);
@@ -341,8 +340,8 @@ async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
         Conditional::Swap { ccols: "b".into(), old: "1".into(), new: "1".into(), ttl },
     ];
     let until = fixture.clock.now() + Duration::from_secs(10);
-    let patience = Patience { call_timeout: Duration::from_secs(1), until };
-    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), ops, patience);
+    let limits = SettleLimits { call_timeout: Duration::from_secs(1), until };
+    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), ops, limits);
     let passing = async {
         loop {
             fixture.manual.advance(Duration::from_millis(1));
@@ -361,8 +360,8 @@ async fn a_refusal_after_an_open_attempt_is_not_believed() {
     let storage = scripted(&fixture, &[Fault::AppliedButError, Fault::Unavailable]);
     let insert = Conditional::Insert { ccols: "a".into(), value: "1".into(), ttl: None };
     let until = fixture.clock.now() + Duration::from_secs(10);
-    let patience = Patience { call_timeout: Duration::from_secs(1), until };
-    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), vec![insert], patience);
+    let limits = SettleLimits { call_timeout: Duration::from_secs(1), until };
+    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), vec![insert], limits);
     let passing = async {
         loop {
             fixture.manual.advance(Duration::from_millis(1));
