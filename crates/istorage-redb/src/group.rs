@@ -253,7 +253,7 @@ impl<'t> Open<'t> {
         now: Moment,
         changes: &mut Vec<Change<'b>>,
     ) -> Step<Outcome> {
-        istorage::decide(ops.iter().map(|(_, op)| op), |at, op| {
+        istorage::check_conditions(ops.iter().map(|(_, op)| op), |at, op| {
             let key = layout::row_key(&ops[at].0, op.ccols());
             let (mut had, mut there) = (None, None);
             self.spot.enter(&key);

@@ -190,19 +190,19 @@ pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> R
     Ok(batch)
 }
 
-/// Decides the outcome of conditional operations against rows that were read together. Drivers that
-/// check conditions themselves call this function. `there` returns the value of the row of an
-/// operation, `None` if the row does not exist or has expired.
+/// Checks conditional operations against rows that were read together, and returns their outcome.
+/// Drivers that check conditions themselves call this function. `current` returns the value of the
+/// row of an operation, `None` if the row does not exist or has expired.
 ///
 /// # Errors
-/// The first error of `there`.
-pub fn decide<'a, E>(
+/// The first error of `current`.
+pub fn check_conditions<'a, E>(
     ops: impl IntoIterator<Item = &'a Conditional>,
-    mut there: impl FnMut(usize, &'a Conditional) -> std::result::Result<Option<Bytes>, E>,
+    mut current: impl FnMut(usize, &'a Conditional) -> std::result::Result<Option<Bytes>, E>,
 ) -> std::result::Result<Outcome, E> {
     let mut conflicts = Vec::new();
     for (op, conditional) in ops.into_iter().enumerate() {
-        let there = there(op, conditional)?;
+        let there = current(op, conditional)?;
         if there.as_ref() != conditional.expected() {
             conflicts.push(Conflict { op, there });
         }

@@ -46,7 +46,7 @@ mod storage;
 mod wrapped;
 
 pub use capabilities::{BatchLimits, Capabilities, RowLimits};
-pub use check::{TTL_MAX, decide};
+pub use check::{TTL_MAX, check_conditions};
 pub use data::{
     AtomicBatch, Conditional, Conflict, ExpiringRow, Key, Order, OrderedPut, Outcome, Put, Range,
     Row,

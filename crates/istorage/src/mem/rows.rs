@@ -10,7 +10,8 @@ use clock::Instant;
 use hashbrown::HashMap;
 
 use crate::{
-    AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Range, Result, decide,
+    AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Range, Result,
+    check_conditions,
 };
 
 /// The number of expired rows that a write removes. So expired rows never pile up, and no write
@@ -131,7 +132,7 @@ impl Rows {
                 }
             }
         };
-        let outcome = decide(batch.conditionals.iter().map(|(_, op)| op), there)?;
+        let outcome = check_conditions(batch.conditionals.iter().map(|(_, op)| op), there)?;
         if outcome.is_applied() {
             batch.conditionals.into_iter().for_each(|(pkey, op)| self.apply(pkey, op, now));
             batch.ordered.into_iter().for_each(|put| self.write_ordered(put, now));
