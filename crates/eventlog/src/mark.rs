@@ -142,7 +142,7 @@ impl Log {
                 return Err(violation(row, there, marker, why));
             }
             self.clearance().await?;
-            let order = Order::of_two(self.epoch().0, plog.0)?;
+            let order = Order::from_parts(self.epoch().0, plog.0)?;
             let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
             storage.put_ordered(vec![put], self.reader.deadline()).await?;
             // Of two writes of one order any may stay: it may have been written under this very epoch.

@@ -155,18 +155,18 @@ impl Order {
         Ok(Order(order))
     }
 
-    /// Makes an order of two numbers: the higher `first` wins, and between equal ones the higher
-    /// `then`. `first` has at most 23 bits, and `then` at most 40.
+    /// Makes an order of two numbers. Orders compare by `high`, and those with an equal `high` by
+    /// `low`. `high` has at most 23 bits, and `low` at most 40.
     ///
     /// # Errors
     /// `Invalid` if a number has more bits, or if both are 0.
-    pub fn of_two(first: u64, then: u64) -> Result<Order> {
-        if first >= 1 << 23 || then >= 1 << 40 {
+    pub fn from_parts(high: u64, low: u64) -> Result<Order> {
+        if high >= 1 << 23 || low >= 1 << 40 {
             return Err(Error::invalid(format!(
-                "an order has 23 bits for its first number and 40 for its second, too few for {first} and {then}"
+                "an order holds 23 bits and 40 bits, which is too little for {high} and {low}"
             )));
         }
-        Order::new(first << 40 | then)
+        Order::new(high << 40 | low)
     }
 
     /// The number.
@@ -308,14 +308,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_of_two_is_that_of_the_first_and_then_of_the_second() {
-        let order = |first, then| Order::of_two(first, then).unwrap();
+    fn orders_compare_by_the_high_part_and_then_by_the_low_part() {
+        let order = |high, low| Order::from_parts(high, low).unwrap();
         let last = (1 << 40) - 1;
         assert!(order(0, 1) < order(0, 2) && order(0, last) < order(1, 0));
         assert!(order(1, last) < order(2, 0));
         assert_eq!(order((1 << 23) - 1, last).get(), Order::MAX);
-        for (first, then) in [(0, 0), (1 << 23, 0), (0, 1 << 40)] {
-            assert_eq!(Order::of_two(first, then).unwrap_err().kind(), crate::ErrorKind::Invalid);
+        for (high, low) in [(0, 0), (1 << 23, 0), (0, 1 << 40)] {
+            assert_eq!(Order::from_parts(high, low).unwrap_err().kind(), crate::ErrorKind::Invalid);
         }
     }
 

@@ -146,7 +146,7 @@ impl NumberRows {
     ) -> Result<()> {
         let Replayed { partition, epoch, next } = replayed;
         let key = self.keys.offset(partition);
-        let offset = put(key, next, Order::of_two(epoch, next)?);
+        let offset = put(key, next, Order::from_parts(epoch, next)?);
         let mut rows = Vec::with_capacity(numbers.len() + 1);
         for LastNumber { ws, seq, number } in numbers {
             let key = Key { pkey: self.keys.workspace(*ws), ccols: self.keys.sequence(*seq) };

@@ -109,7 +109,7 @@ fn prepared(events: &[Event]) -> Vec<Prepared> {
 async fn put(stage: &Stage, level: TrustLevel, row: Row, place: Place, value: Bytes) {
     let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
     if level == TrustLevel::Two {
-        let order = Order::of_two(place.epoch.0, place.plog.0).unwrap();
+        let order = Order::from_parts(place.epoch.0, place.plog.0).unwrap();
         let put = OrderedPut { key, value, order, ttl: None };
         storage.put_ordered(vec![put], deadline).await.unwrap();
     } else {

@@ -198,7 +198,7 @@ async fn left_behind(stage: &Stage) {
     let place = &mut event.place;
     // It is older than all that this leader writes.
     (place.epoch, place.plog, place.wlog) = (Epoch(0), done.plog.next(), done.wlog.next());
-    let order = Order::of_two(0, place.plog.0).unwrap();
+    let order = Order::from_parts(0, place.plog.0).unwrap();
     let rows = [Row::Plog(PARTITION, place.plog), Row::Wlog(ws, place.wlog)];
     let put = |row: &Row| OrderedPut { key: row.key(), value: entry.to_bytes(), order, ttl: None };
     let puts = rows.iter().map(put).collect();
