@@ -30,7 +30,7 @@ pub enum Fault {
     /// The write is not done, and the caller does not learn this. A read is `Unavailable`.
     NotAppliedButError,
     /// The outcome is unknown. The write lands after this time, when the wrapper is called next or
-    /// when [`Faulty::land_late`] is called. A read is `Unavailable`.
+    /// when [`Faulty::land_late_writes`] is called. A read is `Unavailable`.
     AppliedLate(Duration),
     /// The call is not done, and the answer is `Unavailable`.
     Unavailable,
@@ -109,7 +109,7 @@ impl Faulty {
 
     /// Lets every delayed write land, even before its time has come, and returns the outcome of
     /// each.
-    pub async fn land_late(&self) -> Vec<Result<Outcome>> {
+    pub async fn land_late_writes(&self) -> Vec<Result<Outcome>> {
         self.land(|_| true).await
     }
 

@@ -73,11 +73,11 @@ impl Database {
     }
 
     /// Whatever is on its way arrives.
-    pub(crate) async fn land_late(&self) -> usize {
+    pub(crate) async fn land_late_writes(&self) -> usize {
         let lock = || self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut landed = 0;
         for faulty in lock().values() {
-            landed += faulty.land_late().await.len();
+            landed += faulty.land_late_writes().await.len();
         }
         landed
     }

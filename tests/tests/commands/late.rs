@@ -155,11 +155,11 @@ async fn settle(
         }
     };
     done(&|| scene.changes("after")).await;
-    script.faulty.land_late().await;
+    script.faulty.land_late_writes().await;
     let again = done(&|| scene.repeatable()).await;
     assert!(again.is_repeated || may_be_refused);
     done(&|| scene.changes("last")).await;
-    script.faulty.land_late().await;
+    script.faulty.land_late_writes().await;
     assert_eq!(node.stop().await, Ended::Stopped);
     let writes = script.writes();
     scene.check(None).await;
@@ -230,7 +230,7 @@ async fn leave_open(
     node.kill();
 
     let land = async || {
-        let landed = script.faulty.land_late().await;
+        let landed = script.faulty.land_late_writes().await;
         assert_eq!(landed.len(), usize::from(at.is_some()), "{landed:?}");
     };
     if lands == Lands::InFront {

@@ -68,7 +68,7 @@ impl Faults {
 
     /// Lets the delayed writes land now. Each of them comes too late and is not applied.
     async fn nothing_lands(&self) -> Verdict {
-        for outcome in self.faulty.land_late().await {
+        for outcome in self.faulty.land_late_writes().await {
             ensure!(!outcome?.is_applied(), "a late write was applied beside its resend");
         }
         Ok(())
@@ -116,7 +116,7 @@ async fn landing_after_a_first_read_found_nothing(ctx: Context) -> Verdict {
     let answer = storage.client.insert(&key, "mine").await;
     refused(answer, ErrorKind::OutcomeUnknown, "the first attempt")?;
     ensure_eq!(ctx.db.get_linearizable(&key).await?, None, "the row before it lands");
-    let landed = storage.faulty.land_late().await;
+    let landed = storage.faulty.land_late_writes().await;
     ensure_eq!(landed.len(), 1, "the number of writes that landed late");
     let again = storage.client.insert(&key, "mine").await?;
     conflicts(&again, &[(0, Some("mine"))], "a resend after it has landed")?;

@@ -145,7 +145,7 @@ async fn an_unknown_outcome_is_settled_whichever_way_it_went() {
             Outcome::Applied,
             "{faults:?}"
         );
-        for late in faulty.land_late().await {
+        for late in faulty.land_late_writes().await {
             assert!(!late.unwrap().is_applied(), "{faults:?}");
         }
         let there =
@@ -287,7 +287,7 @@ async fn the_same_seed_gives_the_same_faults() {
             answers.push(answer.map_err(|error| error.to_string()));
             fixture.manual.advance(Duration::from_millis(1));
         }
-        storage.land_late().await;
+        storage.land_late_writes().await;
         let rows = fixture.storage.read(
             "p".into(),
             Range::all(),
