@@ -88,7 +88,7 @@ impl Deployment {
             Outcome::Applied => Ok(()),
             // Another node deploys the same.
             Outcome::NotApplied(conflicts)
-                if conflicts.iter().any(|conflict| conflict.there.as_ref() == Some(&ours)) =>
+                if conflicts.iter().any(|conflict| conflict.actual.as_ref() == Some(&ours)) =>
             {
                 Ok(())
             }

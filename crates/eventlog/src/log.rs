@@ -365,7 +365,7 @@ impl Log {
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
             .iter()
-            .filter_map(|Conflict { op, there }| Some((rows.conditional(*op)?, there.as_ref())))
+            .filter_map(|Conflict { op, actual }| Some((rows.conditional(*op)?, actual.as_ref())))
             .collect();
         let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, Row::Plog(..));
         let mut in_plog = found.iter().find(is_of_plog).copied();
@@ -416,7 +416,7 @@ impl Log {
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found = conflicts
             .first()
-            .and_then(|conflict| Some((chunk.get(conflict.op)?, conflict.there.as_ref())));
+            .and_then(|conflict| Some((chunk.get(conflict.op)?, conflict.actual.as_ref())));
         match found.unwrap_or((&chunk[0], None)) {
             // They are all or nothing, and nobody else writes these bytes.
             (write, Some(there)) if *there == write.after => Ok(()),

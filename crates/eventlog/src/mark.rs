@@ -164,7 +164,7 @@ impl Log {
         };
         let (outcome, _) = self.settled(write).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(()) };
-        let there = conflicts.pop().and_then(|conflict| conflict.there);
+        let there = conflicts.pop().and_then(|conflict| conflict.actual);
         if there.as_ref() == Some(marker) {
             return Ok(());
         }

@@ -120,8 +120,8 @@ impl Table {
                     return Ok(Outcome::Applied);
                 }
                 Err(Refusal::Condition(item)) => {
-                    let there = self.what_is_there(pkey, op, item, terms)?;
-                    return Ok(Outcome::NotApplied(vec![Conflict { op: 0, there }]));
+                    let actual = self.what_is_there(pkey, op, item, terms)?;
+                    return Ok(Outcome::NotApplied(vec![Conflict { op: 0, actual }]));
                 }
                 Err(Refusal::Failure(failure)) => backoff.again(failure).await?,
             }

@@ -117,7 +117,7 @@ async fn raise_a_counter(storage: &dyn AppStorage, task: usize) {
     let first = storage.insert_if_not_exists(key.clone(), number(0), None, Instant::FAR_FUTURE);
     let mut n = match first.await.unwrap() {
         Outcome::Applied => 0,
-        Outcome::NotApplied(conflicts) => of(conflicts[0].there.as_ref().unwrap()),
+        Outcome::NotApplied(conflicts) => of(conflicts[0].actual.as_ref().unwrap()),
     };
     loop {
         let swap = storage.compare_and_swap(

@@ -106,15 +106,19 @@ pub(crate) fn applied(outcome: &Outcome, what: &str) -> Verdict {
 
 /// The write must not be applied, because of exactly these conflicts.
 #[track_caller]
-pub(crate) fn conflicts<B>(outcome: &Outcome, there: &[(usize, Option<B>)], what: &str) -> Verdict
+pub(crate) fn conflicts<B>(
+    outcome: &Outcome,
+    expected: &[(usize, Option<B>)],
+    what: &str,
+) -> Verdict
 where
     B: AsRef<[u8]>,
 {
-    let conflict = |(op, there): &(usize, Option<B>)| {
-        let there = there.as_ref().map(|value| bytes::Bytes::copy_from_slice(value.as_ref()));
-        Conflict { op: *op, there }
+    let conflict = |(op, actual): &(usize, Option<B>)| {
+        let actual = actual.as_ref().map(|value| bytes::Bytes::copy_from_slice(value.as_ref()));
+        Conflict { op: *op, actual }
     };
-    let expected = Outcome::NotApplied(there.iter().map(conflict).collect());
+    let expected = Outcome::NotApplied(expected.iter().map(conflict).collect());
     equal(outcome, &expected, || what.to_owned())
 }
 

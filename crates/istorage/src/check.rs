@@ -202,9 +202,9 @@ pub fn check_conditions<'a, E>(
 ) -> std::result::Result<Outcome, E> {
     let mut conflicts = Vec::new();
     for (op, conditional) in ops.into_iter().enumerate() {
-        let there = current(op, conditional)?;
-        if there.as_ref() != conditional.expected() {
-            conflicts.push(Conflict { op, there });
+        let actual = current(op, conditional)?;
+        if actual.as_ref() != conditional.expected() {
+            conflicts.push(Conflict { op, actual });
         }
     }
     Ok(if conflicts.is_empty() { Outcome::Applied } else { Outcome::NotApplied(conflicts) })

@@ -294,13 +294,13 @@ impl Outcome {
     }
 }
 
-/// A condition that failed, and the value that the row had instead.
+/// A condition that failed, and the value of its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The index of the operation among the conditional ones.
     pub op: usize,
-    /// The value of the row, `None` if the row does not exist.
-    pub there: Option<Bytes>,
+    /// The value that the row has instead of the expected one, `None` if the row does not exist.
+    pub actual: Option<Bytes>,
 }
 
 #[cfg(test)]

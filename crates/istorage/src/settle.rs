@@ -104,12 +104,12 @@ fn is_ours(ops: &[Conditional], conflicts: &[Conflict]) -> bool {
     if ops.iter().any(is_new) {
         let shows = |conflict: &Conflict| {
             let op = &ops[conflict.op];
-            is_new(op) && conflict.there.as_ref() == op.written()
+            is_new(op) && conflict.actual.as_ref() == op.written()
         };
         return conflicts.iter().any(shows);
     }
     let deletes = ops.iter().filter(|op| op.written().is_none()).count();
     let is_gone =
-        |conflict: &Conflict| conflict.there.is_none() && ops[conflict.op].written().is_none();
+        |conflict: &Conflict| conflict.actual.is_none() && ops[conflict.op].written().is_none();
     deletes > 0 && conflicts.len() == deletes && conflicts.iter().all(is_gone)
 }

@@ -121,7 +121,7 @@ impl System {
                 match self.write(key.pkey, vec![insert], deadline).await? {
                     Outcome::Applied => ours.clone(),
                     Outcome::NotApplied(mut conflicts) => {
-                        conflicts.pop().and_then(|conflict| conflict.there).unwrap_or_default()
+                        conflicts.pop().and_then(|conflict| conflict.actual).unwrap_or_default()
                     }
                 }
             }
@@ -243,7 +243,7 @@ impl System {
                 match self.write(key.pkey, vec![insert], deadline).await? {
                     Outcome::Applied => return Ok(()),
                     Outcome::NotApplied(mut conflicts) => {
-                        conflicts.pop().and_then(|conflict| conflict.there).unwrap_or_default()
+                        conflicts.pop().and_then(|conflict| conflict.actual).unwrap_or_default()
                     }
                 }
             }

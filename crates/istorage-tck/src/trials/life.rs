@@ -96,7 +96,7 @@ pub(super) async fn conditional_sight(
     let mut seen = sight(db, key).await?;
     let lost = |outcome: Outcome| match outcome {
         Outcome::NotApplied(conflicts) => {
-            Ok(conflicts.into_iter().next().and_then(|Conflict { there, .. }| there))
+            Ok(conflicts.into_iter().next().and_then(|Conflict { actual, .. }| actual))
         }
         Outcome::Applied => Err(Stop::failed("a write whose condition cannot hold was applied")),
     };

@@ -100,7 +100,7 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
                         tasks::yield_now().await;
                     }
                     Outcome::NotApplied(conflicts) => {
-                        let found = conflicts.into_iter().next().and_then(|found| found.there);
+                        let found = conflicts.into_iter().next().and_then(|found| found.actual);
                         there = found.ok_or_else(|| Stop::failed("the register is gone"))?;
                     }
                 }

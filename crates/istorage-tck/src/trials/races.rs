@@ -55,7 +55,7 @@ async fn race(
         match outcome {
             Outcome::Applied => winners.push(task),
             Outcome::NotApplied(conflicts) => {
-                found.extend(conflicts.into_iter().map(|Conflict { there, .. }| there));
+                found.extend(conflicts.into_iter().map(|Conflict { actual, .. }| actual));
             }
         }
     }
@@ -179,7 +179,7 @@ async fn a_counter_raised_by_swaps_ends_exact(ctx: Context) -> Verdict {
                 there = match db.settled(&key.pkey, ops).await? {
                     Outcome::Applied => next,
                     Outcome::NotApplied(conflicts) => {
-                        let found = conflicts.first().and_then(|found| found.there.as_ref());
+                        let found = conflicts.first().and_then(|found| found.actual.as_ref());
                         let found = counts_of(found)?;
                         ensure!(found != next, "a swap that was not applied wrote {next:?}");
                         found

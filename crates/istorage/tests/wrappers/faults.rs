@@ -163,7 +163,7 @@ async fn an_unknown_outcome_that_somebody_else_won_is_lost() {
     let storage = scripted(&fixture, &[Fault::NotAppliedButError]);
     let outcome = settle(&fixture, &*storage, "mine").await.unwrap();
     assert!(
-        matches!(outcome, Outcome::NotApplied(conflicts) if conflicts[0].there == Some("theirs".into()))
+        matches!(outcome, Outcome::NotApplied(conflicts) if conflicts[0].actual == Some("theirs".into()))
     );
 }
 
