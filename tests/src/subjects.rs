@@ -14,7 +14,7 @@ use clock::{Clock, ManualClock};
 use istorage::{Result, StorageDriver, mem::MemDriver};
 use istorage_cassandra::{CassandraDriver, Replication};
 use istorage_dynamodb::DynamoDbDriver;
-use istorage_redb::RedbDriver;
+use istorage_redb::{RedbConfig, RedbDriver};
 use istorage_tck::{Scale, Subject};
 
 /// How long a connection may take.
@@ -105,7 +105,7 @@ impl Redb {
     /// # Errors
     /// Those of the driver.
     pub async fn open_in(folder: &Path) -> Result<Redb> {
-        let config = istorage_redb::Config::new(folder.join("nodes.redb"));
+        let config = RedbConfig::new(folder.join("nodes.redb"));
         let driver = Arc::new(RedbDriver::open(config, Clock::system()).await?);
         Ok(Redb { folder: folder.to_owned(), driver, spares: AtomicU32::new(0) })
     }
@@ -127,7 +127,7 @@ impl Subject for Redb {
 
     async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
         let file = format!("spare{}.redb", self.spares.fetch_add(1, Ordering::Relaxed));
-        let config = istorage_redb::Config::new(self.folder.join(file));
+        let config = RedbConfig::new(self.folder.join(file));
         Ok(Arc::new(RedbDriver::open(config, self.clock()).await?))
     }
 }

@@ -77,7 +77,7 @@ impl Run {
             (None, None) => {
                 let folder = folder_in(Path::new(""))?;
                 let file = folder.path().join("scratch.redb");
-                (Target::Redb(istorage_redb::Config::new(file)), Some(folder))
+                (Target::Redb(istorage_redb::RedbConfig::new(file)), Some(folder))
             }
         };
         Ok(Run { target, folder, clock: Clock::system(), keyspaces: Keyspaces::default() })
@@ -217,7 +217,7 @@ impl Subject for Connected {
             // One process, one file: a driver that may be closed needs a file of its own.
             (Target::Redb(config), Some(folder)) => {
                 let path = folder.join(format!("spare-{:x}.redb", self.clock.random()));
-                let config = istorage_redb::Config { path, ..config.clone() };
+                let config = istorage_redb::RedbConfig { path, ..config.clone() };
                 Target::Redb(config).connect(self.clock.clone(), deadline).await
             }
             // The memory of a driver is its own; what is made there is no matter of ours.

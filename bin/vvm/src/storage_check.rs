@@ -2,7 +2,7 @@
 
 use std::{panic, process::ExitCode};
 
-use istorage_redb::{Checked, Config};
+use istorage_redb::{Checked, RedbConfig};
 
 use crate::{
     cli::{ServeArgs, StorageArgs},
@@ -28,7 +28,7 @@ pub(crate) fn run(args: StorageArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The file that is meant.
-fn file(StorageArgs { storage, config }: StorageArgs) -> Result<Config, Failure> {
+fn file(StorageArgs { storage, config }: StorageArgs) -> Result<RedbConfig, Failure> {
     let target = match storage {
         Some(target) => target,
         None => {
@@ -44,7 +44,7 @@ fn file(StorageArgs { storage, config }: StorageArgs) -> Result<Config, Failure>
     }
 }
 
-fn told(config: &Config, checked: &Checked) -> String {
+fn told(config: &RedbConfig, checked: &Checked) -> String {
     let Checked { keyspaces, rows, damages, more_damages } = checked;
     let file = config.path.display();
     let mut text = format!("{file}: {rows} rows in {keyspaces} keyspaces are whole\n");

@@ -6,7 +6,7 @@ use istorage::{Error, Result};
 use redb::{AccessGuard, ReadableDatabase, ReadableTable, StorageError};
 
 use crate::{
-    Config,
+    RedbConfig,
     disk::{Disk, Found, How, RealDisk},
     errors::{self, Failure},
     file::StorageFile,
@@ -51,13 +51,13 @@ impl Checked {
 ///
 /// # Errors
 /// The errors of [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.
-pub fn check(config: &Config) -> Result<Checked> {
+pub fn check(config: &RedbConfig) -> Result<Checked> {
     config.check().map_err(Error::invalid_setting)?;
     check_on(config, Arc::new(RealDisk))
 }
 
 /// Checks the file on the given disk.
-pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> {
+pub(crate) fn check_on(config: &RedbConfig, disk: Arc<dyn Disk>) -> Result<Checked> {
     let file = StorageFile::new(config.clone(), disk);
     if file.look()? == Found::Nothing {
         let path = file.path().display();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// The path of the storage file, and the size of the memory cache for its pages.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct RedbConfig {
     /// The file that holds everything. The driver makes the file, and the folders above it, if they
     /// do not exist. Only one node at a time can have the file open.
     pub path: PathBuf,
@@ -17,10 +17,10 @@ pub struct Config {
     pub cache_bytes: usize,
 }
 
-impl Config {
+impl RedbConfig {
     /// Default settings for the file at `path`.
-    pub fn new(path: impl Into<PathBuf>) -> Config {
-        Config { path: path.into(), cache_bytes: cache_bytes() }
+    pub fn new(path: impl Into<PathBuf>) -> RedbConfig {
+        RedbConfig { path: path.into(), cache_bytes: cache_bytes() }
     }
 
     /// Checks the settings without looking at the disk.
@@ -46,9 +46,9 @@ mod tests {
 
     #[test]
     fn the_path_is_enough_and_a_typo_is_refused() {
-        let config: Config = toml::from_str("path = \"data/vvm.redb\"").unwrap();
-        assert_eq!(config, Config::new("data/vvm.redb"));
-        let typo = toml::from_str::<Config>("path = \"x\"\ncache_byte = 1");
+        let config: RedbConfig = toml::from_str("path = \"data/vvm.redb\"").unwrap();
+        assert_eq!(config, RedbConfig::new("data/vvm.redb"));
+        let typo = toml::from_str::<RedbConfig>("path = \"x\"\ncache_byte = 1");
         assert!(typo.unwrap_err().to_string().contains("cache_byte"));
     }
 }

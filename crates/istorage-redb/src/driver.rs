@@ -7,7 +7,7 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config,
+    RedbConfig,
     disk::{Disk, RealDisk},
     engine::Engine,
     layout::Keyspace,
@@ -65,13 +65,13 @@ impl RedbDriver {
     /// cannot be used. `Corrupt` if the file is damaged, is not a redb file, is not a file of this
     /// driver, or has a format that this version does not know. A file that is refused as `Corrupt`
     /// is not changed.
-    pub async fn open(config: Config, clock: Clock) -> Result<RedbDriver> {
+    pub async fn open(config: RedbConfig, clock: Clock) -> Result<RedbDriver> {
         RedbDriver::open_on(config, clock, Arc::new(RealDisk)).await
     }
 
     /// Opens the file on the given disk.
     pub(crate) async fn open_on(
-        config: Config,
+        config: RedbConfig,
         clock: Clock,
         disk: Arc<dyn Disk>,
     ) -> Result<RedbDriver> {

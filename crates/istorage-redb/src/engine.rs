@@ -19,7 +19,7 @@ use istorage::{AtomicBatch, Error, ErrorKind, Outcome, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    Config,
+    RedbConfig,
     disk::Disk,
     errors::Failure,
     file::StorageFile,
@@ -59,7 +59,11 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     /// Opens the file on the thread of the writer, then starts the readers.
-    pub(crate) async fn start(config: Config, clock: Clock, disk: Arc<dyn Disk>) -> Result<Engine> {
+    pub(crate) async fn start(
+        config: RedbConfig,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Engine> {
         let file = Arc::new(StorageFile::new(config, disk));
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);

@@ -15,7 +15,7 @@ use istorage::{
 };
 
 use self::disk::{Disk, FailingDisk, Switch};
-use crate::{Config, RedbDriver};
+use crate::{RedbConfig, RedbDriver};
 
 struct Node {
     folder: tempfile::TempDir,
@@ -35,7 +35,8 @@ impl Node {
         let path = folder.path().join("node.redb");
         let clock = ManualClock::new(0);
         let disk = Arc::new(FailingDisk(switch.clone()));
-        let driver = RedbDriver::open_on(Config::new(&path), clock.clock(), disk).await.unwrap();
+        let driver =
+            RedbDriver::open_on(RedbConfig::new(&path), clock.clock(), disk).await.unwrap();
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
         let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
@@ -392,7 +393,7 @@ async fn closing_answers_what_waits_and_gives_the_file_back() {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Closed);
     }
 
-    let again = RedbDriver::open(Config::new(&node.path), node.clock.clock()).await.unwrap();
+    let again = RedbDriver::open(RedbConfig::new(&node.path), node.clock.clock()).await.unwrap();
     let storage = again.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
     for row in ["a", "b", "c", "d"] {
         let there = storage.get(&key(row), Consistency::Plain, Instant::FAR_FUTURE).await.unwrap();
@@ -434,7 +435,7 @@ async fn a_file_that_cannot_be_made_leaves_nothing() {
     let switch = Switch::default();
     switch.set(Disk::Full);
     let disk = Arc::new(FailingDisk(switch));
-    let opened = RedbDriver::open_on(Config::new(&path), Clock::system(), disk).await;
+    let opened = RedbDriver::open_on(RedbConfig::new(&path), Clock::system(), disk).await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

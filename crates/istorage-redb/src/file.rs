@@ -21,7 +21,7 @@ use redb::{Builder, ReadTransaction, ReadableDatabase, WriteTransaction};
 pub(crate) use self::contents::Contents;
 use self::contents::initialise;
 use crate::{
-    Config,
+    RedbConfig,
     disk::{Disk, Found, How, OpenDatabase},
     errors::{self, Failure},
 };
@@ -32,7 +32,7 @@ const NEW: &str = ".new-";
 
 /// The storage file of a node.
 pub(crate) struct StorageFile {
-    config: Config,
+    config: RedbConfig,
     disk: Arc<dyn Disk>,
     /// The open file. `None` before the first opening, and while a failed file cannot be opened
     /// again.
@@ -48,7 +48,7 @@ impl fmt::Debug for StorageFile {
 }
 
 impl StorageFile {
-    pub(crate) fn new(config: Config, disk: Arc<dyn Disk>) -> StorageFile {
+    pub(crate) fn new(config: RedbConfig, disk: Arc<dyn Disk>) -> StorageFile {
         StorageFile { config, disk, open: RwLock::new(None), is_lost: Arc::default() }
     }
 

@@ -26,6 +26,6 @@ mod time;
 mod write;
 
 pub use check::{Checked, check};
-pub use config::Config;
+pub use config::RedbConfig;
 pub use driver::RedbDriver;
 pub use storage::CAPABILITIES;

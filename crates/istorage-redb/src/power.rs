@@ -26,7 +26,7 @@ use self::{
     disk::{SimDisk, Sync},
     model::{Call, Changes, History, Leases, RowKey, Rows, Step},
 };
-use crate::{Config, RedbDriver, check::check_on};
+use crate::{RedbConfig, RedbDriver, check::check_on};
 
 /// Random numbers from a seed (splitmix64).
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,8 +70,8 @@ struct Node {
     storage: SharedStorage,
 }
 
-fn config() -> Config {
-    Config { cache_bytes: 1 << 20, ..Config::new(PathBuf::from("node.redb")) }
+fn config() -> RedbConfig {
+    RedbConfig { cache_bytes: 1 << 20, ..RedbConfig::new(PathBuf::from("node.redb")) }
 }
 
 impl Node {

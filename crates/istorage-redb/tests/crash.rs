@@ -21,7 +21,7 @@ use istorage::{
     AppStorage, AppStorageExt, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order,
     OrderedPut, Outcome, Put, Range, SharedStorage, StorageDriver,
 };
-use istorage_redb::{Config, RedbDriver};
+use istorage_redb::{RedbConfig, RedbDriver};
 
 const FILE: &str = "ISTORAGE_REDB_TEST_FILE";
 const TASKS: usize = 12;
@@ -32,7 +32,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 async fn open(path: &Path) -> (RedbDriver, SharedStorage) {
-    let driver = RedbDriver::open(Config::new(path), Clock::system()).await.unwrap();
+    let driver = RedbDriver::open(RedbConfig::new(path), Clock::system()).await.unwrap();
     let name = KeyspaceName::new("crash").unwrap();
     driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
     let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
@@ -326,7 +326,7 @@ fn a_file_that_another_process_holds_is_refused_with_the_alternatives() {
     let path = folder.path().join("node.redb");
     let other = Other::start(&path);
     let refused =
-        runtime().block_on(RedbDriver::open(Config::new(&path), Clock::system())).unwrap_err();
+        runtime().block_on(RedbDriver::open(RedbConfig::new(&path), Clock::system())).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     let message = refused.to_string();
     for word in [path.to_str().unwrap(), "another process", "cassandra", "dynamodb"] {

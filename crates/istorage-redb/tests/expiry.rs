@@ -14,7 +14,7 @@ use istorage::{
     AppStorageExt, Conditional, Consistency, Key, KeyspaceName, Order, OrderedPut, SharedStorage,
     StorageDriver,
 };
-use istorage_redb::{Config, RedbDriver};
+use istorage_redb::{RedbConfig, RedbDriver};
 use redb::{ReadableDatabase, ReadableTableMetadata, TableDefinition};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ struct Node {
 
 impl Node {
     async fn open(path: &Path, clock: &ManualClock) -> Node {
-        let driver = RedbDriver::open(Config::new(path), clock.clock()).await.unwrap();
+        let driver = RedbDriver::open(RedbConfig::new(path), clock.clock()).await.unwrap();
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
         let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();

@@ -12,11 +12,11 @@ use istorage::{
     AppStorageExt, Consistency, Error, ErrorKind, Key, KeyspaceName, Put, Range, SharedStorage,
     StorageDriver,
 };
-use istorage_redb::{Config, RedbDriver, check};
+use istorage_redb::{RedbConfig, RedbDriver, check};
 use redb::TableDefinition;
 
 async fn open(path: &Path) -> Result<RedbDriver, Error> {
-    RedbDriver::open(Config::new(path), Clock::system()).await
+    RedbDriver::open(RedbConfig::new(path), Clock::system()).await
 }
 
 async fn keyspace(driver: &RedbDriver, name: &str) -> SharedStorage {
@@ -94,7 +94,7 @@ async fn what_cannot_be_a_file_is_the_callers_error_at_once() {
         (Path::new(""), "`path`"),
     ];
     for (path, word) in cases {
-        for error in [open(path).await.unwrap_err(), check(&Config::new(path)).unwrap_err()] {
+        for error in [open(path).await.unwrap_err(), check(&RedbConfig::new(path)).unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
             assert!(error.to_string().contains(word), "`{word}` is not in: {error}");
         }

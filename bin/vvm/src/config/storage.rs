@@ -24,7 +24,7 @@ pub(crate) struct StorageConfig {
     dynamodb: istorage_dynamodb::Config,
 }
 
-/// As [`istorage_redb::Config`], with a place for the file.
+/// As [`istorage_redb::RedbConfig`], with a place for the file.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct RedbSettings {
@@ -34,7 +34,8 @@ struct RedbSettings {
 
 impl Default for RedbSettings {
     fn default() -> RedbSettings {
-        let istorage_redb::Config { path, cache_bytes } = istorage_redb::Config::new(DEFAULT_FILE);
+        let istorage_redb::RedbConfig { path, cache_bytes } =
+            istorage_redb::RedbConfig::new(DEFAULT_FILE);
         RedbSettings { path, cache_bytes }
     }
 }
@@ -78,7 +79,7 @@ impl StorageConfig {
             DriverName::Redb => {
                 let RedbSettings { path, cache_bytes } = &self.redb;
                 let config =
-                    istorage_redb::Config { path: path.clone(), cache_bytes: *cache_bytes };
+                    istorage_redb::RedbConfig { path: path.clone(), cache_bytes: *cache_bytes };
                 config.check().map_err(|invalid| wrong("redb", invalid))?;
                 Target::Redb(config)
             }

@@ -159,7 +159,8 @@ async fn a_page_that_cannot_be_read_while_the_file_is_opened_does_not_make_it_a_
         node.driver.close().await;
         node.switch.fail_reads_of(page * 4_096);
         let disk = Arc::new(FailingDisk(node.switch.clone()));
-        let opened = RedbDriver::open_on(Config::new(&node.path), node.clock.clock(), disk).await;
+        let opened =
+            RedbDriver::open_on(RedbConfig::new(&node.path), node.clock.clock(), disk).await;
         node.switch.fail_reads_of(u64::MAX);
         match opened {
             Ok(driver) => driver.close().await,
