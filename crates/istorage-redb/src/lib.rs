@@ -25,7 +25,7 @@ mod storage;
 mod time;
 mod write;
 
-pub use check::{Checked, check};
+pub use check::{CheckReport, check};
 pub use config::RedbConfig;
 pub use driver::RedbDriver;
 pub use storage::CAPABILITIES;

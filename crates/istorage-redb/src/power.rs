@@ -345,10 +345,10 @@ impl Exploration {
             if !is_allowed {
                 return Err(at(format!("{rows:?} is left")));
             }
-            let checked = check_on(&config(), Arc::new(copy));
-            let checked = checked.map_err(|error| at(error.to_string()))?;
-            if !checked.is_whole() {
-                return Err(at(format!("{checked:?}")));
+            let report = check_on(&config(), Arc::new(copy));
+            let report = report.map_err(|error| at(error.to_string()))?;
+            if !report.is_intact() {
+                return Err(at(format!("{report:?}")));
             }
             all.push((*moment, left));
         }

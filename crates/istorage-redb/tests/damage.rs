@@ -238,9 +238,9 @@ fn change_index(path: &Path, ccols: &[u8]) {
 async fn a_check_of_a_whole_file_finds_nothing_and_changes_nothing() {
     let (_folder, path) = stored().await;
     let before = fs::read(&path).unwrap();
-    let checked = check(&RedbConfig::new(&path)).unwrap();
-    assert!(checked.is_whole(), "{checked:?}");
-    assert_eq!((checked.keyspaces, checked.rows), (1, 2 * u64::from(ROWS)));
+    let report = check(&RedbConfig::new(&path)).unwrap();
+    assert!(report.is_intact(), "{report:?}");
+    assert_eq!((report.keyspaces, report.rows), (1, 2 * u64::from(ROWS)));
     assert!(before == fs::read(&path).unwrap());
 
     let node = Node::open(&path).await;
@@ -250,9 +250,9 @@ async fn a_check_of_a_whole_file_finds_nothing_and_changes_nothing() {
     node.put(key(ROWS)).await.unwrap();
     let crashed = path.with_extension("crashed");
     fs::copy(&path, &crashed).unwrap();
-    let checked = check(&RedbConfig::new(&crashed)).unwrap();
-    assert!(checked.is_whole(), "{checked:?}");
-    assert_eq!(checked.rows, 2 * u64::from(ROWS) + 1);
+    let report = check(&RedbConfig::new(&crashed)).unwrap();
+    assert!(report.is_intact(), "{report:?}");
+    assert_eq!(report.rows, 2 * u64::from(ROWS) + 1);
     node.driver.close().await;
 }
 
@@ -264,13 +264,13 @@ async fn a_check_names_what_is_damaged_and_changes_nothing() {
         file[at / PAGE * PAGE..][..PAGE].fill(0);
     });
     let before = fs::read(&path).unwrap();
-    let checked = check(&RedbConfig::new(&path)).unwrap();
-    assert!(!checked.is_whole());
+    let report = check(&RedbConfig::new(&path)).unwrap();
+    assert!(!report.is_intact());
     let rows = 2 * u64::from(ROWS);
-    assert!(rows - 100 < checked.rows && checked.rows < rows, "{checked:?}");
-    let told = checked.damages.join("\n");
+    assert!(rows - 100 < report.rows && report.rows < rows, "{report:?}");
+    let damage = report.damage.join("\n");
     for part in ["0x70/0x0000000a of the keyspace `tests`", "rows between", "pages"] {
-        assert!(told.contains(part), "`{part}` is not in: {told}");
+        assert!(damage.contains(part), "`{part}` is not in: {damage}");
     }
     assert!(before == fs::read(&path).unwrap());
 }
