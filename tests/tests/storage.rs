@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use istorage::{Fault, Faulty, Guarded, Metered};
-use istorage_tck::{Conclusion, Scratch, Wrapped, trials};
+use istorage_tck::{Conclusion, ScratchKeyspace, Wrapped, trials};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::{runtime::Runtime, sync::OnceCell};
 use vvm_tests::{
@@ -17,7 +17,7 @@ struct Target {
     /// The modules of trials that are run; none for all.
     modules: &'static [&'static str],
     reach: Reach,
-    scratch: OnceCell<Result<Scratch, String>>,
+    scratch: OnceCell<Result<ScratchKeyspace, String>>,
 }
 
 impl Target {
@@ -36,7 +36,7 @@ impl Target {
         };
         // The first trial makes the keyspace; if that fails, it fails for all.
         let create = async || {
-            let created = Scratch::create(Arc::clone(subject)).await;
+            let created = ScratchKeyspace::create(Arc::clone(subject)).await;
             created.map_err(|error| format!("{} cannot be reached: {error:?}", self.name))
         };
         let scratch = self.scratch.get_or_init(create).await.as_ref()?;

@@ -25,8 +25,8 @@ use crate::{
 /// A keyspace of a [`Subject`] in which trials run. Each trial has partitions of its own, so trials
 /// may run side by side.
 ///
-/// Call [`remove`](Scratch::remove) at the end. Dropping this value leaves the keyspace behind.
-pub struct Scratch {
+/// Call [`remove`](ScratchKeyspace::remove) at the end. Dropping this value leaves the keyspace behind.
+pub struct ScratchKeyspace {
     shared: Arc<Shared>,
     /// The bound on the number of trials that run at once, over all callers.
     places: Semaphore,
@@ -35,18 +35,18 @@ pub struct Scratch {
     limit: Duration,
 }
 
-impl fmt::Debug for Scratch {
+impl fmt::Debug for ScratchKeyspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Scratch").field(&self.shared.keyspace).finish()
+        f.debug_tuple("ScratchKeyspace").field(&self.shared.keyspace).finish()
     }
 }
 
-impl Scratch {
+impl ScratchKeyspace {
     /// Makes a keyspace with a random name that no other run uses.
     ///
     /// # Errors
     /// Those of the connection, and those of making the keyspace.
-    pub async fn create(subject: Arc<dyn Subject>) -> Result<Scratch> {
+    pub async fn create(subject: Arc<dyn Subject>) -> Result<ScratchKeyspace> {
         let keyspace = KeyspaceName::new(format!("tck_{:016x}", Clock::system().random()))?;
         let driver = subject.node(0).await?;
         let clock = subject.clock();
@@ -62,14 +62,14 @@ impl Scratch {
         let places = Semaphore::new(subject.side_by_side());
         let shared = Shared::new(subject, driver, keyspace, Client { storage, clock });
         let (runs, limit) = (AtomicU32::new(0), Duration::MAX);
-        Ok(Scratch { shared: Arc::new(shared), places, runs, limit })
+        Ok(ScratchKeyspace { shared: Arc::new(shared), places, runs, limit })
     }
 
     /// Bounds the time of each trial by `limit`: a trial that is not over then has failed. Without
     /// this bound, only the limit of each trial counts, which is some minutes.
     #[must_use]
-    pub fn bounded(self, limit: Duration) -> Scratch {
-        Scratch { limit, ..self }
+    pub fn bounded(self, limit: Duration) -> ScratchKeyspace {
+        ScratchKeyspace { limit, ..self }
     }
 
     /// The driver of the first node.
@@ -90,7 +90,7 @@ impl Scratch {
     ///
     /// # Cancel safety
     /// The trial ends when the future is dropped. Keyspaces that the trial made are left to
-    /// [`remove`](Scratch::remove).
+    /// [`remove`](ScratchKeyspace::remove).
     pub async fn run(&self, trial: &Trial) -> TrialReport {
         // The semaphore is never closed, so the wait always ends with a place.
         let _place = self.places.acquire().await;
@@ -123,7 +123,7 @@ impl Scratch {
     /// Runs trials side by side, and reports their progress.
     ///
     /// # Cancel safety
-    /// The same as for [`run`](Scratch::run).
+    /// The same as for [`run`](ScratchKeyspace::run).
     pub async fn run_all(
         &self,
         trials: impl IntoIterator<Item = &'static Trial>,

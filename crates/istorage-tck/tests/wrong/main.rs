@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use clock::{Clock, ManualClock};
 use istorage::{CallKind, Fault, Faulty, Result, StorageDriver, mem::MemDriver};
 use istorage_tck::{
-    Conclusion, Progress, Report, Scale, Scratch, Subject, Wrapped, trials,
+    Conclusion, Progress, Report, Scale, ScratchKeyspace, Subject, Wrapped, trials,
     wrong::{Defect, Wrong},
 };
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -68,7 +68,7 @@ impl Subject for Mem {
 
 async fn conclusion(subject: impl Subject + 'static, trial: &str) -> Conclusion {
     let wanted = trials().find(|wanted| wanted.name() == trial).expect("a trial of that name");
-    let scratch = Scratch::create(Arc::new(subject)).await.expect("a keyspace");
+    let scratch = ScratchKeyspace::create(Arc::new(subject)).await.expect("a keyspace");
     scratch.run(wanted).await.conclusion
 }
 
@@ -153,7 +153,7 @@ fn names_are_unique() -> std::result::Result<(), Failed> {
 /// Runs some trials on a storage with a `get` that panics or hangs.
 async fn report(defect: Defect) -> Report {
     let wrong = Wrong::new(Mem::on_a_clock_of_its_own(), defect);
-    let scratch = Scratch::create(Arc::new(wrong)).await.expect("a keyspace");
+    let scratch = ScratchKeyspace::create(Arc::new(wrong)).await.expect("a keyspace");
     let scratch = scratch.bounded(Duration::from_millis(200));
     let names = ["get::an_empty_clustering_key", "get::a_batch_of_nothing", "ttl::of_ordered_rows"];
     let wanted = trials().filter(|trial| names.contains(&trial.name()));
@@ -194,7 +194,7 @@ async fn leaves_nothing_behind() -> std::result::Result<(), Failed> {
     let driver = MemDriver::new(Clock::system());
     let mem = Mem { manual: None, driver: driver.clone() };
     let subject = Wrong::new(mem, Defect::LongNamesRefused);
-    let scratch = Scratch::create(Arc::new(subject)).await?;
+    let scratch = ScratchKeyspace::create(Arc::new(subject)).await?;
     let wanted = trials().filter(|trial| trial.name().starts_with("lifecycle::"));
     let report = scratch.run_all(wanted, |_| {}).await;
     scratch.remove().await?;
