@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use istorage::{Fault, Faulty, Guarded, Metered};
-use istorage_tck::{Conclusion, ScratchKeyspace, Wrapped, trials};
+use istorage_tck::{Conclusion, ScratchKeyspace, WrappedSubject, trials};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::{runtime::Runtime, sync::OnceCell};
 use vvm_tests::{
@@ -53,10 +53,12 @@ const OF_A_CLUSTER: &[&str] =
     &["conditional", "write_if", "ordered", "linearizable", "races", "dropped", "lifecycle"];
 
 fn targets(drivers: Drivers) -> Vec<Target> {
-    let guarded = Wrapped::new(Mem::default(), |inner, clock| Arc::new(Guarded::new(inner, clock)));
-    let metered =
-        Wrapped::new(Mem::default(), |inner, clock| Arc::new(Metered::new(inner, "mem", clock)));
-    let faulty = Wrapped::new(Mem::default(), |inner, clock| {
+    let guarded =
+        WrappedSubject::new(Mem::default(), |inner, clock| Arc::new(Guarded::new(inner, clock)));
+    let metered = WrappedSubject::new(Mem::default(), |inner, clock| {
+        Arc::new(Metered::new(inner, "mem", clock))
+    });
+    let faulty = WrappedSubject::new(Mem::default(), |inner, clock| {
         Arc::new(Faulty::scripted(inner, clock, |_| Fault::None))
     });
     vec![

@@ -76,4 +76,4 @@ pub use scratch::ScratchKeyspace;
 pub use subject::{Scale, Subject};
 pub use trial::Trial;
 pub use trials::trials;
-pub use wrapped::Wrapped;
+pub use wrapped::WrappedSubject;

@@ -16,15 +16,15 @@ use crate::{Scale, Subject};
 
 /// A [`Subject`] with a [`Defect`].
 #[derive(Debug)]
-pub struct Wrong<S> {
+pub struct WrongSubject<S> {
     right: S,
     defect: Defect,
 }
 
-impl<S: Subject> Wrong<S> {
+impl<S: Subject> WrongSubject<S> {
     /// Puts the defect into a correct subject.
-    pub fn new(right: S, defect: Defect) -> Wrong<S> {
-        Wrong { right, defect }
+    pub fn new(right: S, defect: Defect) -> WrongSubject<S> {
+        WrongSubject { right, defect }
     }
 
     fn driver(&self, right: Arc<dyn StorageDriver>, wall_ahead_ms: i64) -> Arc<dyn StorageDriver> {
@@ -34,7 +34,7 @@ impl<S: Subject> Wrong<S> {
 }
 
 #[async_trait]
-impl<S: Subject> Subject for Wrong<S> {
+impl<S: Subject> Subject for WrongSubject<S> {
     fn clock(&self) -> Clock {
         self.right.clock()
     }

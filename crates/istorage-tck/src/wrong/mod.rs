@@ -1,7 +1,7 @@
 //! Deliberately wrong storages, which prove the trials: a trial that no defect fails proves
 //! nothing.
 //!
-//! Storages have had each [`Defect`], or are likely to have it. [`Wrong`] puts a defect into a
+//! Storages have had each [`Defect`], or are likely to have it. [`WrongSubject`] puts a defect into a
 //! correct storage.
 
 mod conditional;
@@ -10,7 +10,7 @@ mod reads;
 mod storage;
 mod writes;
 
-pub use driver::Wrong;
+pub use driver::WrongSubject;
 
 /// A known mistake of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

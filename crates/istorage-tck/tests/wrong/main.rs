@@ -8,8 +8,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use clock::{Clock, ManualClock};
 use istorage::{CallKind, Fault, Faulty, Result, StorageDriver, mem::MemDriver};
 use istorage_tck::{
-    Conclusion, Progress, Report, Scale, ScratchKeyspace, Subject, Wrapped, trials,
-    wrong::{Defect, Wrong},
+    Conclusion, Progress, Report, Scale, ScratchKeyspace, Subject, WrappedSubject, trials,
+    wrong::{Defect, WrongSubject},
 };
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Handle;
@@ -77,7 +77,7 @@ fn right(handle: &Handle) -> impl Iterator<Item = Trial> {
     trials().map(|trial| {
         let handle = handle.clone();
         Trial::ignorable_test(format!("right::{}", trial.name()), move || {
-            let right = Wrong::new(Mem::on_a_clock_of_its_own(), Defect::None);
+            let right = WrongSubject::new(Mem::on_a_clock_of_its_own(), Defect::None);
             match handle.block_on(conclusion(right, trial.name())) {
                 Conclusion::Passed => Ok(Completion::Completed),
                 Conclusion::Ignored(reason) => Ok(Completion::ignored_with(reason)),
@@ -95,7 +95,7 @@ fn losing_answers(handle: &Handle) -> impl Iterator<Item = Trial> {
         let handle = handle.clone();
         Trial::test(format!("losing_answers::{}", trial.name()), move || {
             let mem = Mem::on_the_machines_clock();
-            let subject = Wrapped::new(mem, move |inner, clock| {
+            let subject = WrappedSubject::new(mem, move |inner, clock| {
                 Arc::new(Faulty::scripted(inner, clock, losing_answers_of_writes()))
             });
             passed(handle.block_on(conclusion(subject, trial.name())))
@@ -129,7 +129,7 @@ fn wrong(handle: &Handle) -> impl Iterator<Item = Trial> {
     pairs.map(|(defect, name)| {
         let handle = handle.clone();
         Trial::test(format!("{defect:?}::{name}"), move || {
-            let wrong = Wrong::new(Mem::on_a_clock_of_its_own(), defect);
+            let wrong = WrongSubject::new(Mem::on_a_clock_of_its_own(), defect);
             match handle.block_on(conclusion(wrong, name)) {
                 Conclusion::Failed(_) => Ok(()),
                 other => Err(format!("it should fail, and it is {other:?}").into()),
@@ -152,7 +152,7 @@ fn names_are_unique() -> std::result::Result<(), Failed> {
 
 /// Runs some trials on a storage with a `get` that panics or hangs.
 async fn report(defect: Defect) -> Report {
-    let wrong = Wrong::new(Mem::on_a_clock_of_its_own(), defect);
+    let wrong = WrongSubject::new(Mem::on_a_clock_of_its_own(), defect);
     let scratch = ScratchKeyspace::create(Arc::new(wrong)).await.expect("a keyspace");
     let scratch = scratch.bounded(Duration::from_millis(200));
     let names = ["get::an_empty_clustering_key", "get::a_batch_of_nothing", "ttl::of_ordered_rows"];
@@ -193,7 +193,7 @@ fn fails_by_name(handle: &Handle, defect: Defect, why: &str) -> std::result::Res
 async fn leaves_nothing_behind() -> std::result::Result<(), Failed> {
     let driver = MemDriver::new(Clock::system());
     let mem = Mem { manual: None, driver: driver.clone() };
-    let subject = Wrong::new(mem, Defect::LongNamesRefused);
+    let subject = WrongSubject::new(mem, Defect::LongNamesRefused);
     let scratch = ScratchKeyspace::create(Arc::new(subject)).await?;
     let wanted = trials().filter(|trial| trial.name().starts_with("lifecycle::"));
     let report = scratch.run_all(wanted, |_| {}).await;
