@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use clock::Clock;
 use istorage::StorageDriver;
-use istorage_tck::{Keyspaces, Scale, Subject};
+use istorage_tck::{KeyspaceTracker, Scale, Subject};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -60,7 +60,7 @@ struct Run {
     /// For a storage that nobody named.
     folder: Option<TempDir>,
     clock: Clock,
-    keyspaces: Keyspaces,
+    keyspaces: KeyspaceTracker,
 }
 
 impl Run {
@@ -80,12 +80,12 @@ impl Run {
                 (Target::Redb(istorage_redb::RedbConfig::new(file)), Some(folder))
             }
         };
-        Ok(Run { target, folder, clock: Clock::system(), keyspaces: Keyspaces::default() })
+        Ok(Run { target, folder, clock: Clock::system(), keyspaces: KeyspaceTracker::default() })
     }
 
     /// What was made so far, in words.
     fn made(&self) -> String {
-        let names: Vec<_> = self.keyspaces.all().iter().map(ToString::to_string).collect();
+        let names: Vec<_> = self.keyspaces.recorded().iter().map(ToString::to_string).collect();
         match (names.is_empty(), &self.folder) {
             (true, None) => "what is being made".to_owned(),
             (true, Some(folder)) => format!("the folder {}", folder.path().display()),
@@ -99,7 +99,7 @@ impl Run {
             let how = self.target.how_to_remove(&keyspace);
             format!("\nthe scratch keyspace {keyspace} may be left behind; {how}")
         };
-        self.keyspaces.all().into_iter().map(line).collect()
+        self.keyspaces.recorded().into_iter().map(line).collect()
     }
 
     /// Connects, does the job, and cleans up in every case.
@@ -180,7 +180,7 @@ pub(crate) struct Connected {
     pub(crate) target: Target,
     pub(crate) clock: Clock,
     /// What was made; it is dropped when the job is done.
-    pub(crate) keyspaces: Keyspaces,
+    pub(crate) keyspaces: KeyspaceTracker,
     first: Arc<dyn StorageDriver>,
     /// The folder for files besides the one that is proved, on the same disk.
     spares: Option<PathBuf>,
@@ -190,7 +190,7 @@ impl Connected {
     async fn connect(&self, clock: Clock) -> istorage::Result<Arc<dyn StorageDriver>> {
         let deadline = clock.now() + CONNECT;
         let driver = self.target.connect(clock, deadline).await?;
-        Ok(self.keyspaces.noted_by(driver))
+        Ok(self.keyspaces.track(driver))
     }
 }
 
@@ -206,7 +206,7 @@ impl Subject for Connected {
 
     async fn node(&self, wall_ahead_ms: i64) -> istorage::Result<Arc<dyn StorageDriver>> {
         if self.target.is_embedded() {
-            return Ok(self.keyspaces.noted_by(Arc::clone(&self.first)));
+            return Ok(self.keyspaces.track(Arc::clone(&self.first)));
         }
         self.connect(self.clock.with_wall_offset(wall_ahead_ms)).await
     }

@@ -39,7 +39,7 @@ async fn verify(
     let scratch = ScratchKeyspace::create(Arc::new(connected)).await.map_err(|error| {
         Failure::storage(&format!("cannot make a keyspace in {storage}"), &error)
     })?;
-    for keyspace in keyspaces.all() {
+    for keyspace in keyspaces.recorded() {
         say(format!("scratch keyspace: {keyspace}; others of this run begin with its name"));
     }
     let report = unless_stopped(stop, run_trials(&scratch, selected)).await?;

@@ -60,7 +60,7 @@
 mod client;
 mod context;
 mod failure;
-mod keyspaces;
+mod keyspace_tracker;
 mod report;
 mod scratch;
 mod subject;
@@ -70,7 +70,7 @@ mod trials;
 mod wrapped;
 pub mod wrong;
 
-pub use keyspaces::Keyspaces;
+pub use keyspace_tracker::KeyspaceTracker;
 pub use report::{Conclusion, Progress, Report, TrialReport};
 pub use scratch::ScratchKeyspace;
 pub use subject::{Scale, Subject};
