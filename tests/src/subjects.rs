@@ -57,7 +57,7 @@ impl Subject for Mem {
         self.manual.advance(duration);
     }
 
-    fn side_by_side(&self) -> usize {
+    fn max_concurrent_trials(&self) -> usize {
         1
     }
 }

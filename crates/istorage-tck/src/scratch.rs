@@ -59,7 +59,7 @@ impl ScratchKeyspace {
                 return Err(error);
             }
         };
-        let places = Semaphore::new(subject.side_by_side());
+        let places = Semaphore::new(subject.max_concurrent_trials());
         let shared = Shared::new(subject, driver, keyspace, Client { storage, clock });
         let (runs, limit) = (AtomicU32::new(0), Duration::MAX);
         Ok(ScratchKeyspace { shared: Arc::new(shared), places, runs, limit })
@@ -137,7 +137,7 @@ impl ScratchKeyspace {
             progress(Progress::Finished(&report));
             (place, report)
         });
-        let at_once = self.shared.subject.side_by_side();
+        let at_once = self.shared.subject.max_concurrent_trials();
         let mut trials: Vec<_> = stream::iter(runs).buffer_unordered(at_once).collect().await;
         trials.sort_unstable_by_key(|(place, _)| *place);
         let trials = trials.into_iter().map(|(_, report)| report).collect();

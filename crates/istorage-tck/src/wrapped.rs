@@ -61,7 +61,7 @@ impl<S: Subject> Subject for WrappedSubject<S> {
         self.inner.pass(duration).await;
     }
 
-    fn side_by_side(&self) -> usize {
-        self.inner.side_by_side()
+    fn max_concurrent_trials(&self) -> usize {
+        self.inner.max_concurrent_trials()
     }
 }

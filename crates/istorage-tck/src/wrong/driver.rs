@@ -55,8 +55,8 @@ impl<S: Subject> Subject for WrongSubject<S> {
         self.right.pass(duration).await;
     }
 
-    fn side_by_side(&self) -> usize {
-        self.right.side_by_side()
+    fn max_concurrent_trials(&self) -> usize {
+        self.right.max_concurrent_trials()
     }
 }
 

@@ -61,7 +61,7 @@ impl Subject for Mem {
         }
     }
 
-    fn side_by_side(&self) -> usize {
+    fn max_concurrent_trials(&self) -> usize {
         if self.manual.is_some() { 1 } else { 4 }
     }
 }
