@@ -61,7 +61,7 @@ async fn a_read_that_hangs_is_unavailable_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_passed_deadline_sends_nothing() {
+async fn a_call_after_its_deadline_sends_nothing() {
     let fixture = Fixture::new().await;
     let answer = fixture.storage.put(key("a"), "1".into(), fixture.clock.now()).await;
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -86,13 +86,13 @@ async fn an_answer_after_the_deadline_does_not_count() {
 }
 
 #[tokio::test]
-async fn of_several_writes_of_one_row_the_last_counts_and_the_first_keeps_its_place() {
+async fn the_last_of_several_writes_of_a_row_counts() {
     let fixture = Fixture::new().await;
     let put = |ccols, value: &'static str| Put { key: key(ccols), value: Bytes::from(value) };
     let rows = vec![put("a", "1"), put("b", "1"), put("a", "2"), put("a", "3")];
     fixture.storage.put_batch(rows, fixture.soon()).await.unwrap();
-    let there = fixture.storage.get_batch(&[key("a"), key("b")], fixture.soon()).await.unwrap();
-    assert_eq!(there, [Some("3".into()), Some("1".into())]);
+    let stored = fixture.storage.get_batch(&[key("a"), key("b")], fixture.soon()).await.unwrap();
+    assert_eq!(stored, [Some("3".into()), Some("1".into())]);
 }
 
 async fn settle(
@@ -119,7 +119,7 @@ async fn settle(
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_is_settled_whichever_way_it_went() {
+async fn an_unknown_outcome_is_settled_whether_or_not_the_write_was_applied() {
     for faults in [
         vec![Fault::AppliedButError],
         vec![Fault::NotAppliedButError, Fault::NotAppliedButError],
@@ -148,14 +148,14 @@ async fn an_unknown_outcome_is_settled_whichever_way_it_went() {
         for late in faulty.land_late_writes().await {
             assert!(!late.unwrap().is_applied(), "{faults:?}");
         }
-        let there =
+        let stored =
             fixture.storage.get(&key("a"), Consistency::Plain, fixture.soon()).await.unwrap();
-        assert_eq!(there, Some("mine".into()), "{faults:?}");
+        assert_eq!(stored, Some("mine".into()), "{faults:?}");
     }
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_that_somebody_else_won_is_lost() {
+async fn an_insert_that_lost_against_another_client_is_settled_as_not_applied() {
     let fixture = Fixture::new().await;
     let theirs =
         fixture.storage.write_if("p".into(), insert("a", "theirs"), fixture.soon()).await.unwrap();
@@ -227,12 +227,12 @@ async fn a_delete_that_was_applied_without_an_answer_is_applied() {
 }
 
 #[tokio::test]
-async fn a_key_may_be_asked_for_twice_and_nothing_may_be_asked_for() {
+async fn a_batch_may_repeat_a_key_or_be_empty() {
     let fixture = Fixture::new().await;
     fixture.storage.put(key("a"), "1".into(), fixture.soon()).await.unwrap();
     let keys = [key("b"), key("a"), key("b"), key("a")];
-    let there = fixture.storage.get_batch(&keys, fixture.soon()).await.unwrap();
-    assert_eq!(there, [None, Some("1".into()), None, Some("1".into())]);
+    let stored = fixture.storage.get_batch(&keys, fixture.soon()).await.unwrap();
+    assert_eq!(stored, [None, Some("1".into()), None, Some("1".into())]);
     assert!(fixture.storage.get_batch(&[], fixture.soon()).await.unwrap().is_empty());
     assert!(
         fixture
@@ -247,7 +247,7 @@ async fn a_key_may_be_asked_for_twice_and_nothing_may_be_asked_for() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_settled_in_time_stays_unknown() {
+async fn a_write_that_is_not_settled_in_time_stays_unknown() {
     let fixture = Fixture::new().await;
     let storage = scripted(&fixture, &[Fault::NotAppliedButError; 1_000]);
     assert_eq!(
@@ -309,7 +309,7 @@ async fn every_kind_of_call_has_its_own_name() {
 }
 
 #[tokio::test]
-async fn use_after_close_is_closed_also_in_the_middle_of_a_stream() {
+async fn calls_after_close_are_closed_even_within_a_stream() {
     let fixture = Fixture::new().await;
     let put = |n: u16| Put { key: Key::new("p", n.to_be_bytes().to_vec()), value: "v".into() };
     fixture.storage.put_batch((0..1_000).map(put).collect(), fixture.soon()).await.unwrap();
@@ -326,7 +326,7 @@ async fn use_after_close_is_closed_also_in_the_middle_of_a_stream() {
 /// A row that is only renewed is no conflict. This once hid that the delete beside it had been
 /// done.
 #[tokio::test]
-async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
+async fn a_delete_beside_a_renewal_is_settled_by_its_absent_row() {
     let fixture = Fixture::new().await;
     for row in ["a", "b"] {
         let insert =
@@ -355,7 +355,7 @@ async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
 /// A refusal says that its own attempt wrote nothing. The refusal says nothing about an earlier
 /// attempt, which may still land.
 #[tokio::test]
-async fn a_refusal_after_an_open_attempt_is_not_believed() {
+async fn a_refusal_after_an_unanswered_attempt_settles_nothing() {
     let fixture = Fixture::new().await;
     let storage = scripted(&fixture, &[Fault::AppliedButError, Fault::Unavailable]);
     let insert = Conditional::Insert { ccols: "a".into(), value: "1".into(), ttl: None };
