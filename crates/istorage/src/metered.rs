@@ -51,7 +51,7 @@ impl Meter {
         Meter { driver, kind, seconds: Default::default(), rows }
     }
 
-    fn called(&self, result: usize, took: Duration, rows: u64) {
+    fn record(&self, result: usize, took: Duration, rows: u64) {
         let seconds = self.seconds[result].get_or_init(|| {
             metrics::histogram!(
                 "istorage_call_seconds",
@@ -91,7 +91,7 @@ impl Metered {
         Metered { inner, clock, meters: Arc::new(meters) }
     }
 
-    async fn call<T>(
+    async fn report_call<T>(
         &self,
         kind: CallKind,
         rows: usize,
@@ -105,18 +105,22 @@ impl Metered {
             Ok(_) => NOT_APPLIED,
             Err(error) => index_of(error.kind()),
         };
-        self.meters[kind as usize].called(result, self.clock.now() - start, rows as u64);
+        self.meters[kind as usize].record(result, self.clock.now() - start, rows as u64);
         answer
     }
 
     /// Counts rows and the time spent waiting for them, and reports both when the stream ends or is
     /// dropped.
-    fn metered<R: Send + 'static>(
+    fn report_stream<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
     ) -> BoxStream<'static, Result<R>> {
-        let tally =
-            Tally { meters: Arc::clone(&self.meters), waited: Duration::ZERO, rows: 0, result: OK };
+        let tally = StreamTally {
+            meters: Arc::clone(&self.meters),
+            waited: Duration::ZERO,
+            rows: 0,
+            result: OK,
+        };
         let clock = self.clock.clone();
         stream::unfold((rows, tally), move |(mut rows, mut tally)| {
             let clock = clock.clone();
@@ -137,16 +141,16 @@ impl Metered {
 }
 
 /// The counts of a stream so far.
-struct Tally {
+struct StreamTally {
     meters: Arc<Vec<Meter>>,
     waited: Duration,
     rows: u64,
     result: usize,
 }
 
-impl Drop for Tally {
+impl Drop for StreamTally {
     fn drop(&mut self) {
-        self.meters[CallKind::Read as usize].called(self.result, self.waited, self.rows);
+        self.meters[CallKind::Read as usize].record(self.result, self.waited, self.rows);
     }
 }
 
@@ -167,7 +171,7 @@ impl AppStorage for Metered {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
-        self.call(
+        self.report_call(
             CallKind::of_get(consistency),
             1,
             self.inner.get(key, consistency, deadline),
@@ -177,8 +181,13 @@ impl AppStorage for Metered {
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.call(CallKind::GetBatch, keys.len(), self.inner.get_batch(keys, deadline), always)
-            .await
+        self.report_call(
+            CallKind::GetBatch,
+            keys.len(),
+            self.inner.get_batch(keys, deadline),
+            always,
+        )
+        .await
     }
 
     fn read(
@@ -188,21 +197,31 @@ impl AppStorage for Metered {
         consistency: Consistency,
         page_timeout: Duration,
     ) -> RowStream {
-        self.metered(self.inner.read(pkey, range, consistency, page_timeout))
+        self.report_stream(self.inner.read(pkey, range, consistency, page_timeout))
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.metered(self.inner.ttl_read(pkey, range, page_timeout))
+        self.report_stream(self.inner.ttl_read(pkey, range, page_timeout))
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.call(CallKind::PutBatch, rows.len(), self.inner.put_batch(rows, deadline), always)
-            .await
+        self.report_call(
+            CallKind::PutBatch,
+            rows.len(),
+            self.inner.put_batch(rows, deadline),
+            always,
+        )
+        .await
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.call(CallKind::PutOrdered, rows.len(), self.inner.put_ordered(rows, deadline), always)
-            .await
+        self.report_call(
+            CallKind::PutOrdered,
+            rows.len(),
+            self.inner.put_ordered(rows, deadline),
+            always,
+        )
+        .await
     }
 
     async fn write_if(
@@ -212,7 +231,7 @@ impl AppStorage for Metered {
         deadline: Instant,
     ) -> Result<Outcome> {
         let rows = ops.len();
-        self.call(
+        self.report_call(
             CallKind::WriteIf,
             rows,
             self.inner.write_if(pkey, ops, deadline),
@@ -223,7 +242,7 @@ impl AppStorage for Metered {
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
         let rows = batch.conditionals.len() + batch.ordered.len() + batch.puts.len();
-        self.call(
+        self.report_call(
             CallKind::WriteAtomic,
             rows,
             self.inner.write_atomic(batch, deadline),
@@ -233,7 +252,7 @@ impl AppStorage for Metered {
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.call(CallKind::ServerTime, 0, self.inner.server_time(deadline), always).await
+        self.report_call(CallKind::ServerTime, 0, self.inner.server_time(deadline), always).await
     }
 
     async fn close(&self) {

@@ -63,10 +63,10 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
         let deadline = clock.now() + limits.call_timeout;
         if deadline > limits.until {
             return Err(match unknown {
-                Some(error) => {
-                    Error::outcome_unknown("a conditional write was not settled in time")
-                        .with_source(error)
-                }
+                Some(error) => Error::outcome_unknown(
+                    "the outcome of a conditional write is unknown: it was not settled in time",
+                )
+                .with_source(error),
                 None => {
                     Error::unavailable("no time is left for a conditional write; nothing was sent")
                 }
@@ -74,7 +74,7 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
         }
         match storage.write_if(pkey.clone(), ops.clone(), deadline).await {
             Ok(Outcome::NotApplied(conflicts))
-                if unknown.is_some() && is_ours(&ops, &conflicts) =>
+                if unknown.is_some() && was_applied(&ops, &conflicts) =>
             {
                 return Ok(Outcome::Applied);
             }
@@ -85,7 +85,7 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
             Err(error) => {
                 return Err(
-                    Error::outcome_unknown("a conditional write was left open").with_source(error)
+                    Error::outcome_unknown("the outcome of a conditional write is unknown: the storage refused to settle it").with_source(error)
                 );
             }
         }
@@ -99,7 +99,7 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
 /// The operations are all or nothing. So one row with a value that only these operations write
 /// proves that all are applied. Operations that write no new value leave one trace only: every row
 /// that they delete is gone. A swap to the same bytes leaves no conflict, and so proves nothing.
-fn is_ours(ops: &[Conditional], conflicts: &[Conflict]) -> bool {
+fn was_applied(ops: &[Conditional], conflicts: &[Conflict]) -> bool {
     let is_new = |op: &Conditional| op.written().is_some() && op.written() != op.expected();
     if ops.iter().any(is_new) {
         let shows = |conflict: &Conflict| {
