@@ -7,10 +7,10 @@ use redb::{AccessGuard, ReadableDatabase, ReadableTable, StorageError};
 
 use crate::{
     RedbConfig,
-    disk::{Disk, Found, How, RealDisk},
-    errors::{self, Failure},
+    disk::{Disk, OpenMode, PathKind, RealDisk},
+    errors::{self, FileFailure},
     file::StorageFile,
-    layout::{Keyspace, Stored},
+    layout::{FileRow, Keyspace},
 };
 
 type Guard<'t> = AccessGuard<'t, &'static [u8]>;
@@ -59,35 +59,37 @@ pub fn check(config: &RedbConfig) -> Result<CheckReport> {
 /// Checks the file on the given disk.
 pub(crate) fn check_on(config: &RedbConfig, disk: Arc<dyn Disk>) -> Result<CheckReport> {
     let file = StorageFile::new(config.clone(), disk);
-    if file.look()? == Found::Nothing {
+    if file.path_kind()? == PathKind::Absent {
         let path = file.path().display();
         return Err(Error::invalid(format!("there is no storage file at {path}")));
     }
     let mut report = CheckReport::default();
-    let (open, contents) = file.load(How::Untouched)?;
+    let (open, contents) = file.load(OpenMode::ReadOnly)?;
     report.keyspaces = contents.keyspaces.len();
     let mut names: Vec<_> = contents.keyspaces.into_keys().collect();
     names.sort();
     for keyspace in names.into_iter().map(Keyspace::new) {
-        let read = errors::caught(|| check_rows(&open.database, &keyspace, &mut report));
+        let read = errors::catch_page_error(|| check_rows(&open.database, &keyspace, &mut report));
         match read {
             Ok(Ok(())) => {}
             Ok(Err(why)) => report.add(format!("the keyspace `{}`: {why}", keyspace.name)),
-            Err(unwound) => report.add(format!("the keyspace `{}`: {unwound}", keyspace.name)),
+            Err(page_error) => {
+                report.add(format!("the keyspace `{}`: {page_error}", keyspace.name))
+            }
         }
     }
     // The pages are checked on a fresh handle: redb repairs the file that it checks, and may fall
     // back to an older commit.
-    let _ = errors::caught(|| drop(open));
-    let (mut open, _) = file.load(How::Untouched)?;
-    match errors::caught(|| open.database.check_integrity()) {
+    let _ = errors::catch_page_error(|| drop(open));
+    let (mut open, _) = file.load(OpenMode::ReadOnly)?;
+    match errors::catch_page_error(|| open.database.check_integrity()) {
         Ok(Ok(true)) => {}
         Ok(Ok(false)) => report.add("the checksums of some pages are wrong".to_owned()),
         Ok(Err(error)) => report.add(format!("the checksums of some pages are wrong: {error}")),
-        Err(unwound) => report.add(format!("some pages cannot be read: {unwound}")),
+        Err(page_error) => report.add(format!("some pages cannot be read: {page_error}")),
     }
     // redb may panic when it closes a file that it could not read.
-    let _ = errors::caught(|| drop(open));
+    let _ = errors::catch_page_error(|| drop(open));
     Ok(report)
 }
 
@@ -97,14 +99,14 @@ fn check_rows(
     database: &impl ReadableDatabase,
     keyspace: &Keyspace,
     report: &mut CheckReport,
-) -> std::result::Result<(), Failure> {
+) -> std::result::Result<(), FileFailure> {
     let txn = database.begin_read()?;
     let table = txn.open_table(keyspace.rows())?;
     let (mut before, mut behind) = (Vec::new(), Vec::new());
     let Some(why) = walk(table.iter()?, keyspace, report, &mut before) else { return Ok(()) };
     let rest = (Bound::Excluded(&before[..]), Bound::Unbounded);
     walk(table.range::<&[u8]>(rest)?.rev(), keyspace, report, &mut behind);
-    let (before, behind) = (keyspace.name_of(&before), keyspace.name_of(&behind));
+    let (before, behind) = (keyspace.row_name(&before), keyspace.row_name(&behind));
     report.add(format!("the rows between {before} and {behind} cannot be read: {why}"));
     Ok(())
 }
@@ -117,17 +119,17 @@ fn walk<'t>(
     report: &mut CheckReport,
     last: &mut Vec<u8>,
 ) -> Option<String> {
-    let walked = errors::caught(|| {
+    let walked = errors::catch_page_error(|| {
         for row in rows {
             let (key, row) = row.map_err(|error| error.to_string())?;
             last.clear();
             last.extend_from_slice(key.value());
-            match Stored::parse(last, row.value()) {
+            match FileRow::parse(last, row.value()) {
                 Ok(_) => report.rows += 1,
-                Err(why) => report.add(format!("{}: {why}", keyspace.name_of(last))),
+                Err(why) => report.add(format!("{}: {why}", keyspace.row_name(last))),
             }
         }
         Ok(())
     });
-    walked.unwrap_or_else(|unwound| Err(unwound.to_string())).err()
+    walked.unwrap_or_else(|page_error| Err(page_error.to_string())).err()
 }

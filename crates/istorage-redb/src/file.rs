@@ -22,8 +22,8 @@ pub(crate) use self::contents::Contents;
 use self::contents::initialise;
 use crate::{
     RedbConfig,
-    disk::{Disk, Found, How, OpenDatabase},
-    errors::{self, Failure},
+    disk::{Disk, OpenDatabase, OpenMode, PathKind},
+    errors::{self, FileFailure},
 };
 
 /// The text between the name of the file and a unique number, in the name of a file that is being
@@ -38,7 +38,7 @@ pub(crate) struct StorageFile {
     /// again.
     open: RwLock<Option<OpenDatabase>>,
     /// Whether a sync failed. After that the file is not used any more.
-    is_lost: Arc<AtomicBool>,
+    has_failed_sync: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for StorageFile {
@@ -49,7 +49,7 @@ impl fmt::Debug for StorageFile {
 
 impl StorageFile {
     pub(crate) fn new(config: RedbConfig, disk: Arc<dyn Disk>) -> StorageFile {
-        StorageFile { config, disk, open: RwLock::new(None), is_lost: Arc::default() }
+        StorageFile { config, disk, open: RwLock::new(None), has_failed_sync: Arc::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -62,47 +62,47 @@ impl StorageFile {
         let folder = folder_of(self.path());
         let disk = &self.disk;
         disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;
-        if self.look()? == Found::Nothing {
+        if self.path_kind()? == PathKind::Absent {
             self.create(unique)?;
         }
         disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
-        // redb changes a file when it opens the file. So the file is first loaded as `Untouched`,
+        // redb changes a file when it opens the file. So the file is first loaded as `ReadOnly`,
         // to check without a change that it is a file of this driver.
-        self.load(How::Untouched)?;
-        let (open, contents) = self.load(How::Existing)?;
+        self.load(OpenMode::ReadOnly)?;
+        let (open, contents) = self.load(OpenMode::Existing)?;
         *self.open_mut() = Some(open);
         self.remove_left_overs(&folder);
         Ok(contents)
     }
 
-    /// Looks at the path. Fails if no storage file can be there.
-    pub(crate) fn look(&self) -> Result<Found> {
+    /// The kind of thing at the path. Fails if no storage file can be there.
+    pub(crate) fn path_kind(&self) -> Result<PathKind> {
         let path = self.path();
         let cannot = |why: String| Error::invalid(format!("{} {why}", path.display()));
-        let found = self.disk.look(path);
+        let found = self.disk.path_kind(path);
         match found.map_err(|error| errors::file_system("look at", path, error))? {
-            Found::DanglingLink(target) => Err(cannot(format!(
+            PathKind::DanglingLink(target) => Err(cannot(format!(
                 "is a link to {}, where there is nothing: correct the path, the link or its target",
                 target.display()
             ))),
-            Found::Other(what) => Err(cannot(format!("is {what}, and must be a file"))),
+            PathKind::Other(what) => Err(cannot(format!("is {what}, and must be a file"))),
             // redb would make a new storage of an empty file.
-            Found::File { len: 0, .. } => Err(errors::not_redb(path)),
+            PathKind::File { len: 0, .. } => Err(errors::not_redb(path)),
             found => Ok(found),
         }
     }
 
     /// Opens the existing file, if it is a file of this driver.
-    pub(crate) fn load(&self, how: How) -> Result<(OpenDatabase, Contents)> {
+    pub(crate) fn load(&self, mode: OpenMode) -> Result<(OpenDatabase, Contents)> {
         let path = self.path();
-        self.look()?;
-        let loaded = errors::caught(|| {
-            let open = self.disk.database(path, how, &self.builder(), &self.is_lost);
-            let open = open.map_err(|error| errors::opening(path, error))?;
+        self.path_kind()?;
+        let loaded = errors::catch_page_error(|| {
+            let open = self.disk.database(path, mode, &self.builder(), &self.has_failed_sync);
+            let open = open.map_err(|error| errors::open_error(path, error))?;
             let contents = Contents::read(&open.database, path)?;
             Ok((open, contents))
         });
-        loaded.unwrap_or_else(|unwound| Err(errors::unwound_file(path, &unwound)))
+        loaded.unwrap_or_else(|page_error| Err(errors::unusable_file(path, &page_error)))
     }
 
     fn builder(&self) -> Builder {
@@ -131,9 +131,9 @@ impl StorageFile {
         name.push(format!("{NEW}{unique:016x}"));
         let new = Path::new(&name);
         let make = |path: &Path| -> Result<()> {
-            let open = disk.database(path, How::New, &self.builder(), &self.is_lost);
-            let open = open.map_err(|error| errors::opening(path, error))?;
-            Ok(initialise(&open.database).map_err(Failure::unavailable)?)
+            let open = disk.database(path, OpenMode::New, &self.builder(), &self.has_failed_sync);
+            let open = open.map_err(|error| errors::open_error(path, error))?;
+            Ok(initialise(&open.database).map_err(FileFailure::unavailable)?)
         };
         let linked = make(new).map(|()| disk.link(new, path));
         let removed = disk.remove(new);
@@ -141,7 +141,7 @@ impl StorageFile {
             Ok(()) => {}
             // Another process was quicker, and its file is as good. The other process may have
             // removed our new file as a left-over.
-            Err(_) if disk.look(path).is_ok_and(|found| found != Found::Nothing) => {}
+            Err(_) if disk.path_kind(path).is_ok_and(|found| found != PathKind::Absent) => {}
             // This file system has no links. A rename could replace the file of a process that was
             // quicker.
             Err(_) => make(path)?,
@@ -185,10 +185,10 @@ impl StorageFile {
         let mut open = self.open_mut();
         // The old handle must release its lock before the file can be opened.
         abandon(open.take());
-        if self.is_lost() {
-            return Err(Failure::lost(self.path()).into());
+        if self.has_failed_sync() {
+            return Err(FileFailure::failed_sync(self.path()).into());
         }
-        let (opened, contents) = self.load(How::Existing)?;
+        let (opened, contents) = self.load(OpenMode::Existing)?;
         *open = Some(opened);
         Ok(contents)
     }
@@ -196,30 +196,30 @@ impl StorageFile {
     /// Closes the file in order.
     pub(crate) fn close(&self) {
         let open = self.open_mut().take();
-        if let Err(unwound) = errors::caught(|| drop(open)) {
+        if let Err(page_error) = errors::catch_page_error(|| drop(open)) {
             let file = self.path().display();
-            tracing::error!(%file, cause = %unwound, "the storage file was not closed in order");
+            tracing::error!(%file, cause = %page_error, "the storage file was not closed in order");
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.open_now().is_some()
+        self.open_file().is_some()
     }
 
     /// Whether a sync has failed. The data written before that sync may be lost, and reads show it
     /// all the same. So this process never opens the file again.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Acquire)
+    pub(crate) fn has_failed_sync(&self) -> bool {
+        self.has_failed_sync.load(Ordering::Acquire)
     }
 
     /// Whether the open file is no longer found under its name.
-    pub(crate) fn is_away(&self) -> bool {
-        self.open_now().as_ref().is_some_and(|open| !self.is_there(open))
+    pub(crate) fn is_missing(&self) -> bool {
+        self.open_file().as_ref().is_some_and(|open| !self.is_in_place(open))
     }
 
-    fn is_there(&self, open: &OpenDatabase) -> bool {
-        match self.disk.look(self.path()) {
-            Ok(Found::File { identity, .. }) => identity == open.identity,
+    fn is_in_place(&self, open: &OpenDatabase) -> bool {
+        match self.disk.path_kind(self.path()) {
+            Ok(PathKind::File { identity, .. }) => identity == open.identity,
             Ok(_) => false,
             // An error says nothing about the file.
             Err(_) => true,
@@ -227,8 +227,8 @@ impl StorageFile {
     }
 
     /// Begins a snapshot of everything that is on the disk.
-    pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, Failure> {
-        let open = self.open_now();
+    pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, FileFailure> {
+        let open = self.open_file();
         Ok(open.as_ref().ok_or_else(|| self.not_open())?.database.begin_read()?)
     }
 
@@ -242,32 +242,32 @@ impl StorageFile {
     ///
     /// A transaction is refused if the file was removed or replaced. Data written to such a file
     /// would be lost when this process ends.
-    pub(crate) fn begin_write(&self) -> std::result::Result<WriteTransaction, Failure> {
-        let open = self.open_now();
+    pub(crate) fn begin_write(&self) -> std::result::Result<WriteTransaction, FileFailure> {
+        let open = self.open_file();
         let open = open.as_ref().ok_or_else(|| self.not_open())?;
-        if !self.is_there(open) {
+        if !self.is_in_place(open) {
             let message = format!(
                 "the storage file {} was removed or replaced while it is open: nothing is written until it is back",
                 self.path().display()
             );
-            return Err(Failure::new(ErrorKind::Unavailable, message));
+            return Err(FileFailure::new(ErrorKind::Unavailable, message));
         }
         let mut txn = open.database.begin_write()?;
         txn.set_quick_repair(true);
         Ok(txn)
     }
 
-    fn not_open(&self) -> Failure {
-        if self.is_lost() {
-            return Failure::lost(self.path());
+    fn not_open(&self) -> FileFailure {
+        if self.has_failed_sync() {
+            return FileFailure::failed_sync(self.path());
         }
         let path = self.path().display();
         let message =
             format!("the storage file {path} failed, and opening it again did not succeed yet");
-        Failure::new(ErrorKind::Unavailable, message)
+        FileFailure::new(ErrorKind::Unavailable, message)
     }
 
-    fn open_now(&self) -> RwLockReadGuard<'_, Option<OpenDatabase>> {
+    fn open_file(&self) -> RwLockReadGuard<'_, Option<OpenDatabase>> {
         // A panic leaves the option whole, so a poisoned lock is no reason to stop.
         self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,7 +284,7 @@ impl StorageFile {
 /// whole file fails. redb writes nothing while a panic unwinds, so this function drops the file
 /// during a panic.
 fn abandon(open: Option<OpenDatabase>) {
-    let _ = errors::caught(move || {
+    let _ = errors::catch_page_error(move || {
         let _open = open;
         std::panic::resume_unwind(Box::new(()))
     });

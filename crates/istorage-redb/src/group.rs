@@ -16,21 +16,21 @@ use redb::{ReadableTable, StorageError, Table, TableError, WriteTransaction};
 use tokio::sync::oneshot;
 
 use crate::{
-    errors::Failure,
-    layout::{self, Keyspace, Kind, META, META_TIME, Stored},
+    errors::FileFailure,
+    layout::{self, FileRow, FileRowKind, Keyspace, META, META_TIME},
     time::Moment,
 };
 
 /// A write, with the channel for its answer.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct WriteRequest {
     pub(crate) keyspace: Arc<Keyspace>,
     pub(crate) batch: AtomicBatch,
     pub(crate) deadline: Instant,
     pub(crate) reply: oneshot::Sender<Result<Outcome>>,
 }
 
-impl Request {
+impl WriteRequest {
     /// The approximate number of bytes that the request adds to a transaction.
     pub(crate) fn bytes(&self) -> usize {
         let batch = &self.batch;
@@ -62,48 +62,48 @@ impl Request {
 
 /// The reason why a request was not written.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum RequestError {
     /// The request is wrong. Nothing of it is in the transaction.
     Refused(Error),
     /// The request is wrong, and a part of it is in the transaction. The transaction must be given
     /// up.
     Spoiled(Error),
     /// The file failed. The transaction must be given up.
-    Failed(Failure),
+    Failed(FileFailure),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Refused(error)
+impl From<Error> for RequestError {
+    fn from(error: Error) -> RequestError {
+        RequestError::Refused(error)
     }
 }
 
-impl From<StorageError> for Fault {
-    fn from(error: StorageError) -> Fault {
-        Fault::Failed(error.into())
+impl From<StorageError> for RequestError {
+    fn from(error: StorageError) -> RequestError {
+        RequestError::Failed(error.into())
     }
 }
 
-impl From<TableError> for Fault {
-    fn from(error: TableError) -> Fault {
-        Fault::Failed(error.into())
+impl From<TableError> for RequestError {
+    fn from(error: TableError) -> RequestError {
+        RequestError::Failed(error.into())
     }
 }
 
 /// The result of a step in a transaction.
-pub(crate) type Step<T> = std::result::Result<T, Fault>;
+pub(crate) type RequestResult<T> = std::result::Result<T, RequestError>;
 
 /// The place that a transaction has reached, to be read after redb panicked.
 #[derive(Debug, Default)]
-pub(crate) struct Spot {
-    pub(crate) step: Cell<At>,
+pub(crate) struct TxnProgress {
+    pub(crate) step: Cell<TxnStep>,
     /// The key of the row that the current request looks at or writes.
     key: RefCell<Vec<u8>>,
 }
 
 /// The steps of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum TxnStep {
     /// The transaction begins, or ends without a commit.
     #[default]
     Begin,
@@ -115,10 +115,10 @@ pub(crate) enum At {
     Commit,
 }
 
-impl Spot {
+impl TxnProgress {
     /// Notes that a request begins, and has reached no row yet.
     pub(crate) fn begin(&self, request: usize) {
-        self.step.set(At::Request(request));
+        self.step.set(TxnStep::Request(request));
         self.enter(&[]);
     }
 
@@ -135,30 +135,36 @@ impl Spot {
 }
 
 /// The keyspaces that a transaction has touched.
-pub(crate) struct Group<'t> {
+pub(crate) struct GroupTransaction<'t> {
     txn: &'t WriteTransaction,
-    spot: &'t Spot,
-    keyspaces: Vec<Open<'t>>,
+    progress: &'t TxnProgress,
+    keyspaces: Vec<OpenKeyspace<'t>>,
 }
 
-impl<'t> Group<'t> {
-    pub(crate) fn new(txn: &'t WriteTransaction, spot: &'t Spot) -> Group<'t> {
-        Group { txn, spot, keyspaces: Vec::new() }
+impl<'t> GroupTransaction<'t> {
+    pub(crate) fn new(
+        txn: &'t WriteTransaction,
+        progress: &'t TxnProgress,
+    ) -> GroupTransaction<'t> {
+        GroupTransaction { txn, progress, keyspaces: Vec::new() }
     }
 
     /// Opens a keyspace, which must exist: redb would make a missing table.
-    pub(crate) fn open(&mut self, keyspace: &Arc<Keyspace>) -> Step<&mut Open<'t>> {
+    pub(crate) fn open(
+        &mut self,
+        keyspace: &Arc<Keyspace>,
+    ) -> RequestResult<&mut OpenKeyspace<'t>> {
         let known = self.keyspaces.iter().position(|open| open.keyspace.name == keyspace.name);
         let at = match known {
             Some(at) => at,
             None => {
-                self.keyspaces.push(Open {
+                self.keyspaces.push(OpenKeyspace {
                     txn: self.txn,
-                    spot: self.spot,
+                    progress: self.progress,
                     keyspace: Arc::clone(keyspace),
                     rows: self.txn.open_table(keyspace.rows())?,
                     expiry: None,
-                    wrote: false,
+                    has_written: false,
                 });
                 self.keyspaces.len() - 1
             }
@@ -167,13 +173,13 @@ impl<'t> Group<'t> {
     }
 
     /// Whether a request wrote anything.
-    pub(crate) fn wrote(&self) -> bool {
-        self.keyspaces.iter().any(|open| open.wrote)
+    pub(crate) fn has_written(&self) -> bool {
+        self.keyspaces.iter().any(|open| open.has_written)
     }
 
     /// For each keyspace in which expiring rows were touched, the moment at which the first of them
     /// expires.
-    pub(crate) fn next_expiries(&self) -> Step<Vec<(KeyspaceName, Option<Moment>)>> {
+    pub(crate) fn next_expiries(&self) -> RequestResult<Vec<(KeyspaceName, Option<Moment>)>> {
         let mut next = Vec::new();
         for open in &self.keyspaces {
             let Some(expiry) = &open.expiry else { continue };
@@ -187,56 +193,59 @@ impl<'t> Group<'t> {
 
     /// Writes the time that judged expiry into the file, in the same transaction as the judged
     /// writes.
-    pub(crate) fn remember(&self, now: Moment) -> Step<()> {
-        Ok(remember(self.txn, now)?)
+    pub(crate) fn write_time(&self, now: Moment) -> RequestResult<()> {
+        Ok(write_time(self.txn, now)?)
     }
 }
 
 /// Writes the time into the file.
-pub(crate) fn remember(txn: &WriteTransaction, now: Moment) -> std::result::Result<(), TableError> {
-    txn.open_table(META)?.insert(META_TIME, &layout::time(now)[..])?;
+pub(crate) fn write_time(
+    txn: &WriteTransaction,
+    now: Moment,
+) -> std::result::Result<(), TableError> {
+    txn.open_table(META)?.insert(META_TIME, &layout::encode_time(now)[..])?;
     Ok(())
 }
 
-type Rows<'t> = Table<'t, &'static [u8], &'static [u8]>;
-type Expiry<'t> = Table<'t, &'static [u8], ()>;
+type RowTable<'t> = Table<'t, &'static [u8], &'static [u8]>;
+type ExpiryTable<'t> = Table<'t, &'static [u8], ()>;
 
 /// A keyspace in a transaction.
-pub(crate) struct Open<'t> {
+pub(crate) struct OpenKeyspace<'t> {
     txn: &'t WriteTransaction,
-    spot: &'t Spot,
+    progress: &'t TxnProgress,
     keyspace: Arc<Keyspace>,
-    rows: Rows<'t>,
+    rows: RowTable<'t>,
     /// The index of rows that expire, opened only when it is needed. So rows without a TTL do not
     /// pay for the index.
-    expiry: Option<Expiry<'t>>,
-    wrote: bool,
+    expiry: Option<ExpiryTable<'t>>,
+    has_written: bool,
 }
 
 /// A row to replace or to remove after everything is checked.
 struct Change<'b> {
     key: Vec<u8>,
     /// The moment of expiry of the row in the file, even if that row has expired already.
-    had: Option<Moment>,
-    kind: Kind,
+    old_expiry: Option<Moment>,
+    kind: FileRowKind,
     /// `None` removes the row.
     value: Option<&'b Bytes>,
 }
 
-impl<'t> Open<'t> {
+impl<'t> OpenKeyspace<'t> {
     /// Checks all conditions and orders of the batch, then writes the batch.
     ///
     /// If a condition fails, nothing is written. The kind of a row under a plain put is the
     /// exception: [`Self::put`] finds a wrong kind after it has written, and the whole transaction
     /// is given up.
-    pub(crate) fn apply(&mut self, batch: &AtomicBatch, now: Moment) -> Step<Outcome> {
+    pub(crate) fn apply(&mut self, batch: &AtomicBatch, now: Moment) -> RequestResult<Outcome> {
         let mut changes = Vec::with_capacity(batch.conditionals.len() + batch.ordered.len());
         let outcome = self.check_conditions(&batch.conditionals, now, &mut changes)?;
         self.check_orders(&batch.ordered, now, &mut changes)?;
         if !outcome.is_applied() {
             return Ok(outcome);
         }
-        self.wrote |= !(changes.is_empty() && batch.puts.is_empty());
+        self.has_written |= !(changes.is_empty() && batch.puts.is_empty());
         let mut bytes = Vec::new();
         for change in changes {
             self.change(change, &mut bytes)?;
@@ -252,21 +261,21 @@ impl<'t> Open<'t> {
         ops: &'b [(Bytes, Conditional)],
         now: Moment,
         changes: &mut Vec<Change<'b>>,
-    ) -> Step<Outcome> {
+    ) -> RequestResult<Outcome> {
         istorage::check_conditions(ops.iter().map(|(_, op)| op), |at, op| {
             let key = layout::row_key(&ops[at].0, op.ccols());
-            let (mut had, mut there) = (None, None);
-            self.spot.enter(&key);
+            let (mut old_expiry, mut current) = (None, None);
+            self.progress.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
-                let stored = self.keyspace.row(&key, row.value())?;
-                if stored.is_there(now) && !matches!(stored.kind, Kind::Conditional { .. }) {
+                let stored = self.keyspace.parse_row(&key, row.value())?;
+                if stored.is_live(now) && !matches!(stored.kind, FileRowKind::Conditional { .. }) {
                     return Err(mixture(stored.kind, "conditionally").into());
                 }
-                (had, there) = (stored.kind.expires(), stored.value_at(now));
+                (old_expiry, current) = (stored.kind.expires(), stored.value_at(now));
             }
-            let kind = Kind::Conditional { expires: op.ttl().map(|ttl| now.after(ttl)) };
-            changes.push(Change { key, had, kind, value: op.written() });
-            Ok(there)
+            let kind = FileRowKind::Conditional { expires: op.ttl().map(|ttl| now.after(ttl)) };
+            changes.push(Change { key, old_expiry, kind, value: op.written() });
+            Ok(current)
         })
     }
 
@@ -275,17 +284,18 @@ impl<'t> Open<'t> {
         puts: &'b [OrderedPut],
         now: Moment,
         changes: &mut Vec<Change<'b>>,
-    ) -> Step<()> {
+    ) -> RequestResult<()> {
         for put in puts {
             let key = layout::row_key(&put.key.pkey, &put.key.ccols);
             let ours = put.order.get();
-            let kind = Kind::Ordered { order: ours, expires: put.ttl.map(|ttl| now.after(ttl)) };
-            let mut had = None;
-            self.spot.enter(&key);
+            let kind =
+                FileRowKind::Ordered { order: ours, expires: put.ttl.map(|ttl| now.after(ttl)) };
+            let mut old_expiry = None;
+            self.progress.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
-                let stored = self.keyspace.row(&key, row.value())?;
-                if stored.is_there(now) {
-                    let Kind::Ordered { order, .. } = stored.kind else {
+                let stored = self.keyspace.parse_row(&key, row.value())?;
+                if stored.is_live(now) {
+                    let FileRowKind::Ordered { order, .. } = stored.kind else {
                         return Err(mixture(stored.kind, "with an order").into());
                     };
                     if order == ours && stored.value != put.value {
@@ -297,17 +307,17 @@ impl<'t> Open<'t> {
                         continue;
                     }
                 }
-                had = stored.kind.expires();
+                old_expiry = stored.kind.expires();
             }
-            changes.push(Change { key, had, kind, value: Some(&put.value) });
+            changes.push(Change { key, old_expiry, kind, value: Some(&put.value) });
         }
         Ok(())
     }
 
-    fn change(&mut self, change: Change<'_>, bytes: &mut Vec<u8>) -> Step<()> {
-        let Change { key, had, kind, value } = change;
-        self.spot.enter(&key);
-        if let Some(at) = had {
+    fn change(&mut self, change: Change<'_>, bytes: &mut Vec<u8>) -> RequestResult<()> {
+        let Change { key, old_expiry, kind, value } = change;
+        self.progress.enter(&key);
+        if let Some(at) = old_expiry {
             let entry = layout::expiry_key(at, &key);
             self.expiry()?.remove(&entry[..])?;
         }
@@ -319,7 +329,7 @@ impl<'t> Open<'t> {
             let entry = layout::expiry_key(at, &key);
             self.expiry()?.insert(&entry[..], ())?;
         }
-        Stored { kind, value }.write(&key, bytes);
+        FileRow { kind, value }.write(&key, bytes);
         self.rows.insert(&key[..], &bytes[..])?;
         Ok(())
     }
@@ -328,15 +338,16 @@ impl<'t> Open<'t> {
     ///
     /// A look before the write would cost every put a search of the tree, for a mistake that a
     /// correct caller never makes.
-    fn put(&mut self, put: &Put, now: Moment, bytes: &mut Vec<u8>) -> Step<()> {
+    fn put(&mut self, put: &Put, now: Moment, bytes: &mut Vec<u8>) -> RequestResult<()> {
         let key = layout::row_key(&put.key.pkey, &put.key.ccols);
-        let kind = Kind::Plain;
-        self.spot.enter(&key);
-        Stored { kind, value: &put.value }.write(&key, bytes);
+        let kind = FileRowKind::Plain;
+        self.progress.enter(&key);
+        FileRow { kind, value: &put.value }.write(&key, bytes);
         if let Some(row) = self.rows.insert(&key[..], &bytes[..])? {
-            let there = self.keyspace.row(&key, row.value()).map_err(Fault::Spoiled)?;
-            if there.is_there(now) && there.kind != kind {
-                return Err(Fault::Spoiled(mixture(there.kind, "plainly")));
+            let replaced =
+                self.keyspace.parse_row(&key, row.value()).map_err(RequestError::Spoiled)?;
+            if replaced.is_live(now) && replaced.kind != kind {
+                return Err(RequestError::Spoiled(mixture(replaced.kind, "plainly")));
             }
         }
         Ok(())
@@ -344,7 +355,7 @@ impl<'t> Open<'t> {
 
     /// Removes at most `limit` entries of expired rows, with their rows. Returns the number of
     /// removed entries.
-    pub(crate) fn purge(&mut self, now: Moment, limit: usize) -> Step<usize> {
+    pub(crate) fn purge(&mut self, now: Moment, limit: usize) -> RequestResult<usize> {
         let due: Vec<Vec<u8>> = {
             let end = layout::expiry_key(now.after(Duration::from_nanos(1)), &[]);
             let entries = self.expiry()?.range::<&[u8]>(..&end[..])?.take(limit);
@@ -357,21 +368,21 @@ impl<'t> Open<'t> {
             }
             self.expiry()?.remove(&entry[..])?;
         }
-        self.wrote |= !due.is_empty();
+        self.has_written |= !due.is_empty();
         Ok(due.len())
     }
 
     /// The key of the row that expired at the moment of this entry, if there is such a row.
     ///
     /// A damaged row stays, so that a reader of the row gets the error. Only the entry is removed.
-    fn expired<'e>(&self, entry: &'e [u8]) -> Step<Option<&'e [u8]>> {
+    fn expired<'e>(&self, entry: &'e [u8]) -> RequestResult<Option<&'e [u8]>> {
         let Ok((at, key)) = layout::parse_expiry_key(entry) else { return Ok(None) };
         let Some(row) = self.rows.get(key)? else { return Ok(None) };
-        let row = self.keyspace.row(key, row.value());
+        let row = self.keyspace.parse_row(key, row.value());
         Ok(row.is_ok_and(|row| row.kind.expires() == Some(at)).then_some(key))
     }
 
-    fn expiry(&mut self) -> Step<&mut Expiry<'t>> {
+    fn expiry(&mut self) -> RequestResult<&mut ExpiryTable<'t>> {
         let expiry = match self.expiry.take() {
             Some(expiry) => expiry,
             None => self.txn.open_table(self.keyspace.expiry())?,
@@ -380,9 +391,9 @@ impl<'t> Open<'t> {
     }
 }
 
-fn mixture(there: Kind, how: &str) -> Error {
+fn mixture(actual: FileRowKind, how: &str) -> Error {
     Error::invalid(format!(
         "a row that was written {how} is {} already: a row is of one kind for ever",
-        there.name()
+        actual.name()
     ))
 }
