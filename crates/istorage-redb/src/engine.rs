@@ -23,9 +23,9 @@ use crate::{
     disk::Disk,
     errors::FileFailure,
     file::StorageFile,
-    group::WriteRequest,
     layout::Keyspace,
     read::{ReadJob, ReaderThread},
+    request::WriteRequest,
     time::{Moment, SteadyTime},
     write::{WriteJob, WriterThread},
 };

@@ -3,136 +3,18 @@
 //! Invariant: each request sees the writes of the requests before it, and is in the transaction
 //! whole or not at all. A request writes nothing before all its conditions and orders are checked.
 
-use std::{
-    cell::{Cell, RefCell},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clock::Instant;
-use istorage::{AtomicBatch, Conditional, Error, KeyspaceName, OrderedPut, Outcome, Put, Result};
-use redb::{ReadableTable, StorageError, Table, TableError, WriteTransaction};
-use tokio::sync::oneshot;
+use istorage::{AtomicBatch, Conditional, Error, KeyspaceName, OrderedPut, Outcome, Put};
+use redb::{ReadableTable, Table, TableError, WriteTransaction};
 
 use crate::{
-    errors::FileFailure,
     layout::{self, FileRow, FileRowKind, Keyspace, META, META_TIME},
+    progress::TxnProgress,
+    request::{RequestError, RequestResult},
     time::Moment,
 };
-
-/// A write, with the channel for its answer.
-#[derive(Debug)]
-pub(crate) struct WriteRequest {
-    pub(crate) keyspace: Arc<Keyspace>,
-    pub(crate) batch: AtomicBatch,
-    pub(crate) deadline: Instant,
-    pub(crate) reply: oneshot::Sender<Result<Outcome>>,
-}
-
-impl WriteRequest {
-    /// The approximate number of bytes that the request adds to a transaction.
-    pub(crate) fn bytes(&self) -> usize {
-        let batch = &self.batch;
-        let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
-            pkey.len() + op.ccols().len() + op.written().map_or(0, |value| value.len())
-        });
-        let ordered = batch.ordered.iter().map(|put| (&put.key, &put.value));
-        let puts = batch.puts.iter().map(|put| (&put.key, &put.value));
-        let others =
-            ordered.chain(puts).map(|(key, value)| key.pkey.len() + key.ccols.len() + value.len());
-        conditionals.chain(others).sum()
-    }
-
-    /// The keys of the rows that the request writes.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
-        let batch = &self.batch;
-        let conditionals = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
-        let ordered = batch.ordered.iter().map(|put| &put.key);
-        let puts = ordered.chain(batch.puts.iter().map(|put| &put.key));
-        let rows = conditionals.chain(puts.map(|key| (&key.pkey, &key.ccols)));
-        rows.map(|(pkey, ccols)| layout::row_key(pkey, ccols))
-    }
-
-    pub(crate) fn answer(self, answer: Result<Outcome>) {
-        // A caller that no longer waits needs no answer.
-        let _ = self.reply.send(answer);
-    }
-}
-
-/// The reason why a request was not written.
-#[derive(Debug)]
-pub(crate) enum RequestError {
-    /// The request is wrong. Nothing of it is in the transaction.
-    Refused(Error),
-    /// The request is wrong, and a part of it is in the transaction. The transaction must be given
-    /// up.
-    Spoiled(Error),
-    /// The file failed. The transaction must be given up.
-    Failed(FileFailure),
-}
-
-impl From<Error> for RequestError {
-    fn from(error: Error) -> RequestError {
-        RequestError::Refused(error)
-    }
-}
-
-impl From<StorageError> for RequestError {
-    fn from(error: StorageError) -> RequestError {
-        RequestError::Failed(error.into())
-    }
-}
-
-impl From<TableError> for RequestError {
-    fn from(error: TableError) -> RequestError {
-        RequestError::Failed(error.into())
-    }
-}
-
-/// The result of a step in a transaction.
-pub(crate) type RequestResult<T> = std::result::Result<T, RequestError>;
-
-/// The place that a transaction has reached, to be read after redb panicked.
-#[derive(Debug, Default)]
-pub(crate) struct TxnProgress {
-    pub(crate) step: Cell<TxnStep>,
-    /// The key of the row that the current request looks at or writes.
-    key: RefCell<Vec<u8>>,
-}
-
-/// The steps of a transaction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum TxnStep {
-    /// The transaction begins, or ends without a commit.
-    #[default]
-    Begin,
-    /// The transaction runs the request with this index.
-    Request(usize),
-    /// The transaction removes expired rows.
-    Expiry,
-    /// The transaction commits.
-    Commit,
-}
-
-impl TxnProgress {
-    /// Notes that a request begins, and has reached no row yet.
-    pub(crate) fn begin(&self, request: usize) {
-        self.step.set(TxnStep::Request(request));
-        self.enter(&[]);
-    }
-
-    fn enter(&self, key: &[u8]) {
-        let mut entered = self.key.borrow_mut();
-        entered.clear();
-        entered.extend_from_slice(key);
-    }
-
-    /// The key of the row that the request has reached; empty if it has reached none.
-    pub(crate) fn key(&self) -> Vec<u8> {
-        self.key.borrow().clone()
-    }
-}
 
 /// The keyspaces that a transaction has touched.
 pub(crate) struct GroupTransaction<'t> {
@@ -199,10 +81,7 @@ impl<'t> GroupTransaction<'t> {
 }
 
 /// Writes the time into the file.
-pub(crate) fn write_time(
-    txn: &WriteTransaction,
-    now: Moment,
-) -> std::result::Result<(), TableError> {
+pub(crate) fn write_time(txn: &WriteTransaction, now: Moment) -> Result<(), TableError> {
     txn.open_table(META)?.insert(META_TIME, &layout::encode_time(now)[..])?;
     Ok(())
 }
@@ -360,7 +239,7 @@ impl<'t> OpenKeyspace<'t> {
             let end = layout::expiry_key(now.after(Duration::from_nanos(1)), &[]);
             let entries = self.expiry()?.range::<&[u8]>(..&end[..])?.take(limit);
             let keys = entries.map(|entry| entry.map(|(key, _)| key.value().to_vec()));
-            keys.collect::<std::result::Result<_, _>>()?
+            keys.collect::<Result<_, _>>()?
         };
         for entry in &due {
             if let Some(key) = self.expired(entry)? {

@@ -20,7 +20,9 @@ mod group;
 mod layout;
 #[cfg(test)]
 mod power;
+mod progress;
 mod read;
+mod request;
 mod storage;
 mod time;
 mod write;

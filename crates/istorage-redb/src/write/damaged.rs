@@ -7,8 +7,8 @@ use istorage::{Error, KeyspaceName};
 
 use crate::{
     errors::{self, PageError},
-    group::WriteRequest,
     layout::Keyspace,
+    request::WriteRequest,
 };
 
 /// The largest number of remembered rows. Each write of a damaged row beyond that number opens the

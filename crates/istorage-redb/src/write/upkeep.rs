@@ -6,12 +6,13 @@ use std::{fmt, sync::Arc};
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
 
-use super::{Abort, WriterThread};
+use super::{WriterThread, transaction::Abort};
 use crate::{
     errors::{self, FileFailure},
     file::Contents,
-    group::{self, GroupTransaction, RequestResult},
+    group::{self, GroupTransaction},
     layout::Keyspace,
+    request::RequestResult,
     time::Moment,
 };
 
