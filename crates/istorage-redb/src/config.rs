@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedbConfig {
-    /// The file that holds everything. The driver makes the file, and the folders above it, if they
+    /// The file that holds all keyspaces. The driver makes the file, and the folders above it, if they
     /// do not exist. Only one node at a time can have the file open.
     pub path: PathBuf,
     /// The size of the memory cache for pages of the file, in bytes. Written pages count too.
@@ -29,8 +29,9 @@ impl RedbConfig {
     /// The first setting that cannot be used.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         if self.path.as_os_str().is_empty() {
-            let why = "it is empty: name the file that holds everything, such as data/vvm.redb";
-            return Err(InvalidSetting::new("path", why));
+            let reason =
+                "the path is empty: give the path of the storage file, such as data/vvm.redb";
+            return Err(InvalidSetting::new("path", reason));
         }
         Ok(())
     }

@@ -241,7 +241,7 @@ fn spawn(
 
 fn stopped() -> FileFailure {
     let why =
-        "a thread of the storage panicked: see what it wrote before; the node must be restarted";
+        "a thread of the storage panicked: read the panic message in the log, and restart the node";
     FileFailure::new(ErrorKind::Unavailable, why.to_owned())
 }
 

@@ -14,7 +14,7 @@ use crate::layout::FORMAT;
 
 /// The advice to an operator who has a damaged file.
 const RESTORE: &str =
-    "stop the node, look at the whole file with `vvm storage check`, and restore it from a backup";
+    "stop the node, check the file with `vvm storage check`, and restore it from a backup";
 
 /// The reason why a call of redb unwound.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(crate) fn open_error(path: &Path, error: DatabaseError) -> Error {
     match error {
         DatabaseError::DatabaseAlreadyOpen => Error::unavailable(format!(
             "the storage file {shown} is open in another process, or elsewhere in this one: a redb file serves one \
-             node at a time; several nodes share a storage with the driver cassandra or dynamodb"
+             node at a time; for several nodes, use the driver cassandra or dynamodb"
         )),
         DatabaseError::Storage(StorageError::Io(error)) => match error.kind() {
             io::ErrorKind::InvalidData => not_redb(path).with_source(error),
@@ -116,7 +116,7 @@ pub(crate) fn unusable_file(path: &Path, page_error: &PageError) -> Error {
         PageError::Damaged(why) => damaged_file(path, why),
         // The disk may be able to read the page later.
         PageError::Unreadable(why) => Error::unavailable(format!(
-            "the storage file {} cannot be opened: {why}; if that does not pass, restore the file from a backup",
+            "the storage file {} cannot be opened: {why}; if the error stays, restore the file from a backup",
             path.display()
         )),
     }

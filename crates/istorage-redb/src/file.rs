@@ -78,7 +78,7 @@ impl StorageFile {
         let found = self.disk.path_kind(path);
         match found.map_err(|error| errors::file_system("look at", path, error))? {
             PathKind::DanglingLink(target) => Err(cannot(format!(
-                "is a link to {}, where there is nothing: correct the path, the link or its target",
+                "is a link to {}, which does not exist: correct the path, the link or its target",
                 target.display()
             ))),
             PathKind::Other(what) => Err(cannot(format!("is {what}, and must be a file"))),

@@ -148,7 +148,7 @@ impl<'t> OpenKeyspace<'t> {
             if let Some(row) = self.rows.get(&key[..])? {
                 let stored = self.keyspace.parse_row(&key, row.value())?;
                 if stored.is_live(now) && !matches!(stored.kind, FileRowKind::Conditional { .. }) {
-                    return Err(mixture(stored.kind, "conditionally").into());
+                    return Err(kind_conflict(stored.kind, "conditionally").into());
                 }
                 (old_expiry, current) = (stored.kind.expires(), stored.value_at(now));
             }
@@ -175,10 +175,10 @@ impl<'t> OpenKeyspace<'t> {
                 let stored = self.keyspace.parse_row(&key, row.value())?;
                 if stored.is_live(now) {
                     let FileRowKind::Ordered { order, .. } = stored.kind else {
-                        return Err(mixture(stored.kind, "with an order").into());
+                        return Err(kind_conflict(stored.kind, "with an order").into());
                     };
                     if order == ours && stored.value != put.value {
-                        let message = "a row has another value with the same order";
+                        let message = "a row was written with another value and the same order";
                         return Err(Error::invalid(format!("{message}, {order}")).into());
                     }
                     // A write that is sent again with a TTL gets the expiry of the last attempt.
@@ -226,7 +226,7 @@ impl<'t> OpenKeyspace<'t> {
             let replaced =
                 self.keyspace.parse_row(&key, row.value()).map_err(RequestError::Spoiled)?;
             if replaced.is_live(now) && replaced.kind != kind {
-                return Err(RequestError::Spoiled(mixture(replaced.kind, "plainly")));
+                return Err(RequestError::Spoiled(kind_conflict(replaced.kind, "plainly")));
             }
         }
         Ok(())
@@ -270,9 +270,9 @@ impl<'t> OpenKeyspace<'t> {
     }
 }
 
-fn mixture(actual: FileRowKind, how: &str) -> Error {
+fn kind_conflict(actual: FileRowKind, how: &str) -> Error {
     Error::invalid(format!(
-        "a row that was written {how} is {} already: a row is of one kind for ever",
+        "a row that is to be written {how} is already {}: a row never changes its kind",
         actual.name()
     ))
 }

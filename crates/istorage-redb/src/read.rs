@@ -223,7 +223,7 @@ fn page(
         Ok(Err(error)) => error,
         Err(page_error) => {
             let from = layout::row_key(pkey, &range.start);
-            errors::damaged_row(format!("what follows {}", keyspace.row_name(&from)), page_error)
+            errors::damaged_row(format!("the range from {} on", keyspace.row_name(&from)), page_error)
         }
     };
     match part.last {
@@ -253,7 +253,7 @@ fn read_rows(
     let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
         (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
     let from = layout::row_key(pkey, &range.start);
-    let place = || format!("what follows {}", keyspace.row_name(&from));
+    let place = || format!("the range from {} on", keyspace.row_name(&from));
     let failed = |error| errors::read_error(place(), error);
     let mut bytes = 0;
     for (seen, row) in (1..).zip(table.range::<&[u8]>(bounds).map_err(failed)?) {
@@ -265,7 +265,7 @@ fn read_rows(
         // their keys show the damage.
         let is_next = part.last.as_ref().is_none_or(|last| *last < ccols);
         if !(is_next && RangeBounds::<[u8]>::contains(&bounds, key)) {
-            return Err(errors::damaged_row(place(), "rows of another place are there"));
+            return Err(errors::damaged_row(place(), "a page holds rows of another range"));
         }
         bytes += ccols.len() + stored.value.len();
         if let Some(value) = stored.value_at(now) {

@@ -41,7 +41,7 @@ impl Contents {
         if format != Some(FORMAT) {
             return Err(errors::other_format(path, format));
         }
-        let damaged = || errors::damaged_file(path, "the time that it has seen cannot be read");
+        let damaged = || errors::damaged_file(path, "the time of the file cannot be read");
         let time = match time {
             Some(bytes) => Some(layout::parse_time(&bytes).ok_or_else(damaged)?),
             None => None,

@@ -143,7 +143,7 @@ impl WriterThread {
             return;
         }
         if let Err(error) = self.in_own_transaction(|txn| group::write_time(txn, now)) {
-            tracing::warn!(file = %self.file.path().display(), %error, "the time of closing was not written");
+            tracing::warn!(file = %self.file.path().display(), %error, "the time of the storage file was not written at closing");
         }
     }
 
@@ -174,7 +174,7 @@ impl WriterThread {
         } else if self.failing.is_none() {
             self.failing = Some(self.clock.now());
             let file = self.file.path().display();
-            tracing::error!(%file, cause = %failure, "the storage file failed; every write tries it again");
+            tracing::error!(%file, cause = %failure, "the storage file failed; each write opens it again");
         }
         // A file that has no name any more must stay open: after closing, nobody could bring the
         // file back.
@@ -190,7 +190,7 @@ impl WriterThread {
             Err(error) if self.file.has_failed_sync() => self.fail_driver(&error),
             Err(error) if was_open => {
                 let file = self.file.path().display();
-                tracing::error!(%file, ?error, "the storage file cannot be opened again; every write tries it");
+                tracing::error!(%file, ?error, "the storage file cannot be opened again; each write tries to open it");
             }
             Err(_) => {}
         }
