@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_is_enough_and_a_typo_is_refused() {
+    fn only_the_path_is_required_and_unknown_settings_are_refused() {
         let config: RedbConfig = toml::from_str("path = \"data/vvm.redb\"").unwrap();
         assert_eq!(config, RedbConfig::new("data/vvm.redb"));
         let typo = toml::from_str::<RedbConfig>("path = \"x\"\ncache_byte = 1");

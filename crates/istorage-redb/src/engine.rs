@@ -253,7 +253,7 @@ mod tests {
     /// channel keeps its jobs for as long as a sender exists. The driver did not report that it had
     /// failed.
     #[tokio::test]
-    async fn jobs_behind_a_thread_that_panicked_are_answered_and_the_driver_says_so() {
+    async fn jobs_left_by_a_panicked_thread_are_answered_and_the_driver_fails() {
         let (reads, read_jobs) = bounded(QUEUE);
         let (writes, write_jobs) = bounded(QUEUE);
         let (alive, ended) = bounded::<()>(1);

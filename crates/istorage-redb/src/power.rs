@@ -379,7 +379,7 @@ async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
 }
 
 #[tokio::test]
-async fn a_power_failure_loses_nothing_acknowledged_and_leaves_no_half_of_a_call() {
+async fn a_power_failure_loses_no_acknowledged_write_and_leaves_no_partial_call() {
     explore(2, |_| {}).await;
 }
 
@@ -391,7 +391,7 @@ async fn a_power_failure_loses_nothing_acknowledged_and_leaves_no_half_of_a_call
 /// it makes the commit the latest one. redb also writes and syncs its header once more when it
 /// opens the file. So no lost page is ever a part of the latest commit.
 #[tokio::test]
-async fn syncs_that_fail_lose_nothing_that_was_acknowledged_or_seen() {
+async fn failed_syncs_lose_no_write_that_was_acknowledged_or_read() {
     explore(2, |exploration| {
         exploration.sync = Sync::FailsOneIn(15);
         exploration.keeps_cache = exploration.rng.0 % 2 == 1;
@@ -402,7 +402,7 @@ async fn syncs_that_fail_lose_nothing_that_was_acknowledged_or_seen() {
 /// A disk that acknowledges data that it has not written loses that data, and this suite must find
 /// the loss.
 #[tokio::test]
-async fn a_disk_that_lies_is_found_out() {
+async fn a_disk_that_does_not_sync_is_detected() {
     let mut exploration = Exploration { sync: Sync::Lies, ..Exploration::new(1) };
     assert!(exploration.run().await.is_err());
 }

@@ -223,7 +223,10 @@ fn page(
         Ok(Err(error)) => error,
         Err(page_error) => {
             let from = layout::row_key(pkey, &range.start);
-            errors::damaged_row(format!("the range from {} on", keyspace.row_name(&from)), page_error)
+            errors::damaged_row(
+                format!("the range from {} on", keyspace.row_name(&from)),
+                page_error,
+            )
         }
     };
     match part.last {

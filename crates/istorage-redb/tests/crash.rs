@@ -321,7 +321,7 @@ fn time_to_open(path: &Path, acknowledged: &Acknowledged) -> Duration {
 }
 
 #[test]
-fn a_file_that_another_process_holds_is_refused_with_the_alternatives() {
+fn a_file_that_another_process_has_open_is_refused_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let other = Other::start(&path);

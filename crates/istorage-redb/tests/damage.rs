@@ -188,7 +188,7 @@ async fn a_flipped_bit_of_a_value_fails_the_calls_on_its_row_and_no_others() {
 /// The index of rows that expire is read when a file is opened, and with every write. A damaged
 /// page of the index would have failed all these calls.
 #[tokio::test]
-async fn a_damaged_index_of_what_expires_fails_no_other_call() {
+async fn a_damaged_expiry_index_fails_no_call_on_rows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let node = Node::open(&path).await;
@@ -235,7 +235,7 @@ fn change_index(path: &Path, ccols: &[u8]) {
 }
 
 #[tokio::test]
-async fn a_check_of_a_whole_file_finds_nothing_and_changes_nothing() {
+async fn a_check_of_an_intact_file_finds_no_damage_and_changes_nothing() {
     let (_folder, path) = stored().await;
     let before = fs::read(&path).unwrap();
     let report = check(&RedbConfig::new(&path)).unwrap();
@@ -257,7 +257,7 @@ async fn a_check_of_a_whole_file_finds_nothing_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_check_names_what_is_damaged_and_changes_nothing() {
+async fn a_check_names_the_damage_and_changes_nothing() {
     let (_folder, path) = stored().await;
     change(&path, 10, |file, at| file[at + 20] ^= 4);
     change(&path, 1_000, |file, at| {

@@ -16,7 +16,7 @@ fn held() -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn a_thousand_rounds_leave_no_thread_and_no_file() {
+async fn a_thousand_opened_drivers_leave_no_thread_and_no_open_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let clock = Clock::system();

@@ -152,7 +152,7 @@ mod tests {
 
     /// Makes the same calls to the file and to a plain vector.
     #[test]
-    fn what_is_written_is_read_and_the_file_stays_as_it_was() {
+    fn writes_are_read_back_and_the_file_does_not_change() {
         let file = InMemoryBackend::new();
         file.set_len(10_000).unwrap();
         file.write(0, &[1; 10_000]).unwrap();

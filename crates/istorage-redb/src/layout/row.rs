@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_gone_from_its_moment_on() {
+    fn a_row_is_absent_from_its_moment_of_expiry_on() {
         let expires = Some(Moment(100));
         let row = FileRow { kind: FileRowKind::Conditional { expires }, value: b"v" };
         assert!(row.is_live(Moment(99)) && !row.is_live(Moment(100)));
