@@ -22,12 +22,12 @@ const SETTLING: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct TrialClient {
     pub(crate) storage: SharedStorage,
     pub(crate) clock: Clock,
 }
 
-impl Client {
+impl TrialClient {
     pub(crate) fn soon(&self) -> Instant {
         self.clock.now() + CALL
     }
@@ -134,7 +134,7 @@ impl Client {
     }
 
     /// Sends an atomic write again while it is refused.
-    pub(crate) async fn patient_atomic(&self, batch: AtomicBatch) -> Result<Outcome> {
+    pub(crate) async fn settled_atomic(&self, batch: AtomicBatch) -> Result<Outcome> {
         let until = self.clock.now() + SETTLING;
         loop {
             let answer = self.write_atomic(batch.clone()).await;

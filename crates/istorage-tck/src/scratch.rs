@@ -16,9 +16,9 @@ use tokio::sync::Semaphore;
 
 use crate::{
     Conclusion, Progress, Report, Subject, Trial, TrialReport,
-    client::Client,
-    context::{Context, Shared, within_setup},
-    failure::Stop,
+    client::TrialClient,
+    context::{SharedContext, TrialContext, within_setup},
+    failure::EarlyEnd,
     tasks,
 };
 
@@ -27,7 +27,7 @@ use crate::{
 ///
 /// Call [`remove`](ScratchKeyspace::remove) at the end. Dropping this value leaves the keyspace behind.
 pub struct ScratchKeyspace {
-    shared: Arc<Shared>,
+    shared: Arc<SharedContext>,
     /// The bound on the number of trials that run at once, over all callers.
     places: Semaphore,
     runs: AtomicU32,
@@ -60,7 +60,7 @@ impl ScratchKeyspace {
             }
         };
         let places = Semaphore::new(subject.max_concurrent_trials());
-        let shared = Shared::new(subject, driver, keyspace, Client { storage, clock });
+        let shared = SharedContext::new(subject, driver, keyspace, TrialClient { storage, clock });
         let (runs, limit) = (AtomicU32::new(0), Duration::MAX);
         Ok(ScratchKeyspace { shared: Arc::new(shared), places, runs, limit })
     }
@@ -99,14 +99,14 @@ impl ScratchKeyspace {
         let clock = Clock::system();
         let start = clock.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
-        let context = Context::new(Arc::clone(&self.shared), run);
+        let context = TrialContext::new(Arc::clone(&self.shared), run);
         let task = tasks::spawn(trial.run(context));
         let limit = trial.limit().min(self.limit);
         let conclusion = match clock.timeout_at(start + limit, task).await {
             Ok(Ok(())) => Conclusion::Passed,
-            Ok(Err(Stop::Failed(failure))) => Conclusion::Failed(failure.to_string()),
-            Ok(Err(Stop::NotOffered(reason))) => Conclusion::Ignored(reason),
-            Ok(Err(Stop::TooSlow)) => {
+            Ok(Err(EarlyEnd::Failed(failure))) => Conclusion::Failed(failure.to_string()),
+            Ok(Err(EarlyEnd::NotOffered(reason))) => Conclusion::Ignored(reason),
+            Ok(Err(EarlyEnd::TooSlow)) => {
                 Conclusion::Failed("calls take so long that expiry cannot be judged".to_owned())
             }
             Err(_) => Conclusion::Failed(format!("not over after {limit:?}")),
@@ -150,7 +150,7 @@ impl ScratchKeyspace {
     /// Those of dropping the keyspaces. After an error some may be left behind.
     pub async fn remove(self) -> Result<()> {
         let of_trials = self.shared.drop_keyspaces(None).await;
-        let Shared { driver, keyspace, db, .. } = &*self.shared;
+        let SharedContext { driver, keyspace, db, .. } = &*self.shared;
         let own = driver.drop_keyspace(keyspace, within_setup(&db.clock)).await;
         of_trials.and(own)
     }

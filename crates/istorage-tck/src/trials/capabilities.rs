@@ -5,8 +5,8 @@ use std::time::Duration;
 use istorage::BatchLimits;
 
 use crate::{
-    context::Context,
-    failure::{Stop, Verdict, ensure, ensure_eq},
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, ensure, ensure_eq},
     trial::trials,
 };
 
@@ -18,7 +18,7 @@ trials!(capabilities:
 
 /// The least room for a node: keys of some dozen bytes, events of some kilobytes, and a group of
 /// commands in one write.
-async fn they_suffice_for_a_node(ctx: Context) -> Verdict {
+async fn they_suffice_for_a_node(ctx: TrialContext) -> Verdict {
     let found = ctx.capabilities();
     ensure!(found.row.pkey >= 256, "partition keys of {} bytes are too short", found.row.pkey);
     ensure!(found.row.ccols >= 256, "clustering keys of {} bytes are too short", found.row.ccols);
@@ -35,7 +35,7 @@ async fn they_suffice_for_a_node(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn they_do_not_change(ctx: Context) -> Verdict {
+async fn they_do_not_change(ctx: TrialContext) -> Verdict {
     let other = ctx.other().await?;
     let first = ctx.capabilities();
     for _ in 0..3 {
@@ -46,10 +46,10 @@ async fn they_do_not_change(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn the_server_time_is_plausible(ctx: Context) -> Verdict {
+async fn the_server_time_is_plausible(ctx: TrialContext) -> Verdict {
     let storage = &ctx.db.storage;
     let Some(first) = storage.server_time(ctx.db.soon()).await? else {
-        return Err(Stop::NotOffered("there is no server with a clock of its own"));
+        return Err(EarlyEnd::NotOffered("there is no server with a clock of its own"));
     };
     let resolution = first.uncertainty;
     ensure!(
@@ -63,7 +63,7 @@ async fn the_server_time_is_plausible(ctx: Context) -> Verdict {
     let (start, pause) = (ctx.db.clock.now(), Duration::from_secs(2));
     ctx.pass(pause).await;
     let Some(second) = storage.server_time(ctx.db.soon()).await? else {
-        return Err(Stop::failed("the server has lost its clock"));
+        return Err(EarlyEnd::failed("the server has lost its clock"));
     };
     let passed = Duration::from_millis(second.at.millis_ahead_of(first.at).unsigned_abs());
     let slack = resolution + Duration::from_millis(20);

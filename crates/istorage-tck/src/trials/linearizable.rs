@@ -12,9 +12,9 @@ use tokio::sync::Barrier;
 
 use super::rows::{insert, place, swap};
 use crate::{
-    client::Client,
-    context::Context,
-    failure::{Stop, Verdict, applied, ensure, ensure_eq},
+    client::TrialClient,
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, applied, ensure, ensure_eq},
     tasks,
     trial::trials,
 };
@@ -38,7 +38,7 @@ fn count_of(value: Option<&Bytes>) -> Verdict<usize> {
         let text = std::str::from_utf8(value).ok()?;
         text.split(':').next()?.parse().ok()
     });
-    count.ok_or_else(|| Stop::failed(format!("the register holds {value:?}")))
+    count.ok_or_else(|| EarlyEnd::failed(format!("the register holds {value:?}")))
 }
 
 /// The things that the writers and the readers of a race share.
@@ -70,13 +70,13 @@ impl Drop for Ending {
     }
 }
 
-fn writes_of(ctx: &Context) -> usize {
-    ctx.few_rounds() / WRITERS
+fn writes_of(ctx: &TrialContext) -> usize {
+    ctx.reduced_rounds() / WRITERS
 }
 
 /// Each writer raises one register by swaps. A reader never sees less than the swaps that were
 /// answered before its read.
-async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
+async fn get_sees_every_answered_swap(ctx: TrialContext) -> Verdict {
     let (key, other) = (ctx.key("p", "register"), ctx.other().await?);
     let ops = vec![insert("register", register(0, 0))];
     applied(&ctx.db.settled(&key.pkey, ops).await?, "the insert")?;
@@ -101,7 +101,7 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
                     }
                     Outcome::NotApplied(conflicts) => {
                         let found = conflicts.into_iter().next().and_then(|found| found.actual);
-                        there = found.ok_or_else(|| Stop::failed("the register is gone"))?;
+                        there = found.ok_or_else(|| EarlyEnd::failed("the register is gone"))?;
                     }
                 }
             }
@@ -131,7 +131,7 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
 }
 
 /// Each writer inserts rows of its own. A read that starts after an answer sees the inserted row.
-async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
+async fn read_sees_every_answered_insert(ctx: TrialContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     let race = Race::new();
     let place_of = |writer: usize, n: usize| place(1_000_000 * writer + n);
@@ -174,18 +174,18 @@ async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
 
 /// After one node has read a row, every later read of another node sees the row, even if the write
 /// of the row is not answered yet.
-async fn reads_never_go_back(ctx: Context) -> Verdict {
+async fn reads_never_go_back(ctx: TrialContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
-    for round in 0..ctx.few_rounds() {
+    for round in 0..ctx.reduced_rounds() {
         let write = {
             let (db, pkey) = (ctx.db.clone(), pkey.clone());
             async move { Ok(db.settled(&pkey, vec![insert(place(round), "v")]).await?) }
         };
         let mut writing = tasks::spawn(write);
         let key = ctx.key("p", place(round));
-        let look = |db: &Client| {
+        let look = |db: &TrialClient| {
             let (db, key) = (db.clone(), key.clone());
-            async move { Ok::<_, Stop>(db.get_linearizable(&key).await?.is_some()) }
+            async move { Ok::<_, EarlyEnd>(db.get_linearizable(&key).await?.is_some()) }
         };
         let mut seen = false;
         for db in [&ctx.db, &other, &ctx.db, &other] {
@@ -199,7 +199,7 @@ async fn reads_never_go_back(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn its_own_writes_are_seen_at_once(ctx: Context) -> Verdict {
+async fn its_own_writes_are_seen_at_once(ctx: TrialContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     for n in 0..30 {
         let key = ctx.key("p", place(n));

@@ -11,8 +11,8 @@ use istorage::{
 
 use super::rows::{delete, insert, put, swap};
 use crate::{
-    client::Client,
-    context::Context,
+    client::TrialClient,
+    context::TrialContext,
     failure::{Verdict, applied, conflicts, ensure, ensure_eq, refused},
     trial::trials,
 };
@@ -38,11 +38,11 @@ const LATE: Duration = Duration::from_secs(1_000_000);
 /// The storage behind a script of faults, one fault for each write.
 struct Faults {
     faulty: Arc<Faulty>,
-    client: Client,
+    client: TrialClient,
 }
 
 impl Faults {
-    fn new(ctx: &Context, faults: &[Fault]) -> Faults {
+    fn new(ctx: &TrialContext, faults: &[Fault]) -> Faults {
         let (clock, mut faults) = (ctx.db.clock.clone(), VecDeque::from(faults.to_vec()));
         let script = move |op| match op {
             CallKind::WriteIf | CallKind::PutBatch => faults.pop_front().unwrap_or(Fault::None),
@@ -51,16 +51,16 @@ impl Faults {
         let faulty = Arc::new(Faulty::scripted(Arc::clone(&ctx.db.storage), clock.clone(), script));
         let inner = Arc::clone(&faulty) as SharedStorage;
         let storage = Arc::new(Guarded::new(inner, clock.clone()));
-        Faults { faulty, client: Client { storage, clock } }
+        Faults { faulty, client: TrialClient { storage, clock } }
     }
 
     async fn settle(
         &self,
-        ctx: &Context,
+        ctx: &TrialContext,
         pkey: &Bytes,
         ops: Vec<Conditional>,
     ) -> istorage::Result<Outcome> {
-        let Client { storage, clock } = &self.client;
+        let TrialClient { storage, clock } = &self.client;
         let limits = SettleLimits { call_timeout: CALL, until: clock.now() + 40 * CALL };
         let settling = write_if_settled(&**storage, clock, pkey.clone(), ops, limits);
         ctx.while_time_passes(settling).await
@@ -76,7 +76,7 @@ impl Faults {
 }
 
 /// Settles an insert, a swap and a delete through these faults. Each must end as without faults.
-async fn settles(ctx: &Context, faults: &[Fault]) -> Verdict {
+async fn settles(ctx: &TrialContext, faults: &[Fault]) -> Verdict {
     let cases = [
         (insert("insert", "mine"), None, Some("mine")),
         (swap("swap", "old", "mine"), Some("old"), Some("mine")),
@@ -97,20 +97,20 @@ async fn settles(ctx: &Context, faults: &[Fault]) -> Verdict {
     Ok(())
 }
 
-async fn applied_and_the_answer_lost(ctx: Context) -> Verdict {
+async fn applied_and_the_answer_lost(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::AppliedButError]).await
 }
 
-async fn not_applied_and_the_answer_lost(ctx: Context) -> Verdict {
+async fn not_applied_and_the_answer_lost(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::NotAppliedButError; 3]).await
 }
 
-async fn landing_before_the_first_resend(ctx: Context) -> Verdict {
+async fn landing_before_the_first_resend(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::AppliedLate(AT_LEAST)]).await
 }
 
 /// A caller that takes "absent" for a final answer is wrong here.
-async fn landing_after_a_first_read_found_nothing(ctx: Context) -> Verdict {
+async fn landing_after_a_first_read_found_nothing(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "read");
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
     let answer = storage.client.insert(&key, "mine").await;
@@ -128,16 +128,16 @@ async fn landing_after_a_first_read_found_nothing(ctx: Context) -> Verdict {
     settles(&ctx, &faults).await
 }
 
-async fn several_attempts_open_at_once(ctx: Context) -> Verdict {
+async fn several_attempts_open_at_once(ctx: TrialContext) -> Verdict {
     let late = Fault::AppliedLate(LATE);
     settles(&ctx, &[late, late, Fault::NotAppliedButError]).await
 }
 
-async fn the_answer_comes_after_the_deadline(ctx: Context) -> Verdict {
+async fn the_answer_comes_after_the_deadline(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::ReplyAfterDeadline]).await
 }
 
-async fn several_operations_at_once(ctx: Context) -> Verdict {
+async fn several_operations_at_once(ctx: TrialContext) -> Verdict {
     for (n, fault) in [Fault::AppliedButError, Fault::NotAppliedButError, Fault::AppliedLate(LATE)]
         .into_iter()
         .enumerate()
@@ -158,7 +158,7 @@ async fn several_operations_at_once(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn lost_to_somebody_else(ctx: Context) -> Verdict {
+async fn lost_to_somebody_else(ctx: TrialContext) -> Verdict {
     let (key, other) = (ctx.key("p", "a"), ctx.other().await?);
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
     let answer = storage.client.insert(&key, "mine").await;
@@ -173,7 +173,7 @@ async fn lost_to_somebody_else(ctx: Context) -> Verdict {
 
 /// The first attempt of a swap lands after its resend and the next swap were answered. The late
 /// attempt is not applied.
-async fn a_resend_is_not_answered_by_the_first_write(ctx: Context) -> Verdict {
+async fn a_resend_is_not_answered_by_the_first_write(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "0").await?, "the insert")?;
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
@@ -185,7 +185,7 @@ async fn a_resend_is_not_answered_by_the_first_write(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn plain_writes_can_be_repeated(ctx: Context) -> Verdict {
+async fn plain_writes_can_be_repeated(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     let storage = Faults::new(&ctx, &[Fault::AppliedButError, Fault::NotAppliedButError]);
     for _ in 0..2 {
