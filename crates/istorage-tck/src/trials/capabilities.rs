@@ -11,14 +11,14 @@ use crate::{
 };
 
 trials!(capabilities:
-    they_suffice_for_a_node,
-    they_do_not_change,
+    the_limits_are_large_enough_for_a_node,
+    the_capabilities_do_not_change,
     the_server_time_is_plausible,
 );
 
 /// The least room for a node: keys of some dozen bytes, events of some kilobytes, and a group of
 /// commands in one write.
-async fn they_suffice_for_a_node(ctx: TrialContext) -> Verdict {
+async fn the_limits_are_large_enough_for_a_node(ctx: TrialContext) -> Verdict {
     let found = ctx.capabilities();
     ensure!(found.row.pkey >= 256, "partition keys of {} bytes are too short", found.row.pkey);
     ensure!(found.row.ccols >= 256, "clustering keys of {} bytes are too short", found.row.ccols);
@@ -35,7 +35,7 @@ async fn they_suffice_for_a_node(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn they_do_not_change(ctx: TrialContext) -> Verdict {
+async fn the_capabilities_do_not_change(ctx: TrialContext) -> Verdict {
     let other = ctx.other().await?;
     let first = ctx.capabilities();
     for _ in 0..3 {

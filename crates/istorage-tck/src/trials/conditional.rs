@@ -12,23 +12,23 @@ use crate::{
 
 trials!(conditional:
     an_insert_of_an_absent_row_is_applied,
-    an_insert_of_a_row_that_exists_is_not,
-    an_insert_of_equal_bytes_is_not_either,
+    an_insert_of_a_present_row_is_not_applied,
+    an_insert_of_equal_bytes_is_not_applied,
     a_swap_of_an_equal_row_is_applied,
-    a_swap_of_a_different_row_is_not,
-    a_swap_of_an_absent_row_is_not,
+    a_swap_of_a_different_row_is_not_applied,
+    a_swap_of_an_absent_row_is_not_applied,
     a_swap_to_the_same_bytes_is_applied,
     a_delete_of_an_equal_row_is_applied,
-    a_delete_of_a_different_row_is_not,
-    a_delete_of_an_absent_row_is_not,
+    a_delete_of_a_different_row_is_not_applied,
+    a_delete_of_an_absent_row_is_not_applied,
     a_deleted_row_can_be_inserted_again,
     an_empty_value_is_not_an_absent_row,
     similar_values_are_different,
-    any_bytes_in_keys,
+    keys_may_have_any_bytes,
     large_values_are_compared_whole,
-    a_long_chain_of_swaps,
+    a_long_chain_of_swaps_is_applied,
     nodes_see_each_others_writes,
-    a_lost_write_changes_nothing,
+    a_write_that_is_not_applied_changes_nothing,
 );
 
 const ABSENT: Option<&str> = None;
@@ -41,7 +41,7 @@ async fn an_insert_of_an_absent_row_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_insert_of_a_row_that_exists_is_not(ctx: TrialContext) -> Verdict {
+async fn an_insert_of_a_present_row_is_not_applied(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "first").await?, "the first insert")?;
     let second = ctx.db.insert(&key, "second").await?;
@@ -50,7 +50,7 @@ async fn an_insert_of_a_row_that_exists_is_not(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn an_insert_of_equal_bytes_is_not_either(ctx: TrialContext) -> Verdict {
+async fn an_insert_of_equal_bytes_is_not_applied(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "v").await?, "the first insert")?;
     conflicts(&ctx.db.insert(&key, "v").await?, &[(0, Some("v"))], "the same insert again")
@@ -64,7 +64,7 @@ async fn a_swap_of_an_equal_row_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_swap_of_a_different_row_is_not(ctx: TrialContext) -> Verdict {
+async fn a_swap_of_a_different_row_is_not_applied(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "there").await?, "the insert")?;
     let swap = ctx.db.swap(&key, "expected", "new").await?;
@@ -73,7 +73,7 @@ async fn a_swap_of_a_different_row_is_not(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_swap_of_an_absent_row_is_not(ctx: TrialContext) -> Verdict {
+async fn a_swap_of_an_absent_row_is_not_applied(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     for old in ["expected", ""] {
         conflicts(&ctx.db.swap(&key, old, "new").await?, &[(0, ABSENT)], "the swap")?;
@@ -104,7 +104,7 @@ async fn a_delete_of_an_equal_row_is_applied(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_delete_of_a_different_row_is_not(ctx: TrialContext) -> Verdict {
+async fn a_delete_of_a_different_row_is_not_applied(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "there").await?, "the insert")?;
     let delete = ctx.db.delete(&key, "expected").await?;
@@ -113,7 +113,7 @@ async fn a_delete_of_a_different_row_is_not(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_delete_of_an_absent_row_is_not(ctx: TrialContext) -> Verdict {
+async fn a_delete_of_an_absent_row_is_not_applied(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     conflicts(&ctx.db.delete(&key, "v").await?, &[(0, ABSENT)], "a delete of no row")?;
     applied(&ctx.db.insert(&key, "v").await?, "the insert")?;
@@ -162,7 +162,7 @@ async fn similar_values_are_different(ctx: TrialContext) -> Verdict {
     applied(&ctx.db.swap(&key, there, "new").await?, "the swap of the value itself")
 }
 
-async fn any_bytes_in_keys(ctx: TrialContext) -> Verdict {
+async fn keys_may_have_any_bytes(ctx: TrialContext) -> Verdict {
     let keys = awkward_keys().into_iter().filter(|key| key.len() != 1);
     for (n, ccols) in keys.enumerate() {
         let key = ctx.key(ccols.clone(), ccols.clone());
@@ -192,7 +192,7 @@ async fn large_values_are_compared_whole(ctx: TrialContext) -> Verdict {
     applied(&ctx.db.delete(&key, similar).await?, "the delete")
 }
 
-async fn a_long_chain_of_swaps(ctx: TrialContext) -> Verdict {
+async fn a_long_chain_of_swaps_is_applied(ctx: TrialContext) -> Verdict {
     const SWAPS: usize = 100;
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, value(0)).await?, "the insert")?;
@@ -216,7 +216,7 @@ async fn nodes_see_each_others_writes(ctx: TrialContext) -> Verdict {
     applied(&ctx.db.insert(&key, "again").await?, "the insert after the other's delete")
 }
 
-async fn a_lost_write_changes_nothing(ctx: TrialContext) -> Verdict {
+async fn a_write_that_is_not_applied_changes_nothing(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "there").await?, "the insert")?;
     for _ in 0..5 {

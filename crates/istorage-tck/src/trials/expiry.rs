@@ -20,28 +20,28 @@ use crate::{
 };
 
 trials!(expiry:
-    a_row_is_never_gone_early,
-    a_row_is_gone_in_time,
-    short_lives,
-    all_calls_agree_on_the_moment,
+    a_row_never_expires_early,
+    a_row_expires_in_time,
+    short_ttls_are_kept,
+    all_calls_agree_on_the_moment_of_expiry,
     an_expired_row_can_be_inserted_again,
     swap_and_delete_see_an_expired_row_as_absent,
-    a_row_once_written_without_ttl_expires,
-    a_swap_without_ttl_ends_it,
-    a_renewed_row_lives_on,
-    a_delete_ends_it,
-    operations_of_one_write_have_ttls_of_their_own,
+    a_row_that_is_swapped_with_a_ttl_expires,
+    a_swap_without_a_ttl_ends_the_expiry,
+    a_renewed_row_stays,
+    a_delete_ends_the_expiry,
+    each_operation_of_a_write_has_its_own_ttl,
     conflicts_show_expired_rows_as_absent,
-    expired_rows_among_many,
-    a_higher_order_ends_it,
+    expired_rows_among_many_are_absent,
+    a_higher_order_ends_the_expiry,
     an_expired_ordered_row_can_be_written_again,
-    an_ordered_row_that_is_sent_again_lives_longer,
-    of_an_atomic_write,
+    an_ordered_row_that_is_sent_again_gets_a_new_ttl,
+    rows_of_an_atomic_write_expire,
     nodes_with_different_clocks_agree,
-    one_of_many_takes_an_expired_row_over,
+    one_of_many_clients_takes_over_an_expired_row,
 );
 
-async fn a_row_is_never_gone_early(ctx: TrialContext) -> Verdict {
+async fn a_row_never_expires_early(ctx: TrialContext) -> Verdict {
     let rows = rows_of_every_kind(&ctx, TTL).await?;
     loop {
         for (key, window) in &rows {
@@ -57,7 +57,7 @@ async fn a_row_is_never_gone_early(ctx: TrialContext) -> Verdict {
     }
 }
 
-async fn a_row_is_gone_in_time(ctx: TrialContext) -> Verdict {
+async fn a_row_expires_in_time(ctx: TrialContext) -> Verdict {
     let rows = rows_of_every_kind(&ctx, TTL).await?;
     for (key, window) in rows {
         ctx.pass_until(window.absent_from).await;
@@ -68,7 +68,7 @@ async fn a_row_is_gone_in_time(ctx: TrialContext) -> Verdict {
 }
 
 /// Rows with TTLs that are no multiples of a second.
-async fn short_lives(ctx: TrialContext) -> Verdict {
+async fn short_ttls_are_kept(ctx: TrialContext) -> Verdict {
     let ttls = [1, 300_000, 999_999, 1_000_001, 1_700_000].map(Duration::from_micros);
     let mut rows = Vec::new();
     for (n, ttl) in ttls.into_iter().enumerate() {
@@ -93,7 +93,7 @@ async fn short_lives(ctx: TrialContext) -> Verdict {
 }
 
 /// Once one call has found the row gone, no call sees the row any more.
-async fn all_calls_agree_on_the_moment(ctx: TrialContext) -> Verdict {
+async fn all_calls_agree_on_the_moment_of_expiry(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     let window = insert_row(&ctx, &key, TTL).await?;
     let mut gone: Option<&'static str> = None;
@@ -144,7 +144,7 @@ async fn swap_and_delete_see_an_expired_row_as_absent(ctx: TrialContext) -> Verd
 }
 
 /// On some storages, a row that was inserted without a TTL has more parts than its value.
-async fn a_row_once_written_without_ttl_expires(ctx: TrialContext) -> Verdict {
+async fn a_row_that_is_swapped_with_a_ttl_expires(ctx: TrialContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
@@ -168,7 +168,7 @@ async fn a_row_once_written_without_ttl_expires(ctx: TrialContext) -> Verdict {
     .await
 }
 
-async fn a_swap_without_ttl_ends_it(ctx: TrialContext) -> Verdict {
+async fn a_swap_without_a_ttl_ends_the_expiry(ctx: TrialContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
@@ -186,7 +186,7 @@ async fn a_swap_without_ttl_ends_it(ctx: TrialContext) -> Verdict {
 }
 
 /// A lease is such a row: it is renewed with the same bytes and with others.
-async fn a_renewed_row_lives_on(ctx: TrialContext) -> Verdict {
+async fn a_renewed_row_stays(ctx: TrialContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
@@ -208,7 +208,7 @@ async fn a_renewed_row_lives_on(ctx: TrialContext) -> Verdict {
 }
 
 /// A row that is inserted after a delete keeps nothing from before the delete.
-async fn a_delete_ends_it(ctx: TrialContext) -> Verdict {
+async fn a_delete_ends_the_expiry(ctx: TrialContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
@@ -227,7 +227,7 @@ async fn a_delete_ends_it(ctx: TrialContext) -> Verdict {
     .await
 }
 
-async fn operations_of_one_write_have_ttls_of_their_own(ctx: TrialContext) -> Verdict {
+async fn each_operation_of_a_write_has_its_own_ttl(ctx: TrialContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let pkey = ctx.pkey("p");
@@ -284,7 +284,7 @@ async fn conflicts_show_expired_rows_as_absent(ctx: TrialContext) -> Verdict {
 }
 
 /// A stream does not end at a page that has expired rows only.
-async fn expired_rows_among_many(ctx: TrialContext) -> Verdict {
+async fn expired_rows_among_many_are_absent(ctx: TrialContext) -> Verdict {
     const ROWS: usize = 600;
     let (pkey, at_once) = (ctx.pkey("p"), ctx.capabilities().conditional.rows.min(100));
     let mut last = None;
@@ -310,7 +310,7 @@ async fn expired_rows_among_many(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_higher_order_ends_it(ctx: TrialContext) -> Verdict {
+async fn a_higher_order_ends_the_expiry(ctx: TrialContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
@@ -351,7 +351,7 @@ async fn an_expired_ordered_row_can_be_written_again(ctx: TrialContext) -> Verdi
 
 /// After an unknown outcome the same write is sent again. The TTL must not count from the first
 /// write.
-async fn an_ordered_row_that_is_sent_again_lives_longer(ctx: TrialContext) -> Verdict {
+async fn an_ordered_row_that_is_sent_again_gets_a_new_ttl(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     let put = |ttl| {
         let put = ordered(key.clone(), "v", 5)?;
@@ -363,7 +363,7 @@ async fn an_ordered_row_that_is_sent_again_lives_longer(ctx: TrialContext) -> Ve
     ensure_present(&ctx.db, &key, "v").await
 }
 
-async fn of_an_atomic_write(ctx: TrialContext) -> Verdict {
+async fn rows_of_an_atomic_write_expire(ctx: TrialContext) -> Verdict {
     retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             ctx.atomic()?;
@@ -435,7 +435,7 @@ async fn nodes_with_different_clocks_agree(ctx: TrialContext) -> Verdict {
 }
 
 /// Several candidates compete for a lease that ran out.
-async fn one_of_many_takes_an_expired_row_over(ctx: TrialContext) -> Verdict {
+async fn one_of_many_clients_takes_over_an_expired_row(ctx: TrialContext) -> Verdict {
     const TASKS: usize = 3;
     let (other, rows) = (ctx.other().await?, ctx.reduced_rounds());
     let at_once = ctx.capabilities().conditional.rows.min(50);

@@ -15,11 +15,11 @@ use crate::{
 
 trials!(long large:
     a_partition_of_100_000_rows_is_read_completely,
-    a_range_in_its_middle,
-    its_end,
-    it_is_read_with_ttl,
-    it_is_read_lazily,
-    streams_of_it_may_be_dropped,
+    a_range_in_the_middle_is_read,
+    the_end_of_the_partition_is_read,
+    a_large_partition_is_read_with_ttl,
+    a_large_partition_is_read_lazily,
+    streams_of_a_large_partition_may_be_dropped,
 );
 
 const ROWS: usize = 100_000;
@@ -66,18 +66,18 @@ async fn a_partition_of_100_000_rows_is_read_completely(ctx: TrialContext) -> Ve
     has_rows(read(&ctx, &pkey, Range::all()), 0..ROWS).await
 }
 
-async fn a_range_in_its_middle(ctx: TrialContext) -> Verdict {
+async fn a_range_in_the_middle_is_read(ctx: TrialContext) -> Verdict {
     let pkey = partition(&ctx).await?;
     let (start, end) = (ROWS / 3, 2 * ROWS / 3);
     has_rows(read(&ctx, &pkey, Range::between(place(start), place(end))), start..end).await
 }
 
-async fn its_end(ctx: TrialContext) -> Verdict {
+async fn the_end_of_the_partition_is_read(ctx: TrialContext) -> Verdict {
     let pkey = partition(&ctx).await?;
     has_rows(read(&ctx, &pkey, Range::from(place(ROWS - 3))), ROWS - 3..ROWS).await
 }
 
-async fn it_is_read_with_ttl(ctx: TrialContext) -> Verdict {
+async fn a_large_partition_is_read_with_ttl(ctx: TrialContext) -> Verdict {
     let pkey = partition(&ctx).await?;
     let mut rows = ctx.db.storage.ttl_read(pkey, Range::all(), CALL);
     let mut count = 0;
@@ -92,7 +92,7 @@ async fn it_is_read_with_ttl(ctx: TrialContext) -> Verdict {
 
 /// The first rows must come long before the last row could. A busy machine makes any read slow, so
 /// the quickest of several reads counts.
-async fn it_is_read_lazily(ctx: TrialContext) -> Verdict {
+async fn a_large_partition_is_read_lazily(ctx: TrialContext) -> Verdict {
     const FIRST: usize = 10;
     let pkey = partition(&ctx).await?;
     // Measure real time, whichever clock the storage uses.
@@ -113,7 +113,7 @@ async fn it_is_read_lazily(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn streams_of_it_may_be_dropped(ctx: TrialContext) -> Verdict {
+async fn streams_of_a_large_partition_may_be_dropped(ctx: TrialContext) -> Verdict {
     const STREAMS: usize = 100;
     let pkey = partition(&ctx).await?;
     for n in 0..STREAMS {

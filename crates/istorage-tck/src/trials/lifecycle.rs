@@ -19,14 +19,14 @@ use crate::{
 trials!(lifecycle:
     a_keyspace_that_was_not_created_is_none,
     a_keyspace_is_created_once,
-    a_dropped_keyspace_is_gone_with_its_rows,
+    a_dropped_keyspace_and_its_rows_are_absent,
     keyspaces_do_not_share_rows,
-    the_longest_name,
-    several_nodes_create_one_at_once,
+    a_keyspace_with_the_longest_name_works,
+    several_nodes_may_create_a_keyspace_at_once,
     a_closed_storage_answers_closed,
     a_closed_storage_ends_its_streams,
     closing_one_storage_leaves_the_others_open,
-    calls_under_way_are_answered_when_it_is_closed,
+    calls_under_way_at_the_close_are_answered,
     a_closed_driver_answers_closed,
 );
 
@@ -58,7 +58,7 @@ async fn a_keyspace_is_created_once(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn a_dropped_keyspace_is_gone_with_its_rows(ctx: TrialContext) -> Verdict {
+async fn a_dropped_keyspace_and_its_rows_are_absent(ctx: TrialContext) -> Verdict {
     let (driver, name, key) = (ctx.driver(), ctx.new_keyspace()?, ctx.key("p", "a"));
     let before = create(&ctx, driver, &name).await?;
     before.put(&key, "v").await?;
@@ -85,7 +85,7 @@ async fn keyspaces_do_not_share_rows(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_longest_name(ctx: TrialContext) -> Verdict {
+async fn a_keyspace_with_the_longest_name_works(ctx: TrialContext) -> Verdict {
     let name = ctx.new_keyspace_with_len(KeyspaceName::MAX_LEN)?;
     let db = create(&ctx, ctx.driver(), &name).await?;
     db.put(&ctx.key("p", "a"), "v").await?;
@@ -94,7 +94,7 @@ async fn the_longest_name(ctx: TrialContext) -> Verdict {
 }
 
 /// This happens when a cluster starts for the first time.
-async fn several_nodes_create_one_at_once(ctx: TrialContext) -> Verdict {
+async fn several_nodes_may_create_a_keyspace_at_once(ctx: TrialContext) -> Verdict {
     const NODES: usize = 3;
     let name = ctx.new_keyspace()?;
     let mut nodes: Vec<Arc<dyn StorageDriver>> = Vec::new();
@@ -188,7 +188,7 @@ async fn closing_one_storage_leaves_the_others_open(ctx: TrialContext) -> Verdic
 /// Each call gets a true answer: the row of an applied insert is there, and the row of an insert
 /// that is answered with `Closed` is not. After an unknown outcome the row may be there or not. No
 /// call is lost, and no call hangs.
-async fn calls_under_way_are_answered_when_it_is_closed(ctx: TrialContext) -> Verdict {
+async fn calls_under_way_at_the_close_are_answered(ctx: TrialContext) -> Verdict {
     const CALLS: usize = 50;
     let db = ctx.open_again().await?;
     let write = |n: usize| {

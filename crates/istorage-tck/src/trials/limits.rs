@@ -14,17 +14,17 @@ use crate::{
 };
 
 trials!(limits:
-    the_largest_value,
-    the_longest_keys,
-    the_longest_keys_with_the_largest_value,
-    of_ordered_rows,
-    of_conditional_rows,
+    the_largest_value_is_stored,
+    the_longest_keys_are_stored,
+    the_longest_keys_with_the_largest_value_are_stored,
+    the_limits_hold_for_ordered_rows,
+    the_limits_hold_for_conditional_rows,
     a_value_beyond_the_largest_is_invalid,
     keys_beyond_the_longest_are_invalid,
     an_empty_partition_key_is_invalid,
     an_invalid_row_stops_the_others_of_its_batch,
     a_ttl_of_zero_or_beyond_the_longest_is_invalid,
-    orders_have_bounds,
+    orders_outside_the_bounds_are_invalid,
 );
 
 /// A partition key of exactly this length that no other trial uses.
@@ -54,12 +54,12 @@ async fn takes(ctx: &TrialContext, name: u8, sizes: RowLimits) -> Verdict {
     Ok(())
 }
 
-async fn the_largest_value(ctx: TrialContext) -> Verdict {
+async fn the_largest_value_is_stored(ctx: TrialContext) -> Verdict {
     let value = ctx.capabilities().row.value;
     takes(&ctx, 0, RowLimits { pkey: 8, ccols: 1, value }).await
 }
 
-async fn the_longest_keys(ctx: TrialContext) -> Verdict {
+async fn the_longest_keys_are_stored(ctx: TrialContext) -> Verdict {
     let RowLimits { pkey, ccols, .. } = ctx.capabilities().row;
     takes(&ctx, 0, RowLimits { pkey, ccols: 1, value: 1 }).await?;
     takes(&ctx, 1, RowLimits { pkey: 8, ccols, value: 1 }).await?;
@@ -67,12 +67,12 @@ async fn the_longest_keys(ctx: TrialContext) -> Verdict {
     takes(&ctx, 3, RowLimits { pkey, ccols, value: 0 }).await
 }
 
-async fn the_longest_keys_with_the_largest_value(ctx: TrialContext) -> Verdict {
+async fn the_longest_keys_with_the_largest_value_are_stored(ctx: TrialContext) -> Verdict {
     let largest = ctx.capabilities().row;
     takes(&ctx, 0, largest).await
 }
 
-async fn of_ordered_rows(ctx: TrialContext) -> Verdict {
+async fn the_limits_hold_for_ordered_rows(ctx: TrialContext) -> Verdict {
     let sizes = ctx.capabilities().row;
     let key = Key::new(pkey_of(&ctx, 0, sizes.pkey), ccols_of(sizes.ccols));
     let value = value_of(sizes.value);
@@ -82,7 +82,7 @@ async fn of_ordered_rows(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn of_conditional_rows(ctx: TrialContext) -> Verdict {
+async fn the_limits_hold_for_conditional_rows(ctx: TrialContext) -> Verdict {
     let limits = ctx.capabilities();
     let key = Key::new(pkey_of(&ctx, 0, limits.row.pkey), ccols_of(limits.row.ccols));
     let value = value_of(limits.row.value);
@@ -178,7 +178,7 @@ async fn a_ttl_of_zero_or_beyond_the_longest_is_invalid(ctx: TrialContext) -> Ve
     Ok(())
 }
 
-async fn orders_have_bounds(ctx: TrialContext) -> Verdict {
+async fn orders_outside_the_bounds_are_invalid(ctx: TrialContext) -> Verdict {
     for order in [0, Order::MAX + 1, u64::MAX] {
         refused(Order::new(order), ErrorKind::Invalid, &format!("order {order}"))?;
     }

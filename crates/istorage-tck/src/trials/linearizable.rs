@@ -23,7 +23,7 @@ trials!(linearizable:
     get_sees_every_answered_swap,
     read_sees_every_answered_insert,
     reads_never_go_back,
-    its_own_writes_are_seen_at_once,
+    a_client_sees_its_own_writes_at_once,
 );
 
 const WRITERS: usize = 3;
@@ -199,7 +199,7 @@ async fn reads_never_go_back(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn its_own_writes_are_seen_at_once(ctx: TrialContext) -> Verdict {
+async fn a_client_sees_its_own_writes_at_once(ctx: TrialContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     for n in 0..30 {
         let key = ctx.key("p", place(n));

@@ -10,19 +10,19 @@ use crate::{
 };
 
 trials!(put_batch:
-    of_0_rows,
-    of_1_row,
-    of_25_rows,
-    of_26_rows,
-    of_100_rows,
-    of_1_000_rows,
-    of_10_000_rows,
-    of_1_000_partitions,
-    of_large_rows,
-    one_key_twice_the_last_counts,
-    overwrites,
+    a_batch_of_0_rows_is_written,
+    a_batch_of_1_row_is_written,
+    a_batch_of_25_rows_is_written,
+    a_batch_of_26_rows_is_written,
+    a_batch_of_100_rows_is_written,
+    a_batch_of_1_000_rows_is_written,
+    a_batch_of_10_000_rows_is_written,
+    a_batch_of_1_000_partitions_is_written,
+    a_batch_of_large_rows_is_written,
+    the_last_write_of_a_repeated_key_counts,
+    a_batch_overwrites_rows,
     the_last_of_many_writes_stays,
-    many_batches_at_once,
+    concurrent_batches_are_all_written,
 );
 
 /// Writes a batch into three partitions and reads all of its rows.
@@ -40,35 +40,35 @@ async fn of(ctx: &TrialContext, rows: usize) -> Verdict {
     Ok(())
 }
 
-async fn of_0_rows(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_0_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 0).await
 }
 
-async fn of_1_row(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_1_row_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 1).await
 }
 
-async fn of_25_rows(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_25_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 25).await
 }
 
-async fn of_26_rows(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_26_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 26).await
 }
 
-async fn of_100_rows(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_100_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 100).await
 }
 
-async fn of_1_000_rows(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_1_000_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 1_000).await
 }
 
-async fn of_10_000_rows(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_10_000_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 10_000).await
 }
 
-async fn of_1_000_partitions(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_1_000_partitions_is_written(ctx: TrialContext) -> Verdict {
     let keys: Vec<Key> = (0..1_000).map(|n| ctx.key(place(n), "a")).collect();
     let puts = keys.iter().enumerate().map(|(n, key)| put(key.clone(), value(n)));
     ctx.db.put_batch(puts.collect()).await?;
@@ -79,7 +79,7 @@ async fn of_1_000_partitions(ctx: TrialContext) -> Verdict {
 }
 
 /// The rows have more bytes than a server takes at once.
-async fn of_large_rows(ctx: TrialContext) -> Verdict {
+async fn a_batch_of_large_rows_is_written(ctx: TrialContext) -> Verdict {
     const ROWS: usize = 80;
     let large = value_of(ctx.capabilities().row.value.min(250_000));
     let puts = (0..ROWS).map(|n| put(ctx.key("p", place(n)), large.clone()));
@@ -90,7 +90,7 @@ async fn of_large_rows(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn one_key_twice_the_last_counts(ctx: TrialContext) -> Verdict {
+async fn the_last_write_of_a_repeated_key_counts(ctx: TrialContext) -> Verdict {
     for (round, size) in [2, 30, 300].into_iter().enumerate() {
         let pkey = format!("p{round}");
         let other = |n| put(ctx.key(&pkey, place(n)), value(n));
@@ -107,7 +107,7 @@ async fn one_key_twice_the_last_counts(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn overwrites(ctx: TrialContext) -> Verdict {
+async fn a_batch_overwrites_rows(ctx: TrialContext) -> Verdict {
     for round in 0..4 {
         let puts = (0..40).map(|n| put(ctx.key("p", place(n)), value(100 * round + n)));
         ctx.db.put_batch(puts.collect()).await?;
@@ -130,7 +130,7 @@ async fn the_last_of_many_writes_stays(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn many_batches_at_once(ctx: TrialContext) -> Verdict {
+async fn concurrent_batches_are_all_written(ctx: TrialContext) -> Verdict {
     const BATCHES: usize = 32;
     const ROWS: usize = 30;
     let write = |batch: usize| {

@@ -13,11 +13,11 @@ use crate::{
 };
 
 trials!(races:
-    of_inserts_one_wins,
-    of_swaps_one_wins,
-    of_deletes_one_wins,
-    of_a_swap_and_a_delete_one_wins,
-    a_counter_raised_by_swaps_ends_exact,
+    one_of_several_inserts_is_applied,
+    one_of_several_swaps_is_applied,
+    one_of_several_deletes_is_applied,
+    one_of_a_swap_and_a_delete_is_applied,
+    a_counter_raised_by_swaps_is_exact,
     writes_that_share_a_row_exclude_each_other,
     rows_of_one_partition_do_not_disturb_each_other,
 );
@@ -69,7 +69,7 @@ async fn write(db: &TrialClient, pkey: &Bytes, op: Conditional) -> Verdict {
     applied(&db.settled(pkey, vec![op]).await?, "a write without a rival")
 }
 
-async fn of_inserts_one_wins(ctx: TrialContext) -> Verdict {
+async fn one_of_several_inserts_is_applied(ctx: TrialContext) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
     for round in 0..ctx.rounds() {
         let op = |task| insert(place(round), value(task));
@@ -83,7 +83,7 @@ async fn of_inserts_one_wins(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn of_swaps_one_wins(ctx: TrialContext) -> Verdict {
+async fn one_of_several_swaps_is_applied(ctx: TrialContext) -> Verdict {
     let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "a"));
     let mut there = Bytes::from("start");
     write(&ctx.db, &key.pkey, insert("a", there.clone())).await?;
@@ -103,7 +103,7 @@ async fn of_swaps_one_wins(ctx: TrialContext) -> Verdict {
 
 /// All tasks delete the same bytes. So a delete without an answer cannot be told from the delete of
 /// another task: it is not settled, and may have won.
-async fn of_deletes_one_wins(ctx: TrialContext) -> Verdict {
+async fn one_of_several_deletes_is_applied(ctx: TrialContext) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
     for round in 0..ctx.reduced_rounds() {
         let key = Key::new(pkey.clone(), place(round));
@@ -130,7 +130,7 @@ async fn of_deletes_one_wins(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn of_a_swap_and_a_delete_one_wins(ctx: TrialContext) -> Verdict {
+async fn one_of_a_swap_and_a_delete_is_applied(ctx: TrialContext) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
     for round in 0..ctx.reduced_rounds() {
         let key = Key::new(pkey.clone(), place(round));
@@ -163,7 +163,7 @@ fn counts_of(value: Option<&Bytes>) -> Verdict<Counts> {
     value.and_then(parse).ok_or_else(|| EarlyEnd::failed(format!("the counter holds {value:?}")))
 }
 
-async fn a_counter_raised_by_swaps_ends_exact(ctx: TrialContext) -> Verdict {
+async fn a_counter_raised_by_swaps_is_exact(ctx: TrialContext) -> Verdict {
     let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "counter"));
     let raises = ctx.rounds().div_ceil(TASKS);
     write(&ctx.db, &key.pkey, insert("counter", counter([0; TASKS]))).await?;

@@ -18,14 +18,14 @@ use crate::{
 };
 
 trials!(unknown:
-    applied_and_the_answer_lost,
-    not_applied_and_the_answer_lost,
-    landing_before_the_first_resend,
-    landing_after_a_first_read_found_nothing,
-    several_attempts_open_at_once,
-    the_answer_comes_after_the_deadline,
-    several_operations_at_once,
-    lost_to_somebody_else,
+    an_applied_write_without_an_answer_is_settled,
+    a_write_that_was_not_applied_is_settled,
+    a_write_that_lands_before_the_first_resend_is_settled,
+    a_write_that_lands_after_a_read_found_no_row_is_settled,
+    several_attempts_without_answers_are_settled,
+    a_write_answered_after_the_deadline_is_settled,
+    a_write_of_several_operations_is_settled,
+    a_write_that_lost_against_another_client_is_settled,
     a_resend_is_not_answered_by_the_first_write,
     plain_writes_can_be_repeated,
 );
@@ -97,20 +97,20 @@ async fn settles(ctx: &TrialContext, faults: &[Fault]) -> Verdict {
     Ok(())
 }
 
-async fn applied_and_the_answer_lost(ctx: TrialContext) -> Verdict {
+async fn an_applied_write_without_an_answer_is_settled(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::AppliedButError]).await
 }
 
-async fn not_applied_and_the_answer_lost(ctx: TrialContext) -> Verdict {
+async fn a_write_that_was_not_applied_is_settled(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::NotAppliedButError; 3]).await
 }
 
-async fn landing_before_the_first_resend(ctx: TrialContext) -> Verdict {
+async fn a_write_that_lands_before_the_first_resend_is_settled(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::AppliedLate(AT_LEAST)]).await
 }
 
 /// A caller that takes "absent" for a final answer is wrong here.
-async fn landing_after_a_first_read_found_nothing(ctx: TrialContext) -> Verdict {
+async fn a_write_that_lands_after_a_read_found_no_row_is_settled(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "read");
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
     let answer = storage.client.insert(&key, "mine").await;
@@ -128,16 +128,16 @@ async fn landing_after_a_first_read_found_nothing(ctx: TrialContext) -> Verdict 
     settles(&ctx, &faults).await
 }
 
-async fn several_attempts_open_at_once(ctx: TrialContext) -> Verdict {
+async fn several_attempts_without_answers_are_settled(ctx: TrialContext) -> Verdict {
     let late = Fault::AppliedLate(LATE);
     settles(&ctx, &[late, late, Fault::NotAppliedButError]).await
 }
 
-async fn the_answer_comes_after_the_deadline(ctx: TrialContext) -> Verdict {
+async fn a_write_answered_after_the_deadline_is_settled(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::ReplyAfterDeadline]).await
 }
 
-async fn several_operations_at_once(ctx: TrialContext) -> Verdict {
+async fn a_write_of_several_operations_is_settled(ctx: TrialContext) -> Verdict {
     for (n, fault) in [Fault::AppliedButError, Fault::NotAppliedButError, Fault::AppliedLate(LATE)]
         .into_iter()
         .enumerate()
@@ -158,7 +158,7 @@ async fn several_operations_at_once(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn lost_to_somebody_else(ctx: TrialContext) -> Verdict {
+async fn a_write_that_lost_against_another_client_is_settled(ctx: TrialContext) -> Verdict {
     let (key, other) = (ctx.key("p", "a"), ctx.other().await?);
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
     let answer = storage.client.insert(&key, "mine").await;

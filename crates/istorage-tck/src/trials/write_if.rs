@@ -11,22 +11,22 @@ use crate::{
 };
 
 trials!(write_if:
-    of_nothing_is_applied,
-    inserts_swaps_and_deletes_together,
-    the_first_operation_fails,
-    the_middle_operation_fails,
-    the_last_operation_fails,
-    a_delete_fails,
-    two_conflicts_are_both_told,
-    every_operation_fails,
+    an_empty_write_is_applied,
+    inserts_swaps_and_deletes_are_applied_together,
+    a_conflict_of_the_first_operation_stops_all,
+    a_conflict_of_the_middle_operation_stops_all,
+    a_conflict_of_the_last_operation_stops_all,
+    a_conflict_of_a_delete_stops_all,
+    two_conflicts_are_both_reported,
+    conflicts_of_all_operations_are_reported,
     conflicts_come_in_the_order_of_operations,
     a_row_named_twice_is_invalid,
     other_partitions_are_not_touched,
-    the_empty_clustering_key_among_others,
-    up_to_the_limit_of_rows,
-    beyond_the_limit_of_rows,
-    up_to_the_limit_of_bytes,
-    beyond_the_limit_of_bytes,
+    empty_clustering_columns_among_others_are_written,
+    a_write_at_the_limit_of_rows_is_applied,
+    a_write_beyond_the_limit_of_rows_is_invalid,
+    a_write_at_the_limit_of_bytes_is_applied,
+    a_write_beyond_the_limit_of_bytes_is_invalid,
 );
 
 const OPS: usize = 9;
@@ -52,11 +52,11 @@ fn ops() -> Vec<Conditional> {
     (0..OPS).map(op).collect()
 }
 
-async fn of_nothing_is_applied(ctx: TrialContext) -> Verdict {
+async fn an_empty_write_is_applied(ctx: TrialContext) -> Verdict {
     applied(&ctx.db.write_if(&ctx.pkey("p"), Vec::new()).await?, "a write of nothing")
 }
 
-async fn inserts_swaps_and_deletes_together(ctx: TrialContext) -> Verdict {
+async fn inserts_swaps_and_deletes_are_applied_together(ctx: TrialContext) -> Verdict {
     let (pkey, _) = fill(&ctx).await?;
     applied(&ctx.db.write_if(&pkey, ops()).await?, "the write")?;
     let expected = (0..OPS).filter(|n| n % 3 != 1).map(|n| row(place(n), format!("new {n}")));
@@ -98,23 +98,23 @@ async fn fails(ctx: &TrialContext, n: usize) -> Verdict {
     Ok(())
 }
 
-async fn the_first_operation_fails(ctx: TrialContext) -> Verdict {
+async fn a_conflict_of_the_first_operation_stops_all(ctx: TrialContext) -> Verdict {
     fails(&ctx, 0).await
 }
 
-async fn the_middle_operation_fails(ctx: TrialContext) -> Verdict {
+async fn a_conflict_of_the_middle_operation_stops_all(ctx: TrialContext) -> Verdict {
     fails(&ctx, 3).await
 }
 
-async fn the_last_operation_fails(ctx: TrialContext) -> Verdict {
+async fn a_conflict_of_the_last_operation_stops_all(ctx: TrialContext) -> Verdict {
     fails(&ctx, OPS - 1).await
 }
 
-async fn a_delete_fails(ctx: TrialContext) -> Verdict {
+async fn a_conflict_of_a_delete_stops_all(ctx: TrialContext) -> Verdict {
     fails(&ctx, 4).await
 }
 
-async fn two_conflicts_are_both_told(ctx: TrialContext) -> Verdict {
+async fn two_conflicts_are_both_reported(ctx: TrialContext) -> Verdict {
     let (pkey, rows) = fill(&ctx).await?;
     let mut ops = ops();
     let expected = [spoil(&mut ops, 1), spoil(&mut ops, 6)];
@@ -123,7 +123,7 @@ async fn two_conflicts_are_both_told(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn every_operation_fails(ctx: TrialContext) -> Verdict {
+async fn conflicts_of_all_operations_are_reported(ctx: TrialContext) -> Verdict {
     let (pkey, rows) = fill(&ctx).await?;
     let ops = vec![
         insert(place(0), "new"),
@@ -184,7 +184,7 @@ async fn other_partitions_are_not_touched(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn the_empty_clustering_key_among_others(ctx: TrialContext) -> Verdict {
+async fn empty_clustering_columns_among_others_are_written(ctx: TrialContext) -> Verdict {
     let pkey = ctx.pkey("p");
     let keys: [&'static [u8]; 4] = [b"", b"\x00", b"\x00\x00", b"\xff"];
     let inserts = || keys.map(|ccols| insert(ccols, ccols)).to_vec();
@@ -199,7 +199,7 @@ fn inserts(rows: usize) -> Vec<Conditional> {
     (0..rows).map(|n| insert(place(n), value(n))).collect()
 }
 
-async fn up_to_the_limit_of_rows(ctx: TrialContext) -> Verdict {
+async fn a_write_at_the_limit_of_rows_is_applied(ctx: TrialContext) -> Verdict {
     let (limit, pkey) = (ctx.capabilities().conditional.rows, ctx.pkey("p"));
     applied(&ctx.db.write_if(&pkey, inserts(limit)).await?, "as many inserts as allowed")?;
     let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
@@ -227,7 +227,7 @@ async fn up_to_the_limit_of_rows(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn beyond_the_limit_of_rows(ctx: TrialContext) -> Verdict {
+async fn a_write_beyond_the_limit_of_rows_is_invalid(ctx: TrialContext) -> Verdict {
     let (limit, pkey) = (ctx.capabilities().conditional.rows, ctx.pkey("p"));
     let answer = ctx.db.write_if(&pkey, inserts(limit + 1)).await;
     refused(answer, ErrorKind::Invalid, "one insert more than allowed")?;
@@ -248,7 +248,7 @@ fn inserts_of(ctx: &TrialContext, pkey: &Bytes, bytes: usize) -> Vec<Conditional
     ops
 }
 
-async fn up_to_the_limit_of_bytes(ctx: TrialContext) -> Verdict {
+async fn a_write_at_the_limit_of_bytes_is_applied(ctx: TrialContext) -> Verdict {
     let (limits, pkey) = (ctx.capabilities().conditional, ctx.pkey("p"));
     let mut ops = inserts_of(&ctx, &pkey, limits.bytes);
     ops.truncate(limits.rows);
@@ -262,7 +262,7 @@ async fn up_to_the_limit_of_bytes(ctx: TrialContext) -> Verdict {
     Ok(())
 }
 
-async fn beyond_the_limit_of_bytes(ctx: TrialContext) -> Verdict {
+async fn a_write_beyond_the_limit_of_bytes_is_invalid(ctx: TrialContext) -> Verdict {
     let (limits, pkey) = (ctx.capabilities().conditional, ctx.pkey("p"));
     let ops = inserts_of(&ctx, &pkey, limits.bytes + 1);
     let answer = ctx.db.write_if(&pkey, ops).await;

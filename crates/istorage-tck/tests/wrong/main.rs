@@ -155,7 +155,11 @@ async fn report(defect: Defect) -> Report {
     let wrong = WrongSubject::new(Mem::on_a_clock_of_its_own(), defect);
     let scratch = ScratchKeyspace::create(Arc::new(wrong)).await.expect("a keyspace");
     let scratch = scratch.bounded(Duration::from_millis(200));
-    let names = ["get::an_empty_clustering_key", "get::a_batch_of_nothing", "ttl::of_ordered_rows"];
+    let names = [
+        "get::clustering_columns_may_be_empty",
+        "get::an_empty_batch_returns_nothing",
+        "ttl::ordered_rows_report_their_ttl",
+    ];
     let wanted = trials().filter(|trial| names.contains(&trial.name()));
     let finished = std::sync::Mutex::new(0);
     let progress = |progress: Progress<'_>| {
@@ -178,9 +182,9 @@ fn fails_by_name(handle: &Handle, defect: Defect, why: &str) -> std::result::Res
     let verdicts: Vec<_> =
         report.trials.iter().map(|trial| (trial.name, failed(&trial.conclusion))).collect();
     let expected = [
-        ("ttl::of_ordered_rows", false),
-        ("get::an_empty_clustering_key", true),
-        ("get::a_batch_of_nothing", false),
+        ("ttl::ordered_rows_report_their_ttl", false),
+        ("get::clustering_columns_may_be_empty", true),
+        ("get::an_empty_batch_returns_nothing", false),
     ];
     if verdicts == expected && report.passed() == 2 && report.failed() == 1 {
         Ok(())
