@@ -1,10 +1,11 @@
 //! The conformance suite for storages: the storage contract of VVM as named trials that any driver
 //! can run.
 //!
-//! A [`Subject`] is a database and the way to reach it. A [`ScratchKeyspace`] is a keyspace of the database
-//! that is made for the run and removed at the end. Each of the [`trials`] proves one case of the
-//! contract of [`AppStorage`](istorage::AppStorage) or [`StorageDriver`](istorage::StorageDriver).
-//! A trial has partitions of its own, so many trials run side by side.
+//! A [`Subject`] is a database and the way to reach it. A [`ScratchKeyspace`] is a keyspace of the
+//! database that is made for the run and removed at the end. Each of the [`trials`] proves one case
+//! of the contract of [`AppStorage`](istorage::AppStorage) or
+//! [`StorageDriver`](istorage::StorageDriver). A trial has partitions of its own, so many trials
+//! run side by side.
 //!
 //! The contract leaves some abilities to the storage. Its [`Capabilities`](istorage::Capabilities)
 //! decide, never its name. If a storage lacks an ability, the trial of that ability is
@@ -38,7 +39,8 @@
 //! fn main() {
 //!     let runtime = tokio::runtime::Runtime::new().unwrap();
 //!     let subject = Mine(MemDriver::new(Clock::system()));
-//!     let scratch = Arc::new(runtime.block_on(ScratchKeyspace::create(Arc::new(subject))).unwrap());
+//!     let scratch = runtime.block_on(ScratchKeyspace::create(Arc::new(subject))).unwrap();
+//!     let scratch = Arc::new(scratch);
 //!     let trials = trials().map(|trial| {
 //!         let (handle, scratch) = (runtime.handle().clone(), Arc::clone(&scratch));
 //!         Trial::ignorable_test(trial.name(), move || match handle.block_on(scratch.run(trial)).conclusion {

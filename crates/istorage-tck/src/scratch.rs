@@ -25,7 +25,8 @@ use crate::{
 /// A keyspace of a [`Subject`] in which trials run. Each trial has partitions of its own, so trials
 /// may run side by side.
 ///
-/// Call [`remove`](ScratchKeyspace::remove) at the end. Dropping this value leaves the keyspace behind.
+/// Call [`remove`](ScratchKeyspace::remove) at the end. Dropping this value leaves the keyspace
+/// behind.
 pub struct ScratchKeyspace {
     shared: Arc<SharedContext>,
     /// The bound on the number of trials that run at once, over all callers.

@@ -21,7 +21,11 @@ trials!(capabilities:
 async fn the_limits_are_large_enough_for_a_node(ctx: TrialContext) -> Verdict {
     let found = ctx.capabilities();
     ensure!(found.row.pkey >= 256, "partition keys of {} bytes are too short", found.row.pkey);
-    ensure!(found.row.ccols >= 256, "clustering keys of {} bytes are too short", found.row.ccols);
+    ensure!(
+        found.row.ccols >= 256,
+        "clustering columns of {} bytes are too short",
+        found.row.ccols
+    );
     ensure!(found.row.value >= 65_536, "values of {} bytes are too small", found.row.value);
     for limits in [Some(found.conditional), found.atomic, found.ordered].into_iter().flatten() {
         let BatchLimits { rows, bytes } = limits;
@@ -31,7 +35,10 @@ async fn the_limits_are_large_enough_for_a_node(ctx: TrialContext) -> Verdict {
     }
     let resolution = found.expiry_resolution;
     let plausible = Duration::from_nanos(1)..=Duration::from_secs(2);
-    ensure!(plausible.contains(&resolution), "rows that expire by {resolution:?} serve no lease");
+    ensure!(
+        plausible.contains(&resolution),
+        "the expiry resolution {resolution:?} is too coarse for leases"
+    );
     Ok(())
 }
 
@@ -49,7 +56,7 @@ async fn the_capabilities_do_not_change(ctx: TrialContext) -> Verdict {
 async fn the_server_time_is_plausible(ctx: TrialContext) -> Verdict {
     let storage = &ctx.db.storage;
     let Some(first) = storage.server_time(ctx.db.soon()).await? else {
-        return Err(EarlyEnd::NotOffered("there is no server with a clock of its own"));
+        return Err(EarlyEnd::NotOffered("this storage has no server with a clock"));
     };
     let resolution = first.uncertainty;
     ensure!(
@@ -63,7 +70,7 @@ async fn the_server_time_is_plausible(ctx: TrialContext) -> Verdict {
     let (start, pause) = (ctx.db.clock.now(), Duration::from_secs(2));
     ctx.pass(pause).await;
     let Some(second) = storage.server_time(ctx.db.soon()).await? else {
-        return Err(EarlyEnd::failed("the server has lost its clock"));
+        return Err(EarlyEnd::failed("the server reports no time any more"));
     };
     let passed = Duration::from_millis(second.at.millis_ahead_of(first.at).unsigned_abs());
     let slack = resolution + Duration::from_millis(20);

@@ -60,12 +60,12 @@ async fn all_or_nothing(ctx: &TrialContext, groups: &[Vec<Key>]) -> Verdict {
     let until = ctx.db.clock.now() + LANDING;
     for (n, group) in groups.iter().enumerate() {
         loop {
-            let there = ctx.db.get_batch(group).await?.into_iter().flatten().count();
-            if there == 0 || there == group.len() {
+            let written = ctx.db.get_batch(group).await?.into_iter().flatten().count();
+            if written == 0 || written == group.len() {
                 break;
             }
             let late = ctx.db.clock.now() >= until;
-            ensure!(!late, "of write {n} {there} of {} rows are there", group.len());
+            ensure!(!late, "{written} of the {} rows of write {n} are written", group.len());
             ctx.pass(Duration::from_millis(50)).await;
         }
     }

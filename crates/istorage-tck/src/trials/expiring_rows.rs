@@ -96,7 +96,8 @@ pub(super) async fn read_by_every_call(
     Ok(seen)
 }
 
-/// The value of a row as [`read_by_every_call`] and the calls of conditional rows see it. Writes nothing.
+/// The value of a row as [`read_by_every_call`] and the calls of conditional rows see it. Writes
+/// nothing.
 pub(super) async fn read_by_every_conditional_call(
     db: &TrialClient,
     key: &Key,

@@ -109,7 +109,10 @@ async fn a_large_partition_is_read_lazily(ctx: TrialContext) -> Verdict {
         has_rows(read(&ctx, &pkey, Range::all()), 0..ROWS).await?;
         all = all.min(clock.now() - start);
     }
-    ensure!(first * 3 < all, "the first rows took {first:?}, all rows {all:?}: it is not lazy");
+    ensure!(
+        first * 3 < all,
+        "the stream is not lazy: the first rows took {first:?}, all rows {all:?}"
+    );
     Ok(())
 }
 

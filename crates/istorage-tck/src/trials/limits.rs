@@ -123,7 +123,7 @@ async fn keys_beyond_the_longest_are_invalid(ctx: TrialContext) -> Verdict {
     let limits = ctx.capabilities().row;
     let long = ctx.key("p", ccols_of(limits.ccols + 1));
     refuses(&ctx, &long, &"v".into(), "a clustering key that is one byte too long").await?;
-    refused(ctx.db.get(&long).await, ErrorKind::Invalid, "get of a long clustering key")?;
+    refused(ctx.db.get(&long).await, ErrorKind::Invalid, "get of long clustering columns")?;
     ensure_eq!(ctx.db.read(&long.pkey, Range::all()).await?, [], "the partition");
 
     let long = Key::new(pkey_of(&ctx, 0, limits.pkey + 1), "a");

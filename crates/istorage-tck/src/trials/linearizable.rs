@@ -117,8 +117,8 @@ async fn get_sees_every_answered_swap(ctx: TrialContext) -> Verdict {
             while !race.is_over() {
                 let answered = race.answered[0].load(Ordering::Acquire);
                 let count = count_of(db.get_linearizable(&key).await?.as_ref())?;
-                ensure!(count >= answered, "{answered} was answered, and then {count} was read");
-                ensure!(count >= seen, "{seen} was read, and then {count}");
+                ensure!(count >= answered, "{count} was read after {answered} was acknowledged");
+                ensure!(count >= seen, "{count} was read after {seen} was read");
                 seen = count;
                 tasks::yield_now().await;
             }
@@ -160,7 +160,10 @@ async fn read_sees_every_answered_insert(ctx: TrialContext) -> Verdict {
                 for (writer, answered) in answered.into_iter().enumerate() {
                     let range = place_of(writer, 0)..place_of(writer + 1, 0);
                     let seen = rows.iter().filter(|row| range.contains(&row.ccols)).count();
-                    ensure!(seen >= answered, "{answered} were answered, and then {seen} read");
+                    ensure!(
+                        seen >= answered,
+                        "{seen} rows were read of {answered} acknowledged ones"
+                    );
                 }
                 tasks::yield_now().await;
             }
@@ -190,11 +193,11 @@ async fn reads_never_go_back(ctx: TrialContext) -> Verdict {
         let mut seen = false;
         for db in [&ctx.db, &other, &ctx.db, &other] {
             let now = look(db).await?;
-            ensure!(now || !seen, "a row that was read is gone in round {round}");
+            ensure!(now || !seen, "a row that was read is absent later in round {round}");
             seen = now;
         }
         applied(&(&mut writing).await?, "the insert")?;
-        ensure!(look(&other).await?, "the row that was answered is not there in round {round}");
+        ensure!(look(&other).await?, "an acknowledged row is absent in round {round}");
     }
     Ok(())
 }

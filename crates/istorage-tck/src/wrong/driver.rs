@@ -135,9 +135,9 @@ impl StorageDriver for WrongDriver {
 /// Loses the answers of conditional writes: every fifth write is done, and its answer is lost.
 fn losing_answers(right: SharedStorage, clock: Clock) -> Faulty {
     let mut calls = 0_u32;
-    Faulty::scripted(right, clock, move |op| {
-        calls += u32::from(op == CallKind::WriteIf);
-        let lost = op == CallKind::WriteIf && calls.is_multiple_of(5);
+    Faulty::scripted(right, clock, move |kind| {
+        calls += u32::from(kind == CallKind::WriteIf);
+        let lost = kind == CallKind::WriteIf && calls.is_multiple_of(5);
         if lost { Fault::AppliedButError } else { Fault::None }
     })
 }

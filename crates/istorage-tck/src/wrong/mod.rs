@@ -1,8 +1,8 @@
 //! Deliberately wrong storages, which prove the trials: a trial that no defect fails proves
 //! nothing.
 //!
-//! Storages have had each [`Defect`], or are likely to have it. [`WrongSubject`] puts a defect into a
-//! correct storage.
+//! Storages have had each [`Defect`], or are likely to have it. [`WrongSubject`] puts a defect into
+//! a correct storage.
 
 mod conditional;
 mod driver;

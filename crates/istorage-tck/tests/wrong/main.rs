@@ -107,9 +107,9 @@ fn losing_answers(handle: &Handle) -> impl Iterator<Item = Trial> {
 /// other is not.
 fn losing_answers_of_writes() -> impl FnMut(CallKind) -> Fault + Send {
     let mut writes = 0_u32;
-    move |op| {
-        writes += u32::from(op == CallKind::WriteIf);
-        match (op, writes % 10) {
+    move |kind| {
+        writes += u32::from(kind == CallKind::WriteIf);
+        match (kind, writes % 10) {
             (CallKind::WriteIf, 3) => Fault::AppliedButError,
             (CallKind::WriteIf, 7) => Fault::NotAppliedButError,
             _ => Fault::None,
