@@ -111,7 +111,7 @@ pub enum Defect {
     /// A swap with a TTL writes the row without a TTL.
     SwapForgetsTtl,
     /// The remaining TTL of a row is not reported.
-    TtlNotTold,
+    TtlNotReported,
     /// The remaining TTL of a row is reported as the whole TTL, at every read.
     TtlStandsStill,
     /// TTLs are kept as milliseconds in 32 bits, and wrap around.

@@ -314,7 +314,7 @@ pub(crate) const TABLE: &[(Defect, &[&str])] = &[
     ),
     (Defect::SwapForgetsTtl, &["expiry::each_operation_of_a_write_has_its_own_ttl"]),
     (
-        Defect::TtlNotTold,
+        Defect::TtlNotReported,
         &[
             "ttl::an_expiring_row_reports_its_ttl",
             "ttl::ordered_rows_report_their_ttl",
