@@ -6,7 +6,7 @@ use clock::{Clock, Instant};
 use istorage::{StorageDriver, mem::MemDriver};
 use istorage_cassandra::{CassandraDriver, Replication};
 use istorage_dynamodb::DynamoDbDriver;
-use istorage_redb::RedbDriver;
+use istorage_redb::{RedbConfig, RedbDriver};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -145,7 +145,7 @@ impl Database {
             "mem" => Arc::new(MemDriver::new(clock)),
             "redb" => {
                 let made = folder.insert(tempfile::tempdir_in(scratch()?)?);
-                let config = istorage_redb::Config::new(made.path().join("bench.redb"));
+                let config = RedbConfig::new(made.path().join("bench.redb"));
                 Arc::new(RedbDriver::open(config, clock).await?)
             }
             "cassandra" => {

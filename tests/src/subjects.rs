@@ -14,7 +14,7 @@ use clock::{Clock, ManualClock};
 use istorage::{Result, StorageDriver, mem::MemDriver};
 use istorage_cassandra::{CassandraDriver, Replication};
 use istorage_dynamodb::DynamoDbDriver;
-use istorage_redb::RedbDriver;
+use istorage_redb::{RedbConfig, RedbDriver};
 use istorage_tck::{Scale, Subject};
 
 /// The longest time for a connection.
@@ -58,7 +58,7 @@ impl Subject for Mem {
         self.manual.advance(duration);
     }
 
-    fn side_by_side(&self) -> usize {
+    fn max_concurrent_trials(&self) -> usize {
         1
     }
 }
@@ -106,7 +106,7 @@ impl Redb {
     /// # Errors
     /// The errors of the driver.
     pub async fn open_in(folder: &Path) -> Result<Redb> {
-        let config = istorage_redb::Config::new(folder.join("nodes.redb"));
+        let config = RedbConfig::new(folder.join("nodes.redb"));
         let driver = Arc::new(RedbDriver::open(config, Clock::system()).await?);
         Ok(Redb { folder: folder.to_owned(), driver, spares: AtomicU32::new(0) })
     }
@@ -128,7 +128,7 @@ impl Subject for Redb {
 
     async fn spare(&self) -> Result<Arc<dyn StorageDriver>> {
         let file = format!("spare{}.redb", self.spares.fetch_add(1, Ordering::Relaxed));
-        let config = istorage_redb::Config::new(self.folder.join(file));
+        let config = RedbConfig::new(self.folder.join(file));
         Ok(Arc::new(RedbDriver::open(config, self.clock()).await?))
     }
 }

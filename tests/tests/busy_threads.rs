@@ -26,7 +26,7 @@ use futures::future::join_all;
 use httpapi::{Admin, AdminSettings, Limits};
 use ielections::Timing;
 use istorage::KeyspaceName;
-use istorage_tck::Keyspaces;
+use istorage_tck::KeyspaceTracker;
 use processor::{Application, Command, Done, Refused};
 use sysvvm::AppName;
 use tokio::runtime::{Builder, Runtime};
@@ -52,7 +52,7 @@ struct Node {
     control: Runtime,
     requests: Runtime,
     admin: SocketAddr,
-    keyspaces: Keyspaces,
+    keyspaces: KeyspaceTracker,
     clock: Clock,
 }
 
@@ -64,13 +64,13 @@ impl Node {
     async fn start(server: &Server) -> Node {
         let (control, requests) = (runtime("control"), runtime("requests"));
         let clock = server.clock.clone();
-        let keyspaces = Keyspaces::default();
+        let keyspaces = KeyspaceTracker::default();
         let connect = || {
             let subject = Arc::clone(&server.subject);
             async move { subject.node(0).await.unwrap() }
         };
-        let elections = keyspaces.noted_by(control.spawn(connect()).await.unwrap());
-        let theirs = keyspaces.noted_by(requests.spawn(connect()).await.unwrap());
+        let elections = keyspaces.track(control.spawn(connect()).await.unwrap());
+        let theirs = keyspaces.track(requests.spawn(connect()).await.unwrap());
         let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let settings = Settings {
             system: KeyspaceName::new(format!("busy_{:016x}", clock.random())).unwrap(),

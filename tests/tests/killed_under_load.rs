@@ -21,7 +21,7 @@ use bytes::Bytes;
 use clock::Clock;
 use eventlog::{Epoch, Offset, RecordId, TrustLevel, Version};
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_redb::{Config, RedbDriver};
+use istorage_redb::{RedbConfig, RedbDriver};
 use libtest_mimic::{Arguments, Failed, Trial};
 use processor::{Answer, Busy, Done, Ended, Refused, Repeat};
 use tokio::{runtime::Runtime, task::JoinSet};
@@ -45,7 +45,7 @@ const KEYED: u64 = 300;
 const COMMANDS: u64 = 10_000;
 
 async fn open(file: &Path, clock: &Clock) -> (Arc<RedbDriver>, Site) {
-    let driver = Arc::new(RedbDriver::open(Config::new(file), clock.clone()).await.unwrap());
+    let driver = Arc::new(RedbDriver::open(RedbConfig::new(file), clock.clone()).await.unwrap());
     let keyspace = KeyspaceName::new("killed").unwrap();
     let partitions = NonZeroU16::new(PARTITIONS).unwrap();
     let site = Site::new(Arc::clone(&driver) as _, keyspace, partitions, clock.clone()).await;

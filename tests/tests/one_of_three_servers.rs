@@ -26,7 +26,7 @@ use clock::{Clock, Instant};
 use ielections::Timing;
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_cassandra::{CassandraDriver, Config, Replication};
-use istorage_tck::{Keyspaces, Subject};
+use istorage_tck::{KeyspaceTracker, Subject};
 use libtest_mimic::{Arguments, Completion, Trial};
 use processor::{Busy, Done, Refused};
 use sysvvm::AppName;
@@ -274,7 +274,7 @@ const OPENS_IN: Duration = Duration::from_secs(6);
 struct Nodes {
     addresses: String,
     clock: Clock,
-    keyspaces: Keyspaces,
+    keyspaces: KeyspaceTracker,
     settings: Settings,
     opens_in: Duration,
 }
@@ -291,7 +291,7 @@ impl Nodes {
             ..Settings::new(([127, 0, 0, 1], 1).into())
         };
         let (addresses, opens_in) = (addresses.to_owned(), round.opens_in());
-        Nodes { addresses, clock, keyspaces: Keyspaces::default(), settings, opens_in }
+        Nodes { addresses, clock, keyspaces: KeyspaceTracker::default(), settings, opens_in }
     }
 
     /// Starts a node with connections of its own, as a process has: one client for elections, one
@@ -299,7 +299,7 @@ impl Nodes {
     async fn launch(&self) -> Arc<Launched> {
         let driver = async || {
             let driver = Cassandra::at(&self.addresses).node(0).await.unwrap();
-            self.keyspaces.noted_by(driver)
+            self.keyspaces.track(driver)
         };
         let (elections, requests) = tokio::join!(driver(), driver());
         let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());

@@ -11,7 +11,7 @@ use std::{process::ExitCode, time::Duration};
 
 use ielections::Timing;
 use istorage::KeyspaceName;
-use istorage_tck::Keyspaces;
+use istorage_tck::KeyspaceTracker;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
 use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
@@ -29,7 +29,7 @@ const APART: Duration = Duration::from_millis(20);
 
 /// Starts a number of nodes together on an empty storage, and stops them.
 async fn start_and_stop(server: &Server, nodes: u16) {
-    let keyspaces = Keyspaces::default();
+    let keyspaces = KeyspaceTracker::default();
     let system = KeyspaceName::new(format!("together_{:016x}", server.clock.random())).unwrap();
     let mut launched = Vec::new();
     for number in 1..=nodes {
@@ -43,8 +43,8 @@ async fn start_and_stop(server: &Server, nodes: u16) {
         let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
         // Each node has connections of its own, as a process has: one client for elections, one for
         // requests.
-        let driver = keyspaces.noted_by(server.subject.node(0).await.unwrap());
-        let requests = keyspaces.noted_by(server.subject.node(0).await.unwrap());
+        let driver = keyspaces.track(server.subject.node(0).await.unwrap());
+        let requests = keyspaces.track(server.subject.node(0).await.unwrap());
         let node = Vvm::builder(driver, server.clock.clone(), settings)
             .with_requests_on(Handle::current(), requests)
             .with_app(app);

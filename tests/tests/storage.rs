@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use istorage::{Fault, Faulty, Guarded, Metered};
-use istorage_tck::{Conclusion, Scratch, Wrapped, trials};
+use istorage_tck::{Conclusion, ScratchKeyspace, WrappedSubject, trials};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::{runtime::Runtime, sync::OnceCell};
 use vvm_tests::{
@@ -18,7 +18,7 @@ struct Target {
     /// The modules of trials that run. None means all.
     modules: &'static [&'static str],
     reach: Reach,
-    scratch: OnceCell<Result<Scratch, String>>,
+    scratch: OnceCell<Result<ScratchKeyspace, String>>,
 }
 
 impl Target {
@@ -37,7 +37,7 @@ impl Target {
         };
         // The first trial makes the keyspace. If that fails, all trials of the driver fail.
         let create = async || {
-            let created = Scratch::create(Arc::clone(subject)).await;
+            let created = ScratchKeyspace::create(Arc::clone(subject)).await;
             created.map_err(|error| format!("{} cannot be reached: {error:?}", self.name))
         };
         let scratch = self.scratch.get_or_init(create).await.as_ref()?;
@@ -54,10 +54,12 @@ const OF_A_CLUSTER: &[&str] =
     &["conditional", "write_if", "ordered", "linearizable", "races", "dropped", "lifecycle"];
 
 fn targets(drivers: Drivers) -> Vec<Target> {
-    let guarded = Wrapped::new(Mem::default(), |inner, clock| Arc::new(Guarded::new(inner, clock)));
-    let metered =
-        Wrapped::new(Mem::default(), |inner, clock| Arc::new(Metered::new(inner, "mem", clock)));
-    let faulty = Wrapped::new(Mem::default(), |inner, clock| {
+    let guarded =
+        WrappedSubject::new(Mem::default(), |inner, clock| Arc::new(Guarded::new(inner, clock)));
+    let metered = WrappedSubject::new(Mem::default(), |inner, clock| {
+        Arc::new(Metered::new(inner, "mem", clock))
+    });
+    let faulty = WrappedSubject::new(Mem::default(), |inner, clock| {
         Arc::new(Faulty::scripted(inner, clock, |_| Fault::None))
     });
     vec![

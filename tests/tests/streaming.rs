@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use istorage::{
     Consistency, Error, Key, KeyspaceName, Put, Range, Result, SharedStorage, StorageDriver,
 };
-use istorage_redb::RedbDriver;
+use istorage_redb::{RedbConfig, RedbDriver};
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Runtime;
@@ -93,10 +93,7 @@ const READ: &str = "--read";
 async fn connect(driver: &str, place: &str) -> Result<Arc<dyn StorageDriver>> {
     match driver {
         "redb" => {
-            let config = istorage_redb::Config {
-                cache_bytes: REDB_CACHE,
-                ..istorage_redb::Config::new(place)
-            };
+            let config = RedbConfig { cache_bytes: REDB_CACHE, ..RedbConfig::new(place) };
             Ok(Arc::new(RedbDriver::open(config, Clock::system()).await?))
         }
         "cassandra" => Cassandra::at(place).node(0).await,

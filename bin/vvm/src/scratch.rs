@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use clock::Clock;
 use istorage::StorageDriver;
-use istorage_tck::{Keyspaces, Scale, Subject};
+use istorage_tck::{KeyspaceTracker, Scale, Subject};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -63,7 +63,7 @@ struct Run {
     /// The folder of the storage, if the command line names no storage.
     folder: Option<TempDir>,
     clock: Clock,
-    keyspaces: Keyspaces,
+    keyspaces: KeyspaceTracker,
 }
 
 impl Run {
@@ -80,15 +80,15 @@ impl Run {
             (None, None) => {
                 let folder = folder_in(Path::new(""))?;
                 let file = folder.path().join("scratch.redb");
-                (Target::Redb(istorage_redb::Config::new(file)), Some(folder))
+                (Target::Redb(istorage_redb::RedbConfig::new(file)), Some(folder))
             }
         };
-        Ok(Run { target, folder, clock: Clock::system(), keyspaces: Keyspaces::default() })
+        Ok(Run { target, folder, clock: Clock::system(), keyspaces: KeyspaceTracker::default() })
     }
 
     /// Names the things that were made so far.
     fn made(&self) -> String {
-        let names: Vec<_> = self.keyspaces.all().iter().map(ToString::to_string).collect();
+        let names: Vec<_> = self.keyspaces.recorded().iter().map(ToString::to_string).collect();
         match (names.is_empty(), &self.folder) {
             (true, None) => "what is being made".to_owned(),
             (true, Some(folder)) => format!("the folder {}", folder.path().display()),
@@ -102,7 +102,7 @@ impl Run {
             let how = self.target.how_to_remove(&keyspace);
             format!("\nthe scratch keyspace {keyspace} may be left behind; {how}")
         };
-        self.keyspaces.all().into_iter().map(line).collect()
+        self.keyspaces.recorded().into_iter().map(line).collect()
     }
 
     /// Connects, does the job, and cleans up in every case.
@@ -185,7 +185,7 @@ pub(crate) struct Connected {
     pub(crate) target: Target,
     pub(crate) clock: Clock,
     /// The keyspaces that were made. They are dropped when the job is done.
-    pub(crate) keyspaces: Keyspaces,
+    pub(crate) keyspaces: KeyspaceTracker,
     first: Arc<dyn StorageDriver>,
     /// A folder for further files, on the same disk as the file that is proved.
     spares: Option<PathBuf>,
@@ -195,7 +195,7 @@ impl Connected {
     async fn connect(&self, clock: Clock) -> istorage::Result<Arc<dyn StorageDriver>> {
         let deadline = clock.now() + CONNECT;
         let driver = self.target.connect(clock, deadline).await?;
-        Ok(self.keyspaces.noted_by(driver))
+        Ok(self.keyspaces.track(driver))
     }
 }
 
@@ -211,7 +211,7 @@ impl Subject for Connected {
 
     async fn node(&self, wall_ahead_ms: i64) -> istorage::Result<Arc<dyn StorageDriver>> {
         if self.target.is_embedded() {
-            return Ok(self.keyspaces.noted_by(Arc::clone(&self.first)));
+            return Ok(self.keyspaces.track(Arc::clone(&self.first)));
         }
         self.connect(self.clock.with_wall_offset(wall_ahead_ms)).await
     }
@@ -223,7 +223,7 @@ impl Subject for Connected {
             // a file of its own.
             (Target::Redb(config), Some(folder)) => {
                 let path = folder.join(format!("spare-{:x}.redb", self.clock.random()));
-                let config = istorage_redb::Config { path, ..config.clone() };
+                let config = istorage_redb::RedbConfig { path, ..config.clone() };
                 Target::Redb(config).connect(self.clock.clone(), deadline).await
             }
             // Each driver in memory has memory of its own. Its keyspaces end with the driver, so

@@ -2,7 +2,7 @@
 
 use std::{panic, process::ExitCode};
 
-use istorage_redb::{Checked, Config};
+use istorage_redb::{CheckReport, RedbConfig};
 
 use crate::{
     cli::{ServeArgs, StorageArgs},
@@ -18,18 +18,18 @@ pub(crate) fn run(args: StorageArgs) -> Result<ExitCode, Failure> {
     // describes the damage better.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
-    let checked = istorage_redb::check(&config);
+    let report = istorage_redb::check(&config);
     panic::set_hook(hook);
-    let checked = checked.map_err(|error| Failure::storage("the check failed", &error))?;
-    print(&told(&config, &checked))?;
-    if checked.is_whole() {
+    let report = report.map_err(|error| Failure::storage("the check failed", &error))?;
+    print(&told(&config, &report))?;
+    if report.is_intact() {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::unfinished("the storage file is damaged: restore it from a backup"))
 }
 
 /// Returns the file that the command line or the configuration names.
-fn file(StorageArgs { storage, config }: StorageArgs) -> Result<Config, Failure> {
+fn file(StorageArgs { storage, config }: StorageArgs) -> Result<RedbConfig, Failure> {
     let target = match storage {
         Some(target) => target,
         None => {
@@ -45,15 +45,15 @@ fn file(StorageArgs { storage, config }: StorageArgs) -> Result<Config, Failure>
     }
 }
 
-fn told(config: &Config, checked: &Checked) -> String {
-    let Checked { keyspaces, rows, damages, more_damages } = checked;
+fn told(config: &RedbConfig, report: &CheckReport) -> String {
+    let CheckReport { keyspaces, rows, damage, more_damage } = report;
     let file = config.path.display();
     let mut text = format!("{file}: {rows} rows in {keyspaces} keyspaces are whole\n");
-    for damage in damages {
-        text += &format!("damaged: {damage}\n");
+    for finding in damage {
+        text += &format!("damaged: {finding}\n");
     }
-    if *more_damages > 0 {
-        text += &format!("damaged: {more_damages} more\n");
+    if *more_damage > 0 {
+        text += &format!("damaged: {more_damage} more\n");
     }
     text
 }

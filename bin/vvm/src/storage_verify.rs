@@ -3,7 +3,7 @@
 use std::{process::ExitCode, sync::Arc};
 
 use clock::Clock;
-use istorage_tck::{Scratch, Trial, trials};
+use istorage_tck::{ScratchKeyspace, Trial, trials};
 
 use crate::{
     advice::advice,
@@ -37,10 +37,10 @@ async fn verify(
     let storage = connected.target.to_string();
     // A signal does not interrupt this call: afterwards it would be unknown whether the keyspace
     // exists.
-    let scratch = Scratch::create(Arc::new(connected)).await.map_err(|error| {
+    let scratch = ScratchKeyspace::create(Arc::new(connected)).await.map_err(|error| {
         Failure::storage(&format!("cannot make a keyspace in {storage}"), &error)
     })?;
-    for keyspace in keyspaces.all() {
+    for keyspace in keyspaces.recorded() {
         say(format!("scratch keyspace: {keyspace}; others of this run begin with its name"));
     }
     let report = unless_stopped(stop, run_trials(&scratch, selected)).await?;
@@ -50,7 +50,10 @@ async fn verify(
     verification.conclude(args.json, measured)
 }
 
-async fn run_trials(scratch: &Scratch, selected: Vec<&'static Trial>) -> istorage_tck::Report {
+async fn run_trials(
+    scratch: &ScratchKeyspace,
+    selected: Vec<&'static Trial>,
+) -> istorage_tck::Report {
     let bar = progress_bar(selected.len() as u64);
     let report = scratch.run_all(selected, |progress| show(&bar, progress)).await;
     bar.finish_and_clear();
@@ -58,7 +61,7 @@ async fn run_trials(scratch: &Scratch, selected: Vec<&'static Trial>) -> istorag
 }
 
 async fn measure(
-    scratch: &Scratch,
+    scratch: &ScratchKeyspace,
     clock: &Clock,
     calls: u16,
     verification: &mut Verification,

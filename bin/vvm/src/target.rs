@@ -9,14 +9,14 @@ use istorage::{
 };
 use istorage_cassandra::CassandraDriver;
 use istorage_dynamodb::DynamoDbDriver;
-use istorage_redb::RedbDriver;
+use istorage_redb::{RedbConfig, RedbDriver};
 use tokio::sync::{Notify, OnceCell};
 
 /// A storage, with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
     Mem,
-    Redb(istorage_redb::Config),
+    Redb(RedbConfig),
     Cassandra(Box<istorage_cassandra::Config>),
     DynamoDb(Box<istorage_dynamodb::Config>),
 }
@@ -93,7 +93,7 @@ impl OnDemand {
     async fn driver(&self, deadline: Instant) -> Result<&Arc<dyn StorageDriver>> {
         let connect = || self.target.connect(self.clock.clone(), deadline);
         let driver = self.driver.get_or_try_init(connect).await.map_err(|error| {
-            Error::new(error.kind(), format!("cannot open {}", self.target)).because(error)
+            Error::new(error.kind(), format!("cannot open {}", self.target)).with_source(error)
         })?;
         self.is_connected.notify_waiters();
         Ok(driver)
@@ -168,7 +168,7 @@ impl FromStr for Target {
         let (driver, address) = text.split_once(':').unwrap_or((text, ""));
         match (driver, address) {
             ("mem", "") => Ok(Target::Mem),
-            ("redb", path) if !path.is_empty() => Ok(Target::Redb(istorage_redb::Config::new(path))),
+            ("redb", path) if !path.is_empty() => Ok(Target::Redb(RedbConfig::new(path))),
             ("cassandra", address) if has_port(address) => {
                 Ok(Target::Cassandra(Box::new(cassandra(address))))
             }
@@ -231,7 +231,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("vvm.redb");
         let (clock, soon) = (Clock::system(), Instant::FAR_FUTURE);
-        for target in [Target::Mem, Target::Redb(istorage_redb::Config::new(file))] {
+        for target in [Target::Mem, Target::Redb(RedbConfig::new(file))] {
             let driver = target.connect(clock.clone(), soon).await.unwrap();
             let keyspace = KeyspaceName::new("sysvvm").unwrap();
             driver.create(&keyspace, soon).await.unwrap();

@@ -239,9 +239,9 @@ fn a_storage_file_that_an_operator_must_put_right_is_told_with_code_3() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for (path, part) in [
         ("data/cut.redb", "restore it from a backup"),
-        ("data/link.redb", "where there is nothing"),
+        ("data/link.redb", "which does not exist"),
         ("data/pipe.redb", "must be a file"),
-        ("", "name the file"),
+        ("", "the path is empty"),
     ] {
         let config = format!("[storage.redb]\npath = \"{path}\"\n");
         let (code, said) = refused(folder.path(), &config);

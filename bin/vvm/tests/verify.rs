@@ -18,7 +18,7 @@ use support::exists;
 
 /// Trials of which one takes some seconds and the others end at once.
 const SLOW: [&str; 2] = ["--filter", "ttl::"];
-const QUICK: [&str; 4] = ["--filter", "ttl::of_an_absent_row", "--calls", "2"];
+const QUICK: [&str; 4] = ["--filter", "ttl::an_absent_row", "--calls", "2"];
 
 fn verify(folder: &TempDir, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vvm"));
@@ -98,7 +98,7 @@ fn a_storage_that_passes_is_reported_on_stdout() {
     let output = run(&folder, &[["--storage", "mem"].as_slice(), &QUICK].concat());
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     for part in
-        ["Storage: mem", "ttl::of_an_absent_row_is_none", "compare_and_swap", "1 passed, 0 failed"]
+        ["Storage: mem", "ttl::an_absent_row_has_no_ttl", "compare_and_swap", "1 passed, 0 failed"]
     {
         assert!(stdout(&output).contains(part), "{part}: {}", stdout(&output));
     }
@@ -126,8 +126,14 @@ fn the_result_as_json_is_all_there_is_on_stdout() {
 #[test]
 fn a_run_that_proves_nothing_fails_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let args =
-        ["--storage", "mem", "--filter", "where_it_is_not_offered_it_is_invalid", "--calls", "0"];
+    let args = [
+        "--storage",
+        "mem",
+        "--filter",
+        "a_storage_without_the_call_answers_invalid",
+        "--calls",
+        "0",
+    ];
     let output = run(&folder, &args);
     assert_eq!(code(&output), Some(1), "{}", stderr(&output));
     assert!(stdout(&output).contains("1 ignored"), "{}", stdout(&output));
@@ -193,7 +199,7 @@ fn a_signal_in_the_middle_leaves_nothing_behind_but_the_file_that_was_named() {
         let args = [["--storage", "redb:a.redb"].as_slice(), &SLOW].concat();
         let mut running = Running::start(&folder, &args);
         let keyspace = running.scratch_keyspace();
-        running.line("passed  ttl::of_an_absent_row");
+        running.line("passed  ttl::an_absent_row");
         running.signal(signal);
         let told = running.line(&format!("{name} received"));
         assert!(told.contains(keyspace.as_str()), "{told}");

@@ -42,7 +42,7 @@ pub struct Clock {
 #[derive(Clone, Debug)]
 enum Source {
     System,
-    Manual(Arc<manual::State>),
+    Manual(Arc<manual::ManualState>),
 }
 
 /// The error of a timeout: the deadline passed before the future was ready.
@@ -91,7 +91,7 @@ impl Clock {
     /// A random number, from the operating system or from the seed of a manual clock.
     ///
     /// # Panics
-    /// If the operating system has no randomness to give. Without randomness no safe identity can
+    /// If the operating system does not provide random numbers. Without them no safe identity can
     /// be made.
     pub fn random(&self) -> u64 {
         match &self.source {

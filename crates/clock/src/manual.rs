@@ -14,10 +14,10 @@ const START: WallTime = WallTime::from_millis(1_767_225_600_000);
 
 /// A clock for tests. Moves the time of every [`Clock`] that it handed out.
 #[derive(Clone, Debug)]
-pub struct ManualClock(Arc<State>);
+pub struct ManualClock(Arc<ManualState>);
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ManualState {
     reading: Mutex<Reading>,
     moved: watch::Sender<()>,
 }
@@ -37,7 +37,10 @@ impl ManualClock {
         // otherwise pass, because the subtraction stops at zero.
         let now = Instant(Duration::from_secs(1_000_000));
         let reading = Reading { now, wall: START, random: seed };
-        ManualClock(Arc::new(State { reading: Mutex::new(reading), moved: watch::Sender::new(()) }))
+        ManualClock(Arc::new(ManualState {
+            reading: Mutex::new(reading),
+            moved: watch::Sender::new(()),
+        }))
     }
 
     /// A [`Clock`] that shows the time of this manual clock.
@@ -63,7 +66,7 @@ impl ManualClock {
     }
 }
 
-impl State {
+impl ManualState {
     fn lock(&self) -> MutexGuard<'_, Reading> {
         // No code panics while it holds this lock, and the reading is valid at every moment.
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)

@@ -31,7 +31,7 @@ fn read(id: ClockId) -> Duration {
 }
 
 pub(crate) fn random() -> u64 {
-    getrandom::u64().expect("the operating system must be able to give random numbers")
+    getrandom::u64().expect("the operating system did not provide a random number")
 }
 
 #[expect(clippy::disallowed_methods, reason = "the home of waiting")]

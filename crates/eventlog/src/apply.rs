@@ -194,12 +194,12 @@ fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Left {
     let mut conflicts = conflicts.into_iter().peekable();
     let mut left = Left { rows: Vec::new(), is_explained: false, in_the_way: None };
     for (op, row) in rows.into_iter().enumerate() {
-        let Some(Conflict { there, .. }) = conflicts.next_if(|conflict| conflict.op == op) else {
+        let Some(Conflict { actual, .. }) = conflicts.next_if(|conflict| conflict.op == op) else {
             left.rows.push(row);
             continue;
         };
         let how = row.how.clone();
-        match unless_done(row, there.as_ref()) {
+        match unless_done(row, actual.as_ref()) {
             Ok(Some(row)) => {
                 left.is_explained |= row.how != how;
                 left.rows.push(row);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{
     AppStorageExt, Conditional, Outcome, SharedStorage,
-    settle::{Patience, write_if_settled},
+    settle::{SettleLimits, write_if_settled},
 };
 
 use crate::{CannotFollow, Schema, TrustLevel, Unreadable, layout, wire};
@@ -86,13 +86,13 @@ impl Deployment {
                 Conditional::Swap { ccols, old, new: ours.clone(), ttl: None }
             }
         };
-        let patience = Patience { call_timeout: (deadline - clock.now()) / 3, until: deadline };
-        let outcome = write_if_settled(&**storage, clock, key.pkey, vec![op], patience).await?;
+        let limits = SettleLimits { call_timeout: (deadline - clock.now()) / 3, until: deadline };
+        let outcome = write_if_settled(&**storage, clock, key.pkey, vec![op], limits).await?;
         match outcome {
             Outcome::Applied => Ok(()),
             // Another node stored the same deployment.
             Outcome::NotApplied(conflicts)
-                if conflicts.iter().any(|conflict| conflict.there.as_ref() == Some(&ours)) =>
+                if conflicts.iter().any(|conflict| conflict.actual.as_ref() == Some(&ours)) =>
             {
                 Ok(())
             }

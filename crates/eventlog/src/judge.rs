@@ -140,7 +140,7 @@ mod tests {
             row,
             key: row.key(),
             what: What::Record { replaces, first, last },
-            order: Order::of_two(2, 6).unwrap(),
+            order: Order::from_parts(2, 6).unwrap(),
             after: stored(last, true),
             how: How::If(None),
         }

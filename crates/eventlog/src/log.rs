@@ -390,7 +390,7 @@ impl Log {
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
             .iter()
-            .filter_map(|Conflict { op, there }| Some((rows.conditional(*op)?, there.as_ref())))
+            .filter_map(|Conflict { op, actual }| Some((rows.conditional(*op)?, actual.as_ref())))
             .collect();
         let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, Row::Plog(..));
         let mut in_plog = found.iter().find(is_of_plog).copied();
@@ -443,7 +443,7 @@ impl Log {
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found = conflicts
             .first()
-            .and_then(|conflict| Some((chunk.get(conflict.op)?, conflict.there.as_ref())));
+            .and_then(|conflict| Some((chunk.get(conflict.op)?, conflict.actual.as_ref())));
         match found.unwrap_or((&chunk[0], None)) {
             // The rows of a chunk are written together or not at all, and no other node writes
             // these bytes.

@@ -156,7 +156,7 @@ impl Log {
                 return Err(violation(row, there, marker, why));
             }
             self.clearance().await?;
-            let order = Order::of_two(self.epoch().0, plog.0)?;
+            let order = Order::from_parts(self.epoch().0, plog.0)?;
             let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
             storage.put_ordered(vec![put], self.reader.deadline()).await?;
             // Of two writes of the same order either may stay, and the event may have been written
@@ -179,7 +179,7 @@ impl Log {
         };
         let (outcome, _) = self.settled(write).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(()) };
-        let there = conflicts.pop().and_then(|conflict| conflict.there);
+        let there = conflicts.pop().and_then(|conflict| conflict.actual);
         if there.as_ref() == Some(marker) {
             return Ok(());
         }

@@ -223,7 +223,7 @@ impl Rows {
         let may_write_twice = records.any(|record| record.replaces.is_some());
         for event in group {
             let Place { epoch, plog, ws, wlog } = event.place;
-            let order = Order::of_two(event.marked.unwrap_or(epoch).0, plog.0)?;
+            let order = Order::from_parts(event.marked.unwrap_or(epoch).0, plog.0)?;
             let version = Version { epoch, plog };
             let logged = |row: Row, keys: &mut BytesMut| RowWrite {
                 row,

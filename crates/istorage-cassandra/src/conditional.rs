@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use clock::Instant;
-use istorage::{Conditional, Error, Outcome, Result, decide};
+use istorage::{Conditional, Error, Outcome, Result, check_conditions};
 use scylla::{
     response::query_result::QueryResult,
     serialize::{
@@ -106,7 +106,7 @@ fn outcome(result: QueryResult, ops: &[Conditional]) -> Result<Outcome> {
     if applied {
         return Ok(Outcome::Applied);
     }
-    match decide(ops, |_, op| Ok::<_, Error>(there.get(op.ccols()).cloned().flatten()))? {
+    match check_conditions(ops, |_, op| Ok::<_, Error>(there.get(op.ccols()).cloned().flatten()))? {
         Outcome::Applied => Err(Error::corrupt(
             "Cassandra did not apply a conditional write although by its own answer every condition holds",
         )),

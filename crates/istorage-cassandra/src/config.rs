@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, fs, path::PathBuf};
 
-use istorage::BadSetting;
+use istorage::InvalidSetting;
 use serde::Deserialize;
 
 use crate::tls;
@@ -135,10 +135,10 @@ impl Config {
     ///
     /// # Errors
     /// The first setting that is wrong.
-    pub fn check(&self) -> Result<(), BadSetting> {
+    pub fn check(&self) -> Result<(), InvalidSetting> {
         if self.contact_points.is_empty() || self.contact_points.iter().any(String::is_empty) {
             let why = "name one node of the cluster or more, each as host:port";
-            return Err(BadSetting::new("contact_points", why));
+            return Err(InvalidSetting::new("contact_points", why));
         }
         if let Some(replication) = &self.replication {
             replication.check()?;
@@ -153,7 +153,7 @@ impl Config {
         ] {
             if is_local && self.datacenter.is_none() {
                 let why = format!("`{value}` needs `datacenter`, which says where local is");
-                return Err(BadSetting::new(key, why));
+                return Err(InvalidSetting::new(key, why));
             }
         }
         if let Some(login) = &self.login {
@@ -167,8 +167,8 @@ impl Config {
 }
 
 impl Replication {
-    pub(crate) fn check(&self) -> Result<(), BadSetting> {
-        let wrong = |why: String| Err(BadSetting::new("replication", why));
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
+        let wrong = |why: String| Err(InvalidSetting::new("replication", why));
         let factors: Vec<u8> = match self {
             Replication::Simple(factor) => vec![*factor],
             Replication::Datacenters(factors) => factors.values().copied().collect(),
@@ -193,17 +193,17 @@ impl Replication {
 
 impl Login {
     /// The password, from the configuration or from the file.
-    pub(crate) fn password(&self) -> Result<String, BadSetting> {
+    pub(crate) fn password(&self) -> Result<String, InvalidSetting> {
         match (&self.password, &self.password_file) {
             (Some(password), None) => Ok(password.0.clone()),
             (None, Some(path)) => match fs::read_to_string(path) {
                 Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
                 Err(error) => {
                     let why = format!("{} cannot be read: {error}", path.display());
-                    Err(BadSetting::new("login.password_file", why))
+                    Err(InvalidSetting::new("login.password_file", why))
                 }
             },
-            _ => Err(BadSetting::new("login", "it needs either `password` or `password_file`")),
+            _ => Err(InvalidSetting::new("login", "it needs either `password` or `password_file`")),
         }
     }
 }
@@ -282,7 +282,7 @@ mod tests {
             ("contact_points = ['a']\n replication = { datacenters = {} }", "replication"),
             ("contact_points = ['a']\n replication = { datacenters = { \"a'b\" = 1 } }", "a'b"),
         ] {
-            let error = Error::of_setting(parse(text).check().unwrap_err());
+            let error = Error::invalid_setting(parse(text).check().unwrap_err());
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(names), "{text}: {error}");
         }

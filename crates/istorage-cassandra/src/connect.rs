@@ -24,10 +24,11 @@ use crate::{
 };
 
 pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
-    config.check().map_err(Error::of_setting)?;
+    config.check().map_err(Error::invalid_setting)?;
     let suspects = Arc::new(Suspects::new(clock.clone()));
     let routing = Routing::other(Arc::clone(&suspects));
-    let tls = config.tls.as_ref().map(tls::client_config).transpose().map_err(Error::of_setting)?;
+    let tls =
+        config.tls.as_ref().map(tls::client_config).transpose().map_err(Error::invalid_setting)?;
     let probe = Arc::new(Probe::new(clock.clone(), tls.clone()));
     let mut builder = SessionBuilder::new()
         .known_nodes(probe.answering(&config.contact_points).await)
@@ -44,7 +45,7 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
         builder = builder.prefer_datacenter(datacenter.clone());
     }
     if let Some(login) = &config.login {
-        builder = builder.user(&login.username, login.password().map_err(Error::of_setting)?);
+        builder = builder.user(&login.username, login.password().map_err(Error::invalid_setting)?);
     }
     let session = builder.build().await.map_err(errors::not_connected)?;
     probe.is_over();

@@ -61,7 +61,7 @@ impl CassandraDriver {
         if session.get_cluster_state().get_keyspace(name.as_str()).is_none() {
             let refreshed = session.refresh_metadata().await;
             refreshed.map_err(|error| {
-                Error::unavailable("the Cassandra cluster cannot be described").because(error)
+                Error::unavailable("the Cassandra cluster cannot be described").with_source(error)
             })?;
         }
         let statements = Statements::prepare(&client, name.as_str()).await?;
@@ -123,7 +123,7 @@ async fn in_time<T>(
     }
     let late = Error::unavailable("the Cassandra cluster was not ready before the deadline");
     Err(match hindrance {
-        Some(hindrance) => late.because(hindrance),
+        Some(hindrance) => late.with_source(hindrance),
         None => late,
     })
 }

@@ -36,7 +36,7 @@ impl Request {
             ErrorKind::OutcomeUnknown => "Cassandra gave no definite answer to a write",
             _ => "Cassandra could not serve a request",
         };
-        Error::new(kind, message).because(error)
+        Error::new(kind, message).with_source(error)
     }
 
     /// The error for an answer that does not have the columns of the request.
@@ -45,7 +45,7 @@ impl Request {
             Request::Repeatable | Request::Read => ErrorKind::Corrupt,
             Request::Plain | Request::Conditional => ErrorKind::OutcomeUnknown,
         };
-        Error::new(kind, "Cassandra's answer is not what was asked for").because(source)
+        Error::new(kind, "Cassandra's answer is not what was asked for").with_source(source)
     }
 
     fn kind(self, error: &ExecutionError) -> ErrorKind {
@@ -172,9 +172,10 @@ pub(crate) fn not_prepared(error: PrepareError) -> Error {
 /// The error for a session that could not be set up.
 pub(crate) fn not_connected(error: NewSessionError) -> Error {
     if is_wrong_login(&error) {
-        return Error::invalid("Cassandra refuses the user name or the password").because(error);
+        return Error::invalid("Cassandra refuses the user name or the password")
+            .with_source(error);
     }
-    Error::unavailable("no contact point of the Cassandra cluster can be used").because(error)
+    Error::unavailable("no contact point of the Cassandra cluster can be used").with_source(error)
 }
 
 fn is_wrong_login(error: &NewSessionError) -> bool {

@@ -245,7 +245,7 @@ impl Survey {
             why = format!("{why}; not connected: {}", unconnected.join(", "));
         }
         match silent {
-            Some(silent) => Error::unavailable(why).because(silent),
+            Some(silent) => Error::unavailable(why).with_source(silent),
             None => Error::unavailable(why),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, path::Path, sync::Arc};
 
-use istorage::BadSetting;
+use istorage::InvalidSetting;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::aws_lc_rs,
@@ -15,7 +15,7 @@ const CA: &str = "tls.ca_file";
 const CERT: &str = "tls.cert_file";
 const KEY: &str = "tls.key_file";
 
-pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, BadSetting> {
+pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, InvalidSetting> {
     let mut authorities = RootCertStore::empty();
     for certificate in certificates(CA, &tls.ca_file)? {
         authorities.add(certificate).map_err(|error| unusable(CA, &tls.ca_file, error))?;
@@ -23,7 +23,7 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, BadSetting> 
     // The provider is given explicitly, because a process with several providers has no default.
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| BadSetting::new("tls", format!("TLS cannot be used: {error}")))?
+        .map_err(|error| InvalidSetting::new("tls", format!("TLS cannot be used: {error}")))?
         .with_root_certificates(authorities);
     let config = match (&tls.cert_file, &tls.key_file) {
         (None, None) => builder.with_no_client_auth(),
@@ -34,7 +34,7 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, BadSetting> 
                 .with_client_auth_cert(certificates(CERT, cert_file)?, key)
                 .map_err(|error| unusable(CERT, cert_file, error))?
         }
-        _ => return Err(BadSetting::new("tls", "`cert_file` and `key_file` go together")),
+        _ => return Err(InvalidSetting::new("tls", "`cert_file` and `key_file` go together")),
     };
     Ok(Arc::new(config))
 }
@@ -42,27 +42,27 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, BadSetting> 
 fn certificates(
     key: &'static str,
     path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, BadSetting> {
+) -> Result<Vec<CertificateDer<'static>>, InvalidSetting> {
     let certificates: Result<Vec<_>, pem::Error> =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
-            Err(BadSetting::new(key, format!("{} holds no certificate", path.display())))
+            Err(InvalidSetting::new(key, format!("{} holds no certificate", path.display())))
         }
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(unusable(key, path, error)),
     }
 }
 
-fn unusable(key: &'static str, path: &Path, error: impl Display) -> BadSetting {
-    BadSetting::new(key, format!("{} cannot be used for TLS: {error}", path.display()))
+fn unusable(key: &'static str, path: &Path, error: impl Display) -> InvalidSetting {
+    InvalidSetting::new(key, format!("{} cannot be used for TLS: {error}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refusal(tls: &str) -> BadSetting {
+    fn refusal(tls: &str) -> InvalidSetting {
         client_config(&toml::from_str(tls).unwrap()).unwrap_err()
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use istorage::{BadSetting, KeyspaceName};
+use istorage::{InvalidSetting, KeyspaceName};
 use serde::Deserialize;
 
 /// The endpoint and the credentials of DynamoDB, and the names and the billing of tables. Every
@@ -68,7 +68,7 @@ impl Config {
     ///
     /// # Errors
     /// The first setting that is wrong.
-    pub fn check(&self) -> Result<(), BadSetting> {
+    pub fn check(&self) -> Result<(), InvalidSetting> {
         const PREFIX_MAX: usize = 255 - KeyspaceName::MAX_LEN;
         let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if !self.table_prefix.chars().all(safe) || self.table_prefix.len() > PREFIX_MAX {
@@ -77,14 +77,14 @@ impl Config {
                  and `.`",
                 self.table_prefix
             );
-            return Err(BadSetting::new("table_prefix", why));
+            return Err(InvalidSetting::new("table_prefix", why));
         }
         if let Some(endpoint) = &self.endpoint
             && !is_url(endpoint)
         {
             let why =
                 format!("a URL is expected, such as http://127.0.0.1:8000, and not `{endpoint}`");
-            return Err(BadSetting::new("endpoint", why));
+            return Err(InvalidSetting::new("endpoint", why));
         }
         let (id, secret) = ("access_key_id", "secret_access_key");
         let (key, other) = match (&self.access_key_id, &self.secret_access_key) {
@@ -92,7 +92,7 @@ impl Config {
             (None, Some(_)) => (secret, id),
             _ => return Ok(()),
         };
-        Err(BadSetting::new(key, format!("it needs `{other}`: give both, or none")))
+        Err(InvalidSetting::new(key, format!("it needs `{other}`: give both, or none")))
     }
 }
 

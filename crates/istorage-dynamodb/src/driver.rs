@@ -68,7 +68,7 @@ impl DynamoDbDriver {
         clock: Clock,
         deadline: Instant,
     ) -> Result<DynamoDbDriver> {
-        config.check().map_err(Error::of_setting)?;
+        config.check().map_err(Error::invalid_setting)?;
         let late = |_| Error::unavailable("region and credentials of AWS were not found in time");
         let sdk = Box::pin(sdk_config(&config));
         let sdk = clock.timeout_at(deadline, sdk).await.map_err(late)?;

@@ -148,7 +148,7 @@ impl Failure {
         };
         let error = Error::new(kind, self.message);
         match self.source {
-            Some(source) => error.because(source),
+            Some(source) => error.with_source(source),
             None => error,
         }
     }

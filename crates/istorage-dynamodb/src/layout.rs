@@ -247,7 +247,7 @@ fn take_number(item: &mut Item, name: &str) -> Result<Option<u64>> {
     match item.remove(name) {
         None => Ok(None),
         Some(AttributeValue::N(text)) => {
-            text.parse().map(Some).map_err(|error| foreign_item(name).because(error))
+            text.parse().map(Some).map_err(|error| foreign_item(name).with_source(error))
         }
         Some(_) => Err(foreign_item(name)),
     }

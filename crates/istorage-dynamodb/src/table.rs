@@ -179,7 +179,7 @@ impl Table {
             self.name
         ));
         Err(match hindrance {
-            Some(failure) => late.because(failure.of_write()),
+            Some(failure) => late.with_source(failure.of_write()),
             None => late,
         })
     }

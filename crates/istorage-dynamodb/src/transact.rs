@@ -100,8 +100,8 @@ impl Table {
         for (op, reason) in reasons.iter().take(conditionals).enumerate().filter(|(_, r)| failed(r))
         {
             let (pkey, conditional) = &batch.conditionals[op];
-            let there = self.what_is_there(pkey, conditional, reason.item.clone(), terms[op])?;
-            conflicts.push(Conflict { op, there });
+            let actual = self.what_is_there(pkey, conditional, reason.item.clone(), terms[op])?;
+            conflicts.push(Conflict { op, actual });
         }
         if !conflicts.is_empty() {
             return Ok(Verdict::Lost(conflicts));

@@ -120,8 +120,8 @@ impl Table {
                     return Ok(Outcome::Applied);
                 }
                 Err(Refusal::Condition(item)) => {
-                    let there = self.what_is_there(pkey, op, item, terms)?;
-                    return Ok(Outcome::NotApplied(vec![Conflict { op: 0, there }]));
+                    let actual = self.what_is_there(pkey, op, item, terms)?;
+                    return Ok(Outcome::NotApplied(vec![Conflict { op: 0, actual }]));
                 }
                 Err(Refusal::Failure(failure)) => backoff.again(failure).await?,
             }
@@ -207,7 +207,7 @@ fn put_request(put: &Put) -> Result<WriteRequest> {
     let item = layout::item(&put.key.pkey, &put.key.ccols, &put.value);
     let request = PutRequest::builder().set_item(Some(item)).build();
     let request =
-        request.map_err(|error| Error::invalid("a write is incomplete").because(error))?;
+        request.map_err(|error| Error::invalid("a write is incomplete").with_source(error))?;
     Ok(WriteRequest::builder().put_request(request).build())
 }
 

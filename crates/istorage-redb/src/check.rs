@@ -6,42 +6,42 @@ use istorage::{Error, Result};
 use redb::{AccessGuard, ReadableDatabase, ReadableTable, StorageError};
 
 use crate::{
-    Config,
-    disk::{Disk, Found, How, RealDisk},
-    errors::{self, Failure},
+    RedbConfig,
+    disk::{Disk, OpenMode, PathKind, RealDisk},
+    errors::{self, FileFailure},
     file::StorageFile,
-    layout::{Keyspace, Stored},
+    layout::{FileRow, Keyspace},
 };
 
 type Guard<'t> = AccessGuard<'t, &'static [u8]>;
 
-/// The number of damages that are described. Further damages are only counted.
+/// The number of findings of damage that are described. Further findings are only counted.
 const DESCRIBED: usize = 100;
 
 /// The result of the check of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckReport {
     /// The number of keyspaces in the file.
     pub keyspaces: usize,
     /// The number of rows that were read and are as they were written.
     pub rows: u64,
-    /// Descriptions of the first damages, one line each.
-    pub damages: Vec<String>,
-    /// The number of further damages.
-    pub more_damages: u64,
+    /// Descriptions of the first findings of damage, one line each.
+    pub damage: Vec<String>,
+    /// The number of further findings.
+    pub more_damage: u64,
 }
 
-impl Checked {
+impl CheckReport {
     /// Whether no damage was found.
-    pub fn is_whole(&self) -> bool {
-        self.damages.is_empty()
+    pub fn is_intact(&self) -> bool {
+        self.damage.is_empty()
     }
 
-    fn add(&mut self, damage: String) {
-        if self.damages.len() < DESCRIBED {
-            self.damages.push(damage);
+    fn add(&mut self, finding: String) {
+        if self.damage.len() < DESCRIBED {
+            self.damage.push(finding);
         } else {
-            self.more_damages += 1;
+            self.more_damage += 1;
         }
     }
 }
@@ -51,44 +51,46 @@ impl Checked {
 ///
 /// # Errors
 /// The errors of [`RedbDriver::open`](crate::RedbDriver::open), and `Invalid` if there is no file.
-pub fn check(config: &Config) -> Result<Checked> {
-    config.check().map_err(Error::of_setting)?;
+pub fn check(config: &RedbConfig) -> Result<CheckReport> {
+    config.check().map_err(Error::invalid_setting)?;
     check_on(config, Arc::new(RealDisk))
 }
 
 /// Checks the file on the given disk.
-pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> {
+pub(crate) fn check_on(config: &RedbConfig, disk: Arc<dyn Disk>) -> Result<CheckReport> {
     let file = StorageFile::new(config.clone(), disk);
-    if file.look()? == Found::Nothing {
+    if file.path_kind()? == PathKind::Absent {
         let path = file.path().display();
         return Err(Error::invalid(format!("there is no storage file at {path}")));
     }
-    let mut checked = Checked::default();
-    let (open, contents) = file.load(How::Untouched)?;
-    checked.keyspaces = contents.keyspaces.len();
+    let mut report = CheckReport::default();
+    let (open, contents) = file.load(OpenMode::ReadOnly)?;
+    report.keyspaces = contents.keyspaces.len();
     let mut names: Vec<_> = contents.keyspaces.into_keys().collect();
     names.sort();
     for keyspace in names.into_iter().map(Keyspace::new) {
-        let read = errors::caught(|| check_rows(&open.database, &keyspace, &mut checked));
+        let read = errors::catch_page_error(|| check_rows(&open.database, &keyspace, &mut report));
         match read {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => checked.add(format!("the keyspace `{}`: {why}", keyspace.name)),
-            Err(unwound) => checked.add(format!("the keyspace `{}`: {unwound}", keyspace.name)),
+            Ok(Err(why)) => report.add(format!("the keyspace `{}`: {why}", keyspace.name)),
+            Err(page_error) => {
+                report.add(format!("the keyspace `{}`: {page_error}", keyspace.name))
+            }
         }
     }
     // The pages are checked on a fresh handle: redb repairs the file that it checks, and may fall
     // back to an older commit.
-    let _ = errors::caught(|| drop(open));
-    let (mut open, _) = file.load(How::Untouched)?;
-    match errors::caught(|| open.database.check_integrity()) {
+    let _ = errors::catch_page_error(|| drop(open));
+    let (mut open, _) = file.load(OpenMode::ReadOnly)?;
+    match errors::catch_page_error(|| open.database.check_integrity()) {
         Ok(Ok(true)) => {}
-        Ok(Ok(false)) => checked.add("the checksums of some pages are wrong".to_owned()),
-        Ok(Err(error)) => checked.add(format!("the checksums of some pages are wrong: {error}")),
-        Err(unwound) => checked.add(format!("some pages cannot be read: {unwound}")),
+        Ok(Ok(false)) => report.add("the checksums of some pages are wrong".to_owned()),
+        Ok(Err(error)) => report.add(format!("the checksums of some pages are wrong: {error}")),
+        Err(page_error) => report.add(format!("some pages cannot be read: {page_error}")),
     }
     // redb may panic when it closes a file that it could not read.
-    let _ = errors::caught(|| drop(open));
-    Ok(checked)
+    let _ = errors::catch_page_error(|| drop(open));
+    Ok(report)
 }
 
 /// Reads all rows of a keyspace. If a page cannot be read, the rows in front of it are read from
@@ -96,16 +98,16 @@ pub(crate) fn check_on(config: &Config, disk: Arc<dyn Disk>) -> Result<Checked> 
 fn check_rows(
     database: &impl ReadableDatabase,
     keyspace: &Keyspace,
-    checked: &mut Checked,
-) -> std::result::Result<(), Failure> {
+    report: &mut CheckReport,
+) -> std::result::Result<(), FileFailure> {
     let txn = database.begin_read()?;
     let table = txn.open_table(keyspace.rows())?;
     let (mut before, mut behind) = (Vec::new(), Vec::new());
-    let Some(why) = walk(table.iter()?, keyspace, checked, &mut before) else { return Ok(()) };
+    let Some(why) = walk(table.iter()?, keyspace, report, &mut before) else { return Ok(()) };
     let rest = (Bound::Excluded(&before[..]), Bound::Unbounded);
-    walk(table.range::<&[u8]>(rest)?.rev(), keyspace, checked, &mut behind);
-    let (before, behind) = (keyspace.name_of(&before), keyspace.name_of(&behind));
-    checked.add(format!("the rows between {before} and {behind} cannot be read: {why}"));
+    walk(table.range::<&[u8]>(rest)?.rev(), keyspace, report, &mut behind);
+    let (before, behind) = (keyspace.row_name(&before), keyspace.row_name(&behind));
+    report.add(format!("the rows between {before} and {behind} cannot be read: {why}"));
     Ok(())
 }
 
@@ -114,20 +116,20 @@ fn check_rows(
 fn walk<'t>(
     rows: impl Iterator<Item = std::result::Result<(Guard<'t>, Guard<'t>), StorageError>>,
     keyspace: &Keyspace,
-    checked: &mut Checked,
+    report: &mut CheckReport,
     last: &mut Vec<u8>,
 ) -> Option<String> {
-    let walked = errors::caught(|| {
+    let walked = errors::catch_page_error(|| {
         for row in rows {
             let (key, row) = row.map_err(|error| error.to_string())?;
             last.clear();
             last.extend_from_slice(key.value());
-            match Stored::parse(last, row.value()) {
-                Ok(_) => checked.rows += 1,
-                Err(why) => checked.add(format!("{}: {why}", keyspace.name_of(last))),
+            match FileRow::parse(last, row.value()) {
+                Ok(_) => report.rows += 1,
+                Err(why) => report.add(format!("{}: {why}", keyspace.row_name(last))),
             }
         }
         Ok(())
     });
-    walked.unwrap_or_else(|unwound| Err(unwound.to_string())).err()
+    walked.unwrap_or_else(|page_error| Err(page_error.to_string())).err()
 }

@@ -1,9 +1,9 @@
 //! The file system as the driver uses it. Tests put a simulated file system below the driver.
 
+mod monitored;
+mod read_only;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
-mod untouched;
-mod watched;
 
 use std::{
     ffi::OsString,
@@ -16,21 +16,21 @@ use std::{
 
 use redb::{Builder, Database, DatabaseError, StorageBackend, backends::FileBackend};
 
-use self::{untouched::Untouched, watched::Watched};
+use self::{monitored::MonitoredFile, read_only::ReadOnlyFile};
 
 /// A file system.
 pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
-    /// Looks at `path`. Links are followed.
-    fn look(&self, path: &Path) -> io::Result<Found>;
+    /// The kind of thing at `path`. Links are followed.
+    fn path_kind(&self, path: &Path) -> io::Result<PathKind>;
 
     /// Opens the redb file at `path`. redb reads the contents of the disk, and not the pages that
-    /// the system has in memory. `has_lost` becomes true when a sync of the file fails.
+    /// the system has in memory. `has_failed_sync` becomes true when a sync of the file fails.
     fn database(
         &self,
         path: &Path,
-        how: How,
+        mode: OpenMode,
         builder: &Builder,
-        has_lost: &Arc<AtomicBool>,
+        has_failed_sync: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError>;
 
     /// Gives a file another name. Fails if the name is taken.
@@ -52,13 +52,13 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
 
 /// The ways to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum OpenMode {
     /// The file exists.
     Existing,
     /// The file is made. Opening fails if the file exists.
     New,
     /// The file exists and is not changed: writes of redb are kept in memory.
-    Untouched,
+    ReadOnly,
 }
 
 /// An open redb file. Its name may meanwhile be removed, or be given to another file.
@@ -71,10 +71,10 @@ pub(crate) struct OpenDatabase {
 /// `None` on systems where files have no numbers.
 pub(crate) type Identity = Option<(u64, u64)>;
 
-/// The result of a look at a path.
+/// The kind of thing at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    Nothing,
+pub(crate) enum PathKind {
+    Absent,
     File {
         identity: Identity,
         len: u64,
@@ -94,7 +94,7 @@ pub(crate) struct OpenFile<F, C> {
 }
 
 /// The pages of one file that the system keeps in memory.
-pub(crate) trait Cache: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait PageCache: fmt::Debug + Send + Sync + 'static {
     /// Forgets the pages that need no write any more, so that the next read asks the disk. The
     /// pages are those of the first `len` bytes, or all pages.
     ///
@@ -104,20 +104,20 @@ pub(crate) trait Cache: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Opens a redb file of any file system.
-pub(crate) fn open<F: StorageBackend, C: Cache>(
+pub(crate) fn open<F: StorageBackend, C: PageCache>(
     OpenFile { file, cache, identity }: OpenFile<F, C>,
-    how: How,
+    mode: OpenMode,
     builder: &Builder,
-    has_lost: &Arc<AtomicBool>,
+    has_failed_sync: &Arc<AtomicBool>,
 ) -> Result<OpenDatabase, DatabaseError> {
-    let has_lost = Arc::clone(has_lost);
-    let database = match how {
-        How::Existing | How::New => {
-            builder.create_with_backend(Watched::new(file, cache, has_lost))?
+    let has_failed_sync = Arc::clone(has_failed_sync);
+    let database = match mode {
+        OpenMode::Existing | OpenMode::New => {
+            builder.create_with_backend(MonitoredFile::new(file, cache, has_failed_sync))?
         }
-        How::Untouched => {
-            let file = Untouched::new(file)?;
-            builder.create_with_backend(Watched::new(file, cache, has_lost))?
+        OpenMode::ReadOnly => {
+            let file = ReadOnlyFile::new(file)?;
+            builder.create_with_backend(MonitoredFile::new(file, cache, has_failed_sync))?
         }
     };
     Ok(OpenDatabase { database, identity })
@@ -129,14 +129,17 @@ pub(crate) struct RealDisk;
 
 impl RealDisk {
     /// Opens a file. A new file can be read and written only by its owner.
-    pub(crate) fn file(path: &Path, how: How) -> io::Result<OpenFile<FileBackend, FileCache>> {
+    pub(crate) fn file(
+        path: &Path,
+        mode: OpenMode,
+    ) -> io::Result<OpenFile<FileBackend, FilePageCache>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(how != How::Untouched).create_new(how == How::New);
+        options.read(true).write(mode != OpenMode::ReadOnly).create_new(mode == OpenMode::New);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path)?;
         let identity = identity(&file.metadata()?);
-        let cache = FileCache(file.try_clone()?);
+        let cache = FilePageCache(file.try_clone()?);
         let file = FileBackend::new(file).map_err(io::Error::other)?;
         Ok(OpenFile { file, cache, identity })
     }
@@ -145,9 +148,9 @@ impl RealDisk {
 /// The pages of a file that this system keeps in memory.
 #[derive(Debug)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux is asked to forget"))]
-pub(crate) struct FileCache(File);
+pub(crate) struct FilePageCache(File);
 
-impl Cache for FileCache {
+impl PageCache for FilePageCache {
     fn forget(&self, len: Option<u64>) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -159,16 +162,16 @@ impl Cache for FileCache {
 }
 
 impl Disk for RealDisk {
-    fn look(&self, path: &Path) -> io::Result<Found> {
+    fn path_kind(&self, path: &Path) -> io::Result<PathKind> {
         match fs::metadata(path) {
             Ok(found) if found.is_file() => {
-                Ok(Found::File { identity: identity(&found), len: found.len() })
+                Ok(PathKind::File { identity: identity(&found), len: found.len() })
             }
-            Ok(found) if found.is_dir() => Ok(Found::Other("a folder")),
-            Ok(_) => Ok(Found::Other("a pipe, a socket or a device")),
+            Ok(found) if found.is_dir() => Ok(PathKind::Other("a folder")),
+            Ok(_) => Ok(PathKind::Other("a pipe, a socket or a device")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
-                Ok(target) => Ok(Found::DanglingLink(target)),
-                Err(_) => Ok(Found::Nothing),
+                Ok(target) => Ok(PathKind::DanglingLink(target)),
+                Err(_) => Ok(PathKind::Absent),
             },
             Err(error) => Err(error),
         }
@@ -177,11 +180,11 @@ impl Disk for RealDisk {
     fn database(
         &self,
         path: &Path,
-        how: How,
+        mode: OpenMode,
         builder: &Builder,
-        has_lost: &Arc<AtomicBool>,
+        has_failed_sync: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
-        open(RealDisk::file(path, how)?, how, builder, has_lost)
+        open(RealDisk::file(path, mode)?, mode, builder, has_failed_sync)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {

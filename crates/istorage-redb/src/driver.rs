@@ -7,9 +7,9 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config,
+    RedbConfig,
     disk::{Disk, RealDisk},
-    engine::Engine,
+    engine::RedbEngine,
     layout::Keyspace,
     read::ReadJob,
     storage::RedbStorage,
@@ -54,7 +54,7 @@ use crate::{
 /// the background.
 #[derive(Debug)]
 pub struct RedbDriver {
-    engine: Arc<Engine>,
+    engine: Arc<RedbEngine>,
 }
 
 impl RedbDriver {
@@ -65,21 +65,21 @@ impl RedbDriver {
     /// cannot be used. `Corrupt` if the file is damaged, is not a redb file, is not a file of this
     /// driver, or has a format that this version does not know. A file that is refused as `Corrupt`
     /// is not changed.
-    pub async fn open(config: Config, clock: Clock) -> Result<RedbDriver> {
+    pub async fn open(config: RedbConfig, clock: Clock) -> Result<RedbDriver> {
         RedbDriver::open_on(config, clock, Arc::new(RealDisk)).await
     }
 
     /// Opens the file on the given disk.
     pub(crate) async fn open_on(
-        config: Config,
+        config: RedbConfig,
         clock: Clock,
         disk: Arc<dyn Disk>,
     ) -> Result<RedbDriver> {
-        let engine = Arc::new(Engine::start(config, clock, disk).await?);
+        let engine = Arc::new(RedbEngine::start(config, clock, disk).await?);
         Ok(RedbDriver { engine })
     }
 
-    async fn within<T>(
+    async fn bounded<T>(
         &self,
         deadline: Instant,
         call: impl Future<Output = Result<T>>,
@@ -102,7 +102,7 @@ impl StorageDriver for RedbDriver {
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
         let created = self.engine.ask_writer(|reply| WriteJob::Create { keyspace, reply });
-        self.within(deadline, created).await
+        self.bounded(deadline, created).await
     }
 
     async fn open(
@@ -113,7 +113,7 @@ impl StorageDriver for RedbDriver {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
         let asked = Arc::clone(&keyspace);
         let exists = self.engine.ask_reader(|reply| ReadJob::Exists { keyspace: asked, reply });
-        if !self.within(deadline, exists).await? {
+        if !self.bounded(deadline, exists).await? {
             return Ok(None);
         }
         let storage = Arc::new(RedbStorage::new(Arc::clone(&self.engine), keyspace));
@@ -123,7 +123,7 @@ impl StorageDriver for RedbDriver {
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let keyspace = Arc::new(Keyspace::new(keyspace.clone()));
         let dropped = self.engine.ask_writer(|reply| WriteJob::Drop { keyspace, reply });
-        self.within(deadline, dropped).await
+        self.bounded(deadline, dropped).await
     }
 
     async fn failed(&self) -> Error {

@@ -19,15 +19,15 @@ use istorage::{AtomicBatch, Error, ErrorKind, Outcome, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    Config,
+    RedbConfig,
     disk::Disk,
-    errors::Failure,
+    errors::FileFailure,
     file::StorageFile,
-    group::Request,
     layout::Keyspace,
-    read::{ReadJob, Reader},
+    read::{ReadJob, ReaderThread},
+    request::WriteRequest,
     time::{Moment, SteadyTime},
-    write::{WriteJob, Writer},
+    write::{WriteJob, WriterThread},
 };
 
 /// The number of jobs that may wait in each queue. When a queue is full, a sender waits for a
@@ -38,28 +38,32 @@ const QUEUE: usize = 1_024;
 const READERS: usize = 4;
 
 /// The running driver: its threads and their queues.
-pub(crate) struct Engine {
+pub(crate) struct RedbEngine {
     clock: Clock,
     time: Arc<SteadyTime>,
     reads: Sender<ReadJob>,
     writes: Sender<WriteJob>,
     closing: AtomicBool,
     /// The reason why the driver cannot go on. `None` while the driver works.
-    failed: Arc<watch::Sender<Option<Failure>>>,
+    failed: Arc<watch::Sender<Option<FileFailure>>>,
     /// A channel that is closed when the last thread has ended.
     ended: Receiver<()>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for RedbEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").finish_non_exhaustive()
+        f.debug_struct("RedbEngine").finish_non_exhaustive()
     }
 }
 
-impl Engine {
+impl RedbEngine {
     /// Opens the file on the thread of the writer, then starts the readers.
-    pub(crate) async fn start(config: Config, clock: Clock, disk: Arc<dyn Disk>) -> Result<Engine> {
+    pub(crate) async fn start(
+        config: RedbConfig,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+    ) -> Result<RedbEngine> {
         let file = Arc::new(StorageFile::new(config, disk));
         let time = Arc::new(SteadyTime::new(clock.clone()));
         let (reads, read_jobs) = bounded(QUEUE);
@@ -69,7 +73,7 @@ impl Engine {
         let (alive, ended) = bounded::<()>(1);
         let (readers_alive, readers_ended) = bounded::<()>(1);
         let failed = Arc::new(watch::Sender::new(None));
-        let owned = || Owned {
+        let guard = || ThreadGuard {
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
             failed: Arc::clone(&failed),
@@ -77,7 +81,7 @@ impl Engine {
         };
 
         let (opened, opening) = oneshot::channel();
-        let mut writer = Writer::new(
+        let mut writer = WriterThread::new(
             Arc::clone(&file),
             write_jobs.clone(),
             readers_ended,
@@ -85,7 +89,7 @@ impl Engine {
             Arc::clone(&time),
             Arc::clone(&failed),
         );
-        let mut threads = vec![spawn("redb-writer", owned(), move || {
+        let mut threads = vec![spawn("redb-writer", guard(), move || {
             let result = writer.open();
             let is_open = result.is_ok();
             // If the caller no longer waits for the result, the queue of writes has ended too, and
@@ -98,16 +102,19 @@ impl Engine {
         opening.await.unwrap_or_else(|_| Err(stopped().into()))?;
 
         for _ in 0..READERS {
-            let reader =
-                Reader { file: Arc::clone(&file), jobs: read_jobs.clone(), writer: writes.clone() };
+            let reader = ReaderThread {
+                file: Arc::clone(&file),
+                jobs: read_jobs.clone(),
+                writer: writes.clone(),
+            };
             let readers_alive = readers_alive.clone();
-            threads.push(spawn("redb-reader", owned(), move || {
+            threads.push(spawn("redb-reader", guard(), move || {
                 reader.run();
                 drop(readers_alive);
             })?);
         }
         let (closing, threads) = (AtomicBool::new(false), Mutex::new(threads));
-        Ok(Engine { clock, time, reads, writes, closing, failed, ended, threads })
+        Ok(RedbEngine { clock, time, reads, writes, closing, failed, ended, threads })
     }
 
     /// Waits until a sync fails or a thread panics. If neither happens, the call never returns.
@@ -140,7 +147,8 @@ impl Engine {
         deadline: Instant,
     ) -> Result<Outcome> {
         let keyspace = Arc::clone(keyspace);
-        self.ask_writer(|reply| WriteJob::Write(Request { keyspace, batch, deadline, reply })).await
+        self.ask_writer(|reply| WriteJob::Write(WriteRequest { keyspace, batch, deadline, reply }))
+            .await
     }
 
     /// Gives the writer a job and waits for the answer.
@@ -189,14 +197,14 @@ impl Engine {
 }
 
 /// The parts of the engine that a thread holds until it ends, besides its work.
-struct Owned {
+struct ThreadGuard {
     reads: Receiver<ReadJob>,
     writes: Receiver<WriteJob>,
-    failed: Arc<watch::Sender<Option<Failure>>>,
+    failed: Arc<watch::Sender<Option<FileFailure>>>,
     _alive: Sender<()>,
 }
 
-impl Drop for Owned {
+impl Drop for ThreadGuard {
     /// Empties the queues after a panic, so that every sender gets an answer.
     ///
     /// A channel keeps its jobs for as long as a sender exists, and the engine has senders. So if
@@ -212,25 +220,29 @@ impl Drop for Owned {
     }
 }
 
-/// Starts a thread that drops `owned` last, after everything else that the thread owns.
+/// Starts a thread that drops `guard` last, after everything else that the thread owns.
 #[expect(
     clippy::disallowed_methods,
     reason = "the engine owns its threads and waits for their end in `close`"
 )]
-fn spawn(name: &str, owned: Owned, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+fn spawn(
+    name: &str,
+    guard: ThreadGuard,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>> {
     let thread = Builder::new().name(name.to_owned()).spawn(move || {
-        let _owned = owned;
+        let _guard = guard;
         run();
     });
     thread.map_err(|error| {
-        Error::unavailable(format!("cannot start the thread {name}")).because(error)
+        Error::unavailable(format!("cannot start the thread {name}")).with_source(error)
     })
 }
 
-fn stopped() -> Failure {
+fn stopped() -> FileFailure {
     let why =
-        "a thread of the storage panicked: see what it wrote before; the node must be restarted";
-    Failure::new(ErrorKind::Unavailable, why.to_owned())
+        "a thread of the storage panicked: read the panic message in the log, and restart the node";
+    FileFailure::new(ErrorKind::Unavailable, why.to_owned())
 }
 
 #[cfg(test)]
@@ -241,12 +253,12 @@ mod tests {
     /// channel keeps its jobs for as long as a sender exists. The driver did not report that it had
     /// failed.
     #[tokio::test]
-    async fn jobs_behind_a_thread_that_panicked_are_answered_and_the_driver_says_so() {
+    async fn jobs_left_by_a_panicked_thread_are_answered_and_the_driver_fails() {
         let (reads, read_jobs) = bounded(QUEUE);
         let (writes, write_jobs) = bounded(QUEUE);
         let (alive, ended) = bounded::<()>(1);
         let failed = Arc::new(watch::Sender::new(None));
-        let owned = Owned {
+        let guard = ThreadGuard {
             reads: read_jobs.clone(),
             writes: write_jobs.clone(),
             failed: Arc::clone(&failed),
@@ -259,7 +271,7 @@ mod tests {
         let (reply, write) = oneshot::channel();
         writes.send(WriteJob::Create { keyspace, reply }).await.unwrap();
 
-        let thread = spawn("panics", owned, || panic!("as a damaged page makes redb do")).unwrap();
+        let thread = spawn("panics", guard, || panic!("as a damaged page makes redb do")).unwrap();
         assert!(read.await.is_err() && write.await.is_err(), "they are told");
         assert!(ended.recv().await.is_err());
         assert!(thread.join().is_err());

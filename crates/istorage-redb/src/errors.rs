@@ -14,40 +14,40 @@ use crate::layout::FORMAT;
 
 /// The advice to an operator who has a damaged file.
 const RESTORE: &str =
-    "stop the node, look at the whole file with `vvm storage check`, and restore it from a backup";
+    "stop the node, check the file with `vvm storage check`, and restore it from a backup";
 
 /// The reason why a call of redb unwound.
 #[derive(Debug)]
-pub(crate) enum Unwound {
+pub(crate) enum PageError {
     /// The disk could not read a page.
     Unreadable(String),
     /// A page does not hold the bytes that were written.
     Damaged(String),
 }
 
-impl fmt::Display for Unwound {
+impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Unwound::Unreadable(why) | Unwound::Damaged(why)) = self;
+        let (PageError::Unreadable(why) | PageError::Damaged(why)) = self;
         f.write_str(why)
     }
 }
 
-impl std::error::Error for Unwound {}
+impl std::error::Error for PageError {}
 
-/// A page that cannot be read: the payload that unwinds through redb to [`caught`].
+/// A page that cannot be read: the payload that unwinds through redb to [`catch_page_error`].
 #[derive(Debug)]
-pub(crate) struct Unreadable {
+pub(crate) struct UnreadablePage {
     why: String,
     /// The page would be behind the end of the file. Some other page must be damaged, because it
     /// points there.
     is_behind_end: bool,
 }
 
-impl Unreadable {
-    pub(crate) fn new(offset: u64, len: usize, why: &io::Error) -> Unreadable {
+impl UnreadablePage {
+    pub(crate) fn new(offset: u64, len: usize, why: &io::Error) -> UnreadablePage {
         let is_behind_end = why.kind() == io::ErrorKind::UnexpectedEof;
         let why = format!("{len} bytes at {offset} of the storage file cannot be read: {why}");
-        Unreadable { why, is_behind_end }
+        UnreadablePage { why, is_behind_end }
     }
 
     /// Ends the call of redb. The panic hook is not called, because the caller gets the error.
@@ -60,31 +60,31 @@ impl Unreadable {
 ///
 /// After a panic the closure's work is given up: a read changes nothing, and after a write the file
 /// is opened again.
-pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
+pub(crate) fn catch_page_error<T>(run: impl FnOnce() -> T) -> Result<T, PageError> {
     panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
-        let text = match payload.downcast::<Unreadable>() {
-            Ok(page) if page.is_behind_end => return Unwound::Damaged(page.why),
-            Ok(page) => return Unwound::Unreadable(page.why),
+        let text = match payload.downcast::<UnreadablePage>() {
+            Ok(page) if page.is_behind_end => return PageError::Damaged(page.why),
+            Ok(page) => return PageError::Unreadable(page.why),
             Err(payload) => payload.downcast::<String>().map(|text| *text),
         };
         let text =
             text.or_else(|payload| payload.downcast::<&str>().map(|text| (*text).to_owned()));
         let text = text.unwrap_or_else(|_| "without a message".to_owned());
-        Unwound::Damaged(format!("redb panicked: {text}"))
+        PageError::Damaged(format!("redb panicked: {text}"))
     })
 }
 
 /// The error for a file that could not be opened.
-pub(crate) fn opening(path: &Path, error: DatabaseError) -> Error {
+pub(crate) fn open_error(path: &Path, error: DatabaseError) -> Error {
     let shown = path.display();
     match error {
         DatabaseError::DatabaseAlreadyOpen => Error::unavailable(format!(
             "the storage file {shown} is open in another process, or elsewhere in this one: a redb file serves one \
-             node at a time; several nodes share a storage with the driver cassandra or dynamodb"
+             node at a time; for several nodes, use the driver cassandra or dynamodb"
         )),
         DatabaseError::Storage(StorageError::Io(error)) => match error.kind() {
-            io::ErrorKind::InvalidData => not_redb(path).because(error),
-            io::ErrorKind::UnexpectedEof => damaged_file(path, "it is cut off").because(error),
+            io::ErrorKind::InvalidData => not_redb(path).with_source(error),
+            io::ErrorKind::UnexpectedEof => damaged_file(path, "it is cut off").with_source(error),
             _ => file_system("open the storage file", path, error),
         },
         DatabaseError::UpgradeRequired(version) => Error::corrupt(format!(
@@ -111,12 +111,12 @@ pub(crate) fn damaged_file(path: &Path, why: impl fmt::Display) -> Error {
 }
 
 /// The error for a file that redb has opened and that cannot be used all the same.
-pub(crate) fn unwound_file(path: &Path, unwound: &Unwound) -> Error {
-    match unwound {
-        Unwound::Damaged(why) => damaged_file(path, why),
+pub(crate) fn unusable_file(path: &Path, page_error: &PageError) -> Error {
+    match page_error {
+        PageError::Damaged(why) => damaged_file(path, why),
         // The disk may be able to read the page later.
-        Unwound::Unreadable(why) => Error::unavailable(format!(
-            "the storage file {} cannot be opened: {why}; if that does not pass, restore the file from a backup",
+        PageError::Unreadable(why) => Error::unavailable(format!(
+            "the storage file {} cannot be opened: {why}; if the error stays, restore the file from a backup",
             path.display()
         )),
     }
@@ -129,10 +129,10 @@ pub(crate) fn damaged_row(what: impl fmt::Display, why: impl fmt::Display) -> Er
 }
 
 /// The error for a read of redb that failed.
-pub(crate) fn reading(what: impl fmt::Display, error: StorageError) -> Error {
+pub(crate) fn read_error(what: impl fmt::Display, error: StorageError) -> Error {
     match error {
         StorageError::Corrupted(why) => damaged_row(what, why),
-        error => Failure::from(error).into(),
+        error => FileFailure::from(error).into(),
     }
 }
 
@@ -145,11 +145,11 @@ pub(crate) fn file_system(what: &str, path: &Path, error: io::Error) -> Error {
         | InvalidFilename => Error::invalid,
         _ => Error::unavailable,
     };
-    error_of(message).because(error)
+    error_of(message).with_source(error)
 }
 
 /// The error for a redb file that this driver did not make.
-pub(crate) fn foreign(path: &Path) -> Error {
+pub(crate) fn foreign_file(path: &Path) -> Error {
     Error::corrupt(format!(
         "{} is a redb file, but not a storage of this driver; nothing in it was changed",
         path.display()
@@ -175,22 +175,22 @@ pub(crate) fn other_format(path: &Path, format: Option<u32>) -> Error {
 
 /// A failure of the file that several callers are told about.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct FileFailure {
     kind: ErrorKind,
     message: String,
     source: Option<Arc<redb::Error>>,
 }
 
-impl Failure {
+impl FileFailure {
     /// A failure without a cause in redb.
-    pub(crate) fn new(kind: ErrorKind, message: String) -> Failure {
-        Failure { kind, message, source: None }
+    pub(crate) fn new(kind: ErrorKind, message: String) -> FileFailure {
+        FileFailure { kind, message, source: None }
     }
 
     /// A failure because a page that every write needs is damaged.
-    pub(crate) fn damaged(why: impl fmt::Display) -> Failure {
+    pub(crate) fn damaged(why: impl fmt::Display) -> FileFailure {
         let message = format!("the storage file is damaged: {why}; {RESTORE}");
-        Failure::new(ErrorKind::Corrupt, message)
+        FileFailure::new(ErrorKind::Corrupt, message)
     }
 
     /// Whether a page is damaged, as opposed to a disk that failed.
@@ -200,69 +200,69 @@ impl Failure {
 
     /// Nothing was written, and the storage could not answer. The kind is `Corrupt` if redb found
     /// damage.
-    pub(crate) fn unavailable(error: redb::Error) -> Failure {
+    pub(crate) fn unavailable(error: redb::Error) -> FileFailure {
         let kind = match error {
             redb::Error::Corrupted(_) => ErrorKind::Corrupt,
             _ => ErrorKind::Unavailable,
         };
-        let message = format!("the storage file failed: {}", cause(&error));
-        Failure { kind, message, source: Some(Arc::new(error)) }
+        let message = format!("the storage file failed: {}", describe(&error));
+        FileFailure { kind, message, source: Some(Arc::new(error)) }
     }
 
     /// A sync failed, so the data written since the last sync may be lost. The system still shows
     /// the data in reads, until the file is opened again.
-    pub(crate) fn lost(path: &Path) -> Failure {
+    pub(crate) fn failed_sync(path: &Path) -> FileFailure {
         let path = path.display();
         let message = format!(
             "a sync of the storage file {path} failed, and nothing more is written: restart the node, which then reads \
              what the disk has"
         );
-        Failure::new(ErrorKind::Unavailable, message)
+        FileFailure::new(ErrorKind::Unavailable, message)
     }
 
     /// A commit failed. The commit may be on the disk, or not.
-    pub(crate) fn outcome_unknown(error: redb::Error) -> Failure {
-        let message = format!("the commit failed: {}", cause(&error));
-        Failure { kind: ErrorKind::OutcomeUnknown, message, source: Some(Arc::new(error)) }
+    pub(crate) fn outcome_unknown(error: redb::Error) -> FileFailure {
+        let message = format!("the commit failed: {}", describe(&error));
+        FileFailure { kind: ErrorKind::OutcomeUnknown, message, source: Some(Arc::new(error)) }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FileFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Error {
+impl From<FileFailure> for Error {
+    fn from(failure: FileFailure) -> Error {
         let error = Error::new(failure.kind, failure.message);
         match failure.source {
-            Some(source) => error.because(source),
+            Some(source) => error.with_source(source),
             None => error,
         }
     }
 }
 
-impl From<StorageError> for Failure {
-    fn from(error: StorageError) -> Failure {
-        Failure::unavailable(error.into())
+impl From<StorageError> for FileFailure {
+    fn from(error: StorageError) -> FileFailure {
+        FileFailure::unavailable(error.into())
     }
 }
 
-impl From<TableError> for Failure {
-    fn from(error: TableError) -> Failure {
-        Failure::unavailable(error.into())
+impl From<TableError> for FileFailure {
+    fn from(error: TableError) -> FileFailure {
+        FileFailure::unavailable(error.into())
     }
 }
 
-impl From<TransactionError> for Failure {
-    fn from(error: TransactionError) -> Failure {
-        Failure::unavailable(error.into())
+impl From<TransactionError> for FileFailure {
+    fn from(error: TransactionError) -> FileFailure {
+        FileFailure::unavailable(error.into())
     }
 }
 
 /// Describes an error of redb for an operator.
-fn cause(error: &redb::Error) -> String {
+fn describe(error: &redb::Error) -> String {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     match error {
         redb::Error::Io(io) if matches!(io.kind(), StorageFull | QuotaExceeded) => {

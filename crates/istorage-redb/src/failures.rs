@@ -15,7 +15,7 @@ use istorage::{
 };
 
 use self::disk::{Disk, FailingDisk, Switch};
-use crate::{Config, RedbDriver};
+use crate::{RedbConfig, RedbDriver};
 
 struct Node {
     folder: tempfile::TempDir,
@@ -35,7 +35,8 @@ impl Node {
         let path = folder.path().join("node.redb");
         let clock = ManualClock::new(0);
         let disk = Arc::new(FailingDisk(switch.clone()));
-        let driver = RedbDriver::open_on(Config::new(&path), clock.clock(), disk).await.unwrap();
+        let driver =
+            RedbDriver::open_on(RedbConfig::new(&path), clock.clock(), disk).await.unwrap();
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
         let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
@@ -89,7 +90,7 @@ fn key(row: &'static str) -> Key {
 }
 
 #[tokio::test]
-async fn what_waits_shares_one_commit() {
+async fn waiting_requests_share_one_commit() {
     let node = Node::start().await;
     let before = node.switch.syncs();
     node.put("alone", "1").await.unwrap();
@@ -106,7 +107,7 @@ async fn what_waits_shares_one_commit() {
 }
 
 #[tokio::test]
-async fn a_failed_condition_harms_nobody_else_in_the_group() {
+async fn a_failed_condition_changes_no_other_request_of_the_group() {
     let node = Node::start().await;
     assert!(node.insert("taken", "1").await.unwrap().is_applied());
     let insert = |rows: &[&'static str]| {
@@ -136,7 +137,7 @@ async fn a_failed_condition_harms_nobody_else_in_the_group() {
 }
 
 #[tokio::test]
-async fn a_mixture_harms_nobody_else_in_the_group() {
+async fn a_write_of_another_kind_changes_no_other_request_of_the_group() {
     let node = Node::start().await;
     assert!(node.insert("conditional", "1").await.unwrap().is_applied());
     let put = |rows: &[&'static str]| {
@@ -155,7 +156,7 @@ async fn a_mixture_harms_nobody_else_in_the_group() {
 }
 
 #[tokio::test]
-async fn every_mixture_of_kinds_is_refused_and_writes_nothing() {
+async fn a_write_of_another_kind_is_refused_and_writes_nothing() {
     let node = Node::start().await;
     let ordered = |row, order, value: &'static str| OrderedPut {
         key: key(row),
@@ -262,7 +263,7 @@ async fn after_a_sync_that_failed_nothing_is_written_until_the_file_is_opened_by
 }
 
 #[tokio::test]
-async fn a_full_disk_is_named_and_is_no_harm_when_there_is_space_again() {
+async fn a_full_disk_is_reported_and_writes_succeed_when_there_is_space_again() {
     let node = Node::start().await;
     node.put("before", "1").await.unwrap();
     node.switch.set(Disk::Full);
@@ -285,7 +286,7 @@ async fn a_full_disk_is_named_and_is_no_harm_when_there_is_space_again() {
 /// A panic ended the thread that writes. The requests that waited behind the panic were never
 /// answered, and nothing was written any more.
 #[tokio::test]
-async fn a_panic_in_a_commit_is_unknown_for_its_group_and_stops_nothing_else() {
+async fn a_panic_in_a_commit_makes_only_its_group_unknown() {
     let node = Node::start().await;
     node.put("before", "1").await.unwrap();
     node.switch.set(Disk::StandsStill);
@@ -313,7 +314,7 @@ async fn a_panic_in_a_commit_is_unknown_for_its_group_and_stops_nothing_else() {
 /// The driver logged each attempt of a write as a failure. The driver also logged each opening of
 /// the file as the end of the failure, although nothing had been written.
 #[tokio::test]
-async fn a_full_disk_is_logged_once_and_its_end_after_a_write() {
+async fn a_full_disk_is_logged_once_and_its_end_when_a_write_succeeds() {
     let node = Node::start().await;
     let logged = || logs::of(&node.path);
     node.put("before", "1").await.unwrap();
@@ -337,7 +338,7 @@ async fn a_full_disk_is_logged_once_and_its_end_after_a_write() {
 }
 
 #[tokio::test]
-async fn what_was_dropped_or_late_before_its_transaction_never_happens() {
+async fn a_request_that_is_dropped_or_late_before_its_transaction_is_never_written() {
     let node = Node::start().await;
     node.switch.set(Disk::StandsStill);
     let mut first = Box::pin(node.put("first", "1"));
@@ -363,7 +364,7 @@ async fn what_was_dropped_or_late_before_its_transaction_never_happens() {
 }
 
 #[tokio::test]
-async fn closing_answers_what_waits_and_gives_the_file_back() {
+async fn closing_answers_waiting_calls_and_closes_the_file() {
     let node = Node::start().await;
     node.switch.set(Disk::StandsStill);
     let mut calls: Vec<_> =
@@ -392,7 +393,7 @@ async fn closing_answers_what_waits_and_gives_the_file_back() {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Closed);
     }
 
-    let again = RedbDriver::open(Config::new(&node.path), node.clock.clock()).await.unwrap();
+    let again = RedbDriver::open(RedbConfig::new(&node.path), node.clock.clock()).await.unwrap();
     let storage = again.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
     for row in ["a", "b", "c", "d"] {
         let there = storage.get(&key(row), Consistency::Plain, Instant::FAR_FUTURE).await.unwrap();
@@ -404,7 +405,7 @@ async fn closing_answers_what_waits_and_gives_the_file_back() {
 /// Opening a file again may take long. The driver then wrote requests although their callers no
 /// longer waited.
 #[tokio::test]
-async fn what_was_dropped_or_late_while_the_file_was_opened_again_never_happens() {
+async fn a_request_that_is_dropped_or_late_while_the_file_is_reopened_is_never_written() {
     let node = Node::start().await;
     node.put("a", "1").await.unwrap();
     node.switch.set(Disk::Gone);
@@ -428,13 +429,13 @@ async fn what_was_dropped_or_late_while_the_file_was_opened_again_never_happens(
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_made_leaves_nothing() {
+async fn a_file_that_cannot_be_created_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let switch = Switch::default();
     switch.set(Disk::Full);
     let disk = Arc::new(FailingDisk(switch));
-    let opened = RedbDriver::open_on(Config::new(&path), Clock::system(), disk).await;
+    let opened = RedbDriver::open_on(RedbConfig::new(&path), Clock::system(), disk).await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -5,9 +5,10 @@
 //! is closed or opened again, the reads under way fail.
 
 mod contents;
+mod create;
 
 use std::{
-    fmt, io,
+    fmt,
     path::{Path, PathBuf},
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -19,26 +20,21 @@ use istorage::{Error, ErrorKind, Result};
 use redb::{Builder, ReadTransaction, ReadableDatabase, WriteTransaction};
 
 pub(crate) use self::contents::Contents;
-use self::contents::initialise;
 use crate::{
-    Config,
-    disk::{Disk, Found, How, OpenDatabase},
-    errors::{self, Failure},
+    RedbConfig,
+    disk::{Disk, OpenDatabase, OpenMode, PathKind},
+    errors::{self, FileFailure},
 };
-
-/// The text between the name of the file and a unique number, in the name of a file that is being
-/// made.
-const NEW: &str = ".new-";
 
 /// The storage file of a node.
 pub(crate) struct StorageFile {
-    config: Config,
+    config: RedbConfig,
     disk: Arc<dyn Disk>,
     /// The open file. `None` before the first opening, and while a failed file cannot be opened
     /// again.
     open: RwLock<Option<OpenDatabase>>,
     /// Whether a sync failed. After that the file is not used any more.
-    is_lost: Arc<AtomicBool>,
+    has_failed_sync: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for StorageFile {
@@ -48,8 +44,8 @@ impl fmt::Debug for StorageFile {
 }
 
 impl StorageFile {
-    pub(crate) fn new(config: Config, disk: Arc<dyn Disk>) -> StorageFile {
-        StorageFile { config, disk, open: RwLock::new(None), is_lost: Arc::default() }
+    pub(crate) fn new(config: RedbConfig, disk: Arc<dyn Disk>) -> StorageFile {
+        StorageFile { config, disk, open: RwLock::new(None), has_failed_sync: Arc::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -58,51 +54,51 @@ impl StorageFile {
 
     /// Opens the file, and makes it if it does not exist. No other call uses the number `unique`.
     pub(crate) fn open(&self, unique: u64) -> Result<Contents> {
-        self.config.check().map_err(Error::of_setting)?;
+        self.config.check().map_err(Error::invalid_setting)?;
         let folder = folder_of(self.path());
         let disk = &self.disk;
         disk.make_folder(&folder).map_err(|error| errors::file_system("make", &folder, error))?;
-        if self.look()? == Found::Nothing {
+        if self.path_kind()? == PathKind::Absent {
             self.create(unique)?;
         }
         disk.sync_folder(&folder).map_err(|error| errors::file_system("sync", &folder, error))?;
-        // redb changes a file when it opens the file. So the file is first loaded as `Untouched`,
+        // redb changes a file when it opens the file. So the file is first loaded as `ReadOnly`,
         // to check without a change that it is a file of this driver.
-        self.load(How::Untouched)?;
-        let (open, contents) = self.load(How::Existing)?;
+        self.load(OpenMode::ReadOnly)?;
+        let (open, contents) = self.load(OpenMode::Existing)?;
         *self.open_mut() = Some(open);
         self.remove_left_overs(&folder);
         Ok(contents)
     }
 
-    /// Looks at the path. Fails if no storage file can be there.
-    pub(crate) fn look(&self) -> Result<Found> {
+    /// The kind of thing at the path. Fails if no storage file can be there.
+    pub(crate) fn path_kind(&self) -> Result<PathKind> {
         let path = self.path();
         let cannot = |why: String| Error::invalid(format!("{} {why}", path.display()));
-        let found = self.disk.look(path);
+        let found = self.disk.path_kind(path);
         match found.map_err(|error| errors::file_system("look at", path, error))? {
-            Found::DanglingLink(target) => Err(cannot(format!(
-                "is a link to {}, where there is nothing: correct the path, the link or its target",
+            PathKind::DanglingLink(target) => Err(cannot(format!(
+                "is a link to {}, which does not exist: correct the path, the link or its target",
                 target.display()
             ))),
-            Found::Other(what) => Err(cannot(format!("is {what}, and must be a file"))),
+            PathKind::Other(what) => Err(cannot(format!("is {what}, and must be a file"))),
             // redb would make a new storage of an empty file.
-            Found::File { len: 0, .. } => Err(errors::not_redb(path)),
+            PathKind::File { len: 0, .. } => Err(errors::not_redb(path)),
             found => Ok(found),
         }
     }
 
     /// Opens the existing file, if it is a file of this driver.
-    pub(crate) fn load(&self, how: How) -> Result<(OpenDatabase, Contents)> {
+    pub(crate) fn load(&self, mode: OpenMode) -> Result<(OpenDatabase, Contents)> {
         let path = self.path();
-        self.look()?;
-        let loaded = errors::caught(|| {
-            let open = self.disk.database(path, how, &self.builder(), &self.is_lost);
-            let open = open.map_err(|error| errors::opening(path, error))?;
+        self.path_kind()?;
+        let loaded = errors::catch_page_error(|| {
+            let open = self.disk.database(path, mode, &self.builder(), &self.has_failed_sync);
+            let open = open.map_err(|error| errors::open_error(path, error))?;
             let contents = Contents::read(&open.database, path)?;
             Ok((open, contents))
         });
-        loaded.unwrap_or_else(|unwound| Err(errors::unwound_file(path, &unwound)))
+        loaded.unwrap_or_else(|page_error| Err(errors::unusable_file(path, &page_error)))
     }
 
     fn builder(&self) -> Builder {
@@ -116,79 +112,16 @@ impl StorageFile {
         builder
     }
 
-    /// Makes the file under another name first, so that a process that is killed leaves a whole
-    /// file or none.
-    ///
-    /// Two processes may make the file at the same time. `link` fails if the name is taken, so the
-    /// file of the first process stays. A rename would replace the file of the first process, which
-    /// may already hold rows.
-    ///
-    /// On a file system without links the file is made in its place. If the process is killed
-    /// there, the next start refuses the unfinished file.
-    fn create(&self, unique: u64) -> Result<()> {
-        let (disk, path) = (&self.disk, self.path());
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!("{NEW}{unique:016x}"));
-        let new = Path::new(&name);
-        let make = |path: &Path| -> Result<()> {
-            let open = disk.database(path, How::New, &self.builder(), &self.is_lost);
-            let open = open.map_err(|error| errors::opening(path, error))?;
-            Ok(initialise(&open.database).map_err(Failure::unavailable)?)
-        };
-        let linked = make(new).map(|()| disk.link(new, path));
-        let removed = disk.remove(new);
-        match linked? {
-            Ok(()) => {}
-            // Another process was quicker, and its file is as good. The other process may have
-            // removed our new file as a left-over.
-            Err(_) if disk.look(path).is_ok_and(|found| found != Found::Nothing) => {}
-            // This file system has no links. A rename could replace the file of a process that was
-            // quicker.
-            Err(_) => make(path)?,
-        }
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(errors::file_system("remove", new, error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes the files left by processes that were killed while they made the storage file.
-    ///
-    /// This function is called when the storage file is open. A process B that is making the file
-    /// at this moment may lose its new file here. B then finds the name taken, and the storage file
-    /// open in this process, so no data is lost.
-    fn remove_left_overs(&self, folder: &Path) {
-        let Some(own) = self.path().file_name().and_then(|name| name.to_str()) else { return };
-        let is_left_over = |name: &str| {
-            let unique = name.strip_prefix(own).and_then(|rest| rest.strip_prefix(NEW));
-            unique
-                .is_some_and(|unique| unique.len() == 16 && u64::from_str_radix(unique, 16).is_ok())
-        };
-        let names = self.disk.names(folder).unwrap_or_default();
-        for name in names.iter().filter(|name| name.to_str().is_some_and(is_left_over)) {
-            let left_over = folder.join(name);
-            match self.disk.remove(&left_over) {
-                Ok(()) => tracing::info!(file = %left_over.display(), "left-over file removed"),
-                Err(error) => {
-                    let file = left_over.display();
-                    tracing::warn!(%file, %error, "a left-over file could not be removed");
-                }
-            }
-        }
-    }
-
     /// Closes the file and opens it again. Opening repairs everything that a failure left. The file
     /// is never made anew here.
     pub(crate) fn reopen(&self) -> Result<Contents> {
         let mut open = self.open_mut();
         // The old handle must release its lock before the file can be opened.
         abandon(open.take());
-        if self.is_lost() {
-            return Err(Failure::lost(self.path()).into());
+        if self.has_failed_sync() {
+            return Err(FileFailure::failed_sync(self.path()).into());
         }
-        let (opened, contents) = self.load(How::Existing)?;
+        let (opened, contents) = self.load(OpenMode::Existing)?;
         *open = Some(opened);
         Ok(contents)
     }
@@ -196,30 +129,30 @@ impl StorageFile {
     /// Closes the file in order.
     pub(crate) fn close(&self) {
         let open = self.open_mut().take();
-        if let Err(unwound) = errors::caught(|| drop(open)) {
+        if let Err(page_error) = errors::catch_page_error(|| drop(open)) {
             let file = self.path().display();
-            tracing::error!(%file, cause = %unwound, "the storage file was not closed in order");
+            tracing::error!(%file, cause = %page_error, "the storage file was not closed in order");
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.open_now().is_some()
+        self.open_file().is_some()
     }
 
     /// Whether a sync has failed. The data written before that sync may be lost, and reads show it
     /// all the same. So this process never opens the file again.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Acquire)
+    pub(crate) fn has_failed_sync(&self) -> bool {
+        self.has_failed_sync.load(Ordering::Acquire)
     }
 
     /// Whether the open file is no longer found under its name.
-    pub(crate) fn is_away(&self) -> bool {
-        self.open_now().as_ref().is_some_and(|open| !self.is_there(open))
+    pub(crate) fn is_missing(&self) -> bool {
+        self.open_file().as_ref().is_some_and(|open| !self.is_in_place(open))
     }
 
-    fn is_there(&self, open: &OpenDatabase) -> bool {
-        match self.disk.look(self.path()) {
-            Ok(Found::File { identity, .. }) => identity == open.identity,
+    fn is_in_place(&self, open: &OpenDatabase) -> bool {
+        match self.disk.path_kind(self.path()) {
+            Ok(PathKind::File { identity, .. }) => identity == open.identity,
             Ok(_) => false,
             // An error says nothing about the file.
             Err(_) => true,
@@ -227,8 +160,8 @@ impl StorageFile {
     }
 
     /// Begins a snapshot of everything that is on the disk.
-    pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, Failure> {
-        let open = self.open_now();
+    pub(crate) fn begin_read(&self) -> std::result::Result<ReadTransaction, FileFailure> {
+        let open = self.open_file();
         Ok(open.as_ref().ok_or_else(|| self.not_open())?.database.begin_read()?)
     }
 
@@ -242,32 +175,32 @@ impl StorageFile {
     ///
     /// A transaction is refused if the file was removed or replaced. Data written to such a file
     /// would be lost when this process ends.
-    pub(crate) fn begin_write(&self) -> std::result::Result<WriteTransaction, Failure> {
-        let open = self.open_now();
+    pub(crate) fn begin_write(&self) -> std::result::Result<WriteTransaction, FileFailure> {
+        let open = self.open_file();
         let open = open.as_ref().ok_or_else(|| self.not_open())?;
-        if !self.is_there(open) {
+        if !self.is_in_place(open) {
             let message = format!(
                 "the storage file {} was removed or replaced while it is open: nothing is written until it is back",
                 self.path().display()
             );
-            return Err(Failure::new(ErrorKind::Unavailable, message));
+            return Err(FileFailure::new(ErrorKind::Unavailable, message));
         }
         let mut txn = open.database.begin_write()?;
         txn.set_quick_repair(true);
         Ok(txn)
     }
 
-    fn not_open(&self) -> Failure {
-        if self.is_lost() {
-            return Failure::lost(self.path());
+    fn not_open(&self) -> FileFailure {
+        if self.has_failed_sync() {
+            return FileFailure::failed_sync(self.path());
         }
         let path = self.path().display();
         let message =
             format!("the storage file {path} failed, and opening it again did not succeed yet");
-        Failure::new(ErrorKind::Unavailable, message)
+        FileFailure::new(ErrorKind::Unavailable, message)
     }
 
-    fn open_now(&self) -> RwLockReadGuard<'_, Option<OpenDatabase>> {
+    fn open_file(&self) -> RwLockReadGuard<'_, Option<OpenDatabase>> {
         // A panic leaves the option whole, so a poisoned lock is no reason to stop.
         self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,7 +217,7 @@ impl StorageFile {
 /// whole file fails. redb writes nothing while a panic unwinds, so this function drops the file
 /// during a panic.
 fn abandon(open: Option<OpenDatabase>) {
-    let _ = errors::caught(move || {
+    let _ = errors::catch_page_error(move || {
         let _open = open;
         std::panic::resume_unwind(Box::new(()))
     });

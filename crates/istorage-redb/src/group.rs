@@ -3,162 +3,50 @@
 //! Invariant: each request sees the writes of the requests before it, and is in the transaction
 //! whole or not at all. A request writes nothing before all its conditions and orders are checked.
 
-use std::{
-    cell::{Cell, RefCell},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use clock::Instant;
-use istorage::{AtomicBatch, Conditional, Error, KeyspaceName, OrderedPut, Outcome, Put, Result};
-use redb::{ReadableTable, StorageError, Table, TableError, WriteTransaction};
-use tokio::sync::oneshot;
+use istorage::{AtomicBatch, Conditional, Error, KeyspaceName, OrderedPut, Outcome, Put};
+use redb::{ReadableTable, Table, TableError, WriteTransaction};
 
 use crate::{
-    errors::Failure,
-    layout::{self, Keyspace, Kind, META, META_TIME, Stored},
+    layout::{self, FileRow, FileRowKind, Keyspace, META, META_TIME},
+    progress::TxnProgress,
+    request::{RequestError, RequestResult},
     time::Moment,
 };
 
-/// A write, with the channel for its answer.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) keyspace: Arc<Keyspace>,
-    pub(crate) batch: AtomicBatch,
-    pub(crate) deadline: Instant,
-    pub(crate) reply: oneshot::Sender<Result<Outcome>>,
-}
-
-impl Request {
-    /// The approximate number of bytes that the request adds to a transaction.
-    pub(crate) fn bytes(&self) -> usize {
-        let batch = &self.batch;
-        let conditionals = batch.conditionals.iter().map(|(pkey, op)| {
-            pkey.len() + op.ccols().len() + op.written().map_or(0, |value| value.len())
-        });
-        let ordered = batch.ordered.iter().map(|put| (&put.key, &put.value));
-        let puts = batch.puts.iter().map(|put| (&put.key, &put.value));
-        let others =
-            ordered.chain(puts).map(|(key, value)| key.pkey.len() + key.ccols.len() + value.len());
-        conditionals.chain(others).sum()
-    }
-
-    /// The keys of the rows that the request writes.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
-        let batch = &self.batch;
-        let conditionals = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
-        let ordered = batch.ordered.iter().map(|put| &put.key);
-        let puts = ordered.chain(batch.puts.iter().map(|put| &put.key));
-        let rows = conditionals.chain(puts.map(|key| (&key.pkey, &key.ccols)));
-        rows.map(|(pkey, ccols)| layout::row_key(pkey, ccols))
-    }
-
-    pub(crate) fn answer(self, answer: Result<Outcome>) {
-        // A caller that no longer waits needs no answer.
-        let _ = self.reply.send(answer);
-    }
-}
-
-/// The reason why a request was not written.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// The request is wrong. Nothing of it is in the transaction.
-    Refused(Error),
-    /// The request is wrong, and a part of it is in the transaction. The transaction must be given
-    /// up.
-    Spoiled(Error),
-    /// The file failed. The transaction must be given up.
-    Failed(Failure),
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Refused(error)
-    }
-}
-
-impl From<StorageError> for Fault {
-    fn from(error: StorageError) -> Fault {
-        Fault::Failed(error.into())
-    }
-}
-
-impl From<TableError> for Fault {
-    fn from(error: TableError) -> Fault {
-        Fault::Failed(error.into())
-    }
-}
-
-/// The result of a step in a transaction.
-pub(crate) type Step<T> = std::result::Result<T, Fault>;
-
-/// The place that a transaction has reached, to be read after redb panicked.
-#[derive(Debug, Default)]
-pub(crate) struct Spot {
-    pub(crate) step: Cell<At>,
-    /// The key of the row that the current request looks at or writes.
-    key: RefCell<Vec<u8>>,
-}
-
-/// The steps of a transaction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum At {
-    /// The transaction begins, or ends without a commit.
-    #[default]
-    Begin,
-    /// The transaction runs the request with this index.
-    Request(usize),
-    /// The transaction removes expired rows.
-    Expiry,
-    /// The transaction commits.
-    Commit,
-}
-
-impl Spot {
-    /// Notes that a request begins, and has reached no row yet.
-    pub(crate) fn begin(&self, request: usize) {
-        self.step.set(At::Request(request));
-        self.enter(&[]);
-    }
-
-    fn enter(&self, key: &[u8]) {
-        let mut entered = self.key.borrow_mut();
-        entered.clear();
-        entered.extend_from_slice(key);
-    }
-
-    /// The key of the row that the request has reached; empty if it has reached none.
-    pub(crate) fn key(&self) -> Vec<u8> {
-        self.key.borrow().clone()
-    }
-}
-
 /// The keyspaces that a transaction has touched.
-pub(crate) struct Group<'t> {
+pub(crate) struct GroupTransaction<'t> {
     txn: &'t WriteTransaction,
-    spot: &'t Spot,
-    keyspaces: Vec<Open<'t>>,
+    progress: &'t TxnProgress,
+    keyspaces: Vec<OpenKeyspace<'t>>,
 }
 
-impl<'t> Group<'t> {
-    pub(crate) fn new(txn: &'t WriteTransaction, spot: &'t Spot) -> Group<'t> {
-        Group { txn, spot, keyspaces: Vec::new() }
+impl<'t> GroupTransaction<'t> {
+    pub(crate) fn new(
+        txn: &'t WriteTransaction,
+        progress: &'t TxnProgress,
+    ) -> GroupTransaction<'t> {
+        GroupTransaction { txn, progress, keyspaces: Vec::new() }
     }
 
     /// Opens a keyspace, which must exist: redb would make a missing table.
-    pub(crate) fn open(&mut self, keyspace: &Arc<Keyspace>) -> Step<&mut Open<'t>> {
+    pub(crate) fn open(
+        &mut self,
+        keyspace: &Arc<Keyspace>,
+    ) -> RequestResult<&mut OpenKeyspace<'t>> {
         let known = self.keyspaces.iter().position(|open| open.keyspace.name == keyspace.name);
         let at = match known {
             Some(at) => at,
             None => {
-                self.keyspaces.push(Open {
+                self.keyspaces.push(OpenKeyspace {
                     txn: self.txn,
-                    spot: self.spot,
+                    progress: self.progress,
                     keyspace: Arc::clone(keyspace),
                     rows: self.txn.open_table(keyspace.rows())?,
                     expiry: None,
-                    wrote: false,
+                    has_written: false,
                 });
                 self.keyspaces.len() - 1
             }
@@ -167,13 +55,13 @@ impl<'t> Group<'t> {
     }
 
     /// Whether a request wrote anything.
-    pub(crate) fn wrote(&self) -> bool {
-        self.keyspaces.iter().any(|open| open.wrote)
+    pub(crate) fn has_written(&self) -> bool {
+        self.keyspaces.iter().any(|open| open.has_written)
     }
 
     /// For each keyspace in which expiring rows were touched, the moment at which the first of them
     /// expires.
-    pub(crate) fn next_expiries(&self) -> Step<Vec<(KeyspaceName, Option<Moment>)>> {
+    pub(crate) fn next_expiries(&self) -> RequestResult<Vec<(KeyspaceName, Option<Moment>)>> {
         let mut next = Vec::new();
         for open in &self.keyspaces {
             let Some(expiry) = &open.expiry else { continue };
@@ -187,56 +75,56 @@ impl<'t> Group<'t> {
 
     /// Writes the time that judged expiry into the file, in the same transaction as the judged
     /// writes.
-    pub(crate) fn remember(&self, now: Moment) -> Step<()> {
-        Ok(remember(self.txn, now)?)
+    pub(crate) fn write_time(&self, now: Moment) -> RequestResult<()> {
+        Ok(write_time(self.txn, now)?)
     }
 }
 
 /// Writes the time into the file.
-pub(crate) fn remember(txn: &WriteTransaction, now: Moment) -> std::result::Result<(), TableError> {
-    txn.open_table(META)?.insert(META_TIME, &layout::time(now)[..])?;
+pub(crate) fn write_time(txn: &WriteTransaction, now: Moment) -> Result<(), TableError> {
+    txn.open_table(META)?.insert(META_TIME, &layout::encode_time(now)[..])?;
     Ok(())
 }
 
-type Rows<'t> = Table<'t, &'static [u8], &'static [u8]>;
-type Expiry<'t> = Table<'t, &'static [u8], ()>;
+type RowTable<'t> = Table<'t, &'static [u8], &'static [u8]>;
+type ExpiryTable<'t> = Table<'t, &'static [u8], ()>;
 
 /// A keyspace in a transaction.
-pub(crate) struct Open<'t> {
+pub(crate) struct OpenKeyspace<'t> {
     txn: &'t WriteTransaction,
-    spot: &'t Spot,
+    progress: &'t TxnProgress,
     keyspace: Arc<Keyspace>,
-    rows: Rows<'t>,
+    rows: RowTable<'t>,
     /// The index of rows that expire, opened only when it is needed. So rows without a TTL do not
     /// pay for the index.
-    expiry: Option<Expiry<'t>>,
-    wrote: bool,
+    expiry: Option<ExpiryTable<'t>>,
+    has_written: bool,
 }
 
 /// A row to replace or to remove after everything is checked.
 struct Change<'b> {
     key: Vec<u8>,
     /// The moment of expiry of the row in the file, even if that row has expired already.
-    had: Option<Moment>,
-    kind: Kind,
+    old_expiry: Option<Moment>,
+    kind: FileRowKind,
     /// `None` removes the row.
     value: Option<&'b Bytes>,
 }
 
-impl<'t> Open<'t> {
+impl<'t> OpenKeyspace<'t> {
     /// Checks all conditions and orders of the batch, then writes the batch.
     ///
     /// If a condition fails, nothing is written. The kind of a row under a plain put is the
     /// exception: [`Self::put`] finds a wrong kind after it has written, and the whole transaction
     /// is given up.
-    pub(crate) fn apply(&mut self, batch: &AtomicBatch, now: Moment) -> Step<Outcome> {
+    pub(crate) fn apply(&mut self, batch: &AtomicBatch, now: Moment) -> RequestResult<Outcome> {
         let mut changes = Vec::with_capacity(batch.conditionals.len() + batch.ordered.len());
         let outcome = self.check_conditions(&batch.conditionals, now, &mut changes)?;
         self.check_orders(&batch.ordered, now, &mut changes)?;
         if !outcome.is_applied() {
             return Ok(outcome);
         }
-        self.wrote |= !(changes.is_empty() && batch.puts.is_empty());
+        self.has_written |= !(changes.is_empty() && batch.puts.is_empty());
         let mut bytes = Vec::new();
         for change in changes {
             self.change(change, &mut bytes)?;
@@ -252,21 +140,21 @@ impl<'t> Open<'t> {
         ops: &'b [(Bytes, Conditional)],
         now: Moment,
         changes: &mut Vec<Change<'b>>,
-    ) -> Step<Outcome> {
-        istorage::decide(ops.iter().map(|(_, op)| op), |at, op| {
+    ) -> RequestResult<Outcome> {
+        istorage::check_conditions(ops.iter().map(|(_, op)| op), |at, op| {
             let key = layout::row_key(&ops[at].0, op.ccols());
-            let (mut had, mut there) = (None, None);
-            self.spot.enter(&key);
+            let (mut old_expiry, mut current) = (None, None);
+            self.progress.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
-                let stored = self.keyspace.row(&key, row.value())?;
-                if stored.is_there(now) && !matches!(stored.kind, Kind::Conditional { .. }) {
-                    return Err(mixture(stored.kind, "conditionally").into());
+                let stored = self.keyspace.parse_row(&key, row.value())?;
+                if stored.is_live(now) && !matches!(stored.kind, FileRowKind::Conditional { .. }) {
+                    return Err(kind_conflict(stored.kind, "conditionally").into());
                 }
-                (had, there) = (stored.kind.expires(), stored.value_at(now));
+                (old_expiry, current) = (stored.kind.expires(), stored.value_at(now));
             }
-            let kind = Kind::Conditional { expires: op.ttl().map(|ttl| now.after(ttl)) };
-            changes.push(Change { key, had, kind, value: op.written() });
-            Ok(there)
+            let kind = FileRowKind::Conditional { expires: op.ttl().map(|ttl| now.after(ttl)) };
+            changes.push(Change { key, old_expiry, kind, value: op.written() });
+            Ok(current)
         })
     }
 
@@ -275,21 +163,22 @@ impl<'t> Open<'t> {
         puts: &'b [OrderedPut],
         now: Moment,
         changes: &mut Vec<Change<'b>>,
-    ) -> Step<()> {
+    ) -> RequestResult<()> {
         for put in puts {
             let key = layout::row_key(&put.key.pkey, &put.key.ccols);
             let ours = put.order.get();
-            let kind = Kind::Ordered { order: ours, expires: put.ttl.map(|ttl| now.after(ttl)) };
-            let mut had = None;
-            self.spot.enter(&key);
+            let kind =
+                FileRowKind::Ordered { order: ours, expires: put.ttl.map(|ttl| now.after(ttl)) };
+            let mut old_expiry = None;
+            self.progress.enter(&key);
             if let Some(row) = self.rows.get(&key[..])? {
-                let stored = self.keyspace.row(&key, row.value())?;
-                if stored.is_there(now) {
-                    let Kind::Ordered { order, .. } = stored.kind else {
-                        return Err(mixture(stored.kind, "with an order").into());
+                let stored = self.keyspace.parse_row(&key, row.value())?;
+                if stored.is_live(now) {
+                    let FileRowKind::Ordered { order, .. } = stored.kind else {
+                        return Err(kind_conflict(stored.kind, "with an order").into());
                     };
                     if order == ours && stored.value != put.value {
-                        let message = "a row has another value with the same order";
+                        let message = "a row was written with another value and the same order";
                         return Err(Error::invalid(format!("{message}, {order}")).into());
                     }
                     // A write that is sent again with a TTL gets the expiry of the last attempt.
@@ -297,17 +186,17 @@ impl<'t> Open<'t> {
                         continue;
                     }
                 }
-                had = stored.kind.expires();
+                old_expiry = stored.kind.expires();
             }
-            changes.push(Change { key, had, kind, value: Some(&put.value) });
+            changes.push(Change { key, old_expiry, kind, value: Some(&put.value) });
         }
         Ok(())
     }
 
-    fn change(&mut self, change: Change<'_>, bytes: &mut Vec<u8>) -> Step<()> {
-        let Change { key, had, kind, value } = change;
-        self.spot.enter(&key);
-        if let Some(at) = had {
+    fn change(&mut self, change: Change<'_>, bytes: &mut Vec<u8>) -> RequestResult<()> {
+        let Change { key, old_expiry, kind, value } = change;
+        self.progress.enter(&key);
+        if let Some(at) = old_expiry {
             let entry = layout::expiry_key(at, &key);
             self.expiry()?.remove(&entry[..])?;
         }
@@ -319,7 +208,7 @@ impl<'t> Open<'t> {
             let entry = layout::expiry_key(at, &key);
             self.expiry()?.insert(&entry[..], ())?;
         }
-        Stored { kind, value }.write(&key, bytes);
+        FileRow { kind, value }.write(&key, bytes);
         self.rows.insert(&key[..], &bytes[..])?;
         Ok(())
     }
@@ -328,15 +217,16 @@ impl<'t> Open<'t> {
     ///
     /// A look before the write would cost every put a search of the tree, for a mistake that a
     /// correct caller never makes.
-    fn put(&mut self, put: &Put, now: Moment, bytes: &mut Vec<u8>) -> Step<()> {
+    fn put(&mut self, put: &Put, now: Moment, bytes: &mut Vec<u8>) -> RequestResult<()> {
         let key = layout::row_key(&put.key.pkey, &put.key.ccols);
-        let kind = Kind::Plain;
-        self.spot.enter(&key);
-        Stored { kind, value: &put.value }.write(&key, bytes);
+        let kind = FileRowKind::Plain;
+        self.progress.enter(&key);
+        FileRow { kind, value: &put.value }.write(&key, bytes);
         if let Some(row) = self.rows.insert(&key[..], &bytes[..])? {
-            let there = self.keyspace.row(&key, row.value()).map_err(Fault::Spoiled)?;
-            if there.is_there(now) && there.kind != kind {
-                return Err(Fault::Spoiled(mixture(there.kind, "plainly")));
+            let replaced =
+                self.keyspace.parse_row(&key, row.value()).map_err(RequestError::Spoiled)?;
+            if replaced.is_live(now) && replaced.kind != kind {
+                return Err(RequestError::Spoiled(kind_conflict(replaced.kind, "plainly")));
             }
         }
         Ok(())
@@ -344,12 +234,12 @@ impl<'t> Open<'t> {
 
     /// Removes at most `limit` entries of expired rows, with their rows. Returns the number of
     /// removed entries.
-    pub(crate) fn purge(&mut self, now: Moment, limit: usize) -> Step<usize> {
+    pub(crate) fn purge(&mut self, now: Moment, limit: usize) -> RequestResult<usize> {
         let due: Vec<Vec<u8>> = {
             let end = layout::expiry_key(now.after(Duration::from_nanos(1)), &[]);
             let entries = self.expiry()?.range::<&[u8]>(..&end[..])?.take(limit);
             let keys = entries.map(|entry| entry.map(|(key, _)| key.value().to_vec()));
-            keys.collect::<std::result::Result<_, _>>()?
+            keys.collect::<Result<_, _>>()?
         };
         for entry in &due {
             if let Some(key) = self.expired(entry)? {
@@ -357,21 +247,21 @@ impl<'t> Open<'t> {
             }
             self.expiry()?.remove(&entry[..])?;
         }
-        self.wrote |= !due.is_empty();
+        self.has_written |= !due.is_empty();
         Ok(due.len())
     }
 
     /// The key of the row that expired at the moment of this entry, if there is such a row.
     ///
     /// A damaged row stays, so that a reader of the row gets the error. Only the entry is removed.
-    fn expired<'e>(&self, entry: &'e [u8]) -> Step<Option<&'e [u8]>> {
+    fn expired<'e>(&self, entry: &'e [u8]) -> RequestResult<Option<&'e [u8]>> {
         let Ok((at, key)) = layout::parse_expiry_key(entry) else { return Ok(None) };
         let Some(row) = self.rows.get(key)? else { return Ok(None) };
-        let row = self.keyspace.row(key, row.value());
+        let row = self.keyspace.parse_row(key, row.value());
         Ok(row.is_ok_and(|row| row.kind.expires() == Some(at)).then_some(key))
     }
 
-    fn expiry(&mut self) -> Step<&mut Expiry<'t>> {
+    fn expiry(&mut self) -> RequestResult<&mut ExpiryTable<'t>> {
         let expiry = match self.expiry.take() {
             Some(expiry) => expiry,
             None => self.txn.open_table(self.keyspace.expiry())?,
@@ -380,9 +270,9 @@ impl<'t> Open<'t> {
     }
 }
 
-fn mixture(there: Kind, how: &str) -> Error {
+fn kind_conflict(actual: FileRowKind, how: &str) -> Error {
     Error::invalid(format!(
-        "a row that was written {how} is {} already: a row is of one kind for ever",
-        there.name()
+        "a row that is to be written {how} is already {}: a row never changes its kind",
+        actual.name()
     ))
 }

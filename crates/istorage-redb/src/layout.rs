@@ -17,12 +17,15 @@
 //! does not verify its own checksums when it reads, so without the checksum of the row, a flipped
 //! bit would be served as data.
 
+mod row;
+
 use std::{fmt, ops::Bound};
 
-use bytes::Bytes;
 use istorage::{Error, KeyspaceName, Range, Result};
 use redb::TableDefinition;
 
+use self::row::checksum;
+pub(crate) use self::row::{FileRow, FileRowKind};
 use crate::{errors, time::Moment};
 
 /// The table with the mark of this driver, the format, and the time of the file.
@@ -42,12 +45,6 @@ pub(crate) const FORMAT: u32 = 2;
 const ROWS: &str = "rows/";
 const EXPIRY: &str = "expiry/";
 
-const PLAIN: u8 = 0;
-const CONDITIONAL: u8 = 1;
-const EXPIRING: u8 = 2;
-const ORDERED: u8 = 3;
-const ORDERED_EXPIRING: u8 = 4;
-
 /// A keyspace with the names of its tables.
 #[derive(Debug)]
 pub(crate) struct Keyspace {
@@ -66,7 +63,7 @@ impl Keyspace {
     pub(crate) fn of_table(table: &str) -> Option<Result<Keyspace>> {
         let name = table.strip_prefix(ROWS)?;
         Some(KeyspaceName::new(name).map(Keyspace::new).map_err(|error| {
-            Error::corrupt(format!("the table `{table}` belongs to no keyspace")).because(error)
+            Error::corrupt(format!("the table `{table}` belongs to no keyspace")).with_source(error)
         }))
     }
 
@@ -82,17 +79,17 @@ impl Keyspace {
     ///
     /// # Errors
     /// `Corrupt`, with the name of the row, if the bytes are not those that were written.
-    pub(crate) fn row<'a>(&self, key: &[u8], bytes: &'a [u8]) -> Result<Stored<'a>> {
-        Stored::parse(key, bytes).map_err(|why| errors::damaged_row(self.name_of(key), why))
+    pub(crate) fn parse_row<'a>(&self, key: &[u8], bytes: &'a [u8]) -> Result<FileRow<'a>> {
+        FileRow::parse(key, bytes).map_err(|why| errors::damaged_row(self.row_name(key), why))
     }
 
     /// The row with this key, as messages name it.
-    pub(crate) fn name_of<'a>(&'a self, key: &'a [u8]) -> RowName<'a> {
+    pub(crate) fn row_name<'a>(&'a self, key: &'a [u8]) -> RowName<'a> {
         RowName { keyspace: &self.name, key }
     }
 
     /// The table of all rows, as messages name it.
-    pub(crate) fn as_table(&self) -> String {
+    pub(crate) fn table_label(&self) -> String {
         format!("the table of the keyspace `{}`", self.name)
     }
 }
@@ -178,134 +175,8 @@ pub(crate) fn parse_expiry_key(key: &[u8]) -> Result<(Moment, &[u8])> {
     Ok((Moment(u64::from_be_bytes(*at)), row_key))
 }
 
-/// The kind of a row. A row keeps its kind for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Plain,
-    Conditional { expires: Option<Moment> },
-    Ordered { order: u64, expires: Option<Moment> },
-}
-
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::Plain => "plain",
-            Kind::Conditional { .. } => "conditional",
-            Kind::Ordered { .. } => "ordered",
-        }
-    }
-
-    /// The moment at which the row expires.
-    pub(crate) fn expires(self) -> Option<Moment> {
-        match self {
-            Kind::Conditional { expires } | Kind::Ordered { expires, .. } => expires,
-            Kind::Plain => None,
-        }
-    }
-}
-
-/// A row as it is in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stored<'a> {
-    pub(crate) kind: Kind,
-    pub(crate) value: &'a [u8],
-}
-
-impl<'a> Stored<'a> {
-    /// Parses the row in `bytes`.
-    ///
-    /// # Errors
-    /// The reason why these are not the bytes that were written for this key.
-    pub(crate) fn parse(key: &[u8], bytes: &'a [u8]) -> std::result::Result<Stored<'a>, BadRow> {
-        let (sum, row) = bytes.split_first_chunk().ok_or(BadRow::CutOff)?;
-        if u32::from_be_bytes(*sum) != checksum(key, row) {
-            return Err(BadRow::Checksum);
-        }
-        let (kind, rest) = row.split_first().ok_or(BadRow::CutOff)?;
-        let (kind, value) = match *kind {
-            PLAIN => (Kind::Plain, rest),
-            CONDITIONAL => (Kind::Conditional { expires: None }, rest),
-            EXPIRING => {
-                let (at, value) = number(rest)?;
-                (Kind::Conditional { expires: Some(Moment(at)) }, value)
-            }
-            ORDERED => {
-                let (order, value) = number(rest)?;
-                (Kind::Ordered { order, expires: None }, value)
-            }
-            ORDERED_EXPIRING => {
-                let (order, rest) = number(rest)?;
-                let (at, value) = number(rest)?;
-                (Kind::Ordered { order, expires: Some(Moment(at)) }, value)
-            }
-            unknown => return Err(BadRow::Kind(unknown)),
-        };
-        Ok(Stored { kind, value })
-    }
-
-    /// Writes the row with this key into `bytes`. Earlier contents of `bytes` are removed.
-    pub(crate) fn write(self, key: &[u8], bytes: &mut Vec<u8>) {
-        bytes.clear();
-        bytes.extend_from_slice(&[0; SUM]);
-        bytes.push(match self.kind {
-            Kind::Plain => PLAIN,
-            Kind::Conditional { expires: None } => CONDITIONAL,
-            Kind::Conditional { expires: Some(_) } => EXPIRING,
-            Kind::Ordered { expires: None, .. } => ORDERED,
-            Kind::Ordered { expires: Some(_), .. } => ORDERED_EXPIRING,
-        });
-        if let Kind::Ordered { order, .. } = self.kind {
-            bytes.extend_from_slice(&order.to_be_bytes());
-        }
-        if let Some(at) = self.kind.expires() {
-            bytes.extend_from_slice(&at.0.to_be_bytes());
-        }
-        bytes.extend_from_slice(self.value);
-        let sum = checksum(key, &bytes[SUM..]);
-        bytes[..SUM].copy_from_slice(&sum.to_be_bytes());
-    }
-
-    /// Whether the row has not expired. A row is absent from exactly its moment of expiry on.
-    pub(crate) fn is_there(self, now: Moment) -> bool {
-        self.kind.expires().is_none_or(|at| now < at)
-    }
-
-    /// The value, if the row has not expired.
-    pub(crate) fn value_at(self, now: Moment) -> Option<Bytes> {
-        self.is_there(now).then(|| Bytes::copy_from_slice(self.value))
-    }
-}
-
-/// The reason why the bytes of a row are not those that were written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadRow {
-    CutOff,
-    Checksum,
-    Kind(u8),
-}
-
-impl fmt::Display for BadRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BadRow::CutOff => f.write_str("its header is cut off"),
-            BadRow::Checksum => f.write_str("its checksum is wrong"),
-            BadRow::Kind(unknown) => write!(f, "its kind, {unknown}, is unknown"),
-        }
-    }
-}
-
-/// The length of a checksum.
-const SUM: usize = 4;
-
-fn checksum(key: &[u8], row: &[u8]) -> u32 {
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(key);
-    sum.update(row);
-    sum.finalize()
-}
-
 /// The value of [`META_TIME`]: the time and its checksum.
-pub(crate) fn time(seen: Moment) -> Vec<u8> {
+pub(crate) fn encode_time(seen: Moment) -> Vec<u8> {
     let seen = seen.0.to_be_bytes();
     [&seen[..], &checksum(META_TIME.as_bytes(), &seen).to_be_bytes()].concat()
 }
@@ -314,12 +185,7 @@ pub(crate) fn time(seen: Moment) -> Vec<u8> {
 pub(crate) fn parse_time(bytes: &[u8]) -> Option<Moment> {
     let (seen, _) = bytes.split_first_chunk()?;
     let seen = Moment(u64::from_be_bytes(*seen));
-    (time(seen) == bytes).then_some(seen)
-}
-
-fn number(bytes: &[u8]) -> std::result::Result<(u64, &[u8]), BadRow> {
-    let (number, rest) = bytes.split_first_chunk().ok_or(BadRow::CutOff)?;
-    Ok((u64::from_be_bytes(*number), rest))
+    (encode_time(seen) == bytes).then_some(seen)
 }
 
 #[cfg(test)]
@@ -354,75 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read_as_it_was_written() {
-        let expires = Some(Moment(u64::MAX - 1));
-        let kinds = [
-            Kind::Plain,
-            Kind::Conditional { expires: None },
-            Kind::Conditional { expires },
-            Kind::Ordered { order: 7, expires: None },
-            Kind::Ordered { order: 7, expires },
-        ];
-        let (key, mut bytes) = (row_key(b"p", b"c"), vec![1, 2, 3]);
-        for kind in kinds {
-            for value in [&b""[..], b"\0value"] {
-                let row = Stored { kind, value };
-                row.write(&key, &mut bytes);
-                assert_eq!(Stored::parse(&key, &bytes).unwrap(), row);
-            }
-        }
-        let with_sum = |row: &[u8]| [&checksum(&key, row).to_be_bytes()[..], row].concat();
-        for (row, why) in [
-            (&[9][..], BadRow::Kind(9)),
-            (&[], BadRow::CutOff),
-            (&[EXPIRING, 0], BadRow::CutOff),
-            (&[ORDERED], BadRow::CutOff),
-            (&[ORDERED_EXPIRING; 16], BadRow::CutOff),
-        ] {
-            assert_eq!(Stored::parse(&key, &with_sum(row)), Err(why));
-        }
-        assert_eq!(Stored::parse(&key, b"sum"), Err(BadRow::CutOff));
-    }
-
-    /// The driver served a flipped bit of a value as data: redb does not verify the checksums of
-    /// its pages when it reads.
-    #[test]
-    fn every_flipped_bit_of_a_key_or_a_row_is_noticed() {
-        let keyspace = Keyspace::new(KeyspaceName::new("tests").unwrap());
-        let kind = Kind::Ordered { order: 7, expires: Some(Moment(8)) };
-        let (key, mut bytes) = (row_key(b"p", b"c"), Vec::new());
-        Stored { kind, value: b"value" }.write(&key, &mut bytes);
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            let error = keyspace.row(&key, &flipped).unwrap_err();
-            assert_eq!(error.kind(), istorage::ErrorKind::Corrupt);
-            assert!(error.to_string().contains("the row 0x70/0x63 of the keyspace `tests`"));
-        }
-        for bit in 0..key.len() * 8 {
-            let mut flipped = key.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Stored::parse(&flipped, &bytes), Err(BadRow::Checksum));
-        }
-    }
-
-    #[test]
-    fn a_row_is_gone_from_its_moment_on() {
-        let expires = Some(Moment(100));
-        let row = Stored { kind: Kind::Conditional { expires }, value: b"v" };
-        assert!(row.is_there(Moment(99)) && !row.is_there(Moment(100)));
-    }
-
-    #[test]
     fn a_damaged_time_is_noticed() {
         let seen = Moment(0x0102_0304);
-        assert_eq!(parse_time(&time(seen)), Some(seen));
-        for bit in 0..time(seen).len() * 8 {
-            let mut flipped = time(seen);
+        assert_eq!(parse_time(&encode_time(seen)), Some(seen));
+        for bit in 0..encode_time(seen).len() * 8 {
+            let mut flipped = encode_time(seen);
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(parse_time(&flipped), None);
         }
-        assert_eq!(parse_time(&time(seen)[..8]), None);
+        assert_eq!(parse_time(&encode_time(seen)[..8]), None);
     }
 
     #[test]

@@ -20,12 +20,14 @@ mod group;
 mod layout;
 #[cfg(test)]
 mod power;
+mod progress;
 mod read;
+mod request;
 mod storage;
 mod time;
 mod write;
 
-pub use check::{Checked, check};
-pub use config::Config;
+pub use check::{CheckReport, check};
+pub use config::RedbConfig;
 pub use driver::RedbDriver;
 pub use storage::CAPABILITIES;

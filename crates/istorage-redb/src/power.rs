@@ -26,7 +26,7 @@ use self::{
     disk::{SimDisk, Sync},
     model::{Call, Changes, History, Leases, RowKey, Rows, Step},
 };
-use crate::{Config, RedbDriver, check::check_on};
+use crate::{RedbConfig, RedbDriver, check::check_on};
 
 /// Random numbers from a seed (splitmix64).
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,8 +70,8 @@ struct Node {
     storage: SharedStorage,
 }
 
-fn config() -> Config {
-    Config { cache_bytes: 1 << 20, ..Config::new(PathBuf::from("node.redb")) }
+fn config() -> RedbConfig {
+    RedbConfig { cache_bytes: 1 << 20, ..RedbConfig::new(PathBuf::from("node.redb")) }
 }
 
 impl Node {
@@ -345,10 +345,10 @@ impl Exploration {
             if !is_allowed {
                 return Err(at(format!("{rows:?} is left")));
             }
-            let checked = check_on(&config(), Arc::new(copy));
-            let checked = checked.map_err(|error| at(error.to_string()))?;
-            if !checked.is_whole() {
-                return Err(at(format!("{checked:?}")));
+            let report = check_on(&config(), Arc::new(copy));
+            let report = report.map_err(|error| at(error.to_string()))?;
+            if !report.is_intact() {
+                return Err(at(format!("{report:?}")));
             }
             all.push((*moment, left));
         }
@@ -379,7 +379,7 @@ async fn explore(seeds: u64, change: impl Fn(&mut Exploration)) {
 }
 
 #[tokio::test]
-async fn a_power_failure_loses_nothing_acknowledged_and_leaves_no_half_of_a_call() {
+async fn a_power_failure_loses_no_acknowledged_write_and_leaves_no_partial_call() {
     explore(2, |_| {}).await;
 }
 
@@ -391,7 +391,7 @@ async fn a_power_failure_loses_nothing_acknowledged_and_leaves_no_half_of_a_call
 /// it makes the commit the latest one. redb also writes and syncs its header once more when it
 /// opens the file. So no lost page is ever a part of the latest commit.
 #[tokio::test]
-async fn syncs_that_fail_lose_nothing_that_was_acknowledged_or_seen() {
+async fn failed_syncs_lose_no_write_that_was_acknowledged_or_read() {
     explore(2, |exploration| {
         exploration.sync = Sync::FailsOneIn(15);
         exploration.keeps_cache = exploration.rng.0 % 2 == 1;
@@ -402,7 +402,7 @@ async fn syncs_that_fail_lose_nothing_that_was_acknowledged_or_seen() {
 /// A disk that acknowledges data that it has not written loses that data, and this suite must find
 /// the loss.
 #[tokio::test]
-async fn a_disk_that_lies_is_found_out() {
+async fn a_disk_that_does_not_sync_is_detected() {
     let mut exploration = Exploration { sync: Sync::Lies, ..Exploration::new(1) };
     assert!(exploration.run().await.is_err());
 }

@@ -17,7 +17,7 @@ use redb::{ReadOnlyTable, ReadTransaction, TableError};
 use tokio::sync::oneshot;
 
 use crate::{
-    errors::{self, Failure},
+    errors::{self, FileFailure},
     file::StorageFile,
     layout::{self, Keyspace},
     time::Moment,
@@ -32,7 +32,7 @@ const PAGE_ROWS: usize = 1_000;
 const PAGE_BYTES: usize = 1 << 20;
 
 type Reply<T> = oneshot::Sender<Result<T>>;
-type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
+type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// A job for a reader, with the channel for its answer. `now` is the time that judges the expiry of
 /// the rows. The caller reads the time once for all keys of a call, and once for each page.
@@ -67,13 +67,13 @@ pub(crate) struct Page {
 
 /// One of the threads that read.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct ReaderThread {
     pub(crate) file: Arc<StorageFile>,
     pub(crate) jobs: Receiver<ReadJob>,
     pub(crate) writer: Sender<WriteJob>,
 }
 
-impl Reader {
+impl ReaderThread {
     /// Answers jobs until the queue is closed and empty.
     pub(crate) fn run(self) {
         let mut group = Vec::with_capacity(GROUP);
@@ -102,7 +102,7 @@ impl Reader {
 struct Snapshot<'f> {
     file: &'f StorageFile,
     txn: Option<ReadTransaction>,
-    tables: Vec<(Arc<Keyspace>, Rows)>,
+    tables: Vec<(Arc<Keyspace>, RowTable)>,
 }
 
 impl Snapshot<'_> {
@@ -141,8 +141,9 @@ impl Snapshot<'_> {
             return true;
         }
         let run = |snapshot: &mut Self| {
-            errors::caught(|| read(snapshot))
-                .unwrap_or_else(|unwound| Err(errors::damaged_row(keyspace.as_table(), unwound)))
+            errors::catch_page_error(|| read(snapshot)).unwrap_or_else(|page_error| {
+                Err(errors::damaged_row(keyspace.table_label(), page_error))
+            })
         };
         let is_unavailable = |result: &Result<T>| matches!(result, Err(error) if error.kind() == ErrorKind::Unavailable);
         let mut result = run(self);
@@ -166,7 +167,7 @@ impl Snapshot<'_> {
         Ok(self.txn.insert(txn))
     }
 
-    fn table(&mut self, keyspace: &Arc<Keyspace>) -> Result<&Rows> {
+    fn table(&mut self, keyspace: &Arc<Keyspace>) -> Result<&RowTable> {
         let known = self.tables.iter().position(|(known, _)| known.name == keyspace.name);
         let at = match known {
             Some(at) => at,
@@ -176,7 +177,7 @@ impl Snapshot<'_> {
                     Err(TableError::TableDoesNotExist(_)) => {
                         return Err(errors::no_keyspace(&keyspace.name));
                     }
-                    Err(error) => return Err(Failure::from(error).into()),
+                    Err(error) => return Err(FileFailure::from(error).into()),
                 };
                 self.tables.push((Arc::clone(keyspace), table));
                 self.tables.len() - 1
@@ -189,38 +190,43 @@ impl Snapshot<'_> {
         match self.txn()?.open_table(keyspace.rows()) {
             Ok(_) => Ok(true),
             Err(TableError::TableDoesNotExist(_)) => Ok(false),
-            Err(error) => Err(Failure::from(error).into()),
+            Err(error) => Err(FileFailure::from(error).into()),
         }
     }
 }
 
-fn get(table: &Rows, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Option<Bytes>> {
-    let name = || keyspace.name_of(key);
-    let got = errors::caught(|| {
-        match table.get(key).map_err(|error| errors::reading(name(), error))? {
-            Some(row) => Ok(keyspace.row(key, row.value())?.value_at(now)),
+fn get(table: &RowTable, keyspace: &Keyspace, key: &[u8], now: Moment) -> Result<Option<Bytes>> {
+    let name = || keyspace.row_name(key);
+    let got = errors::catch_page_error(|| {
+        match table.get(key).map_err(|error| errors::read_error(name(), error))? {
+            Some(row) => Ok(keyspace.parse_row(key, row.value())?.value_at(now)),
             None => Ok(None),
         }
     });
-    got.unwrap_or_else(|unwound| Err(errors::damaged_row(name(), unwound)))
+    got.unwrap_or_else(|page_error| Err(errors::damaged_row(name(), page_error)))
 }
 
 /// Reads a page. If a row is damaged, the rows in front of it are the page. The next page begins
 /// with the damaged row and fails.
 fn page(
-    table: &Rows,
+    table: &RowTable,
     keyspace: &Keyspace,
     pkey: &[u8],
     range: &Range,
     now: Moment,
 ) -> Result<Page> {
-    let mut part = Part::default();
-    let why = match errors::caught(|| read_rows(table, keyspace, pkey, range, now, &mut part)) {
+    let mut part = PartialPage::default();
+    let why = match errors::catch_page_error(|| {
+        read_rows(table, keyspace, pkey, range, now, &mut part)
+    }) {
         Ok(Ok(rest)) => return Ok(Page { rows: part.rows, rest }),
         Ok(Err(error)) => error,
-        Err(unwound) => {
+        Err(page_error) => {
             let from = layout::row_key(pkey, &range.start);
-            errors::damaged_row(format!("what follows {}", keyspace.name_of(&from)), unwound)
+            errors::damaged_row(
+                format!("the range from {} on", keyspace.row_name(&from)),
+                page_error,
+            )
         }
     };
     match part.last {
@@ -231,7 +237,7 @@ fn page(
 
 /// The part of a page that was read before an error.
 #[derive(Default)]
-struct Part {
+struct PartialPage {
     rows: Vec<ExpiringRow>,
     /// The clustering columns of the last row that was read, even if that row has expired.
     last: Option<Bytes>,
@@ -239,30 +245,30 @@ struct Part {
 
 /// Reads rows until the page is full. Returns the rest of the range.
 fn read_rows(
-    table: &Rows,
+    table: &RowTable,
     keyspace: &Keyspace,
     pkey: &[u8],
     range: &Range,
     now: Moment,
-    part: &mut Part,
+    part: &mut PartialPage,
 ) -> Result<Option<Range>> {
     let (start, end) = layout::row_keys(pkey, range);
     let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
         (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
     let from = layout::row_key(pkey, &range.start);
-    let place = || format!("what follows {}", keyspace.name_of(&from));
-    let failed = |error| errors::reading(place(), error);
+    let place = || format!("the range from {} on", keyspace.row_name(&from));
+    let failed = |error| errors::read_error(place(), error);
     let mut bytes = 0;
     for (seen, row) in (1..).zip(table.range::<&[u8]>(bounds).map_err(failed)?) {
         let (key, row) = row.map_err(failed)?;
         let key = key.value();
-        let stored = keyspace.row(key, row.value())?;
+        let stored = keyspace.parse_row(key, row.value())?;
         let ccols = Bytes::copy_from_slice(layout::ccols(pkey, key));
         // A page that lies in the place of another page has whole rows with right checksums. Only
         // their keys show the damage.
         let is_next = part.last.as_ref().is_none_or(|last| *last < ccols);
         if !(is_next && RangeBounds::<[u8]>::contains(&bounds, key)) {
-            return Err(errors::damaged_row(place(), "rows of another place are there"));
+            return Err(errors::damaged_row(place(), "a page holds rows of another range"));
         }
         bytes += ccols.len() + stored.value.len();
         if let Some(value) = stored.value_at(now) {

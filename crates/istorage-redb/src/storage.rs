@@ -13,7 +13,7 @@ use istorage::{
 };
 
 use crate::{
-    engine::Engine,
+    engine::RedbEngine,
     layout::{Keyspace, row_key},
     read::ReadJob,
 };
@@ -40,12 +40,12 @@ const LOOKUPS: usize = 1_000;
 /// One keyspace of the file.
 #[derive(Debug)]
 pub(crate) struct RedbStorage {
-    engine: Arc<Engine>,
+    engine: Arc<RedbEngine>,
     keyspace: Arc<Keyspace>,
 }
 
 impl RedbStorage {
-    pub(crate) fn new(engine: Arc<Engine>, keyspace: Arc<Keyspace>) -> RedbStorage {
+    pub(crate) fn new(engine: Arc<RedbEngine>, keyspace: Arc<Keyspace>) -> RedbStorage {
         RedbStorage { engine, keyspace }
     }
 

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_of_the_calendar_is_not_seen() {
+    fn a_step_of_the_calendar_does_not_change_steady_time() {
         let manual = ManualClock::new(0);
         let time = SteadyTime::new(manual.clock());
         let start = time.now();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_has_seen_raises_the_time_and_never_lowers_it() {
+    fn the_time_in_the_file_raises_the_time_and_never_lowers_it() {
         let manual = ManualClock::new(0);
         let time = SteadyTime::new(manual.clock());
         manual.advance(Duration::from_secs(5));

@@ -5,21 +5,22 @@
 //! durable, and no request runs twice.
 
 mod damaged;
+mod transaction;
 mod upkeep;
 
 use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 
 use async_channel::Receiver;
 use clock::{Clock, Instant};
-use istorage::{Error, ErrorKind, KeyspaceName, Outcome, Result};
+use istorage::{Error, KeyspaceName, Result};
 use tokio::sync::{oneshot, watch};
 
-use self::damaged::DamagedRows;
+use self::{damaged::DamagedRows, transaction::Abort};
 use crate::{
-    errors::{self, Failure},
+    errors::FileFailure,
     file::StorageFile,
-    group::{At, Fault, Group, Request, Spot},
     layout::Keyspace,
+    request::WriteRequest,
     time::{Moment, SteadyTime},
 };
 
@@ -38,7 +39,7 @@ const GATHER_TIME: Duration = Duration::from_micros(300);
 /// A job for the writer.
 #[derive(Debug)]
 pub(crate) enum WriteJob {
-    Write(Request),
+    Write(WriteRequest),
     Create {
         keyspace: Arc<Keyspace>,
         reply: oneshot::Sender<Result<()>>,
@@ -51,20 +52,9 @@ pub(crate) enum WriteJob {
     Recover,
 }
 
-/// The reason why a transaction was given up.
-enum Abort {
-    /// The request with this index cannot be written, and nothing of it may be written. The other
-    /// requests run again without it.
-    Spoiled(usize, Error),
-    /// Expired rows cannot be removed. The requests can be written without removing them.
-    Expiry(Failure),
-    /// The file failed.
-    Failed(Failure),
-}
-
 /// The state of the writer's thread.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct WriterThread {
     file: Arc<StorageFile>,
     jobs: Receiver<WriteJob>,
     readers: Receiver<()>,
@@ -76,7 +66,7 @@ pub(crate) struct Writer {
     /// works.
     failing: Option<Instant>,
     /// Set when the driver cannot go on.
-    failed: Arc<watch::Sender<Option<Failure>>>,
+    failed: Arc<watch::Sender<Option<FileFailure>>>,
     /// Whether expired rows stay in the file, because the index of them is damaged.
     keeps_expired: bool,
     damaged: DamagedRows,
@@ -84,7 +74,7 @@ pub(crate) struct Writer {
     keyspaces: HashMap<KeyspaceName, (Arc<Keyspace>, Option<Moment>)>,
 }
 
-impl Writer {
+impl WriterThread {
     /// Makes the writer. `readers` is a channel that ends when the last reader has ended.
     pub(crate) fn new(
         file: Arc<StorageFile>,
@@ -92,9 +82,9 @@ impl Writer {
         readers: Receiver<()>,
         clock: Clock,
         time: Arc<SteadyTime>,
-        failed: Arc<watch::Sender<Option<Failure>>>,
-    ) -> Writer {
-        Writer {
+        failed: Arc<watch::Sender<Option<FileFailure>>>,
+    ) -> WriterThread {
+        WriterThread {
             file,
             jobs,
             readers,
@@ -130,19 +120,19 @@ impl Writer {
                 WriteJob::Drop { keyspace, reply } => {
                     drop(reply.send(self.drop_keyspace(&keyspace)))
                 }
-                WriteJob::Recover => self.check(),
+                WriteJob::Recover => self.check_file(),
             }
             // Expired rows are removed in small portions while no job waits.
-            while next.is_none() && self.jobs.is_empty() && self.purge_alone() {}
+            while next.is_none() && self.jobs.is_empty() && self.purge_in_own_transaction() {}
         }
-        self.remember_time();
+        self.write_closing_time();
         // `recv_blocking` ends with an error when the last reader has ended: no reader ever sends.
         let _ = self.readers.recv_blocking();
         self.file.close();
     }
 
     /// Takes all requests that wait, up to the first job of another kind. Returns that job too.
-    fn gather(&mut self, first: Request) -> (Vec<Request>, Option<WriteJob>) {
+    fn gather(&mut self, first: WriteRequest) -> (Vec<WriteRequest>, Option<WriteJob>) {
         let end = self.clock.now() + GATHER_TIME;
         for _ in 0..GATHER_YIELDS {
             if self.jobs.len() + 1 >= self.last_group || self.clock.now() >= end {
@@ -155,7 +145,7 @@ impl Writer {
         (group, next)
     }
 
-    fn take(&self, first: Request) -> (Vec<Request>, Option<WriteJob>) {
+    fn take(&self, first: WriteRequest) -> (Vec<WriteRequest>, Option<WriteJob>) {
         let mut bytes = first.bytes();
         let mut group = vec![first];
         while group.len() < GROUP_REQUESTS && bytes < GROUP_BYTES {
@@ -171,19 +161,19 @@ impl Writer {
         (group, None)
     }
 
-    fn write(&mut self, mut group: Vec<Request>) {
-        // Opening the file may take long, so it comes before `dismiss` compares deadlines with the
-        // time. In the other order a request would pass `dismiss`, its deadline would pass while
+    fn write(&mut self, mut group: Vec<WriteRequest>) {
+        // Opening the file may take long, so it comes before `remove_unwritable` compares deadlines with the
+        // time. In the other order a request would pass `remove_unwritable`, its deadline would pass while
         // the file is opened, and the late request would be written.
         if !self.file.is_open() {
             self.reopen();
         }
         loop {
-            self.dismiss(&mut group);
+            self.remove_unwritable(&mut group);
             if group.is_empty() {
                 return;
             }
-            match self.attempt(&group) {
+            match self.try_group(&group) {
                 Ok(answers) => {
                     self.damaged.written();
                     group
@@ -205,7 +195,7 @@ impl Writer {
     ///
     /// These are requests of callers that no longer wait, requests after their deadline, and
     /// requests that write a damaged row.
-    fn dismiss(&mut self, group: &mut Vec<Request>) {
+    fn remove_unwritable(&mut self, group: &mut Vec<WriteRequest>) {
         let now = self.clock.now();
         group.retain(|request| !request.reply.is_closed());
         for request in group.extract_if(.., |request| now >= request.deadline) {
@@ -217,125 +207,6 @@ impl Writer {
             if let Some(damage) = self.damaged.refuse(&group[at], now) {
                 group.remove(at).answer(Err(damage));
             }
-        }
-    }
-
-    /// Runs the requests in one transaction and commits it. The answers that it returns are final.
-    ///
-    /// If redb panics, its state and the transaction are left unfinished. So the file is opened
-    /// again, and holds the rows of the last commit. After a panic in a request or in the removal
-    /// of expired rows, this function opens the file again. After any other panic, the caller does
-    /// so.
-    fn attempt(
-        &mut self,
-        requests: &[Request],
-    ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
-        let spot = Spot::default();
-        let unwound = match errors::caught(|| self.transact(requests, &spot)) {
-            Ok(done) => return done,
-            Err(unwound) => unwound,
-        };
-        Err(match spot.step.get() {
-            At::Request(at) => {
-                self.reopen();
-                let (keyspace, now) = (&requests[at].keyspace, self.clock.now());
-                Abort::Spoiled(at, self.damaged.add(keyspace, spot.key(), &unwound, now))
-            }
-            At::Expiry => {
-                self.reopen();
-                Abort::Expiry(Failure::damaged(unwound))
-            }
-            At::Commit => Abort::Failed(Failure::new(
-                ErrorKind::OutcomeUnknown,
-                format!("the commit failed: {unwound}"),
-            )),
-            At::Begin => Abort::Failed(Failure::damaged(unwound)),
-        })
-    }
-
-    fn transact(
-        &mut self,
-        requests: &[Request],
-        spot: &Spot,
-    ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
-        let txn = self.file.begin_write()?;
-        let mut group = Group::new(&txn, spot);
-        let ran = self.run_group(&mut group, requests, spot).and_then(|answers| {
-            if !group.wrote() && !requests.is_empty() {
-                return Ok((answers, None));
-            }
-            spot.step.set(At::Expiry);
-            match self.finish(&mut group) {
-                Ok(expiries) => Ok((answers, Some(expiries))),
-                Err(Fault::Failed(failure)) if !failure.is_damage() => Err(failure.into()),
-                Err(damage) => Err(Abort::Expiry(damage.into())),
-            }
-        });
-        drop(group);
-        spot.step.set(At::Begin);
-        match ran {
-            Ok((answers, Some(expiries))) => {
-                spot.step.set(At::Commit);
-                txn.commit().map_err(|error| Failure::outcome_unknown(error.into()))?;
-                self.wrote();
-                self.note_expiries(expiries);
-                Ok(answers)
-            }
-            // No request wrote anything, for example because every condition failed. There is
-            // nothing to commit.
-            Ok((answers, None)) => {
-                txn.abort().map_err(Failure::from)?;
-                Ok(answers)
-            }
-            Err(abort) => {
-                txn.abort().map_err(Failure::from)?;
-                Err(abort)
-            }
-        }
-    }
-
-    fn run_group(
-        &self,
-        group: &mut Group<'_>,
-        requests: &[Request],
-        spot: &Spot,
-    ) -> std::result::Result<Vec<Result<Outcome>>, Abort> {
-        let mut answers = Vec::with_capacity(requests.len());
-        for (at, request) in requests.iter().enumerate() {
-            let name = &request.keyspace.name;
-            spot.begin(at);
-            let ran = match self.keyspaces.get(name) {
-                Some((keyspace, _)) => group
-                    .open(keyspace)
-                    .and_then(|open| open.apply(&request.batch, self.time.now())),
-                None => Err(Fault::Refused(errors::no_keyspace(name))),
-            };
-            answers.push(match ran {
-                Ok(outcome) => Ok(outcome),
-                Err(Fault::Refused(error)) => Err(error),
-                Err(Fault::Spoiled(error)) => return Err(Abort::Spoiled(at, error)),
-                Err(Fault::Failed(failure)) if failure.is_damage() => {
-                    let row = request.keyspace.name_of(&spot.key()).to_string();
-                    return Err(Abort::Spoiled(at, errors::damaged_row(row, failure)));
-                }
-                Err(Fault::Failed(failure)) => return Err(failure.into()),
-            });
-        }
-        Ok(answers)
-    }
-}
-
-impl From<Failure> for Abort {
-    fn from(failure: Failure) -> Abort {
-        Abort::Failed(failure)
-    }
-}
-
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Failure {
-        match fault {
-            Fault::Failed(failure) => failure,
-            Fault::Refused(error) | Fault::Spoiled(error) => Failure::damaged(error),
         }
     }
 }

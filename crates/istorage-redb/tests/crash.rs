@@ -21,7 +21,7 @@ use istorage::{
     AppStorage, AppStorageExt, Conditional, Consistency, ErrorKind, Key, KeyspaceName, Order,
     OrderedPut, Outcome, Put, Range, SharedStorage, StorageDriver,
 };
-use istorage_redb::{Config, RedbDriver};
+use istorage_redb::{RedbConfig, RedbDriver};
 
 const FILE: &str = "ISTORAGE_REDB_TEST_FILE";
 const TASKS: usize = 12;
@@ -32,7 +32,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 async fn open(path: &Path) -> (RedbDriver, SharedStorage) {
-    let driver = RedbDriver::open(Config::new(path), Clock::system()).await.unwrap();
+    let driver = RedbDriver::open(RedbConfig::new(path), Clock::system()).await.unwrap();
     let name = KeyspaceName::new("crash").unwrap();
     driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
     let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
@@ -117,7 +117,7 @@ async fn raise_a_counter(storage: &dyn AppStorage, task: usize) {
     let first = storage.insert_if_not_exists(key.clone(), number(0), None, Instant::FAR_FUTURE);
     let mut n = match first.await.unwrap() {
         Outcome::Applied => 0,
-        Outcome::NotApplied(conflicts) => of(conflicts[0].there.as_ref().unwrap()),
+        Outcome::NotApplied(conflicts) => of(conflicts[0].actual.as_ref().unwrap()),
     };
     loop {
         let swap = storage.compare_and_swap(
@@ -321,12 +321,12 @@ fn time_to_open(path: &Path, acknowledged: &Acknowledged) -> Duration {
 }
 
 #[test]
-fn a_file_that_another_process_holds_is_refused_with_the_alternatives() {
+fn a_file_that_another_process_has_open_is_refused_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let other = Other::start(&path);
     let refused =
-        runtime().block_on(RedbDriver::open(Config::new(&path), Clock::system())).unwrap_err();
+        runtime().block_on(RedbDriver::open(RedbConfig::new(&path), Clock::system())).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     let message = refused.to_string();
     for word in [path.to_str().unwrap(), "another process", "cassandra", "dynamodb"] {

@@ -15,7 +15,7 @@ use istorage::{
     AppStorageExt, Conditional, Consistency, Error, ErrorKind, Key, KeyspaceName, Put, Range,
     SharedStorage, StorageDriver,
 };
-use istorage_redb::{Config, RedbDriver, check};
+use istorage_redb::{RedbConfig, RedbDriver, check};
 
 /// The size of a page of redb.
 const PAGE: usize = 4_096;
@@ -45,7 +45,7 @@ fn key(n: u32) -> Key {
 
 impl Node {
     async fn open(path: &Path) -> Node {
-        let driver = RedbDriver::open(Config::new(path), Clock::system()).await.unwrap();
+        let driver = RedbDriver::open(RedbConfig::new(path), Clock::system()).await.unwrap();
         driver.create(&keyspace(), Instant::FAR_FUTURE).await.unwrap();
         let storage = driver.open(&keyspace(), Instant::FAR_FUTURE).await.unwrap().unwrap();
         Node { driver, storage }
@@ -188,7 +188,7 @@ async fn a_flipped_bit_of_a_value_fails_the_calls_on_its_row_and_no_others() {
 /// The index of rows that expire is read when a file is opened, and with every write. A damaged
 /// page of the index would have failed all these calls.
 #[tokio::test]
-async fn a_damaged_index_of_what_expires_fails_no_other_call() {
+async fn a_damaged_expiry_index_fails_no_call_on_rows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let node = Node::open(&path).await;
@@ -235,42 +235,42 @@ fn change_index(path: &Path, ccols: &[u8]) {
 }
 
 #[tokio::test]
-async fn a_check_of_a_whole_file_finds_nothing_and_changes_nothing() {
+async fn a_check_of_an_intact_file_finds_no_damage_and_changes_nothing() {
     let (_folder, path) = stored().await;
     let before = fs::read(&path).unwrap();
-    let checked = check(&Config::new(&path)).unwrap();
-    assert!(checked.is_whole(), "{checked:?}");
-    assert_eq!((checked.keyspaces, checked.rows), (1, 2 * u64::from(ROWS)));
+    let report = check(&RedbConfig::new(&path)).unwrap();
+    assert!(report.is_intact(), "{report:?}");
+    assert_eq!((report.keyspaces, report.rows), (1, 2 * u64::from(ROWS)));
     assert!(before == fs::read(&path).unwrap());
 
     let node = Node::open(&path).await;
-    let error = check(&Config::new(&path)).unwrap_err();
+    let error = check(&RedbConfig::new(&path)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "a node works with it: {error}");
     // The file that a crash leaves is whole, too.
     node.put(key(ROWS)).await.unwrap();
     let crashed = path.with_extension("crashed");
     fs::copy(&path, &crashed).unwrap();
-    let checked = check(&Config::new(&crashed)).unwrap();
-    assert!(checked.is_whole(), "{checked:?}");
-    assert_eq!(checked.rows, 2 * u64::from(ROWS) + 1);
+    let report = check(&RedbConfig::new(&crashed)).unwrap();
+    assert!(report.is_intact(), "{report:?}");
+    assert_eq!(report.rows, 2 * u64::from(ROWS) + 1);
     node.driver.close().await;
 }
 
 #[tokio::test]
-async fn a_check_names_what_is_damaged_and_changes_nothing() {
+async fn a_check_names_the_damage_and_changes_nothing() {
     let (_folder, path) = stored().await;
     change(&path, 10, |file, at| file[at + 20] ^= 4);
     change(&path, 1_000, |file, at| {
         file[at / PAGE * PAGE..][..PAGE].fill(0);
     });
     let before = fs::read(&path).unwrap();
-    let checked = check(&Config::new(&path)).unwrap();
-    assert!(!checked.is_whole());
+    let report = check(&RedbConfig::new(&path)).unwrap();
+    assert!(!report.is_intact());
     let rows = 2 * u64::from(ROWS);
-    assert!(rows - 100 < checked.rows && checked.rows < rows, "{checked:?}");
-    let told = checked.damages.join("\n");
+    assert!(rows - 100 < report.rows && report.rows < rows, "{report:?}");
+    let damage = report.damage.join("\n");
     for part in ["0x70/0x0000000a of the keyspace `tests`", "rows between", "pages"] {
-        assert!(told.contains(part), "`{part}` is not in: {told}");
+        assert!(damage.contains(part), "`{part}` is not in: {damage}");
     }
     assert!(before == fs::read(&path).unwrap());
 }
@@ -283,8 +283,8 @@ async fn a_file_that_is_cut_off_is_damaged_wherever_it_is_cut() {
     for len in [0, 1, 8, 9, 63, 64, 320, 511, 4_095, 4_096, 8_192, 100_000, whole.len() - 1] {
         fs::write(&path, &whole[..len]).unwrap();
         for error in [
-            RedbDriver::open(Config::new(&path), Clock::system()).await.unwrap_err(),
-            check(&Config::new(&path)).unwrap_err(),
+            RedbDriver::open(RedbConfig::new(&path), Clock::system()).await.unwrap_err(),
+            check(&RedbConfig::new(&path)).unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{len} bytes: {error:?}");
             assert!(error.to_string().contains("from a backup"), "{len} bytes: {error:?}");

@@ -14,7 +14,7 @@ use istorage::{
     AppStorageExt, Conditional, Consistency, Key, KeyspaceName, Order, OrderedPut, SharedStorage,
     StorageDriver,
 };
-use istorage_redb::{Config, RedbDriver};
+use istorage_redb::{RedbConfig, RedbDriver};
 use redb::{ReadableDatabase, ReadableTableMetadata, TableDefinition};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ struct Node {
 
 impl Node {
     async fn open(path: &Path, clock: &ManualClock) -> Node {
-        let driver = RedbDriver::open(Config::new(path), clock.clock()).await.unwrap();
+        let driver = RedbDriver::open(RedbConfig::new(path), clock.clock()).await.unwrap();
         let name = KeyspaceName::new("tests").unwrap();
         driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
         let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
@@ -84,7 +84,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[tokio::test]
-async fn a_row_is_gone_from_exactly_its_moment_on() {
+async fn a_row_is_absent_from_exactly_its_moment_of_expiry_on() {
     let (_folder, path) = folder();
     let clock = ManualClock::new(0);
     let node = Node::open(&path, &clock).await;
@@ -118,7 +118,7 @@ async fn a_calendar_that_steps_back_while_the_file_is_closed_prolongs_nothing() 
 }
 
 #[tokio::test]
-async fn a_crash_costs_at_most_the_time_since_the_last_lease() {
+async fn a_crash_prolongs_rows_by_at_most_the_time_since_the_last_expiring_write() {
     let (_folder, path) = folder();
     let clock = ManualClock::new(0);
     let node = Node::open(&path, &clock).await;
@@ -182,7 +182,7 @@ async fn time_stands_still_while_the_file_is_closed() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_removed_from_the_file_and_nothing_else_is() {
+async fn expired_rows_are_removed_from_the_file_and_no_other_rows() {
     let (_folder, path) = folder();
     let clock = ManualClock::new(0);
     let node = Node::open(&path, &clock).await;
@@ -246,7 +246,7 @@ async fn leases_that_come_and_go_do_not_make_the_file_grow() {
 }
 
 #[tokio::test]
-async fn a_dropped_keyspace_leaves_nothing_that_expires_later() {
+async fn a_dropped_keyspace_leaves_no_row_that_expires_later() {
     let (_folder, path) = folder();
     let clock = ManualClock::new(0);
     let node = Node::open(&path, &clock).await;

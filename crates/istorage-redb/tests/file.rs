@@ -12,11 +12,11 @@ use istorage::{
     AppStorageExt, Consistency, Error, ErrorKind, Key, KeyspaceName, Put, Range, SharedStorage,
     StorageDriver,
 };
-use istorage_redb::{Config, RedbDriver, check};
+use istorage_redb::{RedbConfig, RedbDriver, check};
 use redb::TableDefinition;
 
 async fn open(path: &Path) -> Result<RedbDriver, Error> {
-    RedbDriver::open(Config::new(path), Clock::system()).await
+    RedbDriver::open(RedbConfig::new(path), Clock::system()).await
 }
 
 async fn keyspace(driver: &RedbDriver, name: &str) -> SharedStorage {
@@ -46,7 +46,7 @@ async fn the_folders_above_the_file_are_made() {
 }
 
 #[tokio::test]
-async fn of_several_that_make_the_file_at_once_one_has_it() {
+async fn only_one_of_several_drivers_that_create_the_file_opens_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let mut opened = 0;
@@ -66,7 +66,7 @@ async fn of_several_that_make_the_file_at_once_one_has_it() {
 }
 
 #[tokio::test]
-async fn a_path_that_cannot_be_used_is_the_callers_error() {
+async fn an_unusable_path_is_invalid() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, b"").unwrap();
@@ -81,7 +81,7 @@ async fn a_path_that_cannot_be_used_is_the_callers_error() {
 /// opening a pipe waits for a writer.
 #[cfg(unix)]
 #[tokio::test]
-async fn what_cannot_be_a_file_is_the_callers_error_at_once() {
+async fn a_path_that_is_no_file_is_invalid_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let (link, pipe) = (folder.path().join("link.redb"), folder.path().join("pipe.redb"));
     std::os::unix::fs::symlink("nowhere.redb", &link).unwrap();
@@ -94,7 +94,7 @@ async fn what_cannot_be_a_file_is_the_callers_error_at_once() {
         (Path::new(""), "`path`"),
     ];
     for (path, word) in cases {
-        for error in [open(path).await.unwrap_err(), check(&Config::new(path)).unwrap_err()] {
+        for error in [open(path).await.unwrap_err(), check(&RedbConfig::new(path)).unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
             assert!(error.to_string().contains(word), "`{word}` is not in: {error}");
         }
@@ -111,7 +111,7 @@ async fn what_cannot_be_a_file_is_the_callers_error_at_once() {
 /// A process that was killed while it made the file left a file of 1 MB or more, and nothing
 /// removed that file.
 #[tokio::test]
-async fn what_is_left_over_of_making_the_file_is_removed_and_nothing_else() {
+async fn left_over_files_are_removed_and_no_other_files() {
     let folder = tempfile::tempdir().unwrap();
     let left_over = ["node.redb.new-0123456789abcdef", "node.redb.new-0000000000000000"];
     let others =
@@ -132,7 +132,7 @@ async fn what_is_left_over_of_making_the_file_is_removed_and_nothing_else() {
 /// Every user of the machine could read the data of the node.
 #[cfg(unix)]
 #[tokio::test]
-async fn the_file_is_its_owners_alone() {
+async fn only_its_owner_can_use_the_file() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
@@ -141,7 +141,7 @@ async fn the_file_is_its_owners_alone() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_redb_file_is_refused() {
+async fn a_file_that_is_not_a_redb_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     for content in [&b""[..], b"x", b"a letter to grandmother", &[0; 100_000]] {
@@ -151,7 +151,7 @@ async fn what_is_not_a_redb_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_redb_file_of_somebody_else_is_refused() {
+async fn a_redb_file_of_another_program_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let table: TableDefinition<u64, u64> = TableDefinition::new("meta");
@@ -185,7 +185,7 @@ async fn a_file_of_another_format_is_refused() {
 }
 
 #[tokio::test]
-async fn a_second_driver_in_this_process_is_refused_and_close_lets_it_in() {
+async fn a_second_driver_in_this_process_is_refused_until_the_first_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let first = open(&path).await.unwrap();
@@ -284,7 +284,7 @@ async fn the_largest_row_is_stored_and_found() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_not_polled_holds_nothing_and_goes_on_where_it_was() {
+async fn a_stream_that_is_not_polled_keeps_no_snapshot_and_continues() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let driver = open(&path).await.unwrap();

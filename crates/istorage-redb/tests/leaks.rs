@@ -8,7 +8,7 @@ use std::{fs, time::Duration};
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
-use istorage_redb::{Config, RedbDriver};
+use istorage_redb::{RedbConfig, RedbDriver};
 
 fn held() -> (usize, usize) {
     let count = |folder| fs::read_dir(folder).unwrap().count();
@@ -16,14 +16,14 @@ fn held() -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn a_thousand_rounds_leave_no_thread_and_no_file() {
+async fn a_thousand_opened_drivers_leave_no_thread_and_no_open_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.redb");
     let clock = Clock::system();
     let name = KeyspaceName::new("tests").unwrap();
     let before = held();
     for round in 0..1_000 {
-        let driver = RedbDriver::open(Config::new(&path), clock.clone()).await.unwrap();
+        let driver = RedbDriver::open(RedbConfig::new(&path), clock.clone()).await.unwrap();
         if round % 100 == 0 {
             driver.create(&name, Instant::FAR_FUTURE).await.unwrap();
             let storage = driver.open(&name, Instant::FAR_FUTURE).await.unwrap().unwrap();
@@ -35,7 +35,7 @@ async fn a_thousand_rounds_leave_no_thread_and_no_file() {
 
     for round in 0..50 {
         // The driver is dropped without a close, so the threads end by themselves, a moment later.
-        drop(RedbDriver::open(Config::new(&path), clock.clone()).await.unwrap());
+        drop(RedbDriver::open(RedbConfig::new(&path), clock.clone()).await.unwrap());
         settles_to(before, &clock, round).await;
     }
 }

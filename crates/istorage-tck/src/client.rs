@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Consistency, Error, ErrorKind, ExpiringRow, Key,
     OrderedPut, Outcome, Put, Range, Result, Row, SharedStorage,
-    settle::{Patience, write_if_settled},
+    settle::{SettleLimits, write_if_settled},
 };
 
 /// The longest time of a call, or of a page. A call that takes longer fails its trial.
@@ -22,12 +22,12 @@ const SETTLING: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct TrialClient {
     pub(crate) storage: SharedStorage,
     pub(crate) clock: Clock,
 }
 
-impl Client {
+impl TrialClient {
     pub(crate) fn soon(&self) -> Instant {
         self.clock.now() + CALL
     }
@@ -122,11 +122,10 @@ impl Client {
     /// may refuse writes.
     pub(crate) async fn settled(&self, pkey: &Bytes, ops: Vec<Conditional>) -> Result<Outcome> {
         let until = self.clock.now() + SETTLING;
-        let patience = Patience { call_timeout: CALL / 6, until };
+        let limits = SettleLimits { call_timeout: CALL / 6, until };
         let (storage, clock) = (&*self.storage, &self.clock);
         loop {
-            let answer =
-                write_if_settled(storage, clock, pkey.clone(), ops.clone(), patience).await;
+            let answer = write_if_settled(storage, clock, pkey.clone(), ops.clone(), limits).await;
             if !self.is_refused_for_now(&answer, until) {
                 return answer;
             }
@@ -135,7 +134,7 @@ impl Client {
     }
 
     /// Sends an atomic write again while it is refused.
-    pub(crate) async fn patient_atomic(&self, batch: AtomicBatch) -> Result<Outcome> {
+    pub(crate) async fn settled_atomic(&self, batch: AtomicBatch) -> Result<Outcome> {
         let until = self.clock.now() + SETTLING;
         loop {
             let answer = self.write_atomic(batch.clone()).await;

@@ -16,8 +16,8 @@ use tokio::sync::OnceCell;
 
 use crate::{
     Subject,
-    client::Client,
-    failure::{Stop, Verdict},
+    client::TrialClient,
+    failure::{EarlyEnd, Verdict},
     tasks::yield_now,
 };
 
@@ -32,12 +32,12 @@ pub(crate) fn within_setup(clock: &Clock) -> Instant {
 }
 
 /// The things that all trials of a run share.
-pub(crate) struct Shared {
+pub(crate) struct SharedContext {
     pub(crate) subject: Arc<dyn Subject>,
     pub(crate) driver: Arc<dyn StorageDriver>,
     pub(crate) keyspace: KeyspaceName,
-    pub(crate) db: Client,
-    pub(crate) other: OnceCell<Client>,
+    pub(crate) db: TrialClient,
+    pub(crate) other: OnceCell<TrialClient>,
     /// The partition with very many rows, made when the first trial needs it.
     pub(crate) large: OnceCell<Bytes>,
     /// Further keyspaces that trials made, each with the number of the trial's run.
@@ -45,14 +45,14 @@ pub(crate) struct Shared {
     keyspaces_made: AtomicU32,
 }
 
-impl Shared {
+impl SharedContext {
     pub(crate) fn new(
         subject: Arc<dyn Subject>,
         driver: Arc<dyn StorageDriver>,
         keyspace: KeyspaceName,
-        db: Client,
-    ) -> Shared {
-        Shared {
+        db: TrialClient,
+    ) -> SharedContext {
+        SharedContext {
             subject,
             driver,
             keyspace,
@@ -83,10 +83,10 @@ impl Shared {
 }
 
 #[derive(Clone)]
-pub(crate) struct Context {
+pub(crate) struct TrialContext {
     /// The scratch keyspace through the first node.
-    pub(crate) db: Client,
-    shared: Arc<Shared>,
+    pub(crate) db: TrialClient,
+    shared: Arc<SharedContext>,
     /// The number of this run of a trial. Every partition key of the run begins with it.
     run: u32,
     /// The next part of every partition key. A trial that begins anew counts up, and so gets
@@ -94,17 +94,17 @@ pub(crate) struct Context {
     attempt: u8,
 }
 
-impl Context {
-    pub(crate) fn new(shared: Arc<Shared>, run: u32) -> Context {
-        Context { db: shared.db.clone(), shared, run, attempt: 0 }
+impl TrialContext {
+    pub(crate) fn new(shared: Arc<SharedContext>, run: u32) -> TrialContext {
+        TrialContext { db: shared.db.clone(), shared, run, attempt: 0 }
     }
 
     /// The same context for another attempt.
-    pub(crate) fn attempt(&self, attempt: u8) -> Context {
-        Context { attempt, ..self.clone() }
+    pub(crate) fn attempt(&self, attempt: u8) -> TrialContext {
+        TrialContext { attempt, ..self.clone() }
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &SharedContext {
         &self.shared
     }
 
@@ -115,7 +115,7 @@ impl Context {
     /// The limits of `write_atomic`. If the storage does not offer the call, the trial ends here.
     pub(crate) fn atomic(&self) -> Verdict<BatchLimits> {
         let limits = self.capabilities().atomic;
-        limits.ok_or(Stop::NotOffered("this storage does not offer write_atomic"))
+        limits.ok_or(EarlyEnd::NotOffered("this storage does not offer write_atomic"))
     }
 
     /// The number of rounds of a race.
@@ -124,7 +124,7 @@ impl Context {
     }
 
     /// The number of rounds of a race that costs more, or proves less, than others.
-    pub(crate) fn few_rounds(&self) -> usize {
+    pub(crate) fn reduced_rounds(&self) -> usize {
         self.rounds() / 5 + 10
     }
 
@@ -140,7 +140,7 @@ impl Context {
     }
 
     /// The same keyspace through another node. The calendar of that node is 5 s ahead.
-    pub(crate) async fn other(&self) -> Verdict<Client> {
+    pub(crate) async fn other(&self) -> Verdict<TrialClient> {
         let connect = || async {
             let node = self.shared.subject.node(OTHER_AHEAD_MS).await?;
             self.open(&*node, &self.shared.keyspace).await
@@ -168,11 +168,11 @@ impl Context {
 
     /// A name for a keyspace. The keyspace is dropped when the trial is over.
     pub(crate) fn new_keyspace(&self) -> Result<KeyspaceName> {
-        self.new_keyspace_of(0)
+        self.new_keyspace_with_len(0)
     }
 
-    /// A name as from [`new_keyspace`](Context::new_keyspace), filled up to this length.
-    pub(crate) fn new_keyspace_of(&self, len: usize) -> Result<KeyspaceName> {
+    /// A name as from [`new_keyspace`](TrialContext::new_keyspace), filled up to this length.
+    pub(crate) fn new_keyspace_with_len(&self, len: usize) -> Result<KeyspaceName> {
         let number = self.shared.keyspaces_made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.shared.keyspace);
         let name = KeyspaceName::new(format!("{name:_<len$}"))?;
@@ -185,15 +185,15 @@ impl Context {
         &self,
         driver: &dyn StorageDriver,
         keyspace: &KeyspaceName,
-    ) -> Verdict<Client> {
+    ) -> Verdict<TrialClient> {
         let storage = driver.open(keyspace, self.within_setup()).await?;
         let storage = storage
-            .ok_or_else(|| Stop::failed("a keyspace that was created could not be opened"))?;
-        Ok(Client { storage, clock: self.db.clock.clone() })
+            .ok_or_else(|| EarlyEnd::failed("a keyspace that was created could not be opened"))?;
+        Ok(TrialClient { storage, clock: self.db.clock.clone() })
     }
 
     /// Opens the scratch keyspace through a storage of its own, which the trial may close.
-    pub(crate) async fn open_again(&self) -> Verdict<Client> {
+    pub(crate) async fn open_again(&self) -> Verdict<TrialClient> {
         self.open(self.driver(), &self.shared.keyspace).await
     }
 

@@ -9,12 +9,12 @@ use istorage::{Conflict, Error, ErrorKind, Outcome};
 
 /// A finding of a trial that the contract does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct TrialFailure {
     message: String,
     at: &'static Location<'static>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TrialFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.at.file().rsplit(['/', '\\']).next().unwrap_or_default();
         write!(f, "{} ({file}:{})", self.message, self.at.line())
@@ -23,29 +23,29 @@ impl fmt::Display for Failure {
 
 /// The reason for which a trial ends early.
 #[derive(Clone, Debug)]
-pub(crate) enum Stop {
+pub(crate) enum EarlyEnd {
     /// The storage broke the contract.
-    Failed(Failure),
+    Failed(TrialFailure),
     /// The contract does not require this ability of a storage, and this storage lacks it.
     NotOffered(&'static str),
     /// The trial did not see something in time, and the storage is not to blame.
     TooSlow,
 }
 
-pub(crate) type Verdict<T = ()> = Result<T, Stop>;
+pub(crate) type Verdict<T = ()> = Result<T, EarlyEnd>;
 
-impl Stop {
+impl EarlyEnd {
     #[track_caller]
-    pub(crate) fn failed(message: impl Into<String>) -> Stop {
-        Stop::Failed(Failure { message: message.into(), at: Location::caller() })
+    pub(crate) fn failed(message: impl Into<String>) -> EarlyEnd {
+        EarlyEnd::Failed(TrialFailure { message: message.into(), at: Location::caller() })
     }
 }
 
 /// A call failed in a place where no error is allowed.
-impl From<Error> for Stop {
+impl From<Error> for EarlyEnd {
     #[track_caller]
-    fn from(error: Error) -> Stop {
-        Stop::failed(format!("a call failed: {error:?}"))
+    fn from(error: Error) -> EarlyEnd {
+        EarlyEnd::failed(format!("a call failed: {error:?}"))
     }
 }
 
@@ -53,7 +53,7 @@ impl From<Error> for Stop {
 macro_rules! ensure {
     ($condition:expr, $($what:tt)+) => {
         if !$condition {
-            return Err($crate::failure::Stop::failed(format!($($what)+)));
+            return Err($crate::failure::EarlyEnd::failed(format!($($what)+)));
         }
     };
 }
@@ -76,8 +76,9 @@ where
     if found == expected {
         return Ok(());
     }
-    let message = format!("{}: expected {}, found {}", what(), Short(expected), Short(found));
-    Err(Stop::failed(message))
+    let message =
+        format!("{}: expected {}, found {}", what(), Shortened(expected), Shortened(found));
+    Err(EarlyEnd::failed(message))
 }
 
 /// The call must fail with this kind of error.
@@ -90,11 +91,11 @@ pub(crate) fn refused<T: Debug>(
     match answer {
         Err(error) if error.kind() == kind => Ok(()),
         Err(error) => {
-            Err(Stop::failed(format!("{what}: expected the error {kind:?}, found {error:?}")))
+            Err(EarlyEnd::failed(format!("{what}: expected the error {kind:?}, found {error:?}")))
         }
-        Ok(answer) => Err(Stop::failed(format!(
+        Ok(answer) => Err(EarlyEnd::failed(format!(
             "{what}: expected the error {kind:?}, found the answer {}",
-            Short(&answer)
+            Shortened(&answer)
         ))),
     }
 }
@@ -106,26 +107,30 @@ pub(crate) fn applied(outcome: &Outcome, what: &str) -> Verdict {
 
 /// The write must not be applied, because of exactly these conflicts.
 #[track_caller]
-pub(crate) fn conflicts<B>(outcome: &Outcome, there: &[(usize, Option<B>)], what: &str) -> Verdict
+pub(crate) fn conflicts<B>(
+    outcome: &Outcome,
+    expected: &[(usize, Option<B>)],
+    what: &str,
+) -> Verdict
 where
     B: AsRef<[u8]>,
 {
-    let conflict = |(op, there): &(usize, Option<B>)| {
-        let there = there.as_ref().map(|value| bytes::Bytes::copy_from_slice(value.as_ref()));
-        Conflict { op: *op, there }
+    let conflict = |(op, actual): &(usize, Option<B>)| {
+        let actual = actual.as_ref().map(|value| bytes::Bytes::copy_from_slice(value.as_ref()));
+        Conflict { op: *op, actual }
     };
-    let expected = Outcome::NotApplied(there.iter().map(conflict).collect());
+    let expected = Outcome::NotApplied(expected.iter().map(conflict).collect());
     equal(outcome, &expected, || what.to_owned())
 }
 
 /// A value that is printed in readable length. Rows may have megabytes.
-struct Short<'a, T: ?Sized>(&'a T);
+struct Shortened<'a, T: ?Sized>(&'a T);
 
 const SHOWN_MAX: usize = 400;
 
-impl<T: Debug + ?Sized> fmt::Display for Short<'_, T> {
+impl<T: Debug + ?Sized> fmt::Display for Shortened<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = Limited(String::new());
+        let mut text = LimitedText(String::new());
         let whole = write!(text, "{:?}", self.0).is_ok();
         f.write_str(&text.0)?;
         if whole { Ok(()) } else { f.write_str("…") }
@@ -133,9 +138,9 @@ impl<T: Debug + ?Sized> fmt::Display for Short<'_, T> {
 }
 
 /// Takes text up to a limit.
-struct Limited(String);
+struct LimitedText(String);
 
-impl Write for Limited {
+impl Write for LimitedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.0.len() + text.len() > SHOWN_MAX {
             return Err(fmt::Error);
@@ -151,7 +156,7 @@ mod tests {
 
     fn message(verdict: Verdict) -> String {
         match verdict.unwrap_err() {
-            Stop::Failed(failure) => failure.to_string(),
+            EarlyEnd::Failed(failure) => failure.to_string(),
             other => format!("{other:?}"),
         }
     }

@@ -1,10 +1,11 @@
 //! The conformance suite for storages: the storage contract of VVM as named trials that any driver
 //! can run.
 //!
-//! A [`Subject`] is a database and the way to reach it. A [`Scratch`] is a keyspace of the database
-//! that is made for the run and removed at the end. Each of the [`trials`] proves one case of the
-//! contract of [`AppStorage`](istorage::AppStorage) or [`StorageDriver`](istorage::StorageDriver).
-//! A trial has partitions of its own, so many trials run side by side.
+//! A [`Subject`] is a database and the way to reach it. A [`ScratchKeyspace`] is a keyspace of the
+//! database that is made for the run and removed at the end. Each of the [`trials`] proves one case
+//! of the contract of [`AppStorage`](istorage::AppStorage) or
+//! [`StorageDriver`](istorage::StorageDriver). A trial has partitions of its own, so many trials
+//! run side by side.
 //!
 //! The contract leaves some abilities to the storage. Its [`Capabilities`](istorage::Capabilities)
 //! decide, never its name. If a storage lacks an ability, the trial of that ability is
@@ -21,7 +22,7 @@
 //! ```no_run
 //! use clock::Clock;
 //! use istorage::{Result, StorageDriver, mem::MemDriver};
-//! use istorage_tck::{Conclusion, Scale, Scratch, Subject, trials};
+//! use istorage_tck::{Conclusion, Scale, ScratchKeyspace, Subject, trials};
 //! use libtest_mimic::{Arguments, Completion, Trial};
 //! use std::sync::Arc;
 //!
@@ -38,7 +39,8 @@
 //! fn main() {
 //!     let runtime = tokio::runtime::Runtime::new().unwrap();
 //!     let subject = Mine(MemDriver::new(Clock::system()));
-//!     let scratch = Arc::new(runtime.block_on(Scratch::create(Arc::new(subject))).unwrap());
+//!     let scratch = runtime.block_on(ScratchKeyspace::create(Arc::new(subject))).unwrap();
+//!     let scratch = Arc::new(scratch);
 //!     let trials = trials().map(|trial| {
 //!         let (handle, scratch) = (runtime.handle().clone(), Arc::clone(&scratch));
 //!         Trial::ignorable_test(trial.name(), move || match handle.block_on(scratch.run(trial)).conclusion {
@@ -53,14 +55,14 @@
 //! }
 //! ```
 //!
-//! [`Scratch::run_all`] runs the trials without a harness and returns a [`Report`].
+//! [`ScratchKeyspace::run_all`] runs the trials without a harness and returns a [`Report`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod client;
 mod context;
 mod failure;
-mod keyspaces;
+mod keyspace_tracker;
 mod report;
 mod scratch;
 mod subject;
@@ -70,10 +72,10 @@ mod trials;
 mod wrapped;
 pub mod wrong;
 
-pub use keyspaces::Keyspaces;
+pub use keyspace_tracker::KeyspaceTracker;
 pub use report::{Conclusion, Progress, Report, TrialReport};
-pub use scratch::Scratch;
+pub use scratch::ScratchKeyspace;
 pub use subject::{Scale, Subject};
 pub use trial::Trial;
 pub use trials::trials;
-pub use wrapped::Wrapped;
+pub use wrapped::WrappedSubject;

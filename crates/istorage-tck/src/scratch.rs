@@ -16,18 +16,19 @@ use tokio::sync::Semaphore;
 
 use crate::{
     Conclusion, Progress, Report, Subject, Trial, TrialReport,
-    client::Client,
-    context::{Context, Shared, within_setup},
-    failure::Stop,
+    client::TrialClient,
+    context::{SharedContext, TrialContext, within_setup},
+    failure::EarlyEnd,
     tasks,
 };
 
 /// A keyspace of a [`Subject`] in which trials run. Each trial has partitions of its own, so trials
 /// may run side by side.
 ///
-/// Call [`remove`](Scratch::remove) at the end. Dropping this value leaves the keyspace behind.
-pub struct Scratch {
-    shared: Arc<Shared>,
+/// Call [`remove`](ScratchKeyspace::remove) at the end. Dropping this value leaves the keyspace
+/// behind.
+pub struct ScratchKeyspace {
+    shared: Arc<SharedContext>,
     /// The bound on the number of trials that run at once, over all callers.
     places: Semaphore,
     runs: AtomicU32,
@@ -35,18 +36,18 @@ pub struct Scratch {
     limit: Duration,
 }
 
-impl fmt::Debug for Scratch {
+impl fmt::Debug for ScratchKeyspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Scratch").field(&self.shared.keyspace).finish()
+        f.debug_tuple("ScratchKeyspace").field(&self.shared.keyspace).finish()
     }
 }
 
-impl Scratch {
+impl ScratchKeyspace {
     /// Makes a keyspace with a random name that no other run uses.
     ///
     /// # Errors
     /// Those of the connection, and those of making the keyspace.
-    pub async fn create(subject: Arc<dyn Subject>) -> Result<Scratch> {
+    pub async fn create(subject: Arc<dyn Subject>) -> Result<ScratchKeyspace> {
         let keyspace = KeyspaceName::new(format!("tck_{:016x}", Clock::system().random()))?;
         let driver = subject.node(0).await?;
         let clock = subject.clock();
@@ -59,17 +60,17 @@ impl Scratch {
                 return Err(error);
             }
         };
-        let places = Semaphore::new(subject.side_by_side());
-        let shared = Shared::new(subject, driver, keyspace, Client { storage, clock });
+        let places = Semaphore::new(subject.max_concurrent_trials());
+        let shared = SharedContext::new(subject, driver, keyspace, TrialClient { storage, clock });
         let (runs, limit) = (AtomicU32::new(0), Duration::MAX);
-        Ok(Scratch { shared: Arc::new(shared), places, runs, limit })
+        Ok(ScratchKeyspace { shared: Arc::new(shared), places, runs, limit })
     }
 
     /// Bounds the time of each trial by `limit`: a trial that is not over then has failed. Without
     /// this bound, only the limit of each trial counts, which is some minutes.
     #[must_use]
-    pub fn bounded(self, limit: Duration) -> Scratch {
-        Scratch { limit, ..self }
+    pub fn bounded(self, limit: Duration) -> ScratchKeyspace {
+        ScratchKeyspace { limit, ..self }
     }
 
     /// The driver of the first node.
@@ -90,7 +91,7 @@ impl Scratch {
     ///
     /// # Cancel safety
     /// The trial ends when the future is dropped. Keyspaces that the trial made are left to
-    /// [`remove`](Scratch::remove).
+    /// [`remove`](ScratchKeyspace::remove).
     pub async fn run(&self, trial: &Trial) -> TrialReport {
         // The semaphore is never closed, so the wait always ends with a place.
         let _place = self.places.acquire().await;
@@ -99,14 +100,14 @@ impl Scratch {
         let clock = Clock::system();
         let start = clock.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
-        let context = Context::new(Arc::clone(&self.shared), run);
+        let context = TrialContext::new(Arc::clone(&self.shared), run);
         let task = tasks::spawn(trial.run(context));
         let limit = trial.limit().min(self.limit);
         let conclusion = match clock.timeout_at(start + limit, task).await {
             Ok(Ok(())) => Conclusion::Passed,
-            Ok(Err(Stop::Failed(failure))) => Conclusion::Failed(failure.to_string()),
-            Ok(Err(Stop::NotOffered(reason))) => Conclusion::Ignored(reason),
-            Ok(Err(Stop::TooSlow)) => {
+            Ok(Err(EarlyEnd::Failed(failure))) => Conclusion::Failed(failure.to_string()),
+            Ok(Err(EarlyEnd::NotOffered(reason))) => Conclusion::Ignored(reason),
+            Ok(Err(EarlyEnd::TooSlow)) => {
                 Conclusion::Failed("calls take so long that expiry cannot be judged".to_owned())
             }
             Err(_) => Conclusion::Failed(format!("not over after {limit:?}")),
@@ -123,7 +124,7 @@ impl Scratch {
     /// Runs trials side by side, and reports their progress.
     ///
     /// # Cancel safety
-    /// The same as for [`run`](Scratch::run).
+    /// The same as for [`run`](ScratchKeyspace::run).
     pub async fn run_all(
         &self,
         trials: impl IntoIterator<Item = &'static Trial>,
@@ -137,7 +138,7 @@ impl Scratch {
             progress(Progress::Finished(&report));
             (place, report)
         });
-        let at_once = self.shared.subject.side_by_side();
+        let at_once = self.shared.subject.max_concurrent_trials();
         let mut trials: Vec<_> = stream::iter(runs).buffer_unordered(at_once).collect().await;
         trials.sort_unstable_by_key(|(place, _)| *place);
         let trials = trials.into_iter().map(|(_, report)| report).collect();
@@ -150,7 +151,7 @@ impl Scratch {
     /// Those of dropping the keyspaces. After an error some may be left behind.
     pub async fn remove(self) -> Result<()> {
         let of_trials = self.shared.drop_keyspaces(None).await;
-        let Shared { driver, keyspace, db, .. } = &*self.shared;
+        let SharedContext { driver, keyspace, db, .. } = &*self.shared;
         let own = driver.drop_keyspace(keyspace, within_setup(&db.clock)).await;
         of_trials.and(own)
     }

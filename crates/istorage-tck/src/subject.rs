@@ -39,7 +39,7 @@ pub trait Subject: Send + Sync {
 
     /// The number of trials that may run at once. If time is moved by hand, it passes for all
     /// trials, so only one may run.
-    fn side_by_side(&self) -> usize {
+    fn max_concurrent_trials(&self) -> usize {
         8
     }
 }

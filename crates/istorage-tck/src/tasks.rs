@@ -10,7 +10,7 @@ use std::{
 use futures::future::try_join_all;
 use tokio::task::JoinHandle;
 
-use crate::failure::{Stop, Verdict};
+use crate::failure::{EarlyEnd, Verdict};
 
 /// A task that ends with its owner: dropping this value aborts the task.
 pub(crate) struct Task<T>(JoinHandle<Verdict<T>>);
@@ -39,7 +39,7 @@ impl<T> Future for Task<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Verdict<T>> {
         Pin::new(&mut self.0).poll(context).map(|joined| match joined {
             Ok(verdict) => verdict,
-            Err(error) => Err(Stop::failed(match error.try_into_panic() {
+            Err(error) => Err(EarlyEnd::failed(match error.try_into_panic() {
                 Ok(payload) => format!("a call panicked: {}", text_of(&*payload)),
                 Err(_) => "a task was ended from outside".to_owned(),
             })),

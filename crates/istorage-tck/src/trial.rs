@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use futures::future::BoxFuture;
 
-use crate::{context::Context, failure::Verdict};
+use crate::{context::TrialContext, failure::Verdict};
 
 /// The longest time of a trial. Most trials are done within a second.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -15,13 +15,13 @@ const LIMIT_OF_LONG_ONES: Duration = Duration::from_secs(900);
 pub struct Trial {
     name: &'static str,
     limit: Duration,
-    run: fn(Context) -> BoxFuture<'static, Verdict>,
+    run: fn(TrialContext) -> BoxFuture<'static, Verdict>,
 }
 
 impl Trial {
     pub(crate) const fn new(
         name: &'static str,
-        run: fn(Context) -> BoxFuture<'static, Verdict>,
+        run: fn(TrialContext) -> BoxFuture<'static, Verdict>,
     ) -> Trial {
         Trial { name, limit: LIMIT, run }
     }
@@ -43,7 +43,7 @@ impl Trial {
         self.limit
     }
 
-    pub(crate) fn run(&self, context: Context) -> BoxFuture<'static, Verdict> {
+    pub(crate) fn run(&self, context: TrialContext) -> BoxFuture<'static, Verdict> {
         (self.run)(context)
     }
 }

@@ -11,19 +11,19 @@ use crate::{Scale, Subject};
 type Wrap = Arc<dyn Fn(SharedStorage, Clock) -> SharedStorage + Send + Sync>;
 
 /// A [`Subject`] with every storage wrapped.
-pub struct Wrapped<S> {
+pub struct WrappedSubject<S> {
     inner: S,
     wrap: Wrap,
 }
 
-impl<S: Subject> Wrapped<S> {
+impl<S: Subject> WrappedSubject<S> {
     /// Wraps the storages of `inner`. `wrap` also gets the clock of the node that opens the
     /// storage.
     pub fn new(
         inner: S,
         wrap: impl Fn(SharedStorage, Clock) -> SharedStorage + Send + Sync + 'static,
-    ) -> Wrapped<S> {
-        Wrapped { inner, wrap: Arc::new(wrap) }
+    ) -> WrappedSubject<S> {
+        WrappedSubject { inner, wrap: Arc::new(wrap) }
     }
 
     fn driver(&self, inner: Arc<dyn StorageDriver>, wall_ahead_ms: i64) -> Arc<dyn StorageDriver> {
@@ -33,14 +33,14 @@ impl<S: Subject> Wrapped<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Wrapped<S> {
+impl<S: fmt::Debug> fmt::Debug for WrappedSubject<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wrapped").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("WrappedSubject").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl<S: Subject> Subject for Wrapped<S> {
+impl<S: Subject> Subject for WrappedSubject<S> {
     fn clock(&self) -> Clock {
         self.inner.clock()
     }
@@ -61,7 +61,7 @@ impl<S: Subject> Subject for Wrapped<S> {
         self.inner.pass(duration).await;
     }
 
-    fn side_by_side(&self) -> usize {
-        self.inner.side_by_side()
+    fn max_concurrent_trials(&self) -> usize {
+        self.inner.max_concurrent_trials()
     }
 }

@@ -20,17 +20,17 @@ struct Size {
 }
 
 impl Size {
-    const NOTHING: Size = Size { rows: 0, bytes: 0 };
+    const ZERO: Size = Size { rows: 0, bytes: 0 };
 
     fn add(&mut self, pkey: &[u8], ccols: &[u8], values: usize) {
         self.rows += 1;
         self.bytes += pkey.len() + ccols.len() + values;
     }
 
-    fn fits(&self, limits: BatchLimits, what: &str) -> Result<()> {
+    fn check_limits(&self, limits: BatchLimits, write: &str) -> Result<()> {
         if self.rows > limits.rows || self.bytes > limits.bytes {
             return Err(Error::invalid(format!(
-                "{what} of {} rows and {} bytes is more than this storage takes at once ({} rows, {} bytes)",
+                "{write} has {} rows and {} bytes, but this storage takes at most {} rows and {} bytes at once",
                 self.rows, self.bytes, limits.rows, limits.bytes
             )));
         }
@@ -42,18 +42,18 @@ pub(crate) fn pkey(capabilities: &Capabilities, pkey: &[u8]) -> Result<()> {
     if pkey.is_empty() {
         return Err(Error::invalid("the partition key is empty"));
     }
-    at_most("partition key", pkey.len(), capabilities.row.pkey)
+    check_len("partition key", pkey.len(), capabilities.row.pkey)
 }
 
 pub(crate) fn key(capabilities: &Capabilities, key: &Key) -> Result<()> {
     pkey(capabilities, &key.pkey)?;
-    at_most("clustering key", key.ccols.len(), capabilities.row.ccols)
+    check_len("clustering columns", key.ccols.len(), capabilities.row.ccols)
 }
 
-fn at_most(what: &str, len: usize, limit: usize) -> Result<()> {
+fn check_len(part: &str, len: usize, limit: usize) -> Result<()> {
     if len > limit {
         return Err(Error::invalid(format!(
-            "a {what} of {len} bytes is longer than this storage takes ({limit})"
+            "the length of the {part} is {len} bytes, but this storage takes at most {limit}"
         )));
     }
     Ok(())
@@ -61,7 +61,7 @@ fn at_most(what: &str, len: usize, limit: usize) -> Result<()> {
 
 fn row(capabilities: &Capabilities, at: &Key, value: &Bytes) -> Result<()> {
     key(capabilities, at)?;
-    at_most("value", value.len(), capabilities.row.value)
+    check_len("value", value.len(), capabilities.row.value)
 }
 
 /// Checks the rows. If a row is written several times, keeps the last write.
@@ -69,7 +69,7 @@ pub(crate) fn puts(capabilities: &Capabilities, rows: Vec<Put>) -> Result<Vec<Pu
     for put in &rows {
         row(capabilities, &put.key, &put.value)?;
     }
-    Ok(one_per_row(rows, |put| &put.key, |_, later| later))
+    Ok(distinct_rows(rows, |put| &put.key, |_, later| later))
 }
 
 /// Checks the rows. If a row is written several times, keeps the write with the highest order.
@@ -79,9 +79,9 @@ pub(crate) fn ordered(
 ) -> Result<Vec<OrderedPut>> {
     for put in &rows {
         row(capabilities, &put.key, &put.value)?;
-        life(put.ttl)?;
+        check_ttl(put.ttl)?;
     }
-    Ok(one_per_row(
+    Ok(distinct_rows(
         rows,
         |put| &put.key,
         |one, other| if other.order > one.order { other } else { one },
@@ -90,22 +90,22 @@ pub(crate) fn ordered(
 
 /// Keeps one write for each row: if a row has several, the one that `choose` returns. The others
 /// stay in order.
-fn one_per_row<W>(rows: Vec<W>, key: impl Fn(&W) -> &Key, choose: impl Fn(W, W) -> W) -> Vec<W> {
+fn distinct_rows<W>(rows: Vec<W>, key: impl Fn(&W) -> &Key, choose: impl Fn(W, W) -> W) -> Vec<W> {
     // Most batches are sorted. A batch that is strictly sorted names each row once.
     if rows.is_sorted_by(|one, next| key(one) < key(next)) {
         return rows;
     }
-    let mut places: HashMap<Key, usize> = HashMap::with_capacity(rows.len());
+    let mut indices: HashMap<Key, usize> = HashMap::with_capacity(rows.len());
     let mut kept: Vec<Option<W>> = Vec::with_capacity(rows.len());
     for row in rows {
-        match places.entry(key(&row).clone()) {
+        match indices.entry(key(&row).clone()) {
             Entry::Vacant(entry) => {
                 entry.insert(kept.len());
                 kept.push(Some(row));
             }
             Entry::Occupied(entry) => {
-                let place = &mut kept[*entry.get()];
-                *place = match place.take() {
+                let slot = &mut kept[*entry.get()];
+                *slot = match slot.take() {
                     Some(earlier) => Some(choose(earlier, row)),
                     None => Some(row),
                 };
@@ -115,21 +115,21 @@ fn one_per_row<W>(rows: Vec<W>, key: impl Fn(&W) -> &Key, choose: impl Fn(W, W) 
     kept.into_iter().flatten().collect()
 }
 
-fn life(ttl: Option<Duration>) -> Result<()> {
+fn check_ttl(ttl: Option<Duration>) -> Result<()> {
     match ttl {
         Some(ttl) if ttl.is_zero() || ttl > TTL_MAX => {
-            Err(Error::invalid(format!("a TTL of {ttl:?} is not above zero and at most ten years")))
+            Err(Error::invalid(format!("the TTL {ttl:?} is not above zero and at most ten years")))
         }
         _ => Ok(()),
     }
 }
 
 fn conditional(capabilities: &Capabilities, op: &Conditional) -> Result<usize> {
-    at_most("clustering key", op.ccols().len(), capabilities.row.ccols)?;
-    life(op.ttl())?;
+    check_len("clustering columns", op.ccols().len(), capabilities.row.ccols)?;
+    check_ttl(op.ttl())?;
     let mut values = 0;
     for value in [op.expected(), op.written()].into_iter().flatten() {
-        at_most("value", value.len(), capabilities.row.value)?;
+        check_len("value", value.len(), capabilities.row.value)?;
         values += value.len();
     }
     Ok(values)
@@ -141,7 +141,7 @@ pub(crate) fn write_if(
     ops: &[Conditional],
 ) -> Result<()> {
     pkey(capabilities, partition)?;
-    let mut size = Size::NOTHING;
+    let mut size = Size::ZERO;
     for op in ops {
         let values = conditional(capabilities, op)?;
         size.add(partition, op.ccols(), values);
@@ -151,7 +151,7 @@ pub(crate) fn write_if(
     if !is_in_order && !ops.iter().all(|op| named.insert(op.ccols())) {
         return Err(Error::invalid("a row is named twice in one conditional write"));
     }
-    size.fits(capabilities.conditional, "a conditional write")
+    size.check_limits(capabilities.conditional, "a conditional write")
 }
 
 pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> Result<AtomicBatch> {
@@ -163,7 +163,7 @@ pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> R
         ordered: ordered(capabilities, batch.ordered)?,
         puts: puts(capabilities, batch.puts)?,
     };
-    let mut size = Size::NOTHING;
+    let mut size = Size::ZERO;
     for (partition, op) in &batch.conditionals {
         pkey(capabilities, partition)?;
         let values = conditional(capabilities, op)?;
@@ -175,7 +175,7 @@ pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> R
     {
         size.add(&key.pkey, &key.ccols, value.len());
     }
-    size.fits(limits, "an atomic write")?;
+    size.check_limits(limits, "an atomic write")?;
 
     let conditional_rows = batch.conditionals.iter().map(|(pkey, op)| (pkey, op.ccols()));
     let other_rows = unconditional.map(|(key, _)| key).chain(batch.puts.iter().map(|put| &put.key));
@@ -190,21 +190,21 @@ pub(crate) fn write_atomic(capabilities: &Capabilities, batch: AtomicBatch) -> R
     Ok(batch)
 }
 
-/// Decides the outcome of conditional operations against rows that were read together. Drivers that
-/// check conditions themselves call this function. `there` returns the value of the row of an
-/// operation, `None` if the row does not exist or has expired.
+/// Checks conditional operations against rows that were read together, and returns their outcome.
+/// Drivers that check conditions themselves call this function. `current` returns the value of the
+/// row of an operation, `None` if the row does not exist or has expired.
 ///
 /// # Errors
-/// The first error of `there`.
-pub fn decide<'a, E>(
+/// The first error of `current`.
+pub fn check_conditions<'a, E>(
     ops: impl IntoIterator<Item = &'a Conditional>,
-    mut there: impl FnMut(usize, &'a Conditional) -> std::result::Result<Option<Bytes>, E>,
+    mut current: impl FnMut(usize, &'a Conditional) -> std::result::Result<Option<Bytes>, E>,
 ) -> std::result::Result<Outcome, E> {
     let mut conflicts = Vec::new();
     for (op, conditional) in ops.into_iter().enumerate() {
-        let there = there(op, conditional)?;
-        if there.as_ref() != conditional.expected() {
-            conflicts.push(Conflict { op, there });
+        let actual = current(op, conditional)?;
+        if actual.as_ref() != conditional.expected() {
+            conflicts.push(Conflict { op, actual });
         }
     }
     Ok(if conflicts.is_empty() { Outcome::Applied } else { Outcome::NotApplied(conflicts) })

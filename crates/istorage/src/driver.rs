@@ -64,11 +64,12 @@ impl KeyspaceName {
     /// `Invalid` if any driver could not use the name.
     pub fn new(name: impl Into<String>) -> Result<KeyspaceName> {
         let name = name.into();
-        let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase())
+        let has_valid_start = name.starts_with(|first: char| first.is_ascii_lowercase())
             && !name.starts_with("system");
-        let safe = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        let right_length = (KeyspaceName::MIN_LEN..=KeyspaceName::MAX_LEN).contains(&name.len());
-        if !starts_well || !right_length || !name.chars().all(safe) {
+        let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let has_valid_length =
+            (KeyspaceName::MIN_LEN..=KeyspaceName::MAX_LEN).contains(&name.len());
+        if !has_valid_start || !has_valid_length || !name.chars().all(is_allowed) {
             return Err(Error::invalid(format!(
                 "`{name}` cannot be the name of a keyspace: it must have {} to {} characters, each of a-z, 0-9 and _, the \
                  first a letter, and must not start with `system`",
@@ -97,11 +98,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_every_driver_can_use_are_names() {
-        for right in ["abc", "sysvvm", "a_1", &"x".repeat(48)] {
-            assert!(KeyspaceName::new(right).is_ok(), "{right}");
+    fn a_name_that_some_driver_cannot_use_is_refused() {
+        for valid in ["abc", "sysvvm", "a_1", &"x".repeat(48)] {
+            assert!(KeyspaceName::new(valid).is_ok(), "{valid}");
         }
-        for wrong in [
+        for invalid in [
             "",
             "ab",
             "1abc",
@@ -114,7 +115,7 @@ mod tests {
             "system_auth",
             &"x".repeat(49),
         ] {
-            assert!(KeyspaceName::new(wrong).is_err(), "{wrong}");
+            assert!(KeyspaceName::new(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -55,8 +55,8 @@ impl Error {
     }
 
     /// An error of the kind [`ErrorKind::Invalid`] about a setting.
-    pub fn of_setting(bad: BadSetting) -> Error {
-        Error::invalid(bad.to_string())
+    pub fn invalid_setting(setting: InvalidSetting) -> Error {
+        Error::invalid(setting.to_string())
     }
 
     /// An error of the kind [`ErrorKind::Corrupt`].
@@ -71,7 +71,7 @@ impl Error {
 
     /// The same error with `source` as its cause.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
         self.0.source = Some(source.into());
         self
     }
@@ -108,24 +108,24 @@ impl StdError for Error {
 
 /// A setting of a driver with an impossible value. The driver finds it before it asks any server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadSetting {
+pub struct InvalidSetting {
     /// The key of the setting, with dots, beginning below the settings of the driver.
     pub key: &'static str,
     /// The reason why the value is impossible, and the values that are possible.
-    pub why: String,
+    pub reason: String,
 }
 
-impl BadSetting {
-    /// A wrong setting with this key, and the reason.
-    pub fn new(key: &'static str, why: impl Into<String>) -> BadSetting {
-        BadSetting { key, why: why.into() }
+impl InvalidSetting {
+    /// An invalid setting with this key, and the reason.
+    pub fn new(key: &'static str, reason: impl Into<String>) -> InvalidSetting {
+        InvalidSetting { key, reason: reason.into() }
     }
 }
 
-impl fmt::Display for BadSetting {
+impl fmt::Display for InvalidSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.key, self.why)
+        write!(f, "`{}`: {}", self.key, self.reason)
     }
 }
 
-impl StdError for BadSetting {}
+impl StdError for InvalidSetting {}

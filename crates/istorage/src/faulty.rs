@@ -1,6 +1,8 @@
 //! Deliberate faults in front of any storage, from a seed or from a script. A run with a seed
 //! replays exactly.
 
+mod fault;
+
 use std::{
     fmt,
     future::{Future, pending},
@@ -14,53 +16,12 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture, stream::BoxStream};
 
+pub use self::fault::{Fault, FaultRates};
 use crate::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, Error, ExpiringRowStream, Key,
-    Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+    AppStorage, AtomicBatch, CallKind, Capabilities, Conditional, Consistency, Error,
+    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
+    SharedStorage,
 };
-
-/// The fault of one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// No fault.
-    None,
-    /// The write is done, and its answer is lost. A read is `Unavailable`.
-    AppliedButError,
-    /// The write is not done, and the caller does not learn this. A read is `Unavailable`.
-    NotAppliedButError,
-    /// The outcome is unknown. The write lands after this time, when the wrapper is called next or
-    /// when [`Faulty::land_late`] is called. A read is `Unavailable`.
-    AppliedLate(Duration),
-    /// The call is not done, and the answer is `Unavailable`.
-    Unavailable,
-    /// The call is not done and never answers.
-    Hang,
-    /// The call is done after this time.
-    Slow(Duration),
-    /// The call is done, and its answer comes after the deadline.
-    ReplyAfterDeadline,
-}
-
-/// The frequency of each fault, in 1,000 calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultRates {
-    /// [`Fault::AppliedButError`].
-    pub applied_but_error: u32,
-    /// [`Fault::NotAppliedButError`].
-    pub not_applied_but_error: u32,
-    /// [`Fault::AppliedLate`], after up to [`FaultRates::delay`].
-    pub applied_late: u32,
-    /// [`Fault::Unavailable`].
-    pub unavailable: u32,
-    /// [`Fault::Hang`].
-    pub hang: u32,
-    /// [`Fault::Slow`], by up to [`FaultRates::delay`].
-    pub slow: u32,
-    /// [`Fault::ReplyAfterDeadline`].
-    pub reply_after_deadline: u32,
-    /// The longest delay.
-    pub delay: Duration,
-}
 
 /// A storage that puts [`Fault`]s in front of another storage. The wrapper spawns nothing. It keeps
 /// the writes that land late, and does them when their time has come. So the seed and the clock
@@ -68,14 +29,14 @@ pub struct FaultRates {
 pub struct Faulty {
     inner: SharedStorage,
     clock: Clock,
-    plan: Mutex<Plan>,
-    late: Mutex<Vec<(Instant, Write)>>,
+    script: Mutex<FaultScript>,
+    late: Mutex<Vec<(Instant, LateWrite)>>,
 }
 
-type Plan = Box<dyn FnMut(Op) -> Fault + Send>;
+type FaultScript = Box<dyn FnMut(CallKind) -> Fault + Send>;
 
 /// A write of any kind that can be kept for later.
-enum Write {
+enum LateWrite {
     PutBatch(Vec<Put>),
     PutOrdered(Vec<OrderedPut>),
     If(Bytes, Vec<Conditional>),
@@ -94,9 +55,9 @@ impl Faulty {
     pub fn scripted(
         inner: SharedStorage,
         clock: Clock,
-        script: impl FnMut(Op) -> Fault + Send + 'static,
+        script: impl FnMut(CallKind) -> Fault + Send + 'static,
     ) -> Faulty {
-        Faulty { inner, clock, plan: Mutex::new(Box::new(script)), late: Mutex::default() }
+        Faulty { inner, clock, script: Mutex::new(Box::new(script)), late: Mutex::default() }
     }
 
     /// Puts random faults in front of `inner`. The same seed and the same calls give the same
@@ -108,12 +69,12 @@ impl Faulty {
 
     /// Lets every delayed write land, even before its time has come, and returns the outcome of
     /// each.
-    pub async fn land_late(&self) -> Vec<Result<Outcome>> {
-        self.land(|_| true).await
+    pub async fn land_late_writes(&self) -> Vec<Result<Outcome>> {
+        self.land_due(|_| true).await
     }
 
-    async fn land(&self, due: impl Fn(Instant) -> bool) -> Vec<Result<Outcome>> {
-        let landing: Vec<(Instant, Write)> = {
+    async fn land_due(&self, due: impl Fn(Instant) -> bool) -> Vec<Result<Outcome>> {
+        let landing: Vec<(Instant, LateWrite)> = {
             let mut late = lock(&self.late);
             let (landing, waiting) =
                 mem::take(&mut *late).into_iter().partition(|(at, _)| due(*at));
@@ -122,72 +83,79 @@ impl Faulty {
         };
         let mut outcomes = Vec::with_capacity(landing.len());
         for (_, write) in landing {
-            outcomes.push(self.execute(write, Instant::FAR_FUTURE).await);
+            outcomes.push(self.apply(write, Instant::FAR_FUTURE).await);
         }
         outcomes
     }
 
     /// The fault of a call. Writes that have become due land first. Their outcomes are dropped,
     /// because no caller waits for them any more.
-    async fn next_fault(&self, op: Op) -> Fault {
+    async fn next_fault(&self, kind: CallKind) -> Fault {
         let now = self.clock.now();
-        drop(self.land(|at| at <= now).await);
-        (lock(&self.plan))(op)
+        drop(self.land_due(|at| at <= now).await);
+        (lock(&self.script))(kind)
     }
 
-    async fn execute(&self, write: Write, deadline: Instant) -> Result<Outcome> {
+    async fn apply(&self, write: LateWrite, deadline: Instant) -> Result<Outcome> {
         match write {
-            Write::PutBatch(rows) => {
+            LateWrite::PutBatch(rows) => {
                 self.inner.put_batch(rows, deadline).await.map(|()| Outcome::Applied)
             }
-            Write::PutOrdered(rows) => {
+            LateWrite::PutOrdered(rows) => {
                 self.inner.put_ordered(rows, deadline).await.map(|()| Outcome::Applied)
             }
-            Write::If(pkey, ops) => self.inner.write_if(pkey, ops, deadline).await,
-            Write::Atomic(batch) => self.inner.write_atomic(batch, deadline).await,
+            LateWrite::If(pkey, ops) => self.inner.write_if(pkey, ops, deadline).await,
+            LateWrite::Atomic(batch) => self.inner.write_atomic(batch, deadline).await,
         }
     }
 
-    async fn write(&self, op: Op, write: Write, deadline: Instant) -> Result<Outcome> {
-        match self.next_fault(op).await {
-            Fault::None => self.execute(write, deadline).await,
+    async fn write_with_fault(
+        &self,
+        kind: CallKind,
+        write: LateWrite,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        match self.next_fault(kind).await {
+            Fault::None => self.apply(write, deadline).await,
             Fault::AppliedButError => {
-                let _lost = self.execute(write, deadline).await?;
-                Err(Error::outcome_unknown("injected: applied, and the answer is lost"))
+                let _lost = self.apply(write, deadline).await?;
+                Err(Error::outcome_unknown(
+                    "injected fault: the write was applied, and its answer was lost",
+                ))
             }
-            Fault::NotAppliedButError => {
-                Err(Error::outcome_unknown("injected: not applied, and not known"))
-            }
+            Fault::NotAppliedButError => Err(Error::outcome_unknown(
+                "injected fault: the write was not applied, and its answer was lost",
+            )),
             Fault::AppliedLate(delay) => {
                 lock(&self.late).push((self.clock.now() + delay, write));
-                Err(Error::outcome_unknown("injected: will land late"))
+                Err(Error::outcome_unknown("injected fault: the write lands late"))
             }
-            Fault::Unavailable => Err(Error::unavailable("injected: refused")),
+            Fault::Unavailable => Err(Error::unavailable("injected fault: the write was refused")),
             Fault::Hang => pending().await,
             Fault::Slow(delay) => {
                 self.clock.sleep(delay).await;
-                self.execute(write, deadline).await
+                self.apply(write, deadline).await
             }
             Fault::ReplyAfterDeadline => {
-                let answer = self.execute(write, deadline).await;
+                let answer = self.apply(write, deadline).await;
                 self.clock.sleep_until(deadline + Duration::from_millis(1)).await;
                 answer
             }
         }
     }
 
-    async fn reading<T>(
+    async fn read_with_fault<T>(
         &self,
-        op: Op,
+        kind: CallKind,
         deadline: Instant,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        match self.next_fault(op).await {
+        match self.next_fault(kind).await {
             Fault::None => call.await,
             Fault::AppliedButError
             | Fault::NotAppliedButError
             | Fault::AppliedLate(_)
-            | Fault::Unavailable => Err(Error::unavailable("injected: a read failed")),
+            | Fault::Unavailable => Err(Error::unavailable("injected fault: the read failed")),
             Fault::Hang => pending().await,
             Fault::Slow(delay) => {
                 self.clock.sleep(delay).await;
@@ -202,19 +170,19 @@ impl Faulty {
     }
 
     /// The stream with its fault, which happens before the first row.
-    fn streaming<R: Send + 'static>(
+    fn stream_with_fault<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
         page_timeout: Duration,
     ) -> BoxStream<'static, Result<R>> {
         let clock = self.clock.clone();
-        let start: BoxFuture<'static, Result<()>> = match (lock(&self.plan))(Op::Read) {
+        let start: BoxFuture<'static, Result<()>> = match (lock(&self.script))(CallKind::Read) {
             Fault::None => return rows,
             Fault::AppliedButError
             | Fault::NotAppliedButError
             | Fault::AppliedLate(_)
             | Fault::Unavailable => {
-                async { Err(Error::unavailable("injected: a read failed")) }.boxed()
+                async { Err(Error::unavailable("injected fault: the read failed")) }.boxed()
             }
             Fault::Hang => pending().boxed(),
             Fault::Slow(delay) => async move { clock.sleep(delay).await }.map(Ok).boxed(),
@@ -233,31 +201,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl FaultRates {
-    fn draw(&self, random: &mut fastrand::Rng) -> Fault {
-        let delay = Duration::from_nanos(
-            random.u64(..=u64::try_from(self.delay.as_nanos()).unwrap_or(u64::MAX)),
-        );
-        let faults = [
-            (self.applied_but_error, Fault::AppliedButError),
-            (self.not_applied_but_error, Fault::NotAppliedButError),
-            (self.applied_late, Fault::AppliedLate(delay)),
-            (self.unavailable, Fault::Unavailable),
-            (self.hang, Fault::Hang),
-            (self.slow, Fault::Slow(delay)),
-            (self.reply_after_deadline, Fault::ReplyAfterDeadline),
-        ];
-        let mut draw = random.u32(..1_000);
-        for (rate, fault) in faults {
-            if draw < rate {
-                return fault;
-            }
-            draw -= rate;
-        }
-        Fault::None
-    }
-}
-
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl AppStorage for Faulty {
@@ -271,12 +214,17 @@ impl AppStorage for Faulty {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
-        self.reading(Op::of_get(consistency), deadline, self.inner.get(key, consistency, deadline))
-            .await
+        self.read_with_fault(
+            CallKind::of_get(consistency),
+            deadline,
+            self.inner.get(key, consistency, deadline),
+        )
+        .await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.reading(Op::GetBatch, deadline, self.inner.get_batch(keys, deadline)).await
+        self.read_with_fault(CallKind::GetBatch, deadline, self.inner.get_batch(keys, deadline))
+            .await
     }
 
     fn read(
@@ -286,19 +234,26 @@ impl AppStorage for Faulty {
         consistency: Consistency,
         page_timeout: Duration,
     ) -> RowStream {
-        self.streaming(self.inner.read(pkey, range, consistency, page_timeout), page_timeout)
+        self.stream_with_fault(
+            self.inner.read(pkey, range, consistency, page_timeout),
+            page_timeout,
+        )
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.streaming(self.inner.ttl_read(pkey, range, page_timeout), page_timeout)
+        self.stream_with_fault(self.inner.ttl_read(pkey, range, page_timeout), page_timeout)
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.write(Op::PutBatch, Write::PutBatch(rows), deadline).await.map(drop)
+        self.write_with_fault(CallKind::PutBatch, LateWrite::PutBatch(rows), deadline)
+            .await
+            .map(drop)
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.write(Op::PutOrdered, Write::PutOrdered(rows), deadline).await.map(drop)
+        self.write_with_fault(CallKind::PutOrdered, LateWrite::PutOrdered(rows), deadline)
+            .await
+            .map(drop)
     }
 
     async fn write_if(
@@ -307,15 +262,15 @@ impl AppStorage for Faulty {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
-        self.write(Op::WriteIf, Write::If(pkey, ops), deadline).await
+        self.write_with_fault(CallKind::WriteIf, LateWrite::If(pkey, ops), deadline).await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.write(Op::WriteAtomic, Write::Atomic(batch), deadline).await
+        self.write_with_fault(CallKind::WriteAtomic, LateWrite::Atomic(batch), deadline).await
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.reading(Op::ServerTime, deadline, self.inner.server_time(deadline)).await
+        self.read_with_fault(CallKind::ServerTime, deadline, self.inner.server_time(deadline)).await
     }
 
     async fn close(&self) {

@@ -1,6 +1,6 @@
 //! The rules that hold for every driver: arguments, deadlines, and use after close.
 
-mod pace;
+mod page_timeout;
 
 use std::{
     collections::HashMap,
@@ -42,26 +42,26 @@ impl Guarded {
         Guarded { inner, clock, closed: Arc::new(AtomicBool::new(false)) }
     }
 
-    async fn reading<T>(
+    async fn bounded_read<T>(
         &self,
         deadline: Instant,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let late = || Error::unavailable("the storage did not answer a read before its deadline");
-        self.call(deadline, call, late).await
+        self.bounded_call(deadline, call, late).await
     }
 
-    async fn writing<T>(
+    async fn bounded_write<T>(
         &self,
         deadline: Instant,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let late =
             || Error::outcome_unknown("the storage did not answer a write before its deadline");
-        self.call(deadline, call, late).await
+        self.bounded_call(deadline, call, late).await
     }
 
-    async fn call<T>(
+    async fn bounded_call<T>(
         &self,
         deadline: Instant,
         call: impl Future<Output = Result<T>>,
@@ -69,7 +69,7 @@ impl Guarded {
     ) -> Result<T> {
         if self.clock.now() >= deadline {
             return Err(Error::unavailable(
-                "the deadline had passed before the call; nothing was sent",
+                "the deadline passed before the call; nothing was sent",
             ));
         }
         self.clock.timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()))
@@ -87,9 +87,9 @@ impl Guarded {
         Ok(range.clipped(capabilities.row.ccols))
     }
 
-    /// Bounds the time in which the stream is not woken. A stream is woken for each page, so the
-    /// wait for each page is bounded.
-    fn paced<R: Send + 'static>(
+    /// The stream with a bound for the time in which it is not woken. A stream is woken for each
+    /// page, so the wait for each page is bounded.
+    fn with_page_timeout<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
         page_timeout: Duration,
@@ -106,7 +106,7 @@ impl Guarded {
                     let late = |_| {
                         Some(Err(Error::unavailable("the storage did not send a page in time")))
                     };
-                    pace::next(&mut rows, &clock, page_timeout).await.unwrap_or_else(late)
+                    page_timeout::next(&mut rows, &clock, page_timeout).await.unwrap_or_else(late)
                 }
             };
             let row = next?;
@@ -117,18 +117,18 @@ impl Guarded {
     }
 }
 
-/// The keys of a call in which some keys repeat, each named once.
-struct Repeated {
+/// The keys of a call in which some keys repeat, without the repetitions.
+struct DistinctKeys {
     keys: Vec<Key>,
-    /// For each key of the call, the index of that key among the different ones.
-    places: Vec<usize>,
+    /// For each key of the call, the index of that key among the distinct ones.
+    indices: Vec<usize>,
 }
 
-impl Repeated {
-    /// The different keys. The answer is `None` if no key repeats, which is the common case.
-    fn among(keys: &[Key]) -> Option<Repeated> {
+impl DistinctKeys {
+    /// The distinct keys, `None` if no key repeats, which is the common case.
+    fn if_repeated(keys: &[Key]) -> Option<DistinctKeys> {
         let mut first: HashMap<&Key, usize> = HashMap::with_capacity(keys.len());
-        let places: Vec<usize> = keys
+        let indices: Vec<usize> = keys
             .iter()
             .map(|key| {
                 let next = first.len();
@@ -138,18 +138,18 @@ impl Repeated {
         if first.len() == keys.len() {
             return None;
         }
-        let mut different: Vec<(usize, Key)> =
-            first.into_iter().map(|(key, place)| (place, key.clone())).collect();
-        different.sort_unstable_by_key(|(place, _)| *place);
-        Some(Repeated { keys: different.into_iter().map(|(_, key)| key).collect(), places })
+        let mut distinct: Vec<(usize, Key)> =
+            first.into_iter().map(|(key, index)| (index, key.clone())).collect();
+        distinct.sort_unstable_by_key(|(index, _)| *index);
+        Some(DistinctKeys { keys: distinct.into_iter().map(|(_, key)| key).collect(), indices })
     }
 
     fn spread(&self, values: &[Option<Bytes>]) -> Vec<Option<Bytes>> {
-        self.places.iter().map(|place| values.get(*place).cloned().flatten()).collect()
+        self.indices.iter().map(|index| values.get(*index).cloned().flatten()).collect()
     }
 }
 
-fn failed<R: Send + 'static>(error: Error) -> BoxStream<'static, Result<R>> {
+fn error_stream<R: Send + 'static>(error: Error) -> BoxStream<'static, Result<R>> {
     stream::once(async { Err(error) }).boxed()
 }
 
@@ -168,7 +168,7 @@ impl AppStorage for Guarded {
     ) -> Result<Option<Bytes>> {
         self.check_open()?;
         check::key(&self.inner.capabilities(), key)?;
-        self.reading(deadline, self.inner.get(key, consistency, deadline)).await
+        self.bounded_read(deadline, self.inner.get(key, consistency, deadline)).await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
@@ -176,16 +176,16 @@ impl AppStorage for Guarded {
         let capabilities = self.inner.capabilities();
         keys.iter().try_for_each(|key| check::key(&capabilities, key))?;
         let call = async {
-            match Repeated::among(keys) {
+            match DistinctKeys::if_repeated(keys) {
                 _ if keys.is_empty() => Ok(Vec::new()),
                 None => self.inner.get_batch(keys, deadline).await,
-                Some(repeated) => {
-                    let values = self.inner.get_batch(&repeated.keys, deadline).await?;
-                    Ok(repeated.spread(&values))
+                Some(distinct) => {
+                    let values = self.inner.get_batch(&distinct.keys, deadline).await?;
+                    Ok(distinct.spread(&values))
                 }
             }
         };
-        self.reading(deadline, call).await
+        self.bounded_read(deadline, call).await
     }
 
     fn read(
@@ -196,19 +196,22 @@ impl AppStorage for Guarded {
         page_timeout: Duration,
     ) -> RowStream {
         match self.check_range(&pkey, range) {
-            Err(error) => failed(error),
+            Err(error) => error_stream(error),
             Ok(range) if range.is_empty() => stream::empty().boxed(),
-            Ok(range) => {
-                self.paced(self.inner.read(pkey, range, consistency, page_timeout), page_timeout)
-            }
+            Ok(range) => self.with_page_timeout(
+                self.inner.read(pkey, range, consistency, page_timeout),
+                page_timeout,
+            ),
         }
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
         match self.check_range(&pkey, range) {
-            Err(error) => failed(error),
+            Err(error) => error_stream(error),
             Ok(range) if range.is_empty() => stream::empty().boxed(),
-            Ok(range) => self.paced(self.inner.ttl_read(pkey, range, page_timeout), page_timeout),
+            Ok(range) => {
+                self.with_page_timeout(self.inner.ttl_read(pkey, range, page_timeout), page_timeout)
+            }
         }
     }
 
@@ -216,18 +219,18 @@ impl AppStorage for Guarded {
         self.check_open()?;
         let rows = check::puts(&self.inner.capabilities(), rows)?;
         if rows.is_empty() {
-            return self.writing(deadline, ready(Ok(()))).await;
+            return self.bounded_write(deadline, ready(Ok(()))).await;
         }
-        self.writing(deadline, self.inner.put_batch(rows, deadline)).await
+        self.bounded_write(deadline, self.inner.put_batch(rows, deadline)).await
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
         self.check_open()?;
         let rows = check::ordered(&self.inner.capabilities(), rows)?;
         if rows.is_empty() {
-            return self.writing(deadline, ready(Ok(()))).await;
+            return self.bounded_write(deadline, ready(Ok(()))).await;
         }
-        self.writing(deadline, self.inner.put_ordered(rows, deadline)).await
+        self.bounded_write(deadline, self.inner.put_ordered(rows, deadline)).await
     }
 
     async fn write_if(
@@ -239,23 +242,23 @@ impl AppStorage for Guarded {
         self.check_open()?;
         check::write_if(&self.inner.capabilities(), &pkey, &ops)?;
         if ops.is_empty() {
-            return self.writing(deadline, ready(Ok(Outcome::Applied))).await;
+            return self.bounded_write(deadline, ready(Ok(Outcome::Applied))).await;
         }
-        self.writing(deadline, self.inner.write_if(pkey, ops, deadline)).await
+        self.bounded_write(deadline, self.inner.write_if(pkey, ops, deadline)).await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
         self.check_open()?;
         let batch = check::write_atomic(&self.inner.capabilities(), batch)?;
         if batch == AtomicBatch::default() {
-            return self.writing(deadline, ready(Ok(Outcome::Applied))).await;
+            return self.bounded_write(deadline, ready(Ok(Outcome::Applied))).await;
         }
-        self.writing(deadline, self.inner.write_atomic(batch, deadline)).await
+        self.bounded_write(deadline, self.inner.write_atomic(batch, deadline)).await
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
         self.check_open()?;
-        self.reading(deadline, self.inner.server_time(deadline)).await
+        self.bounded_read(deadline, self.inner.server_time(deadline)).await
     }
 
     async fn close(&self) {

@@ -34,30 +34,29 @@
 
 mod capabilities;
 mod check;
-mod data;
 mod driver;
 mod error;
 mod faulty;
 mod guarded;
 pub mod mem;
 mod metered;
+mod rows;
 pub mod settle;
 mod storage;
 mod wrapped;
+mod writes;
 
 pub use capabilities::{BatchLimits, Capabilities, RowLimits};
-pub use check::{TTL_MAX, decide};
-pub use data::{
-    AtomicBatch, Conditional, Conflict, ExpiringRow, Key, Order, OrderedPut, Outcome, Put, Range,
-    Row,
-};
+pub use check::{TTL_MAX, check_conditions};
 pub use driver::{KeyspaceName, StorageDriver};
-pub use error::{BadSetting, Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, InvalidSetting, Result};
 pub use faulty::{Fault, FaultRates, Faulty};
 pub use guarded::Guarded;
 pub use metered::Metered;
+pub use rows::{ExpiringRow, Key, Range, Row};
 pub use storage::{
-    AppStorage, AppStorageExt, Consistency, ExpiringRowStream, Op, RowStream, ServerTime,
+    AppStorage, AppStorageExt, CallKind, Consistency, ExpiringRowStream, RowStream, ServerTime,
     SharedStorage,
 };
 pub use wrapped::WrappedDriver;
+pub use writes::{AtomicBatch, Conditional, Conflict, Order, OrderedPut, Outcome, Put};

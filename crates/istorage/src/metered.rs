@@ -13,8 +13,9 @@ use futures::{StreamExt, stream, stream::BoxStream};
 use metrics::{Counter, Histogram};
 
 use crate::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ErrorKind, ExpiringRowStream,
-    Key, Op, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+    AppStorage, AtomicBatch, CallKind, Capabilities, Conditional, Consistency, ErrorKind,
+    ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime,
+    SharedStorage,
 };
 
 /// A storage that reports every call of another storage through the `metrics` facade:
@@ -36,7 +37,7 @@ pub struct Metered {
 
 struct Meter {
     driver: &'static str,
-    op: Op,
+    kind: CallKind,
     /// The histogram of each result, made on first use. Most results never happen, and are then not
     /// reported.
     seconds: [OnceLock<Histogram>; RESULTS.len()],
@@ -44,16 +45,17 @@ struct Meter {
 }
 
 impl Meter {
-    fn new(driver: &'static str, op: Op) -> Meter {
-        let rows = metrics::counter!("istorage_rows_total", "driver" => driver, "op" => op.name());
-        Meter { driver, op, seconds: Default::default(), rows }
+    fn new(driver: &'static str, kind: CallKind) -> Meter {
+        let rows =
+            metrics::counter!("istorage_rows_total", "driver" => driver, "op" => kind.name());
+        Meter { driver, kind, seconds: Default::default(), rows }
     }
 
-    fn called(&self, result: usize, took: Duration, rows: u64) {
+    fn record(&self, result: usize, took: Duration, rows: u64) {
         let seconds = self.seconds[result].get_or_init(|| {
             metrics::histogram!(
                 "istorage_call_seconds",
-                "driver" => self.driver, "op" => self.op.name(), "result" => RESULTS[result]
+                "driver" => self.driver, "op" => self.kind.name(), "result" => RESULTS[result]
             )
         });
         seconds.record(took);
@@ -85,13 +87,13 @@ impl std::fmt::Debug for Meter {
 impl Metered {
     /// Reports the calls of `inner` under the name of its driver.
     pub fn new(inner: SharedStorage, driver: &'static str, clock: Clock) -> Metered {
-        let meters = Op::ALL.into_iter().map(|op| Meter::new(driver, op)).collect();
+        let meters = CallKind::ALL.into_iter().map(|kind| Meter::new(driver, kind)).collect();
         Metered { inner, clock, meters: Arc::new(meters) }
     }
 
-    async fn call<T>(
+    async fn report_call<T>(
         &self,
-        op: Op,
+        kind: CallKind,
         rows: usize,
         call: impl Future<Output = Result<T>>,
         applied: impl FnOnce(&T) -> bool,
@@ -103,18 +105,22 @@ impl Metered {
             Ok(_) => NOT_APPLIED,
             Err(error) => index_of(error.kind()),
         };
-        self.meters[op as usize].called(result, self.clock.now() - start, rows as u64);
+        self.meters[kind as usize].record(result, self.clock.now() - start, rows as u64);
         answer
     }
 
     /// Counts rows and the time spent waiting for them, and reports both when the stream ends or is
     /// dropped.
-    fn metered<R: Send + 'static>(
+    fn report_stream<R: Send + 'static>(
         &self,
         rows: BoxStream<'static, Result<R>>,
     ) -> BoxStream<'static, Result<R>> {
-        let tally =
-            Tally { meters: Arc::clone(&self.meters), waited: Duration::ZERO, rows: 0, result: OK };
+        let tally = StreamTally {
+            meters: Arc::clone(&self.meters),
+            waited: Duration::ZERO,
+            rows: 0,
+            result: OK,
+        };
         let clock = self.clock.clone();
         stream::unfold((rows, tally), move |(mut rows, mut tally)| {
             let clock = clock.clone();
@@ -135,16 +141,16 @@ impl Metered {
 }
 
 /// The counts of a stream so far.
-struct Tally {
+struct StreamTally {
     meters: Arc<Vec<Meter>>,
     waited: Duration,
     rows: u64,
     result: usize,
 }
 
-impl Drop for Tally {
+impl Drop for StreamTally {
     fn drop(&mut self) {
-        self.meters[Op::Read as usize].called(self.result, self.waited, self.rows);
+        self.meters[CallKind::Read as usize].record(self.result, self.waited, self.rows);
     }
 }
 
@@ -165,12 +171,23 @@ impl AppStorage for Metered {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
-        self.call(Op::of_get(consistency), 1, self.inner.get(key, consistency, deadline), always)
-            .await
+        self.report_call(
+            CallKind::of_get(consistency),
+            1,
+            self.inner.get(key, consistency, deadline),
+            always,
+        )
+        .await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.call(Op::GetBatch, keys.len(), self.inner.get_batch(keys, deadline), always).await
+        self.report_call(
+            CallKind::GetBatch,
+            keys.len(),
+            self.inner.get_batch(keys, deadline),
+            always,
+        )
+        .await
     }
 
     fn read(
@@ -180,19 +197,31 @@ impl AppStorage for Metered {
         consistency: Consistency,
         page_timeout: Duration,
     ) -> RowStream {
-        self.metered(self.inner.read(pkey, range, consistency, page_timeout))
+        self.report_stream(self.inner.read(pkey, range, consistency, page_timeout))
     }
 
     fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
-        self.metered(self.inner.ttl_read(pkey, range, page_timeout))
+        self.report_stream(self.inner.ttl_read(pkey, range, page_timeout))
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.call(Op::PutBatch, rows.len(), self.inner.put_batch(rows, deadline), always).await
+        self.report_call(
+            CallKind::PutBatch,
+            rows.len(),
+            self.inner.put_batch(rows, deadline),
+            always,
+        )
+        .await
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.call(Op::PutOrdered, rows.len(), self.inner.put_ordered(rows, deadline), always).await
+        self.report_call(
+            CallKind::PutOrdered,
+            rows.len(),
+            self.inner.put_ordered(rows, deadline),
+            always,
+        )
+        .await
     }
 
     async fn write_if(
@@ -202,14 +231,19 @@ impl AppStorage for Metered {
         deadline: Instant,
     ) -> Result<Outcome> {
         let rows = ops.len();
-        self.call(Op::WriteIf, rows, self.inner.write_if(pkey, ops, deadline), Outcome::is_applied)
-            .await
+        self.report_call(
+            CallKind::WriteIf,
+            rows,
+            self.inner.write_if(pkey, ops, deadline),
+            Outcome::is_applied,
+        )
+        .await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
         let rows = batch.conditionals.len() + batch.ordered.len() + batch.puts.len();
-        self.call(
-            Op::WriteAtomic,
+        self.report_call(
+            CallKind::WriteAtomic,
             rows,
             self.inner.write_atomic(batch, deadline),
             Outcome::is_applied,
@@ -218,7 +252,7 @@ impl AppStorage for Metered {
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.call(Op::ServerTime, 0, self.inner.server_time(deadline), always).await
+        self.report_call(CallKind::ServerTime, 0, self.inner.server_time(deadline), always).await
     }
 
     async fn close(&self) {

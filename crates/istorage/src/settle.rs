@@ -29,7 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// The limits of settling a conditional write.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct SettleLimits {
     /// The longest time of each attempt.
     pub call_timeout: Duration,
     /// The end of settling: no attempt is sent that could outlive this moment. For a leader, the
@@ -43,7 +43,7 @@ pub struct Patience {
 /// If the first attempt is refused, it is not repeated: nothing was written.
 ///
 /// # Errors
-/// `OutcomeUnknown` if the patience ends, or an attempt is refused for another reason than
+/// `OutcomeUnknown` if the time is up, or if an attempt is refused for another reason than
 /// `Unavailable`, while the outcome of an earlier attempt is unknown. The write may be applied or
 /// may still land, so the caller must not use the claimed values again. Any other kind means that
 /// nothing was written.
@@ -55,18 +55,18 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
     clock: &Clock,
     pkey: Bytes,
     ops: Vec<Conditional>,
-    patience: Patience,
+    limits: SettleLimits,
 ) -> Result<Outcome> {
     let mut unknown: Option<Error> = None;
     let mut pause = PAUSE_MIN;
     loop {
-        let deadline = clock.now() + patience.call_timeout;
-        if deadline > patience.until {
+        let deadline = clock.now() + limits.call_timeout;
+        if deadline > limits.until {
             return Err(match unknown {
-                Some(error) => {
-                    Error::outcome_unknown("a conditional write was not settled in time")
-                        .because(error)
-                }
+                Some(error) => Error::outcome_unknown(
+                    "the outcome of a conditional write is unknown: it was not settled in time",
+                )
+                .with_source(error),
                 None => {
                     Error::unavailable("no time is left for a conditional write; nothing was sent")
                 }
@@ -74,7 +74,7 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
         }
         match storage.write_if(pkey.clone(), ops.clone(), deadline).await {
             Ok(Outcome::NotApplied(conflicts))
-                if unknown.is_some() && is_ours(&ops, &conflicts) =>
+                if unknown.is_some() && was_applied(&ops, &conflicts) =>
             {
                 return Ok(Outcome::Applied);
             }
@@ -85,7 +85,7 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
             Err(error) => {
                 return Err(
-                    Error::outcome_unknown("a conditional write was left open").because(error)
+                    Error::outcome_unknown("the outcome of a conditional write is unknown: the storage refused to settle it").with_source(error)
                 );
             }
         }
@@ -99,17 +99,17 @@ pub async fn write_if_settled<S: AppStorage + ?Sized>(
 /// The operations are all or nothing. So one row with a value that only these operations write
 /// proves that all are applied. Operations that write no new value leave one trace only: every row
 /// that they delete is gone. A swap to the same bytes leaves no conflict, and so proves nothing.
-fn is_ours(ops: &[Conditional], conflicts: &[Conflict]) -> bool {
+fn was_applied(ops: &[Conditional], conflicts: &[Conflict]) -> bool {
     let is_new = |op: &Conditional| op.written().is_some() && op.written() != op.expected();
     if ops.iter().any(is_new) {
         let shows = |conflict: &Conflict| {
             let op = &ops[conflict.op];
-            is_new(op) && conflict.there.as_ref() == op.written()
+            is_new(op) && conflict.actual.as_ref() == op.written()
         };
         return conflicts.iter().any(shows);
     }
     let deletes = ops.iter().filter(|op| op.written().is_none()).count();
     let is_gone =
-        |conflict: &Conflict| conflict.there.is_none() && ops[conflict.op].written().is_none();
+        |conflict: &Conflict| conflict.actual.is_none() && ops[conflict.op].written().is_none();
     deletes > 0 && conflicts.len() == deletes && conflicts.iter().all(is_gone)
 }

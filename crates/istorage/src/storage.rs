@@ -36,7 +36,7 @@ pub enum Consistency {
 
 /// The kind of a call of [`AppStorage`]. Wrappers tell calls apart by their kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum CallKind {
     /// A plain [`AppStorage::get`].
     Get,
     /// A linearizable [`AppStorage::get`].
@@ -57,40 +57,40 @@ pub enum Op {
     ServerTime,
 }
 
-impl Op {
+impl CallKind {
     /// All kinds of calls.
-    pub const ALL: [Op; 9] = [
-        Op::Get,
-        Op::GetLinearizable,
-        Op::GetBatch,
-        Op::Read,
-        Op::PutBatch,
-        Op::PutOrdered,
-        Op::WriteIf,
-        Op::WriteAtomic,
-        Op::ServerTime,
+    pub const ALL: [CallKind; 9] = [
+        CallKind::Get,
+        CallKind::GetLinearizable,
+        CallKind::GetBatch,
+        CallKind::Read,
+        CallKind::PutBatch,
+        CallKind::PutOrdered,
+        CallKind::WriteIf,
+        CallKind::WriteAtomic,
+        CallKind::ServerTime,
     ];
 
-    /// The name of the call, as in the metrics.
+    /// The name of the kind, which is the label `op` of the metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Op::Get => "get",
-            Op::GetLinearizable => "get_linearizable",
-            Op::GetBatch => "get_batch",
-            Op::Read => "read",
-            Op::PutBatch => "put_batch",
-            Op::PutOrdered => "put_ordered",
-            Op::WriteIf => "write_if",
-            Op::WriteAtomic => "write_atomic",
-            Op::ServerTime => "server_time",
+            CallKind::Get => "get",
+            CallKind::GetLinearizable => "get_linearizable",
+            CallKind::GetBatch => "get_batch",
+            CallKind::Read => "read",
+            CallKind::PutBatch => "put_batch",
+            CallKind::PutOrdered => "put_ordered",
+            CallKind::WriteIf => "write_if",
+            CallKind::WriteAtomic => "write_atomic",
+            CallKind::ServerTime => "server_time",
         }
     }
 
-    pub(crate) const fn of_get(consistency: Consistency) -> Op {
+    pub(crate) const fn of_get(consistency: Consistency) -> CallKind {
         match consistency {
-            Consistency::Plain => Op::Get,
-            Consistency::Linearizable => Op::GetLinearizable,
+            Consistency::Plain => CallKind::Get,
+            Consistency::Linearizable => CallKind::GetLinearizable,
         }
     }
 }

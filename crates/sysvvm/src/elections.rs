@@ -89,7 +89,7 @@ fn written(outcome: istorage::Result<Outcome>) -> Result<Written> {
     match outcome.map_err(failed)? {
         Outcome::Applied => Ok(Written::Done),
         Outcome::NotApplied(conflicts) => {
-            let there = conflicts.into_iter().next().and_then(|conflict| conflict.there);
+            let there = conflicts.into_iter().next().and_then(|conflict| conflict.actual);
             Ok(Written::Refused(there))
         }
     }

@@ -146,7 +146,7 @@ impl NumberRows {
     ) -> Result<()> {
         let Replayed { partition, epoch, next } = replayed;
         let key = self.keys.offset(partition);
-        let offset = put(key, next, Order::of_two(epoch, next)?);
+        let offset = put(key, next, Order::from_parts(epoch, next)?);
         let mut rows = Vec::with_capacity(numbers.len() + 1);
         for LastNumber { ws, seq, number } in numbers {
             let key = Key { pkey: self.keys.workspace(*ws), ccols: self.keys.sequence(*seq) };
@@ -191,7 +191,7 @@ fn number(value: &[u8]) -> Result<u64> {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use istorage::{Fault, Faulty, KeyspaceName, Op, StorageDriver, mem::MemDriver};
+    use istorage::{CallKind, Fault, Faulty, KeyspaceName, StorageDriver, mem::MemDriver};
 
     use super::*;
 
@@ -211,7 +211,7 @@ mod tests {
                 let storage = driver.open(&keyspace, deadline).await.unwrap().unwrap();
                 let mut call = 0;
                 let script = move |op| {
-                    let is_write = matches!(op, Op::PutOrdered | Op::WriteAtomic);
+                    let is_write = matches!(op, CallKind::PutOrdered | CallKind::WriteAtomic);
                     call += usize::from(is_write);
                     if is_write && call == fails + 1 { fault } else { Fault::None }
                 };

@@ -12,7 +12,7 @@ use ielections::Slot;
 use istorage::{
     AppStorageExt, Conditional, ErrorKind, Key, KeyspaceName, Outcome, Range, SharedStorage,
     StorageDriver,
-    settle::{Patience, write_if_settled},
+    settle::{SettleLimits, write_if_settled},
 };
 
 use crate::{
@@ -121,7 +121,7 @@ impl System {
                 match self.write(key.pkey, vec![insert], deadline).await? {
                     Outcome::Applied => ours.clone(),
                     Outcome::NotApplied(mut conflicts) => {
-                        conflicts.pop().and_then(|conflict| conflict.there).unwrap_or_default()
+                        conflicts.pop().and_then(|conflict| conflict.actual).unwrap_or_default()
                     }
                 }
             }
@@ -243,7 +243,7 @@ impl System {
                 match self.write(key.pkey, vec![insert], deadline).await? {
                     Outcome::Applied => return Ok(()),
                     Outcome::NotApplied(mut conflicts) => {
-                        conflicts.pop().and_then(|conflict| conflict.there).unwrap_or_default()
+                        conflicts.pop().and_then(|conflict| conflict.actual).unwrap_or_default()
                     }
                 }
             }
@@ -354,8 +354,8 @@ impl System {
         // A call may take half of the time left, so that a second call can settle an attempt
         // without an answer.
         let call_timeout = CALL_TIMEOUT.min((deadline - self.clock.now()) / 2);
-        let patience = Patience { call_timeout, until: deadline };
-        Ok(write_if_settled(&*self.storage, &self.clock, pkey, ops, patience).await?)
+        let limits = SettleLimits { call_timeout, until: deadline };
+        Ok(write_if_settled(&*self.storage, &self.clock, pkey, ops, limits).await?)
     }
 }
 

@@ -10,8 +10,8 @@ use futures::{
     stream::{self, BoxStream},
 };
 use istorage::{
-    AppStorage, AtomicBatch, Capabilities, Conditional, Consistency, ExpiringRowStream, Key, Op,
-    OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+    AppStorage, AtomicBatch, CallKind, Capabilities, Conditional, Consistency, ExpiringRowStream,
+    Key, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
 };
 use tokio::sync::watch;
 
@@ -117,9 +117,12 @@ impl Stall {
         self.state.send_modify(|state| state.is_still = true);
     }
 
-    async fn call<T>(&self, op: Op, call: impl Future<Output = T>) -> T {
+    async fn call<T>(&self, kind: CallKind, call: impl Future<Output = T>) -> T {
         self.going().await;
-        let is_write = matches!(op, Op::PutBatch | Op::PutOrdered | Op::WriteIf | Op::WriteAtomic);
+        let is_write = matches!(
+            kind,
+            CallKind::PutBatch | CallKind::PutOrdered | CallKind::WriteIf | CallKind::WriteAtomic
+        );
         let mut this = None;
         self.state.send_modify(|state| {
             state.calls += 1;
@@ -150,7 +153,7 @@ impl Stall {
     ) -> BoxStream<'static, Result<R>> {
         let this = self.clone();
         let read = async move {
-            let rows: Vec<Result<R>> = this.call(Op::Read, rows.collect()).await;
+            let rows: Vec<Result<R>> = this.call(CallKind::Read, rows.collect()).await;
             stream::iter(rows)
         };
         stream::once(read).flatten().boxed()
@@ -170,11 +173,11 @@ impl AppStorage for Stall {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
-        self.call(Op::Get, self.inner.get(key, consistency, deadline + LATE)).await
+        self.call(CallKind::Get, self.inner.get(key, consistency, deadline + LATE)).await
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
-        self.call(Op::GetBatch, self.inner.get_batch(keys, deadline + LATE)).await
+        self.call(CallKind::GetBatch, self.inner.get_batch(keys, deadline + LATE)).await
     }
 
     fn read(
@@ -192,11 +195,11 @@ impl AppStorage for Stall {
     }
 
     async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
-        self.call(Op::PutBatch, self.inner.put_batch(rows, deadline + LATE)).await
+        self.call(CallKind::PutBatch, self.inner.put_batch(rows, deadline + LATE)).await
     }
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
-        self.call(Op::PutOrdered, self.inner.put_ordered(rows, deadline + LATE)).await
+        self.call(CallKind::PutOrdered, self.inner.put_ordered(rows, deadline + LATE)).await
     }
 
     async fn write_if(
@@ -205,15 +208,15 @@ impl AppStorage for Stall {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> Result<Outcome> {
-        self.call(Op::WriteIf, self.inner.write_if(pkey, ops, deadline + LATE)).await
+        self.call(CallKind::WriteIf, self.inner.write_if(pkey, ops, deadline + LATE)).await
     }
 
     async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
-        self.call(Op::WriteAtomic, self.inner.write_atomic(batch, deadline + LATE)).await
+        self.call(CallKind::WriteAtomic, self.inner.write_atomic(batch, deadline + LATE)).await
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
-        self.call(Op::ServerTime, self.inner.server_time(deadline + LATE)).await
+        self.call(CallKind::ServerTime, self.inner.server_time(deadline + LATE)).await
     }
 
     async fn close(&self) {

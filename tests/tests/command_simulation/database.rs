@@ -76,11 +76,11 @@ impl Database {
     }
 
     /// Lets all calls that are on their way arrive.
-    pub(crate) async fn land_late(&self) -> usize {
+    pub(crate) async fn land_late_writes(&self) -> usize {
         let lock = || self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut landed = 0;
         for faulty in lock().values() {
-            landed += faulty.land_late().await.len();
+            landed += faulty.land_late_writes().await.len();
         }
         landed
     }

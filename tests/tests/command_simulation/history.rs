@@ -179,7 +179,7 @@ impl History {
             }
             91..93 => self.give_up(),
             93..95 => {
-                let landed = self.database.land_late().await;
+                let landed = self.database.land_late_writes().await;
                 self.note(&format!("{landed} land"));
             }
             _ if self.dice.one_in(self.plan.calm) => self.change().await,
@@ -364,7 +364,7 @@ impl History {
     async fn lead(&mut self) {
         if !self.plan.lease_left.is_zero() {
             self.pass(self.plan.lease_left).await;
-            let landed = self.database.land_late().await;
+            let landed = self.database.land_late_writes().await;
             self.note(&format!("{landed} land in time"));
         }
         self.epochs += 1;
@@ -404,7 +404,7 @@ impl History {
         }
         self.database.turns.open();
         self.idle.reached().await;
-        let _landed = self.database.land_late().await;
+        let _landed = self.database.land_late_writes().await;
         let leaders = self.epochs;
         self.clean_lead().await;
         let terms = Terms {

@@ -154,11 +154,11 @@ impl Lying {
 
 /// Gives a write conditions that hold.
 fn forced(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
-    for Conflict { op, there } in conflicts {
+    for Conflict { op, actual } in conflicts {
         let (_, op) = &mut ops[op];
         let (ccols, ttl) = (op.ccols().clone(), op.ttl());
         let Some(value) = op.written().cloned() else { continue };
-        *op = match there {
+        *op = match actual {
             Some(old) => Conditional::Swap { ccols, old, new: value, ttl },
             None => Conditional::Insert { ccols, value, ttl },
         };

@@ -15,7 +15,7 @@ use clock::Instant;
 use eventlog::{Row, TrustLevel, WsId};
 use futures::future::{join, join_all};
 use istorage::{
-    AppStorageExt, AtomicBatch, Conditional, Error, Fault, Faulty, Op, OrderedPut, Outcome,
+    AppStorageExt, AtomicBatch, CallKind, Conditional, Error, Fault, Faulty, OrderedPut, Outcome,
     SharedStorage,
 };
 use processor::{Busy, Command, Done, Ended, Refused, Repeat, Status};
@@ -66,7 +66,7 @@ async fn ends(stage: &Stage) {
     const READ: Duration = Duration::from_millis(2);
     const LONG: Duration = Duration::from_secs(20);
     let site = &stage.site;
-    let slow = |op| if op == Op::Get { Fault::Slow(READ) } else { Fault::None };
+    let slow = |op| if op == CallKind::Get { Fault::Slow(READ) } else { Fault::None };
     let inner = Arc::clone(&site.app.storage);
     let mut settings = at(Arc::new(Faulty::scripted(inner, site.clock.clone(), slow)));
     settings.partition.group_commands = 10;
@@ -138,7 +138,7 @@ async fn unproved(stage: &Stage) {
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
 
     let script = |op| match op {
-        Op::WriteAtomic | Op::PutOrdered => Fault::NotAppliedButError,
+        CallKind::WriteAtomic | CallKind::PutOrdered => Fault::NotAppliedButError,
         _ => Fault::None,
     };
     let inner = Arc::clone(&site.app.storage);
@@ -156,7 +156,7 @@ async fn numbers_not_stored(stage: &Stage) {
     let is_full = Arc::new(AtomicBool::new(false));
     let full = Arc::clone(&is_full);
     let script = move |op| {
-        let is_write = matches!(op, Op::WriteAtomic | Op::PutOrdered);
+        let is_write = matches!(op, CallKind::WriteAtomic | CallKind::PutOrdered);
         if is_write && full.load(Ordering::SeqCst) { Fault::Unavailable } else { Fault::None }
     };
     let inner = Arc::clone(&site.app.storage);
@@ -176,7 +176,7 @@ async fn may_land(stage: &Stage) {
     let is_armed = Arc::new(AtomicBool::new(false));
     let armed = Arc::clone(&is_armed);
     let script = move |op| {
-        let is_write = matches!(op, Op::WriteIf | Op::WriteAtomic);
+        let is_write = matches!(op, CallKind::WriteIf | CallKind::WriteAtomic);
         let is_first = is_write && armed.swap(false, Ordering::SeqCst);
         if is_first { Fault::NotAppliedButError } else { Fault::None }
     };
@@ -262,7 +262,7 @@ async fn in_one_group(
     let is_armed = Arc::new(AtomicBool::new(false));
     let (count, armed) = (Arc::clone(&written), Arc::clone(&is_armed));
     let script = move |op| {
-        if op != Op::WriteAtomic || !armed.load(Ordering::SeqCst) {
+        if op != CallKind::WriteAtomic || !armed.load(Ordering::SeqCst) {
             return Fault::None;
         }
         count.fetch_add(1, Ordering::SeqCst);
@@ -399,8 +399,13 @@ async fn told(stage: &Stage) {
         let is_full = Arc::new(AtomicBool::new(false));
         let full = Arc::clone(&is_full);
         let script = move |op| {
-            let is_write =
-                matches!(op, Op::WriteIf | Op::WriteAtomic | Op::PutOrdered | Op::PutBatch);
+            let is_write = matches!(
+                op,
+                CallKind::WriteIf
+                    | CallKind::WriteAtomic
+                    | CallKind::PutOrdered
+                    | CallKind::PutBatch
+            );
             let fails = is_write && full.load(Ordering::SeqCst);
             if fails { Fault::NotAppliedButError } else { Fault::None }
         };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use eventlog::TrustLevel;
-use istorage::{Fault, Faulty, Op, SharedStorage};
+use istorage::{CallKind, Fault, Faulty, SharedStorage};
 use processor::{Busy, Command, Done, Ended, Refused, Status};
 use vvm_tests::commands::{Node, Stall, TestLead};
 
@@ -67,7 +67,13 @@ impl Script {
         let writes = Arc::new(AtomicUsize::new(usize::MAX / 2));
         let counted = Arc::clone(&writes);
         let script = move |op| {
-            if !matches!(op, Op::PutBatch | Op::PutOrdered | Op::WriteIf | Op::WriteAtomic) {
+            if !matches!(
+                op,
+                CallKind::PutBatch
+                    | CallKind::PutOrdered
+                    | CallKind::WriteIf
+                    | CallKind::WriteAtomic
+            ) {
                 return Fault::None;
             }
             let this = counted.fetch_add(1, Ordering::SeqCst) + 1;
@@ -150,11 +156,11 @@ async fn settle(
         }
     };
     done(&|| scene.changes("after")).await;
-    script.faulty.land_late().await;
+    script.faulty.land_late_writes().await;
     let again = done(&|| scene.repeatable()).await;
     assert!(again.is_repeated || may_be_refused);
     done(&|| scene.changes("last")).await;
-    script.faulty.land_late().await;
+    script.faulty.land_late_writes().await;
     assert_eq!(node.stop().await, Ended::Stopped);
     let writes = script.writes();
     scene.check(None).await;
@@ -225,7 +231,7 @@ async fn leave_open(
     node.kill();
 
     let land = async || {
-        let landed = script.faulty.land_late().await;
+        let landed = script.faulty.land_late_writes().await;
         assert_eq!(landed.len(), usize::from(at.is_some()), "{landed:?}");
     };
     if lands == Lands::InFront {

@@ -18,7 +18,7 @@ use eventlog::{
 use futures::TryStreamExt;
 use isequencer::{NumberKey, SeqStorage, standard};
 use istorage::{
-    AppStorageExt, Conditional, Fault, Faulty, Op, Order, OrderedPut, Outcome, SharedStorage,
+    AppStorageExt, CallKind, Conditional, Fault, Faulty, Order, OrderedPut, Outcome, SharedStorage,
 };
 use seqstorage::PartitionStorage;
 use vvm_tests::{
@@ -110,7 +110,7 @@ fn prepared(events: &[Event]) -> Vec<Prepared> {
 async fn put(stage: &Stage, level: TrustLevel, row: Row, place: Place, value: Bytes) {
     let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
     if level == TrustLevel::Two {
-        let order = Order::of_two(place.epoch.0, place.plog.0).unwrap();
+        let order = Order::from_parts(place.epoch.0, place.plog.0).unwrap();
         let put = OrderedPut { key, value, order, ttl: None };
         storage.put_ordered(vec![put], deadline).await.unwrap();
     } else {
@@ -141,7 +141,13 @@ async fn in_time(stage: &Stage) {
         let (writes, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counted, asked) = ((Arc::clone(&writes), Arc::clone(&early)), Arc::clone(&lead));
         let script = move |op| {
-            if matches!(op, Op::WriteIf | Op::WriteAtomic | Op::PutOrdered | Op::PutBatch) {
+            if matches!(
+                op,
+                CallKind::WriteIf
+                    | CallKind::WriteAtomic
+                    | CallKind::PutOrdered
+                    | CallKind::PutBatch
+            ) {
                 let in_vain = asked.in_vain.swap(ASKED_IN_VAIN, Ordering::SeqCst);
                 counted.0.fetch_add(1, Ordering::SeqCst);
                 counted.1.fetch_add(usize::from(in_vain > 0), Ordering::SeqCst);

@@ -270,7 +270,7 @@ async fn under_one_epoch(stage: &Stage) {
 async fn damage(stage: &Stage, level: TrustLevel, row: Row, epoch: u64, plog: Offset) {
     let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
     if level == TrustLevel::Two {
-        let order = Order::of_two(epoch, plog.0).unwrap();
+        let order = Order::from_parts(epoch, plog.0).unwrap();
         let put = OrderedPut { key, value: DAMAGED, order, ttl: None };
         storage.put_ordered(vec![put], deadline).await.unwrap();
     } else {

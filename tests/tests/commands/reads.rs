@@ -17,7 +17,7 @@ use futures::{
 };
 use isequencer::standard::WLOG_OFFSET;
 use istorage::{
-    Consistency, Fault, Faulty, Key, Op, Order, OrderedPut, Range, RowStream, SharedStorage,
+    CallKind, Consistency, Fault, Faulty, Key, Order, OrderedPut, Range, RowStream, SharedStorage,
 };
 use processor::{Busy, Command, Ended, Refused, Repeat};
 use vvm_tests::{
@@ -137,11 +137,11 @@ async fn acknowledged(stage: &Stage) {
     // read, so the recovery cannot help.
     let script = move |op| {
         let is_armed = armed.load(Ordering::SeqCst);
-        if is_armed && op == Op::WriteIf && writes.fetch_add(1, Ordering::SeqCst) == 1 {
+        if is_armed && op == CallKind::WriteIf && writes.fetch_add(1, Ordering::SeqCst) == 1 {
             blind.store(true, Ordering::SeqCst);
             return Fault::Unavailable;
         }
-        let is_read = matches!(op, Op::Get | Op::GetBatch | Op::Read);
+        let is_read = matches!(op, CallKind::Get | CallKind::GetBatch | CallKind::Read);
         if is_read && blind.load(Ordering::SeqCst) { Fault::Unavailable } else { Fault::None }
     };
     let one_by_one = Narrow::of(Arc::clone(&site.app.storage), 1, true);
@@ -200,7 +200,7 @@ async fn left_behind(stage: &Stage) {
     let place = &mut event.place;
     // The event is older than all events that this leader writes.
     (place.epoch, place.plog, place.wlog) = (Epoch(0), done.plog.next(), done.wlog.next());
-    let order = Order::of_two(0, place.plog.0).unwrap();
+    let order = Order::from_parts(0, place.plog.0).unwrap();
     let rows = [Row::Plog(PARTITION, place.plog), Row::Wlog(ws, place.wlog)];
     let put = |row: &Row| OrderedPut { key: row.key(), value: entry.to_bytes(), order, ttl: None };
     let puts = rows.iter().map(put).collect();

@@ -118,7 +118,7 @@ impl<'s> Case<'s> {
     /// stays.
     async fn passes(mut self, target: Target, epoch: u64) {
         let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
-        let order = Order::of_two(epoch, self.last.plog.0).unwrap();
+        let order = Order::from_parts(epoch, self.last.plog.0).unwrap();
         let put = OrderedPut { key: row.key(), value: FOREIGN, order, ttl: None };
         site.app.storage.put_ordered(vec![put], site.soon()).await.unwrap();
         let done = self.run("unnoticed").await.unwrap();

@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, sync::Arc};
 
 use async_trait::async_trait;
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::{Keyspaces, Scale, Subject};
+use istorage_tck::{KeyspaceTracker, Scale, Subject};
 use processor::{Command, Done, Refused};
 use vvm_tests::{
     commands::{Ledger, Node, NodeSettings, Site, create_workspace},
@@ -23,7 +23,7 @@ pub(crate) const WS: u64 = PARTITIONS as u64 + 1;
 pub(crate) const OTHER_WS: u64 = WS + PARTITIONS as u64;
 
 pub(crate) struct Stage {
-    keyspaces: Keyspaces,
+    keyspaces: KeyspaceTracker,
     subject: Arc<dyn Subject>,
     driver: Arc<dyn StorageDriver>,
     system: KeyspaceName,
@@ -35,8 +35,8 @@ pub(crate) struct Stage {
 #[async_trait]
 impl trials::Stage for Stage {
     async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Stage> {
-        let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
-        let driver = keyspaces.noted_by(subject.node(0).await?);
+        let (keyspaces, clock) = (KeyspaceTracker::default(), subject.clock());
+        let driver = keyspaces.track(subject.node(0).await?);
         let system = KeyspaceName::new(format!("shop_{:016x}", clock.random()))?;
         let partitions = NonZeroU16::new(PARTITIONS).unwrap();
         let site = Site::new(Arc::clone(&driver), system.clone(), partitions, clock).await;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{Row, Slot, Timing, TtlStore, Written};
 use istorage::{
-    Error, Fault, Faulty, KeyspaceName, Op, SharedStorage, StorageDriver, mem::MemDriver,
+    CallKind, Error, Fault, Faulty, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver,
 };
 use processor::{Command, Done, Refused};
 use sysvvm::{AppName, System};
@@ -187,8 +187,10 @@ impl StorageDriver for Moody {
             let storage = self.keyspace.get_or_init(|| storage);
             let (writes, stands_still) = (Arc::clone(&self.writes), Arc::clone(&self.stands_still));
             let script = move |op| match op {
-                Op::WriteAtomic | Op::WriteIf | Op::PutOrdered => *writes.lock().unwrap(),
-                Op::Get if stands_still.swap(false, Ordering::SeqCst) => {
+                CallKind::WriteAtomic | CallKind::WriteIf | CallKind::PutOrdered => {
+                    *writes.lock().unwrap()
+                }
+                CallKind::Get if stands_still.swap(false, Ordering::SeqCst) => {
                     // The sleep blocks the only thread of the runtime.
                     std::thread::sleep(Duration::from_millis(1_500));
                     Fault::None

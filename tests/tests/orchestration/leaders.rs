@@ -9,7 +9,7 @@ use std::{
 };
 
 use ielections::Timing;
-use istorage::{Fault, Faulty, Op, StorageDriver, WrappedDriver};
+use istorage::{CallKind, Fault, Faulty, StorageDriver, WrappedDriver};
 use sysvvm::AppName;
 use vvm::{AppSettings, Settings, Stage, Vvm};
 use vvm_tests::commands::shop;
@@ -25,7 +25,7 @@ fn hanging(cluster: &Cluster) -> (Arc<dyn StorageDriver>, Arc<AtomicBool>) {
     let driver = WrappedDriver::new(driver, move |storage| {
         let hangs = Arc::clone(&hangs);
         let script = move |op| match op {
-            Op::Read if hangs.load(Ordering::SeqCst) => Fault::Hang,
+            CallKind::Read if hangs.load(Ordering::SeqCst) => Fault::Hang,
             _ => Fault::None,
         };
         Arc::new(Faulty::scripted(storage, clock.clone(), script))

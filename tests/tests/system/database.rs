@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
-use istorage_tck::{Keyspaces, Subject};
+use istorage_tck::{KeyspaceTracker, Subject};
 use sysvvm::System;
 use vvm_tests::trials::Stage;
 
@@ -21,7 +21,7 @@ pub(crate) const NODES: usize = 4;
 /// A database for one trial.
 pub(crate) struct Database {
     pub(crate) nodes: Vec<Arc<dyn StorageDriver>>,
-    keyspaces: Keyspaces,
+    keyspaces: KeyspaceTracker,
     pub(crate) system: KeyspaceName,
     pub(crate) clock: Clock,
 }
@@ -29,10 +29,10 @@ pub(crate) struct Database {
 #[async_trait]
 impl Stage for Database {
     async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Database> {
-        let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
+        let (keyspaces, clock) = (KeyspaceTracker::default(), subject.clock());
         let mut nodes = Vec::new();
         for _ in 0..NODES {
-            nodes.push(keyspaces.noted_by(subject.node(0).await?));
+            nodes.push(keyspaces.track(subject.node(0).await?));
         }
         // The name is as long as the longest name that a system keyspace may have.
         let system = KeyspaceName::new(format!("registry_{:023x}", clock.random()))?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use istorage::{BadSetting, KeyspaceName};
+use istorage::{InvalidSetting, KeyspaceName};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::Source;
@@ -26,7 +26,7 @@ pub(crate) struct StorageConfig {
     dynamodb: istorage_dynamodb::Config,
 }
 
-/// The settings of [`istorage_redb::Config`], with a default for the path.
+/// The settings of [`istorage_redb::RedbConfig`], with a default for the path.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct RedbSettings {
@@ -36,7 +36,8 @@ struct RedbSettings {
 
 impl Default for RedbSettings {
     fn default() -> RedbSettings {
-        let istorage_redb::Config { path, cache_bytes } = istorage_redb::Config::new(DEFAULT_FILE);
+        let istorage_redb::RedbConfig { path, cache_bytes } =
+            istorage_redb::RedbConfig::new(DEFAULT_FILE);
         RedbSettings { path, cache_bytes }
     }
 }
@@ -69,9 +70,9 @@ impl StorageConfig {
 
     /// Returns the storage in use.
     pub(crate) fn to_target(&self, source: &Source) -> Result<Target, Failure> {
-        let wrong = |driver, BadSetting { key, why }| {
+        let wrong = |driver, InvalidSetting { key, reason }| {
             let path: Vec<&str> = ["storage", driver].into_iter().chain(key.split('.')).collect();
-            source.wrong(&path, why)
+            source.wrong(&path, reason)
         };
         let missing =
             "it is \"cassandra\", and `[storage.cassandra]` with its `contact_points` is missing";
@@ -80,18 +81,18 @@ impl StorageConfig {
             DriverName::Redb => {
                 let RedbSettings { path, cache_bytes } = &self.redb;
                 let config =
-                    istorage_redb::Config { path: path.clone(), cache_bytes: *cache_bytes };
-                config.check().map_err(|bad| wrong("redb", bad))?;
+                    istorage_redb::RedbConfig { path: path.clone(), cache_bytes: *cache_bytes };
+                config.check().map_err(|invalid| wrong("redb", invalid))?;
                 Target::Redb(config)
             }
             DriverName::Cassandra => {
                 let config = self.cassandra.clone();
                 let config = config.ok_or_else(|| source.wrong(&["storage", "driver"], missing))?;
-                config.check().map_err(|bad| wrong("cassandra", bad))?;
+                config.check().map_err(|invalid| wrong("cassandra", invalid))?;
                 Target::Cassandra(Box::new(config))
             }
             DriverName::Dynamodb => {
-                self.dynamodb.check().map_err(|bad| wrong("dynamodb", bad))?;
+                self.dynamodb.check().map_err(|invalid| wrong("dynamodb", invalid))?;
                 Target::DynamoDb(Box::new(self.dynamodb.clone()))
             }
         })

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use clock::Clock;
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_redb::{Config, RedbDriver};
+use istorage_redb::{RedbConfig, RedbDriver};
 
 /// Returns whether a redb file contains a keyspace.
 pub(crate) fn exists(file: &Path, keyspace: &KeyspaceName) -> bool {
@@ -12,7 +12,7 @@ pub(crate) fn exists(file: &Path, keyspace: &KeyspaceName) -> bool {
     runtime.block_on(async {
         let clock = Clock::system();
         let deadline = clock.now() + Duration::from_secs(10);
-        let driver = RedbDriver::open(Config::new(file), clock).await.unwrap();
+        let driver = RedbDriver::open(RedbConfig::new(file), clock).await.unwrap();
         let exists = driver.open(keyspace, deadline).await.unwrap().is_some();
         driver.close().await;
         exists

@@ -170,7 +170,7 @@ fn a_marker_has_the_epoch_of_who_marks() {
     let mut marker = event(7, 1, Vec::new());
     marker.marked = Some(Epoch(5));
     let rows = rows(&[marker], TrustLevel::Two);
-    assert_eq!(rows.plog[0].order, Order::of_two(5, 7).unwrap());
+    assert_eq!(rows.plog[0].order, Order::from_parts(5, 7).unwrap());
     assert_eq!((rows.plog[0].what, rows.rest[0].what), (What::Marker, What::Marker));
 }
 

@@ -118,7 +118,7 @@ pub(crate) async fn put(
 ) {
     let key = row.key();
     if level == TrustLevel::Two {
-        let order = Order::of_two(place.epoch.0, place.plog.0).unwrap();
+        let order = Order::from_parts(place.epoch.0, place.plog.0).unwrap();
         let put = OrderedPut { key, value, order, ttl: None };
         storage.put_ordered(vec![put], Instant::FAR_FUTURE).await.unwrap();
     } else {

@@ -6,7 +6,7 @@ use clock::Clock;
 use futures::{TryStreamExt, future::join_all};
 use istorage::{
     AppStorageExt, Conditional, Consistency, ErrorKind, Key, Outcome, Range, StorageDriver,
-    settle::{Patience, write_if_settled},
+    settle::{SettleLimits, write_if_settled},
 };
 use istorage_cassandra::{CassandraDriver, Config};
 use scylla::{
@@ -33,10 +33,10 @@ pub(crate) async fn many_nodes_create_one_keyspace(cluster: Cluster) {
             }
             let insert =
                 Conditional::Insert { ccols: i.to_string().into(), value: "v".into(), ttl: None };
-            let patience = Patience { call_timeout: Duration::from_secs(5), until: soon() };
+            let limits = SettleLimits { call_timeout: Duration::from_secs(5), until: soon() };
             let clock = Clock::system();
             let insert =
-                write_if_settled(&*storage, &clock, "conditional".into(), vec![insert], patience);
+                write_if_settled(&*storage, &clock, "conditional".into(), vec![insert], limits);
             assert_eq!(insert.await.unwrap(), Outcome::Applied);
             storage
         };

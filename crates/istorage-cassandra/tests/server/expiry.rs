@@ -48,7 +48,7 @@ pub(crate) async fn a_marker_without_a_value_is_no_row(cluster: Cluster) {
         assert_eq!(rows.try_collect::<Vec<_>>().await.unwrap(), []);
     }
 
-    let absent = Outcome::NotApplied(vec![Conflict { op: 0, there: None }]);
+    let absent = Outcome::NotApplied(vec![Conflict { op: 0, actual: None }]);
     let old = Bytes::from_static(&[2]);
     let swap = storage.compare_and_swap(key.clone(), old.clone(), "new".into(), None, soon()).await;
     assert_eq!(swap.unwrap(), absent);

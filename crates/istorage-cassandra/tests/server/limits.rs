@@ -32,7 +32,7 @@ pub(crate) async fn the_largest_row_in_every_call(cluster: Cluster) {
         .compare_and_swap(conditional.clone(), one.clone(), other.clone(), None, soon())
         .await;
     assert!(
-        matches!(refused.unwrap(), Outcome::NotApplied(conflicts) if conflicts[0].there.as_ref() == Some(&other))
+        matches!(refused.unwrap(), Outcome::NotApplied(conflicts) if conflicts[0].actual.as_ref() == Some(&other))
     );
     let put = OrderedPut {
         key: ordered.clone(),

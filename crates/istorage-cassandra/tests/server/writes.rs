@@ -33,7 +33,8 @@ pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: Clu
         ccols: ccols.into(),
         old: old.into(),
     };
-    let there = |op, value: Option<&'static str>| Conflict { op, there: value.map(Bytes::from) };
+    let conflict =
+        |op, actual: Option<&'static str>| Conflict { op, actual: actual.map(Bytes::from) };
 
     // Fails, would pass, fails, would pass, fails, fails.
     let ops = vec![
@@ -44,7 +45,8 @@ pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: Clu
         delete("gone", ""),
         insert("empty"),
     ];
-    let conflicts = vec![there(0, Some("2")), there(2, None), there(4, None), there(5, Some(""))];
+    let conflicts =
+        vec![conflict(0, Some("2")), conflict(2, None), conflict(4, None), conflict(5, Some(""))];
     let outcome = storage.write_if("p".into(), ops, soon()).await.unwrap();
     assert_eq!(outcome, Outcome::NotApplied(conflicts));
 
@@ -58,7 +60,7 @@ pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: Clu
         (swap("empty", "2"), Some("")),
     ] {
         let outcome = storage.write_if("p".into(), vec![op], soon()).await.unwrap();
-        assert_eq!(outcome, Outcome::NotApplied(vec![there(0, value)]));
+        assert_eq!(outcome, Outcome::NotApplied(vec![conflict(0, value)]));
     }
     assert_eq!(
         storage.get(&Key::new("p", "free"), Consistency::Plain, soon()).await.unwrap(),

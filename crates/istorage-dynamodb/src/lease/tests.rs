@@ -251,7 +251,7 @@ impl Sight {
                 insert.await.unwrap()
                     == Outcome::NotApplied(vec![istorage::Conflict {
                         op: 0,
-                        there: Some("v".into()),
+                        actual: Some("v".into()),
                     }])
             }
         }

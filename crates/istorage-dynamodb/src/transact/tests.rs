@@ -116,8 +116,8 @@ async fn failed_conditions_are_told_in_order() {
     ];
     let service = Service::new([cancelled(reasons)]);
     let conflicts = vec![
-        Conflict { op: 0, there: Some("there".into()) },
-        Conflict { op: 1, there: Some("other".into()) },
+        Conflict { op: 0, actual: Some("there".into()) },
+        Conflict { op: 1, actual: Some("other".into()) },
     ];
     assert_eq!(write(&service, batch()).await.unwrap(), Outcome::NotApplied(conflicts));
 }
@@ -128,11 +128,11 @@ async fn an_expired_row_in_the_way_is_told_as_absent() {
     let storage = service.storage();
     let mut lease = condition_failed("old", None);
     (lease["Item"]["l"], lease["Item"]["n"]) = (json!({ "N": "5000" }), json!({ "N": "7" }));
-    for there in [Some("old".into()), None] {
+    for actual in [Some("old".into()), None] {
         let none = || because("None");
         service.will(cancelled([none(), lease.clone(), none(), none(), none()]));
         let outcome = storage.write_atomic(batch(), service.soon()).await.unwrap();
-        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 1, there }]));
+        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 1, actual }]));
         service.time.advance(Duration::from_secs(5));
     }
     let delete = &service.sent()[1].body["TransactItems"][1]["Delete"];

@@ -142,7 +142,7 @@ async fn a_conflict_shows_the_living_row() {
         service.will(condition_failed(there));
         let soon = service.soon();
         let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
-        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, there: expected }]));
+        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, actual: expected }]));
     }
     // A lease that was seen for as long as it lasts is absent. A new version of the lease is not.
     service.time.advance(Duration::from_secs(5));
@@ -150,7 +150,7 @@ async fn a_conflict_shows_the_living_row() {
         service.will(condition_failed(Some(item("old", lease(version)))));
         let soon = service.soon();
         let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
-        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, there: expected }]));
+        assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, actual: expected }]));
         let body = service.sent().pop().unwrap().body;
         assert_eq!(body["ExpressionAttributeValues"][":expired"]["N"], "7");
     }

@@ -44,7 +44,7 @@ pub(crate) async fn an_expired_item_is_still_there_and_no_row(server: Server) {
     let keys = [key("inserted"), key("swapped")];
     assert_eq!(storage.get_batch(&keys, soon()).await.unwrap(), [None, None]);
 
-    let absent = Outcome::NotApplied(vec![Conflict { op: 0, there: None }]);
+    let absent = Outcome::NotApplied(vec![Conflict { op: 0, actual: None }]);
     let swap = storage.compare_and_swap(key("swapped"), "v".into(), "w".into(), None, soon()).await;
     assert_eq!(swap.unwrap(), absent);
     let delete = storage.compare_and_delete(key("deleted"), "v".into(), soon()).await;

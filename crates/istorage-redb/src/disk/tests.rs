@@ -10,7 +10,7 @@ use rustix::{
     io::{ReadWriteFlags, preadv2},
 };
 
-use crate::{Config, RedbDriver};
+use crate::{RedbConfig, RedbDriver};
 
 const MIB: usize = 1 << 20;
 
@@ -42,7 +42,7 @@ async fn a_file_that_is_opened_is_read_from_the_disk() {
         return;
     }
     let path = folder.path().join("node.redb");
-    let open = || RedbDriver::open(Config::new(&path), Clock::system());
+    let open = || RedbDriver::open(RedbConfig::new(&path), Clock::system());
     let (name, key) = (KeyspaceName::new("tests").unwrap(), Key::new("p", "row"));
     let value = Bytes::from(vec![7; 8 * MIB]);
     let driver = open().await.unwrap();

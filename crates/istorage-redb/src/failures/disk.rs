@@ -11,7 +11,8 @@ use std::{
 use redb::{BackendError, Builder, DatabaseError, StorageBackend, backends::FileBackend};
 
 use crate::disk::{
-    self, Cache, Disk as FileSystem, FileCache, Found, How, OpenDatabase, OpenFile, RealDisk,
+    self, Disk as FileSystem, FilePageCache, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind,
+    RealDisk,
 };
 
 /// The behaviour of the disk.
@@ -102,22 +103,22 @@ impl Switch {
 pub(super) struct FailingDisk(pub(super) Switch);
 
 impl FileSystem for FailingDisk {
-    fn look(&self, path: &Path) -> io::Result<Found> {
-        RealDisk.look(path)
+    fn path_kind(&self, path: &Path) -> io::Result<PathKind> {
+        RealDisk.path_kind(path)
     }
 
     fn database(
         &self,
         path: &Path,
-        how: How,
+        mode: OpenMode,
         builder: &Builder,
-        has_lost: &Arc<AtomicBool>,
+        has_failed_sync: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
-        let OpenFile { file, cache, identity } = RealDisk::file(path, how)?;
+        let OpenFile { file, cache, identity } = RealDisk::file(path, mode)?;
         self.0.0.0.lock().unwrap().opened += 1;
         let file = FailingFile { file, switch: self.0.clone() };
         let cache = FailingCache { cache, switch: self.0.clone() };
-        disk::open(OpenFile { file, cache, identity }, how, builder, has_lost)
+        disk::open(OpenFile { file, cache, identity }, mode, builder, has_failed_sync)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
@@ -144,11 +145,11 @@ impl FileSystem for FailingDisk {
 /// The pages of a file that the system has in memory, behind the switch.
 #[derive(Debug)]
 struct FailingCache {
-    cache: FileCache,
+    cache: FilePageCache,
     switch: Switch,
 }
 
-impl Cache for FailingCache {
+impl PageCache for FailingCache {
     fn forget(&self, len: Option<u64>) -> io::Result<()> {
         self.switch.0.0.lock().unwrap().is_cached = false;
         self.cache.forget(len)

@@ -129,7 +129,7 @@ async fn a_request_that_writes_two_damaged_rows_is_tried_or_refused_as_a_whole()
 }
 
 #[tokio::test]
-async fn a_request_of_two_damaged_rows_that_is_tried_in_vain_is_remembered_with_both() {
+async fn both_damaged_rows_of_a_request_that_failed_again_stay_refused() {
     let node = Node::with_a_bad_sector().await;
     let (bad, good) = (node.place_of(7), node.place_of(8));
     node.is_damaged(node.put("bad", "2").await);
@@ -151,7 +151,7 @@ async fn a_request_of_two_damaged_rows_that_is_tried_in_vain_is_remembered_with_
 /// damaged, and the node ended with the exit code for a mistake that an operator must correct. But
 /// the disk may be able to read the sector a moment later.
 #[tokio::test]
-async fn a_page_that_cannot_be_read_while_the_file_is_opened_does_not_make_it_a_damaged_file() {
+async fn an_unreadable_page_at_opening_is_unavailable_and_no_damage() {
     let mut node = Node::start().await;
     node.put("a", "1").await.unwrap();
     let mut unreadable = 0;
@@ -159,7 +159,8 @@ async fn a_page_that_cannot_be_read_while_the_file_is_opened_does_not_make_it_a_
         node.driver.close().await;
         node.switch.fail_reads_of(page * 4_096);
         let disk = Arc::new(FailingDisk(node.switch.clone()));
-        let opened = RedbDriver::open_on(Config::new(&node.path), node.clock.clock(), disk).await;
+        let opened =
+            RedbDriver::open_on(RedbConfig::new(&node.path), node.clock.clock(), disk).await;
         node.switch.fail_reads_of(u64::MAX);
         match opened {
             Ok(driver) => driver.close().await,

@@ -6,7 +6,7 @@ use istorage::{KeyspaceName, Result};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError, TableHandle};
 
 use crate::{
-    errors::{self, Failure},
+    errors::{self, FileFailure},
     layout::{self, FORMAT, Keyspace, MAGIC, META, META_FORMAT, META_MAGIC, META_TIME},
     time::Moment,
 };
@@ -35,13 +35,13 @@ impl Contents {
             Ok((magic, bytes(META_FORMAT)?, bytes(META_TIME)?))
         })?;
         if !magic {
-            return Err(errors::foreign(path));
+            return Err(errors::foreign_file(path));
         }
         let format = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
         if format != Some(FORMAT) {
             return Err(errors::other_format(path, format));
         }
-        let damaged = || errors::damaged_file(path, "the time that it has seen cannot be read");
+        let damaged = || errors::damaged_file(path, "the time of the file cannot be read");
         let time = match time {
             Some(bytes) => Some(layout::parse_time(&bytes).ok_or_else(damaged)?),
             None => None,
@@ -69,7 +69,7 @@ fn keyspaces(database: &impl ReadableDatabase) -> Result<HashMap<KeyspaceName, O
     let mut keyspaces = HashMap::new();
     for keyspace in tables.iter().filter_map(|table| Keyspace::of_table(table)) {
         let keyspace = keyspace?;
-        let first = errors::caught(|| first_expiry(database, &keyspace));
+        let first = errors::catch_page_error(|| first_expiry(database, &keyspace));
         // The index is needed only to remove expired rows. If a page of it is damaged, the moment 0
         // makes the writer look at the index again when it removes rows.
         let first = first.unwrap_or(Ok(Some(Moment(0))))?;
@@ -91,6 +91,6 @@ fn read<T>(
     database: &impl ReadableDatabase,
     read: impl FnOnce(&ReadTransaction) -> std::result::Result<T, redb::Error>,
 ) -> Result<T> {
-    let txn = database.begin_read().map_err(Failure::from)?;
-    Ok(read(&txn).map_err(Failure::unavailable)?)
+    let txn = database.begin_read().map_err(FileFailure::from)?;
+    Ok(read(&txn).map_err(FileFailure::unavailable)?)
 }

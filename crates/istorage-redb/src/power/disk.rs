@@ -26,7 +26,7 @@ use redb::{BackendError, Builder, DatabaseError, StorageBackend};
 
 use self::file::PlatterFile;
 use super::Rng;
-use crate::disk::{self, Cache, Disk, Found, How, OpenDatabase, OpenFile};
+use crate::disk::{self, Disk, OpenDatabase, OpenFile, OpenMode, PageCache, PathKind};
 
 /// The number of a file.
 type Id = usize;
@@ -174,12 +174,12 @@ impl SimDisk {
         file
     }
 
-    pub(super) fn file(&self, path: &Path, how: How) -> io::Result<SimFile> {
+    pub(super) fn file(&self, path: &Path, mode: OpenMode) -> io::Result<SimFile> {
         let found = self.state().names.get(path).copied();
-        let id = match (found, how) {
-            (Some(_), How::New) => return Err(io::ErrorKind::AlreadyExists.into()),
+        let id = match (found, mode) {
+            (Some(_), OpenMode::New) => return Err(io::ErrorKind::AlreadyExists.into()),
             (Some(id), _) => id,
-            (None, How::New) => self.make(path),
+            (None, OpenMode::New) => self.make(path),
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
         };
         let mut state = self.state();
@@ -274,27 +274,27 @@ fn change_names(names: &mut BTreeMap<PathBuf, Id>, done: &Done) {
 }
 
 impl Disk for SimDisk {
-    fn look(&self, path: &Path) -> io::Result<Found> {
+    fn path_kind(&self, path: &Path) -> io::Result<PathKind> {
         let state = self.state();
         Ok(match state.names.get(path) {
             Some(id) => {
                 let (identity, len) = (Some((0, *id as u64)), state.seen(*id).len() as u64);
-                Found::File { identity, len }
+                PathKind::File { identity, len }
             }
-            None => Found::Nothing,
+            None => PathKind::Absent,
         })
     }
 
     fn database(
         &self,
         path: &Path,
-        how: How,
+        mode: OpenMode,
         builder: &Builder,
-        has_lost: &Arc<AtomicBool>,
+        has_failed_sync: &Arc<AtomicBool>,
     ) -> Result<OpenDatabase, DatabaseError> {
-        let file = self.file(path, how)?;
+        let file = self.file(path, mode)?;
         let (cache, identity) = (SimCache(self.clone(), file.id), Some((0, file.id as u64)));
-        disk::open(OpenFile { file, cache, identity }, how, builder, has_lost)
+        disk::open(OpenFile { file, cache, identity }, mode, builder, has_failed_sync)
     }
 
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
@@ -339,7 +339,7 @@ impl Disk for SimDisk {
 #[derive(Debug)]
 pub(super) struct SimCache(SimDisk, Id);
 
-impl Cache for SimCache {
+impl PageCache for SimCache {
     fn forget(&self, len: Option<u64>) -> io::Result<()> {
         let mut state = self.0.state();
         // The driver forgets only the beginning of a file to find out whether the disk is there.

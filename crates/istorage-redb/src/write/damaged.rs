@@ -6,9 +6,9 @@ use clock::Instant;
 use istorage::{Error, KeyspaceName};
 
 use crate::{
-    errors::{self, Unwound},
-    group::Request,
+    errors::{self, PageError},
     layout::Keyspace,
+    request::WriteRequest,
 };
 
 /// The largest number of remembered rows. Each write of a damaged row beyond that number opens the
@@ -45,15 +45,15 @@ impl DamagedRows {
         &mut self,
         keyspace: &Keyspace,
         key: Vec<u8>,
-        why: &Unwound,
+        why: &PageError,
         now: Instant,
     ) -> Error {
         self.next_trial = Some(now + PAUSE);
         self.rows.extend(self.trying.drain(..));
         if key.is_empty() {
-            return errors::damaged_row(keyspace.as_table(), why);
+            return errors::damaged_row(keyspace.table_label(), why);
         }
-        let row = keyspace.name_of(&key);
+        let row = keyspace.row_name(&key);
         tracing::error!(%row, cause = %why, "a page of the storage file is damaged");
         let answer = errors::damaged_row(row, why);
         if self.rows.len() < REMEMBERED {
@@ -64,7 +64,7 @@ impl DamagedRows {
 
     /// Returns the answer to a request that writes some of the rows. Returns `None` if the request
     /// may run: it writes none of the rows, or it is the request to be tried.
-    pub(super) fn refuse(&mut self, request: &Request, now: Instant) -> Option<Error> {
+    pub(super) fn refuse(&mut self, request: &WriteRequest, now: Instant) -> Option<Error> {
         if self.rows.is_empty() {
             return None;
         }
@@ -73,7 +73,7 @@ impl DamagedRows {
         let damaged: Vec<_> = named.filter(|row| self.rows.contains_key(row)).collect();
         let (row, why) = self.rows.get_key_value(damaged.first()?)?;
         if self.next_trial.is_some_and(|at| now < at) {
-            return Some(errors::damaged_row(keyspace.name_of(&row.1), why));
+            return Some(errors::damaged_row(keyspace.row_name(&row.1), why));
         }
         self.next_trial = Some(now + PAUSE);
         self.trying = damaged.iter().filter_map(|row| self.rows.remove_entry(row)).collect();

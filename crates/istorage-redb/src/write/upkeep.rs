@@ -6,43 +6,44 @@ use std::{fmt, sync::Arc};
 use istorage::{KeyspaceName, Result};
 use redb::{TableError, WriteTransaction};
 
-use super::{Abort, Writer};
+use super::{WriterThread, transaction::Abort};
 use crate::{
-    errors::{self, Failure},
+    errors::{self, FileFailure},
     file::Contents,
-    group::{self, Group, Step},
+    group::{self, GroupTransaction},
     layout::Keyspace,
+    request::RequestResult,
     time::Moment,
 };
 
 /// The largest number of expired rows that one transaction removes.
 const PURGE: usize = 256;
 
-impl Writer {
+impl WriterThread {
     /// Removes a portion of the expired rows. Writes the time into the file if the transaction
     /// touched rows that expire.
     pub(super) fn finish(
         &self,
-        group: &mut Group<'_>,
-    ) -> Step<Vec<(KeyspaceName, Option<Moment>)>> {
+        group: &mut GroupTransaction<'_>,
+    ) -> RequestResult<Vec<(KeyspaceName, Option<Moment>)>> {
         let now = self.time.now();
         if self.keeps_expired {
-            group.remember(now)?;
+            group.write_time(now)?;
             return Ok(Vec::new());
         }
         let mut portion = PURGE;
-        for keyspace in self.due(now) {
+        for keyspace in self.keyspaces_to_purge(now) {
             portion -= group.open(keyspace)?.purge(now, portion)?;
         }
         let expiries = group.next_expiries()?;
         if !expiries.is_empty() {
-            group.remember(now)?;
+            group.write_time(now)?;
         }
         Ok(expiries)
     }
 
     /// The keyspaces with rows that have expired.
-    fn due(&self, now: Moment) -> impl Iterator<Item = &Arc<Keyspace>> {
+    fn keyspaces_to_purge(&self, now: Moment) -> impl Iterator<Item = &Arc<Keyspace>> {
         let keyspaces = self.keyspaces.values();
         keyspaces
             .filter(move |(_, next)| next.is_some_and(|at| at <= now))
@@ -51,12 +52,12 @@ impl Writer {
 
     /// Removes a portion of the expired rows in a transaction of its own. Returns `false` if
     /// nothing has expired, or if nothing can be removed now.
-    pub(super) fn purge_alone(&mut self) -> bool {
-        let is_due = self.due(self.time.now()).next().is_some();
+    pub(super) fn purge_in_own_transaction(&mut self) -> bool {
+        let is_due = self.keyspaces_to_purge(self.time.now()).next().is_some();
         if !is_due || self.keeps_expired || self.failing.is_some() {
             return false;
         }
-        match self.attempt(&[]) {
+        match self.try_group(&[]) {
             Ok(_) => return true,
             Err(Abort::Failed(failure)) => self.recover(&failure),
             Err(Abort::Expiry(failure)) => self.keep_expired(&failure),
@@ -67,7 +68,7 @@ impl Writer {
 
     /// Stops removing expired rows. Readers do not see expired rows, whether the file holds them or
     /// not.
-    pub(super) fn keep_expired(&mut self, failure: &Failure) {
+    pub(super) fn keep_expired(&mut self, failure: &FileFailure) {
         let file = self.file.path().display();
         tracing::error!(%file, cause = %failure, "expired rows are no longer removed from the storage file");
         self.keeps_expired = true;
@@ -85,7 +86,7 @@ impl Writer {
         if self.keyspaces.contains_key(&keyspace.name) {
             return Ok(());
         }
-        self.alone(|txn| {
+        self.in_own_transaction(|txn| {
             txn.open_table(keyspace.rows())?;
             txn.open_table(keyspace.expiry())?;
             Ok(())
@@ -98,7 +99,7 @@ impl Writer {
         if !self.keyspaces.contains_key(&keyspace.name) {
             return Ok(());
         }
-        self.alone(|txn| {
+        self.in_own_transaction(|txn| {
             txn.delete_table(keyspace.rows())?;
             txn.delete_table(keyspace.expiry())?;
             Ok(())
@@ -109,21 +110,21 @@ impl Writer {
     }
 
     /// Makes one change in a transaction of its own.
-    fn alone(
+    fn in_own_transaction(
         &mut self,
         change: impl FnOnce(&WriteTransaction) -> std::result::Result<(), TableError>,
     ) -> Result<()> {
         if !self.file.is_open() {
             self.reopen();
         }
-        let done = errors::caught(|| {
+        let done = errors::catch_page_error(|| {
             let txn = self.file.begin_write()?;
             change(&txn)?;
-            txn.commit().map_err(|error| Failure::outcome_unknown(error.into()))
+            txn.commit().map_err(|error| FileFailure::outcome_unknown(error.into()))
         });
-        match done.unwrap_or_else(|unwound| Err(Failure::damaged(unwound))) {
+        match done.unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error))) {
             Ok(()) => {
-                self.wrote();
+                self.note_durable_write();
                 Ok(())
             }
             Err(failure) => {
@@ -136,27 +137,27 @@ impl Writer {
     /// Writes the time into the file before the file is closed. Otherwise the time would go back to
     /// the time of the last write of a row that expires, and the rows that are left would live
     /// longer.
-    pub(super) fn remember_time(&mut self) {
+    pub(super) fn write_closing_time(&mut self) {
         let now = self.time.now();
         if self.keyspaces.values().all(|(_, next)| next.is_none()) {
             return;
         }
-        if let Err(error) = self.alone(|txn| group::remember(txn, now)) {
-            tracing::warn!(file = %self.file.path().display(), %error, "the time of closing was not written");
+        if let Err(error) = self.in_own_transaction(|txn| group::write_time(txn, now)) {
+            tracing::warn!(file = %self.file.path().display(), %error, "the time of the storage file was not written at closing");
         }
     }
 
     /// Opens the file again if a write transaction cannot begin.
-    pub(super) fn check(&mut self) {
-        let checked = errors::caught(|| Ok(self.file.begin_write()?.abort()?));
-        let checked = checked.unwrap_or_else(|unwound| Err(Failure::damaged(unwound)));
+    pub(super) fn check_file(&mut self) {
+        let checked = errors::catch_page_error(|| Ok(self.file.begin_write()?.abort()?));
+        let checked = checked.unwrap_or_else(|page_error| Err(FileFailure::damaged(page_error)));
         if let Err(failure) = checked {
             self.recover(&failure);
         }
     }
 
     /// Notes that a write is on the disk. Logs the end of a failure.
-    pub(super) fn wrote(&mut self) {
+    pub(super) fn note_durable_write(&mut self) {
         if let Some(since) = self.failing.take() {
             let failed_for = self.clock.now() - since;
             let file = self.file.path().display();
@@ -165,19 +166,19 @@ impl Writer {
     }
 
     /// Opens the file again after a failure. The log gets one line when the file begins to fail,
-    /// and one when a write succeeds again. [`Self::reopen`] and [`Self::end`] log lines of their
+    /// and one when a write succeeds again. [`Self::reopen`] and [`Self::fail_driver`] log lines of their
     /// own.
-    pub(super) fn recover(&mut self, failure: &Failure) {
-        if self.file.is_lost() {
-            self.end(failure);
+    pub(super) fn recover(&mut self, failure: &FileFailure) {
+        if self.file.has_failed_sync() {
+            self.fail_driver(failure);
         } else if self.failing.is_none() {
             self.failing = Some(self.clock.now());
             let file = self.file.path().display();
-            tracing::error!(%file, cause = %failure, "the storage file failed; every write tries it again");
+            tracing::error!(%file, cause = %failure, "the storage file failed; each write opens it again");
         }
         // A file that has no name any more must stay open: after closing, nobody could bring the
         // file back.
-        if !self.file.is_away() {
+        if !self.file.is_missing() {
             self.reopen();
         }
     }
@@ -186,21 +187,21 @@ impl Writer {
         let was_open = self.file.is_open();
         match self.file.reopen() {
             Ok(contents) => self.adopt(contents),
-            Err(error) if self.file.is_lost() => self.end(&error),
+            Err(error) if self.file.has_failed_sync() => self.fail_driver(&error),
             Err(error) if was_open => {
                 let file = self.file.path().display();
-                tracing::error!(%file, ?error, "the storage file cannot be opened again; every write tries it");
+                tracing::error!(%file, ?error, "the storage file cannot be opened again; each write tries to open it");
             }
             Err(_) => {}
         }
     }
 
     /// Ends the driver after a failed sync. The reason is reported and logged once.
-    fn end(&self, cause: &dyn fmt::Display) {
+    fn fail_driver(&self, cause: &dyn fmt::Display) {
         if self.failed.borrow().is_none() {
             let file = self.file.path();
             tracing::error!(file = %file.display(), %cause, "a sync of the storage file failed: the node must be restarted");
-            self.failed.send_replace(Some(Failure::lost(file)));
+            self.failed.send_replace(Some(FileFailure::failed_sync(file)));
         }
     }
 

@@ -6,30 +6,30 @@ use istorage::{AtomicBatch, Conditional, ErrorKind, Key, Range};
 
 use super::rows::{delete, insert, ordered, place, put, row, swap, value};
 use crate::{
-    context::Context,
-    failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq, refused},
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, applied, conflicts, ensure, ensure_eq, refused},
     tasks,
     trial::trials,
 };
 
 trials!(atomic:
-    where_it_is_not_offered_it_is_invalid,
-    of_nothing_is_applied,
-    several_partitions_and_kinds_together,
+    a_storage_without_the_call_answers_invalid,
+    an_empty_batch_is_applied,
+    several_partitions_and_kinds_are_written_together,
     a_failed_condition_stops_all_partitions,
-    conflicts_of_several_partitions,
-    a_superseded_row_fails_nothing,
-    rows_named_twice,
-    up_to_the_limit_of_rows,
-    beyond_the_limit_of_rows,
-    beyond_the_limit_of_bytes,
-    batches_that_cross_exclude_each_other,
-    batches_at_once_are_each_whole,
+    conflicts_of_several_partitions_are_reported,
+    a_superseded_row_does_not_fail_the_batch,
+    a_row_named_twice_is_invalid,
+    a_batch_at_the_limit_of_rows_is_applied,
+    a_batch_beyond_the_limit_of_rows_is_invalid,
+    a_batch_beyond_the_limit_of_bytes_is_invalid,
+    batches_that_share_rows_exclude_each_other,
+    concurrent_batches_are_each_written_whole,
 );
 
-async fn where_it_is_not_offered_it_is_invalid(ctx: Context) -> Verdict {
+async fn a_storage_without_the_call_answers_invalid(ctx: TrialContext) -> Verdict {
     if ctx.capabilities().atomic.is_some() {
-        return Err(Stop::NotOffered("this storage offers write_atomic"));
+        return Err(EarlyEnd::NotOffered("this storage offers write_atomic"));
     }
     let key = ctx.key("p", "a");
     let batch = AtomicBatch { puts: vec![put(key.clone(), "v")], ..AtomicBatch::default() };
@@ -38,7 +38,7 @@ async fn where_it_is_not_offered_it_is_invalid(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn of_nothing_is_applied(ctx: Context) -> Verdict {
+async fn an_empty_batch_is_applied(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     applied(&ctx.db.write_atomic(AtomicBatch::default()).await?, "a write of nothing")
 }
@@ -49,7 +49,7 @@ fn conditionals(ops: impl IntoIterator<Item = (Bytes, Conditional)>) -> AtomicBa
 
 /// A batch with every kind of write, in partitions a to e. A trial may first write the ordered row
 /// `("d", "x")` with a higher order. The batch then does not change that row.
-fn every_kind(ctx: &Context) -> Verdict<AtomicBatch> {
+fn every_kind(ctx: &TrialContext) -> Verdict<AtomicBatch> {
     Ok(AtomicBatch {
         conditionals: vec![
             (ctx.pkey("a"), insert("x", "inserted")),
@@ -64,19 +64,19 @@ fn every_kind(ctx: &Context) -> Verdict<AtomicBatch> {
     })
 }
 
-fn rows_of_every_kind(ctx: &Context) -> Vec<Key> {
+fn rows_of_every_kind(ctx: &TrialContext) -> Vec<Key> {
     let rows = [("a", "x"), ("b", "x"), ("c", "x"), ("d", "x"), ("d", "y"), ("e", "x"), ("a", "y")];
     rows.map(|(pkey, ccols)| ctx.key(pkey, ccols)).into()
 }
 
-async fn fill(ctx: &Context) -> Verdict {
+async fn fill(ctx: &TrialContext) -> Verdict {
     for pkey in ["b", "c"] {
         applied(&ctx.db.insert(&ctx.key(pkey, "x"), "old").await?, "an insert before")?;
     }
     Ok(())
 }
 
-async fn several_partitions_and_kinds_together(ctx: Context) -> Verdict {
+async fn several_partitions_and_kinds_are_written_together(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     fill(&ctx).await?;
     applied(&ctx.db.write_atomic(every_kind(&ctx)?).await?, "the write")?;
@@ -87,7 +87,7 @@ async fn several_partitions_and_kinds_together(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_failed_condition_stops_all_partitions(ctx: Context) -> Verdict {
+async fn a_failed_condition_stops_all_partitions(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     fill(&ctx).await?;
     let old = Some(Bytes::from("old"));
@@ -111,7 +111,7 @@ async fn a_failed_condition_stops_all_partitions(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn conflicts_of_several_partitions(ctx: Context) -> Verdict {
+async fn conflicts_of_several_partitions_are_reported(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     fill(&ctx).await?;
     let batch = conditionals([
@@ -126,7 +126,7 @@ async fn conflicts_of_several_partitions(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_superseded_row_fails_nothing(ctx: Context) -> Verdict {
+async fn a_superseded_row_does_not_fail_the_batch(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     fill(&ctx).await?;
     ctx.db.put_ordered(vec![ordered(ctx.key("d", "x"), "high", 51)?]).await?;
@@ -138,7 +138,7 @@ async fn a_superseded_row_fails_nothing(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn rows_named_twice(ctx: Context) -> Verdict {
+async fn a_row_named_twice_is_invalid(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     let (key, pkey) = (ctx.key("p", "a"), ctx.pkey("p"));
     let mixed = AtomicBatch {
@@ -166,11 +166,11 @@ async fn rows_named_twice(ctx: Context) -> Verdict {
     Ok(())
 }
 
-fn inserts(ctx: &Context, rows: usize) -> AtomicBatch {
+fn inserts(ctx: &TrialContext, rows: usize) -> AtomicBatch {
     conditionals((0..rows).map(|n| (ctx.pkey(place(n % 10)), insert(place(n), value(n)))))
 }
 
-async fn up_to_the_limit_of_rows(ctx: Context) -> Verdict {
+async fn a_batch_at_the_limit_of_rows_is_applied(ctx: TrialContext) -> Verdict {
     let limit = ctx.atomic()?.rows;
     applied(&ctx.db.write_atomic(inserts(&ctx, limit)).await?, "as many rows as allowed")?;
     for pkey in 0..10 {
@@ -181,7 +181,7 @@ async fn up_to_the_limit_of_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn beyond_the_limit_of_rows(ctx: Context) -> Verdict {
+async fn a_batch_beyond_the_limit_of_rows_is_invalid(ctx: TrialContext) -> Verdict {
     let limit = ctx.atomic()?.rows;
     let answer = ctx.db.write_atomic(inserts(&ctx, limit + 1)).await;
     refused(answer, ErrorKind::Invalid, "one row more than allowed")?;
@@ -189,7 +189,7 @@ async fn beyond_the_limit_of_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn beyond_the_limit_of_bytes(ctx: Context) -> Verdict {
+async fn a_batch_beyond_the_limit_of_bytes_is_invalid(ctx: TrialContext) -> Verdict {
     let limits = ctx.atomic()?;
     let size = ctx.capabilities().row.value.min(limits.bytes);
     let large = Bytes::from(vec![7; size]);
@@ -202,16 +202,16 @@ async fn beyond_the_limit_of_bytes(ctx: Context) -> Verdict {
 
 /// Several batches write at once, each over two partitions. Any two of them share a row, so exactly
 /// one batch is applied.
-async fn batches_that_cross_exclude_each_other(ctx: Context) -> Verdict {
+async fn batches_that_share_rows_exclude_each_other(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     let partitions = [["a", "b"], ["b", "c"], ["c", "a"]];
-    for round in 0..ctx.few_rounds() {
+    for round in 0..ctx.reduced_rounds() {
         let write = |task: usize| {
             let ctx = ctx.clone();
             async move {
                 let insert = |pkey| (ctx.pkey(pkey), insert(place(round), value(task)));
                 let batch = conditionals(partitions[task].map(insert));
-                Ok(ctx.db.patient_atomic(batch).await?.is_applied())
+                Ok(ctx.db.settled_atomic(batch).await?.is_applied())
             }
         };
         let applied = tasks::all((0..3).map(write)).await?;
@@ -229,7 +229,7 @@ async fn batches_that_cross_exclude_each_other(ctx: Context) -> Verdict {
 
 /// Many batches are written at once, and every other batch has a condition that fails. A driver may
 /// merge batches into one transaction. Still each batch is written in whole or not at all.
-async fn batches_at_once_are_each_whole(ctx: Context) -> Verdict {
+async fn concurrent_batches_are_each_written_whole(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     const BATCHES: usize = 64;
     applied(&ctx.db.insert(&ctx.key("standing", "x"), "there").await?, "the insert before")?;
@@ -241,7 +241,7 @@ async fn batches_at_once_are_each_whole(ctx: Context) -> Verdict {
             if n % 2 == 1 {
                 ops.push((ctx.pkey("standing"), insert("x", "new")));
             }
-            Ok(ctx.db.patient_atomic(conditionals(ops)).await?)
+            Ok(ctx.db.settled_atomic(conditionals(ops)).await?)
         }
     };
     let outcomes = tasks::all((0..BATCHES).map(write)).await?;

@@ -5,23 +5,27 @@ use std::time::Duration;
 use istorage::BatchLimits;
 
 use crate::{
-    context::Context,
-    failure::{Stop, Verdict, ensure, ensure_eq},
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, ensure, ensure_eq},
     trial::trials,
 };
 
 trials!(capabilities:
-    they_suffice_for_a_node,
-    they_do_not_change,
+    the_limits_are_large_enough_for_a_node,
+    the_capabilities_do_not_change,
     the_server_time_is_plausible,
 );
 
 /// The least room for a node: keys of some dozen bytes, events of some kilobytes, and a group of
 /// commands in one write.
-async fn they_suffice_for_a_node(ctx: Context) -> Verdict {
+async fn the_limits_are_large_enough_for_a_node(ctx: TrialContext) -> Verdict {
     let found = ctx.capabilities();
     ensure!(found.row.pkey >= 256, "partition keys of {} bytes are too short", found.row.pkey);
-    ensure!(found.row.ccols >= 256, "clustering keys of {} bytes are too short", found.row.ccols);
+    ensure!(
+        found.row.ccols >= 256,
+        "clustering columns of {} bytes are too short",
+        found.row.ccols
+    );
     ensure!(found.row.value >= 65_536, "values of {} bytes are too small", found.row.value);
     for limits in [Some(found.conditional), found.atomic, found.ordered].into_iter().flatten() {
         let BatchLimits { rows, bytes } = limits;
@@ -31,11 +35,14 @@ async fn they_suffice_for_a_node(ctx: Context) -> Verdict {
     }
     let resolution = found.expiry_resolution;
     let plausible = Duration::from_nanos(1)..=Duration::from_secs(2);
-    ensure!(plausible.contains(&resolution), "rows that expire by {resolution:?} serve no lease");
+    ensure!(
+        plausible.contains(&resolution),
+        "the expiry resolution {resolution:?} is too coarse for leases"
+    );
     Ok(())
 }
 
-async fn they_do_not_change(ctx: Context) -> Verdict {
+async fn the_capabilities_do_not_change(ctx: TrialContext) -> Verdict {
     let other = ctx.other().await?;
     let first = ctx.capabilities();
     for _ in 0..3 {
@@ -46,10 +53,10 @@ async fn they_do_not_change(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn the_server_time_is_plausible(ctx: Context) -> Verdict {
+async fn the_server_time_is_plausible(ctx: TrialContext) -> Verdict {
     let storage = &ctx.db.storage;
     let Some(first) = storage.server_time(ctx.db.soon()).await? else {
-        return Err(Stop::NotOffered("there is no server with a clock of its own"));
+        return Err(EarlyEnd::NotOffered("this storage has no server with a clock"));
     };
     let resolution = first.uncertainty;
     ensure!(
@@ -63,7 +70,7 @@ async fn the_server_time_is_plausible(ctx: Context) -> Verdict {
     let (start, pause) = (ctx.db.clock.now(), Duration::from_secs(2));
     ctx.pass(pause).await;
     let Some(second) = storage.server_time(ctx.db.soon()).await? else {
-        return Err(Stop::failed("the server has lost its clock"));
+        return Err(EarlyEnd::failed("the server reports no time any more"));
     };
     let passed = Duration::from_millis(second.at.millis_ahead_of(first.at).unsigned_abs());
     let slack = resolution + Duration::from_millis(20);

@@ -8,17 +8,17 @@ use istorage::{
 
 use super::rows::{insert, ordered, place, put, value};
 use crate::{
-    context::Context,
-    failure::{Stop, Verdict, ensure, ensure_eq, refused},
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, ensure, ensure_eq, refused},
     trial::trials,
 };
 
 trials!(deadlines:
-    a_passed_deadline_sends_nothing,
-    answers_at_a_tight_deadline_are_true,
+    a_call_after_its_deadline_sends_nothing,
+    answers_near_the_deadline_are_true,
 );
 
-async fn a_passed_deadline_sends_nothing(ctx: Context) -> Verdict {
+async fn a_call_after_its_deadline_sends_nothing(ctx: TrialContext) -> Verdict {
     let (key, pkey, storage) = (ctx.key("p", "a"), ctx.pkey("p"), &ctx.db.storage);
     let now = ctx.db.clock.now();
     for deadline in [now, now - Duration::from_secs(1)] {
@@ -46,7 +46,7 @@ async fn a_passed_deadline_sends_nothing(ctx: Context) -> Verdict {
     Ok(())
 }
 
-/// The farthest deadline of `answers_at_a_tight_deadline_are_true` stays between these two bounds.
+/// The farthest deadline of `answers_near_the_deadline_are_true` stays between these two bounds.
 const TIGHT_MIN: Duration = Duration::from_millis(5);
 const TIGHT_MAX: Duration = Duration::from_secs(2);
 
@@ -54,7 +54,7 @@ const TIGHT_MAX: Duration = Duration::from_secs(2);
 /// the deadline was. Only a write with an unknown outcome may be either. A storage that answers
 /// every write as unknown would prove nothing, so some writes must be applied. The deadlines follow
 /// the speed of the storage.
-async fn answers_at_a_tight_deadline_are_true(ctx: Context) -> Verdict {
+async fn answers_near_the_deadline_are_true(ctx: TrialContext) -> Verdict {
     let mut random = fastrand::Rng::with_seed(1);
     let mut written = Vec::new();
     let (rounds, mut applied, mut tight) = (ctx.rounds() / 2, 0, TIGHT_MIN);
@@ -70,7 +70,9 @@ async fn answers_at_a_tight_deadline_are_true(ctx: Context) -> Verdict {
         match answer {
             Ok(Outcome::Applied) => written.push((key, Some(value(n)))),
             Ok(Outcome::NotApplied(conflicts)) => {
-                return Err(Stop::failed(format!("an insert without a rival found {conflicts:?}")));
+                return Err(EarlyEnd::failed(format!(
+                    "an insert without a rival found {conflicts:?}"
+                )));
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => written.push((key, None)),
             Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}

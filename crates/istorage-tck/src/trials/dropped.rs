@@ -14,8 +14,8 @@ use istorage::{AtomicBatch, Consistency, Key, Range};
 use super::rows::{insert, ordered, place, put, row, value};
 use crate::{
     client::CALL,
-    context::Context,
-    failure::{Stop, Verdict, applied, ensure, ensure_eq},
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, applied, ensure, ensure_eq},
     tasks,
     trial::trials,
 };
@@ -54,18 +54,18 @@ async fn run_a_little<F: Future>(future: F, random: &mut fastrand::Rng) {
 }
 
 /// Once all writes have landed, each of these groups of rows is there in whole, or not at all.
-async fn all_or_nothing(ctx: &Context, groups: &[Vec<Key>]) -> Verdict {
+async fn all_or_nothing(ctx: &TrialContext, groups: &[Vec<Key>]) -> Verdict {
     // A read is no snapshot, and a write that was sent may land in the middle of a read. But each
     // write lands in the end.
     let until = ctx.db.clock.now() + LANDING;
     for (n, group) in groups.iter().enumerate() {
         loop {
-            let there = ctx.db.get_batch(group).await?.into_iter().flatten().count();
-            if there == 0 || there == group.len() {
+            let written = ctx.db.get_batch(group).await?.into_iter().flatten().count();
+            if written == 0 || written == group.len() {
                 break;
             }
             let late = ctx.db.clock.now() >= until;
-            ensure!(!late, "of write {n} {there} of {} rows are there", group.len());
+            ensure!(!late, "{written} of the {} rows of write {n} are written", group.len());
             ctx.pass(Duration::from_millis(50)).await;
         }
     }
@@ -74,7 +74,7 @@ async fn all_or_nothing(ctx: &Context, groups: &[Vec<Key>]) -> Verdict {
 
 /// Writes a group of rows for each round, several groups at once, and drops most of the writes in
 /// the middle.
-async fn drop_writes<'a, F>(ctx: &Context, write: impl Fn(usize) -> F)
+async fn drop_writes<'a, F>(ctx: &TrialContext, write: impl Fn(usize) -> F)
 where
     F: Future + Send + 'a,
 {
@@ -85,11 +85,11 @@ where
     dropping.await;
 }
 
-fn groups(ctx: &Context, key: impl Fn(usize, usize) -> Key) -> Vec<Vec<Key>> {
+fn groups(ctx: &TrialContext, key: impl Fn(usize, usize) -> Key) -> Vec<Vec<Key>> {
     (0..ctx.rounds() / 2).map(|n| (0..ROWS).map(|row| key(n, row)).collect()).collect()
 }
 
-async fn a_conditional_write_is_all_or_nothing(ctx: Context) -> Verdict {
+async fn a_conditional_write_is_all_or_nothing(ctx: TrialContext) -> Verdict {
     let key = |n, row| ctx.key(place(n), place(row));
     drop_writes(&ctx, |n| {
         let (db, pkey) = (ctx.db.clone(), ctx.pkey(place(n)));
@@ -100,7 +100,7 @@ async fn a_conditional_write_is_all_or_nothing(ctx: Context) -> Verdict {
     all_or_nothing(&ctx, &groups(&ctx, key)).await
 }
 
-async fn an_atomic_write_is_all_or_nothing(ctx: Context) -> Verdict {
+async fn an_atomic_write_is_all_or_nothing(ctx: TrialContext) -> Verdict {
     ctx.atomic()?;
     let key = |n, row| ctx.key(place(row), place(n));
     drop_writes(&ctx, |n| {
@@ -118,9 +118,9 @@ async fn an_atomic_write_is_all_or_nothing(ctx: Context) -> Verdict {
     all_or_nothing(&ctx, &groups(&ctx, key)).await
 }
 
-async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: Context) -> Verdict {
+async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: TrialContext) -> Verdict {
     if ctx.capabilities().ordered.is_none() {
-        return Err(Stop::NotOffered("this storage writes each ordered row by itself"));
+        return Err(EarlyEnd::NotOffered("this storage writes each ordered row by itself"));
     }
     let key = |n, row| ctx.key(place(n), place(row));
     drop_writes(&ctx, |n| {
@@ -133,7 +133,7 @@ async fn ordered_rows_of_a_partition_are_all_or_nothing(ctx: Context) -> Verdict
 }
 
 /// A dropped call gives back all that it holds: places in a queue, connections, locks.
-async fn the_storage_works_after_many_dropped_calls(ctx: Context) -> Verdict {
+async fn the_storage_works_after_many_dropped_calls(ctx: TrialContext) -> Verdict {
     let calls = stream::iter(0..ctx.rounds()).for_each_concurrent(32, |n| {
         let ctx = &ctx;
         async move {

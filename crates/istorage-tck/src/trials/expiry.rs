@@ -6,47 +6,47 @@ use futures::FutureExt;
 use istorage::{AtomicBatch, Key, OrderedPut, Range, Row};
 
 use super::{
-    life::{
-        Life, TTL, all_see, all_see_nothing, conditional_sight, insert_row, patiently,
-        rows_of_all_ways, sight,
+    expiring_rows::{
+        ExpiryWindow, TTL, ensure_absent, ensure_present, insert_row, read_by_every_call,
+        read_by_every_conditional_call, retry_with_longer_ttl, rows_of_every_kind,
     },
     rows::{delete, insert, insert_for, ordered, place, row, swap, swap_for, value},
 };
 use crate::{
-    context::Context,
-    failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq, equal},
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, applied, conflicts, ensure, ensure_eq, equal},
     tasks,
     trial::trials,
 };
 
 trials!(expiry:
-    a_row_is_never_gone_early,
-    a_row_is_gone_in_time,
-    short_lives,
-    all_calls_agree_on_the_moment,
+    a_row_never_expires_early,
+    a_row_expires_in_time,
+    short_ttls_are_kept,
+    all_calls_agree_on_the_moment_of_expiry,
     an_expired_row_can_be_inserted_again,
     swap_and_delete_see_an_expired_row_as_absent,
-    a_row_once_written_without_ttl_expires,
-    a_swap_without_ttl_ends_it,
-    a_renewed_row_lives_on,
-    a_delete_ends_it,
-    operations_of_one_write_have_ttls_of_their_own,
+    a_row_that_is_swapped_with_a_ttl_expires,
+    a_swap_without_a_ttl_ends_the_expiry,
+    a_renewed_row_stays,
+    a_delete_ends_the_expiry,
+    each_operation_of_a_write_has_its_own_ttl,
     conflicts_show_expired_rows_as_absent,
-    expired_rows_among_many,
-    a_higher_order_ends_it,
+    expired_rows_among_many_are_absent,
+    a_higher_order_ends_the_expiry,
     an_expired_ordered_row_can_be_written_again,
-    an_ordered_row_that_is_sent_again_lives_longer,
-    of_an_atomic_write,
+    an_ordered_row_that_is_sent_again_gets_a_new_ttl,
+    rows_of_an_atomic_write_expire,
     nodes_with_different_clocks_agree,
-    one_of_many_takes_an_expired_row_over,
+    one_of_many_clients_takes_over_an_expired_row,
 );
 
-async fn a_row_is_never_gone_early(ctx: Context) -> Verdict {
-    let rows = rows_of_all_ways(&ctx, TTL).await?;
+async fn a_row_never_expires_early(ctx: TrialContext) -> Verdict {
+    let rows = rows_of_every_kind(&ctx, TTL).await?;
     loop {
-        for (key, life) in &rows {
-            let seen = sight(&ctx.db, key).await?;
-            if ctx.db.clock.now() >= life.there_until {
+        for (key, window) in &rows {
+            let seen = read_by_every_call(&ctx.db, key).await?;
+            if ctx.db.clock.now() >= window.present_until {
                 return Ok(());
             }
             for (call, seen) in seen {
@@ -57,35 +57,35 @@ async fn a_row_is_never_gone_early(ctx: Context) -> Verdict {
     }
 }
 
-async fn a_row_is_gone_in_time(ctx: Context) -> Verdict {
-    let rows = rows_of_all_ways(&ctx, TTL).await?;
-    for (key, life) in rows {
-        ctx.pass_until(life.gone_from).await;
-        all_see_nothing(&ctx.db, &key).await?;
+async fn a_row_expires_in_time(ctx: TrialContext) -> Verdict {
+    let rows = rows_of_every_kind(&ctx, TTL).await?;
+    for (key, window) in rows {
+        ctx.pass_until(window.absent_from).await;
+        ensure_absent(&ctx.db, &key).await?;
     }
     ensure_eq!(ctx.db.read(&ctx.pkey("p"), Range::all()).await?, [], "the partition");
     Ok(())
 }
 
 /// Rows with TTLs that are no multiples of a second.
-async fn short_lives(ctx: Context) -> Verdict {
+async fn short_ttls_are_kept(ctx: TrialContext) -> Verdict {
     let ttls = [1, 300_000, 999_999, 1_000_001, 1_700_000].map(Duration::from_micros);
     let mut rows = Vec::new();
     for (n, ttl) in ttls.into_iter().enumerate() {
         let key = ctx.key("p", place(n));
-        let life = insert_row(&ctx, &key, ttl).await?;
-        rows.push((key, ttl, life));
+        let window = insert_row(&ctx, &key, ttl).await?;
+        rows.push((key, ttl, window));
     }
-    for (key, ttl, life) in rows {
+    for (key, ttl, window) in rows {
         loop {
             let start = ctx.db.clock.now();
             let seen = ctx.db.get(&key).await?;
             if seen.is_none() {
                 let end = ctx.db.clock.now();
-                ensure!(end >= life.there_until, "a row with a TTL of {ttl:?} is gone early");
+                ensure!(end >= window.present_until, "a row with a TTL of {ttl:?} is gone early");
                 break;
             }
-            ensure!(start < life.gone_from, "a row with a TTL of {ttl:?} is there too late");
+            ensure!(start < window.absent_from, "a row with a TTL of {ttl:?} is there too late");
             ctx.pass(Duration::from_millis(20)).await;
         }
     }
@@ -93,14 +93,14 @@ async fn short_lives(ctx: Context) -> Verdict {
 }
 
 /// Once one call has found the row gone, no call sees the row any more.
-async fn all_calls_agree_on_the_moment(ctx: Context) -> Verdict {
+async fn all_calls_agree_on_the_moment_of_expiry(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
-    let life = insert_row(&ctx, &key, TTL).await?;
+    let window = insert_row(&ctx, &key, TTL).await?;
     let mut gone: Option<&'static str> = None;
     let mut rounds_after = 0;
     while rounds_after < 3 {
         let start = ctx.db.clock.now();
-        for (call, seen) in conditional_sight(&ctx.db, &key).await? {
+        for (call, seen) in read_by_every_conditional_call(&ctx.db, &key).await? {
             match (&seen, gone) {
                 (Some(_), Some(first)) => {
                     ensure!(false, "{call} sees a row that {first} before it did not see");
@@ -110,55 +110,56 @@ async fn all_calls_agree_on_the_moment(ctx: Context) -> Verdict {
             }
         }
         rounds_after += usize::from(gone.is_some());
-        ensure!(gone.is_some() || start < life.gone_from, "the row is there too late");
+        ensure!(gone.is_some() || start < window.absent_from, "the row is there too late");
         ctx.pass(Duration::from_millis(7)).await;
     }
     Ok(())
 }
 
-async fn an_expired_row_can_be_inserted_again(ctx: Context) -> Verdict {
+async fn an_expired_row_can_be_inserted_again(ctx: TrialContext) -> Verdict {
     let (again, forever) = (ctx.key("p", "again"), ctx.key("p", "forever"));
     insert_row(&ctx, &forever, TTL).await?;
-    let life = insert_row(&ctx, &again, TTL).await?;
-    ctx.pass_until(life.gone_from).await;
+    let window = insert_row(&ctx, &again, TTL).await?;
+    ctx.pass_until(window.absent_from).await;
     applied(&ctx.db.insert(&forever, "new").await?, "an insert without TTL")?;
     let second = insert_row(&ctx, &again, TTL).await?;
-    all_see(&ctx.db, &forever, "new").await?;
-    ctx.pass_until(second.gone_from).await;
-    all_see(&ctx.db, &forever, "new").await?;
-    all_see_nothing(&ctx.db, &again).await?;
+    ensure_present(&ctx.db, &forever, "new").await?;
+    ctx.pass_until(second.absent_from).await;
+    ensure_present(&ctx.db, &forever, "new").await?;
+    ensure_absent(&ctx.db, &again).await?;
     applied(&ctx.db.insert(&again, "third").await?, "a third insert")?;
-    all_see(&ctx.db, &again, "third").await
+    ensure_present(&ctx.db, &again, "third").await
 }
 
-async fn swap_and_delete_see_an_expired_row_as_absent(ctx: Context) -> Verdict {
+async fn swap_and_delete_see_an_expired_row_as_absent(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
-    let life = insert_row(&ctx, &key, TTL).await?;
-    ctx.pass_until(life.gone_from).await;
+    let window = insert_row(&ctx, &key, TTL).await?;
+    ctx.pass_until(window.absent_from).await;
     let absent: [(usize, Option<&str>); 1] = [(0, None)];
     conflicts(&ctx.db.swap(&key, "v", "new").await?, &absent, "a swap of an expired row")?;
     let renewal = ctx.db.swap_for(&key, "v", "v", TTL).await?;
     conflicts(&renewal, &absent, "a renewal of an expired row")?;
     conflicts(&ctx.db.delete(&key, "v").await?, &absent, "a delete of an expired row")?;
-    all_see_nothing(&ctx.db, &key).await
+    ensure_absent(&ctx.db, &key).await
 }
 
 /// On some storages, a row that was inserted without a TTL has more parts than its value.
-async fn a_row_once_written_without_ttl_expires(ctx: Context) -> Verdict {
-    patiently(ctx, |ctx, ttl| {
+async fn a_row_that_is_swapped_with_a_ttl_expires(ctx: TrialContext) -> Verdict {
+    retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
             applied(&ctx.db.insert(&key, "w").await?, "an insert without ttl")?;
-            let (life, outcome) = Life::of(&ctx, ttl, ctx.db.swap_for(&key, "w", "v", ttl)).await?;
+            let (window, outcome) =
+                ExpiryWindow::of_write(&ctx, ttl, ctx.db.swap_for(&key, "w", "v", ttl)).await?;
             applied(&outcome, "a swap with a ttl")?;
-            life.judge(&ctx, all_see(&ctx.db, &key, "v").await)?;
-            ctx.pass_until(life.gone_from).await;
-            all_see_nothing(&ctx.db, &key).await?;
+            window.judge(&ctx, ensure_present(&ctx.db, &key, "v").await)?;
+            ctx.pass_until(window.absent_from).await;
+            ensure_absent(&ctx.db, &key).await?;
             let absent: [(usize, Option<&str>); 1] = [(0, None)];
             conflicts(&ctx.db.swap(&key, "v", "new").await?, &absent, "a swap of the expired row")?;
             conflicts(&ctx.db.delete(&key, "v").await?, &absent, "a delete of the expired row")?;
             applied(&ctx.db.insert(&key, "again").await?, "an insert of the expired row")?;
-            all_see(&ctx.db, &key, "again").await?;
+            ensure_present(&ctx.db, &key, "again").await?;
             applied(&ctx.db.delete(&key, "again").await?, "the delete")?;
             applied(&ctx.db.insert(&key, "last").await?, "an insert after the delete")
         }
@@ -167,16 +168,16 @@ async fn a_row_once_written_without_ttl_expires(ctx: Context) -> Verdict {
     .await
 }
 
-async fn a_swap_without_ttl_ends_it(ctx: Context) -> Verdict {
-    patiently(ctx, |ctx, ttl| {
+async fn a_swap_without_a_ttl_ends_the_expiry(ctx: TrialContext) -> Verdict {
+    retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
-            let life = insert_row(&ctx, &key, ttl).await?;
+            let window = insert_row(&ctx, &key, ttl).await?;
             let swap = ctx.db.swap(&key, "v", "stays").await?;
-            life.judge(&ctx, applied(&swap, "a swap without ttl"))?;
+            window.judge(&ctx, applied(&swap, "a swap without ttl"))?;
             ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "its ttl");
-            ctx.pass_until(life.gone_from).await;
-            all_see(&ctx.db, &key, "stays").await?;
+            ctx.pass_until(window.absent_from).await;
+            ensure_present(&ctx.db, &key, "stays").await?;
             applied(&ctx.db.swap(&key, "stays", "on").await?, "a swap after the former end")
         }
         .boxed()
@@ -185,21 +186,21 @@ async fn a_swap_without_ttl_ends_it(ctx: Context) -> Verdict {
 }
 
 /// A lease is such a row: it is renewed with the same bytes and with others.
-async fn a_renewed_row_lives_on(ctx: Context) -> Verdict {
-    patiently(ctx, |ctx, ttl| {
+async fn a_renewed_row_stays(ctx: TrialContext) -> Verdict {
+    retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let key = ctx.key("p", "a");
-            let mut life = insert_row(&ctx, &key, ttl).await?;
+            let mut window = insert_row(&ctx, &key, ttl).await?;
             for n in 0..5 {
                 ctx.pass(ttl / 3).await;
                 let swap = ctx.db.swap_for(&key, "v", "v", ttl);
-                let (renewed, outcome) = Life::of(&ctx, ttl, swap).await?;
-                life.judge(&ctx, applied(&outcome, &format!("renewal {n}")))?;
-                life = renewed;
+                let (renewed, outcome) = ExpiryWindow::of_write(&ctx, ttl, swap).await?;
+                window.judge(&ctx, applied(&outcome, &format!("renewal {n}")))?;
+                window = renewed;
             }
-            life.judge(&ctx, all_see(&ctx.db, &key, "v").await)?;
-            ctx.pass_until(life.gone_from).await;
-            all_see_nothing(&ctx.db, &key).await
+            window.judge(&ctx, ensure_present(&ctx.db, &key, "v").await)?;
+            ctx.pass_until(window.absent_from).await;
+            ensure_absent(&ctx.db, &key).await
         }
         .boxed()
     })
@@ -207,8 +208,8 @@ async fn a_renewed_row_lives_on(ctx: Context) -> Verdict {
 }
 
 /// A row that is inserted after a delete keeps nothing from before the delete.
-async fn a_delete_ends_it(ctx: Context) -> Verdict {
-    patiently(ctx, |ctx, ttl| {
+async fn a_delete_ends_the_expiry(ctx: TrialContext) -> Verdict {
+    retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
             let ended = insert_row(&ctx, &stays, ttl).await?;
@@ -216,18 +217,18 @@ async fn a_delete_ends_it(ctx: Context) -> Verdict {
             applied(&ctx.db.insert(&stays, "new").await?, "an insert without ttl")?;
             applied(&ctx.db.insert(&goes, "v").await?, "an insert without ttl")?;
             applied(&ctx.db.delete(&goes, "v").await?, "a delete")?;
-            let life = insert_row(&ctx, &goes, ttl).await?;
-            ctx.pass_until(life.gone_from).await;
-            all_see(&ctx.db, &stays, "new").await?;
-            all_see_nothing(&ctx.db, &goes).await
+            let window = insert_row(&ctx, &goes, ttl).await?;
+            ctx.pass_until(window.absent_from).await;
+            ensure_present(&ctx.db, &stays, "new").await?;
+            ensure_absent(&ctx.db, &goes).await
         }
         .boxed()
     })
     .await
 }
 
-async fn operations_of_one_write_have_ttls_of_their_own(ctx: Context) -> Verdict {
-    patiently(ctx, |ctx, ttl| {
+async fn each_operation_of_a_write_has_its_own_ttl(ctx: TrialContext) -> Verdict {
+    retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let pkey = ctx.pkey("p");
             let ops = vec![insert("c", "w"), insert("d", "w"), insert("e", "w")];
@@ -240,18 +241,19 @@ async fn operations_of_one_write_have_ttls_of_their_own(ctx: Context) -> Verdict
                 delete("e", "w"),
                 insert_for("f", "v", 100 * ttl),
             ];
-            let (life, outcome) = Life::of(&ctx, ttl, ctx.db.write_if(&pkey, ops)).await?;
+            let (window, outcome) =
+                ExpiryWindow::of_write(&ctx, ttl, ctx.db.write_if(&pkey, ops)).await?;
             applied(&outcome, "the write")?;
             let rows = |places: &[&'static str]| -> Vec<Row> {
                 places.iter().map(|place| row(*place, "v")).collect()
             };
             let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
             let expected = rows(&["a", "b", "c", "d", "f"]);
-            life.judge(
+            window.judge(
                 &ctx,
                 equal(&found, &expected, || "the partition before the end".to_owned()),
             )?;
-            ctx.pass_until(life.gone_from).await;
+            ctx.pass_until(window.absent_from).await;
             let found = ctx.db.read_linearizable(&pkey, Range::all()).await?;
             ensure_eq!(found, rows(&["b", "d", "f"]), "the partition after the end");
             ensure_eq!(
@@ -266,12 +268,12 @@ async fn operations_of_one_write_have_ttls_of_their_own(ctx: Context) -> Verdict
     .await
 }
 
-async fn conflicts_show_expired_rows_as_absent(ctx: Context) -> Verdict {
+async fn conflicts_show_expired_rows_as_absent(ctx: TrialContext) -> Verdict {
     let pkey = ctx.pkey("p");
     let ops = vec![insert_for("a", "v", TTL), insert("b", "there"), insert_for("c", "v", TTL)];
-    let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+    let (window, outcome) = ExpiryWindow::of_write(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
     applied(&outcome, "the inserts")?;
-    ctx.pass_until(life.gone_from).await;
+    ctx.pass_until(window.absent_from).await;
     let ops = || vec![swap("a", "v", "new"), insert("b", "new"), insert("c", "new")];
     let outcome = ctx.db.write_if(&pkey, ops()).await?;
     conflicts(&outcome, &[(0, None), (1, Some("there"))], "the write")?;
@@ -282,22 +284,23 @@ async fn conflicts_show_expired_rows_as_absent(ctx: Context) -> Verdict {
 }
 
 /// A stream does not end at a page that has expired rows only.
-async fn expired_rows_among_many(ctx: Context) -> Verdict {
+async fn expired_rows_among_many_are_absent(ctx: TrialContext) -> Verdict {
     const ROWS: usize = 600;
     let (pkey, at_once) = (ctx.pkey("p"), ctx.capabilities().conditional.rows.min(100));
     let mut last = None;
     for start in (0..ROWS).step_by(at_once) {
         let places = start..(start + at_once).min(ROWS);
         let ops = places.map(|n| insert_for(place(n), value(n), TTL)).collect();
-        let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+        let (window, outcome) =
+            ExpiryWindow::of_write(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
         applied(&outcome, "the inserts with a TTL")?;
-        last = Some(life);
+        last = Some(window);
     }
     let standing = [ROWS, ROWS + 1, ROWS + 2];
     let ops = standing.map(|n| insert(place(n), value(n))).to_vec();
     applied(&ctx.db.write_if(&pkey, ops).await?, "the inserts without TTL")?;
-    if let Some(life) = last {
-        ctx.pass_until(life.gone_from).await;
+    if let Some(window) = last {
+        ctx.pass_until(window.absent_from).await;
     }
     let expected = standing.map(|n| row(place(n), value(n)));
     ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, expected, "the partition");
@@ -307,57 +310,61 @@ async fn expired_rows_among_many(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_higher_order_ends_it(ctx: Context) -> Verdict {
-    patiently(ctx, |ctx, ttl| {
+async fn a_higher_order_ends_the_expiry(ctx: TrialContext) -> Verdict {
+    retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let (stays, goes) = (ctx.key("p", "stays"), ctx.key("p", "goes"));
             let with_ttl = |key: &Key, value: &'static str, order| {
-                Ok::<_, Stop>(OrderedPut { ttl: Some(ttl), ..ordered(key.clone(), value, order)? })
+                Ok::<_, EarlyEnd>(OrderedPut {
+                    ttl: Some(ttl),
+                    ..ordered(key.clone(), value, order)?
+                })
             };
             let first = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
             ctx.db.put_ordered(first).await?;
             let second = vec![ordered(stays.clone(), "new", 2)?, with_ttl(&goes, "v", 2)?];
-            let (life, ()) = Life::of(&ctx, ttl, ctx.db.put_ordered(second)).await?;
+            let (window, ()) =
+                ExpiryWindow::of_write(&ctx, ttl, ctx.db.put_ordered(second)).await?;
             // A superseded write neither brings a TTL of its own, nor ends the TTL of the row.
             let third = vec![with_ttl(&stays, "v", 1)?, ordered(goes.clone(), "w", 1)?];
             ctx.db.put_ordered(third).await?;
-            all_see(&ctx.db, &stays, "new").await?;
-            life.judge(&ctx, all_see(&ctx.db, &goes, "v").await)?;
-            ctx.pass_until(life.gone_from).await;
-            all_see(&ctx.db, &stays, "new").await?;
-            all_see_nothing(&ctx.db, &goes).await
+            ensure_present(&ctx.db, &stays, "new").await?;
+            window.judge(&ctx, ensure_present(&ctx.db, &goes, "v").await)?;
+            ctx.pass_until(window.absent_from).await;
+            ensure_present(&ctx.db, &stays, "new").await?;
+            ensure_absent(&ctx.db, &goes).await
         }
         .boxed()
     })
     .await
 }
 
-async fn an_expired_ordered_row_can_be_written_again(ctx: Context) -> Verdict {
+async fn an_expired_ordered_row_can_be_written_again(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     let first = OrderedPut { ttl: Some(TTL), ..ordered(key.clone(), "first", 5)? };
-    let (life, ()) = Life::of(&ctx, TTL, ctx.db.put_ordered(vec![first])).await?;
-    ctx.pass_until(life.gone_from).await;
-    all_see_nothing(&ctx.db, &key).await?;
+    let (window, ()) = ExpiryWindow::of_write(&ctx, TTL, ctx.db.put_ordered(vec![first])).await?;
+    ctx.pass_until(window.absent_from).await;
+    ensure_absent(&ctx.db, &key).await?;
     ctx.db.put_ordered(vec![ordered(key.clone(), "second", 6)?]).await?;
-    all_see(&ctx.db, &key, "second").await
+    ensure_present(&ctx.db, &key, "second").await
 }
 
 /// After an unknown outcome the same write is sent again. The TTL must not count from the first
 /// write.
-async fn an_ordered_row_that_is_sent_again_lives_longer(ctx: Context) -> Verdict {
+async fn an_ordered_row_that_is_sent_again_gets_a_new_ttl(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     let put = |ttl| {
         let put = ordered(key.clone(), "v", 5)?;
-        Ok::<_, Stop>(vec![OrderedPut { ttl: Some(ttl), ..put }])
+        Ok::<_, EarlyEnd>(vec![OrderedPut { ttl: Some(ttl), ..put }])
     };
-    let (life, ()) = Life::of(&ctx, TTL, ctx.db.put_ordered(put(TTL)?)).await?;
+    let (window, ()) = ExpiryWindow::of_write(&ctx, TTL, ctx.db.put_ordered(put(TTL)?)).await?;
     ctx.db.put_ordered(put(100 * TTL)?).await?;
-    ctx.pass_until(life.gone_from).await;
-    all_see(&ctx.db, &key, "v").await
+    ctx.pass_until(window.absent_from).await;
+    ensure_present(&ctx.db, &key, "v").await
 }
 
-async fn of_an_atomic_write(ctx: Context) -> Verdict {
-    patiently(ctx, |ctx, ttl| {
+async fn rows_of_an_atomic_write_expire(ctx: TrialContext) -> Verdict {
+    retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             ctx.atomic()?;
             let (goes, stays) = (ctx.key("p", "goes"), ctx.key("q", "stays"));
@@ -368,13 +375,14 @@ async fn of_an_atomic_write(ctx: Context) -> Verdict {
                 ],
                 ..AtomicBatch::default()
             };
-            let (life, outcome) = Life::of(&ctx, ttl, ctx.db.write_atomic(batch())).await?;
+            let (window, outcome) =
+                ExpiryWindow::of_write(&ctx, ttl, ctx.db.write_atomic(batch())).await?;
             applied(&outcome, "the write")?;
             let standing = [(0, Some("v")), (1, Some("v"))];
             let outcome = ctx.db.write_atomic(batch()).await?;
-            life.judge(&ctx, conflicts(&outcome, &standing, "the write before the end"))?;
-            ctx.pass_until(life.gone_from).await;
-            all_see_nothing(&ctx.db, &goes).await?;
+            window.judge(&ctx, conflicts(&outcome, &standing, "the write before the end"))?;
+            ctx.pass_until(window.absent_from).await;
+            ensure_absent(&ctx.db, &goes).await?;
             conflicts(
                 &ctx.db.write_atomic(batch()).await?,
                 &standing[1..],
@@ -392,27 +400,28 @@ async fn of_an_atomic_write(ctx: Context) -> Verdict {
     .await
 }
 
-async fn nodes_with_different_clocks_agree(ctx: Context) -> Verdict {
-    patiently(ctx, |ctx, ttl| {
+async fn nodes_with_different_clocks_agree(ctx: TrialContext) -> Verdict {
+    retry_with_longer_ttl(ctx, |ctx, ttl| {
         async move {
             let (other, keys) = (ctx.other().await?, ["a", "b"].map(|ccols| ctx.key("p", ccols)));
             let mut rows = Vec::new();
             for (by, reader, key) in [(&ctx.db, &other, &keys[0]), (&other, &ctx.db, &keys[1])] {
-                let (life, outcome) = Life::of(&ctx, ttl, by.insert_for(key, "v", ttl)).await?;
+                let (window, outcome) =
+                    ExpiryWindow::of_write(&ctx, ttl, by.insert_for(key, "v", ttl)).await?;
                 applied(&outcome, "the insert")?;
-                life.judge(&ctx, all_see(reader, key, "v").await)?;
-                rows.push((reader, key, life));
+                window.judge(&ctx, ensure_present(reader, key, "v").await)?;
+                rows.push((reader, key, window));
             }
-            for (reader, key, life) in &rows {
+            for (reader, key, window) in &rows {
                 let lost = reader.insert(key, "new").await?;
                 let standing = [(0, Some("v"))];
                 let verdict =
                     conflicts(&lost, &standing, "an insert by the other node before the end");
-                life.judge(&ctx, verdict)?;
+                window.judge(&ctx, verdict)?;
             }
-            for (reader, key, life) in rows {
-                ctx.pass_until(life.gone_from).await;
-                all_see_nothing(reader, key).await?;
+            for (reader, key, window) in rows {
+                ctx.pass_until(window.absent_from).await;
+                ensure_absent(reader, key).await?;
                 applied(
                     &reader.insert(key, "new").await?,
                     "an insert by the other node after the end",
@@ -426,25 +435,26 @@ async fn nodes_with_different_clocks_agree(ctx: Context) -> Verdict {
 }
 
 /// Several candidates compete for a lease that ran out.
-async fn one_of_many_takes_an_expired_row_over(ctx: Context) -> Verdict {
+async fn one_of_many_clients_takes_over_an_expired_row(ctx: TrialContext) -> Verdict {
     const TASKS: usize = 3;
-    let (other, rows) = (ctx.other().await?, ctx.few_rounds());
+    let (other, rows) = (ctx.other().await?, ctx.reduced_rounds());
     let at_once = ctx.capabilities().conditional.rows.min(50);
     let mut last = None;
     let pkey = ctx.pkey("p");
     for start in (0..rows).step_by(at_once) {
         let places = start..(start + at_once).min(rows);
         let ops = places.map(|n| insert_for(place(n), "expires", TTL)).collect();
-        let (life, outcome) = Life::of(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
+        let (window, outcome) =
+            ExpiryWindow::of_write(&ctx, TTL, ctx.db.write_if(&pkey, ops)).await?;
         applied(&outcome, "the inserts with a TTL")?;
-        last = Some(life);
+        last = Some(window);
     }
     // On some storages a node judges the expiry of a row by watching the row. So the other node
     // must have seen the rows.
     let seen = other.read(&pkey, Range::all()).await?;
     ensure!(seen.len() <= rows, "{} rows of {rows} are there", seen.len());
-    if let Some(life) = last {
-        ctx.pass_until(life.gone_from).await;
+    if let Some(window) = last {
+        ctx.pass_until(window.absent_from).await;
     }
     for n in 0..rows {
         let take = |task: usize| {

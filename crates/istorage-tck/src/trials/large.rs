@@ -8,18 +8,18 @@ use istorage::{Consistency, ExpiringRow, Put, Range, RowStream};
 use super::rows::{place, put};
 use crate::{
     client::CALL,
-    context::Context,
+    context::TrialContext,
     failure::{Verdict, ensure, ensure_eq},
     trial::trials,
 };
 
 trials!(long large:
     a_partition_of_100_000_rows_is_read_completely,
-    a_range_in_its_middle,
-    its_end,
-    it_is_read_with_ttl,
-    it_is_read_lazily,
-    streams_of_it_may_be_dropped,
+    a_range_in_the_middle_is_read,
+    the_end_of_the_partition_is_read,
+    a_large_partition_is_read_with_ttl,
+    a_large_partition_is_read_lazily,
+    streams_of_a_large_partition_may_be_dropped,
 );
 
 const ROWS: usize = 100_000;
@@ -29,7 +29,7 @@ fn value(n: usize) -> Bytes {
 }
 
 /// The partition. The first trial that asks for it writes it.
-async fn partition(ctx: &Context) -> Verdict<Bytes> {
+async fn partition(ctx: &TrialContext) -> Verdict<Bytes> {
     let write = || async {
         const BATCH: usize = 2_500;
         let pkey = ctx.pkey("large");
@@ -43,7 +43,7 @@ async fn partition(ctx: &Context) -> Verdict<Bytes> {
     ctx.shared().large.get_or_try_init(write).await.cloned()
 }
 
-fn read(ctx: &Context, pkey: &Bytes, range: Range) -> RowStream {
+fn read(ctx: &TrialContext, pkey: &Bytes, range: Range) -> RowStream {
     ctx.db.storage.read(pkey.clone(), range, Consistency::Plain, CALL)
 }
 
@@ -61,23 +61,23 @@ async fn has_rows(mut rows: RowStream, mut expected: std::ops::Range<usize>) -> 
     Ok(())
 }
 
-async fn a_partition_of_100_000_rows_is_read_completely(ctx: Context) -> Verdict {
+async fn a_partition_of_100_000_rows_is_read_completely(ctx: TrialContext) -> Verdict {
     let pkey = partition(&ctx).await?;
     has_rows(read(&ctx, &pkey, Range::all()), 0..ROWS).await
 }
 
-async fn a_range_in_its_middle(ctx: Context) -> Verdict {
+async fn a_range_in_the_middle_is_read(ctx: TrialContext) -> Verdict {
     let pkey = partition(&ctx).await?;
     let (start, end) = (ROWS / 3, 2 * ROWS / 3);
     has_rows(read(&ctx, &pkey, Range::between(place(start), place(end))), start..end).await
 }
 
-async fn its_end(ctx: Context) -> Verdict {
+async fn the_end_of_the_partition_is_read(ctx: TrialContext) -> Verdict {
     let pkey = partition(&ctx).await?;
     has_rows(read(&ctx, &pkey, Range::from(place(ROWS - 3))), ROWS - 3..ROWS).await
 }
 
-async fn it_is_read_with_ttl(ctx: Context) -> Verdict {
+async fn a_large_partition_is_read_with_ttl(ctx: TrialContext) -> Verdict {
     let pkey = partition(&ctx).await?;
     let mut rows = ctx.db.storage.ttl_read(pkey, Range::all(), CALL);
     let mut count = 0;
@@ -92,7 +92,7 @@ async fn it_is_read_with_ttl(ctx: Context) -> Verdict {
 
 /// The first rows must come long before the last row could. A busy machine makes any read slow, so
 /// the quickest of several reads counts.
-async fn it_is_read_lazily(ctx: Context) -> Verdict {
+async fn a_large_partition_is_read_lazily(ctx: TrialContext) -> Verdict {
     const FIRST: usize = 10;
     let pkey = partition(&ctx).await?;
     // Measure real time, whichever clock the storage uses.
@@ -109,11 +109,14 @@ async fn it_is_read_lazily(ctx: Context) -> Verdict {
         has_rows(read(&ctx, &pkey, Range::all()), 0..ROWS).await?;
         all = all.min(clock.now() - start);
     }
-    ensure!(first * 3 < all, "the first rows took {first:?}, all rows {all:?}: it is not lazy");
+    ensure!(
+        first * 3 < all,
+        "the stream is not lazy: the first rows took {first:?}, all rows {all:?}"
+    );
     Ok(())
 }
 
-async fn streams_of_it_may_be_dropped(ctx: Context) -> Verdict {
+async fn streams_of_a_large_partition_may_be_dropped(ctx: TrialContext) -> Verdict {
     const STREAMS: usize = 100;
     let pkey = partition(&ctx).await?;
     for n in 0..STREAMS {

@@ -9,8 +9,8 @@ use istorage::{
 
 use super::rows::{insert, ordered, place, put, value};
 use crate::{
-    client::{CALL, Client},
-    context::Context,
+    client::{CALL, TrialClient},
+    context::TrialContext,
     failure::{Verdict, applied, ensure, ensure_eq, refused},
     tasks,
     trial::trials,
@@ -19,18 +19,18 @@ use crate::{
 trials!(lifecycle:
     a_keyspace_that_was_not_created_is_none,
     a_keyspace_is_created_once,
-    a_dropped_keyspace_is_gone_with_its_rows,
+    a_dropped_keyspace_and_its_rows_are_absent,
     keyspaces_do_not_share_rows,
-    the_longest_name,
-    several_nodes_create_one_at_once,
+    a_keyspace_with_the_longest_name_works,
+    several_nodes_may_create_a_keyspace_at_once,
     a_closed_storage_answers_closed,
     a_closed_storage_ends_its_streams,
     closing_one_storage_leaves_the_others_open,
-    calls_under_way_are_answered_when_it_is_closed,
+    calls_under_way_at_the_close_are_answered,
     a_closed_driver_answers_closed,
 );
 
-async fn a_keyspace_that_was_not_created_is_none(ctx: Context) -> Verdict {
+async fn a_keyspace_that_was_not_created_is_none(ctx: TrialContext) -> Verdict {
     let (driver, name) = (ctx.driver(), ctx.new_keyspace()?);
     let opened = driver.open(&name, ctx.within_setup()).await?;
     ensure!(opened.is_none(), "a keyspace that was not created can be opened");
@@ -38,12 +38,16 @@ async fn a_keyspace_that_was_not_created_is_none(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn create(ctx: &Context, driver: &dyn StorageDriver, name: &KeyspaceName) -> Verdict<Client> {
+async fn create(
+    ctx: &TrialContext,
+    driver: &dyn StorageDriver,
+    name: &KeyspaceName,
+) -> Verdict<TrialClient> {
     driver.create(name, ctx.within_setup()).await?;
     ctx.open(driver, name).await
 }
 
-async fn a_keyspace_is_created_once(ctx: Context) -> Verdict {
+async fn a_keyspace_is_created_once(ctx: TrialContext) -> Verdict {
     let (driver, name, key) = (ctx.driver(), ctx.new_keyspace()?, ctx.key("p", "a"));
     let first = create(&ctx, driver, &name).await?;
     first.put(&key, "v").await?;
@@ -54,7 +58,7 @@ async fn a_keyspace_is_created_once(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_dropped_keyspace_is_gone_with_its_rows(ctx: Context) -> Verdict {
+async fn a_dropped_keyspace_and_its_rows_are_absent(ctx: TrialContext) -> Verdict {
     let (driver, name, key) = (ctx.driver(), ctx.new_keyspace()?, ctx.key("p", "a"));
     let before = create(&ctx, driver, &name).await?;
     before.put(&key, "v").await?;
@@ -70,7 +74,7 @@ async fn a_dropped_keyspace_is_gone_with_its_rows(ctx: Context) -> Verdict {
     applied(&after.insert(&ctx.key("q", "a"), "v").await?, "the insert into the new keyspace")
 }
 
-async fn keyspaces_do_not_share_rows(ctx: Context) -> Verdict {
+async fn keyspaces_do_not_share_rows(ctx: TrialContext) -> Verdict {
     let (name, key) = (ctx.new_keyspace()?, ctx.key("p", "a"));
     let second = create(&ctx, ctx.driver(), &name).await?;
     ctx.db.put(&key, "first").await?;
@@ -81,8 +85,8 @@ async fn keyspaces_do_not_share_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn the_longest_name(ctx: Context) -> Verdict {
-    let name = ctx.new_keyspace_of(KeyspaceName::MAX_LEN)?;
+async fn a_keyspace_with_the_longest_name_works(ctx: TrialContext) -> Verdict {
+    let name = ctx.new_keyspace_with_len(KeyspaceName::MAX_LEN)?;
     let db = create(&ctx, ctx.driver(), &name).await?;
     db.put(&ctx.key("p", "a"), "v").await?;
     ensure_eq!(db.get(&ctx.key("p", "a")).await?, Some("v".into()), "the row");
@@ -90,7 +94,7 @@ async fn the_longest_name(ctx: Context) -> Verdict {
 }
 
 /// This happens when a cluster starts for the first time.
-async fn several_nodes_create_one_at_once(ctx: Context) -> Verdict {
+async fn several_nodes_may_create_a_keyspace_at_once(ctx: TrialContext) -> Verdict {
     const NODES: usize = 3;
     let name = ctx.new_keyspace()?;
     let mut nodes: Vec<Arc<dyn StorageDriver>> = Vec::new();
@@ -118,7 +122,7 @@ async fn several_nodes_create_one_at_once(ctx: Context) -> Verdict {
 }
 
 /// Every call on the storage answers `Closed`.
-async fn answers_closed(ctx: &Context, db: &Client) -> Verdict {
+async fn answers_closed(ctx: &TrialContext, db: &TrialClient) -> Verdict {
     let (key, closed) = (ctx.key("p", "a"), ErrorKind::Closed);
     refused(db.get(&key).await, closed, "get")?;
     refused(db.get_linearizable(&key).await, closed, "get, linearizable")?;
@@ -140,7 +144,7 @@ async fn answers_closed(ctx: &Context, db: &Client) -> Verdict {
     refused(db.storage.server_time(db.soon()).await, closed, "server_time")
 }
 
-async fn a_closed_storage_answers_closed(ctx: Context) -> Verdict {
+async fn a_closed_storage_answers_closed(ctx: TrialContext) -> Verdict {
     let db = ctx.open_again().await?;
     db.put(&ctx.key("p", "b"), "v").await?;
     for _ in 0..2 {
@@ -151,7 +155,7 @@ async fn a_closed_storage_answers_closed(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_closed_storage_ends_its_streams(ctx: Context) -> Verdict {
+async fn a_closed_storage_ends_its_streams(ctx: TrialContext) -> Verdict {
     let rows = (0..2_000).map(|n| put(ctx.key("p", place(n)), value(n)));
     ctx.db.put_batch(rows.collect()).await?;
     let db = ctx.open_again().await?;
@@ -170,7 +174,7 @@ async fn a_closed_storage_ends_its_streams(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn closing_one_storage_leaves_the_others_open(ctx: Context) -> Verdict {
+async fn closing_one_storage_leaves_the_others_open(ctx: TrialContext) -> Verdict {
     let db = ctx.open_again().await?;
     let key = ctx.key("p", "a");
     db.put(&key, "v").await?;
@@ -184,7 +188,7 @@ async fn closing_one_storage_leaves_the_others_open(ctx: Context) -> Verdict {
 /// Each call gets a true answer: the row of an applied insert is there, and the row of an insert
 /// that is answered with `Closed` is not. After an unknown outcome the row may be there or not. No
 /// call is lost, and no call hangs.
-async fn calls_under_way_are_answered_when_it_is_closed(ctx: Context) -> Verdict {
+async fn calls_under_way_at_the_close_are_answered(ctx: TrialContext) -> Verdict {
     const CALLS: usize = 50;
     let db = ctx.open_again().await?;
     let write = |n: usize| {
@@ -212,7 +216,7 @@ async fn calls_under_way_are_answered_when_it_is_closed(ctx: Context) -> Verdict
     Ok(())
 }
 
-async fn a_closed_driver_answers_closed(ctx: Context) -> Verdict {
+async fn a_closed_driver_answers_closed(ctx: TrialContext) -> Verdict {
     let (driver, name) = (ctx.spare().await?, ctx.new_keyspace()?);
     let db = create(&ctx, &*driver, &name).await?;
     db.put(&ctx.key("p", "a"), "v").await?;

@@ -8,27 +8,27 @@ use istorage::{AtomicBatch, ErrorKind, Key, Order, OrderedPut, Range, RowLimits,
 
 use super::rows::{insert, insert_for, ordered, put, row, swap, value_of};
 use crate::{
-    context::Context,
+    context::TrialContext,
     failure::{Verdict, applied, ensure, ensure_eq, refused},
     trial::trials,
 };
 
 trials!(limits:
-    the_largest_value,
-    the_longest_keys,
-    the_longest_keys_with_the_largest_value,
-    of_ordered_rows,
-    of_conditional_rows,
+    the_largest_value_is_stored,
+    the_longest_keys_are_stored,
+    the_longest_keys_with_the_largest_value_are_stored,
+    the_limits_hold_for_ordered_rows,
+    the_limits_hold_for_conditional_rows,
     a_value_beyond_the_largest_is_invalid,
     keys_beyond_the_longest_are_invalid,
     an_empty_partition_key_is_invalid,
     an_invalid_row_stops_the_others_of_its_batch,
     a_ttl_of_zero_or_beyond_the_longest_is_invalid,
-    orders_have_bounds,
+    orders_outside_the_bounds_are_invalid,
 );
 
 /// A partition key of exactly this length that no other trial uses.
-fn pkey_of(ctx: &Context, name: u8, len: usize) -> Bytes {
+fn pkey_of(ctx: &TrialContext, name: u8, len: usize) -> Bytes {
     let prefix = ctx.pkey([name]);
     [&prefix[..], &vec![0xff; len - prefix.len()]].concat().into()
 }
@@ -38,7 +38,7 @@ fn ccols_of(len: usize) -> Bytes {
 }
 
 /// A plain row with parts of these sizes can be written and read.
-async fn takes(ctx: &Context, name: u8, sizes: RowLimits) -> Verdict {
+async fn takes(ctx: &TrialContext, name: u8, sizes: RowLimits) -> Verdict {
     let key = Key::new(pkey_of(ctx, name, sizes.pkey), ccols_of(sizes.ccols));
     let value = value_of(sizes.value);
     ctx.db.put(&key, value.clone()).await?;
@@ -54,12 +54,12 @@ async fn takes(ctx: &Context, name: u8, sizes: RowLimits) -> Verdict {
     Ok(())
 }
 
-async fn the_largest_value(ctx: Context) -> Verdict {
+async fn the_largest_value_is_stored(ctx: TrialContext) -> Verdict {
     let value = ctx.capabilities().row.value;
     takes(&ctx, 0, RowLimits { pkey: 8, ccols: 1, value }).await
 }
 
-async fn the_longest_keys(ctx: Context) -> Verdict {
+async fn the_longest_keys_are_stored(ctx: TrialContext) -> Verdict {
     let RowLimits { pkey, ccols, .. } = ctx.capabilities().row;
     takes(&ctx, 0, RowLimits { pkey, ccols: 1, value: 1 }).await?;
     takes(&ctx, 1, RowLimits { pkey: 8, ccols, value: 1 }).await?;
@@ -67,12 +67,12 @@ async fn the_longest_keys(ctx: Context) -> Verdict {
     takes(&ctx, 3, RowLimits { pkey, ccols, value: 0 }).await
 }
 
-async fn the_longest_keys_with_the_largest_value(ctx: Context) -> Verdict {
+async fn the_longest_keys_with_the_largest_value_are_stored(ctx: TrialContext) -> Verdict {
     let largest = ctx.capabilities().row;
     takes(&ctx, 0, largest).await
 }
 
-async fn of_ordered_rows(ctx: Context) -> Verdict {
+async fn the_limits_hold_for_ordered_rows(ctx: TrialContext) -> Verdict {
     let sizes = ctx.capabilities().row;
     let key = Key::new(pkey_of(&ctx, 0, sizes.pkey), ccols_of(sizes.ccols));
     let value = value_of(sizes.value);
@@ -82,7 +82,7 @@ async fn of_ordered_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn of_conditional_rows(ctx: Context) -> Verdict {
+async fn the_limits_hold_for_conditional_rows(ctx: TrialContext) -> Verdict {
     let limits = ctx.capabilities();
     let key = Key::new(pkey_of(&ctx, 0, limits.row.pkey), ccols_of(limits.row.ccols));
     let value = value_of(limits.row.value);
@@ -96,7 +96,7 @@ async fn of_conditional_rows(ctx: Context) -> Verdict {
 }
 
 /// Every call that writes refuses a row with this key and value.
-async fn refuses(ctx: &Context, key: &Key, value: &Bytes, what: &str) -> Verdict {
+async fn refuses(ctx: &TrialContext, key: &Key, value: &Bytes, what: &str) -> Verdict {
     let db = &ctx.db;
     refused(db.put(key, value.clone()).await, ErrorKind::Invalid, &format!("put of {what}"))?;
     let rows = vec![ordered(key.clone(), value.clone(), 1)?];
@@ -111,7 +111,7 @@ async fn refuses(ctx: &Context, key: &Key, value: &Bytes, what: &str) -> Verdict
     refused(answer, ErrorKind::Invalid, &format!("write_atomic of {what}"))
 }
 
-async fn a_value_beyond_the_largest_is_invalid(ctx: Context) -> Verdict {
+async fn a_value_beyond_the_largest_is_invalid(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     let value = vec![7; ctx.capabilities().row.value + 1].into();
     refuses(&ctx, &key, &value, "a value that is one byte too large").await?;
@@ -119,11 +119,11 @@ async fn a_value_beyond_the_largest_is_invalid(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn keys_beyond_the_longest_are_invalid(ctx: Context) -> Verdict {
+async fn keys_beyond_the_longest_are_invalid(ctx: TrialContext) -> Verdict {
     let limits = ctx.capabilities().row;
     let long = ctx.key("p", ccols_of(limits.ccols + 1));
     refuses(&ctx, &long, &"v".into(), "a clustering key that is one byte too long").await?;
-    refused(ctx.db.get(&long).await, ErrorKind::Invalid, "get of a long clustering key")?;
+    refused(ctx.db.get(&long).await, ErrorKind::Invalid, "get of long clustering columns")?;
     ensure_eq!(ctx.db.read(&long.pkey, Range::all()).await?, [], "the partition");
 
     let long = Key::new(pkey_of(&ctx, 0, limits.pkey + 1), "a");
@@ -134,7 +134,7 @@ async fn keys_beyond_the_longest_are_invalid(ctx: Context) -> Verdict {
     refused(answer, ErrorKind::Invalid, "read of a long partition key")
 }
 
-async fn an_empty_partition_key_is_invalid(ctx: Context) -> Verdict {
+async fn an_empty_partition_key_is_invalid(ctx: TrialContext) -> Verdict {
     let key = Key::new("", "a");
     refuses(&ctx, &key, &"v".into(), "an empty partition key").await?;
     refused(ctx.db.get(&key).await, ErrorKind::Invalid, "get")?;
@@ -147,7 +147,7 @@ async fn an_empty_partition_key_is_invalid(ctx: Context) -> Verdict {
     refused(answer, ErrorKind::Invalid, "ttl_read")
 }
 
-async fn an_invalid_row_stops_the_others_of_its_batch(ctx: Context) -> Verdict {
+async fn an_invalid_row_stops_the_others_of_its_batch(ctx: TrialContext) -> Verdict {
     let too_large: Bytes = vec![7; ctx.capabilities().row.value + 1].into();
     let key = |ccols| ctx.key("p", ccols);
     let rows = vec![put(key("a"), "v"), put(key("b"), too_large.clone()), put(key("c"), "v")];
@@ -160,7 +160,7 @@ async fn an_invalid_row_stops_the_others_of_its_batch(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_ttl_of_zero_or_beyond_the_longest_is_invalid(ctx: Context) -> Verdict {
+async fn a_ttl_of_zero_or_beyond_the_longest_is_invalid(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     for ttl in [Duration::ZERO, TTL_MAX + Duration::from_nanos(1)] {
         let answer = ctx.db.insert_for(&key, "v", ttl).await;
@@ -178,7 +178,7 @@ async fn a_ttl_of_zero_or_beyond_the_longest_is_invalid(ctx: Context) -> Verdict
     Ok(())
 }
 
-async fn orders_have_bounds(ctx: Context) -> Verdict {
+async fn orders_outside_the_bounds_are_invalid(ctx: TrialContext) -> Verdict {
     for order in [0, Order::MAX + 1, u64::MAX] {
         refused(Order::new(order), ErrorKind::Invalid, &format!("order {order}"))?;
     }

@@ -12,9 +12,9 @@ use tokio::sync::Barrier;
 
 use super::rows::{insert, place, swap};
 use crate::{
-    client::Client,
-    context::Context,
-    failure::{Stop, Verdict, applied, ensure, ensure_eq},
+    client::TrialClient,
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, applied, ensure, ensure_eq},
     tasks,
     trial::trials,
 };
@@ -23,7 +23,7 @@ trials!(linearizable:
     get_sees_every_answered_swap,
     read_sees_every_answered_insert,
     reads_never_go_back,
-    its_own_writes_are_seen_at_once,
+    a_client_sees_its_own_writes_at_once,
 );
 
 const WRITERS: usize = 3;
@@ -38,7 +38,7 @@ fn count_of(value: Option<&Bytes>) -> Verdict<usize> {
         let text = std::str::from_utf8(value).ok()?;
         text.split(':').next()?.parse().ok()
     });
-    count.ok_or_else(|| Stop::failed(format!("the register holds {value:?}")))
+    count.ok_or_else(|| EarlyEnd::failed(format!("the register holds {value:?}")))
 }
 
 /// The things that the writers and the readers of a race share.
@@ -70,13 +70,13 @@ impl Drop for Ending {
     }
 }
 
-fn writes_of(ctx: &Context) -> usize {
-    ctx.few_rounds() / WRITERS
+fn writes_of(ctx: &TrialContext) -> usize {
+    ctx.reduced_rounds() / WRITERS
 }
 
 /// Each writer raises one register by swaps. A reader never sees less than the swaps that were
 /// answered before its read.
-async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
+async fn get_sees_every_answered_swap(ctx: TrialContext) -> Verdict {
     let (key, other) = (ctx.key("p", "register"), ctx.other().await?);
     let ops = vec![insert("register", register(0, 0))];
     applied(&ctx.db.settled(&key.pkey, ops).await?, "the insert")?;
@@ -100,8 +100,8 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
                         tasks::yield_now().await;
                     }
                     Outcome::NotApplied(conflicts) => {
-                        let found = conflicts.into_iter().next().and_then(|found| found.there);
-                        there = found.ok_or_else(|| Stop::failed("the register is gone"))?;
+                        let found = conflicts.into_iter().next().and_then(|found| found.actual);
+                        there = found.ok_or_else(|| EarlyEnd::failed("the register is gone"))?;
                     }
                 }
             }
@@ -117,8 +117,8 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
             while !race.is_over() {
                 let answered = race.answered[0].load(Ordering::Acquire);
                 let count = count_of(db.get_linearizable(&key).await?.as_ref())?;
-                ensure!(count >= answered, "{answered} was answered, and then {count} was read");
-                ensure!(count >= seen, "{seen} was read, and then {count}");
+                ensure!(count >= answered, "{count} was read after {answered} was acknowledged");
+                ensure!(count >= seen, "{count} was read after {seen} was read");
                 seen = count;
                 tasks::yield_now().await;
             }
@@ -131,7 +131,7 @@ async fn get_sees_every_answered_swap(ctx: Context) -> Verdict {
 }
 
 /// Each writer inserts rows of its own. A read that starts after an answer sees the inserted row.
-async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
+async fn read_sees_every_answered_insert(ctx: TrialContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     let race = Race::new();
     let place_of = |writer: usize, n: usize| place(1_000_000 * writer + n);
@@ -160,7 +160,10 @@ async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
                 for (writer, answered) in answered.into_iter().enumerate() {
                     let range = place_of(writer, 0)..place_of(writer + 1, 0);
                     let seen = rows.iter().filter(|row| range.contains(&row.ccols)).count();
-                    ensure!(seen >= answered, "{answered} were answered, and then {seen} read");
+                    ensure!(
+                        seen >= answered,
+                        "{seen} rows were read of {answered} acknowledged ones"
+                    );
                 }
                 tasks::yield_now().await;
             }
@@ -174,32 +177,32 @@ async fn read_sees_every_answered_insert(ctx: Context) -> Verdict {
 
 /// After one node has read a row, every later read of another node sees the row, even if the write
 /// of the row is not answered yet.
-async fn reads_never_go_back(ctx: Context) -> Verdict {
+async fn reads_never_go_back(ctx: TrialContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
-    for round in 0..ctx.few_rounds() {
+    for round in 0..ctx.reduced_rounds() {
         let write = {
             let (db, pkey) = (ctx.db.clone(), pkey.clone());
             async move { Ok(db.settled(&pkey, vec![insert(place(round), "v")]).await?) }
         };
         let mut writing = tasks::spawn(write);
         let key = ctx.key("p", place(round));
-        let look = |db: &Client| {
+        let look = |db: &TrialClient| {
             let (db, key) = (db.clone(), key.clone());
-            async move { Ok::<_, Stop>(db.get_linearizable(&key).await?.is_some()) }
+            async move { Ok::<_, EarlyEnd>(db.get_linearizable(&key).await?.is_some()) }
         };
         let mut seen = false;
         for db in [&ctx.db, &other, &ctx.db, &other] {
             let now = look(db).await?;
-            ensure!(now || !seen, "a row that was read is gone in round {round}");
+            ensure!(now || !seen, "a row that was read is absent later in round {round}");
             seen = now;
         }
         applied(&(&mut writing).await?, "the insert")?;
-        ensure!(look(&other).await?, "the row that was answered is not there in round {round}");
+        ensure!(look(&other).await?, "an acknowledged row is absent in round {round}");
     }
     Ok(())
 }
 
-async fn its_own_writes_are_seen_at_once(ctx: Context) -> Verdict {
+async fn a_client_sees_its_own_writes_at_once(ctx: TrialContext) -> Verdict {
     let (pkey, other) = (ctx.pkey("p"), ctx.other().await?);
     for n in 0..30 {
         let key = ctx.key("p", place(n));

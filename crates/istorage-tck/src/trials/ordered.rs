@@ -4,8 +4,8 @@ use istorage::{Key, Order, OrderedPut, Range};
 
 use super::rows::{ordered, place, row, value};
 use crate::{
-    client::Client,
-    context::Context,
+    client::TrialClient,
+    context::TrialContext,
     failure::{Verdict, applied, ensure_eq},
     tasks,
     trial::trials,
@@ -13,19 +13,19 @@ use crate::{
 
 trials!(ordered:
     a_row_is_written,
-    every_order_of_arrival,
-    from_two_nodes_with_clocks_5_s_apart,
-    far_orders,
-    an_equal_order_with_equal_bytes,
-    one_key_twice_in_a_batch_the_highest_counts,
-    a_superseded_row_holds_nothing_else_back,
-    of_nothing,
-    of_thousands_of_rows,
-    racing_writers_leave_the_highest,
-    linearizable_reads_see_it,
+    the_highest_order_stays_in_any_order_of_arrival,
+    the_highest_order_stays_for_nodes_with_clocks_5_s_apart,
+    orders_that_are_far_apart_are_compared,
+    an_equal_order_with_equal_bytes_succeeds,
+    the_highest_order_of_a_repeated_key_counts,
+    a_superseded_row_does_not_stop_the_other_rows,
+    an_empty_batch_succeeds,
+    thousands_of_rows_are_written,
+    racing_writers_leave_the_highest_order,
+    linearizable_reads_see_an_ordered_row,
 );
 
-async fn a_row_is_written(ctx: Context) -> Verdict {
+async fn a_row_is_written(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     ctx.db.put_ordered(vec![ordered(key.clone(), "v", 7)?]).await?;
     ensure_eq!(ctx.db.get(&key).await?, Some("v".into()), "the row");
@@ -49,7 +49,11 @@ fn permutations() -> Vec<[u64; 4]> {
 }
 
 /// Writes each permutation to a row of its own, step by step, and reads the rows after every step.
-async fn permute(ctx: &Context, nodes: [&Client; 2], order_of: impl Fn(u64) -> u64) -> Verdict {
+async fn permute(
+    ctx: &TrialContext,
+    nodes: [&TrialClient; 2],
+    order_of: impl Fn(u64) -> u64,
+) -> Verdict {
     let permutations = permutations();
     let keys: Vec<Key> =
         (0..permutations.len()).map(|n| ctx.key(format!("p{}", n % 5), place(n))).collect();
@@ -71,18 +75,18 @@ async fn permute(ctx: &Context, nodes: [&Client; 2], order_of: impl Fn(u64) -> u
     Ok(())
 }
 
-async fn every_order_of_arrival(ctx: Context) -> Verdict {
+async fn the_highest_order_stays_in_any_order_of_arrival(ctx: TrialContext) -> Verdict {
     permute(&ctx, [&ctx.db, &ctx.db], |order| order).await
 }
 
-async fn from_two_nodes_with_clocks_5_s_apart(ctx: Context) -> Verdict {
+async fn the_highest_order_stays_for_nodes_with_clocks_5_s_apart(ctx: TrialContext) -> Verdict {
     let other = ctx.other().await?;
     permute(&ctx, [&ctx.db, &other], |order| order).await?;
     permute(&ctx, [&other, &ctx.db], |order| order + 4).await
 }
 
 /// Small orders, orders like those of a clock, and the highest order.
-async fn far_orders(ctx: Context) -> Verdict {
+async fn orders_that_are_far_apart_are_compared(ctx: TrialContext) -> Verdict {
     let orders = [1, 2, 1 << 32, (1 << 62) + 1, Order::MAX];
     let order_of = |n: u64| orders[n as usize];
     permute(&ctx, [&ctx.db, &ctx.db], order_of).await?;
@@ -95,7 +99,7 @@ async fn far_orders(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn an_equal_order_with_equal_bytes(ctx: Context) -> Verdict {
+async fn an_equal_order_with_equal_bytes_succeeds(ctx: TrialContext) -> Verdict {
     let (other, key) = (ctx.other().await?, ctx.key("p", "a"));
     for db in [&ctx.db, &other, &ctx.db] {
         db.put_ordered(vec![ordered(key.clone(), "same", 5)?]).await?;
@@ -106,7 +110,7 @@ async fn an_equal_order_with_equal_bytes(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn one_key_twice_in_a_batch_the_highest_counts(ctx: Context) -> Verdict {
+async fn the_highest_order_of_a_repeated_key_counts(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "twice");
     let rows = [(3, "3"), (9, "9"), (5, "5")];
     let rows = rows.map(|(order, value)| ordered(key.clone(), value, order));
@@ -115,7 +119,7 @@ async fn one_key_twice_in_a_batch_the_highest_counts(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_superseded_row_holds_nothing_else_back(ctx: Context) -> Verdict {
+async fn a_superseded_row_does_not_stop_the_other_rows(ctx: TrialContext) -> Verdict {
     let keys = [("p", "a"), ("p", "b"), ("p", "c"), ("q", "a")].map(|(p, c)| ctx.key(p, c));
     ctx.db.put_ordered(vec![ordered(keys[1].clone(), "high", 100)?]).await?;
     let rows = keys.iter().map(|key| ordered(key.clone(), "low", 10));
@@ -125,14 +129,14 @@ async fn a_superseded_row_holds_nothing_else_back(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn of_nothing(ctx: Context) -> Verdict {
+async fn an_empty_batch_succeeds(ctx: TrialContext) -> Verdict {
     ctx.db.put_ordered(Vec::new()).await?;
     Ok(())
 }
 
 /// The batch has more rows than fit into a request, in one partition and in many partitions. Then
 /// half of the rows are written again with other orders.
-async fn of_thousands_of_rows(ctx: Context) -> Verdict {
+async fn thousands_of_rows_are_written(ctx: TrialContext) -> Verdict {
     const ROWS: usize = 3_000;
     let key = |n: usize| match n % 2 {
         0 => ctx.key("one", place(n)),
@@ -154,10 +158,10 @@ async fn of_thousands_of_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn racing_writers_leave_the_highest(ctx: Context) -> Verdict {
+async fn racing_writers_leave_the_highest_order(ctx: TrialContext) -> Verdict {
     const WRITERS: u64 = 4;
     const ROWS: usize = 5;
-    let (other, writes) = (ctx.other().await?, ctx.few_rounds() as u64 / 2);
+    let (other, writes) = (ctx.other().await?, ctx.reduced_rounds() as u64 / 2);
     let write = |writer: u64| {
         let (ctx, other) = (ctx.clone(), other.clone());
         async move {
@@ -180,7 +184,7 @@ async fn racing_writers_leave_the_highest(ctx: Context) -> Verdict {
 }
 
 /// Rows of different kinds may be in one partition.
-async fn linearizable_reads_see_it(ctx: Context) -> Verdict {
+async fn linearizable_reads_see_an_ordered_row(ctx: TrialContext) -> Verdict {
     let (one, conditional) = (ctx.key("p", "a"), ctx.key("p", "b"));
     ctx.db.put_ordered(vec![ordered(one.clone(), "ordered", 3)?]).await?;
     applied(&ctx.db.insert(&conditional, "conditional").await?, "the insert")?;

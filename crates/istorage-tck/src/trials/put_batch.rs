@@ -4,29 +4,29 @@ use istorage::{Key, Put, Range};
 
 use super::rows::{place, put, row, value, value_of};
 use crate::{
-    context::Context,
+    context::TrialContext,
     failure::{Verdict, ensure, ensure_eq},
     trial::trials,
 };
 
 trials!(put_batch:
-    of_0_rows,
-    of_1_row,
-    of_25_rows,
-    of_26_rows,
-    of_100_rows,
-    of_1_000_rows,
-    of_10_000_rows,
-    of_1_000_partitions,
-    of_large_rows,
-    one_key_twice_the_last_counts,
-    overwrites,
+    a_batch_of_0_rows_is_written,
+    a_batch_of_1_row_is_written,
+    a_batch_of_25_rows_is_written,
+    a_batch_of_26_rows_is_written,
+    a_batch_of_100_rows_is_written,
+    a_batch_of_1_000_rows_is_written,
+    a_batch_of_10_000_rows_is_written,
+    a_batch_of_1_000_partitions_is_written,
+    a_batch_of_large_rows_is_written,
+    the_last_write_of_a_repeated_key_counts,
+    a_batch_overwrites_rows,
     the_last_of_many_writes_stays,
-    many_batches_at_once,
+    concurrent_batches_are_all_written,
 );
 
 /// Writes a batch into three partitions and reads all of its rows.
-async fn of(ctx: &Context, rows: usize) -> Verdict {
+async fn of(ctx: &TrialContext, rows: usize) -> Verdict {
     let key = |n: usize| ctx.key(format!("p{}", n % 3), place(n));
     ctx.db.put_batch((0..rows).map(|n| put(key(n), value(n))).collect()).await?;
     for partition in 0..3 {
@@ -40,35 +40,35 @@ async fn of(ctx: &Context, rows: usize) -> Verdict {
     Ok(())
 }
 
-async fn of_0_rows(ctx: Context) -> Verdict {
+async fn a_batch_of_0_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 0).await
 }
 
-async fn of_1_row(ctx: Context) -> Verdict {
+async fn a_batch_of_1_row_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 1).await
 }
 
-async fn of_25_rows(ctx: Context) -> Verdict {
+async fn a_batch_of_25_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 25).await
 }
 
-async fn of_26_rows(ctx: Context) -> Verdict {
+async fn a_batch_of_26_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 26).await
 }
 
-async fn of_100_rows(ctx: Context) -> Verdict {
+async fn a_batch_of_100_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 100).await
 }
 
-async fn of_1_000_rows(ctx: Context) -> Verdict {
+async fn a_batch_of_1_000_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 1_000).await
 }
 
-async fn of_10_000_rows(ctx: Context) -> Verdict {
+async fn a_batch_of_10_000_rows_is_written(ctx: TrialContext) -> Verdict {
     of(&ctx, 10_000).await
 }
 
-async fn of_1_000_partitions(ctx: Context) -> Verdict {
+async fn a_batch_of_1_000_partitions_is_written(ctx: TrialContext) -> Verdict {
     let keys: Vec<Key> = (0..1_000).map(|n| ctx.key(place(n), "a")).collect();
     let puts = keys.iter().enumerate().map(|(n, key)| put(key.clone(), value(n)));
     ctx.db.put_batch(puts.collect()).await?;
@@ -79,7 +79,7 @@ async fn of_1_000_partitions(ctx: Context) -> Verdict {
 }
 
 /// The rows have more bytes than a server takes at once.
-async fn of_large_rows(ctx: Context) -> Verdict {
+async fn a_batch_of_large_rows_is_written(ctx: TrialContext) -> Verdict {
     const ROWS: usize = 80;
     let large = value_of(ctx.capabilities().row.value.min(250_000));
     let puts = (0..ROWS).map(|n| put(ctx.key("p", place(n)), large.clone()));
@@ -90,7 +90,7 @@ async fn of_large_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn one_key_twice_the_last_counts(ctx: Context) -> Verdict {
+async fn the_last_write_of_a_repeated_key_counts(ctx: TrialContext) -> Verdict {
     for (round, size) in [2, 30, 300].into_iter().enumerate() {
         let pkey = format!("p{round}");
         let other = |n| put(ctx.key(&pkey, place(n)), value(n));
@@ -107,7 +107,7 @@ async fn one_key_twice_the_last_counts(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn overwrites(ctx: Context) -> Verdict {
+async fn a_batch_overwrites_rows(ctx: TrialContext) -> Verdict {
     for round in 0..4 {
         let puts = (0..40).map(|n| put(ctx.key("p", place(n)), value(100 * round + n)));
         ctx.db.put_batch(puts.collect()).await?;
@@ -119,7 +119,7 @@ async fn overwrites(ctx: Context) -> Verdict {
 }
 
 /// Some writes follow each other faster than a clock ticks. They still keep their order.
-async fn the_last_of_many_writes_stays(ctx: Context) -> Verdict {
+async fn the_last_of_many_writes_stays(ctx: TrialContext) -> Verdict {
     let keys = [ctx.key("p", "a"), ctx.key("q", "a")];
     for n in 0..200 {
         let puts = keys.each_ref().map(|key| put(key.clone(), value(n)));
@@ -130,7 +130,7 @@ async fn the_last_of_many_writes_stays(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn many_batches_at_once(ctx: Context) -> Verdict {
+async fn concurrent_batches_are_all_written(ctx: TrialContext) -> Verdict {
     const BATCHES: usize = 32;
     const ROWS: usize = 30;
     let write = |batch: usize| {

@@ -5,19 +5,19 @@ use istorage::{Conditional, Conflict, ErrorKind, Key, Outcome};
 
 use super::rows::{delete, insert, place, swap, value};
 use crate::{
-    client::Client,
-    context::Context,
-    failure::{Stop, Verdict, applied, conflicts, ensure, ensure_eq},
+    client::TrialClient,
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, applied, conflicts, ensure, ensure_eq},
     tasks,
     trial::trials,
 };
 
 trials!(races:
-    of_inserts_one_wins,
-    of_swaps_one_wins,
-    of_deletes_one_wins,
-    of_a_swap_and_a_delete_one_wins,
-    a_counter_raised_by_swaps_ends_exact,
+    one_of_several_inserts_is_applied,
+    one_of_several_swaps_is_applied,
+    one_of_several_deletes_is_applied,
+    one_of_a_swap_and_a_delete_is_applied,
+    a_counter_raised_by_swaps_is_exact,
     writes_that_share_a_row_exclude_each_other,
     rows_of_one_partition_do_not_disturb_each_other,
 );
@@ -26,14 +26,14 @@ const TASKS: usize = 4;
 
 /// Two nodes. The tasks use them in turn.
 #[derive(Clone)]
-struct Nodes([Client; 2]);
+struct Nodes([TrialClient; 2]);
 
 impl Nodes {
-    async fn of(ctx: &Context) -> Verdict<Nodes> {
+    async fn of(ctx: &TrialContext) -> Verdict<Nodes> {
         Ok(Nodes([ctx.db.clone(), ctx.other().await?]))
     }
 
-    fn of_task(&self, task: usize) -> Client {
+    fn of_task(&self, task: usize) -> TrialClient {
         self.0[task % 2].clone()
     }
 }
@@ -55,7 +55,7 @@ async fn race(
         match outcome {
             Outcome::Applied => winners.push(task),
             Outcome::NotApplied(conflicts) => {
-                found.extend(conflicts.into_iter().map(|Conflict { there, .. }| there));
+                found.extend(conflicts.into_iter().map(|Conflict { actual, .. }| actual));
             }
         }
     }
@@ -65,11 +65,11 @@ async fn race(
 }
 
 /// Makes a write without a rival.
-async fn write(db: &Client, pkey: &Bytes, op: Conditional) -> Verdict {
+async fn write(db: &TrialClient, pkey: &Bytes, op: Conditional) -> Verdict {
     applied(&db.settled(pkey, vec![op]).await?, "a write without a rival")
 }
 
-async fn of_inserts_one_wins(ctx: Context) -> Verdict {
+async fn one_of_several_inserts_is_applied(ctx: TrialContext) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
     for round in 0..ctx.rounds() {
         let op = |task| insert(place(round), value(task));
@@ -83,7 +83,7 @@ async fn of_inserts_one_wins(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn of_swaps_one_wins(ctx: Context) -> Verdict {
+async fn one_of_several_swaps_is_applied(ctx: TrialContext) -> Verdict {
     let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "a"));
     let mut there = Bytes::from("start");
     write(&ctx.db, &key.pkey, insert("a", there.clone())).await?;
@@ -103,9 +103,9 @@ async fn of_swaps_one_wins(ctx: Context) -> Verdict {
 
 /// All tasks delete the same bytes. So a delete without an answer cannot be told from the delete of
 /// another task: it is not settled, and may have won.
-async fn of_deletes_one_wins(ctx: Context) -> Verdict {
+async fn one_of_several_deletes_is_applied(ctx: TrialContext) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
-    for round in 0..ctx.few_rounds() {
+    for round in 0..ctx.reduced_rounds() {
         let key = Key::new(pkey.clone(), place(round));
         write(&ctx.db, &pkey, insert(place(round), "v")).await?;
         let delete = |task: usize| {
@@ -130,9 +130,9 @@ async fn of_deletes_one_wins(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn of_a_swap_and_a_delete_one_wins(ctx: Context) -> Verdict {
+async fn one_of_a_swap_and_a_delete_is_applied(ctx: TrialContext) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
-    for round in 0..ctx.few_rounds() {
+    for round in 0..ctx.reduced_rounds() {
         let key = Key::new(pkey.clone(), place(round));
         write(&ctx.db, &pkey, insert(place(round), "v")).await?;
         let op = |task: usize| match task {
@@ -160,10 +160,10 @@ fn counts_of(value: Option<&Bytes>) -> Verdict<Counts> {
         let counts = std::str::from_utf8(value).ok()?.split(' ').map(str::parse);
         Counts::try_from(counts.collect::<Result<Vec<_>, _>>().ok()?).ok()
     };
-    value.and_then(parse).ok_or_else(|| Stop::failed(format!("the counter holds {value:?}")))
+    value.and_then(parse).ok_or_else(|| EarlyEnd::failed(format!("the counter holds {value:?}")))
 }
 
-async fn a_counter_raised_by_swaps_ends_exact(ctx: Context) -> Verdict {
+async fn a_counter_raised_by_swaps_is_exact(ctx: TrialContext) -> Verdict {
     let (nodes, key) = (Nodes::of(&ctx).await?, ctx.key("p", "counter"));
     let raises = ctx.rounds().div_ceil(TASKS);
     write(&ctx.db, &key.pkey, insert("counter", counter([0; TASKS]))).await?;
@@ -179,7 +179,7 @@ async fn a_counter_raised_by_swaps_ends_exact(ctx: Context) -> Verdict {
                 there = match db.settled(&key.pkey, ops).await? {
                     Outcome::Applied => next,
                     Outcome::NotApplied(conflicts) => {
-                        let found = conflicts.first().and_then(|found| found.there.as_ref());
+                        let found = conflicts.first().and_then(|found| found.actual.as_ref());
                         let found = counts_of(found)?;
                         ensure!(found != next, "a swap that was not applied wrote {next:?}");
                         found
@@ -203,9 +203,9 @@ async fn a_counter_raised_by_swaps_ends_exact(ctx: Context) -> Verdict {
 
 /// The rows form a ring, and each task writes two neighbours. So two neighbouring tasks cannot both
 /// win.
-async fn writes_that_share_a_row_exclude_each_other(ctx: Context) -> Verdict {
+async fn writes_that_share_a_row_exclude_each_other(ctx: TrialContext) -> Verdict {
     let nodes = Nodes::of(&ctx).await?;
-    for round in 0..ctx.few_rounds() {
+    for round in 0..ctx.reduced_rounds() {
         let pkey = ctx.pkey(place(round));
         let rows = |task: usize| [place(task), place((task + 1) % TASKS)];
         let write_two = |task: usize| {
@@ -229,9 +229,9 @@ async fn writes_that_share_a_row_exclude_each_other(ctx: Context) -> Verdict {
 }
 
 /// Each task writes rows of its own in one partition, and all writes are applied.
-async fn rows_of_one_partition_do_not_disturb_each_other(ctx: Context) -> Verdict {
+async fn rows_of_one_partition_do_not_disturb_each_other(ctx: TrialContext) -> Verdict {
     let (nodes, pkey) = (Nodes::of(&ctx).await?, ctx.pkey("p"));
-    let writes = ctx.few_rounds();
+    let writes = ctx.reduced_rounds();
     let write_all = |task: usize| {
         let (db, pkey) = (nodes.of_task(task), pkey.clone());
         async move {

@@ -7,7 +7,7 @@ use istorage::{Consistency, Range, Row};
 use super::rows::{awkward_keys, place, put, row, value, value_of};
 use crate::{
     client::CALL,
-    context::Context,
+    context::TrialContext,
     failure::{Verdict, applied, ensure, ensure_eq},
     trial::trials,
 };
@@ -16,21 +16,21 @@ trials!(read:
     an_empty_partition_has_no_rows,
     rows_come_in_the_order_of_unsigned_bytes,
     the_start_is_included_and_the_end_is_not,
-    open_ends,
-    bounds_where_no_row_is,
-    bounds_longer_than_any_key,
-    ranges_without_rows,
-    the_range_of_one_row,
-    all_ranges_of_awkward_keys,
-    other_partitions_do_not_bleed_into_it,
-    written_rows_are_there_at_once,
-    empty_values_are_rows,
-    conditional_rows_are_seen,
-    rows_of_many_megabytes,
-    many_streams_at_once,
+    a_range_may_be_open,
+    the_bounds_need_no_rows,
+    the_bounds_may_be_longer_than_any_key,
+    a_range_may_have_no_rows,
+    a_range_may_have_one_row,
+    all_ranges_of_unusual_keys_are_read,
+    rows_of_other_partitions_are_not_read,
+    written_rows_are_read_at_once,
+    rows_with_empty_values_are_read,
+    conditional_rows_are_read,
+    many_megabytes_of_rows_are_read,
+    concurrent_streams_are_independent,
 );
 
-async fn an_empty_partition_has_no_rows(ctx: Context) -> Verdict {
+async fn an_empty_partition_has_no_rows(ctx: TrialContext) -> Verdict {
     let pkey = ctx.pkey("p");
     ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, [], "the rows");
     ensure_eq!(ctx.db.read_linearizable(&pkey, Range::all()).await?, [], "read linearizably");
@@ -39,7 +39,7 @@ async fn an_empty_partition_has_no_rows(ctx: Context) -> Verdict {
 }
 
 /// Writes a row at each of the keys, but not in the order of the keys.
-async fn fill(ctx: &Context, pkey: &str, ccols: &[Bytes]) -> Verdict<Vec<Row>> {
+async fn fill(ctx: &TrialContext, pkey: &str, ccols: &[Bytes]) -> Verdict<Vec<Row>> {
     let rows = ccols.iter().enumerate().map(|(n, ccols)| row(ccols.clone(), value(n)));
     let rows: Vec<Row> = rows.collect();
     let puts =
@@ -48,7 +48,7 @@ async fn fill(ctx: &Context, pkey: &str, ccols: &[Bytes]) -> Verdict<Vec<Row>> {
     Ok(rows)
 }
 
-async fn rows_come_in_the_order_of_unsigned_bytes(ctx: Context) -> Verdict {
+async fn rows_come_in_the_order_of_unsigned_bytes(ctx: TrialContext) -> Verdict {
     let expected = fill(&ctx, "p", &awkward_keys()).await?;
     let found = ctx.db.read(&ctx.pkey("p"), Range::all()).await?;
     ensure_eq!(found.len(), expected.len(), "the number of rows");
@@ -59,12 +59,12 @@ async fn rows_come_in_the_order_of_unsigned_bytes(ctx: Context) -> Verdict {
 }
 
 /// Writes rows at 0, 10, 20 and so on up to 90.
-async fn fill_tens(ctx: &Context) -> Verdict<(Bytes, Vec<Row>)> {
+async fn fill_tens(ctx: &TrialContext) -> Verdict<(Bytes, Vec<Row>)> {
     let ccols: Vec<Bytes> = (0..10).map(|n| place(10 * n)).collect();
     Ok((ctx.pkey("tens"), fill(ctx, "tens", &ccols).await?))
 }
 
-async fn the_start_is_included_and_the_end_is_not(ctx: Context) -> Verdict {
+async fn the_start_is_included_and_the_end_is_not(ctx: TrialContext) -> Verdict {
     let (pkey, rows) = fill_tens(&ctx).await?;
     let found = ctx.db.read(&pkey, Range::between(place(20), place(50))).await?;
     ensure_eq!(found, rows[2..5], "rows from 20 to 50");
@@ -75,7 +75,7 @@ async fn the_start_is_included_and_the_end_is_not(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn open_ends(ctx: Context) -> Verdict {
+async fn a_range_may_be_open(ctx: TrialContext) -> Verdict {
     let (pkey, rows) = fill_tens(&ctx).await?;
     ensure_eq!(ctx.db.read(&pkey, Range::all()).await?, rows, "all rows");
     let from = ctx.db.read(&pkey, Range::from(place(70))).await?;
@@ -85,7 +85,7 @@ async fn open_ends(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn bounds_where_no_row_is(ctx: Context) -> Verdict {
+async fn the_bounds_need_no_rows(ctx: TrialContext) -> Verdict {
     let (pkey, rows) = fill_tens(&ctx).await?;
     for (start, end, expected) in [(15, 45, &rows[2..5]), (11, 20, &[]), (0, 1_000, &rows[..])] {
         let found = ctx.db.read(&pkey, Range::between(place(start), place(end))).await?;
@@ -96,7 +96,7 @@ async fn bounds_where_no_row_is(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn bounds_longer_than_any_key(ctx: Context) -> Verdict {
+async fn the_bounds_may_be_longer_than_any_key(ctx: TrialContext) -> Verdict {
     let longest = ctx.capabilities().row.ccols;
     let beyond = |first: u8| Bytes::from([&[first], &vec![0xff; longest + 10][..]].concat());
     let ccols = [b"\x01".as_slice(), b"\x02", b"\x03"].map(Bytes::from_static);
@@ -108,7 +108,7 @@ async fn bounds_longer_than_any_key(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn ranges_without_rows(ctx: Context) -> Verdict {
+async fn a_range_may_have_no_rows(ctx: TrialContext) -> Verdict {
     let (pkey, _) = fill_tens(&ctx).await?;
     for (start, end) in [(20, 20), (50, 20), (0, 0)] {
         let range = Range::between(place(start), place(end));
@@ -120,7 +120,7 @@ async fn ranges_without_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn the_range_of_one_row(ctx: Context) -> Verdict {
+async fn a_range_may_have_one_row(ctx: TrialContext) -> Verdict {
     let keys = awkward_keys();
     let rows = fill(&ctx, "p", &keys).await?;
     let pkey = ctx.pkey("p");
@@ -133,7 +133,7 @@ async fn the_range_of_one_row(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn all_ranges_of_awkward_keys(ctx: Context) -> Verdict {
+async fn all_ranges_of_unusual_keys_are_read(ctx: TrialContext) -> Verdict {
     // These keys have every kind of neighbours. More keys would have too many pairs.
     let keys: Vec<Bytes> = awkward_keys().into_iter().filter(|key| key.len() != 1).collect();
     let rows = fill(&ctx, "p", &keys).await?;
@@ -147,7 +147,7 @@ async fn all_ranges_of_awkward_keys(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn other_partitions_do_not_bleed_into_it(ctx: Context) -> Verdict {
+async fn rows_of_other_partitions_are_not_read(ctx: TrialContext) -> Verdict {
     let partitions: [&'static [u8]; 9] =
         [b"a", b"a\x00", b"a\x00\x00", b"aa", b"ab", b"a\xff", b"b", b"\xff", b"\xff\xff"];
     let ccols: [&'static [u8]; 5] = [b"", b"\x00", b"a", b"\xff", b"\xff\xff"];
@@ -167,7 +167,7 @@ async fn other_partitions_do_not_bleed_into_it(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn written_rows_are_there_at_once(ctx: Context) -> Verdict {
+async fn written_rows_are_read_at_once(ctx: TrialContext) -> Verdict {
     let (other, pkey) = (ctx.other().await?, ctx.pkey("p"));
     let mut expected = Vec::new();
     for n in 0..20 {
@@ -179,7 +179,7 @@ async fn written_rows_are_there_at_once(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn empty_values_are_rows(ctx: Context) -> Verdict {
+async fn rows_with_empty_values_are_read(ctx: TrialContext) -> Verdict {
     let keys = ["", "a", "b"];
     ctx.db.put_batch(keys.map(|ccols| put(ctx.key("p", ccols), "")).into()).await?;
     let found = ctx.db.read(&ctx.pkey("p"), Range::all()).await?;
@@ -187,7 +187,7 @@ async fn empty_values_are_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn conditional_rows_are_seen(ctx: Context) -> Verdict {
+async fn conditional_rows_are_read(ctx: TrialContext) -> Verdict {
     let (other, pkey) = (ctx.other().await?, ctx.pkey("p"));
     let keys = ["a", "b", "c"].map(|ccols| ctx.key("p", ccols));
     for key in &keys {
@@ -202,7 +202,7 @@ async fn conditional_rows_are_seen(ctx: Context) -> Verdict {
 }
 
 /// The rows have more bytes than fit into a page.
-async fn rows_of_many_megabytes(ctx: Context) -> Verdict {
+async fn many_megabytes_of_rows_are_read(ctx: TrialContext) -> Verdict {
     const ROWS: usize = 48;
     let large = value_of(ctx.capabilities().row.value.min(100_000));
     let rows = (0..ROWS).map(|n| put(ctx.key("p", place(n)), large.clone()));
@@ -217,7 +217,7 @@ async fn rows_of_many_megabytes(ctx: Context) -> Verdict {
 
 /// Streams that are polled in turn do not disturb each other. A stream also does not borrow from
 /// its storage.
-async fn many_streams_at_once(ctx: Context) -> Verdict {
+async fn concurrent_streams_are_independent(ctx: TrialContext) -> Verdict {
     const ROWS: usize = 300;
     let ccols: Vec<Bytes> = (0..ROWS).map(place).collect();
     let rows = fill(&ctx, "p", &ccols).await?;

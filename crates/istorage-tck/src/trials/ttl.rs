@@ -7,22 +7,22 @@ use istorage::{AppStorageExt, ExpiringRow, Key, OrderedPut, Range, TTL_MAX};
 use super::rows::{insert, insert_for, ordered, place, put, value};
 use crate::{
     client::CALL,
-    context::Context,
+    context::TrialContext,
     failure::{Verdict, applied, ensure, ensure_eq},
     trial::trials,
 };
 
 trials!(ttl:
-    of_an_absent_row_is_none,
-    of_a_row_that_stays,
-    of_a_row_that_expires,
-    it_counts_down,
-    it_follows_swaps,
-    of_ordered_rows,
-    the_longest,
-    ttl_get_shows_the_whole_row,
-    ttl_read_of_rows_that_stay_and_rows_that_expire,
-    ttl_read_keeps_to_its_range,
+    an_absent_row_has_no_ttl,
+    a_row_without_a_ttl_reports_none,
+    an_expiring_row_reports_its_ttl,
+    the_ttl_counts_down,
+    the_ttl_follows_swaps,
+    ordered_rows_report_their_ttl,
+    the_longest_ttl_is_stored,
+    ttl_get_returns_the_whole_row,
+    ttl_read_returns_rows_with_and_without_a_ttl,
+    ttl_read_returns_only_its_range,
 );
 
 const LONG: Duration = Duration::from_secs(1_000);
@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(1_000);
 /// Reads the remaining TTL of a row, and checks it. The remaining TTL must be the TTL minus the
 /// time that has passed, at most the time since `start`. The resolution is the allowed error.
 async fn left_of(
-    ctx: &Context,
+    ctx: &TrialContext,
     key: &Key,
     ttl: Duration,
     start: clock::Instant,
@@ -51,7 +51,7 @@ async fn left_of(
     Ok(left)
 }
 
-async fn of_an_absent_row_is_none(ctx: Context) -> Verdict {
+async fn an_absent_row_has_no_ttl(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "absent");
     ensure_eq!(ctx.db.query_ttl(&key).await?, None, "of an empty partition");
     ctx.db.put(&ctx.key("p", "there"), "v").await?;
@@ -60,7 +60,7 @@ async fn of_an_absent_row_is_none(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn of_a_row_that_stays(ctx: Context) -> Verdict {
+async fn a_row_without_a_ttl_reports_none(ctx: TrialContext) -> Verdict {
     let (plain, conditional) = (ctx.key("p", "plain"), ctx.key("p", "conditional"));
     ctx.db.put(&plain, "v").await?;
     applied(&ctx.db.insert(&conditional, "").await?, "the insert")?;
@@ -69,13 +69,13 @@ async fn of_a_row_that_stays(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn of_a_row_that_expires(ctx: Context) -> Verdict {
+async fn an_expiring_row_reports_its_ttl(ctx: TrialContext) -> Verdict {
     let (key, start) = (ctx.key("p", ""), ctx.db.clock.now());
     applied(&ctx.db.insert_for(&key, "", LONG).await?, "the insert")?;
     left_of(&ctx, &key, LONG, start).await.map(drop)
 }
 
-async fn it_counts_down(ctx: Context) -> Verdict {
+async fn the_ttl_counts_down(ctx: TrialContext) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     applied(&ctx.db.insert_for(&key, "v", LONG).await?, "the insert")?;
     let first = left_of(&ctx, &key, LONG, start).await?;
@@ -89,7 +89,7 @@ async fn it_counts_down(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn it_follows_swaps(ctx: Context) -> Verdict {
+async fn the_ttl_follows_swaps(ctx: TrialContext) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     applied(&ctx.db.insert(&key, "1").await?, "the insert")?;
     for (old, new, ttl) in [("1", "2", LONG), ("2", "2", 2 * LONG), ("2", "3", LONG / 2)] {
@@ -101,7 +101,7 @@ async fn it_follows_swaps(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn of_ordered_rows(ctx: Context) -> Verdict {
+async fn ordered_rows_report_their_ttl(ctx: TrialContext) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     ctx.db.put_ordered(vec![ordered(key.clone(), "1", 1)?]).await?;
     ensure_eq!(ctx.db.query_ttl(&key).await?, Some(None), "of a row without TTL");
@@ -113,14 +113,14 @@ async fn of_ordered_rows(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn the_longest(ctx: Context) -> Verdict {
+async fn the_longest_ttl_is_stored(ctx: TrialContext) -> Verdict {
     let (key, start) = (ctx.key("p", "a"), ctx.db.clock.now());
     applied(&ctx.db.insert_for(&key, "v", TTL_MAX).await?, "the insert")?;
     ensure_eq!(ctx.db.get(&key).await?, Some("v".into()), "the row");
     left_of(&ctx, &key, TTL_MAX, start).await.map(drop)
 }
 
-async fn ttl_get_shows_the_whole_row(ctx: Context) -> Verdict {
+async fn ttl_get_returns_the_whole_row(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", &b"\x00\xff"[..]);
     // The rows around the key must not be taken for its row.
     for ccols in [&b"\x00"[..], b"\x00\xff\x00", b"\x01"] {
@@ -133,7 +133,7 @@ async fn ttl_get_shows_the_whole_row(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn ttl_read_of_rows_that_stay_and_rows_that_expire(ctx: Context) -> Verdict {
+async fn ttl_read_returns_rows_with_and_without_a_ttl(ctx: TrialContext) -> Verdict {
     let pkey = ctx.pkey("p");
     let op = |n: usize| match n % 2 {
         0 => insert_for(place(n), value(n), LONG),
@@ -152,7 +152,7 @@ async fn ttl_read_of_rows_that_stay_and_rows_that_expire(ctx: Context) -> Verdic
     Ok(())
 }
 
-async fn ttl_read_keeps_to_its_range(ctx: Context) -> Verdict {
+async fn ttl_read_returns_only_its_range(ctx: TrialContext) -> Verdict {
     let rows = (0..10).map(|n| put(ctx.key("p", place(n)), value(n)));
     ctx.db.put_batch(rows.collect()).await?;
     let expected: Vec<_> =

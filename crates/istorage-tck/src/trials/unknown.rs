@@ -5,27 +5,27 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use istorage::{
-    Conditional, ErrorKind, Fault, Faulty, Guarded, Key, Op, Outcome, SharedStorage,
-    settle::{Patience, write_if_settled},
+    CallKind, Conditional, ErrorKind, Fault, Faulty, Guarded, Key, Outcome, SharedStorage,
+    settle::{SettleLimits, write_if_settled},
 };
 
 use super::rows::{delete, insert, put, swap};
 use crate::{
-    client::Client,
-    context::Context,
+    client::TrialClient,
+    context::TrialContext,
     failure::{Verdict, applied, conflicts, ensure, ensure_eq, refused},
     trial::trials,
 };
 
 trials!(unknown:
-    applied_and_the_answer_lost,
-    not_applied_and_the_answer_lost,
-    landing_before_the_first_resend,
-    landing_after_a_first_read_found_nothing,
-    several_attempts_open_at_once,
-    the_answer_comes_after_the_deadline,
-    several_operations_at_once,
-    lost_to_somebody_else,
+    an_applied_write_without_an_answer_is_settled,
+    a_write_that_was_not_applied_is_settled,
+    a_write_that_lands_before_the_first_resend_is_settled,
+    a_write_that_lands_after_a_read_found_no_row_is_settled,
+    several_attempts_without_answers_are_settled,
+    a_write_answered_after_the_deadline_is_settled,
+    a_write_of_several_operations_is_settled,
+    a_write_that_lost_against_another_client_is_settled,
     a_resend_is_not_answered_by_the_first_write,
     plain_writes_can_be_repeated,
 );
@@ -38,37 +38,37 @@ const LATE: Duration = Duration::from_secs(1_000_000);
 /// The storage behind a script of faults, one fault for each write.
 struct Faults {
     faulty: Arc<Faulty>,
-    client: Client,
+    client: TrialClient,
 }
 
 impl Faults {
-    fn new(ctx: &Context, faults: &[Fault]) -> Faults {
+    fn new(ctx: &TrialContext, faults: &[Fault]) -> Faults {
         let (clock, mut faults) = (ctx.db.clock.clone(), VecDeque::from(faults.to_vec()));
         let script = move |op| match op {
-            Op::WriteIf | Op::PutBatch => faults.pop_front().unwrap_or(Fault::None),
+            CallKind::WriteIf | CallKind::PutBatch => faults.pop_front().unwrap_or(Fault::None),
             _ => Fault::None,
         };
         let faulty = Arc::new(Faulty::scripted(Arc::clone(&ctx.db.storage), clock.clone(), script));
         let inner = Arc::clone(&faulty) as SharedStorage;
         let storage = Arc::new(Guarded::new(inner, clock.clone()));
-        Faults { faulty, client: Client { storage, clock } }
+        Faults { faulty, client: TrialClient { storage, clock } }
     }
 
     async fn settle(
         &self,
-        ctx: &Context,
+        ctx: &TrialContext,
         pkey: &Bytes,
         ops: Vec<Conditional>,
     ) -> istorage::Result<Outcome> {
-        let Client { storage, clock } = &self.client;
-        let patience = Patience { call_timeout: CALL, until: clock.now() + 40 * CALL };
-        let settling = write_if_settled(&**storage, clock, pkey.clone(), ops, patience);
+        let TrialClient { storage, clock } = &self.client;
+        let limits = SettleLimits { call_timeout: CALL, until: clock.now() + 40 * CALL };
+        let settling = write_if_settled(&**storage, clock, pkey.clone(), ops, limits);
         ctx.while_time_passes(settling).await
     }
 
     /// Lets the delayed writes land now. Each of them comes too late and is not applied.
     async fn nothing_lands(&self) -> Verdict {
-        for outcome in self.faulty.land_late().await {
+        for outcome in self.faulty.land_late_writes().await {
             ensure!(!outcome?.is_applied(), "a late write was applied beside its resend");
         }
         Ok(())
@@ -76,7 +76,7 @@ impl Faults {
 }
 
 /// Settles an insert, a swap and a delete through these faults. Each must end as without faults.
-async fn settles(ctx: &Context, faults: &[Fault]) -> Verdict {
+async fn settles(ctx: &TrialContext, faults: &[Fault]) -> Verdict {
     let cases = [
         (insert("insert", "mine"), None, Some("mine")),
         (swap("swap", "old", "mine"), Some("old"), Some("mine")),
@@ -97,26 +97,26 @@ async fn settles(ctx: &Context, faults: &[Fault]) -> Verdict {
     Ok(())
 }
 
-async fn applied_and_the_answer_lost(ctx: Context) -> Verdict {
+async fn an_applied_write_without_an_answer_is_settled(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::AppliedButError]).await
 }
 
-async fn not_applied_and_the_answer_lost(ctx: Context) -> Verdict {
+async fn a_write_that_was_not_applied_is_settled(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::NotAppliedButError; 3]).await
 }
 
-async fn landing_before_the_first_resend(ctx: Context) -> Verdict {
+async fn a_write_that_lands_before_the_first_resend_is_settled(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::AppliedLate(AT_LEAST)]).await
 }
 
 /// A caller that takes "absent" for a final answer is wrong here.
-async fn landing_after_a_first_read_found_nothing(ctx: Context) -> Verdict {
+async fn a_write_that_lands_after_a_read_found_no_row_is_settled(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "read");
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
     let answer = storage.client.insert(&key, "mine").await;
     refused(answer, ErrorKind::OutcomeUnknown, "the first attempt")?;
     ensure_eq!(ctx.db.get_linearizable(&key).await?, None, "the row before it lands");
-    let landed = storage.faulty.land_late().await;
+    let landed = storage.faulty.land_late_writes().await;
     ensure_eq!(landed.len(), 1, "the number of writes that landed late");
     let again = storage.client.insert(&key, "mine").await?;
     conflicts(&again, &[(0, Some("mine"))], "a resend after it has landed")?;
@@ -128,16 +128,16 @@ async fn landing_after_a_first_read_found_nothing(ctx: Context) -> Verdict {
     settles(&ctx, &faults).await
 }
 
-async fn several_attempts_open_at_once(ctx: Context) -> Verdict {
+async fn several_attempts_without_answers_are_settled(ctx: TrialContext) -> Verdict {
     let late = Fault::AppliedLate(LATE);
     settles(&ctx, &[late, late, Fault::NotAppliedButError]).await
 }
 
-async fn the_answer_comes_after_the_deadline(ctx: Context) -> Verdict {
+async fn a_write_answered_after_the_deadline_is_settled(ctx: TrialContext) -> Verdict {
     settles(&ctx, &[Fault::ReplyAfterDeadline]).await
 }
 
-async fn several_operations_at_once(ctx: Context) -> Verdict {
+async fn a_write_of_several_operations_is_settled(ctx: TrialContext) -> Verdict {
     for (n, fault) in [Fault::AppliedButError, Fault::NotAppliedButError, Fault::AppliedLate(LATE)]
         .into_iter()
         .enumerate()
@@ -158,7 +158,7 @@ async fn several_operations_at_once(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn lost_to_somebody_else(ctx: Context) -> Verdict {
+async fn a_write_that_lost_against_another_client_is_settled(ctx: TrialContext) -> Verdict {
     let (key, other) = (ctx.key("p", "a"), ctx.other().await?);
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
     let answer = storage.client.insert(&key, "mine").await;
@@ -173,7 +173,7 @@ async fn lost_to_somebody_else(ctx: Context) -> Verdict {
 
 /// The first attempt of a swap lands after its resend and the next swap were answered. The late
 /// attempt is not applied.
-async fn a_resend_is_not_answered_by_the_first_write(ctx: Context) -> Verdict {
+async fn a_resend_is_not_answered_by_the_first_write(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     applied(&ctx.db.insert(&key, "0").await?, "the insert")?;
     let storage = Faults::new(&ctx, &[Fault::AppliedLate(LATE)]);
@@ -185,7 +185,7 @@ async fn a_resend_is_not_answered_by_the_first_write(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn plain_writes_can_be_repeated(ctx: Context) -> Verdict {
+async fn plain_writes_can_be_repeated(ctx: TrialContext) -> Verdict {
     let key = ctx.key("p", "a");
     let storage = Faults::new(&ctx, &[Fault::AppliedButError, Fault::NotAppliedButError]);
     for _ in 0..2 {

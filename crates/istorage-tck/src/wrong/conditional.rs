@@ -114,14 +114,14 @@ impl WrongStorage {
 
     /// The outcome as the defect reports it. Some defects also remember the outcome.
     fn told(&self, pkey: &Bytes, ops: &[Conditional], outcome: Outcome) -> Outcome {
-        let refused = |op: usize| Outcome::NotApplied(vec![Conflict { op, there: None }]);
+        let refused = |op: usize| Outcome::NotApplied(vec![Conflict { op, actual: None }]);
         match (self.defect, outcome) {
             (Defect::FirstConflictOnly, Outcome::NotApplied(mut conflicts)) => {
                 conflicts.truncate(1);
                 Outcome::NotApplied(conflicts)
             }
             (Defect::ConflictsEmpty, Outcome::NotApplied(mut conflicts)) => {
-                conflicts.iter_mut().for_each(|conflict| conflict.there = None);
+                conflicts.iter_mut().for_each(|conflict| conflict.actual = None);
                 Outcome::NotApplied(conflicts)
             }
             (Defect::SortedConflicts, Outcome::NotApplied(mut conflicts)) => {
@@ -179,9 +179,9 @@ impl WrongStorage {
         let mut conflicts = Vec::new();
         for (n, op) in ops.iter().enumerate() {
             let key = Key::new(pkey.clone(), op.ccols().clone());
-            let there = self.right.get_linearizable(&key, deadline).await?;
-            if there.as_ref() != op.expected() {
-                conflicts.push(Conflict { op: n, there });
+            let actual = self.right.get_linearizable(&key, deadline).await?;
+            if actual.as_ref() != op.expected() {
+                conflicts.push(Conflict { op: n, actual });
             }
         }
         if !conflicts.is_empty() {
@@ -199,9 +199,9 @@ impl WrongStorage {
         let ccols = op.ccols().clone();
         let key = Key::new(pkey.clone(), ccols.clone());
         loop {
-            let there = self.right.get_linearizable(&key, deadline).await?;
+            let actual = self.right.get_linearizable(&key, deadline).await?;
             let ttl = op.ttl();
-            let op = match (there, op.written().cloned()) {
+            let op = match (actual, op.written().cloned()) {
                 (None, None) => return Ok(()),
                 (None, Some(value)) => Conditional::Insert { ccols: ccols.clone(), value, ttl },
                 (Some(old), None) => Conditional::Delete { ccols: ccols.clone(), old },

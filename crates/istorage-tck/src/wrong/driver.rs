@@ -7,22 +7,24 @@ use std::{
 
 use async_trait::async_trait;
 use clock::{Clock, Instant};
-use istorage::{Error, Fault, Faulty, KeyspaceName, Op, Result, SharedStorage, StorageDriver};
+use istorage::{
+    CallKind, Error, Fault, Faulty, KeyspaceName, Result, SharedStorage, StorageDriver,
+};
 
 use super::{Defect, storage::WrongStorage};
 use crate::{Scale, Subject};
 
 /// A [`Subject`] with a [`Defect`].
 #[derive(Debug)]
-pub struct Wrong<S> {
+pub struct WrongSubject<S> {
     right: S,
     defect: Defect,
 }
 
-impl<S: Subject> Wrong<S> {
+impl<S: Subject> WrongSubject<S> {
     /// Puts the defect into a correct subject.
-    pub fn new(right: S, defect: Defect) -> Wrong<S> {
-        Wrong { right, defect }
+    pub fn new(right: S, defect: Defect) -> WrongSubject<S> {
+        WrongSubject { right, defect }
     }
 
     fn driver(&self, right: Arc<dyn StorageDriver>, wall_ahead_ms: i64) -> Arc<dyn StorageDriver> {
@@ -32,7 +34,7 @@ impl<S: Subject> Wrong<S> {
 }
 
 #[async_trait]
-impl<S: Subject> Subject for Wrong<S> {
+impl<S: Subject> Subject for WrongSubject<S> {
     fn clock(&self) -> Clock {
         self.right.clock()
     }
@@ -53,8 +55,8 @@ impl<S: Subject> Subject for Wrong<S> {
         self.right.pass(duration).await;
     }
 
-    fn side_by_side(&self) -> usize {
-        self.right.side_by_side()
+    fn max_concurrent_trials(&self) -> usize {
+        self.right.max_concurrent_trials()
     }
 }
 
@@ -133,9 +135,9 @@ impl StorageDriver for WrongDriver {
 /// Loses the answers of conditional writes: every fifth write is done, and its answer is lost.
 fn losing_answers(right: SharedStorage, clock: Clock) -> Faulty {
     let mut calls = 0_u32;
-    Faulty::scripted(right, clock, move |op| {
-        calls += u32::from(op == Op::WriteIf);
-        let lost = op == Op::WriteIf && calls.is_multiple_of(5);
+    Faulty::scripted(right, clock, move |kind| {
+        calls += u32::from(kind == CallKind::WriteIf);
+        let lost = kind == CallKind::WriteIf && calls.is_multiple_of(5);
         if lost { Fault::AppliedButError } else { Fault::None }
     })
 }

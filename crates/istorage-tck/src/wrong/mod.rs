@@ -1,8 +1,8 @@
 //! Deliberately wrong storages, which prove the trials: a trial that no defect fails proves
 //! nothing.
 //!
-//! Storages have had each [`Defect`], or are likely to have it. [`Wrong`] puts a defect into a
-//! correct storage.
+//! Storages have had each [`Defect`], or are likely to have it. [`WrongSubject`] puts a defect into
+//! a correct storage.
 
 mod conditional;
 mod driver;
@@ -10,7 +10,7 @@ mod reads;
 mod storage;
 mod writes;
 
-pub use driver::Wrong;
+pub use driver::WrongSubject;
 
 /// A known mistake of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub enum Defect {
     /// A swap with a TTL writes the row without a TTL.
     SwapForgetsTtl,
     /// The remaining TTL of a row is not reported.
-    TtlNotTold,
+    TtlNotReported,
     /// The remaining TTL of a row is reported as the whole TTL, at every read.
     TtlStandsStill,
     /// TTLs are kept as milliseconds in 32 bits, and wrap around.

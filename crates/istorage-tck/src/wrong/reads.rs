@@ -188,7 +188,7 @@ impl WrongStorage {
                     Ok(ExpiringRow { ccols, value, ttl: None })
                 }))
                 .boxed(),
-            Defect::TtlNotTold => rows.map_ok(|row| ExpiringRow { ttl: None, ..row }).boxed(),
+            Defect::TtlNotReported => rows.map_ok(|row| ExpiringRow { ttl: None, ..row }).boxed(),
             Defect::TtlStandsStill => rows
                 .map_ok(|row| {
                     // Round up to the TTL that the trial asked for.

@@ -28,14 +28,14 @@ pub(super) struct WrongStorage {
     pub(super) wall_ahead_ms: i64,
     /// Whether some storage of the same driver was closed.
     pub(super) closed: Arc<AtomicBool>,
-    pub(super) memory: Arc<Mutex<Memory>>,
+    pub(super) memory: Arc<Mutex<DefectMemory>>,
     /// A counter for the defect.
     pub(super) count: Arc<AtomicU64>,
 }
 
 /// The things that a defect remembers and should not.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct DefectMemory {
     pub(super) values: HashMap<Key, Option<Bytes>>,
     pub(super) ranges: HashMap<(Bytes, Bytes, Option<Bytes>), Vec<Row>>,
     pub(super) keys: HashSet<Key>,
@@ -58,7 +58,7 @@ impl WrongStorage {
         self.defect == defect
     }
 
-    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+    pub(super) fn memory(&self) -> MutexGuard<'_, DefectMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

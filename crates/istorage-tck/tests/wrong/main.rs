@@ -6,10 +6,10 @@ mod table;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use clock::{Clock, ManualClock};
-use istorage::{Fault, Faulty, Op, Result, StorageDriver, mem::MemDriver};
+use istorage::{CallKind, Fault, Faulty, Result, StorageDriver, mem::MemDriver};
 use istorage_tck::{
-    Conclusion, Progress, Report, Scale, Scratch, Subject, Wrapped, trials,
-    wrong::{Defect, Wrong},
+    Conclusion, Progress, Report, Scale, ScratchKeyspace, Subject, WrappedSubject, trials,
+    wrong::{Defect, WrongSubject},
 };
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Handle;
@@ -61,14 +61,14 @@ impl Subject for Mem {
         }
     }
 
-    fn side_by_side(&self) -> usize {
+    fn max_concurrent_trials(&self) -> usize {
         if self.manual.is_some() { 1 } else { 4 }
     }
 }
 
 async fn conclusion(subject: impl Subject + 'static, trial: &str) -> Conclusion {
     let wanted = trials().find(|wanted| wanted.name() == trial).expect("a trial of that name");
-    let scratch = Scratch::create(Arc::new(subject)).await.expect("a keyspace");
+    let scratch = ScratchKeyspace::create(Arc::new(subject)).await.expect("a keyspace");
     scratch.run(wanted).await.conclusion
 }
 
@@ -77,7 +77,7 @@ fn right(handle: &Handle) -> impl Iterator<Item = Trial> {
     trials().map(|trial| {
         let handle = handle.clone();
         Trial::ignorable_test(format!("right::{}", trial.name()), move || {
-            let right = Wrong::new(Mem::on_a_clock_of_its_own(), Defect::None);
+            let right = WrongSubject::new(Mem::on_a_clock_of_its_own(), Defect::None);
             match handle.block_on(conclusion(right, trial.name())) {
                 Conclusion::Passed => Ok(Completion::Completed),
                 Conclusion::Ignored(reason) => Ok(Completion::ignored_with(reason)),
@@ -95,7 +95,7 @@ fn losing_answers(handle: &Handle) -> impl Iterator<Item = Trial> {
         let handle = handle.clone();
         Trial::test(format!("losing_answers::{}", trial.name()), move || {
             let mem = Mem::on_the_machines_clock();
-            let subject = Wrapped::new(mem, move |inner, clock| {
+            let subject = WrappedSubject::new(mem, move |inner, clock| {
                 Arc::new(Faulty::scripted(inner, clock, losing_answers_of_writes()))
             });
             passed(handle.block_on(conclusion(subject, trial.name())))
@@ -105,13 +105,13 @@ fn losing_answers(handle: &Handle) -> impl Iterator<Item = Trial> {
 
 /// Loses two answers in every ten conditional writes. One of these two writes is done, and the
 /// other is not.
-fn losing_answers_of_writes() -> impl FnMut(Op) -> Fault + Send {
+fn losing_answers_of_writes() -> impl FnMut(CallKind) -> Fault + Send {
     let mut writes = 0_u32;
-    move |op| {
-        writes += u32::from(op == Op::WriteIf);
-        match (op, writes % 10) {
-            (Op::WriteIf, 3) => Fault::AppliedButError,
-            (Op::WriteIf, 7) => Fault::NotAppliedButError,
+    move |kind| {
+        writes += u32::from(kind == CallKind::WriteIf);
+        match (kind, writes % 10) {
+            (CallKind::WriteIf, 3) => Fault::AppliedButError,
+            (CallKind::WriteIf, 7) => Fault::NotAppliedButError,
             _ => Fault::None,
         }
     }
@@ -129,7 +129,7 @@ fn wrong(handle: &Handle) -> impl Iterator<Item = Trial> {
     pairs.map(|(defect, name)| {
         let handle = handle.clone();
         Trial::test(format!("{defect:?}::{name}"), move || {
-            let wrong = Wrong::new(Mem::on_a_clock_of_its_own(), defect);
+            let wrong = WrongSubject::new(Mem::on_a_clock_of_its_own(), defect);
             match handle.block_on(conclusion(wrong, name)) {
                 Conclusion::Failed(_) => Ok(()),
                 other => Err(format!("it should fail, and it is {other:?}").into()),
@@ -152,10 +152,14 @@ fn names_are_unique() -> std::result::Result<(), Failed> {
 
 /// Runs some trials on a storage with a `get` that panics or hangs.
 async fn report(defect: Defect) -> Report {
-    let wrong = Wrong::new(Mem::on_a_clock_of_its_own(), defect);
-    let scratch = Scratch::create(Arc::new(wrong)).await.expect("a keyspace");
+    let wrong = WrongSubject::new(Mem::on_a_clock_of_its_own(), defect);
+    let scratch = ScratchKeyspace::create(Arc::new(wrong)).await.expect("a keyspace");
     let scratch = scratch.bounded(Duration::from_millis(200));
-    let names = ["get::an_empty_clustering_key", "get::a_batch_of_nothing", "ttl::of_ordered_rows"];
+    let names = [
+        "get::clustering_columns_may_be_empty",
+        "get::an_empty_batch_returns_nothing",
+        "ttl::ordered_rows_report_their_ttl",
+    ];
     let wanted = trials().filter(|trial| names.contains(&trial.name()));
     let finished = std::sync::Mutex::new(0);
     let progress = |progress: Progress<'_>| {
@@ -178,9 +182,9 @@ fn fails_by_name(handle: &Handle, defect: Defect, why: &str) -> std::result::Res
     let verdicts: Vec<_> =
         report.trials.iter().map(|trial| (trial.name, failed(&trial.conclusion))).collect();
     let expected = [
-        ("ttl::of_ordered_rows", false),
-        ("get::an_empty_clustering_key", true),
-        ("get::a_batch_of_nothing", false),
+        ("ttl::ordered_rows_report_their_ttl", false),
+        ("get::clustering_columns_may_be_empty", true),
+        ("get::an_empty_batch_returns_nothing", false),
     ];
     if verdicts == expected && report.passed() == 2 && report.failed() == 1 {
         Ok(())
@@ -193,8 +197,8 @@ fn fails_by_name(handle: &Handle, defect: Defect, why: &str) -> std::result::Res
 async fn leaves_nothing_behind() -> std::result::Result<(), Failed> {
     let driver = MemDriver::new(Clock::system());
     let mem = Mem { manual: None, driver: driver.clone() };
-    let subject = Wrong::new(mem, Defect::LongNamesRefused);
-    let scratch = Scratch::create(Arc::new(subject)).await?;
+    let subject = WrongSubject::new(mem, Defect::LongNamesRefused);
+    let scratch = ScratchKeyspace::create(Arc::new(subject)).await?;
     let wanted = trials().filter(|trial| trial.name().starts_with("lifecycle::"));
     let report = scratch.run_all(wanted, |_| {}).await;
     scratch.remove().await?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::{SharedRows, lock, rows::Stored};
+use super::{SharedRows, lock, rows::StoredRow};
 use crate::{
     AppStorage, AtomicBatch, BatchLimits, Capabilities, Conditional, Consistency, ExpiringRow,
     ExpiringRowStream, Key, OrderedPut, Outcome, Put, Range, Result, Row, RowLimits, RowStream,
@@ -46,7 +46,7 @@ impl MemStorage {
         &self,
         pkey: Bytes,
         range: Range,
-    ) -> impl futures::Stream<Item = Result<(Bytes, Stored, Instant)>> + Send + 'static {
+    ) -> impl futures::Stream<Item = Result<(Bytes, StoredRow, Instant)>> + Send + 'static {
         let (rows, clock) = (SharedRows::clone(&self.rows), self.clock.clone());
         stream::try_unfold(Some(range), move |range| {
             let page = range.map(|range| {

@@ -19,7 +19,7 @@ use clock::{Clock, Instant};
 use crate::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 pub use keyspace::CAPABILITIES;
 use keyspace::MemStorage;
-use rows::Rows;
+use rows::KeyspaceRows;
 
 /// A database in memory. Clones share the database, as the nodes of a cluster share a server.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct MemDriver {
 
 /// The keyspaces, `None` once the driver is closed.
 type Keyspaces = Arc<Mutex<Option<BTreeMap<KeyspaceName, SharedRows>>>>;
-type SharedRows = Arc<Mutex<Rows>>;
+type SharedRows = Arc<Mutex<KeyspaceRows>>;
 
 impl MemDriver {
     /// An empty database. Its rows expire by `clock`.
@@ -38,7 +38,10 @@ impl MemDriver {
         MemDriver { clock, keyspaces: Arc::new(Mutex::new(Some(BTreeMap::new()))) }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<KeyspaceName, SharedRows>) -> T) -> Result<T> {
+    fn with_keyspaces<T>(
+        &self,
+        act: impl FnOnce(&mut BTreeMap<KeyspaceName, SharedRows>) -> T,
+    ) -> Result<T> {
         lock(&self.keyspaces).as_mut().map(act).ok_or_else(Error::closed)
     }
 }
@@ -50,7 +53,7 @@ impl StorageDriver for MemDriver {
     }
 
     async fn create(&self, keyspace: &KeyspaceName, _deadline: Instant) -> Result<()> {
-        self.with(|keyspaces| {
+        self.with_keyspaces(|keyspaces| {
             keyspaces.entry(keyspace.clone()).or_default();
         })
     }
@@ -60,16 +63,16 @@ impl StorageDriver for MemDriver {
         keyspace: &KeyspaceName,
         _deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
-        let rows = self.with(|keyspaces| keyspaces.get(keyspace).cloned())?;
+        let rows = self.with_keyspaces(|keyspaces| keyspaces.get(keyspace).cloned())?;
         let storage = |rows| Arc::new(MemStorage::new(rows, self.clock.clone()));
         Ok(rows
             .map(|rows| Arc::new(Guarded::new(storage(rows), self.clock.clone())) as SharedStorage))
     }
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, _deadline: Instant) -> Result<()> {
-        let dropped = self.with(|keyspaces| keyspaces.remove(keyspace))?;
+        let dropped = self.with_keyspaces(|keyspaces| keyspaces.remove(keyspace))?;
         if let Some(rows) = dropped {
-            lock(&rows).dropped();
+            lock(&rows).close();
         }
         Ok(())
     }
@@ -77,7 +80,7 @@ impl StorageDriver for MemDriver {
     async fn close(&self) {
         let keyspaces = lock(&self.keyspaces).take();
         for rows in keyspaces.into_iter().flat_map(BTreeMap::into_values) {
-            lock(&rows).dropped();
+            lock(&rows).close();
         }
     }
 }

@@ -10,7 +10,8 @@ use clock::Instant;
 use hashbrown::HashMap;
 
 use crate::{
-    AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Range, Result, decide,
+    AtomicBatch, Conditional, Error, Key, Order, OrderedPut, Outcome, Range, Result,
+    check_conditions,
 };
 
 /// The number of expired rows that a write removes. So expired rows never pile up, and no write
@@ -19,51 +20,51 @@ const PURGED_PER_WRITE: usize = 16;
 
 /// The rows of one keyspace.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
-    partitions: HashMap<Bytes, BTreeMap<Place, Stored>>,
+pub(super) struct KeyspaceRows {
+    partitions: HashMap<Bytes, BTreeMap<SortKey, StoredRow>>,
     /// Every row that will expire, the soonest first.
     expiring: BTreeSet<(Instant, Key)>,
-    gone: bool,
+    is_closed: bool,
 }
 
 /// Clustering columns with their first bytes beside them. Most comparisons need the first bytes
 /// only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct SortKey {
     /// The first bytes, big endian, with zeros behind shorter columns. Two such numbers sort as the
     /// columns do, or are equal.
     first: u64,
     ccols: Bytes,
 }
 
-impl Place {
-    fn new(ccols: Bytes) -> Place {
+impl SortKey {
+    fn new(ccols: Bytes) -> SortKey {
         let mut first = [0; 8];
         let length = ccols.len().min(first.len());
         first[..length].copy_from_slice(&ccols[..length]);
-        Place { first: u64::from_be_bytes(first), ccols }
+        SortKey { first: u64::from_be_bytes(first), ccols }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredRow {
     pub(super) value: Bytes,
-    kind: Kind,
+    kind: StoredKind,
 }
 
 /// The kind of a row, which stays the same for as long as the row exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StoredKind {
     Plain,
     Ordered { order: Order, expires: Option<Instant> },
     Conditional { expires: Option<Instant> },
 }
 
-impl Stored {
+impl StoredRow {
     pub(super) fn expires(&self) -> Option<Instant> {
         match self.kind {
-            Kind::Conditional { expires } | Kind::Ordered { expires, .. } => expires,
-            Kind::Plain => None,
+            StoredKind::Conditional { expires } | StoredKind::Ordered { expires, .. } => expires,
+            StoredKind::Plain => None,
         }
     }
 
@@ -72,19 +73,19 @@ impl Stored {
     }
 }
 
-impl Rows {
+impl KeyspaceRows {
     /// Empties the keyspace, which was removed or belongs to a closed database.
-    pub(super) fn dropped(&mut self) {
-        *self = Rows { gone: true, ..Rows::default() };
+    pub(super) fn close(&mut self) {
+        *self = KeyspaceRows { is_closed: true, ..KeyspaceRows::default() };
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
-        if self.gone { Err(Error::closed()) } else { Ok(()) }
+        if self.is_closed { Err(Error::closed()) } else { Ok(()) }
     }
 
-    pub(super) fn get(&self, pkey: &[u8], ccols: &Bytes, now: Instant) -> Option<&Stored> {
+    pub(super) fn get(&self, pkey: &[u8], ccols: &Bytes, now: Instant) -> Option<&StoredRow> {
         let partition = self.partitions.get(pkey)?;
-        partition.get(&Place::new(ccols.clone())).filter(|stored| stored.is_live(now))
+        partition.get(&SortKey::new(ccols.clone())).filter(|stored| stored.is_live(now))
     }
 
     /// Reads up to `limit` rows of a range.
@@ -94,21 +95,21 @@ impl Rows {
         range: &Range,
         now: Instant,
         limit: usize,
-    ) -> Vec<(Bytes, Stored)> {
+    ) -> Vec<(Bytes, StoredRow)> {
         let Some(partition) = self.partitions.get(pkey) else {
             return Vec::new();
         };
         if range.is_empty() {
             return Vec::new();
         }
-        let start = Bound::Included(Place::new(range.start.clone()));
+        let start = Bound::Included(SortKey::new(range.start.clone()));
         let end =
-            range.end.clone().map_or(Bound::Unbounded, |end| Bound::Excluded(Place::new(end)));
+            range.end.clone().map_or(Bound::Unbounded, |end| Bound::Excluded(SortKey::new(end)));
         partition
             .range((start, end))
             .filter(|(_, stored)| stored.is_live(now))
             .take(limit)
-            .map(|(place, stored)| (place.ccols.clone(), stored.clone()))
+            .map(|(sort_key, stored)| (sort_key.ccols.clone(), stored.clone()))
             .collect()
     }
 
@@ -119,49 +120,53 @@ impl Rows {
         batch
             .puts
             .iter()
-            .try_for_each(|put| self.check_kind(&put.key, now, |kind| kind == Kind::Plain))?;
+            .try_for_each(|put| self.check_kind(&put.key, now, |kind| kind == StoredKind::Plain))?;
 
-        let there = |index: usize, op: &Conditional| {
+        let current = |index: usize, op: &Conditional| {
             let (pkey, ccols) = (&batch.conditionals[index].0, op.ccols());
             let Some(stored) = self.get(pkey, ccols, now) else { return Ok(None) };
             match stored.kind {
-                Kind::Conditional { .. } => Ok(Some(stored.value.clone())),
-                Kind::Plain | Kind::Ordered { .. } => {
+                StoredKind::Conditional { .. } => Ok(Some(stored.value.clone())),
+                StoredKind::Plain | StoredKind::Ordered { .. } => {
                     Err(other_kind(&Key::new(pkey.clone(), ccols.clone()), stored.kind))
                 }
             }
         };
-        let outcome = decide(batch.conditionals.iter().map(|(_, op)| op), there)?;
+        let outcome = check_conditions(batch.conditionals.iter().map(|(_, op)| op), current)?;
         if outcome.is_applied() {
-            batch.conditionals.into_iter().for_each(|(pkey, op)| self.apply(pkey, op, now));
+            batch
+                .conditionals
+                .into_iter()
+                .for_each(|(pkey, op)| self.apply_conditional(pkey, op, now));
             batch.ordered.into_iter().for_each(|put| self.write_ordered(put, now));
-            batch.puts.into_iter().for_each(|put| self.set(put.key, put.value, Kind::Plain));
+            batch.puts.into_iter().for_each(|put| self.set(put.key, put.value, StoredKind::Plain));
             self.purge(now);
         }
         Ok(outcome)
     }
 
-    fn apply(&mut self, pkey: Bytes, op: Conditional, now: Instant) {
+    fn apply_conditional(&mut self, pkey: Bytes, op: Conditional, now: Instant) {
         match op {
             Conditional::Insert { ccols, value, ttl }
             | Conditional::Swap { ccols, new: value, ttl, .. } => {
                 let expires = ttl.map(|ttl| now + ttl);
-                self.set(Key { pkey, ccols }, value, Kind::Conditional { expires });
+                self.set(Key { pkey, ccols }, value, StoredKind::Conditional { expires });
             }
             Conditional::Delete { ccols, .. } => self.remove(&Key { pkey, ccols }),
         }
     }
 
     fn write_ordered(&mut self, put: OrderedPut, now: Instant) {
-        let there = self.get(&put.key.pkey, &put.key.ccols, now).map(|stored| stored.kind);
-        if !matches!(there, Some(Kind::Ordered { order, .. }) if order > put.order) {
-            let kind = Kind::Ordered { order: put.order, expires: put.ttl.map(|ttl| now + ttl) };
+        let current = self.get(&put.key.pkey, &put.key.ccols, now).map(|stored| stored.kind);
+        if !matches!(current, Some(StoredKind::Ordered { order, .. }) if order > put.order) {
+            let kind =
+                StoredKind::Ordered { order: put.order, expires: put.ttl.map(|ttl| now + ttl) };
             self.set(put.key, put.value, kind);
         }
     }
 
-    fn set(&mut self, key: Key, value: Bytes, kind: Kind) {
-        let stored = Stored { value, kind };
+    fn set(&mut self, key: Key, value: Bytes, kind: StoredKind) {
+        let stored = StoredRow { value, kind };
         let expires = stored.expires();
         let partition = self.partitions.entry(key.pkey.clone()).or_default();
         if let Some(moment) = expires {
@@ -169,7 +174,7 @@ impl Rows {
         }
         let Key { pkey, ccols } = key;
         // Only the latest moment of expiry of a row counts.
-        match partition.entry(Place::new(ccols)) {
+        match partition.entry(SortKey::new(ccols)) {
             Entry::Vacant(entry) => drop(entry.insert(stored)),
             Entry::Occupied(mut entry) => {
                 let former = entry.insert(stored).expires();
@@ -185,8 +190,8 @@ impl Rows {
         let Some(partition) = self.partitions.get_mut(&key.pkey) else {
             return;
         };
-        let place = Place::new(key.ccols.clone());
-        if let Some(moment) = partition.remove(&place).and_then(|former| former.expires()) {
+        let sort_key = SortKey::new(key.ccols.clone());
+        if let Some(moment) = partition.remove(&sort_key).and_then(|former| former.expires()) {
             self.expiring.remove(&(moment, key.clone()));
         }
         if partition.is_empty() {
@@ -210,7 +215,7 @@ impl Rows {
         &self,
         key: &Key,
         now: Instant,
-        allowed: impl FnOnce(Kind) -> bool,
+        allowed: impl FnOnce(StoredKind) -> bool,
     ) -> Result<()> {
         match self.get(&key.pkey, &key.ccols, now) {
             Some(stored) if !allowed(stored.kind) => Err(other_kind(key, stored.kind)),
@@ -219,9 +224,9 @@ impl Rows {
     }
 
     fn check_ordered(&self, put: &OrderedPut, now: Instant) -> Result<()> {
-        self.check_kind(&put.key, now, |kind| matches!(kind, Kind::Ordered { .. }))?;
+        self.check_kind(&put.key, now, |kind| matches!(kind, StoredKind::Ordered { .. }))?;
         match self.get(&put.key.pkey, &put.key.ccols, now) {
-            Some(Stored { value, kind: Kind::Ordered { order, .. } })
+            Some(StoredRow { value, kind: StoredKind::Ordered { order, .. } })
                 if *order == put.order && *value != put.value =>
             {
                 Err(Error::invalid(format!(
@@ -235,7 +240,7 @@ impl Rows {
     }
 }
 
-fn other_kind(key: &Key, kind: Kind) -> Error {
+fn other_kind(key: &Key, kind: StoredKind) -> Error {
     Error::invalid(format!(
         "a row is always plain, always ordered or always conditional; {key:?} is {kind:?}"
     ))
@@ -259,7 +264,7 @@ mod tests {
         AtomicBatch { conditionals: vec![("p".into(), op)], ..AtomicBatch::default() }
     }
 
-    fn of_ordered(ordered: Vec<OrderedPut>) -> AtomicBatch {
+    fn ordered_batch(ordered: Vec<OrderedPut>) -> AtomicBatch {
         AtomicBatch { ordered, ..AtomicBatch::default() }
     }
 
@@ -267,7 +272,7 @@ mod tests {
     fn expired_rows_are_removed_by_later_writes() {
         let manual = ManualClock::new(0);
         let clock = manual.clock();
-        let mut rows = Rows::default();
+        let mut rows = KeyspaceRows::default();
         assert!(rows.write(insert("a", 1), clock.now()).unwrap().is_applied());
         assert!(rows.write(insert("b", 5), clock.now()).unwrap().is_applied());
         manual.advance(Duration::from_secs(2));
@@ -277,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn places_sort_as_their_bytes_do() {
+    fn sort_keys_compare_as_their_bytes_do() {
         let mut all: Vec<Vec<u8>> = vec![vec![]];
         for _ in 0..10 {
             let longer = all.iter().flat_map(|key| [0, 1, 255].map(|b| [&key[..], &[b]].concat()));
@@ -287,15 +292,15 @@ mod tests {
         for (one, other) in
             all.iter().zip(all.iter().skip(1)).chain(all.iter().zip(all.iter().rev()))
         {
-            let place = |key: &Vec<u8>| Place::new(key.clone().into());
-            assert_eq!(place(one).cmp(&place(other)), one.cmp(other), "{one:?} {other:?}");
+            let sort_key = |key: &Vec<u8>| SortKey::new(key.clone().into());
+            assert_eq!(sort_key(one).cmp(&sort_key(other)), one.cmp(other), "{one:?} {other:?}");
         }
     }
 
     #[test]
     fn a_row_cannot_change_its_kind() {
         let now = ManualClock::new(0).clock().now();
-        let mut rows = Rows::default();
+        let mut rows = KeyspaceRows::default();
         let puts = vec![Put { key: Key::new("p", "a"), value: "v".into() }];
         let batch = AtomicBatch { puts, ..AtomicBatch::default() };
         assert!(rows.write(batch, now).unwrap().is_applied());
@@ -306,22 +311,22 @@ mod tests {
             order: Order::new(1).unwrap(),
             ttl: None,
         };
-        assert!(rows.write(of_ordered(vec![ordered]), now).is_err());
+        assert!(rows.write(ordered_batch(vec![ordered]), now).is_err());
         assert_eq!(rows.get(b"p", &"a".into(), now).unwrap().value, "v");
     }
 
     #[test]
-    fn equal_orders_with_other_bytes_are_refused_before_anything_is_written() {
+    fn an_equal_order_with_other_bytes_refuses_the_whole_batch() {
         let now = ManualClock::new(0).clock().now();
-        let mut rows = Rows::default();
+        let mut rows = KeyspaceRows::default();
         let put = |ccols: &'static str, value: &'static str| OrderedPut {
             key: Key::new("p", ccols),
             value: value.into(),
             order: Order::new(7).unwrap(),
             ttl: None,
         };
-        assert!(rows.write(of_ordered(vec![put("b", "1")]), now).unwrap().is_applied());
-        let batch = of_ordered(vec![put("a", "1"), put("b", "2")]);
+        assert!(rows.write(ordered_batch(vec![put("b", "1")]), now).unwrap().is_applied());
+        let batch = ordered_batch(vec![put("a", "1"), put("b", "2")]);
         assert!(rows.write(batch, now).is_err());
         assert!(rows.get(b"p", &"a".into(), now).is_none());
     }

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use clock::Instant;
 use futures::{StreamExt, TryStreamExt};
 use istorage::{
-    AppStorage, AppStorageExt, Conditional, Consistency, ErrorKind, Fault, FaultRates, Faulty,
-    Guarded, Key, Op, Outcome, Put, Range, SharedStorage,
-    settle::{Patience, write_if_settled},
+    AppStorage, AppStorageExt, CallKind, Conditional, Consistency, ErrorKind, Fault, FaultRates,
+    Faulty, Guarded, Key, Outcome, Put, Range, SharedStorage,
+    settle::{SettleLimits, write_if_settled},
 };
 
 fn key(ccols: &'static str) -> Key {
@@ -61,7 +61,7 @@ async fn a_read_that_hangs_is_unavailable_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_passed_deadline_sends_nothing() {
+async fn a_call_after_its_deadline_sends_nothing() {
     let fixture = Fixture::new().await;
     let answer = fixture.storage.put(key("a"), "1".into(), fixture.clock.now()).await;
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -86,13 +86,13 @@ async fn an_answer_after_the_deadline_does_not_count() {
 }
 
 #[tokio::test]
-async fn of_several_writes_of_one_row_the_last_counts_and_the_first_keeps_its_place() {
+async fn the_last_of_several_writes_of_a_row_counts() {
     let fixture = Fixture::new().await;
     let put = |ccols, value: &'static str| Put { key: key(ccols), value: Bytes::from(value) };
     let rows = vec![put("a", "1"), put("b", "1"), put("a", "2"), put("a", "3")];
     fixture.storage.put_batch(rows, fixture.soon()).await.unwrap();
-    let there = fixture.storage.get_batch(&[key("a"), key("b")], fixture.soon()).await.unwrap();
-    assert_eq!(there, [Some("3".into()), Some("1".into())]);
+    let stored = fixture.storage.get_batch(&[key("a"), key("b")], fixture.soon()).await.unwrap();
+    assert_eq!(stored, [Some("3".into()), Some("1".into())]);
 }
 
 async fn settle(
@@ -100,12 +100,11 @@ async fn settle(
     storage: &dyn AppStorage,
     value: &'static str,
 ) -> istorage::Result<Outcome> {
-    let patience = Patience {
+    let limits = SettleLimits {
         call_timeout: Duration::from_millis(100),
         until: fixture.clock.now() + Duration::from_secs(1),
     };
-    let settled =
-        write_if_settled(storage, &fixture.clock, "p".into(), insert("a", value), patience);
+    let settled = write_if_settled(storage, &fixture.clock, "p".into(), insert("a", value), limits);
     let passes = async {
         for _ in 0..2_000 {
             fixture.manual.advance(Duration::from_millis(1));
@@ -115,12 +114,12 @@ async fn settle(
     tokio::select! {
         biased;
         outcome = settled => outcome,
-        () = passes => panic!("not settled after twice the patience"),
+        () = passes => panic!("not settled after twice the time allowed"),
     }
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_is_settled_whichever_way_it_went() {
+async fn an_unknown_outcome_is_settled_whether_or_not_the_write_was_applied() {
     for faults in [
         vec![Fault::AppliedButError],
         vec![Fault::NotAppliedButError, Fault::NotAppliedButError],
@@ -146,17 +145,17 @@ async fn an_unknown_outcome_is_settled_whichever_way_it_went() {
             Outcome::Applied,
             "{faults:?}"
         );
-        for late in faulty.land_late().await {
+        for late in faulty.land_late_writes().await {
             assert!(!late.unwrap().is_applied(), "{faults:?}");
         }
-        let there =
+        let stored =
             fixture.storage.get(&key("a"), Consistency::Plain, fixture.soon()).await.unwrap();
-        assert_eq!(there, Some("mine".into()), "{faults:?}");
+        assert_eq!(stored, Some("mine".into()), "{faults:?}");
     }
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_that_somebody_else_won_is_lost() {
+async fn an_insert_that_lost_against_another_client_is_settled_as_not_applied() {
     let fixture = Fixture::new().await;
     let theirs =
         fixture.storage.write_if("p".into(), insert("a", "theirs"), fixture.soon()).await.unwrap();
@@ -164,7 +163,7 @@ async fn an_unknown_outcome_that_somebody_else_won_is_lost() {
     let storage = scripted(&fixture, &[Fault::NotAppliedButError]);
     let outcome = settle(&fixture, &*storage, "mine").await.unwrap();
     assert!(
-        matches!(outcome, Outcome::NotApplied(conflicts) if conflicts[0].there == Some("theirs".into()))
+        matches!(outcome, Outcome::NotApplied(conflicts) if conflicts[0].actual == Some("theirs".into()))
     );
 }
 
@@ -177,25 +176,25 @@ async fn an_unknown_outcome_is_judged_by_the_resend_alone() {
     let fixture = Fixture::new().await;
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
-    let script = move |op| {
-        seen.lock().unwrap().push(op);
+    let script = move |kind| {
+        seen.lock().unwrap().push(kind);
         if seen.lock().unwrap().len() == 1 { Fault::AppliedButError } else { Fault::None }
     };
     let storage = Faulty::scripted(Arc::clone(&fixture.storage), fixture.clock.clone(), script);
     assert_eq!(settle(&fixture, &storage, "mine").await.unwrap(), Outcome::Applied);
-    assert_eq!(*calls.lock().unwrap(), [Op::WriteIf, Op::WriteIf]);
+    assert_eq!(*calls.lock().unwrap(), [CallKind::WriteIf, CallKind::WriteIf]);
 }
 
 #[tokio::test]
-async fn nothing_is_sent_that_could_outlive_the_patience() {
+async fn no_attempt_is_sent_that_could_end_after_the_limit() {
     let fixture = Fixture::new().await;
     let now = fixture.clock.now();
-    let patience = Patience {
+    let limits = SettleLimits {
         call_timeout: Duration::from_millis(11),
         until: now + Duration::from_millis(10),
     };
     let settled =
-        write_if_settled(&*fixture.storage, &fixture.clock, "p".into(), insert("a", "1"), patience)
+        write_if_settled(&*fixture.storage, &fixture.clock, "p".into(), insert("a", "1"), limits)
             .await;
     assert_eq!(settled.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(
@@ -217,23 +216,23 @@ async fn a_delete_that_was_applied_without_an_answer_is_applied() {
     );
     let storage = scripted(&fixture, &[Fault::AppliedButError]);
     let delete = vec![Conditional::Delete { ccols: "a".into(), old: "1".into() }];
-    let patience = Patience {
+    let limits = SettleLimits {
         call_timeout: Duration::from_millis(10),
         until: fixture.clock.now() + Duration::from_secs(1),
     };
-    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), delete, patience);
+    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), delete, limits);
     let (outcome, ()) =
         tokio::join!(settled, async { fixture.manual.advance(Duration::from_millis(5)) });
     assert_eq!(outcome.unwrap(), Outcome::Applied);
 }
 
 #[tokio::test]
-async fn a_key_may_be_asked_for_twice_and_nothing_may_be_asked_for() {
+async fn a_batch_may_repeat_a_key_or_be_empty() {
     let fixture = Fixture::new().await;
     fixture.storage.put(key("a"), "1".into(), fixture.soon()).await.unwrap();
     let keys = [key("b"), key("a"), key("b"), key("a")];
-    let there = fixture.storage.get_batch(&keys, fixture.soon()).await.unwrap();
-    assert_eq!(there, [None, Some("1".into()), None, Some("1".into())]);
+    let stored = fixture.storage.get_batch(&keys, fixture.soon()).await.unwrap();
+    assert_eq!(stored, [None, Some("1".into()), None, Some("1".into())]);
     assert!(fixture.storage.get_batch(&[], fixture.soon()).await.unwrap().is_empty());
     assert!(
         fixture
@@ -248,7 +247,7 @@ async fn a_key_may_be_asked_for_twice_and_nothing_may_be_asked_for() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_settled_in_time_stays_unknown() {
+async fn a_write_that_is_not_settled_in_time_stays_unknown() {
     let fixture = Fixture::new().await;
     let storage = scripted(&fixture, &[Fault::NotAppliedButError; 1_000]);
     assert_eq!(
@@ -288,7 +287,7 @@ async fn the_same_seed_gives_the_same_faults() {
             answers.push(answer.map_err(|error| error.to_string()));
             fixture.manual.advance(Duration::from_millis(1));
         }
-        storage.land_late().await;
+        storage.land_late_writes().await;
         let rows = fixture.storage.read(
             "p".into(),
             Range::all(),
@@ -302,14 +301,15 @@ async fn the_same_seed_gives_the_same_faults() {
 }
 
 #[tokio::test]
-async fn every_operation_has_a_name_of_its_own() {
-    let names: std::collections::HashSet<_> = Op::ALL.iter().map(|op| op.name()).collect();
-    assert_eq!(names.len(), Op::ALL.len());
-    assert!(Op::ALL.iter().enumerate().all(|(index, op)| *op as usize == index));
+async fn every_kind_of_call_has_its_own_name() {
+    let names: std::collections::HashSet<_> =
+        CallKind::ALL.iter().map(|kind| kind.name()).collect();
+    assert_eq!(names.len(), CallKind::ALL.len());
+    assert!(CallKind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
 }
 
 #[tokio::test]
-async fn use_after_close_is_closed_also_in_the_middle_of_a_stream() {
+async fn calls_after_close_are_closed_even_within_a_stream() {
     let fixture = Fixture::new().await;
     let put = |n: u16| Put { key: Key::new("p", n.to_be_bytes().to_vec()), value: "v".into() };
     fixture.storage.put_batch((0..1_000).map(put).collect(), fixture.soon()).await.unwrap();
@@ -326,7 +326,7 @@ async fn use_after_close_is_closed_also_in_the_middle_of_a_stream() {
 /// A row that is only renewed is no conflict. This once hid that the delete beside it had been
 /// done.
 #[tokio::test]
-async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
+async fn a_delete_beside_a_renewal_is_settled_by_its_absent_row() {
     let fixture = Fixture::new().await;
     for row in ["a", "b"] {
         let insert =
@@ -340,8 +340,8 @@ async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
         Conditional::Swap { ccols: "b".into(), old: "1".into(), new: "1".into(), ttl },
     ];
     let until = fixture.clock.now() + Duration::from_secs(10);
-    let patience = Patience { call_timeout: Duration::from_secs(1), until };
-    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), ops, patience);
+    let limits = SettleLimits { call_timeout: Duration::from_secs(1), until };
+    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), ops, limits);
     let passing = async {
         loop {
             fixture.manual.advance(Duration::from_millis(1));
@@ -355,13 +355,13 @@ async fn a_delete_beside_a_renewal_is_settled_by_the_row_that_is_gone() {
 /// A refusal says that its own attempt wrote nothing. The refusal says nothing about an earlier
 /// attempt, which may still land.
 #[tokio::test]
-async fn a_refusal_after_an_open_attempt_is_not_believed() {
+async fn a_refusal_after_an_unanswered_attempt_settles_nothing() {
     let fixture = Fixture::new().await;
     let storage = scripted(&fixture, &[Fault::AppliedButError, Fault::Unavailable]);
     let insert = Conditional::Insert { ccols: "a".into(), value: "1".into(), ttl: None };
     let until = fixture.clock.now() + Duration::from_secs(10);
-    let patience = Patience { call_timeout: Duration::from_secs(1), until };
-    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), vec![insert], patience);
+    let limits = SettleLimits { call_timeout: Duration::from_secs(1), until };
+    let settled = write_if_settled(&*storage, &fixture.clock, "p".into(), vec![insert], limits);
     let passing = async {
         loop {
             fixture.manual.advance(Duration::from_millis(1));

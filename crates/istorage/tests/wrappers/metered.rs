@@ -8,9 +8,9 @@ use istorage::{AppStorage, AppStorageExt, Consistency, Key, Metered, Put, Range}
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 /// The number of calls or rows under these labels.
-fn read(snapshot: &[(String, Vec<String>, u64)], name: &str, labels: &[&str]) -> u64 {
-    let matching = |(there, having, _): &&(String, Vec<String>, u64)| {
-        there == name && labels.iter().all(|label| having.iter().any(|has| has == label))
+fn count(snapshot: &[(String, Vec<String>, u64)], name: &str, labels: &[&str]) -> u64 {
+    let matching = |(metric, having, _): &&(String, Vec<String>, u64)| {
+        metric == name && labels.iter().all(|label| having.iter().any(|has| has == label))
     };
     snapshot.iter().filter(matching).map(|(_, _, count)| count).sum()
 }
@@ -47,11 +47,11 @@ async fn calls_are_counted_by_operation_and_result() {
     assert_eq!(rows.try_collect::<Vec<_>>().await.unwrap().len(), 10);
 
     let seen = take(&snapshotter);
-    assert_eq!(read(&seen, "istorage_call_seconds", &["mem", "put_batch", "ok"]), 1);
-    assert_eq!(read(&seen, "istorage_rows_total", &["mem", "put_batch"]), 10);
-    assert_eq!(read(&seen, "istorage_call_seconds", &["write_if", "ok"]), 1);
-    assert_eq!(read(&seen, "istorage_call_seconds", &["write_if", "not_applied"]), 1);
-    assert_eq!(read(&seen, "istorage_call_seconds", &["get_linearizable", "invalid"]), 1);
-    assert_eq!(read(&seen, "istorage_call_seconds", &["read", "ok"]), 1);
-    assert_eq!(read(&seen, "istorage_rows_total", &["read"]), 10);
+    assert_eq!(count(&seen, "istorage_call_seconds", &["mem", "put_batch", "ok"]), 1);
+    assert_eq!(count(&seen, "istorage_rows_total", &["mem", "put_batch"]), 10);
+    assert_eq!(count(&seen, "istorage_call_seconds", &["write_if", "ok"]), 1);
+    assert_eq!(count(&seen, "istorage_call_seconds", &["write_if", "not_applied"]), 1);
+    assert_eq!(count(&seen, "istorage_call_seconds", &["get_linearizable", "invalid"]), 1);
+    assert_eq!(count(&seen, "istorage_call_seconds", &["read", "ok"]), 1);
+    assert_eq!(count(&seen, "istorage_rows_total", &["read"]), 10);
 }

@@ -1,6 +1,6 @@
 use clock::ManualClock;
 use futures::FutureExt;
-use istorage::{Consistency, Fault, Faulty, Op, Put, mem::MemDriver};
+use istorage::{CallKind, Consistency, Fault, Faulty, Put, mem::MemDriver};
 
 use super::*;
 
@@ -197,7 +197,7 @@ async fn a_registration_that_was_lost_takes_another_number() {
     let (mut a, b) = (open(&driver).await.unwrap(), Arc::new(open(&driver).await.unwrap()));
     let (other, mut lost) = (Arc::clone(&b), false);
     let faulty = Faulty::scripted(Arc::clone(&a.storage), Clock::system(), move |op| {
-        if op != Op::WriteIf || lost {
+        if op != CallKind::WriteIf || lost {
             return Fault::None;
         }
         lost = true;

@@ -13,7 +13,7 @@ use clap::Parser;
 use clock::{Clock, Instant};
 use eventlog::TrustLevel;
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::Keyspaces;
+use istorage_tck::KeyspaceTracker;
 use load::{PARTITIONS, Works};
 use trace::{Recorder, Trace};
 use vvm_tests::bench::{Database, Failure, Sample, median, millis};
@@ -117,8 +117,8 @@ async fn measure(
     workspaces: u64,
     in_flight: usize,
 ) -> Result<Row, Failure> {
-    let keyspaces = Keyspaces::default();
-    let driver = keyspaces.noted_by(Arc::clone(driver));
+    let keyspaces = KeyspaceTracker::default();
+    let driver = keyspaces.track(Arc::clone(driver));
     let span = Duration::from_millis(args.span_ms);
     let name = || KeyspaceName::new(format!("bench_{:x}", clock.random()));
     let (mut samples, mut floors, mut ratios, mut traces) = (vec![], vec![], vec![], vec![]);

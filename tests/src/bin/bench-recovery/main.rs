@@ -15,7 +15,7 @@ use eventlog::{
 };
 use isequencer::standard::{FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_tck::Keyspaces;
+use istorage_tck::KeyspaceTracker;
 use sysvvm::{LastNumber, Replayed};
 use vvm_tests::{
     bench::{Database, Failure, millis},
@@ -60,8 +60,8 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), Failure> {
-    let keyspaces = Keyspaces::default();
-    let driver = keyspaces.noted_by(driver);
+    let keyspaces = KeyspaceTracker::default();
+    let driver = keyspaces.track(driver);
     let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
     let partitions = NonZeroU16::new(10).ok_or("ten is not zero")?;
     let site = Site::new(Arc::clone(&driver), name, partitions, clock.clone()).await;

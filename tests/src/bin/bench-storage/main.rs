@@ -18,7 +18,7 @@ use clock::{Clock, Instant};
 use istorage::{KeyspaceName, StorageDriver, mem::MemDriver};
 use istorage_cassandra::{CassandraDriver, Replication};
 use istorage_dynamodb::DynamoDbDriver;
-use istorage_redb::RedbDriver;
+use istorage_redb::{RedbConfig, RedbDriver};
 
 use measure::Meter;
 use vvm_tests::{
@@ -116,7 +116,7 @@ async fn mem(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Fail
 
 async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
     let folder = tempfile::tempdir_in(scratch()?)?;
-    let config = istorage_redb::Config::new(folder.path().join("driver.redb"));
+    let config = RedbConfig::new(folder.path().join("driver.redb"));
     let driver = RedbDriver::open(config, clock.clone()).await?;
     let side = Arc::new(floor_redb::RedbFloor::open(&folder.path().join("floor.redb"))?);
     let what = "bare redb, durable transactions that recover as quickly, each with all writes that wait; reads on blocking threads";

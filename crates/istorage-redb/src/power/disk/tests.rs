@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{file::SECTOR, *};
 
 fn content(disk: &SimDisk, name: &str) -> Option<Vec<u8>> {
-    let file = disk.file(Path::new(name), How::Existing).ok()?;
+    let file = disk.file(Path::new(name), OpenMode::Existing).ok()?;
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read(0, &mut bytes).unwrap();
     Some(bytes)
@@ -19,14 +19,14 @@ fn left<T: Ord>(disk: &SimDisk, look: impl Fn(&SimDisk) -> T) -> BTreeSet<T> {
 }
 
 fn make(disk: &SimDisk, name: &str, bytes: &[u8]) -> SimFile {
-    let file = disk.file(Path::new(name), How::New).unwrap();
+    let file = disk.file(Path::new(name), OpenMode::New).unwrap();
     file.write(0, bytes).unwrap();
     file.sync_data().unwrap();
     file
 }
 
 #[test]
-fn what_is_synced_is_kept_and_each_other_sector_may_be_lost() {
+fn synced_sectors_are_kept_and_each_other_sector_may_be_lost() {
     let disk = SimDisk::new(1);
     let file = make(&disk, "a", &[1; 3 * SECTOR]);
     disk.sync_folder(Path::new("")).unwrap();
@@ -82,7 +82,7 @@ fn a_name_may_be_lost_until_the_folder_is_synced_and_a_rename_is_whole() {
 /// Later the simulated disk showed only a part of the lost data in reads. So a driver was not
 /// likely to take the lost data for written data.
 #[test]
-fn a_sync_that_fails_writes_a_part_and_the_rest_is_seen_until_the_cache_is_forgotten() {
+fn a_failed_sync_writes_a_part_and_reads_show_the_rest_until_the_cache_is_forgotten() {
     let disk = SimDisk::new(1);
     let file = make(&disk, "a", &[1; 20 * SECTOR]);
     disk.sync_folder(Path::new("")).unwrap();
@@ -113,10 +113,10 @@ fn a_sync_that_fails_writes_a_part_and_the_rest_is_seen_until_the_cache_is_forgo
 /// Locks on the simulated disk always succeeded, so the suite could not see a file that is open
 /// twice.
 #[test]
-fn what_is_locked_by_one_open_file_is_refused_to_another_until_that_is_closed() {
+fn a_lock_of_one_open_file_is_refused_to_another_until_the_first_is_closed() {
     let disk = SimDisk::new(1);
     let one = make(&disk, "a", b"");
-    let other = disk.file(Path::new("a"), How::Existing).unwrap();
+    let other = disk.file(Path::new("a"), OpenMode::Existing).unwrap();
     let (all, tail) = (Bound::Unbounded, Bound::Included(10));
     assert!(one.try_lock_range(tail, all).unwrap());
     assert!(!other.try_lock_range(all, all).unwrap());

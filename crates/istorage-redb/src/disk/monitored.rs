@@ -13,8 +13,8 @@ use std::{
 
 use redb::{BackendError, StorageBackend};
 
-use super::Cache;
-use crate::errors::Unreadable;
+use super::PageCache;
+use crate::errors::UnreadablePage;
 
 /// The number of bytes that are forgotten before the beginning of the file is read. Linux keeps
 /// pages in groups of up to 2 MiB, and forgets either all pages of a group or none.
@@ -23,8 +23,9 @@ const BEGINNING: u64 = 2 << 20;
 /// A file below redb.
 ///
 /// After one read that failed, redb answers nothing any more. So a read of a page that cannot be
-/// read, or that is behind the end of the file, unwinds to [`caught`](crate::errors::caught), and
-/// redb goes on. A page that redb does not understand unwinds in the same way.
+/// read, or that is behind the end of the file, unwinds to
+/// [`catch_page_error`](crate::errors::catch_page_error), and redb goes on. A page that redb does
+/// not understand unwinds in the same way.
 ///
 /// If not even the beginning of the file can be read, the disk has failed, and redb gets the error.
 /// The system must forget the beginning before that read. Otherwise the system would answer from
@@ -35,22 +36,22 @@ const BEGINNING: u64 = 2 << 20;
 /// Pages that are still to be written at that time are synced before redb has opened the file: redb
 /// writes its header when it opens a file, and syncs it.
 #[derive(Debug)]
-pub(super) struct Watched<F, C> {
+pub(super) struct MonitoredFile<F, C> {
     file: F,
     cache: C,
     /// Whether the cache was forgotten since the file was opened.
     is_fresh: AtomicBool,
-    has_lost: Arc<AtomicBool>,
+    has_failed_sync: Arc<AtomicBool>,
 }
 
-impl<F: StorageBackend, C: Cache> Watched<F, C> {
-    /// Wraps `file`. `has_lost` becomes true when a sync fails.
-    pub(super) fn new(file: F, cache: C, has_lost: Arc<AtomicBool>) -> Watched<F, C> {
-        Watched { file, cache, is_fresh: AtomicBool::new(false), has_lost }
+impl<F: StorageBackend, C: PageCache> MonitoredFile<F, C> {
+    /// Wraps `file`. `has_failed_sync` becomes true when a sync fails.
+    pub(super) fn new(file: F, cache: C, has_failed_sync: Arc<AtomicBool>) -> MonitoredFile<F, C> {
+        MonitoredFile { file, cache, is_fresh: AtomicBool::new(false), has_failed_sync }
     }
 }
 
-impl<F: StorageBackend, C: Cache> StorageBackend for Watched<F, C> {
+impl<F: StorageBackend, C: PageCache> StorageBackend for MonitoredFile<F, C> {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -68,7 +69,7 @@ impl<F: StorageBackend, C: Cache> StorageBackend for Watched<F, C> {
         if beginning.is_err() || thread::panicking() {
             return Err(error);
         }
-        Unreadable::new(offset, out.len(), &error).unwind()
+        UnreadablePage::new(offset, out.len(), &error).unwind()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -76,7 +77,7 @@ impl<F: StorageBackend, C: Cache> StorageBackend for Watched<F, C> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data().inspect_err(|_| self.has_lost.store(true, Ordering::Release))
+        self.file.sync_data().inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -9,9 +9,9 @@ use istorage::{Conflict, Key, OrderedPut, Outcome, Range, Row};
 
 use super::rows::{insert_for, ordered};
 use crate::{
-    client::Client,
-    context::Context,
-    failure::{Stop, Verdict, applied, ensure_eq},
+    client::TrialClient,
+    context::TrialContext,
+    failure::{EarlyEnd, Verdict, applied, ensure_eq},
 };
 
 pub(super) const TTL: Duration = Duration::from_secs(3);
@@ -21,30 +21,30 @@ const SLACK: Duration = Duration::from_millis(10);
 
 /// The moments until which a row must be there, and from which it must be gone.
 #[derive(Clone, Copy)]
-pub(super) struct Life {
-    pub(super) there_until: Instant,
-    pub(super) gone_from: Instant,
+pub(super) struct ExpiryWindow {
+    pub(super) present_until: Instant,
+    pub(super) absent_from: Instant,
 }
 
-impl Life {
+impl ExpiryWindow {
     /// Writes a row with a TTL, and notes the time before and after the write.
-    pub(super) async fn of<T>(
-        ctx: &Context,
+    pub(super) async fn of_write<T>(
+        ctx: &TrialContext,
         ttl: Duration,
         write: impl Future<Output = istorage::Result<T>>,
-    ) -> Verdict<(Life, T)> {
+    ) -> Verdict<(ExpiryWindow, T)> {
         let before = ctx.db.clock.now();
         let answer = write.await?;
         let resolution = ctx.capabilities().expiry_resolution;
-        let gone_from = ctx.db.clock.now() + ttl + 2 * resolution + SLACK;
-        Ok((Life { there_until: before + ttl - SLACK, gone_from }, answer))
+        let absent_from = ctx.db.clock.now() + ttl + 2 * resolution + SLACK;
+        Ok((ExpiryWindow { present_until: before + ttl - SLACK, absent_from }, answer))
     }
 
     /// Judges a verdict that expected the row to be there. If the row may be gone by now, a failure
     /// says nothing and becomes `TooSlow`.
-    pub(super) fn judge(&self, ctx: &Context, verdict: Verdict) -> Verdict {
+    pub(super) fn judge(&self, ctx: &TrialContext, verdict: Verdict) -> Verdict {
         match verdict {
-            Err(_) if ctx.db.clock.now() >= self.there_until => Err(Stop::TooSlow),
+            Err(_) if ctx.db.clock.now() >= self.present_until => Err(EarlyEnd::TooSlow),
             verdict => verdict,
         }
     }
@@ -52,13 +52,13 @@ impl Life {
 
 /// Runs a trial that makes some calls while a row is there. If the calls do not end within the TTL,
 /// the trial runs again with a longer TTL: on a busy machine some seconds are soon over.
-pub(super) async fn patiently(
-    ctx: Context,
-    trial: fn(Context, Duration) -> BoxFuture<'static, Verdict>,
+pub(super) async fn retry_with_longer_ttl(
+    ctx: TrialContext,
+    trial: fn(TrialContext, Duration) -> BoxFuture<'static, Verdict>,
 ) -> Verdict {
     for (attempt, ttl) in [(1, TTL), (2, 4 * TTL)] {
         match trial(ctx.attempt(attempt), ttl).await {
-            Err(Stop::TooSlow) => {}
+            Err(EarlyEnd::TooSlow) => {}
             verdict => return verdict,
         }
     }
@@ -66,14 +66,22 @@ pub(super) async fn patiently(
 }
 
 /// Writes a row with this TTL.
-pub(super) async fn insert_row(ctx: &Context, key: &Key, ttl: Duration) -> Verdict<Life> {
-    let (life, outcome) = Life::of(ctx, ttl, ctx.db.insert_for(key, "v", ttl)).await?;
+pub(super) async fn insert_row(
+    ctx: &TrialContext,
+    key: &Key,
+    ttl: Duration,
+) -> Verdict<ExpiryWindow> {
+    let (window, outcome) =
+        ExpiryWindow::of_write(ctx, ttl, ctx.db.insert_for(key, "v", ttl)).await?;
     applied(&outcome, "the insert with a TTL")?;
-    Ok(life)
+    Ok(window)
 }
 
 /// The value of a row as seen by each call that reads rows of any kind.
-pub(super) async fn sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
+pub(super) async fn read_by_every_call(
+    db: &TrialClient,
+    key: &Key,
+) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
     let only = || Range::only(&key.ccols);
     let first = |rows: Vec<Row>| rows.into_iter().next().map(|row| row.value);
     let mut seen = vec![
@@ -88,57 +96,64 @@ pub(super) async fn sight(db: &Client, key: &Key) -> Verdict<Vec<(&'static str, 
     Ok(seen)
 }
 
-/// The value of a row as [`sight`] and the calls of conditional rows see it. Writes nothing.
-pub(super) async fn conditional_sight(
-    db: &Client,
+/// The value of a row as [`read_by_every_call`] and the calls of conditional rows see it. Writes
+/// nothing.
+pub(super) async fn read_by_every_conditional_call(
+    db: &TrialClient,
     key: &Key,
 ) -> Verdict<Vec<(&'static str, Option<Bytes>)>> {
-    let mut seen = sight(db, key).await?;
+    let mut seen = read_by_every_call(db, key).await?;
     let lost = |outcome: Outcome| match outcome {
         Outcome::NotApplied(conflicts) => {
-            Ok(conflicts.into_iter().next().and_then(|Conflict { there, .. }| there))
+            Ok(conflicts.into_iter().next().and_then(|Conflict { actual, .. }| actual))
         }
-        Outcome::Applied => Err(Stop::failed("a write whose condition cannot hold was applied")),
+        Outcome::Applied => {
+            Err(EarlyEnd::failed("a write whose condition cannot hold was applied"))
+        }
     };
     seen.push(("a lost swap", lost(db.swap(key, "something else", "v").await?)?));
     seen.push(("a lost delete", lost(db.delete(key, "something else").await?)?));
     Ok(seen)
 }
 
-pub(super) async fn all_see_nothing(db: &Client, key: &Key) -> Verdict {
-    for (call, seen) in sight(db, key).await? {
+pub(super) async fn ensure_absent(db: &TrialClient, key: &Key) -> Verdict {
+    for (call, seen) in read_by_every_call(db, key).await? {
         ensure_eq!(seen, None, "what {call} sees of an expired row");
     }
     Ok(())
 }
 
-pub(super) async fn all_see(db: &Client, key: &Key, value: &'static str) -> Verdict {
-    for (call, seen) in sight(db, key).await? {
+pub(super) async fn ensure_present(db: &TrialClient, key: &Key, value: &'static str) -> Verdict {
+    for (call, seen) in read_by_every_call(db, key).await? {
         ensure_eq!(seen, Some(value.into()), "what {call} sees of a row that has not expired");
     }
     Ok(())
 }
 
 /// A row for each way in which a row gets a TTL.
-pub(super) async fn rows_of_all_ways(ctx: &Context, ttl: Duration) -> Verdict<Vec<(Key, Life)>> {
+pub(super) async fn rows_of_every_kind(
+    ctx: &TrialContext,
+    ttl: Duration,
+) -> Verdict<Vec<(Key, ExpiryWindow)>> {
     let key = |ccols| ctx.key("p", ccols);
     let mut rows = vec![(key("insert"), insert_row(ctx, &key("insert"), ttl).await?)];
 
     let swapped = key("swap");
     applied(&ctx.db.insert(&swapped, "w").await?, "an insert without TTL")?;
     let swap = ctx.db.swap_for(&swapped, "w", "v", ttl);
-    let (life, outcome) = Life::of(ctx, ttl, swap).await?;
+    let (window, outcome) = ExpiryWindow::of_write(ctx, ttl, swap).await?;
     applied(&outcome, "a swap with a TTL")?;
-    rows.push((swapped, life));
+    rows.push((swapped, window));
 
     let several = [key("several 1"), key("several 2")];
     let ops = several.iter().map(|key| insert_for(key.ccols.clone(), "v", ttl)).collect();
-    let (life, outcome) = Life::of(ctx, ttl, ctx.db.write_if(&ctx.pkey("p"), ops)).await?;
+    let (window, outcome) =
+        ExpiryWindow::of_write(ctx, ttl, ctx.db.write_if(&ctx.pkey("p"), ops)).await?;
     applied(&outcome, "several inserts with a TTL")?;
-    rows.extend(several.map(|key| (key, life)));
+    rows.extend(several.map(|key| (key, window)));
 
     let put = OrderedPut { ttl: Some(ttl), ..ordered(key("ordered"), "v", 1)? };
-    let (life, ()) = Life::of(ctx, ttl, ctx.db.put_ordered(vec![put])).await?;
-    rows.push((key("ordered"), life));
+    let (window, ()) = ExpiryWindow::of_write(ctx, ttl, ctx.db.put_ordered(vec![put])).await?;
+    rows.push((key("ordered"), window));
     Ok(rows)
 }

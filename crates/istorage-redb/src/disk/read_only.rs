@@ -17,13 +17,13 @@ const BLOCK: u64 = 4_096;
 
 /// A file, and the writes to it.
 #[derive(Debug)]
-pub(super) struct Untouched<F> {
+pub(super) struct ReadOnlyFile<F> {
     file: F,
-    written: Mutex<Written>,
+    overlay: Mutex<Overlay>,
 }
 
 #[derive(Debug)]
-struct Written {
+struct Overlay {
     len: u64,
     /// The number of bytes of the file that can still be seen. The number shrinks when the file is
     /// cut.
@@ -31,23 +31,23 @@ struct Written {
     blocks: BTreeMap<u64, Vec<u8>>,
 }
 
-impl<F: StorageBackend> Untouched<F> {
-    pub(super) fn new(file: F) -> io::Result<Untouched<F>> {
+impl<F: StorageBackend> ReadOnlyFile<F> {
+    pub(super) fn new(file: F) -> io::Result<ReadOnlyFile<F>> {
         let len = file.len()?;
-        let written = Mutex::new(Written { len, of_file: len, blocks: BTreeMap::new() });
-        Ok(Untouched { file, written })
+        let overlay = Mutex::new(Overlay { len, of_file: len, blocks: BTreeMap::new() });
+        Ok(ReadOnlyFile { file, overlay })
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    fn overlay(&self) -> MutexGuard<'_, Overlay> {
+        self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The bytes of a block in the file, with zeros behind the end of the file.
     fn block_of_file(&self, number: u64, of_file: u64) -> io::Result<Vec<u8>> {
         let mut block = vec![0; BLOCK as usize];
-        let there = of_file.saturating_sub(number * BLOCK).min(BLOCK);
-        if there > 0 {
-            self.file.read(number * BLOCK, &mut block[..there as usize])?;
+        let len = of_file.saturating_sub(number * BLOCK).min(BLOCK);
+        if len > 0 {
+            self.file.read(number * BLOCK, &mut block[..len as usize])?;
         }
         Ok(block)
     }
@@ -66,26 +66,26 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops
     })
 }
 
-impl<F: StorageBackend> StorageBackend for Untouched<F> {
+impl<F: StorageBackend> StorageBackend for ReadOnlyFile<F> {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.written().len)
+        Ok(self.overlay().len)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let written = self.written();
-        if offset + out.len() as u64 > written.len {
+        let overlay = self.overlay();
+        if offset + out.len() as u64 > overlay.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let end = offset + out.len() as u64;
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-        if end <= written.of_file && written.blocks.range(blocks).next().is_none() {
+        if end <= overlay.of_file && overlay.blocks.range(blocks).next().is_none() {
             return self.file.read(offset, out);
         }
         for (number, within, piece) in pieces(offset, out.len()) {
             let out = &mut out[piece];
-            let block = match written.blocks.get(&number) {
+            let block = match overlay.blocks.get(&number) {
                 Some(block) => block,
-                None => &self.block_of_file(number, written.of_file)?,
+                None => &self.block_of_file(number, overlay.of_file)?,
             };
             out.copy_from_slice(&block[within..within + out.len()]);
         }
@@ -93,14 +93,14 @@ impl<F: StorageBackend> StorageBackend for Untouched<F> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut written = self.written();
-        if len < written.len {
-            written.blocks.split_off(&len.div_ceil(BLOCK));
-            if let Some(last) = written.blocks.get_mut(&(len / BLOCK)) {
+        let mut overlay = self.overlay();
+        if len < overlay.len {
+            overlay.blocks.split_off(&len.div_ceil(BLOCK));
+            if let Some(last) = overlay.blocks.get_mut(&(len / BLOCK)) {
                 last[(len % BLOCK) as usize..].fill(0);
             }
         }
-        (written.of_file, written.len) = (written.of_file.min(len), len);
+        (overlay.of_file, overlay.len) = (overlay.of_file.min(len), len);
         Ok(())
     }
 
@@ -109,16 +109,16 @@ impl<F: StorageBackend> StorageBackend for Untouched<F> {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut written = self.written();
-        let of_file = written.of_file;
+        let mut overlay = self.overlay();
+        let of_file = overlay.of_file;
         for (number, within, piece) in pieces(offset, data.len()) {
-            let block = match written.blocks.entry(number) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(absent) => absent.insert(self.block_of_file(number, of_file)?),
+            let block = match overlay.blocks.entry(number) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(self.block_of_file(number, of_file)?),
             };
             block[within..within + piece.len()].copy_from_slice(&data[piece]);
         }
-        written.len = written.len.max(offset + data.len() as u64);
+        overlay.len = overlay.len.max(offset + data.len() as u64);
         Ok(())
     }
 
@@ -152,12 +152,12 @@ mod tests {
 
     /// Makes the same calls to the file and to a plain vector.
     #[test]
-    fn what_is_written_is_read_and_the_file_stays_as_it_was() {
+    fn writes_are_read_back_and_the_file_does_not_change() {
         let file = InMemoryBackend::new();
         file.set_len(10_000).unwrap();
         file.write(0, &[1; 10_000]).unwrap();
         let before = all(&file);
-        let overlay = Untouched::new(file).unwrap();
+        let overlay = ReadOnlyFile::new(file).unwrap();
         let mut expected = before.clone();
         for (offset, len) in [(0, 1), (4_095, 2), (100, 9_000), (9_999, 1), (12_000, 100)] {
             let data = vec![(offset % 251) as u8 + 2; len];

@@ -23,53 +23,53 @@ pub(super) async fn next<S: Stream + Unpin>(
     clock: &Clock,
     timeout: Duration,
 ) -> Result<Option<S::Item>, Elapsed> {
-    let signs = Arc::new(Signs::default());
-    let waker = Waker::from(Arc::clone(&signs));
-    let begin = || clock.sleep(timeout);
-    let mut wait = Wait { stream, signs: &signs, waker: &waker, silence: pin!(begin()) };
-    std::future::poll_fn(|context| wait.poll(context, begin)).await
+    let wake = Arc::new(WakeFlag::default());
+    let waker = Waker::from(Arc::clone(&wake));
+    let idle_time = || clock.sleep(timeout);
+    let mut next = NextItem { stream, wake: &wake, waker: &waker, idle: pin!(idle_time()) };
+    std::future::poll_fn(|context| next.poll(context, idle_time)).await
 }
 
-struct Wait<'a, S, F> {
+struct NextItem<'a, S, F> {
     stream: &'a mut S,
-    signs: &'a Signs,
+    wake: &'a WakeFlag,
     waker: &'a Waker,
-    silence: Pin<&'a mut F>,
+    idle: Pin<&'a mut F>,
 }
 
-impl<S: Stream + Unpin, F: Future> Wait<'_, S, F> {
+impl<S: Stream + Unpin, F: Future> NextItem<'_, S, F> {
     fn poll(
         &mut self,
         context: &mut Context<'_>,
-        begin: impl Fn() -> F,
+        idle_time: impl Fn() -> F,
     ) -> Poll<Result<Option<S::Item>, Elapsed>>
     where
         F: Future<Output = ()>,
     {
-        self.signs.task.register(context.waker());
+        self.wake.task.register(context.waker());
         // A wake after this swap is seen by the next poll.
-        let is_sign = self.signs.was_woken.swap(false, Ordering::AcqRel);
+        let was_woken = self.wake.was_woken.swap(false, Ordering::AcqRel);
         if let Poll::Ready(item) = self.stream.poll_next_unpin(&mut Context::from_waker(self.waker))
         {
             return Poll::Ready(Ok(item));
         }
         // Return pending even if the stream was woken. A stream that yields wakes itself, so
         // polling the stream again at once could loop for ever.
-        if is_sign {
-            self.silence.set(begin());
+        if was_woken {
+            self.idle.set(idle_time());
         }
-        self.silence.as_mut().poll(context).map(|()| Err(Elapsed))
+        self.idle.as_mut().poll(context).map(|()| Err(Elapsed))
     }
 }
 
 /// Wakes the task, and remembers that the stream caused the wake.
 #[derive(Default)]
-struct Signs {
+struct WakeFlag {
     was_woken: AtomicBool,
     task: AtomicWaker,
 }
 
-impl Wake for Signs {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.was_woken.store(true, Ordering::Release);
         self.task.wake();

@@ -1,5 +1,5 @@
-//! The record of the keyspaces of a run. A keyspace is noted before it is made, and stays noted
-//! until it is surely dropped.
+//! The keyspaces of a run. A keyspace is recorded before it is made, and stays recorded until it is
+//! surely dropped.
 
 use std::{
     collections::BTreeSet,
@@ -14,31 +14,31 @@ use istorage::{Error, KeyspaceName, Result, SharedStorage, StorageDriver};
 /// The longest time for dropping one keyspace.
 const DROP: Duration = Duration::from_secs(60);
 
-/// The keyspaces that may exist because the drivers given here made them. Clones share the notes.
+/// Tracks the keyspaces that its drivers made and that may still exist. Clones share the record.
 #[derive(Clone, Debug, Default)]
-pub struct Keyspaces(Arc<Mutex<BTreeSet<KeyspaceName>>>);
+pub struct KeyspaceTracker(Arc<Mutex<BTreeSet<KeyspaceName>>>);
 
-impl Keyspaces {
-    /// A driver that notes the keyspaces that it makes and drops.
+impl KeyspaceTracker {
+    /// A driver over `inner`. The tracker records the keyspaces that this driver makes and drops.
     #[must_use]
-    pub fn noted_by(&self, inner: Arc<dyn StorageDriver>) -> Arc<dyn StorageDriver> {
-        Arc::new(Noting { keyspaces: self.clone(), inner })
+    pub fn track(&self, inner: Arc<dyn StorageDriver>) -> Arc<dyn StorageDriver> {
+        Arc::new(TrackingDriver { tracker: self.clone(), inner })
     }
 
-    /// The keyspaces that may exist.
+    /// The recorded keyspaces, which may exist.
     #[must_use]
-    pub fn all(&self) -> Vec<KeyspaceName> {
+    pub fn recorded(&self) -> Vec<KeyspaceName> {
         self.lock().iter().cloned().collect()
     }
 
-    /// Drops the noted keyspaces, and returns those that could not be dropped.
+    /// Drops the recorded keyspaces, and returns those that could not be dropped.
     pub async fn drop_all(
         &self,
         driver: &dyn StorageDriver,
         clock: &Clock,
     ) -> Vec<(KeyspaceName, Error)> {
         let mut left = Vec::new();
-        for keyspace in self.all() {
+        for keyspace in self.recorded() {
             match driver.drop_keyspace(&keyspace, clock.now() + DROP).await {
                 Ok(()) => drop(self.lock().remove(&keyspace)),
                 Err(error) => left.push((keyspace, error)),
@@ -53,20 +53,20 @@ impl Keyspaces {
 }
 
 #[derive(Debug)]
-struct Noting {
-    keyspaces: Keyspaces,
+struct TrackingDriver {
+    tracker: KeyspaceTracker,
     inner: Arc<dyn StorageDriver>,
 }
 
 #[async_trait]
-impl StorageDriver for Noting {
+impl StorageDriver for TrackingDriver {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        // Note the keyspace even if the call fails: the keyspace may have been made.
-        self.keyspaces.lock().insert(keyspace.clone());
+        // Record the keyspace even if the call fails: the keyspace may have been made.
+        self.tracker.lock().insert(keyspace.clone());
         self.inner.create(keyspace, deadline).await
     }
 
@@ -80,7 +80,7 @@ impl StorageDriver for Noting {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         self.inner.drop_keyspace(keyspace, deadline).await?;
-        self.keyspaces.lock().remove(keyspace);
+        self.tracker.lock().remove(keyspace);
         Ok(())
     }
 

@@ -1,0 +1,80 @@
+//! Making the storage file, so that a process that is killed leaves a whole file or none.
+
+use std::{io, path::Path};
+
+use istorage::Result;
+
+use super::{StorageFile, contents::initialise};
+use crate::{
+    disk::{OpenMode, PathKind},
+    errors::{self, FileFailure},
+};
+
+/// The text between the name of the file and a unique number, in the name of a file that is being
+/// made.
+const NEW: &str = ".new-";
+
+impl StorageFile {
+    /// Makes the file under another name first, so that a process that is killed leaves a whole
+    /// file or none.
+    ///
+    /// Two processes may make the file at the same time. `link` fails if the name is taken, so the
+    /// file of the first process stays. A rename would replace the file of the first process, which
+    /// may already hold rows.
+    ///
+    /// On a file system without links the file is made in its place. If the process is killed
+    /// there, the next start refuses the unfinished file.
+    pub(super) fn create(&self, unique: u64) -> Result<()> {
+        let (disk, path) = (&self.disk, self.path());
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!("{NEW}{unique:016x}"));
+        let new = Path::new(&name);
+        let make = |path: &Path| -> Result<()> {
+            let open = disk.database(path, OpenMode::New, &self.builder(), &self.has_failed_sync);
+            let open = open.map_err(|error| errors::open_error(path, error))?;
+            Ok(initialise(&open.database).map_err(FileFailure::unavailable)?)
+        };
+        let linked = make(new).map(|()| disk.link(new, path));
+        let removed = disk.remove(new);
+        match linked? {
+            Ok(()) => {}
+            // Another process was quicker, and its file is as good. The other process may have
+            // removed our new file as a left-over.
+            Err(_) if disk.path_kind(path).is_ok_and(|found| found != PathKind::Absent) => {}
+            // This file system has no links. A rename could replace the file of a process that was
+            // quicker.
+            Err(_) => make(path)?,
+        }
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(errors::file_system("remove", new, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the files left by processes that were killed while they made the storage file.
+    ///
+    /// This function is called when the storage file is open. A process B that is making the file
+    /// at this moment may lose its new file here. B then finds the name taken, and the storage file
+    /// open in this process, so no data is lost.
+    pub(super) fn remove_left_overs(&self, folder: &Path) {
+        let Some(own) = self.path().file_name().and_then(|name| name.to_str()) else { return };
+        let is_left_over = |name: &str| {
+            let unique = name.strip_prefix(own).and_then(|rest| rest.strip_prefix(NEW));
+            unique
+                .is_some_and(|unique| unique.len() == 16 && u64::from_str_radix(unique, 16).is_ok())
+        };
+        let names = self.disk.names(folder).unwrap_or_default();
+        for name in names.iter().filter(|name| name.to_str().is_some_and(is_left_over)) {
+            let left_over = folder.join(name);
+            match self.disk.remove(&left_over) {
+                Ok(()) => tracing::info!(file = %left_over.display(), "left-over file removed"),
+                Err(error) => {
+                    let file = left_over.display();
+                    tracing::warn!(%file, %error, "a left-over file could not be removed");
+                }
+            }
+        }
+    }
+}
