@@ -69,5 +69,5 @@ pub use mem::MemStorage;
 pub use sequencer::{Busy, Monitor, NotClosed, Params, Sequencer};
 pub use sequences::{BadSequences, Sequence, Sequences};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
-pub use transaction::{Command, NoNumber, NotJoined, Transaction};
+pub use transaction::{JoinedCommand, NoNumber, NotJoined, Transaction};
 pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};

@@ -115,9 +115,13 @@ impl<'s> Transaction<'s> {
     ///
     /// # Cancel safety
     /// Safe to drop: a dropped call has drawn nothing.
-    pub async fn join(&mut self, kind: WsKind, ws: WsId) -> Result<Command<'_, 's>, NotJoined> {
+    pub async fn join(
+        &mut self,
+        kind: WsKind,
+        ws: WsId,
+    ) -> Result<JoinedCommand<'_, 's>, NotJoined> {
         let joined = self.joined(kind, ws).await?;
-        Ok(Command { transaction: self, joined, is_kept: false })
+        Ok(JoinedCommand { transaction: self, joined, is_kept: false })
     }
 
     pub(crate) async fn joined(&mut self, kind: WsKind, ws: WsId) -> Result<Joined, NotJoined> {
@@ -307,7 +311,7 @@ impl Drop for Transaction<'_> {
 /// A dropped command leaves the transaction, and gives its numbers back. Drop a command that failed
 /// before any part of its event was written.
 ///
-/// A command must be [kept](Command::keep) before its event is written. A kept command cannot
+/// A command must be [kept](JoinedCommand::keep) before its event is written. A kept command cannot
 /// leave.
 ///
 /// While a command is open, no other command can join:
@@ -322,15 +326,15 @@ impl Drop for Transaction<'_> {
 /// ```
 #[must_use = "a command that is dropped gives its numbers back"]
 #[derive(Debug)]
-pub struct Command<'t, 's> {
+pub struct JoinedCommand<'t, 's> {
     transaction: &'t mut Transaction<'s>,
     joined: Joined,
     is_kept: bool,
 }
 
-impl Command<'_, '_> {
+impl JoinedCommand<'_, '_> {
     /// Draws the next number of a sequence of the workspace. The number belongs to the command once
-    /// the command is [kept](Command::keep).
+    /// the command is [kept](JoinedCommand::keep).
     ///
     /// # Errors
     /// Fails if the sequence is not declared, or if its ranges are used up.
@@ -344,7 +348,7 @@ impl Command<'_, '_> {
         self.transaction.drawn(self.joined)
     }
 
-    /// Returns the offset of the event in the log, if the command is [kept](Command::keep).
+    /// Returns the offset of the event in the log, if the command is [kept](JoinedCommand::keep).
     pub fn offset(&self) -> Offset {
         self.transaction.next
     }
@@ -357,7 +361,7 @@ impl Command<'_, '_> {
     }
 }
 
-impl Drop for Command<'_, '_> {
+impl Drop for JoinedCommand<'_, '_> {
     fn drop(&mut self) {
         if !self.is_kept {
             self.transaction.leave(self.joined);
