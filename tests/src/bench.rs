@@ -147,7 +147,7 @@ impl Database {
                 Arc::new(RedbDriver::open(config, clock).await?)
             }
             "cassandra" => {
-                let mut config = istorage_cassandra::Config::new([address(CASSANDRA)?]);
+                let mut config = istorage_cassandra::CassandraConfig::new([address(CASSANDRA)?]);
                 config.replication = Some(Replication::UpToThree);
                 Arc::new(CassandraDriver::connect(config, clock, far).await?)
             }

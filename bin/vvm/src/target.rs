@@ -17,7 +17,7 @@ use tokio::sync::{Notify, OnceCell};
 pub(crate) enum Target {
     Mem,
     Redb(istorage_redb::Config),
-    Cassandra(Box<istorage_cassandra::Config>),
+    Cassandra(Box<istorage_cassandra::CassandraConfig>),
     DynamoDb(Box<istorage_dynamodb::Config>),
 }
 
@@ -187,10 +187,10 @@ fn has_port(addresses: &str) -> bool {
 }
 
 /// What is made in a storage that is named so short is made to try it out, also on one server.
-fn cassandra(addresses: &str) -> istorage_cassandra::Config {
-    istorage_cassandra::Config {
+fn cassandra(addresses: &str) -> istorage_cassandra::CassandraConfig {
+    istorage_cassandra::CassandraConfig {
         replication: Some(istorage_cassandra::Replication::UpToThree),
-        ..istorage_cassandra::Config::new(addresses.split(','))
+        ..istorage_cassandra::CassandraConfig::new(addresses.split(','))
     }
 }
 

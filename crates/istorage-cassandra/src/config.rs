@@ -10,7 +10,7 @@ use crate::tls;
 /// How to reach the cluster, and the consistency and replication to use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct CassandraConfig {
     /// Some servers of the cluster, as `host:port` or `host` (port 9042). The client finds the
     /// other servers through them.
     pub contact_points: Vec<String>,
@@ -98,7 +98,7 @@ pub enum Consistency {
     /// A majority of all replicas.
     #[default]
     Quorum,
-    /// A majority of the replicas in [`Config::datacenter`]. Only right if all nodes of the
+    /// A majority of the replicas in [`CassandraConfig::datacenter`]. Only right if all nodes of the
     /// application are in that datacenter.
     LocalQuorum,
 }
@@ -110,16 +110,16 @@ pub enum SerialConsistency {
     /// All replicas must agree.
     #[default]
     Serial,
-    /// The replicas in [`Config::datacenter`] must agree. **Two datacenters then decide without
+    /// The replicas in [`CassandraConfig::datacenter`] must agree. **Two datacenters then decide without
     /// each other**: two nodes can win one row. Only right if all nodes of the application are in
     /// that datacenter.
     LocalSerial,
 }
 
-impl Config {
+impl CassandraConfig {
     /// The default settings for a cluster that contains these servers.
-    pub fn new<P: Into<String>>(contact_points: impl IntoIterator<Item = P>) -> Config {
-        Config {
+    pub fn new<P: Into<String>>(contact_points: impl IntoIterator<Item = P>) -> CassandraConfig {
+        CassandraConfig {
             contact_points: contact_points.into_iter().map(P::into).collect(),
             datacenter: None,
             login: None,
@@ -226,14 +226,14 @@ mod tests {
 
     use super::*;
 
-    fn parse(text: &str) -> Config {
+    fn parse(text: &str) -> CassandraConfig {
         toml::from_str(text).unwrap()
     }
 
     #[test]
     fn the_nodes_are_enough_and_the_rest_is_safe() {
         let config = parse("contact_points = ['a:9042', 'b']");
-        assert_eq!(config, Config::new(["a:9042", "b"]));
+        assert_eq!(config, CassandraConfig::new(["a:9042", "b"]));
         assert_eq!(config.serial_consistency, SerialConsistency::Serial);
         assert_eq!(config.consistency, Consistency::Quorum);
         config.check().unwrap();
@@ -262,7 +262,8 @@ mod tests {
 
     #[test]
     fn a_typo_is_refused() {
-        let typo = toml::from_str::<Config>("contact_points = ['a']\n consistencey = 'quorum'");
+        let typo =
+            toml::from_str::<CassandraConfig>("contact_points = ['a']\n consistencey = 'quorum'");
         assert!(typo.unwrap_err().to_string().contains("consistencey"));
     }
 

@@ -13,7 +13,7 @@ use scylla::{
 };
 
 use crate::{
-    Config, Consistency, SerialConsistency, errors,
+    CassandraConfig, Consistency, SerialConsistency, errors,
     limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
     probe::Probe,
     routing::Routing,
@@ -23,7 +23,7 @@ use crate::{
     tls,
 };
 
-pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
+pub(crate) async fn connect(config: &CassandraConfig, clock: &Clock) -> Result<Client> {
     config.check().map_err(Error::of_setting)?;
     let suspects = Arc::new(Suspects::new(clock.clone()));
     let routing = Routing::other(Arc::clone(&suspects));
@@ -56,7 +56,7 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
 
 /// The execution profile of all requests. The client never repeats a request and never sends it
 /// twice. Only the caller's deadline ends a request.
-fn profile(config: &Config, routing: Routing) -> ExecutionProfile {
+fn profile(config: &CassandraConfig, routing: Routing) -> ExecutionProfile {
     ExecutionProfile::builder()
         .consistency(match config.consistency {
             Consistency::Quorum => statement::Consistency::Quorum,

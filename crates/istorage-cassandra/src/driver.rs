@@ -7,7 +7,7 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config, Replication, connect,
+    CassandraConfig, Replication, connect,
     keyspace::{self, Hindrance},
     layout::Statements,
     session::Shared,
@@ -35,13 +35,13 @@ impl CassandraDriver {
     /// `Invalid` if the configuration, a file that it names, or the password is wrong;
     /// `Unavailable` if no server can be reached before `deadline`.
     pub async fn connect(
-        config: Config,
+        config: CassandraConfig,
         clock: Clock,
         deadline: Instant,
     ) -> Result<CassandraDriver> {
         let call = async |_: &mut _| Box::pin(connect::connect(&config, &clock)).await;
         let client = in_time(&clock, deadline, call).await?;
-        let Config { replication, datacenter, .. } = config;
+        let CassandraConfig { replication, datacenter, .. } = config;
         Ok(CassandraDriver { shared: Shared::new(client), clock, replication, datacenter })
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct StorageConfig {
     #[serde(deserialize_with = "keyspace")]
     pub(crate) system_keyspace: Option<KeyspaceName>,
     redb: RedbSettings,
-    cassandra: Option<istorage_cassandra::Config>,
+    cassandra: Option<istorage_cassandra::CassandraConfig>,
     dynamodb: istorage_dynamodb::Config,
 }
 

@@ -74,7 +74,7 @@ impl Stage {
             let driver: Arc<dyn StorageDriver> = match &self.storage {
                 Storage::Redb => return,
                 Storage::Cassandra(address) => {
-                    let config = istorage_cassandra::Config::new([address.clone()]);
+                    let config = istorage_cassandra::CassandraConfig::new([address.clone()]);
                     let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
                     Arc::new(driver.await.unwrap())
                 }

@@ -8,7 +8,7 @@ use istorage::{
     AppStorageExt, Conditional, Consistency, ErrorKind, Key, Outcome, Range, StorageDriver,
     settle::{Patience, write_if_settled},
 };
-use istorage_cassandra::{CassandraDriver, Config};
+use istorage_cassandra::{CassandraConfig, CassandraDriver};
 use scylla::{
     client::session_builder::SessionBuilder, policies::host_filter::AllowListHostFilter,
     value::CqlValue,
@@ -79,7 +79,7 @@ async fn table_ids(cluster: &Cluster, keyspace: &str) -> BTreeSet<String> {
 }
 
 pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster: Cluster) {
-    let (driver, name) = (Config { replication: None, ..cluster.config() }, unique_name());
+    let (driver, name) = (CassandraConfig { replication: None, ..cluster.config() }, unique_name());
     let driver = CassandraDriver::connect(driver, Clock::system(), soon()).await.unwrap();
     driver.create(&name, soon()).await.unwrap();
     let raw = cluster.raw().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Clock;
 use istorage::{AppStorageExt, ErrorKind, Key, KeyspaceName, StorageDriver};
-use istorage_cassandra::{CassandraDriver, Config, Replication};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, Replication};
 
 use crate::support::{Cluster, PATIENCE, ask, run, soon, unique_name};
 
@@ -68,7 +68,7 @@ pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuratio
     cluster: Cluster,
 ) {
     let (raw, name) = (cluster.raw().await, unique_name());
-    let config = Config { replication: None, ..cluster.config() };
+    let config = CassandraConfig { replication: None, ..cluster.config() };
     let driver = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap();
     // More servers may join, so `create` waits for them.
     let deadline = Clock::system().now() + Duration::from_secs(1);
@@ -87,7 +87,7 @@ pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuratio
 }
 
 pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
-    let config = Config { datacenter: Some("nowhere".to_owned()), ..cluster.config() };
+    let config = CassandraConfig { datacenter: Some("nowhere".to_owned()), ..cluster.config() };
     let error = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(
@@ -96,7 +96,7 @@ pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
     );
 
     let wrong = Replication::Datacenters([("nowhere".to_owned(), 1)].into());
-    let config = Config { replication: Some(wrong), ..cluster.config() };
+    let config = CassandraConfig { replication: Some(wrong), ..cluster.config() };
     let driver = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap();
     let error = driver.create(&unique_name(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
@@ -108,7 +108,7 @@ pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Cluster) {
         let clock = Clock::system();
         let start = clock.now();
         let connected = CassandraDriver::connect(
-            Config::new([nowhere]),
+            CassandraConfig::new([nowhere]),
             clock.clone(),
             start + Duration::from_secs(2),
         );

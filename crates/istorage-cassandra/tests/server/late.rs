@@ -11,7 +11,7 @@ use std::{
 
 use clock::Clock;
 use istorage::{AppStorageExt, Consistency, ErrorKind, Key, StorageDriver};
-use istorage_cassandra::{CAPABILITIES, CassandraDriver, Config};
+use istorage_cassandra::{CAPABILITIES, CassandraConfig, CassandraDriver};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
@@ -33,7 +33,7 @@ pub(crate) async fn a_write_lands_no_later_than_the_driver_says(cluster: Cluster
     let scratch = cluster.scratch().await;
     let clock = Clock::system();
     let network = Network::to(&cluster.nodes[0]).await;
-    let config = Config::new([network.address.clone()]);
+    let config = CassandraConfig::new([network.address.clone()]);
     let driver = CassandraDriver::connect(config, clock.clone(), soon()).await.unwrap();
     let storage = driver.open(&scratch.name, soon()).await.unwrap().unwrap();
     let key = Key::new("late", "");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{ErrorKind, KeyspaceName, Result, SharedStorage, StorageDriver};
-use istorage_cassandra::{CassandraDriver, Config, Replication};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, Replication};
 use scylla::{
     client::{session::Session, session_builder::SessionBuilder},
     response::query_result::QueryRowsResult,
@@ -18,8 +18,11 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// The configuration, which also allows keyspaces on one server.
-    pub(crate) fn config(&self) -> Config {
-        Config { replication: Some(Replication::UpToThree), ..Config::new(self.nodes.clone()) }
+    pub(crate) fn config(&self) -> CassandraConfig {
+        CassandraConfig {
+            replication: Some(Replication::UpToThree),
+            ..CassandraConfig::new(self.nodes.clone())
+        }
     }
 
     pub(crate) async fn driver(&self) -> CassandraDriver {

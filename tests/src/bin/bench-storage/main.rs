@@ -123,7 +123,7 @@ async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Fai
 
 async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
     let address = address(CASSANDRA)?;
-    let mut config = istorage_cassandra::Config::new([address.clone()]);
+    let mut config = istorage_cassandra::CassandraConfig::new([address.clone()]);
     config.replication = Some(Replication::UpToThree);
     let driver = CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
     let floor =
