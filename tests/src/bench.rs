@@ -152,7 +152,7 @@ impl Database {
                 Arc::new(CassandraDriver::connect(config, clock, far).await?)
             }
             "dynamodb" => {
-                let config = istorage_dynamodb::Config::local(address(DYNAMODB)?);
+                let config = istorage_dynamodb::DynamoDbConfig::local(address(DYNAMODB)?);
                 Arc::new(DynamoDbDriver::connect(config, clock, far).await?)
             }
             other => return Err(format!("there is no driver `{other}`").into()),

@@ -192,7 +192,7 @@ impl Subject for DynamoDb {
 
     async fn node(&self, wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> {
         let clock = self.clock().with_wall_offset(wall_ahead_ms);
-        let config = istorage_dynamodb::Config::local(&self.endpoint);
+        let config = istorage_dynamodb::DynamoDbConfig::local(&self.endpoint);
         let deadline = clock.now() + CONNECT;
         Ok(Arc::new(DynamoDbDriver::connect(config, clock, deadline).await?))
     }

@@ -18,7 +18,7 @@ pub(crate) enum Target {
     Mem,
     Redb(istorage_redb::Config),
     Cassandra(Box<istorage_cassandra::CassandraConfig>),
-    DynamoDb(Box<istorage_dynamodb::Config>),
+    DynamoDb(Box<istorage_dynamodb::DynamoDbConfig>),
 }
 
 impl Target {
@@ -195,11 +195,11 @@ fn cassandra(addresses: &str) -> istorage_cassandra::CassandraConfig {
 }
 
 /// DynamoDB Local on this machine takes any credentials and region; elsewhere the usual AWS ones apply.
-fn dynamodb(endpoint: &str) -> istorage_dynamodb::Config {
+fn dynamodb(endpoint: &str) -> istorage_dynamodb::DynamoDbConfig {
     if ["http://127.0.0.1:", "http://localhost:"].iter().any(|local| endpoint.starts_with(local)) {
-        return istorage_dynamodb::Config::local(endpoint);
+        return istorage_dynamodb::DynamoDbConfig::local(endpoint);
     }
-    istorage_dynamodb::Config { endpoint: Some(endpoint.to_owned()), ..Default::default() }
+    istorage_dynamodb::DynamoDbConfig { endpoint: Some(endpoint.to_owned()), ..Default::default() }
 }
 
 #[cfg(test)]

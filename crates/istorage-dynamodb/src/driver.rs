@@ -17,7 +17,8 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config, connection::Connection, storage::DynamoDbStorage, table::Table, time::ServiceClock,
+    DynamoDbConfig, connection::Connection, storage::DynamoDbStorage, table::Table,
+    time::ServiceClock,
 };
 
 /// The time in which a connection must be established. The deadlines of the calls bound everything
@@ -51,7 +52,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct DynamoDbDriver {
     connection: Arc<Connection>,
-    config: Config,
+    config: DynamoDbConfig,
     clock: Clock,
     /// The keyspaces that this driver has created and not dropped.
     made: Mutex<HashSet<KeyspaceName>>,
@@ -64,7 +65,7 @@ impl DynamoDbDriver {
     /// `Invalid` if the configuration cannot work or there is no region; `Unavailable` if the
     /// deadline passes first.
     pub async fn connect(
-        config: Config,
+        config: DynamoDbConfig,
         clock: Clock,
         deadline: Instant,
     ) -> Result<DynamoDbDriver> {
@@ -81,7 +82,11 @@ impl DynamoDbDriver {
     }
 
     /// Makes a driver over a client that a test provides.
-    pub(crate) fn with_sdk(sdk: config::Builder, config: Config, clock: Clock) -> DynamoDbDriver {
+    pub(crate) fn with_sdk(
+        sdk: config::Builder,
+        config: DynamoDbConfig,
+        clock: Clock,
+    ) -> DynamoDbDriver {
         let service_clock = ServiceClock::new(clock.clone());
         let sdk = sdk
             .interceptor(service_clock.clone())
@@ -122,7 +127,7 @@ impl DynamoDbDriver {
 
 /// The settings of the SDK. Settings that the configuration does not give come from the usual AWS
 /// chain.
-async fn sdk_config(config: &Config) -> aws_config::SdkConfig {
+async fn sdk_config(config: &DynamoDbConfig) -> aws_config::SdkConfig {
     let mut loader = aws_config::defaults(BehaviorVersion::latest());
     if let Some(endpoint) = &config.endpoint {
         loader = loader.endpoint_url(endpoint);

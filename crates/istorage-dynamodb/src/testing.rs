@@ -23,7 +23,7 @@ use clock::{Clock, Instant, ManualClock, WallTime};
 use istorage::{Guarded, SharedStorage, StorageDriver};
 use serde_json::{Value, json};
 
-use crate::{Config, DynamoDbDriver, storage::DynamoDbStorage, table::Table};
+use crate::{DynamoDbConfig, DynamoDbDriver, storage::DynamoDbStorage, table::Table};
 
 /// The service's reaction to a request.
 #[derive(Clone, Debug)]
@@ -172,16 +172,20 @@ impl Service {
     }
 
     pub(crate) fn driver(&self) -> DynamoDbDriver {
-        self.driver_with(Config { table_prefix: "pre.".to_owned(), ..Config::default() })
+        self.driver_with(DynamoDbConfig {
+            table_prefix: "pre.".to_owned(),
+            ..DynamoDbConfig::default()
+        })
     }
 
-    pub(crate) fn driver_with(&self, config: Config) -> DynamoDbDriver {
+    pub(crate) fn driver_with(&self, config: DynamoDbConfig) -> DynamoDbDriver {
         self.known(DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock()))
     }
 
     /// A driver that has had no answer yet.
     pub(crate) fn new_driver(&self) -> DynamoDbDriver {
-        let config = Config { table_prefix: "pre.".to_owned(), ..Config::default() };
+        let config =
+            DynamoDbConfig { table_prefix: "pre.".to_owned(), ..DynamoDbConfig::default() };
         DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock())
     }
 
@@ -191,7 +195,7 @@ impl Service {
         change: impl FnOnce(config::Builder) -> config::Builder,
     ) -> DynamoDbDriver {
         let sdk = change(sdk(self.http_client()));
-        self.known(DynamoDbDriver::with_sdk(sdk, Config::default(), self.time.clock()))
+        self.known(DynamoDbDriver::with_sdk(sdk, DynamoDbConfig::default(), self.time.clock()))
     }
 
     /// Returns the driver after it has had answers of this service over several connections.

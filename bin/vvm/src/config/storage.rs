@@ -21,7 +21,7 @@ pub(crate) struct StorageConfig {
     pub(crate) system_keyspace: Option<KeyspaceName>,
     redb: RedbSettings,
     cassandra: Option<istorage_cassandra::CassandraConfig>,
-    dynamodb: istorage_dynamodb::Config,
+    dynamodb: istorage_dynamodb::DynamoDbConfig,
 }
 
 /// As [`istorage_redb::Config`], with a place for the file.

@@ -79,9 +79,9 @@ impl Stage {
                     Arc::new(driver.await.unwrap())
                 }
                 Storage::DynamoDb(endpoint) => {
-                    let config = istorage_dynamodb::Config {
+                    let config = istorage_dynamodb::DynamoDbConfig {
                         table_prefix: String::new(),
-                        ..istorage_dynamodb::Config::local(endpoint)
+                        ..istorage_dynamodb::DynamoDbConfig::local(endpoint)
                     };
                     let driver = istorage_dynamodb::DynamoDbDriver::connect(config, clock, soon);
                     Arc::new(driver.await.unwrap())

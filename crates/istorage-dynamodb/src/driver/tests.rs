@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    Config, DynamoDbDriver,
+    DynamoDbConfig, DynamoDbDriver,
     testing::{Reply, Service, binary, done, storage_of},
 };
 
@@ -29,7 +29,7 @@ fn soon() -> Instant {
 }
 
 async fn local(address: std::net::SocketAddr) -> istorage::SharedStorage {
-    let config = Config::local(format!("http://{address}"));
+    let config = DynamoDbConfig::local(format!("http://{address}"));
     let driver = DynamoDbDriver::connect(config, Clock::system(), soon()).await.unwrap();
     storage_of(&driver, Clock::system())
 }
@@ -139,7 +139,8 @@ async fn a_driver_that_is_not_answered_keeps_its_deadline() {
 
 #[tokio::test]
 async fn a_configuration_that_cannot_work_is_invalid() {
-    let half = Config { secret_access_key: None, ..Config::local("http://127.0.0.1:1") };
+    let half =
+        DynamoDbConfig { secret_access_key: None, ..DynamoDbConfig::local("http://127.0.0.1:1") };
     let error = DynamoDbDriver::connect(half, Clock::system(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }

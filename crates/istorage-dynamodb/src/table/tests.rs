@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::SHOWN_WITHIN;
 use crate::{
-    Billing, Config,
+    Billing, DynamoDbConfig,
     testing::{Reply, Service, broken, done, refused},
 };
 
@@ -112,7 +112,7 @@ async fn a_table_is_made_and_waited_for() {
 async fn a_table_can_be_paid_for_by_capacity() {
     let service = Service::new([no_table(), done(), described("ACTIVE"), ttl("ENABLED", "t")]);
     let billing = Billing::Provisioned { read_units: 3, write_units: 4 };
-    let driver = service.driver_with(Config { billing, ..Config::default() });
+    let driver = service.driver_with(DynamoDbConfig { billing, ..DynamoDbConfig::default() });
     service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
     let body = service.sent()[1].body.clone();
     assert_eq!(body["TableName"], "vvm.test");

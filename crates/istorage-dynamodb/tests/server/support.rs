@@ -14,7 +14,7 @@ use istorage::{
     AppStorage, Conditional, Consistency, Key, KeyspaceName, Order, OrderedPut, Put, Range, Row,
     SharedStorage, StorageDriver,
 };
-use istorage_dynamodb::{Config, DynamoDbDriver};
+use istorage_dynamodb::{DynamoDbConfig, DynamoDbDriver};
 
 /// The server that the variable names.
 pub(crate) struct Server {
@@ -26,15 +26,15 @@ impl Server {
         Server { endpoint: endpoint.to_owned() }
     }
 
-    pub(crate) fn config(&self) -> Config {
-        Config::local(&self.endpoint)
+    pub(crate) fn config(&self) -> DynamoDbConfig {
+        DynamoDbConfig::local(&self.endpoint)
     }
 
     pub(crate) async fn driver(&self) -> DynamoDbDriver {
         self.driver_with(self.config(), Clock::system()).await
     }
 
-    pub(crate) async fn driver_with(&self, config: Config, clock: Clock) -> DynamoDbDriver {
+    pub(crate) async fn driver_with(&self, config: DynamoDbConfig, clock: Clock) -> DynamoDbDriver {
         DynamoDbDriver::connect(config, clock, soon()).await.unwrap()
     }
 

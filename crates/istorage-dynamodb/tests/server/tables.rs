@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::{
 use clock::Clock;
 use futures::future::join_all;
 use istorage::{Consistency, ErrorKind, Key, StorageDriver};
-use istorage_dynamodb::{Billing, Config, DynamoDbDriver};
+use istorage_dynamodb::{Billing, DynamoDbConfig, DynamoDbDriver};
 
 use crate::support::{Server, get, put, soon, table_of, unique_name};
 
@@ -40,7 +40,8 @@ pub(crate) async fn many_nodes_make_one_table(server: Server) {
 
 pub(crate) async fn a_table_has_the_capacity_that_was_asked_for(server: Server) {
     let billing = Billing::Provisioned { read_units: 3, write_units: 4 };
-    let config = Config { billing, table_prefix: "Of-Trial.".to_owned(), ..server.config() };
+    let config =
+        DynamoDbConfig { billing, table_prefix: "Of-Trial.".to_owned(), ..server.config() };
     let driver = server.driver_with(config, Clock::system()).await;
     let name = unique_name();
     driver.create(&name, soon()).await.unwrap();
@@ -92,7 +93,7 @@ pub(crate) async fn a_table_that_is_removed_under_a_storage_is_corrupt(server: S
 }
 
 pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Server) {
-    let config = Config::local("http://127.0.0.1:1");
+    let config = DynamoDbConfig::local("http://127.0.0.1:1");
     let driver = DynamoDbDriver::connect(config, Clock::system(), soon()).await.unwrap();
     let error = driver.create(&unique_name(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");

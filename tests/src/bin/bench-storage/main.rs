@@ -136,7 +136,7 @@ async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<()
 
 async fn dynamodb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
     let endpoint = address(DYNAMODB)?;
-    let config = istorage_dynamodb::Config::local(&endpoint);
+    let config = istorage_dynamodb::DynamoDbConfig::local(&endpoint);
     let driver = DynamoDbDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
     let floor = floor_dynamodb::DynamoDbFloor::connect(&endpoint, &format!("floor_{name}")).await?;
     let what = "the bare AWS crate with its defaults";
