@@ -172,7 +172,11 @@ impl EventSequencer {
     ///
     /// # Cancel safety
     /// Safe to drop.
-    pub async fn start_event(&mut self, wait: Duration, ws: WsId) -> Result<Event<'_>, NotStarted> {
+    pub async fn start_event(
+        &mut self,
+        wait: Duration,
+        ws: WsId,
+    ) -> Result<SequencedEvent<'_>, NotStarted> {
         // An event that was forgotten (`mem::forget`) is over.
         self.is_eventing.store(false, Ordering::Release);
         let deadline = self.clock.now() + wait;
@@ -186,7 +190,7 @@ impl EventSequencer {
         let wlog_offset = transaction.draw(joined, WLOG_OFFSET)?;
         let plog_offset = transaction.keep();
         let eventing = Eventing::new(&self.is_eventing);
-        Ok(Event { transaction, joined, plog_offset, wlog_offset, _eventing: eventing })
+        Ok(SequencedEvent { transaction, joined, plog_offset, wlog_offset, _eventing: eventing })
     }
 
     /// Returns a monitor of the status, for any thread.
@@ -223,11 +227,11 @@ impl Drop for Eventing {
 
 /// An event that draws its numbers.
 ///
-/// End the event with [`finish`](Event::finish) if it is in the log and applied. If the event is
+/// End the event with [`finish`](SequencedEvent::finish) if it is in the log and applied. If the event is
 /// cancelled or dropped, the outcome of its write is unknown, and the keeper reads the log again.
 #[must_use = "an event ends by `finish` or `cancel`"]
 #[derive(Debug)]
-pub struct Event<'s> {
+pub struct SequencedEvent<'s> {
     transaction: Transaction<'s>,
     joined: Joined,
     plog_offset: Offset,
@@ -235,7 +239,7 @@ pub struct Event<'s> {
     _eventing: Eventing,
 }
 
-impl Event<'_> {
+impl SequencedEvent<'_> {
     /// Returns the offset of the event in the log of the partition.
     pub fn plog_offset(&self) -> Offset {
         self.plog_offset

@@ -63,7 +63,8 @@ mod types;
 pub use causes::in_full;
 pub use engine::Unflushed;
 pub use event::{
-    Event, EventSequencer, EventSequencerFactory, NotStarted, Status, StatusMonitor, StorageOf,
+    EventSequencer, EventSequencerFactory, NotStarted, SequencedEvent, Status, StatusMonitor,
+    StorageOf,
 };
 pub use mem::MemStorage;
 pub use sequencer::{Busy, Monitor, NotClosed, Params, Sequencer};
