@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::{
-    Busy, NumberKey, Offset, SeqId, StorageError, WsId,
+    NumberKey, Offset, SeqId, SequencerBusy, StorageError, WsId,
     cache::Numbers,
     defect::{self, Defect},
 };
@@ -124,13 +124,13 @@ impl Engine {
 
     /// Returns the offset of the next event and the count of unflushed numbers, if a transaction
     /// may begin.
-    pub(crate) fn admit(&self) -> Result<(Offset, usize), Busy> {
+    pub(crate) fn admit(&self) -> Result<(Offset, usize), SequencerBusy> {
         let Unflushed { numbers, events } = self.unflushed();
         let is_full = numbers >= self.max_unflushed || events >= max_events(self.max_unflushed);
         match self.phase {
-            Phase::New | Phase::Actualizing => Err(Busy::Actualizing),
-            Phase::Closed => Err(Busy::Closed),
-            Phase::Ready if is_full => Err(Busy::Unflushed),
+            Phase::New | Phase::Actualizing => Err(SequencerBusy::Actualizing),
+            Phase::Closed => Err(SequencerBusy::Closed),
+            Phase::Ready if is_full => Err(SequencerBusy::Unflushed),
             Phase::Ready => Ok((self.next, numbers)),
         }
     }

@@ -12,8 +12,8 @@ use std::{
 use clock::{Clock, Instant};
 
 use crate::{
-    BadSequences, Busy, Monitor, NoNumber, NotClosed, NotJoined, NumberKey, Offset, Params, SeqId,
-    SeqStorage, Sequencer, Transaction, WsId, WsKind,
+    BadSequences, Monitor, NoNumber, NotClosed, NotJoined, NumberKey, Offset, Params, SeqId,
+    SeqStorage, Sequencer, SequencerBusy, Transaction, WsId, WsKind,
     engine::Phase,
     standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
     transaction::Joined,
@@ -142,7 +142,7 @@ impl StatusMonitor {
 pub enum NotStarted {
     /// The sequencer was not ready within the given time.
     #[error(transparent)]
-    Busy(#[from] Busy),
+    Busy(#[from] SequencerBusy),
     /// The numbers of the workspace could not be read.
     #[error(transparent)]
     NotJoined(#[from] NotJoined),

@@ -67,7 +67,7 @@ pub use event::{
     StorageOf,
 };
 pub use mem::MemStorage;
-pub use sequencer::{Busy, Monitor, NotClosed, Params, Sequencer};
+pub use sequencer::{Monitor, NotClosed, Params, Sequencer, SequencerBusy};
 pub use sequences::{BadSequences, Sequence, Sequences};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
 pub use transaction::{JoinedCommand, NoNumber, NotJoined, Transaction};

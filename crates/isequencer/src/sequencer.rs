@@ -58,7 +58,7 @@ impl Params {
 
 /// The reason for which no transaction can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Busy {
+pub enum SequencerBusy {
     /// The log is being read.
     #[error("the numbers are being read from the log")]
     Actualizing,
@@ -163,7 +163,7 @@ impl Sequencer {
     /// # Errors
     /// Fails with the reason for which no transaction can begin now. If the log is read, nothing
     /// waits to be stored and the sequencer has not ended, the call succeeds.
-    pub fn start(&mut self) -> Result<Transaction<'_>, Busy> {
+    pub fn start(&mut self) -> Result<Transaction<'_>, SequencerBusy> {
         self.end_forgotten();
         let (next, unflushed) = self.shared.engine().admit()?;
         Ok(Transaction::new(self, next, unflushed))
@@ -194,7 +194,7 @@ impl Sequencer {
     ///
     /// # Cancel safety
     /// Safe to drop.
-    pub async fn ready(&mut self) -> Result<(), Busy> {
+    pub async fn ready(&mut self) -> Result<(), SequencerBusy> {
         self.end_forgotten();
         self.shared.until_admitted().await
     }
@@ -250,7 +250,7 @@ pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
     /// Returns the reason for which no transaction can begin now; `None` if one can.
-    pub fn busy(&self) -> Option<Busy> {
+    pub fn busy(&self) -> Option<SequencerBusy> {
         self.0.engine().admit().err()
     }
 

@@ -11,7 +11,7 @@ use shuttle::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
-    Busy, Offset,
+    Offset, SequencerBusy,
     defect::{self, Defect},
     engine::{Engine, Last},
 };
@@ -40,13 +40,15 @@ impl Shared {
     // Calls of the owner.
 
     /// Waits until a transaction may begin.
-    pub(crate) async fn until_admitted(&self) -> Result<(), Busy> {
+    pub(crate) async fn until_admitted(&self) -> Result<(), SequencerBusy> {
         loop {
             let admitted = self.engine().admit();
             match admitted {
                 // `Notify` keeps a notification that comes between the check and the wait, so the
                 // wait then ends at once.
-                Err(Busy::Actualizing | Busy::Unflushed) => until(&self.change).await,
+                Err(SequencerBusy::Actualizing | SequencerBusy::Unflushed) => {
+                    until(&self.change).await
+                }
                 Err(closed) => return Err(closed),
                 Ok(_) => return Ok(()),
             }

@@ -18,8 +18,8 @@ use clock::Clock;
 use common::{KIND, command, failing, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
-    Busy, LoggedEvent, MemStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage,
-    Sequencer, StorageError, Unflushed, WsId,
+    LoggedEvent, MemStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
+    SequencerBusy, StorageError, Unflushed, WsId,
     mem::{Call, Fate},
 };
 use tokio::sync::Semaphore;
@@ -128,10 +128,10 @@ async fn a_storage_that_panics_closes_it() {
         Fate::Done
     }));
     let mut sequencer = sequencer(params(), &panics);
-    assert_eq!(sequencer.ready().await, Err(Busy::Closed));
+    assert_eq!(sequencer.ready().await, Err(SequencerBusy::Closed));
     let trouble = sequencer.monitor().trouble().unwrap();
     assert_eq!(trouble.0.to_string(), "the storage panicked");
-    assert_eq!(sequencer.start().unwrap_err(), Busy::Closed);
+    assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Closed);
 }
 
 /// A log without its second event, until the flag is set.
@@ -174,7 +174,7 @@ async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
     until(|| sequencer.monitor().trouble().is_some()).await;
     let trouble = sequencer.monitor().trouble().unwrap();
     assert_eq!(trouble.0.to_string(), "event 3 comes where 2 should");
-    assert_eq!(sequencer.monitor().busy(), Some(Busy::Actualizing));
+    assert_eq!(sequencer.monitor().busy(), Some(SequencerBusy::Actualizing));
     hole.1.store(true, Ordering::Release);
     sequencer.ready().await.unwrap();
     assert!(sequencer.monitor().trouble().is_none());
@@ -217,8 +217,8 @@ fn one_whose_runtime_is_gone_has_ended() {
     let mut sequencer = gone.block_on(async { sequencer(params(), &MemStorage::new()) });
     drop(gone);
     let monitor = sequencer.monitor();
-    assert_eq!(monitor.busy(), Some(Busy::Closed));
-    assert_eq!(runtime().block_on(sequencer.ready()), Err(Busy::Closed));
+    assert_eq!(monitor.busy(), Some(SequencerBusy::Closed));
+    assert_eq!(runtime().block_on(sequencer.ready()), Err(SequencerBusy::Closed));
 }
 
 /// The storage answers at once, so only the budget of the task makes the keeper yield while it
@@ -244,7 +244,7 @@ async fn closing_ends_in_time_while_the_log_is_read() {
     let sequencer = sequencer(params(), &mem);
     let monitor = sequencer.monitor();
     until(|| read.load(Ordering::SeqCst) > 0).await;
-    assert_eq!(monitor.busy(), Some(Busy::Actualizing));
+    assert_eq!(monitor.busy(), Some(SequencerBusy::Actualizing));
     let before = read.load(Ordering::SeqCst);
     sequencer.close(clock::Instant::FAR_FUTURE).await.unwrap();
     let since = read.load(Ordering::SeqCst) - before;

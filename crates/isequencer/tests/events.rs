@@ -9,8 +9,8 @@ use std::{sync::Arc, time::Duration};
 use clock::Clock;
 use common::{WS, failing, gated, offset};
 use isequencer::{
-    BadSequences, Busy, EventSequencerFactory, MemStorage, NotStarted, NumberKey, Params,
-    SeqStorage, Sequences, Status, WsKind, standard,
+    BadSequences, EventSequencerFactory, MemStorage, NotStarted, NumberKey, Params, SeqStorage,
+    SequencerBusy, Sequences, Status, WsKind, standard,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -73,7 +73,7 @@ async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
     let monitor = partition.monitor();
     assert_eq!(monitor.status(), Status::None);
     let busy = partition.start_event(Duration::from_millis(10), WS).await.unwrap_err();
-    assert!(matches!(busy, NotStarted::Busy(Busy::Actualizing)), "{busy}");
+    assert!(matches!(busy, NotStarted::Busy(SequencerBusy::Actualizing)), "{busy}");
     assert_eq!(monitor.status(), Status::Recovering);
     gate.add_permits(2);
     let event = partition.start_event(LONG, WS).await.unwrap();
@@ -99,7 +99,7 @@ async fn it_waits_for_room_but_not_for_longer_than_it_may() {
             Err(busy) => break busy,
         }
     };
-    assert!(matches!(busy, NotStarted::Busy(Busy::Unflushed)), "{busy}");
+    assert!(matches!(busy, NotStarted::Busy(SequencerBusy::Unflushed)), "{busy}");
     fails.store(false, std::sync::atomic::Ordering::Release);
     partition.start_event(LONG, WS).await.unwrap().finish();
 }

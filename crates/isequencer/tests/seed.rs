@@ -13,7 +13,7 @@ use common::{
     KIND, OTHER, SEQ, command, failing, gated, hook, key, offset, params, sequencer, until,
 };
 use fastrand::Rng;
-use isequencer::{Busy, MemStorage, Offset, Params, Unflushed, WsId, mem::Fate};
+use isequencer::{MemStorage, Offset, Params, SequencerBusy, Unflushed, WsId, mem::Fate};
 
 /// `NewMustStartActualization`: a new sequencer reads the log, and is busy until the log is read.
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn new_must_start_actualization() {
     let (mem, gate) = gated(&mem);
     let mut sequencer = sequencer(params(), &mem);
     for _ in 0..10 {
-        assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+        assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Actualizing);
         tokio::task::yield_now().await;
     }
     gate.add_permits(1);
@@ -115,7 +115,7 @@ async fn multiple_actualizes() {
             transaction.flush();
         } else {
             transaction.actualize();
-            assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+            assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Actualizing);
         }
     }
     assert!((30..70).contains(&written), "{written}");
@@ -135,9 +135,9 @@ async fn flush_permanently_fails() {
         assert_eq!(command(&mut sequencer, &mem, ws as u64).await, 1);
         tokio::task::yield_now().await;
     }
-    assert_eq!(sequencer.start().unwrap_err(), Busy::Unflushed);
+    assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Unflushed);
     until(|| sequencer.monitor().trouble().is_some()).await;
-    assert_eq!(sequencer.start().unwrap_err(), Busy::Unflushed);
+    assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Unflushed);
     assert_eq!(mem.offset(), Some(Offset::FIRST));
 
     fails.store(false, Ordering::Release);
@@ -161,7 +161,7 @@ async fn a_flush_that_fails_ends_in_busy_though_few_numbers_wait() {
         command(&mut sequencer, &mem, 1).await;
         tokio::task::yield_now().await;
     }
-    assert_eq!(sequencer.start().unwrap_err(), Busy::Unflushed);
+    assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Unflushed);
     let unflushed = Unflushed { numbers: 2, events: 100 };
     assert_eq!(sequencer.monitor().unflushed(), unflushed, "one is being stored, one waits");
     fails.store(false, Ordering::Release);

@@ -6,8 +6,8 @@ mod common;
 
 use common::{KIND, OTHER, SEQ, WS, command, failing, key, offset, params, sequencer};
 use isequencer::{
-    Busy, MemStorage, NoNumber, NotJoined, NumberKey, Params, SeqId, Sequence, Sequences, WsId,
-    WsKind, standard,
+    MemStorage, NoNumber, NotJoined, NumberKey, Params, SeqId, Sequence, SequencerBusy, Sequences,
+    WsId, WsKind, standard,
 };
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_transaction_that_is_dropped_or_forgotten_is_actualized() {
             drop(transaction);
         }
         if !forget {
-            assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+            assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Actualizing);
         }
     }
     assert_eq!(command(&mut sequencer, &mem, 7).await, 3);

@@ -106,7 +106,7 @@ impl Worker {
                 // The caller must hear the reason before its deadline, or it only knows that the stop is late.
                 let deadline = asked - (asked - groups.means.clock.now()) / ANSWER_SHARE;
                 let monitor = sequencer.monitor();
-                let is_recovering = monitor.busy() == Some(isequencer::Busy::Actualizing);
+                let is_recovering = monitor.busy() == Some(isequencer::SequencerBusy::Actualizing);
                 tokio::select! {
                     biased;
                     closed = sequencer.close(deadline) => match closed {
@@ -152,11 +152,11 @@ impl Worker {
             let trouble = monitor.trouble();
             let status = match (&self.groups.violation, monitor.busy()) {
                 (Some(violation), _) => Status::Violation(violation.to_string()),
-                (None, None | Some(isequencer::Busy::Unflushed)) => break,
-                (None, Some(isequencer::Busy::Closed)) => {
+                (None, None | Some(isequencer::SequencerBusy::Unflushed)) => break,
+                (None, Some(isequencer::SequencerBusy::Closed)) => {
                     return Err(Stop::Open("the sequencer has ended".to_owned()));
                 }
-                (None, Some(isequencer::Busy::Actualizing)) => match trouble {
+                (None, Some(isequencer::SequencerBusy::Actualizing)) => match trouble {
                     Some(trouble) => status_of(&trouble),
                     None => Status::Recovering(None),
                 },
@@ -222,7 +222,7 @@ impl Worker {
         loop {
             let monitor = self.sequencer.monitor();
             match monitor.busy() {
-                Some(isequencer::Busy::Unflushed) => {}
+                Some(isequencer::SequencerBusy::Unflushed) => {}
                 None => {
                     if is_stalled {
                         self.groups.set(Status::Ready);
