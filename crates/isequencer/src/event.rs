@@ -98,7 +98,7 @@ impl EventSequencerFactory {
 
 /// The state of the sequencer of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum SequenceStatus {
     /// The sequencer has not begun.
     None,
     /// The sequencer reads the log.
@@ -111,7 +111,7 @@ pub enum Status {
     Finished,
 }
 
-/// A view of the [`Status`] of a sequencer, for any thread.
+/// A view of the [`SequenceStatus`] of a sequencer, for any thread.
 #[derive(Clone, Debug)]
 pub struct StatusMonitor {
     monitor: Monitor,
@@ -126,13 +126,13 @@ impl StatusMonitor {
     }
 
     /// Returns the current status.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> SequenceStatus {
         match self.monitor.phase() {
-            Phase::New => Status::None,
-            Phase::Actualizing => Status::Recovering,
-            Phase::Ready if self.is_eventing.load(Ordering::Acquire) => Status::Eventing,
-            Phase::Ready => Status::Ready,
-            Phase::Closed => Status::Finished,
+            Phase::New => SequenceStatus::None,
+            Phase::Actualizing => SequenceStatus::Recovering,
+            Phase::Ready if self.is_eventing.load(Ordering::Acquire) => SequenceStatus::Eventing,
+            Phase::Ready => SequenceStatus::Ready,
+            Phase::Closed => SequenceStatus::Finished,
         }
     }
 }

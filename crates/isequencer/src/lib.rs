@@ -63,8 +63,8 @@ mod types;
 pub use causes::in_full;
 pub use engine::Unflushed;
 pub use event::{
-    EventSequencer, EventSequencerFactory, NotStarted, SequencedEvent, Status, StatusMonitor,
-    StorageOf,
+    EventSequencer, EventSequencerFactory, NotStarted, SequenceStatus, SequencedEvent,
+    StatusMonitor, StorageOf,
 };
 pub use mem::MemStorage;
 pub use sequencer::{Monitor, NotClosed, Params, Sequencer, SequencerBusy};

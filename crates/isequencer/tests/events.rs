@@ -10,7 +10,7 @@ use clock::Clock;
 use common::{WS, failing, gated, offset};
 use isequencer::{
     BadSequences, EventSequencerFactory, MemStorage, NotStarted, NumberKey, Params, SeqStorage,
-    SequencerBusy, Sequences, Status, WsKind, standard,
+    SequenceStatus, SequencerBusy, Sequences, WsKind, standard,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -71,19 +71,19 @@ async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
     let (mem, gate) = gated(&MemStorage::new());
     let mut partition = factory(&mem).partition(1);
     let monitor = partition.monitor();
-    assert_eq!(monitor.status(), Status::None);
+    assert_eq!(monitor.status(), SequenceStatus::None);
     let busy = partition.start_event(Duration::from_millis(10), WS).await.unwrap_err();
     assert!(matches!(busy, NotStarted::Busy(SequencerBusy::Actualizing)), "{busy}");
-    assert_eq!(monitor.status(), Status::Recovering);
+    assert_eq!(monitor.status(), SequenceStatus::Recovering);
     gate.add_permits(2);
     let event = partition.start_event(LONG, WS).await.unwrap();
-    assert_eq!(monitor.status(), Status::Eventing);
+    assert_eq!(monitor.status(), SequenceStatus::Eventing);
     event.cancel();
-    assert_eq!(monitor.status(), Status::Recovering);
+    assert_eq!(monitor.status(), SequenceStatus::Recovering);
     partition.start_event(LONG, WS).await.unwrap().finish();
-    assert_eq!(monitor.status(), Status::Ready);
+    assert_eq!(monitor.status(), SequenceStatus::Ready);
     partition.close(Clock::system().now() + LONG).await.unwrap();
-    assert_eq!(monitor.status(), Status::Finished);
+    assert_eq!(monitor.status(), SequenceStatus::Finished);
 }
 
 #[tokio::test]
@@ -127,9 +127,9 @@ async fn an_event_that_is_forgotten_is_looked_for_in_the_log() {
     let monitor = partition.monitor();
     std::mem::forget(partition.start_event(LONG, WS).await.unwrap());
     let event = partition.start_event(LONG, WS).await.unwrap();
-    assert_eq!((event.wlog_offset(), monitor.status()), (1, Status::Eventing));
+    assert_eq!((event.wlog_offset(), monitor.status()), (1, SequenceStatus::Eventing));
     event.finish();
-    assert_eq!(monitor.status(), Status::Ready);
+    assert_eq!(monitor.status(), SequenceStatus::Ready);
 }
 
 #[tokio::test]
