@@ -24,12 +24,12 @@ use crate::{
 /// ```
 /// # use std::{sync::Arc, time::Duration};
 /// # use clock::Clock;
-/// # use isequencer::{EventSequencerFactory, MemStorage, Params, Sequences, WsId, WsKind, standard};
+/// # use isequencer::{EventSequencerFactory, MemSeqStorage, Params, Sequences, WsId, WsKind, standard};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let kind = WsKind(1);
 /// let params = Params::new("shop", Sequences::new().with(kind, standard::sequences())?);
-/// let storage = Arc::new(MemStorage::new());
+/// let storage = Arc::new(MemSeqStorage::new());
 /// let factory = EventSequencerFactory::new(params, kind, Arc::new(move |_partition| storage.clone()), Clock::system())?;
 ///
 /// let mut sequencer = factory.partition(1);

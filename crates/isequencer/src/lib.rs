@@ -8,13 +8,13 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use clock::Clock;
-//! # use isequencer::{MemStorage, Params, Sequencer, Sequences, WsId, WsKind, standard};
+//! # use isequencer::{MemSeqStorage, Params, Sequencer, Sequences, WsId, WsKind, standard};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (kind, ws) = (WsKind(1), WsId(7));
 //! let sequences = Sequences::new().with(kind, standard::sequences())?;
 //! let params = Params::new("partition 1", sequences);
-//! let mut sequencer = Sequencer::new(params, Arc::new(MemStorage::new()), Clock::system());
+//! let mut sequencer = Sequencer::new(params, Arc::new(MemSeqStorage::new()), Clock::system());
 //!
 //! sequencer.ready().await?;
 //! let mut transaction = sequencer.start()?;
@@ -28,7 +28,7 @@
 //! # }
 //! ```
 //!
-//! - [`SeqStorage`] is the port to the storage. [`MemStorage`] implements the port for tests.
+//! - [`SeqStorage`] is the port to the storage. [`MemSeqStorage`] implements the port for tests.
 //! - [`Sequences`] declares the sequences of each kind of workspace. Every workspace has the
 //!   [`standard`] sequences.
 //! - [`EventSequencerFactory`] is for callers that write one event at a time.
@@ -66,7 +66,7 @@ pub use event::{
     EventSequencer, EventSequencerFactory, NotStarted, SequenceStatus, SequencedEvent,
     StatusMonitor, StorageOf,
 };
-pub use mem::MemStorage;
+pub use mem::MemSeqStorage;
 pub use sequencer::{Monitor, NotClosed, Params, Sequencer, SequencerBusy};
 pub use sequences::{BadSequences, Sequence, Sequences};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};

@@ -37,7 +37,7 @@ pub enum Fate {
     Fails,
     /// The call is done, and returns an error.
     LosesAnswer,
-    /// The call returns an error. A write is done later, by [`MemStorage::land`].
+    /// The call returns an error. A write is done later, by [`MemSeqStorage::land`].
     LandsLater,
 }
 
@@ -46,7 +46,7 @@ pub type Hook = Arc<dyn Fn(Call) -> BoxFuture<'static, Fate> + Send + Sync>;
 
 /// Numbers, an offset and a log in memory.
 #[derive(Clone, Default)]
-pub struct MemStorage {
+pub struct MemSeqStorage {
     inner: Arc<Mutex<Inner>>,
     hook: Option<Hook>,
 }
@@ -68,27 +68,27 @@ enum Write {
     Offset(Offset),
 }
 
-impl fmt::Debug for MemStorage {
+impl fmt::Debug for MemSeqStorage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemStorage").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("MemSeqStorage").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
-impl MemStorage {
+impl MemSeqStorage {
     /// Makes an empty storage.
-    pub fn new() -> MemStorage {
-        MemStorage::default()
+    pub fn new() -> MemSeqStorage {
+        MemSeqStorage::default()
     }
 
     /// Returns the same storage with a hook that decides the fate of each call.
     #[must_use]
-    pub fn with_hook(&self, hook: Hook) -> MemStorage {
-        MemStorage { inner: Arc::clone(&self.inner), hook: Some(hook) }
+    pub fn with_hook(&self, hook: Hook) -> MemSeqStorage {
+        MemSeqStorage { inner: Arc::clone(&self.inner), hook: Some(hook) }
     }
 
     /// Returns the same storage with the mistake that a write replaces a higher value too.
     #[cfg(test)]
-    pub(crate) fn that_goes_down(self) -> MemStorage {
+    pub(crate) fn that_goes_down(self) -> MemSeqStorage {
         self.inner().goes_down = true;
         self
     }
@@ -186,7 +186,7 @@ fn offset_of(place: usize) -> Offset {
 }
 
 #[async_trait]
-impl SeqStorage for MemStorage {
+impl SeqStorage for MemSeqStorage {
     async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
         // Read before the hook runs: the answer may be outdated when it arrives.
         let numbers = {

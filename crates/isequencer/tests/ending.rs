@@ -18,7 +18,7 @@ use clock::Clock;
 use common::{KIND, command, failing, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
-    LoggedEvent, MemStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
+    LoggedEvent, MemSeqStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
     SequencerBusy, StorageError, Unflushed, WsId,
     mem::{Call, Fate},
 };
@@ -34,7 +34,7 @@ fn tasks() -> usize {
 
 #[tokio::test]
 async fn closing_stores_what_waits() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     // Without `close` the numbers would be stored after an hour.
     let flush_delay = Duration::from_secs(3_600);
     let mut sequencer = sequencer(Params { flush_delay, ..params() }, &mem);
@@ -49,7 +49,7 @@ async fn closing_stores_what_waits() {
 
 #[tokio::test]
 async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut one = sequencer(params(), &hooked);
     one.ready().await.unwrap();
@@ -83,7 +83,7 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
 #[tokio::test]
 async fn closing_ends_no_call_to_the_storage_in_the_middle() {
     for held in [Call::NextOffset, Call::NextEvent, Call::WriteNumbers, Call::WriteOffset] {
-        let mem = MemStorage::new();
+        let mem = MemSeqStorage::new();
         mem.append(vec![(key(1), 1)]);
         let (begun, ended) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let go_on = Arc::new(Semaphore::new(0));
@@ -114,7 +114,7 @@ async fn closing_ends_no_call_to_the_storage_in_the_middle() {
 
 #[tokio::test]
 async fn one_that_is_dropped_ends_too() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     drop(sequencer(params(), &mem));
     until(|| tasks() == 0).await;
 }
@@ -122,7 +122,7 @@ async fn one_that_is_dropped_ends_too() {
 /// A storage that panics ends the sequencer. A caller that waits gets an error.
 #[tokio::test]
 async fn a_storage_that_panics_closes_it() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let panics = mem.with_hook(hook(|call| async move {
         assert_ne!(call, Call::NextOffset, "a panic on purpose");
         Fate::Done
@@ -136,7 +136,7 @@ async fn a_storage_that_panics_closes_it() {
 
 /// A log without its second event, until the flag is set.
 #[derive(Debug)]
-struct Hole(MemStorage, AtomicBool);
+struct Hole(MemSeqStorage, AtomicBool);
 
 #[async_trait]
 impl SeqStorage for Hole {
@@ -164,7 +164,7 @@ impl SeqStorage for Hole {
 /// The sequencer reports the error while the event is missing, and goes on when the event is there.
 #[tokio::test]
 async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     for number in 1..=3 {
         mem.append(vec![(key(1), number)]);
     }
@@ -188,7 +188,7 @@ fn a_thousand_of_them_leave_no_task_and_no_memory() {
         let measured = allocation_counter::measure(|| {
             runtime.block_on(async {
                 for round in 0..rounds {
-                    let mem = MemStorage::new();
+                    let mem = MemSeqStorage::new();
                     let mut sequencer = sequencer(params(), &mem);
                     for ws in 0..10 {
                         command(&mut sequencer, &mem, ws).await;
@@ -214,7 +214,7 @@ fn a_thousand_of_them_leave_no_task_and_no_memory() {
 fn one_whose_runtime_is_gone_has_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let gone = runtime();
-    let mut sequencer = gone.block_on(async { sequencer(params(), &MemStorage::new()) });
+    let mut sequencer = gone.block_on(async { sequencer(params(), &MemSeqStorage::new()) });
     drop(gone);
     let monitor = sequencer.monitor();
     assert_eq!(monitor.busy(), Some(SequencerBusy::Closed));
@@ -231,7 +231,7 @@ fn one_whose_runtime_is_gone_has_ended() {
 async fn closing_ends_in_time_while_the_log_is_read() {
     const EVENTS: usize = 100_000;
     const READ_AT_MOST: usize = 1_000;
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     for number in 1..=EVENTS as u64 {
         mem.append(vec![(key(number % 1_000), number)]);
     }

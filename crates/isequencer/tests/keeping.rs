@@ -18,7 +18,7 @@ use clock::ManualClock;
 use common::{KIND, WS, command, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream, stream::BoxStream};
 use isequencer::{
-    LoggedEvent, MemStorage, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
+    LoggedEvent, MemSeqStorage, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
     StorageError, Unflushed, WsId,
     mem::{Call, Fate},
 };
@@ -35,7 +35,7 @@ async fn others_run() {
 
 #[tokio::test]
 async fn few_numbers_wait_for_others_but_not_longer_than_they_may() {
-    let (mem, manual) = (MemStorage::new(), ManualClock::new(1));
+    let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
     let params = Params {
         flush_delay: 5 * MILLI,
         max_unflushed: NonZeroUsize::new(100).unwrap(),
@@ -57,7 +57,7 @@ async fn few_numbers_wait_for_others_but_not_longer_than_they_may() {
 
 #[tokio::test]
 async fn many_numbers_wait_for_nothing() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     for ws in 1..=5 {
         command(&mut sequencer, &mem, ws).await;
@@ -68,7 +68,7 @@ async fn many_numbers_wait_for_nothing() {
 
 #[tokio::test]
 async fn many_events_wait_for_nothing_however_few_numbers_they_draw() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     for _ in 0..60 {
         command(&mut sequencer, &mem, 1).await;
@@ -79,7 +79,7 @@ async fn many_events_wait_for_nothing_however_few_numbers_they_draw() {
 
 #[tokio::test]
 async fn nothing_waits_after_an_actualization() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     command(&mut sequencer, &mem, 1).await;
     sequencer.start().unwrap().actualize();
@@ -89,7 +89,7 @@ async fn nothing_waits_after_an_actualization() {
 
 #[tokio::test]
 async fn what_failed_is_tried_again_after_a_pause() {
-    let (mem, manual) = (MemStorage::new(), ManualClock::new(1));
+    let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
     let writes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&writes);
     let mem = mem.with_hook(hook(move |call| {
@@ -110,7 +110,7 @@ async fn what_failed_is_tried_again_after_a_pause() {
 /// The numbers of an event may be in any order, and a sequence may occur several times.
 #[tokio::test]
 async fn the_highest_number_of_an_event_counts() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     mem.append(vec![(key(1), 5), (key(1), 3)]);
     mem.append(vec![(key(1), 4)]);
     assert_eq!(command(&mut sequencer(params(), &mem), &mem, 1).await, 6);

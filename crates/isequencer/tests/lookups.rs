@@ -12,13 +12,13 @@ use std::sync::{
 use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, until};
 use fastrand::Rng;
 use isequencer::{
-    MemStorage, NotJoined, Params, WsId, WsKind,
+    MemSeqStorage, NotJoined, Params, WsId, WsKind,
     mem::{Call, Fate},
 };
 use tokio::sync::Semaphore;
 
 /// Returns the same storage, and a counter of the reads of numbers.
-fn counted(mem: &MemStorage) -> (MemStorage, Arc<AtomicUsize>) {
+fn counted(mem: &MemSeqStorage) -> (MemSeqStorage, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reads);
     let hook = hook(move |call| {
@@ -30,7 +30,7 @@ fn counted(mem: &MemStorage) -> (MemStorage, Arc<AtomicUsize>) {
 
 #[tokio::test]
 async fn what_is_in_memory_is_not_read() {
-    let (mem, reads) = counted(&MemStorage::new());
+    let (mem, reads) = counted(&MemSeqStorage::new());
     let mut sequencer = sequencer(params(), &mem);
     for n in 1..=10 {
         assert_eq!(command(&mut sequencer, &mem, 1).await, n);
@@ -40,7 +40,7 @@ async fn what_is_in_memory_is_not_read() {
 
 #[tokio::test]
 async fn what_has_left_memory_is_found_where_it_waits_to_be_stored() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(Params { cached_numbers: 2, ..params() }, &hooked);
     sequencer.ready().await.unwrap();
@@ -58,7 +58,7 @@ async fn what_has_left_memory_is_found_where_it_waits_to_be_stored() {
 
 #[tokio::test]
 async fn what_is_stored_is_read_when_it_has_left_memory() {
-    let (mem, reads) = counted(&MemStorage::new());
+    let (mem, reads) = counted(&MemSeqStorage::new());
     let mut sequencer = sequencer(Params { cached_numbers: 2, ..params() }, &mem);
     for n in 1..=5 {
         assert_eq!(command(&mut sequencer, &mem, 1).await, n);
@@ -71,7 +71,7 @@ async fn what_is_stored_is_read_when_it_has_left_memory() {
 /// The storage reads before the numbers are stored, and answers afterwards.
 #[tokio::test]
 async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let (reads, writes) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let gates = (Arc::clone(&reads), Arc::clone(&writes));
     let hooked = mem.with_hook(hook(move |call| {
@@ -111,7 +111,7 @@ async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
 async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
     let (begun, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let gates = (Arc::clone(&begun), Arc::clone(&answers));
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let hooked = mem.with_hook(hook(move |call| {
         let (begun, answers) = gates.clone();
         async move {
@@ -147,7 +147,7 @@ async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
 /// There is memory for ten workspaces, and commands run on a thousand. No unflushed number is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eviction_under_load() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { cached_numbers: 20, ..params() }, &mem);
     let mut last = vec![0; 1_000];
     let mut random = Rng::with_seed(1);
@@ -163,7 +163,7 @@ async fn eviction_under_load() {
 /// numbers.
 #[tokio::test]
 async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let hooked = mem.with_hook(hook(|call| async move {
         match call {
             Call::WriteNumbers | Call::WriteOffset => Fate::LandsLater,
@@ -189,7 +189,7 @@ async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
 
 #[tokio::test]
 async fn a_workspace_that_cannot_be_read_harms_nobody_else() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let fails = Arc::new(AtomicUsize::new(1));
     let once = Arc::clone(&fails);
     let mem = mem.with_hook(hook(move |call| {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use common::{KIND, command, failing, params, sequencer, until};
-use isequencer::{MemStorage, Params, WsId};
+use isequencer::{MemSeqStorage, Params, WsId};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
@@ -38,7 +38,7 @@ fn what_it_does_is_reported() {
     metrics::with_local_recorder(&recorder, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mem = MemStorage::new();
+            let mem = MemSeqStorage::new();
             let (hooked, fails) = failing(&mem);
             let mut sequencer = sequencer(Params { cached_numbers: 4, ..params() }, &hooked);
             sequencer.ready().await.unwrap();
@@ -111,7 +111,7 @@ fn what_waits_is_told_when_it_waits_and_no_more_when_it_does_not() {
     metrics::with_local_recorder(&gauges, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mem = MemStorage::new();
+            let mem = MemSeqStorage::new();
             let (hooked, fails) = failing(&mem);
             let mut one = sequencer(params(), &hooked);
             one.ready().await.unwrap();

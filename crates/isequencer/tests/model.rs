@@ -9,7 +9,7 @@ use std::{collections::HashMap, iter, ops::Range};
 use common::{KIND, params, sequencer};
 use fastrand::Rng;
 use isequencer::{
-    MemStorage, NoNumber, NumberKey, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
+    MemSeqStorage, NoNumber, NumberKey, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
 };
 
 const OTHER_KIND: WsKind = WsKind(2);
@@ -51,7 +51,7 @@ fn params_of(random: &mut Rng) -> Params {
 /// Runs one transaction, and compares it with the model.
 async fn transaction(
     sequencer: &mut Sequencer,
-    mem: &MemStorage,
+    mem: &MemSeqStorage,
     written: &mut Model,
     random: &mut Rng,
 ) {
@@ -99,7 +99,7 @@ async fn transaction(
 async fn it_says_what_a_sequencer_of_ten_lines_says() {
     for seed in 0..200 {
         let mut random = Rng::with_seed(seed);
-        let (mem, mut written) = (MemStorage::new(), Model::default());
+        let (mem, mut written) = (MemSeqStorage::new(), Model::default());
         for _ in 0..3 {
             let mut sequencer = sequencer(params_of(&mut random), &mem);
             for _ in 0..40 {

@@ -13,12 +13,12 @@ use common::{
     KIND, OTHER, SEQ, command, failing, gated, hook, key, offset, params, sequencer, until,
 };
 use fastrand::Rng;
-use isequencer::{MemStorage, Offset, Params, SequencerBusy, Unflushed, WsId, mem::Fate};
+use isequencer::{MemSeqStorage, Offset, Params, SequencerBusy, Unflushed, WsId, mem::Fate};
 
 /// `NewMustStartActualization`: a new sequencer reads the log, and is busy until the log is read.
 #[tokio::test]
 async fn new_must_start_actualization() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     mem.append(vec![(key(1), 3)]);
     let (mem, gate) = gated(&mem);
     let mut sequencer = sequencer(params(), &mem);
@@ -36,7 +36,7 @@ async fn new_must_start_actualization() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn race() {
     for seed in 0..50 {
-        let mem = MemStorage::new();
+        let mem = MemSeqStorage::new();
         let mem = mem.with_hook(hook(|_| async {
             tokio::task::yield_now().await;
             Fate::Done
@@ -76,7 +76,7 @@ async fn race() {
 #[tokio::test]
 async fn long_recovery() {
     for events in 0..=50 {
-        let mem = MemStorage::new();
+        let mem = MemSeqStorage::new();
         for event in 0..events {
             mem.append(vec![(key(event % 7), event / 7 + 1), (key(100), event + 1)]);
         }
@@ -95,7 +95,7 @@ async fn long_recovery() {
 /// `MultipleActualizes`: in a hundred transactions, some are not written.
 #[tokio::test]
 async fn multiple_actualizes() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut random = Rng::with_seed(1);
     let mut sequencer = sequencer(params(), &mem);
     let (mut last, mut written) = ([0; 2], 0);
@@ -125,7 +125,7 @@ async fn multiple_actualizes() {
 /// works again, the sequencer works again.
 #[tokio::test]
 async fn flush_permanently_fails() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(params(), &hooked);
     sequencer.ready().await.unwrap();
@@ -152,7 +152,7 @@ async fn flush_permanently_fails() {
 /// again that wait for their offset to be stored.
 #[tokio::test]
 async fn a_flush_that_fails_ends_in_busy_though_few_numbers_wait() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(params(), &hooked);
     sequencer.ready().await.unwrap();

@@ -8,7 +8,7 @@ use shuttle::future::block_on;
 
 use super::world::{Weather, history};
 use crate::{
-    LoggedEvent, MemStorage, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId,
+    LoggedEvent, MemSeqStorage, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId,
     defect::{self, Defect},
 };
 
@@ -20,7 +20,7 @@ fn nothing_where_there_is_no_mistake() {
     assert!(!is_found(|mem| Arc::new(mem), 2_000));
 }
 
-fn is_found(storage: fn(MemStorage) -> Arc<dyn SeqStorage>, schedules: usize) -> bool {
+fn is_found(storage: fn(MemSeqStorage) -> Arc<dyn SeqStorage>, schedules: usize) -> bool {
     let weather = Weather { fails: 15, dies_within: Some(40) };
     let one = move || block_on(history(weather, 3, storage));
     panic::catch_unwind(|| shuttle::check_random_with_seed(one, 1, schedules)).is_err()
@@ -77,7 +77,7 @@ fn a_workspace_found_whatever_its_kind() {
 /// A storage with a mistake: it writes the offset before the numbers. A crash between the two
 /// writes loses numbers.
 #[derive(Debug)]
-struct OffsetFirst(MemStorage);
+struct OffsetFirst(MemSeqStorage);
 
 #[async_trait]
 impl SeqStorage for OffsetFirst {

@@ -23,7 +23,7 @@ use shuttle::{
 use tokio::sync::Notify;
 
 use crate::{
-    MemStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence, Sequencer, Sequences,
+    MemSeqStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence, Sequencer, Sequences,
     Transaction, WsId, WsKind,
     engine::Phase,
     mem::{Call, Fate, Hook},
@@ -58,9 +58,9 @@ pub(crate) struct Weather {
 pub(crate) async fn history(
     weather: Weather,
     lives: usize,
-    storage: impl Fn(MemStorage) -> Arc<dyn SeqStorage>,
+    storage: impl Fn(MemSeqStorage) -> Arc<dyn SeqStorage>,
 ) {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut random = Rng::with_seed(thread_rng().next_u64());
     for life in 0..lives {
         let is_last = life + 1 == lives;
@@ -75,10 +75,10 @@ pub(crate) async fn history(
 
 /// Runs a node until it ends, or until it dies in a call of its storage.
 async fn live(
-    mem: &MemStorage,
+    mem: &MemSeqStorage,
     random: &mut Rng,
     weather: Weather,
-    storage: impl Fn(MemStorage) -> Arc<dyn SeqStorage>,
+    storage: impl Fn(MemSeqStorage) -> Arc<dyn SeqStorage>,
 ) {
     let died = Arc::new(Notify::new());
     let dies_at = weather.dies_within.map(|within| random.usize(0..within));
@@ -158,7 +158,7 @@ fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> Hoo
 }
 
 /// Runs a transaction of some commands, writes some of their events, and ends the transaction.
-async fn group(sequencer: &mut Sequencer, mem: &MemStorage, random: &mut Rng) {
+async fn group(sequencer: &mut Sequencer, mem: &MemSeqStorage, random: &mut Rng) {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
     let mut last = fold(&mem.log());
@@ -224,7 +224,7 @@ async fn command(
 
 /// Checks that each stored number is in the log, and that the numbers of all events in front of the
 /// stored offset are stored.
-fn check(mem: &MemStorage) {
+fn check(mem: &MemSeqStorage) {
     let log = mem.log();
     let all = fold(&log);
     let stored = mem.offset().map_or(0, |offset| offset.get() as usize - 1);

@@ -14,7 +14,7 @@ use std::{
 use clock::Clock;
 use futures::{FutureExt, future::BoxFuture};
 use isequencer::{
-    MemStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
+    MemSeqStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
     mem::{Call, Fate, Hook},
 };
 use tokio::sync::Semaphore;
@@ -44,7 +44,7 @@ pub(crate) fn params() -> Params {
     }
 }
 
-pub(crate) fn sequencer(params: Params, storage: &MemStorage) -> Sequencer {
+pub(crate) fn sequencer(params: Params, storage: &MemSeqStorage) -> Sequencer {
     Sequencer::new(params, Arc::new(storage.clone()), Clock::system())
 }
 
@@ -57,7 +57,7 @@ where
 }
 
 /// Returns the same storage with a flag. While the flag is set, writes of numbers fail.
-pub(crate) fn failing(storage: &MemStorage) -> (MemStorage, Arc<AtomicBool>) {
+pub(crate) fn failing(storage: &MemSeqStorage) -> (MemSeqStorage, Arc<AtomicBool>) {
     let fails = Arc::new(AtomicBool::new(false));
     let is_failing = Arc::clone(&fails);
     let hook = hook(move |call| {
@@ -68,7 +68,7 @@ pub(crate) fn failing(storage: &MemStorage) -> (MemStorage, Arc<AtomicBool>) {
 }
 
 /// Returns the same storage with a semaphore. Each read of the offset takes a permit.
-pub(crate) fn gated(storage: &MemStorage) -> (MemStorage, Arc<Semaphore>) {
+pub(crate) fn gated(storage: &MemSeqStorage) -> (MemSeqStorage, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let blocked = Arc::clone(&gate);
     let hook = hook(move |call| {
@@ -84,7 +84,7 @@ pub(crate) fn gated(storage: &MemStorage) -> (MemStorage, Arc<Semaphore>) {
 }
 
 /// Runs a command that draws one number in a workspace, writes its event, and returns the number.
-pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemStorage, ws: u64) -> u64 {
+pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemSeqStorage, ws: u64) -> u64 {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
     let mut command = transaction.join(KIND, WsId(ws)).await.unwrap();
