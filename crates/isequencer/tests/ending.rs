@@ -20,7 +20,7 @@ use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
     LoggedEvent, MemSeqStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
     SequencerBusy, StorageError, Unflushed, WsId,
-    mem::{Call, Fate},
+    mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
 
@@ -82,7 +82,12 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
 /// during recovery ended with an error, and kept its lease.
 #[tokio::test]
 async fn closing_ends_no_call_to_the_storage_in_the_middle() {
-    for held in [Call::NextOffset, Call::NextEvent, Call::WriteNumbers, Call::WriteOffset] {
+    for held in [
+        SeqStorageCall::NextOffset,
+        SeqStorageCall::NextEvent,
+        SeqStorageCall::WriteNumbers,
+        SeqStorageCall::WriteOffset,
+    ] {
         let mem = MemSeqStorage::new();
         mem.append(vec![(key(1), 1)]);
         let (begun, ended) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -96,7 +101,7 @@ async fn closing_ends_no_call_to_the_storage_in_the_middle() {
                     waits.acquire().await.unwrap().forget();
                     ends.fetch_add(1, Ordering::SeqCst);
                 }
-                Fate::Done
+                CallOutcome::Done
             }
         }));
         let sequencer = sequencer(params(), &slow);
@@ -124,8 +129,8 @@ async fn one_that_is_dropped_ends_too() {
 async fn a_storage_that_panics_closes_it() {
     let mem = MemSeqStorage::new();
     let panics = mem.with_hook(hook(|call| async move {
-        assert_ne!(call, Call::NextOffset, "a panic on purpose");
-        Fate::Done
+        assert_ne!(call, SeqStorageCall::NextOffset, "a panic on purpose");
+        CallOutcome::Done
     }));
     let mut sequencer = sequencer(params(), &panics);
     assert_eq!(sequencer.ready().await, Err(SequencerBusy::Closed));
@@ -238,8 +243,8 @@ async fn closing_ends_in_time_while_the_log_is_read() {
     let read = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&read);
     let mem = mem.with_hook(hook(move |call| {
-        counted.fetch_add(usize::from(call == Call::NextEvent), Ordering::SeqCst);
-        ready(Fate::Done)
+        counted.fetch_add(usize::from(call == SeqStorageCall::NextEvent), Ordering::SeqCst);
+        ready(CallOutcome::Done)
     }));
     let sequencer = sequencer(params(), &mem);
     let monitor = sequencer.monitor();

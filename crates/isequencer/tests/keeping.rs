@@ -20,7 +20,7 @@ use futures::{StreamExt, stream, stream::BoxStream};
 use isequencer::{
     LoggedEvent, MemSeqStorage, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
     StorageError, Unflushed, WsId,
-    mem::{Call, Fate},
+    mem::{CallOutcome, SeqStorageCall},
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -93,8 +93,14 @@ async fn what_failed_is_tried_again_after_a_pause() {
     let writes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&writes);
     let mem = mem.with_hook(hook(move |call| {
-        counter.fetch_add(usize::from(call == Call::WriteNumbers), Ordering::Relaxed);
-        async move { if call == Call::WriteNumbers { Fate::Fails } else { Fate::Done } }
+        counter.fetch_add(usize::from(call == SeqStorageCall::WriteNumbers), Ordering::Relaxed);
+        async move {
+            if call == SeqStorageCall::WriteNumbers {
+                CallOutcome::Failed
+            } else {
+                CallOutcome::Done
+            }
+        }
     }));
     let params = Params { retry_after: 500 * MILLI, ..params() };
     let _sequencer = Sequencer::new(params, Arc::new(mem), manual.clock());

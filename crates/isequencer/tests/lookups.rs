@@ -13,7 +13,7 @@ use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, 
 use fastrand::Rng;
 use isequencer::{
     MemSeqStorage, NotJoined, Params, WsId, WsKind,
-    mem::{Call, Fate},
+    mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
 
@@ -22,8 +22,8 @@ fn counted(mem: &MemSeqStorage) -> (MemSeqStorage, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reads);
     let hook = hook(move |call| {
-        counter.fetch_add(usize::from(call == Call::ReadNumbers), Ordering::Relaxed);
-        async { Fate::Done }
+        counter.fetch_add(usize::from(call == SeqStorageCall::ReadNumbers), Ordering::Relaxed);
+        async { CallOutcome::Done }
     });
     (mem.with_hook(hook), reads)
 }
@@ -78,11 +78,11 @@ async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
         let (reads, writes) = gates.clone();
         async move {
             match call {
-                Call::ReadNumbers => reads.acquire().await.unwrap().forget(),
-                Call::WriteNumbers => writes.acquire().await.unwrap().forget(),
+                SeqStorageCall::ReadNumbers => reads.acquire().await.unwrap().forget(),
+                SeqStorageCall::WriteNumbers => writes.acquire().await.unwrap().forget(),
                 _ => {}
             }
-            Fate::Done
+            CallOutcome::Done
         }
     }));
     let mut sequencer = sequencer(Params { cached_numbers: 0, ..params() }, &hooked);
@@ -115,11 +115,11 @@ async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
     let hooked = mem.with_hook(hook(move |call| {
         let (begun, answers) = gates.clone();
         async move {
-            if call == Call::ReadNumbers {
+            if call == SeqStorageCall::ReadNumbers {
                 begun.fetch_add(1, Ordering::Relaxed);
                 answers.acquire().await.unwrap().forget();
             }
-            Fate::Done
+            CallOutcome::Done
         }
     }));
     let mut sequencer = sequencer(params(), &hooked);
@@ -166,8 +166,8 @@ async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
     let mem = MemSeqStorage::new();
     let hooked = mem.with_hook(hook(|call| async move {
         match call {
-            Call::WriteNumbers | Call::WriteOffset => Fate::LandsLater,
-            _ => Fate::Done,
+            SeqStorageCall::WriteNumbers | SeqStorageCall::WriteOffset => CallOutcome::LandsLater,
+            _ => CallOutcome::Done,
         }
     }));
     let mut first = sequencer(params(), &mem);
@@ -193,9 +193,9 @@ async fn a_workspace_that_cannot_be_read_harms_nobody_else() {
     let fails = Arc::new(AtomicUsize::new(1));
     let once = Arc::clone(&fails);
     let mem = mem.with_hook(hook(move |call| {
-        let fails = call == Call::ReadNumbers
+        let fails = call == SeqStorageCall::ReadNumbers
             && once.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1)).is_ok();
-        async move { if fails { Fate::Fails } else { Fate::Done } }
+        async move { if fails { CallOutcome::Failed } else { CallOutcome::Done } }
     }));
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();

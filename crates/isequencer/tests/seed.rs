@@ -13,7 +13,7 @@ use common::{
     KIND, OTHER, SEQ, command, failing, gated, hook, key, offset, params, sequencer, until,
 };
 use fastrand::Rng;
-use isequencer::{MemSeqStorage, Offset, Params, SequencerBusy, Unflushed, WsId, mem::Fate};
+use isequencer::{MemSeqStorage, Offset, Params, SequencerBusy, Unflushed, WsId, mem::CallOutcome};
 
 /// `NewMustStartActualization`: a new sequencer reads the log, and is busy until the log is read.
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn race() {
         let mem = MemSeqStorage::new();
         let mem = mem.with_hook(hook(|_| async {
             tokio::task::yield_now().await;
-            Fate::Done
+            CallOutcome::Done
         }));
         let cached_numbers = 8;
         let mut sequencer = sequencer(Params { cached_numbers, ..params() }, &mem);

@@ -26,7 +26,7 @@ use crate::{
     MemSeqStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence, Sequencer, Sequences,
     Transaction, WsId, WsKind,
     engine::Phase,
-    mem::{Call, Fate, Hook},
+    mem::{CallHook, CallOutcome, SeqStorageCall},
 };
 
 const SEQS: [SeqId; 2] = [SeqId(1), SeqId(2)];
@@ -135,14 +135,18 @@ async fn passes(manual: ManualClock, is_over: Arc<AtomicBool>) {
     }
 }
 
-fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> Hook {
+fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> CallHook {
     let random = Mutex::new(Rng::with_seed(seed));
     let calls = AtomicUsize::new(0);
-    Arc::new(move |_: Call| {
+    Arc::new(move |_: SeqStorageCall| {
         let call = calls.fetch_add(1, Ordering::Relaxed);
         let mut random = random.lock().unwrap();
-        let fates = [Fate::Fails, Fate::LosesAnswer, Fate::LandsLater];
-        let fate = if random.u32(0..100) < fails { fates[random.usize(0..3)] } else { Fate::Done };
+        let outcomes = [CallOutcome::Failed, CallOutcome::AnswerLost, CallOutcome::LandsLater];
+        let outcome = if random.u32(0..100) < fails {
+            outcomes[random.usize(0..3)]
+        } else {
+            CallOutcome::Done
+        };
         let died = Arc::clone(&died);
         async move {
             yield_now().await;
@@ -151,7 +155,7 @@ fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> Hoo
                 pending::<()>().await;
             }
             yield_now().await;
-            fate
+            outcome
         }
         .boxed()
     })

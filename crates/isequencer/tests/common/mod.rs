@@ -15,7 +15,7 @@ use clock::Clock;
 use futures::{FutureExt, future::BoxFuture};
 use isequencer::{
     MemSeqStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
-    mem::{Call, Fate, Hook},
+    mem::{CallHook, CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
 
@@ -48,12 +48,12 @@ pub(crate) fn sequencer(params: Params, storage: &MemSeqStorage) -> Sequencer {
     Sequencer::new(params, Arc::new(storage.clone()), Clock::system())
 }
 
-/// Makes a hook from a function that decides the fate of calls.
-pub(crate) fn hook<F>(decide: impl Fn(Call) -> F + Send + Sync + 'static) -> Hook
+/// Makes a hook from a function that decides the outcome of calls.
+pub(crate) fn hook<F>(decide: impl Fn(SeqStorageCall) -> F + Send + Sync + 'static) -> CallHook
 where
-    F: Future<Output = Fate> + Send + 'static,
+    F: Future<Output = CallOutcome> + Send + 'static,
 {
-    Arc::new(move |call| -> BoxFuture<'static, Fate> { decide(call).boxed() })
+    Arc::new(move |call| -> BoxFuture<'static, CallOutcome> { decide(call).boxed() })
 }
 
 /// Returns the same storage with a flag. While the flag is set, writes of numbers fail.
@@ -61,8 +61,8 @@ pub(crate) fn failing(storage: &MemSeqStorage) -> (MemSeqStorage, Arc<AtomicBool
     let fails = Arc::new(AtomicBool::new(false));
     let is_failing = Arc::clone(&fails);
     let hook = hook(move |call| {
-        let fails = call == Call::WriteNumbers && is_failing.load(Ordering::Acquire);
-        async move { if fails { Fate::Fails } else { Fate::Done } }
+        let fails = call == SeqStorageCall::WriteNumbers && is_failing.load(Ordering::Acquire);
+        async move { if fails { CallOutcome::Failed } else { CallOutcome::Done } }
     });
     (storage.with_hook(hook), fails)
 }
@@ -74,10 +74,10 @@ pub(crate) fn gated(storage: &MemSeqStorage) -> (MemSeqStorage, Arc<Semaphore>) 
     let hook = hook(move |call| {
         let gate = Arc::clone(&blocked);
         async move {
-            if call == Call::NextOffset {
+            if call == SeqStorageCall::NextOffset {
                 gate.acquire().await.unwrap().forget();
             }
-            Fate::Done
+            CallOutcome::Done
         }
     });
     (storage.with_hook(hook), gate)
