@@ -44,12 +44,12 @@ use crate::{
 pub struct EventSequencerFactory {
     params: Params,
     kind: WsKind,
-    storage: StorageOf,
+    storage: SeqStorageFactory,
     clock: Clock,
 }
 
 /// A function that returns the storage of the numbers of a partition.
-pub type StorageOf = Arc<dyn Fn(u16) -> Arc<dyn SeqStorage> + Send + Sync>;
+pub type SeqStorageFactory = Arc<dyn Fn(u16) -> Arc<dyn SeqStorage> + Send + Sync>;
 
 impl fmt::Debug for EventSequencerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,7 +71,7 @@ impl EventSequencerFactory {
     pub fn new(
         params: Params,
         kind: WsKind,
-        storage: StorageOf,
+        storage: SeqStorageFactory,
         clock: Clock,
     ) -> Result<EventSequencerFactory, BadSequences> {
         for seq in [WLOG_OFFSET, RECORD_ID, CRECORD_ID] {

@@ -63,8 +63,8 @@ mod types;
 pub use causes::in_full;
 pub use engine::Unflushed;
 pub use event::{
-    EventSequencer, EventSequencerFactory, NotStarted, SequenceStatus, SequencedEvent,
-    StatusMonitor, StorageOf,
+    EventSequencer, EventSequencerFactory, NotStarted, SeqStorageFactory, SequenceStatus,
+    SequencedEvent, StatusMonitor,
 };
 pub use mem::MemSeqStorage;
 pub use sequencer::{Monitor, NotClosed, Params, Sequencer, SequencerBusy};
