@@ -137,7 +137,7 @@ impl Engine {
 
     /// Returns the unflushed numbers of a workspace, in the order of `seqs`; 0 for a sequence
     /// without an unflushed number.
-    pub(crate) fn waiting(&self, ws: WsId, seqs: &[SeqId]) -> Numbers {
+    pub(crate) fn unflushed_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Numbers {
         let number = |seq: &SeqId| {
             let key = NumberKey { ws, seq: *seq };
             let known = self.pending.get(&key).or_else(|| self.flushing.get(&key));

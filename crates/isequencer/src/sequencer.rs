@@ -264,8 +264,8 @@ impl Monitor {
     ///
     /// To look up a number, ask here first and the storage afterwards: one of the two has the
     /// number.
-    pub fn waiting(&self, ws: WsId, seq: SeqId) -> Option<u64> {
-        let numbers = self.0.engine().waiting(ws, &[seq]);
+    pub fn unflushed_number(&self, ws: WsId, seq: SeqId) -> Option<u64> {
+        let numbers = self.0.engine().unflushed_numbers(ws, &[seq]);
         numbers.first().copied().filter(|number| *number > 0)
     }
 

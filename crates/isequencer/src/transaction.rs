@@ -197,10 +197,10 @@ impl<'s> Transaction<'s> {
     async fn stored(&self, place: usize, ws: WsId) -> Result<Numbers, StorageError> {
         let Sequencer { shared, storage, sequences, drawn, .. } = &*self.sequencer;
         let seqs = &sequences.at(place).ids;
-        let mut numbers: Numbers = shared.engine().waiting(ws, seqs);
+        let mut numbers: Numbers = shared.engine().unflushed_numbers(ws, seqs);
         let stored = storage.read_numbers(ws, seqs).await?;
         if defect::has(Defect::AskedTooLate) {
-            numbers = shared.engine().waiting(ws, seqs);
+            numbers = shared.engine().unflushed_numbers(ws, seqs);
         }
         if stored.len() != seqs.len() {
             let what =

@@ -87,7 +87,7 @@ impl Commands {
         stored: impl Future<Output = Result<Option<u64>>>,
     ) -> Result<Option<u64>> {
         // A number that waits no more is stored, so the storage is asked last.
-        let waiting = self.numbers.waiting(isequencer::WsId(ws.0), seq);
+        let waiting = self.numbers.unflushed_number(isequencer::WsId(ws.0), seq);
         Ok(stored.await?.max(waiting))
     }
 
