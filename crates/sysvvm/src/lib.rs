@@ -44,4 +44,4 @@ pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
 pub use name::AppName;
 pub use numbers::{LastNumber, NumberKeys, NumberRows, Replayed};
-pub use system::{App, FORMAT_VERSION, System};
+pub use system::{FORMAT_VERSION, OpenedApp, System};

@@ -55,7 +55,7 @@ pub struct System {
 
 /// An application with its keyspace open.
 #[derive(Clone, Debug)]
-pub struct App {
+pub struct OpenedApp {
     /// The entry of the application in the registry.
     pub entry: AppEntry,
     /// The keyspace of the application.
@@ -160,7 +160,7 @@ impl System {
         name: &AppName,
         partitions: NonZeroU16,
         deadline: Instant,
-    ) -> Result<App> {
+    ) -> Result<OpenedApp> {
         let registered = loop {
             match self.registered(name, deadline).await? {
                 Some(there) if there.state == State::Ready => {
@@ -185,7 +185,7 @@ impl System {
         let storage =
             opened(&*self.driver, &self.clock, &registered.entry.keyspace, deadline).await?;
         self.confirm(name, &registered, deadline).await?;
-        Ok(App { entry: registered.entry, storage })
+        Ok(OpenedApp { entry: registered.entry, storage })
     }
 
     /// Opens the keyspace of an application.
@@ -193,7 +193,7 @@ impl System {
     /// # Errors
     /// [`Error::DoesNotExist`] if the application was not initialized, or not to the end.
     /// [`Error::NewerFormat`] if a newer program wrote it.
-    pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<App> {
+    pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<OpenedApp> {
         let registered =
             self.registered(name, deadline).await?.filter(|there| there.state == State::Ready);
         let Some(Registered { entry, .. }) = registered else {
@@ -203,7 +203,7 @@ impl System {
             return Err(Error::NewerFormat { found: entry.format, known: FORMAT_VERSION });
         }
         let storage = opened(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
-        Ok(App { entry, storage })
+        Ok(OpenedApp { entry, storage })
     }
 
     /// Returns all applications that are initialized, by name.

@@ -81,7 +81,7 @@ pub struct App {
 /// An application whose keyspace is open.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) app: sysvvm::App,
+    pub(crate) app: sysvvm::OpenedApp,
     pub(crate) system: Arc<NumberRows>,
     pub(crate) reader: Reader,
 }

@@ -120,7 +120,7 @@ async fn a_foreign_or_newer_storage_is_refused() {
 /// the keyspace again.
 ///
 /// Returns the result, and the number of seconds until it came.
-async fn open_without_keyspace(returns: Option<u64>) -> (Result<App>, u64) {
+async fn open_without_keyspace(returns: Option<u64>) -> (Result<OpenedApp>, u64) {
     let (driver, time) = (driver(), ManualClock::new(1));
     let shared = Arc::clone(&driver) as Arc<dyn StorageDriver>;
     let system = System::open(shared, sysvvm(), time.clock(), FAR).await.unwrap();
