@@ -10,7 +10,7 @@ use clock::Instant;
 use eventlog::{Entry, Log};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
-use sysvvm::{LastNumber, NumberRows, Replayed};
+use sysvvm::{LastNumber, NumberRows, StoredOffset};
 
 use crate::view;
 
@@ -89,8 +89,8 @@ impl SeqStorage for PartitionStorage {
         // The fence clears one write that lasts at most one timeout. So all calls below share one
         // deadline, a timeout after the clearance.
         self.log.clearance().await.map_err(|lost| failed(lost.into()))?;
-        let replayed = Replayed { partition, epoch, next: next.get() };
-        self.numbers.store(&numbers, replayed, self.deadline()).await.map_err(not_numbered)
+        let offset = StoredOffset { partition, epoch, next: next.get() };
+        self.numbers.store(&numbers, offset, self.deadline()).await.map_err(not_numbered)
     }
 
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {

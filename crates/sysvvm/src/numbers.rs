@@ -26,7 +26,7 @@ pub struct LastNumber {
 
 /// The stored offset of a partition's log, with the epoch of the leader that stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replayed {
+pub struct StoredOffset {
     /// The partition.
     pub partition: u16,
     /// The epoch of the leader: at most 23 bits.
@@ -141,10 +141,10 @@ impl NumberRows {
     pub async fn store(
         &self,
         numbers: &[LastNumber],
-        replayed: Replayed,
+        replayed: StoredOffset,
         deadline: Instant,
     ) -> Result<()> {
-        let Replayed { partition, epoch, next } = replayed;
+        let StoredOffset { partition, epoch, next } = replayed;
         let key = self.keys.offset(partition);
         let offset = put(key, next, Order::of_two(epoch, next)?);
         let mut rows = Vec::with_capacity(numbers.len() + 1);
@@ -219,7 +219,7 @@ mod tests {
                 let rows = NumberRows::of_app(Arc::new(faulty), clock.clone(), AppNumber(1));
                 let numbers: Vec<LastNumber> =
                     (0..count).map(|ws| LastNumber { ws, seq: 1, number: 7 }).collect();
-                let replayed = Replayed { partition: 0, epoch: 1, next: 9 };
+                let replayed = StoredOffset { partition: 0, epoch: 1, next: 9 };
                 rows.store(&numbers, replayed, deadline).await.unwrap_err();
                 let stored = rows.last(count - 1, &[1], deadline).await.unwrap();
                 match rows.next_offset(0, deadline).await.unwrap() {
