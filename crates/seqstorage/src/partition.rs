@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
 use sysvvm::{LastNumber, NumberRows, StoredOffset};
 
-use crate::view;
+use crate::numbers_in_view;
 
 /// The lowest record id that is counted.
 ///
@@ -37,7 +37,7 @@ impl PartitionStorage {
     /// Uses the view of numbers in the keyspace of the application, beside the log.
     pub fn in_view(log: Arc<Log>) -> PartitionStorage {
         let storage = Arc::clone(log.reader().storage());
-        let numbers = view(storage, log.clock().clone(), log.partition());
+        let numbers = numbers_in_view(storage, log.clock().clone(), log.partition());
         PartitionStorage { numbers, log }
     }
 

@@ -425,7 +425,11 @@ impl Here<'_> {
             NumbersIn::System => Arc::clone(&self.opened.system),
             NumbersIn::View => {
                 let storage = Arc::clone(&self.opened.app.storage);
-                Arc::new(seqstorage::view(storage, self.app.clock.clone(), self.partition))
+                Arc::new(seqstorage::numbers_in_view(
+                    storage,
+                    self.app.clock.clone(),
+                    self.partition,
+                ))
             }
         };
         let reader = self.reader().clone();
