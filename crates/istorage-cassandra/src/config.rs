@@ -32,7 +32,7 @@ pub struct CassandraConfig {
     pub replication: Option<Replication>,
     /// The number of replicas that must answer a read or a write.
     #[serde(default)]
-    pub consistency: Consistency,
+    pub consistency: QuorumConsistency,
     /// The replicas that must agree on a conditional write or a linearizable read.
     #[serde(default)]
     pub serial_consistency: SerialConsistency,
@@ -94,7 +94,7 @@ pub enum Replication {
 /// acknowledged write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Consistency {
+pub enum QuorumConsistency {
     /// A majority of all replicas.
     #[default]
     Quorum,
@@ -125,7 +125,7 @@ impl CassandraConfig {
             login: None,
             tls: None,
             replication: None,
-            consistency: Consistency::Quorum,
+            consistency: QuorumConsistency::Quorum,
             serial_consistency: SerialConsistency::Serial,
         }
     }
@@ -144,7 +144,7 @@ impl CassandraConfig {
             replication.check()?;
         }
         for (key, value, is_local) in [
-            ("consistency", "local_quorum", self.consistency == Consistency::LocalQuorum),
+            ("consistency", "local_quorum", self.consistency == QuorumConsistency::LocalQuorum),
             (
                 "serial_consistency",
                 "local_serial",
@@ -235,7 +235,7 @@ mod tests {
         let config = parse("contact_points = ['a:9042', 'b']");
         assert_eq!(config, CassandraConfig::new(["a:9042", "b"]));
         assert_eq!(config.serial_consistency, SerialConsistency::Serial);
-        assert_eq!(config.consistency, Consistency::Quorum);
+        assert_eq!(config.consistency, QuorumConsistency::Quorum);
         config.check().unwrap();
     }
 

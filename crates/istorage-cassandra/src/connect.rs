@@ -13,7 +13,7 @@ use scylla::{
 };
 
 use crate::{
-    CassandraConfig, Consistency, SerialConsistency, errors,
+    CassandraConfig, QuorumConsistency, SerialConsistency, errors,
     limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
     probe::Probe,
     routing::Routing,
@@ -59,8 +59,8 @@ pub(crate) async fn connect(config: &CassandraConfig, clock: &Clock) -> Result<C
 fn profile(config: &CassandraConfig, routing: Routing) -> ExecutionProfile {
     ExecutionProfile::builder()
         .consistency(match config.consistency {
-            Consistency::Quorum => statement::Consistency::Quorum,
-            Consistency::LocalQuorum => statement::Consistency::LocalQuorum,
+            QuorumConsistency::Quorum => statement::Consistency::Quorum,
+            QuorumConsistency::LocalQuorum => statement::Consistency::LocalQuorum,
         })
         .serial_consistency(Some(match config.serial_consistency {
             SerialConsistency::Serial => statement::SerialConsistency::Serial,

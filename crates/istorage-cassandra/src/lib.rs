@@ -31,7 +31,7 @@ mod ttl;
 mod write;
 
 pub use config::{
-    CassandraConfig, Consistency, Login, Password, Replication, SerialConsistency, Tls,
+    CassandraConfig, Login, Password, QuorumConsistency, Replication, SerialConsistency, Tls,
 };
 pub use driver::CassandraDriver;
 pub use limits::CAPABILITIES;
