@@ -227,7 +227,7 @@ mod tests {
             let held: usize = cache.places.iter().map(|place| place.numbers.len()).sum();
             assert_eq!(held, cache.numbers);
             assert_eq!(cache.index.len() + cache.vacant.len(), cache.places.len());
-            assert!(cache.places.capacity() <= cache.places.len() * 9 / 8 + 16, "room for nobody");
+            assert!(cache.places.capacity() <= cache.places.len() * 9 / 8 + 16, "unused room");
         }
     }
 }

@@ -142,7 +142,7 @@ impl Keeper {
             }
             if offset != next {
                 return Err(StorageError(
-                    format!("event {offset} comes where {next} should").into(),
+                    format!("the log has event {offset} in the place of event {next}").into(),
                 ));
             }
             for (key, number) in numbers {
@@ -183,16 +183,17 @@ impl Keeper {
     ///
     /// An error is logged when it begins and when its text changes, not at every try, because there
     /// are many tries.
-    async fn failed(&self, what: &'static str, error: StorageError) {
+    async fn failed(&self, task: &'static str, error: StorageError) {
         self.meters.retried();
         self.meters.unflushed(self.shared.engine().unflushed());
         let (before, text) = (self.shared.engine().trouble(), in_full(&error));
         if before.is_none_or(|before| in_full(&*before) != text) {
             warn!(
                 partition = self.meters.partition(),
+                task,
+                retry_after = ?self.retry_after,
                 error = text,
-                "cannot {what}, and tries again every {:?}",
-                self.retry_after
+                "the storage of the numbers failed"
             );
         }
         self.shared.engine().failed(Arc::new(error));
@@ -200,9 +201,12 @@ impl Keeper {
     }
 
     /// Logs that the storage works again. Must be called before the recorded error is cleared.
-    fn works(&self, what: &'static str) {
+    fn works(&self, task: &'static str) {
         if self.shared.engine().trouble().is_some() {
-            info!(partition = self.meters.partition(), "can {what} again");
+            info!(
+                partition = self.meters.partition(),
+                task, "the storage of the numbers works again"
+            );
         }
     }
 }

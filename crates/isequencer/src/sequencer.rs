@@ -82,7 +82,7 @@ pub enum NotClosed {
     )]
     NotFlushed(Unflushed),
     /// The task that reads the log was aborted, or panicked. One of its writes may still land.
-    #[error("the log was being read, and that did not end in time")]
+    #[error("the log was still being read at the deadline")]
     CutOff,
 }
 

@@ -203,9 +203,9 @@ impl<'s> Transaction<'s> {
             numbers = shared.engine().unflushed_numbers(ws, seqs);
         }
         if stored.len() != seqs.len() {
-            let what =
-                format!("{} numbers were read where {} were asked for", stored.len(), seqs.len());
-            return Err(StorageError(what.into()));
+            let (count, wanted) = (stored.len(), seqs.len());
+            let message = format!("the storage returned {count} numbers instead of {wanted}");
+            return Err(StorageError(message.into()));
         }
         for (number, stored) in numbers.iter_mut().zip(stored) {
             *number = stored.max(*number);

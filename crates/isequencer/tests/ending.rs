@@ -178,7 +178,7 @@ async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
     let mut sequencer = Sequencer::new(params(), storage, Clock::system());
     until(|| sequencer.monitor().trouble().is_some()).await;
     let trouble = sequencer.monitor().trouble().unwrap();
-    assert_eq!(trouble.0.to_string(), "event 3 comes where 2 should");
+    assert_eq!(trouble.0.to_string(), "the log has event 3 in the place of event 2");
     assert_eq!(sequencer.monitor().busy(), Some(SequencerBusy::Actualizing));
     hole.1.store(true, Ordering::Release);
     sequencer.ready().await.unwrap();

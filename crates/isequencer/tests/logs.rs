@@ -63,7 +63,7 @@ impl Subscriber for Lines {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("it is not known what became of it")]
+#[error("the outcome is unknown")]
 struct Unknown(#[source] std::io::Error);
 
 /// A storage for tests. Its writes fail with this text, or succeed if there is none.
@@ -123,15 +123,16 @@ async fn a_trouble_is_told_with_its_causes_when_it_begins_changes_and_ends() {
     manual.advance(Duration::from_millis(500));
     sequencer.ready().await.unwrap();
     let began = |why| {
-        let causes = "the storage of numbers does not do what it is asked to: it is not known what became of it";
+        let causes = "the storage of the numbers failed: the outcome is unknown";
         format!(
-            "WARN message=cannot read the log, and tries again every 500ms partition=\"1\" error=\"{causes}: {why}\""
+            "WARN message=the storage of the numbers failed partition=\"1\" task=\"read the log\" retry_after=500ms error=\"{causes}: {why}\""
         )
     };
     let expected = [
         began("the disk is full"),
         began("the disk is gone"),
-        "INFO message=can read the log again partition=\"1\"".to_owned(),
+        "INFO message=the storage of the numbers works again partition=\"1\" task=\"read the log\""
+            .to_owned(),
     ];
     assert_eq!(lines.told(), expected);
 }

@@ -68,7 +68,7 @@ fn what_it_does_is_reported() {
             assert_eq!(told()["isequencer_cache_misses_total"], [2.0], "two reads");
             drop(transaction.join(KIND, WsId(4)).await.unwrap());
             let joined = told();
-            assert_eq!(joined["isequencer_cache_hits_total"], [1.0], "it was read ahead");
+            assert_eq!(joined["isequencer_cache_hits_total"], [1.0], "the numbers were read ahead");
             assert_eq!(joined["isequencer_cache_misses_total"], [0.0]);
         });
     });

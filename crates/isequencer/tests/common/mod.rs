@@ -100,7 +100,7 @@ pub(crate) async fn until(is_so: impl Fn() -> bool) {
     let clock = Clock::system();
     let deadline = clock.now() + Duration::from_secs(20);
     while !is_so() {
-        assert!(clock.now() < deadline, "it never comes to that");
+        assert!(clock.now() < deadline, "the condition never becomes true");
         tokio::task::yield_now().await;
     }
 }
