@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_as_many_numbers_as_it_may() {
+    fn the_cache_holds_at_most_its_capacity() {
         let mut cache = Cache::new(10);
         for ws in 0..5 {
             cache.insert(WsId(ws), 0, smallvec![ws; 3]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_all_room_is_there_alone() {
+    fn a_workspace_larger_than_the_capacity_is_cached_alone() {
         let mut cache = Cache::new(2);
         cache.insert(WsId(1), 0, smallvec![1]);
         let at = cache.insert(WsId(2), 0, smallvec![1, 2, 3]);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays() {
+    fn a_used_workspace_stays() {
         let mut cache = Cache::new(4);
         for ws in 0..4 {
             cache.insert(WsId(ws), 0, smallvec![ws]);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_as_a_map_does() {
+    fn the_cache_returns_the_same_numbers_as_a_map() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut cache = Cache::new(60);
         let mut last = std::collections::HashMap::new();

@@ -193,7 +193,7 @@ mod tests {
     const SEQ: SeqId = SeqId(7);
 
     #[test]
-    fn a_sequence_begins_where_it_is_told_to_and_ends_with_its_last_number() {
+    fn a_sequence_begins_at_its_first_number_and_ends_at_its_last() {
         let sequence = Sequence::within(SEQ, 5..7).unwrap();
         assert_eq!([0, 4, 5].map(|last| sequence.after(last)), [Some(5), Some(5), Some(6)]);
         assert_eq!([6, 7, END, u64::MAX].map(|last| sequence.after(last)), [None; 4]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_that_cannot_be_are_refused() {
+    fn invalid_sequences_are_refused() {
         use BadSequences::{Empty, KindTwice, NoRange, Order, Range, Twice};
         let refused = |ranges: &[std::ops::Range<u64>]| {
             Sequence::new(SEQ, ranges.iter().cloned()).unwrap_err()

@@ -67,7 +67,7 @@ async fn an_event_that_is_cancelled_or_dropped_is_looked_for_in_the_log() {
 }
 
 #[tokio::test]
-async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
+async fn start_event_waits_for_the_recovery_up_to_its_limit() {
     let (mem, gate) = gated(&MemSeqStorage::new());
     let mut partition = factory(&mem).partition(1);
     let monitor = partition.monitor();
@@ -87,7 +87,7 @@ async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
 }
 
 #[tokio::test]
-async fn it_waits_for_room_but_not_for_longer_than_it_may() {
+async fn start_event_waits_for_room_up_to_its_limit() {
     let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut partition = factory(&hooked).partition(1);
@@ -133,7 +133,7 @@ async fn an_event_that_is_forgotten_is_looked_for_in_the_log() {
 }
 
 #[tokio::test]
-async fn a_workspace_without_offsets_takes_no_event_and_harms_no_other() {
+async fn a_workspace_with_no_offset_left_takes_no_event_and_others_do() {
     let mem = MemSeqStorage::new();
     let last = (1 << 63) - 1;
     mem.append(vec![(NumberKey { ws: WS, seq: standard::WLOG_OFFSET }, last)]);

@@ -105,7 +105,7 @@ async fn others_run() {
 }
 
 #[tokio::test]
-async fn a_trouble_is_told_with_its_causes_when_it_begins_changes_and_ends() {
+async fn an_error_is_logged_with_its_causes_when_it_begins_changes_and_ends() {
     let lines = Lines::default();
     let _lines = tracing::subscriber::set_default(lines.clone());
     let (storage, manual) = (Arc::new(Fails::default()), ManualClock::new(1));

@@ -29,7 +29,7 @@ fn counted(mem: &MemSeqStorage) -> (MemSeqStorage, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn what_is_in_memory_is_not_read() {
+async fn a_workspace_in_memory_is_not_read() {
     let (mem, reads) = counted(&MemSeqStorage::new());
     let mut sequencer = sequencer(params(), &mem);
     for n in 1..=10 {
@@ -39,7 +39,7 @@ async fn what_is_in_memory_is_not_read() {
 }
 
 #[tokio::test]
-async fn what_has_left_memory_is_found_where_it_waits_to_be_stored() {
+async fn an_evicted_number_is_found_among_the_unflushed_numbers() {
     let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(Params { cached_numbers: 2, ..params() }, &hooked);
@@ -57,7 +57,7 @@ async fn what_has_left_memory_is_found_where_it_waits_to_be_stored() {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_read_when_it_has_left_memory() {
+async fn an_evicted_number_is_read_from_the_storage() {
     let (mem, reads) = counted(&MemSeqStorage::new());
     let mut sequencer = sequencer(Params { cached_numbers: 2, ..params() }, &mem);
     for n in 1..=5 {
@@ -146,7 +146,7 @@ async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
 
 /// There is memory for ten workspaces, and commands run on a thousand. No unflushed number is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eviction_under_load() {
+async fn eviction_under_load_loses_no_number() {
     let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { cached_numbers: 20, ..params() }, &mem);
     let mut last = vec![0; 1_000];
@@ -188,7 +188,7 @@ async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_cannot_be_read_harms_nobody_else() {
+async fn a_failed_read_of_a_workspace_leaves_the_transaction_usable() {
     let mem = MemSeqStorage::new();
     let fails = Arc::new(AtomicUsize::new(1));
     let once = Arc::clone(&fails);

@@ -18,7 +18,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 #[test]
-fn what_it_does_is_reported() {
+fn the_metrics_report_hits_reads_and_flushes() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let told = || -> BTreeMap<String, Vec<f64>> {
@@ -106,7 +106,7 @@ impl Recorder for Gauges {
 }
 
 #[test]
-fn what_waits_is_told_when_it_waits_and_no_more_when_it_does_not() {
+fn the_gauges_follow_the_unflushed_numbers() {
     let gauges = Gauges::default();
     metrics::with_local_recorder(&gauges, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -96,7 +96,7 @@ async fn transaction(
 }
 
 #[tokio::test]
-async fn it_says_what_a_sequencer_of_ten_lines_says() {
+async fn a_sequencer_draws_the_numbers_that_the_model_draws() {
     for seed in 0..200 {
         let mut random = Rng::with_seed(seed);
         let (mem, mut written) = (MemSeqStorage::new(), Model::default());

@@ -151,7 +151,7 @@ async fn flush_permanently_fails() {
 /// The limit of events also holds if the events draw few numbers. The next start reads all events
 /// again that wait for their offset to be stored.
 #[tokio::test]
-async fn a_flush_that_fails_ends_in_busy_though_few_numbers_wait() {
+async fn a_flush_that_fails_ends_in_busy_although_few_numbers_wait() {
     let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(params(), &hooked);

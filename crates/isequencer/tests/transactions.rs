@@ -26,7 +26,7 @@ async fn commands_of_a_group_see_each_others_numbers() {
 }
 
 #[tokio::test]
-async fn who_leaves_gives_everything_back() {
+async fn a_command_that_leaves_gives_its_numbers_back() {
     let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();
@@ -43,7 +43,7 @@ async fn who_leaves_gives_everything_back() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_everybody_left_never_was() {
+async fn a_transaction_that_every_command_left_has_no_effect() {
     let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();
@@ -113,7 +113,7 @@ async fn a_lone_command_is_always_admitted() {
 }
 
 #[tokio::test]
-async fn what_is_not_declared_is_refused() {
+async fn an_undeclared_kind_or_sequence_is_refused() {
     let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();
@@ -163,7 +163,7 @@ async fn ids_of_records_end_before_those_of_collections() {
 }
 
 #[tokio::test]
-async fn what_waits_counts_when_a_transaction_fills() {
+async fn unflushed_numbers_count_when_a_transaction_fills() {
     let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(params(), &hooked);
@@ -207,7 +207,7 @@ async fn a_command_that_is_forgotten_gives_its_numbers_back() {
 }
 
 #[test]
-fn the_defaults_are_those_that_were_ordered() {
+fn the_default_parameters_are_the_required_ones() {
     let Params { max_unflushed, cached_numbers, flush_delay, retry_after, .. } =
         Params::new("1", Sequences::new());
     assert_eq!((max_unflushed.get(), cached_numbers), (500, 100_000));

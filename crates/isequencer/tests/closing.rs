@@ -33,7 +33,7 @@ fn tasks() -> usize {
 }
 
 #[tokio::test]
-async fn closing_stores_what_waits() {
+async fn closing_stores_the_unflushed_numbers() {
     let mem = MemSeqStorage::new();
     // Without `close` the numbers would be stored after an hour.
     let flush_delay = Duration::from_secs(3_600);
@@ -48,7 +48,7 @@ async fn closing_stores_what_waits() {
 }
 
 #[tokio::test]
-async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
+async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
     let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut one = sequencer(params(), &hooked);
@@ -81,7 +81,7 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
 /// answered. The caller could not know whether the write was over. So a node that was stopped
 /// during recovery ended with an error, and kept its lease.
 #[tokio::test]
-async fn closing_ends_no_call_to_the_storage_in_the_middle() {
+async fn closing_waits_for_a_call_to_the_storage_that_is_under_way() {
     for held in [
         SeqStorageCall::NextOffset,
         SeqStorageCall::NextEvent,
@@ -118,7 +118,7 @@ async fn closing_ends_no_call_to_the_storage_in_the_middle() {
 }
 
 #[tokio::test]
-async fn one_that_is_dropped_ends_too() {
+async fn a_dropped_sequencer_ends() {
     let mem = MemSeqStorage::new();
     drop(sequencer(params(), &mem));
     until(|| tasks() == 0).await;
@@ -126,7 +126,7 @@ async fn one_that_is_dropped_ends_too() {
 
 /// A storage that panics ends the sequencer. A caller that waits gets an error.
 #[tokio::test]
-async fn a_storage_that_panics_closes_it() {
+async fn a_storage_that_panics_closes_the_sequencer() {
     let mem = MemSeqStorage::new();
     let panics = mem.with_hook(hook(|call| async move {
         assert_ne!(call, SeqStorageCall::NextOffset, "a panic on purpose");
@@ -187,7 +187,7 @@ async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
 }
 
 #[test]
-fn a_thousand_of_them_leave_no_task_and_no_memory() {
+fn a_thousand_sequencers_leave_no_task_and_no_memory() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let rounds = |rounds: usize| {
         let measured = allocation_counter::measure(|| {
@@ -216,7 +216,7 @@ fn a_thousand_of_them_leave_no_task_and_no_memory() {
 
 /// The runtime was dropped before it ran the keeper once.
 #[test]
-fn one_whose_runtime_is_gone_has_ended() {
+fn a_sequencer_whose_runtime_was_dropped_has_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let gone = runtime();
     let mut sequencer = gone.block_on(async { sequencer(params(), &MemSeqStorage::new()) });

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use shuttle::future::block_on;
 
-use super::world::{Weather, history};
+use super::simulation::{Weather, history};
 use crate::{
     LoggedEvent, MemSeqStorage, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId,
     defect::{self, Defect},
@@ -16,7 +16,7 @@ const SCHEDULES: usize = 20_000;
 
 /// The simulation that finds the mistakes finds nothing without a mistake.
 #[test]
-fn nothing_where_there_is_no_mistake() {
+fn without_a_defect_the_simulation_finds_nothing() {
     assert!(!is_found(|mem| Arc::new(mem), 2_000));
 }
 
@@ -35,42 +35,42 @@ fn finds(mistake: Defect) {
 }
 
 #[test]
-fn waiting_numbers_asked_for_too_late() {
+fn unflushed_numbers_that_are_read_too_late_are_found() {
     finds(Defect::AskedTooLate);
 }
 
 #[test]
-fn numbers_forgotten_while_they_are_stored() {
+fn numbers_that_are_forgotten_during_a_flush_are_found() {
     finds(Defect::ForgottenWhileStored);
 }
 
 #[test]
-fn draws_of_the_open_transaction_forgotten() {
+fn draws_of_the_open_transaction_that_are_forgotten_are_found() {
     finds(Defect::ForgottenDraws);
 }
 
 #[test]
-fn nothing_given_back_by_who_leaves() {
+fn numbers_that_are_not_given_back_are_found() {
     finds(Defect::NothingGivenBack);
 }
 
 #[test]
-fn the_offset_raised_before_the_numbers() {
+fn an_offset_that_is_raised_before_its_numbers_is_found() {
     finds(Defect::OffsetFirst);
 }
 
 #[test]
-fn a_write_made_again_with_a_later_offset() {
+fn a_write_that_is_made_again_with_a_later_offset_is_found() {
     finds(Defect::LaterOffset);
 }
 
 #[test]
-fn the_cache_kept_when_the_log_is_read() {
+fn a_cache_that_is_kept_when_the_log_is_read_is_found() {
     finds(Defect::CacheKept);
 }
 
 #[test]
-fn a_workspace_found_whatever_its_kind() {
+fn a_cache_that_does_not_check_the_kind_is_found() {
     finds(Defect::AnyKind);
 }
 
@@ -100,12 +100,12 @@ impl SeqStorage for OffsetFirst {
 }
 
 #[test]
-fn a_storage_that_writes_the_offset_first() {
+fn a_storage_that_writes_the_offset_first_is_found() {
     assert!(is_found(|mem| Arc::new(OffsetFirst(mem)), SCHEDULES));
 }
 
 /// In this storage a write that lands late replaces values that were stored in the meantime.
 #[test]
-fn a_storage_whose_numbers_go_down() {
+fn a_storage_whose_numbers_go_down_is_found() {
     assert!(is_found(|mem| Arc::new(mem.that_goes_down()), SCHEDULES));
 }

@@ -34,7 +34,7 @@ async fn others_run() {
 }
 
 #[tokio::test]
-async fn few_numbers_wait_for_others_but_not_longer_than_they_may() {
+async fn few_numbers_wait_for_others_up_to_the_flush_delay() {
     let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
     let params = Params {
         flush_delay: 5 * MILLI,
@@ -56,7 +56,7 @@ async fn few_numbers_wait_for_others_but_not_longer_than_they_may() {
 }
 
 #[tokio::test]
-async fn many_numbers_wait_for_nothing() {
+async fn many_numbers_are_stored_at_once() {
     let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     for ws in 1..=5 {
@@ -67,7 +67,7 @@ async fn many_numbers_wait_for_nothing() {
 }
 
 #[tokio::test]
-async fn many_events_wait_for_nothing_however_few_numbers_they_draw() {
+async fn many_events_are_stored_at_once_even_if_they_draw_few_numbers() {
     let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     for _ in 0..60 {
@@ -78,7 +78,7 @@ async fn many_events_wait_for_nothing_however_few_numbers_they_draw() {
 }
 
 #[tokio::test]
-async fn nothing_waits_after_an_actualization() {
+async fn no_number_is_unflushed_after_an_actualization() {
     let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     command(&mut sequencer, &mem, 1).await;
@@ -88,7 +88,7 @@ async fn nothing_waits_after_an_actualization() {
 }
 
 #[tokio::test]
-async fn what_failed_is_tried_again_after_a_pause() {
+async fn a_failed_write_is_tried_again_after_a_pause() {
     let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
     let writes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&writes);
@@ -158,7 +158,7 @@ impl SeqStorage for Told {
 
 /// With many workspaces, numbers are stored before too many of them are in memory.
 #[tokio::test]
-async fn the_numbers_of_a_long_log_are_bounded() {
+async fn the_numbers_of_a_long_log_are_bounded_in_memory() {
     let storage = told((1..=1_000).map(|n| (n, vec![(key(n), 1), (key(n + 10_000), 1)])));
     let clock = clock::Clock::system();
     let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
@@ -198,7 +198,7 @@ async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_storage_that_answers_too_few_numbers_is_not_believed() {
+async fn an_answer_with_a_wrong_count_of_numbers_is_refused() {
     for answers in [1, 3] {
         let storage = Told { answers, log: Vec::new(), writes: Mutex::default() };
         let clock = clock::Clock::system();
