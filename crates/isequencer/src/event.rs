@@ -12,11 +12,10 @@ use std::{
 use clock::{Clock, Instant};
 
 use crate::{
-    BadSequences, Monitor, NoNumber, NotClosed, NotJoined, NumberKey, Offset, Params, SeqId,
-    SeqStorage, Sequencer, SequencerBusy, Transaction, WsId, WsKind,
-    engine::Phase,
+    BadSequences, NoNumber, NotClosed, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage,
+    Sequencer, SequencerBusy, StatusMonitor, Transaction, WsId, WsKind,
     standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
-    transaction::Joined,
+    transaction::JoinState,
 };
 
 /// Makes the sequencer of each partition of an application.
@@ -96,47 +95,6 @@ impl EventSequencerFactory {
     }
 }
 
-/// The state of the sequencer of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SequenceStatus {
-    /// The sequencer has not begun.
-    None,
-    /// The sequencer reads the log.
-    Recovering,
-    /// The sequencer waits for an event.
-    Ready,
-    /// An event draws numbers.
-    Eventing,
-    /// The sequencer has ended.
-    Finished,
-}
-
-/// A view of the [`SequenceStatus`] of a sequencer, for any thread.
-#[derive(Clone, Debug)]
-pub struct StatusMonitor {
-    monitor: Monitor,
-    is_eventing: Arc<AtomicBool>,
-}
-
-impl StatusMonitor {
-    /// Returns the monitor of the sequencer: why it is busy, its unflushed numbers, and the error
-    /// of the storage.
-    pub fn monitor(&self) -> &Monitor {
-        &self.monitor
-    }
-
-    /// Returns the current status.
-    pub fn status(&self) -> SequenceStatus {
-        match self.monitor.phase() {
-            Phase::New => SequenceStatus::None,
-            Phase::Actualizing => SequenceStatus::Recovering,
-            Phase::Ready if self.is_eventing.load(Ordering::Acquire) => SequenceStatus::Eventing,
-            Phase::Ready => SequenceStatus::Ready,
-            Phase::Closed => SequenceStatus::Finished,
-        }
-    }
-}
-
 /// The reason for which an event cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
@@ -186,7 +144,7 @@ impl EventSequencer {
             return Err(busy.into());
         }
         let mut transaction = self.sequencer.start()?;
-        let joined = transaction.joined(self.kind, ws).await?;
+        let joined = transaction.join_workspace(self.kind, ws).await?;
         let wlog_offset = transaction.draw(joined, WLOG_OFFSET)?;
         let plog_offset = transaction.keep();
         let eventing = Eventing::new(&self.is_eventing);
@@ -227,13 +185,14 @@ impl Drop for Eventing {
 
 /// An event that draws its numbers.
 ///
-/// End the event with [`finish`](SequencedEvent::finish) if it is in the log and applied. If the event is
-/// cancelled or dropped, the outcome of its write is unknown, and the keeper reads the log again.
+/// End the event with [`finish`](SequencedEvent::finish) if it is in the log and applied. If the
+/// event is cancelled or dropped, the outcome of its write is unknown, and the keeper reads the log
+/// again.
 #[must_use = "an event ends by `finish` or `cancel`"]
 #[derive(Debug)]
 pub struct SequencedEvent<'s> {
     transaction: Transaction<'s>,
-    joined: Joined,
+    joined: JoinState,
     plog_offset: Offset,
     wlog_offset: u64,
     _eventing: Eventing,

@@ -44,16 +44,19 @@ struct Page;
 
 mod cache;
 mod causes;
+mod command;
 mod defect;
 mod engine;
 mod event;
 mod keeper;
 pub mod mem;
 mod meters;
+mod monitor;
 mod sequencer;
 mod sequences;
 mod shared;
 pub mod standard;
+mod status;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -61,14 +64,16 @@ mod transaction;
 mod types;
 
 pub use causes::in_full;
+pub use command::JoinedCommand;
 pub use engine::Unflushed;
 pub use event::{
-    EventSequencer, EventSequencerFactory, NotStarted, SeqStorageFactory, SequenceStatus,
-    SequencedEvent, StatusMonitor,
+    EventSequencer, EventSequencerFactory, NotStarted, SeqStorageFactory, SequencedEvent,
 };
 pub use mem::MemSeqStorage;
-pub use sequencer::{Monitor, NotClosed, Params, Sequencer, SequencerBusy};
+pub use monitor::Monitor;
+pub use sequencer::{NotClosed, Params, Sequencer, SequencerBusy};
 pub use sequences::{BadSequences, Sequence, Sequences};
+pub use status::{SequenceStatus, StatusMonitor};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
-pub use transaction::{JoinedCommand, NoNumber, NotJoined, Transaction};
+pub use transaction::{NoNumber, NotJoined, Transaction};
 pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};

@@ -47,19 +47,19 @@ pub type CallHook = Arc<dyn Fn(SeqStorageCall) -> BoxFuture<'static, CallOutcome
 /// Numbers, an offset and a log in memory.
 #[derive(Clone, Default)]
 pub struct MemSeqStorage {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<MemState>>,
     hook: Option<CallHook>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MemState {
     numbers: HashMap<NumberKey, u64>,
     next: Option<Offset>,
     log: Vec<Vec<(NumberKey, u64)>>,
     late: Vec<Write>,
     /// A mistake for tests: a write that lands replaces a higher value too.
     #[cfg(test)]
-    goes_down: bool,
+    numbers_may_decrease: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -88,8 +88,8 @@ impl MemSeqStorage {
 
     /// Returns the same storage with the mistake that a write replaces a higher value too.
     #[cfg(test)]
-    pub(crate) fn that_goes_down(self) -> MemSeqStorage {
-        self.inner().goes_down = true;
+    pub(crate) fn with_decreasing_numbers(self) -> MemSeqStorage {
+        self.inner().numbers_may_decrease = true;
         self
     }
 
@@ -123,27 +123,27 @@ impl MemSeqStorage {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, MemState> {
         // The state is consistent at every moment, so a poisoned lock does no harm.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn outcome(&self, call: SeqStorageCall) -> CallOutcome {
+    async fn decide_outcome(&self, call: SeqStorageCall) -> CallOutcome {
         match &self.hook {
             Some(hook) => hook(call).await,
             None => CallOutcome::Done,
         }
     }
 
-    async fn reads(&self, call: SeqStorageCall) -> Result<(), StorageError> {
-        match self.outcome(call).await {
+    async fn read_outcome(&self, call: SeqStorageCall) -> Result<(), StorageError> {
+        match self.decide_outcome(call).await {
             CallOutcome::Done => Ok(()),
             outcome => Err(failed(call, outcome)),
         }
     }
 
-    async fn writes(&self, call: SeqStorageCall, write: Write) -> Result<(), StorageError> {
-        let outcome = self.outcome(call).await;
+    async fn write_outcome(&self, call: SeqStorageCall, write: Write) -> Result<(), StorageError> {
+        let outcome = self.decide_outcome(call).await;
         let mut inner = self.inner();
         match outcome {
             CallOutcome::Done | CallOutcome::AnswerLost => inner.apply(&write),
@@ -154,11 +154,11 @@ impl MemSeqStorage {
     }
 }
 
-impl Inner {
+impl MemState {
     /// Applies a write. No stored value is replaced by a lower one.
     fn apply(&mut self, write: &Write) {
         #[cfg(test)]
-        if self.goes_down {
+        if self.numbers_may_decrease {
             match write {
                 Write::Numbers(numbers) => self.numbers.extend(numbers.iter().copied()),
                 Write::Offset(next) => self.next = Some(*next),
@@ -181,8 +181,8 @@ fn failed(call: SeqStorageCall, outcome: CallOutcome) -> StorageError {
     StorageError(format!("{call:?}: {outcome:?}").into())
 }
 
-fn offset_of(place: usize) -> Offset {
-    Offset::new(place as u64 + 1).unwrap_or(Offset::FIRST)
+fn offset_of(index: usize) -> Offset {
+    Offset::new(index as u64 + 1).unwrap_or(Offset::FIRST)
 }
 
 #[async_trait]
@@ -194,23 +194,23 @@ impl SeqStorage for MemSeqStorage {
             let number = |seq: &SeqId| inner.numbers.get(&NumberKey { ws, seq: *seq });
             seqs.iter().map(|seq| number(seq).copied().unwrap_or(0)).collect()
         };
-        self.reads(SeqStorageCall::ReadNumbers).await?;
+        self.read_outcome(SeqStorageCall::ReadNumbers).await?;
         Ok(numbers)
     }
 
     async fn next_offset(&self) -> Result<Offset, StorageError> {
-        self.reads(SeqStorageCall::NextOffset).await?;
+        self.read_outcome(SeqStorageCall::NextOffset).await?;
         Ok(self.offset().unwrap_or(Offset::FIRST))
     }
 
     async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError> {
-        self.writes(SeqStorageCall::WriteNumbers, Write::Numbers(numbers.to_vec())).await?;
-        self.writes(SeqStorageCall::WriteOffset, Write::Offset(next)).await
+        self.write_outcome(SeqStorageCall::WriteNumbers, Write::Numbers(numbers.to_vec())).await?;
+        self.write_outcome(SeqStorageCall::WriteOffset, Write::Offset(next)).await
     }
 
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
         let next = move |offset: Offset| async move {
-            if let Err(error) = self.reads(SeqStorageCall::NextEvent).await {
+            if let Err(error) = self.read_outcome(SeqStorageCall::NextEvent).await {
                 return Some((Err(error), offset));
             }
             let numbers = self.inner().log.get(offset.get() as usize - 1).cloned()?;

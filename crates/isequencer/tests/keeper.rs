@@ -124,20 +124,24 @@ async fn the_highest_number_of_an_event_counts() {
 
 /// A storage that records each write, and reads a given log.
 #[derive(Debug)]
-struct Told {
+struct RecordingStorage {
     log: Vec<LoggedEvent>,
     writes: Mutex<Vec<(usize, Offset)>>,
     /// The count of numbers in each answer to `read_numbers`.
     answers: usize,
 }
 
-fn told(events: impl Iterator<Item = (u64, Vec<(NumberKey, u64)>)>) -> Arc<Told> {
+fn recording(events: impl Iterator<Item = (u64, Vec<(NumberKey, u64)>)>) -> Arc<RecordingStorage> {
     let event = |(at, numbers)| LoggedEvent { offset: offset(at), numbers };
-    Arc::new(Told { log: events.map(event).collect(), writes: Mutex::default(), answers: 2 })
+    Arc::new(RecordingStorage {
+        log: events.map(event).collect(),
+        writes: Mutex::default(),
+        answers: 2,
+    })
 }
 
 #[async_trait]
-impl SeqStorage for Told {
+impl SeqStorage for RecordingStorage {
     async fn read_numbers(&self, _: WsId, _: &[SeqId]) -> Result<Vec<u64>, StorageError> {
         Ok(vec![0; self.answers])
     }
@@ -159,7 +163,7 @@ impl SeqStorage for Told {
 /// With many workspaces, numbers are stored before too many of them are in memory.
 #[tokio::test]
 async fn the_numbers_of_a_long_log_are_bounded_in_memory() {
-    let storage = told((1..=1_000).map(|n| (n, vec![(key(n), 1), (key(n + 10_000), 1)])));
+    let storage = recording((1..=1_000).map(|n| (n, vec![(key(n), 1), (key(n + 10_000), 1)])));
     let clock = clock::Clock::system();
     let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
     sequencer.ready().await.unwrap();
@@ -173,7 +177,7 @@ async fn the_numbers_of_a_long_log_are_bounded_in_memory() {
 /// cannot be read.
 #[tokio::test]
 async fn reading_a_long_log_makes_progress() {
-    let storage = told((1..=1_000).map(|n| (n, vec![(key(1), n)])));
+    let storage = recording((1..=1_000).map(|n| (n, vec![(key(1), n)])));
     let clock = clock::Clock::system();
     let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
     sequencer.ready().await.unwrap();
@@ -189,7 +193,7 @@ async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
         ([1, 1], "the log has event 1 in the place of event 2"),
         ([1, 3], "the log has event 3 in the place of event 2"),
     ] {
-        let storage = told(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
+        let storage = recording(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
         let sequencer = Sequencer::new(params(), storage, clock::Clock::system());
         let monitor = sequencer.monitor();
         until(|| monitor.trouble().is_some()).await;
@@ -200,7 +204,7 @@ async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
 #[tokio::test]
 async fn an_answer_with_a_wrong_count_of_numbers_is_refused() {
     for answers in [1, 3] {
-        let storage = Told { answers, log: Vec::new(), writes: Mutex::default() };
+        let storage = RecordingStorage { answers, log: Vec::new(), writes: Mutex::default() };
         let clock = clock::Clock::system();
         let mut sequencer = Sequencer::new(params(), Arc::new(storage), clock);
         sequencer.ready().await.unwrap();

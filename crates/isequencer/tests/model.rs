@@ -67,7 +67,7 @@ async fn transaction(
         for _ in 0..random.usize(0..4) {
             let seq = SeqId(random.u16(0..5));
             let key = NumberKey { ws, seq };
-            let told = command.next(seq);
+            let drawn_number = command.next(seq);
             let expected = match declared(kind, seq) {
                 None => Err(NoNumber::UnknownSequence { kind, seq }),
                 Some(ranges) => drawn.next(key, &ranges).ok_or_else(|| NoNumber::Exhausted {
@@ -76,7 +76,7 @@ async fn transaction(
                     last: drawn.0[&key],
                 }),
             };
-            assert_eq!(told, expected);
+            assert_eq!(drawn_number, expected);
         }
         if random.u32(0..4) > 0 {
             events.push(command.drawn().collect::<Vec<_>>());

@@ -98,8 +98,8 @@ pub enum QuorumConsistency {
     /// A majority of all replicas.
     #[default]
     Quorum,
-    /// A majority of the replicas in [`CassandraConfig::datacenter`]. Only right if all nodes of the
-    /// application are in that datacenter.
+    /// A majority of the replicas in [`CassandraConfig::datacenter`]. Only right if all nodes of
+    /// the application are in that datacenter.
     LocalQuorum,
 }
 
@@ -110,9 +110,9 @@ pub enum SerialConsistency {
     /// All replicas must agree.
     #[default]
     Serial,
-    /// The replicas in [`CassandraConfig::datacenter`] must agree. **Two datacenters then decide without
-    /// each other**: two nodes can win one row. Only right if all nodes of the application are in
-    /// that datacenter.
+    /// The replicas in [`CassandraConfig::datacenter`] must agree. **Two datacenters then decide
+    /// without each other**: two nodes can win one row. Only right if all nodes of the application
+    /// are in that datacenter.
     LocalSerial,
 }
 

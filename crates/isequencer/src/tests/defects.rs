@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use shuttle::future::block_on;
 
-use super::simulation::{Weather, history};
+use super::simulation::{Faults, history};
 use crate::{
     LoggedEvent, MemSeqStorage, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId,
-    defect::{self, Defect},
+    defect::{self, SequencerDefect},
 };
 
 const SCHEDULES: usize = 20_000;
@@ -21,13 +21,13 @@ fn without_a_defect_the_simulation_finds_nothing() {
 }
 
 fn is_found(storage: fn(MemSeqStorage) -> Arc<dyn SeqStorage>, schedules: usize) -> bool {
-    let weather = Weather { fails: 15, dies_within: Some(40) };
-    let one = move || block_on(history(weather, 3, storage));
+    let faults = Faults { fail_percent: 15, dies_within: Some(40) };
+    let one = move || block_on(history(faults, 3, storage));
     panic::catch_unwind(|| shuttle::check_random_with_seed(one, 1, schedules)).is_err()
 }
 
 #[track_caller]
-fn finds(mistake: Defect) {
+fn assert_finds(mistake: SequencerDefect) {
     defect::put_back(Some(mistake));
     let found = is_found(|mem| Arc::new(mem), SCHEDULES);
     defect::put_back(None);
@@ -36,42 +36,42 @@ fn finds(mistake: Defect) {
 
 #[test]
 fn unflushed_numbers_that_are_read_too_late_are_found() {
-    finds(Defect::AskedTooLate);
+    assert_finds(SequencerDefect::UnflushedReadTooLate);
 }
 
 #[test]
 fn numbers_that_are_forgotten_during_a_flush_are_found() {
-    finds(Defect::ForgottenWhileStored);
+    assert_finds(SequencerDefect::ForgottenDuringFlush);
 }
 
 #[test]
 fn draws_of_the_open_transaction_that_are_forgotten_are_found() {
-    finds(Defect::ForgottenDraws);
+    assert_finds(SequencerDefect::OpenDrawsForgotten);
 }
 
 #[test]
 fn numbers_that_are_not_given_back_are_found() {
-    finds(Defect::NothingGivenBack);
+    assert_finds(SequencerDefect::NumbersNotGivenBack);
 }
 
 #[test]
 fn an_offset_that_is_raised_before_its_numbers_is_found() {
-    finds(Defect::OffsetFirst);
+    assert_finds(SequencerDefect::OffsetBeforeNumbers);
 }
 
 #[test]
 fn a_write_that_is_made_again_with_a_later_offset_is_found() {
-    finds(Defect::LaterOffset);
+    assert_finds(SequencerDefect::RetryWithLaterOffset);
 }
 
 #[test]
 fn a_cache_that_is_kept_when_the_log_is_read_is_found() {
-    finds(Defect::CacheKept);
+    assert_finds(SequencerDefect::CacheNotCleared);
 }
 
 #[test]
 fn a_cache_that_does_not_check_the_kind_is_found() {
-    finds(Defect::AnyKind);
+    assert_finds(SequencerDefect::KindNotChecked);
 }
 
 /// A storage with a mistake: it writes the offset before the numbers. A crash between the two
@@ -107,5 +107,5 @@ fn a_storage_that_writes_the_offset_first_is_found() {
 /// In this storage a write that lands late replaces values that were stored in the meantime.
 #[test]
 fn a_storage_whose_numbers_go_down_is_found() {
-    assert!(is_found(|mem| Arc::new(mem.that_goes_down()), SCHEDULES));
+    assert!(is_found(|mem| Arc::new(mem.with_decreasing_numbers()), SCHEDULES));
 }

@@ -47,16 +47,16 @@ fn fold(log: &[Vec<(NumberKey, u64)>]) -> Model {
 
 /// The behaviour of the storage.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct Faults {
     /// The percentage of calls that fail in one of three ways.
-    pub(crate) fails: u32,
+    pub(crate) fail_percent: u32,
     /// If set, the node dies in one of its first `dies_within` calls.
     pub(crate) dies_within: Option<usize>,
 }
 
 /// Runs one history: some lives of a node, one after another.
 pub(crate) async fn history(
-    weather: Weather,
+    faults: Faults,
     lives: usize,
     storage: impl Fn(MemSeqStorage) -> Arc<dyn SeqStorage>,
 ) {
@@ -64,8 +64,8 @@ pub(crate) async fn history(
     let mut random = Rng::with_seed(thread_rng().next_u64());
     for life in 0..lives {
         let is_last = life + 1 == lives;
-        let weather = if is_last { Weather { dies_within: None, ..weather } } else { weather };
-        live(&mem, &mut random, weather, &storage).await;
+        let faults = if is_last { Faults { dies_within: None, ..faults } } else { faults };
+        live(&mem, &mut random, faults, &storage).await;
         if random.bool() {
             mem.land();
         }
@@ -77,12 +77,12 @@ pub(crate) async fn history(
 async fn live(
     mem: &MemSeqStorage,
     random: &mut Rng,
-    weather: Weather,
+    faults: Faults,
     storage: impl Fn(MemSeqStorage) -> Arc<dyn SeqStorage>,
 ) {
     let died = Arc::new(Notify::new());
-    let dies_at = weather.dies_within.map(|within| random.usize(0..within));
-    let hook = hook(random.u64(..), weather.fails, dies_at, Arc::clone(&died));
+    let dies_at = faults.dies_within.map(|within| random.usize(0..within));
+    let hook = hook(random.u64(..), faults.fail_percent, dies_at, Arc::clone(&died));
     let sequences = Sequences::new();
     let all = SEQS.map(|seq| Sequence::counting_from(seq, 1).unwrap());
     let sequences = sequences.with(KINDS[0], all.clone()).unwrap();
@@ -135,14 +135,14 @@ async fn passes(manual: ManualClock, is_over: Arc<AtomicBool>) {
     }
 }
 
-fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> CallHook {
+fn hook(seed: u64, fail_percent: u32, dies_at: Option<usize>, died: Arc<Notify>) -> CallHook {
     let random = Mutex::new(Rng::with_seed(seed));
     let calls = AtomicUsize::new(0);
     Arc::new(move |_: SeqStorageCall| {
         let call = calls.fetch_add(1, Ordering::Relaxed);
         let mut random = random.lock().unwrap();
         let outcomes = [CallOutcome::Failed, CallOutcome::AnswerLost, CallOutcome::LandsLater];
-        let outcome = if random.u32(0..100) < fails {
+        let outcome = if random.u32(0..100) < fail_percent {
             outcomes[random.usize(0..3)]
         } else {
             CallOutcome::Done

@@ -96,10 +96,10 @@ pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemSeqStorage, 
 }
 
 /// Lets other tasks run until the condition is true.
-pub(crate) async fn until(is_so: impl Fn() -> bool) {
+pub(crate) async fn until(is_true: impl Fn() -> bool) {
     let clock = Clock::system();
     let deadline = clock.now() + Duration::from_secs(20);
-    while !is_so() {
+    while !is_true() {
         assert!(clock.now() < deadline, "the condition never becomes true");
         tokio::task::yield_now().await;
     }
