@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_are_enough_and_the_rest_is_safe() {
+    fn contact_points_are_enough_and_the_defaults_are_safe() {
         let config = parse("contact_points = ['a:9042', 'b']");
         assert_eq!(config, CassandraConfig::new(["a:9042", "b"]));
         assert_eq!(config.serial_consistency, SerialConsistency::Serial);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_setting_can_be_given() {
         let mut config = parse(
             "contact_points = ['a']\n datacenter = 'north'\n consistency = 'local_quorum'\n serial_consistency = \
              'local_serial'\n [login]\n username = 'vvm'\n password = 'secret'\n [tls]\n ca_file = 'ca.pem'\n cert_file = \
@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_is_refused() {
+    fn an_unknown_setting_is_refused() {
         let typo =
             toml::from_str::<CassandraConfig>("contact_points = ['a']\n consistencey = 'quorum'");
         assert!(typo.unwrap_err().to_string().contains("consistencey"));
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_name_of_the_setting() {
+    fn a_wrong_value_is_refused_with_the_name_of_the_setting() {
         for (text, names) in [
             ("contact_points = []", "contact_points"),
             ("contact_points = ['']", "contact_points"),

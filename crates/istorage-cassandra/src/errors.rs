@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_certainly_did_not_happen_is_called_so() {
+    fn only_a_request_that_certainly_did_nothing_is_reported_as_not_done() {
         for (error, [repeatable, plain, conditional]) in meanings() {
             let kind = |request: Request| request.failed(error.clone()).kind();
             assert_eq!(kind(Request::Repeatable), repeatable, "{error:?}");
@@ -310,7 +310,7 @@ mod tests {
     /// One of three servers was restarted and joined the cluster again. For a moment the server did
     /// not know the table. Its refusal ended a leadership that had most of its time left.
     #[test]
-    fn a_refusal_that_another_server_may_not_give_is_worth_another_try() {
+    fn a_refusal_that_other_servers_may_not_share_is_unavailable() {
         let [repeatable, read] = [Request::Repeatable, Request::Read];
         let rows = [read, Request::Plain, Request::Conditional];
         for text in [
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_server_itself_is_to_blame_for_is_held_against_it() {
+    fn only_a_fault_of_the_server_itself_makes_it_a_suspect() {
         let broken = BrokenConnectionErrorKind::ChannelError.into();
         assert!(is_of_this_server(&attempt(RequestAttemptError::BrokenConnectionError(broken))));
         for error in [
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_kept() {
+    fn an_error_keeps_its_cause() {
         let error = Request::Plain.failed(refused(DbError::ServerError));
         assert!(StdError::source(&error).unwrap().to_string().contains("why"));
     }

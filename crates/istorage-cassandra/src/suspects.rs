@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_an_answer_since_the_request_was_sent_and_of_its_server_excuses_that() {
+    async fn only_a_later_answer_of_the_same_server_keeps_it_from_becoming_a_suspect() {
         let (manual, suspects) = new();
         late(&manual, &suspects, &[1], Some((1, Ok(())))).await;
         assert_eq!(suspects.since(server(1)), None, "it answered meanwhile");
@@ -277,7 +277,7 @@ mod tests {
 
     /// The client may send a request to a second server.
     #[tokio::test]
-    async fn the_server_that_was_asked_last_is_the_one_that_is_avoided() {
+    async fn the_server_to_which_a_request_was_sent_last_is_avoided() {
         let (manual, suspects) = new();
         late(&manual, &suspects, &[1, 2], None).await;
         assert_eq!(suspects.since(server(1)), None);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_is_avoided_from_its_last_offence_on() {
+    async fn a_server_is_avoided_from_its_last_failure_on() {
         let (manual, suspects) = new();
         late(&manual, &suspects, &[1], None).await;
         manual.advance(Duration::from_secs(8));
@@ -298,7 +298,7 @@ mod tests {
     /// A server that waited in vain for other servers still answers. A server with a broken
     /// connection does not.
     #[tokio::test]
-    async fn an_error_that_is_about_its_server_excuses_nobody() {
+    async fn an_error_that_is_a_fault_of_the_server_is_no_sign_of_life() {
         let (manual, suspects) = new();
         let in_vain = RequestAttemptError::DbError(DbError::ServerError, String::new());
         let in_vain = ExecutionError::LastAttemptError(in_vain);
@@ -315,7 +315,7 @@ mod tests {
     /// answered, before the client's own deadline of 2 s. Each such answer counted as a sign of
     /// life, so all writes of its partitions went to that server again.
     #[tokio::test]
-    async fn a_server_whose_peers_do_not_answer_is_avoided_unless_it_serves_others() {
+    async fn a_server_whose_peers_do_not_answer_is_avoided_unless_it_serves_other_requests() {
         let (manual, suspects) = new();
         let in_vain = || {
             let timeout = DbError::WriteTimeout {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_who_loses_interest_says_nothing_about_the_server() {
+    async fn a_request_that_is_dropped_before_its_deadline_makes_no_suspect() {
         let manual = ManualClock::new(1);
         let clock = manual.clock();
         let suspects = Suspects::new(clock.clone());
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_count_by_what_they_say() {
+    async fn an_answer_makes_a_suspect_only_if_another_server_may_do_better() {
         let suspects = Suspects::new(ManualClock::new(1).clock());
         let answered = async |number, answer: Result<(), ExecutionError>| {
             let request = async {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_no_suspect_is_asked_or_else_the_one_that_offended_longest_ago() {
+    fn the_first_server_that_is_no_suspect_is_chosen_or_else_the_oldest_suspect() {
         let start = ManualClock::new(1).clock().now();
         let at = |seconds| Some(start + Duration::from_secs(seconds));
         let chosen = |since: [Option<Instant>; 3]| first_unsuspected(0..3, |i| since[*i]);

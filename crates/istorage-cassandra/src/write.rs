@@ -239,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_partition_are_found_among_others() {
+    fn rows_of_a_partition_share_a_request_even_if_other_rows_lie_between() {
         let rows = [(1, 3_000), (2, 3_000), (1, 3_000), (2, 3_000), (3, 10)];
         assert_eq!(requests_for(&rows, LIMITS), [(vec![1], 2), (vec![2], 2), (vec![3], 1)]);
     }
 
     #[test]
-    fn little_of_several_partitions_is_packed() {
+    fn small_writes_of_several_partitions_are_packed_into_one_request() {
         let rows: Vec<(u64, usize)> = (0..25).map(|partition| (partition, 200)).collect();
         let sizes: Vec<usize> = requests_for(&rows, LIMITS).iter().map(|(_, rows)| *rows).collect();
         assert_eq!(sizes, [10, 10, 5]);

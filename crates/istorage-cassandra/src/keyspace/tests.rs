@@ -50,7 +50,7 @@ fn id(name: &str, created_at: i64) -> u128 {
 }
 
 #[test]
-fn a_table_is_another_one_after_its_keyspace_was_created_again() {
+fn a_keyspace_that_is_created_again_gets_another_table_id() {
     const NOW: i64 = 1_795_237_782_051_000;
     assert_eq!(id("app_one", NOW), id("app_one", NOW));
     for later in [1, 0x1000, 1_000_000, 1 << 50] {
@@ -60,7 +60,7 @@ fn a_table_is_another_one_after_its_keyspace_was_created_again() {
 }
 
 #[test]
-fn it_is_a_uuid_of_version_8() {
+fn a_table_id_is_a_uuid_of_version_8() {
     let statement = layout::create_table("app_one", id("app_one", 1_795_237_782_051_000));
     let id = statement.split('\'').nth(1).unwrap();
     let parts: Vec<usize> = id.split('-').map(str::len).collect();
@@ -70,7 +70,7 @@ fn it_is_a_uuid_of_version_8() {
 }
 
 #[test]
-fn the_strategy_is_said_as_cassandra_wants_it() {
+fn a_replication_strategy_has_the_syntax_of_cassandra() {
     let factors = [("north".to_owned(), 3), ("south".to_owned(), 2)];
     assert_eq!(
         datacenter_strategy(&factors.into()),

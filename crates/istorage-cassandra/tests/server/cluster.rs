@@ -78,7 +78,7 @@ async fn table_ids(cluster: &Cluster, keyspace: &str) -> BTreeSet<String> {
     ids
 }
 
-pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster: Cluster) {
+pub(crate) async fn a_new_keyspace_has_three_replicas_by_default(cluster: Cluster) {
     let (driver, name) = (CassandraConfig { replication: None, ..cluster.config() }, unique_name());
     let driver = CassandraDriver::connect(driver, Clock::system(), soon()).await.unwrap();
     driver.create(&name, soon()).await.unwrap();
@@ -95,7 +95,7 @@ pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster:
 
 /// Several nodes raise one counter by swaps. At the end the counter has counted every applied swap,
 /// and swaps with an unknown outcome at most once each.
-pub(crate) async fn tasks_raise_a_counter(cluster: Cluster) {
+pub(crate) async fn concurrent_swaps_of_a_counter_lose_no_increment(cluster: Cluster) {
     const TASKS: usize = 6;
     const ROUNDS: u32 = 20;
     let scratch = cluster.scratch().await;

@@ -95,7 +95,7 @@ pub(crate) async fn a_batch_inserts_over_a_marker(cluster: Cluster) {
     scratch.drop().await;
 }
 
-pub(crate) async fn what_is_left_is_not_more_than_was_asked(cluster: Cluster) {
+pub(crate) async fn the_rest_of_a_ttl_is_not_more_than_the_requested_ttl(cluster: Cluster) {
     let scratch = cluster.scratch().await;
     let asked = Duration::from_secs(100);
     let key = Key::new(PKEY, "c");

@@ -49,7 +49,7 @@ pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: Cluster) {
     }
 }
 
-pub(crate) async fn an_empty_keyspace_is_taken_with_its_replication(cluster: Cluster) {
+pub(crate) async fn an_empty_keyspace_is_used_and_keeps_its_replication(cluster: Cluster) {
     let (driver, raw, name) = (cluster.driver().await, cluster.raw().await, unique_name());
     let one = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
     run(&raw, &format!("CREATE KEYSPACE {name} WITH replication = {one}")).await;
@@ -117,7 +117,7 @@ pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Cluster) {
     }
 }
 
-pub(crate) async fn a_closed_driver_answers_so(cluster: Cluster) {
+pub(crate) async fn a_closed_driver_reports_that_it_is_closed(cluster: Cluster) {
     let scratch = cluster.scratch().await;
     scratch.driver.close().await;
     scratch.driver.close().await;

@@ -29,7 +29,7 @@ const SERVER: Duration = Duration::from_secs(16);
 /// life. A write that was sent right after the first question waited for 9 s in the connection. The
 /// driver promised that no write waits in a connection for more than 6.1 s, and the leases of trust
 /// level 2 rely on that promise.
-pub(crate) async fn a_write_lands_no_later_than_the_driver_says(cluster: Cluster) {
+pub(crate) async fn a_write_lands_within_the_promised_bound(cluster: Cluster) {
     let scratch = cluster.scratch().await;
     let clock = Clock::system();
     let network = Network::to(&cluster.nodes[0]).await;

@@ -67,7 +67,7 @@ pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: Clu
     scratch.drop().await;
 }
 
-pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(cluster: Cluster) {
+pub(crate) async fn a_wall_clock_that_is_behind_does_not_matter_to_ordered_rows(cluster: Cluster) {
     const AN_HOUR_MS: i64 = 3_600_000;
     let scratch = cluster.scratch().await;
     let behind = cluster.driver_with(Clock::system().with_wall_offset(-AN_HOUR_MS)).await;
@@ -88,7 +88,7 @@ pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(cl
     scratch.drop().await;
 }
 
-pub(crate) async fn a_later_put_stays_when_the_calendar_steps_back(cluster: Cluster) {
+pub(crate) async fn a_later_put_stays_when_the_wall_clock_steps_back(cluster: Cluster) {
     let scratch = cluster.scratch().await;
     let manual = ManualClock::new(0);
     let config = cluster.config();
