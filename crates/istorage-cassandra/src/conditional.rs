@@ -108,7 +108,7 @@ fn outcome(result: QueryResult, ops: &[Conditional]) -> Result<Outcome> {
     }
     match decide(ops, |_, op| Ok::<_, Error>(there.get(op.ccols()).cloned().flatten()))? {
         Outcome::Applied => Err(Error::corrupt(
-            "Cassandra did not apply a conditional write although by its own answer every condition holds",
+            "Cassandra did not apply a conditional write, although every condition holds by its own answer",
         )),
         refused @ Outcome::NotApplied(_) => Ok(refused),
     }

@@ -137,7 +137,7 @@ impl CassandraConfig {
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), BadSetting> {
         if self.contact_points.is_empty() || self.contact_points.iter().any(String::is_empty) {
-            let why = "name one node of the cluster or more, each as host:port";
+            let why = "name at least one server of the cluster, each as host:port";
             return Err(BadSetting::new("contact_points", why));
         }
         if let Some(replication) = &self.replication {
@@ -152,7 +152,7 @@ impl CassandraConfig {
             ),
         ] {
             if is_local && self.datacenter.is_none() {
-                let why = format!("`{value}` needs `datacenter`, which says where local is");
+                let why = format!("`{value}` needs the setting `datacenter`");
                 return Err(BadSetting::new(key, why));
             }
         }
@@ -175,7 +175,9 @@ impl Replication {
             Replication::UpToThree => return Ok(()),
         };
         if factors.is_empty() || factors.contains(&0) {
-            return wrong("name one datacenter or more, each with one replica or more".to_owned());
+            return wrong(
+                "name at least one datacenter, each with at least one replica".to_owned(),
+            );
         }
         // The names become part of a statement.
         let safe = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
@@ -203,7 +205,7 @@ impl Login {
                     Err(BadSetting::new("login.password_file", why))
                 }
             },
-            _ => Err(BadSetting::new("login", "it needs either `password` or `password_file`")),
+            _ => Err(BadSetting::new("login", "give either `password` or `password_file`")),
         }
     }
 }

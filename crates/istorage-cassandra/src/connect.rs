@@ -82,7 +82,7 @@ fn check_datacenter(session: &Session, wanted: &str) -> Result<()> {
     }
     let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
     Err(Error::invalid(format!(
-        "no node is in the datacenter `{wanted}`; this cluster has: {}",
+        "no server is in the datacenter `{wanted}`; this cluster has: {}",
         names.join(", ")
     )))
 }

@@ -61,7 +61,8 @@ impl CassandraDriver {
         if session.get_cluster_state().get_keyspace(name.as_str()).is_none() {
             let refreshed = session.refresh_metadata().await;
             refreshed.map_err(|error| {
-                Error::unavailable("the Cassandra cluster cannot be described").because(error)
+                Error::unavailable("the description of the Cassandra cluster cannot be read")
+                    .because(error)
             })?;
         }
         let statements = Statements::prepare(&client, name.as_str()).await?;

@@ -45,7 +45,7 @@ impl Request {
             Request::Repeatable | Request::Read => ErrorKind::Corrupt,
             Request::Plain | Request::Conditional => ErrorKind::OutcomeUnknown,
         };
-        Error::new(kind, "Cassandra's answer is not what was asked for").because(source)
+        Error::new(kind, "Cassandra sent an answer that does not fit the request").because(source)
     }
 
     fn kind(self, error: &ExecutionError) -> ErrorKind {

@@ -326,7 +326,9 @@ async fn everywhere(
 }
 
 fn differ(name: &KeyspaceName) -> Error {
-    Error::unavailable(format!("the Cassandra servers do not all show the keyspace `{name}` alike"))
+    Error::unavailable(format!(
+        "the Cassandra servers do not agree about the keyspace `{name}` yet"
+    ))
 }
 
 /// The view that a server has of the keyspace. A server that shows the table of this driver may not
@@ -381,7 +383,9 @@ fn strs((name, kind, r#type, order): &(String, String, String, String)) -> [&str
 }
 
 fn foreign(name: &KeyspaceName, why: &str) -> Error {
-    Error::corrupt(format!("the keyspace `{name}` was not made by this program: {why}"))
+    Error::corrupt(format!(
+        "the keyspace `{name}` was not made by this program, use another keyspace: {why}"
+    ))
 }
 
 /// The replication of a new keyspace, in Cassandra's syntax.
@@ -438,7 +442,7 @@ fn three_everywhere(datacenters: Vec<(String, usize)>) -> Result<Factors> {
     {
         return Err(Error::unavailable(format!(
             "a new keyspace gets three replicas in each datacenter, and `{datacenter}` has {servers} of three servers: wait \
-             until the others have joined, or set `replication` to what is wanted, for example \
+             until the other servers have joined, or set `replication`, for example \
              `replication = \"up_to_three\"`"
         )));
     }

@@ -83,7 +83,12 @@ impl Probe {
 
     async fn in_time(&self, probe: impl Future<Output = io::Result<()>>) -> io::Result<()> {
         let deadline = self.clock.now() + ANSWERS_IN;
-        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not answer"));
+        let late = |_| {
+            Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the server did not answer the probe in time",
+            ))
+        };
         self.clock.timeout_at(deadline, probe).await.unwrap_or_else(late)
     }
 

@@ -105,7 +105,7 @@ impl AppStorage for CassandraStorage {
     }
 
     async fn write_atomic(&self, _batch: AtomicBatch, _deadline: Instant) -> Result<Outcome> {
-        Err(Error::invalid("Cassandra cannot write atomically across partitions"))
+        Err(Error::invalid("Cassandra cannot write atomically across storage partitions"))
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {

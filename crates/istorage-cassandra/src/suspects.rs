@@ -74,10 +74,10 @@ impl Suspects {
         let answer = ASKED.scope(Arc::clone(&unanswered.asked), request).await;
         unanswered.deadline = None;
         if answer.as_ref().is_err_and(errors::is_of_this_server) {
-            unanswered.accuse("it cannot serve a request");
+            unanswered.accuse("the server cannot serve a request");
         } else if answer.as_ref().is_err_and(errors::is_of_its_peers) {
             if unanswered.is_silent() {
-                unanswered.accuse("its peers did not answer it in time");
+                unanswered.accuse("the peers of the server did not answer in time");
             }
         } else if let Some(server) = *lock(&unanswered.asked) {
             lock(&self.answered).insert(server, self.clock.now());
@@ -268,11 +268,11 @@ mod tests {
     async fn only_a_later_answer_of_the_same_server_keeps_it_from_becoming_a_suspect() {
         let (manual, suspects) = new();
         late(&manual, &suspects, &[1], Some((1, Ok(())))).await;
-        assert_eq!(suspects.since(server(1)), None, "it answered meanwhile");
+        assert_eq!(suspects.since(server(1)), None, "the server answered meanwhile");
         late(&manual, &suspects, &[1], None).await;
-        assert!(suspects.since(server(1)).is_some(), "it answered before");
+        assert!(suspects.since(server(1)).is_some(), "the server answered before the request");
         late(&manual, &suspects, &[2], Some((1, Ok(())))).await;
-        assert!(suspects.since(server(2)).is_some(), "another one answered");
+        assert!(suspects.since(server(2)).is_some(), "another server answered");
     }
 
     /// The client may send a request to a second server.
@@ -308,7 +308,11 @@ mod tests {
         let broken = RequestAttemptError::BrokenConnectionError(broken);
         let broken = ExecutionError::LastAttemptError(broken);
         late(&manual, &suspects, &[1], Some((1, Err(broken)))).await;
-        assert_eq!(suspects.since(server(1)), Some(suspects.clock.now()), "when it was late, too");
+        assert_eq!(
+            suspects.since(server(1)),
+            Some(suspects.clock.now()),
+            "also at the missed deadline"
+        );
     }
 
     /// The peers could not reach one server. After 1.8 s that server answered that no peer had
@@ -331,7 +335,7 @@ mod tests {
         assert!(suspects.since(server(1)).is_some());
         manual.advance(AVOIDED_FOR);
         late(&manual, &suspects, &[1], Some((1, Err(in_vain())))).await;
-        assert!(suspects.since(server(1)).is_some(), "it excuses no other request");
+        assert!(suspects.since(server(1)).is_some(), "such an answer is no sign of life");
         manual.advance(AVOIDED_FOR);
 
         let deadline = suspects.clock.now() + Duration::from_secs(2);
@@ -347,7 +351,10 @@ mod tests {
             Err::<(), _>(in_vain())
         };
         let answer = suspects.watch(deadline, contended).await;
-        assert!(answer.is_err() && suspects.since(server(1)).is_none(), "it serves others");
+        assert!(
+            answer.is_err() && suspects.since(server(1)).is_none(),
+            "the server serves other requests"
+        );
     }
 
     #[tokio::test]

@@ -90,7 +90,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F) {
     let (clock, deadline) = (Clock::system(), soon());
     while !done().await {
-        assert!(clock.now() < deadline, "it did not happen in {PATIENCE:?}");
+        assert!(clock.now() < deadline, "the condition did not come true within {PATIENCE:?}");
         clock.sleep(Duration::from_millis(50)).await;
     }
 }
