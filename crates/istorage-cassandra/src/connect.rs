@@ -17,13 +17,13 @@ use crate::{
     limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
     probe::Probe,
     routing::Routing,
-    session::Client,
+    session::SessionClient,
     suspects::Suspects,
     timestamps::Timestamps,
     tls,
 };
 
-pub(crate) async fn connect(config: &CassandraConfig, clock: &Clock) -> Result<Client> {
+pub(crate) async fn connect(config: &CassandraConfig, clock: &Clock) -> Result<SessionClient> {
     config.check().map_err(Error::of_setting)?;
     let suspects = Arc::new(Suspects::new(clock.clone()));
     let routing = Routing::other(Arc::clone(&suspects));
@@ -47,11 +47,11 @@ pub(crate) async fn connect(config: &CassandraConfig, clock: &Clock) -> Result<C
         builder = builder.user(&login.username, login.password().map_err(Error::of_setting)?);
     }
     let session = builder.build().await.map_err(errors::not_connected)?;
-    probe.is_over();
+    probe.end();
     if let Some(datacenter) = &config.datacenter {
         check_datacenter(&session, datacenter)?;
     }
-    Ok(Client::new(session, suspects))
+    Ok(SessionClient::new(session, suspects))
 }
 
 /// The execution profile of all requests. The client never repeats a request and never sends it

@@ -8,9 +8,9 @@ use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDrive
 
 use crate::{
     CassandraConfig, Replication, connect,
-    keyspace::{self, Hindrance},
+    keyspace::{self, LastFailure},
     layout::Statements,
-    session::Shared,
+    session::SharedClient,
     storage::CassandraStorage,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 /// `create` makes the table in it. So an operator may prepare a keyspace with another replication.
 #[derive(Debug)]
 pub struct CassandraDriver {
-    shared: Shared,
+    shared: SharedClient,
     clock: Clock,
     replication: Option<Replication>,
     datacenter: Option<String>,
@@ -42,18 +42,18 @@ impl CassandraDriver {
         let call = async |_: &mut _| Box::pin(connect::connect(&config, &clock)).await;
         let client = in_time(&clock, deadline, call).await?;
         let CassandraConfig { replication, datacenter, .. } = config;
-        Ok(CassandraDriver { shared: Shared::new(client), clock, replication, datacenter })
+        Ok(CassandraDriver { shared: SharedClient::new(client), clock, replication, datacenter })
     }
 
     async fn open_storage(
         &self,
         name: &KeyspaceName,
-        hindrance: &mut Hindrance,
+        last_failure: &mut LastFailure,
     ) -> Result<Option<CassandraStorage>> {
         let client = self.shared.client().await?;
         let session = client.session();
         let datacenter = self.datacenter.as_deref();
-        if !keyspace::is_there(session, &self.clock, name, datacenter, hindrance).await? {
+        if !keyspace::exists(session, &self.clock, name, datacenter, last_failure).await? {
             return Ok(None);
         }
         // The client must know the replicas of the keyspace, even if another node has just created
@@ -77,10 +77,11 @@ impl StorageDriver for CassandraDriver {
     }
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        let call = async |hindrance: &mut Hindrance| {
+        let call = async |last_failure: &mut LastFailure| {
             let client = self.shared.client().await?;
             let replication = self.replication.as_ref();
-            keyspace::create(client.session(), &self.clock, keyspace, replication, hindrance).await
+            keyspace::create(client.session(), &self.clock, keyspace, replication, last_failure)
+                .await
         };
         in_time(&self.clock, deadline, call).await
     }
@@ -90,7 +91,8 @@ impl StorageDriver for CassandraDriver {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
-        let call = async |hindrance: &mut Hindrance| self.open_storage(keyspace, hindrance).await;
+        let call =
+            async |last_failure: &mut LastFailure| self.open_storage(keyspace, last_failure).await;
         let storage = in_time(&self.clock, deadline, call).await?;
         let guarded = |storage| {
             Arc::new(Guarded::new(Arc::new(storage), self.clock.clone())) as SharedStorage
@@ -99,9 +101,9 @@ impl StorageDriver for CassandraDriver {
     }
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        let call = async |hindrance: &mut Hindrance| {
+        let call = async |last_failure: &mut LastFailure| {
             let client = self.shared.client().await?;
-            keyspace::drop(client.session(), &self.clock, keyspace, hindrance).await
+            keyspace::drop(client.session(), &self.clock, keyspace, last_failure).await
         };
         in_time(&self.clock, deadline, call).await
     }
@@ -116,15 +118,15 @@ impl StorageDriver for CassandraDriver {
 async fn in_time<T>(
     clock: &Clock,
     deadline: Instant,
-    call: impl AsyncFnOnce(&mut Hindrance) -> Result<T>,
+    call: impl AsyncFnOnce(&mut LastFailure) -> Result<T>,
 ) -> Result<T> {
-    let mut hindrance = None;
-    if let Ok(done) = clock.timeout_at(deadline, call(&mut hindrance)).await {
+    let mut last_failure = None;
+    if let Ok(done) = clock.timeout_at(deadline, call(&mut last_failure)).await {
         return done;
     }
     let late = Error::unavailable("the Cassandra cluster was not ready before the deadline");
-    Err(match hindrance {
-        Some(hindrance) => late.because(hindrance),
+    Err(match last_failure {
+        Some(last_failure) => late.because(last_failure),
         None => late,
     })
 }

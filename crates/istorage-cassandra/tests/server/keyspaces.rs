@@ -6,7 +6,7 @@ use clock::Clock;
 use istorage::{AppStorageExt, ErrorKind, Key, KeyspaceName, StorageDriver};
 use istorage_cassandra::{CassandraConfig, CassandraDriver, Replication};
 
-use crate::support::{Cluster, PATIENCE, ask, run, soon, unique_name};
+use crate::support::{CassandraCluster, PATIENCE, ask, run, soon, unique_name};
 
 async fn replication(session: &scylla::client::session::Session, name: &KeyspaceName) -> String {
     let text =
@@ -16,7 +16,7 @@ async fn replication(session: &scylla::client::session::Session, name: &Keyspace
     format!("{map:?}")
 }
 
-pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: Cluster) {
+pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: CassandraCluster) {
     let (driver, raw) = (cluster.driver().await, cluster.raw().await);
     let ours = "values (p_key blob, c_col blob, value blob, PRIMARY KEY ((p_key), c_col))";
     for tables in [
@@ -49,7 +49,7 @@ pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: Cluster) {
     }
 }
 
-pub(crate) async fn an_empty_keyspace_is_used_and_keeps_its_replication(cluster: Cluster) {
+pub(crate) async fn an_empty_keyspace_is_used_and_keeps_its_replication(cluster: CassandraCluster) {
     let (driver, raw, name) = (cluster.driver().await, cluster.raw().await, unique_name());
     let one = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
     run(&raw, &format!("CREATE KEYSPACE {name} WITH replication = {one}")).await;
@@ -65,7 +65,7 @@ pub(crate) async fn an_empty_keyspace_is_used_and_keeps_its_replication(cluster:
 /// A node started together with its cluster, saw one server, and created a keyspace that kept one
 /// replica for ever.
 pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuration_says_so(
-    cluster: Cluster,
+    cluster: CassandraCluster,
 ) {
     let (raw, name) = (cluster.raw().await, unique_name());
     let config = CassandraConfig { replication: None, ..cluster.config() };
@@ -86,7 +86,7 @@ pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuratio
     told.drop_keyspace(&name, soon()).await.unwrap();
 }
 
-pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
+pub(crate) async fn a_wrong_datacenter_is_named(cluster: CassandraCluster) {
     let config = CassandraConfig { datacenter: Some("nowhere".to_owned()), ..cluster.config() };
     let error = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -102,7 +102,7 @@ pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
 }
 
-pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Cluster) {
+pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: CassandraCluster) {
     // Port 1 refuses connections. An address of the range for documentation swallows all packets.
     for nowhere in ["127.0.0.1:1", "192.0.2.1:9042"] {
         let clock = Clock::system();
@@ -117,7 +117,7 @@ pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Cluster) {
     }
 }
 
-pub(crate) async fn a_closed_driver_reports_that_it_is_closed(cluster: Cluster) {
+pub(crate) async fn a_closed_driver_reports_that_it_is_closed(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     scratch.driver.close().await;
     scratch.driver.close().await;

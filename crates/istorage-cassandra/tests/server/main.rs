@@ -19,9 +19,9 @@ use std::{future::Future, pin::Pin, process::ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use support::Cluster;
+use support::CassandraCluster;
 
-type Run = fn(Cluster) -> Pin<Box<dyn Future<Output = ()>>>;
+type Run = fn(CassandraCluster) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// A list of trials, each with its name and its function.
 macro_rules! trials {
@@ -83,6 +83,6 @@ fn run_trial(nodes: &str, run: Run) -> Result<(), Failed> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let nodes = nodes.split(',').map(str::to_owned).collect();
     // A trial fails by panicking, and the harness reports the panic.
-    runtime.block_on(run(Cluster { nodes }));
+    runtime.block_on(run(CassandraCluster { nodes }));
     Ok(())
 }

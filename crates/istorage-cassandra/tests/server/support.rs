@@ -12,11 +12,11 @@ use scylla::{
 };
 
 /// The servers that the variable names.
-pub(crate) struct Cluster {
+pub(crate) struct CassandraCluster {
     pub(crate) nodes: Vec<String>,
 }
 
-impl Cluster {
+impl CassandraCluster {
     /// The configuration, which also allows keyspaces on one server.
     pub(crate) fn config(&self) -> CassandraConfig {
         CassandraConfig {
@@ -39,23 +39,23 @@ impl Cluster {
     }
 
     /// A new keyspace, which is dropped when its trial passes.
-    pub(crate) async fn scratch(&self) -> Scratch {
+    pub(crate) async fn scratch(&self) -> CassandraScratch {
         let driver = self.driver().await;
         let name = unique_name();
         driver.create(&name, soon()).await.unwrap();
         let storage = driver.open(&name, soon()).await.unwrap().unwrap();
-        Scratch { driver, name, storage, raw: self.raw().await }
+        CassandraScratch { driver, name, storage, raw: self.raw().await }
     }
 }
 
-pub(crate) struct Scratch {
+pub(crate) struct CassandraScratch {
     pub(crate) driver: CassandraDriver,
     pub(crate) name: KeyspaceName,
     pub(crate) storage: SharedStorage,
     pub(crate) raw: Session,
 }
 
-impl Scratch {
+impl CassandraScratch {
     /// Runs a statement in which `{table}` stands for the keyspace's table.
     pub(crate) async fn run(&self, statement: &str) {
         let table = format!("{}.values", self.name);
