@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_enough_and_a_typo_is_refused() {
+    fn no_setting_is_required_and_an_unknown_one_is_refused() {
         assert_eq!(toml::from_str::<DynamoDbConfig>("").unwrap(), DynamoDbConfig::default());
         let typo = toml::from_str::<DynamoDbConfig>("table_prefx = \"x\"");
         assert!(typo.unwrap_err().to_string().contains("table_prefx"));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_key_is_refused() {
+    fn half_of_an_access_key_is_refused() {
         let config =
             DynamoDbConfig { access_key_id: Some("id".to_owned()), ..DynamoDbConfig::default() };
         assert_eq!(config.check().unwrap_err().key, "access_key_id");

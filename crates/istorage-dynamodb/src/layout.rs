@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_lives_at_least_as_long_as_asked_whoever_is_wrong_about_the_time() {
+    fn a_row_lives_at_least_as_long_as_asked_within_all_bounds_of_the_time() {
         let ttl = Duration::from_millis(10);
         // The writer counts from the latest possible time. Here the latest possible time is the
         // true time.
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_did_not_write_is_corrupt() {
+    fn an_item_that_this_driver_did_not_write_is_corrupt() {
         let foreign = [
             Item::new(),
             Item::from([(VALUE.to_owned(), AttributeValue::S("text".to_owned()))]),

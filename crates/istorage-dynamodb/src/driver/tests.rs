@@ -102,7 +102,7 @@ async fn a_closed_driver_sends_nothing() {
 }
 
 #[tokio::test]
-async fn closing_waits_for_what_is_under_way() {
+async fn closing_waits_for_requests_under_way() {
     let service = Service::new([Reply::Never, done()]);
     let driver = service.driver();
     let storage = storage_of(&driver, service.time.clock());
@@ -130,7 +130,7 @@ async fn a_deadline_that_has_passed_sends_nothing() {
 }
 
 #[tokio::test]
-async fn a_driver_that_is_not_answered_keeps_its_deadline() {
+async fn a_driver_without_an_answer_keeps_its_deadline() {
     let service = Service::new([Reply::Never]);
     let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
     let opened = service.patiently(driver.open(&keyspace, service.soon())).await;

@@ -36,7 +36,7 @@ async fn errors_are_judged_by_their_code() {
 }
 
 #[tokio::test]
-async fn what_is_no_definite_answer_leaves_the_outcome_unknown() {
+async fn an_answer_that_is_not_definite_leaves_the_outcome_unknown() {
     let raw = |status, body: &str| Reply::Raw(status, body.to_owned());
     for reply in [
         raw(500, r#"{"__type":"InternalServerError"}"#),
@@ -53,7 +53,7 @@ async fn what_is_no_definite_answer_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
-async fn the_cause_is_kept() {
+async fn an_error_keeps_its_cause() {
     let service = Service::new([refused("AccessDeniedException")]);
     let (storage, key) = (service.storage(), Key::new("p", "c"));
     let read = storage.get(&key, Consistency::Plain, service.soon());

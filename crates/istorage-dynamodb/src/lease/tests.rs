@@ -189,7 +189,7 @@ async fn a_lease_that_was_renewed_unseen_is_not_taken() {
 }
 
 #[tokio::test]
-async fn no_lease_is_absent_and_a_released_one_too() {
+async fn a_missing_or_released_lease_is_absent() {
     let world = World::new(5);
     let fresh = world.starts(vec![HOUR; 3]);
     assert_eq!(fresh.look().await, []);
@@ -325,7 +325,7 @@ async fn a_node_replaces_its_former_lease_at_once() {
 }
 
 #[test]
-fn too_many_leases_are_watched_anew() {
+fn beyond_the_bound_all_leases_are_watched_from_the_beginning() {
     let (watch, time) = (Watch::default(), ManualClock::new(7));
     let (table, now) = (Arc::from("t"), time.clock().now());
     let row = |n: usize| (Arc::clone(&table), Bytes::from("p"), Bytes::from(n.to_string()));
@@ -393,7 +393,7 @@ async fn history(seed: u64) {
 }
 
 #[tokio::test]
-async fn no_history_takes_a_lease_from_a_leader_that_works() {
+async fn in_no_history_does_a_working_leader_lose_its_lease() {
     for seed in 0..8 {
         history(seed).await;
     }

@@ -59,7 +59,7 @@ async fn every_get_is_consistent() {
 }
 
 #[tokio::test]
-async fn a_row_is_gone_from_its_moment_on() {
+async fn a_row_is_absent_from_its_expiry_on() {
     let service = Service::new([]);
     let storage = service.storage();
     for (moment, expected) in [(millis(&service) + 1, Some("c".into())), (millis(&service), None)] {
@@ -70,7 +70,7 @@ async fn a_row_is_gone_from_its_moment_on() {
 }
 
 #[tokio::test]
-async fn a_read_is_asked_again_until_it_is_answered() {
+async fn a_read_is_sent_again_until_it_is_answered() {
     let troubles = [
         refused("ThrottlingException"),
         broken(),
@@ -119,7 +119,7 @@ async fn a_batch_is_split_and_answered_in_any_order() {
 }
 
 #[tokio::test]
-async fn unprocessed_keys_are_asked_again_consistently() {
+async fn unprocessed_keys_are_read_again_consistently() {
     let left = json!({ "pre.test": { "Keys": [{ "p": binary(b"p"), "c": columns("b") }] } });
     let service = Service::new([
         Reply::Answer(json!({
@@ -182,7 +182,7 @@ async fn the_row_at_the_end_of_a_range_is_not_in_it() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_life_is_told_and_expired_rows_are_not() {
+async fn a_read_of_ttls_shows_the_rest_of_each_ttl_and_no_expired_row() {
     let service = Service::new([]);
     let now = millis(&service);
     service.will(page([expiring("a", now), expiring("b", now + 250), item("c")], None));
@@ -213,7 +213,7 @@ async fn the_time_of_the_server_is_the_date_of_an_answer() {
 }
 
 #[tokio::test]
-async fn a_ttl_is_told_of_one_row() {
+async fn the_ttl_of_one_row_can_be_read() {
     let service = Service::new([]);
     service.will(page([expiring("a", millis(&service) + 1_000)], None));
     let ttl = service.storage().query_ttl(&key("a"), Duration::from_secs(10)).await.unwrap();

@@ -76,7 +76,7 @@ async fn remove(service: &Service) -> istorage::Result<()> {
 }
 
 #[tokio::test]
-async fn a_table_is_made_and_waited_for() {
+async fn a_table_is_created_and_waited_for() {
     let service = Service::new([
         no_table(),
         done(),
@@ -109,7 +109,7 @@ async fn a_table_is_made_and_waited_for() {
 }
 
 #[tokio::test]
-async fn a_table_can_be_paid_for_by_capacity() {
+async fn a_table_can_be_billed_by_capacity() {
     let service = Service::new([no_table(), done(), described("ACTIVE"), ttl("ENABLED", "t")]);
     let billing = Billing::Provisioned { read_units: 3, write_units: 4 };
     let driver = service.driver_with(DynamoDbConfig { billing, ..DynamoDbConfig::default() });
@@ -122,14 +122,14 @@ async fn a_table_can_be_paid_for_by_capacity() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_there_is_left_alone() {
+async fn an_existing_table_is_left_alone() {
     let service = Service::new([described("ACTIVE"), ttl("ENABLING", "t")]);
     create(&service).await.unwrap();
     assert_eq!(service.operations(), ["DescribeTable", "DescribeTimeToLive"]);
 }
 
 #[tokio::test]
-async fn a_table_that_is_being_removed_is_made_anew() {
+async fn a_table_that_is_being_removed_is_created_again_afterwards() {
     let service = Service::new([
         described("DELETING"),
         no_table(),
@@ -142,7 +142,7 @@ async fn a_table_that_is_being_removed_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_does_not_keep_a_table_from_being_made() {
+async fn a_lost_answer_does_not_keep_a_table_from_being_created() {
     for trouble in [broken(), Reply::Lost, refused("LimitExceededException")] {
         let service = Service::new([
             no_table(),
@@ -168,7 +168,7 @@ async fn another_node_may_turn_the_expiry_on_first() {
 }
 
 #[tokio::test]
-async fn what_was_refused_to_the_end_is_told() {
+async fn a_step_that_is_refused_until_the_deadline_is_reported() {
     let service = Service::new([no_table(), refused("AccessDeniedException")]);
     let error = create(&service).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -209,20 +209,20 @@ async fn a_foreign_table_is_not_touched() {
 }
 
 #[tokio::test]
-async fn a_table_whose_items_somebody_else_removes_is_foreign() {
+async fn a_table_with_another_ttl_attribute_is_foreign() {
     let service = Service::new([described("ACTIVE"), ttl("ENABLED", "expires")]);
     assert_eq!(create(&service).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[tokio::test]
-async fn open_waits_for_a_table_that_is_being_made() {
+async fn open_waits_for_a_table_that_is_being_created() {
     let service =
         Service::new([described("CREATING"), described("CREATING"), described("UPDATING")]);
     assert!(is_there(&service).await.unwrap());
 }
 
 #[tokio::test]
-async fn a_table_that_is_missing_or_being_removed_is_not_there() {
+async fn a_table_that_is_missing_or_being_removed_does_not_exist() {
     for missing in [no_table(), described("DELETING")] {
         assert!(!is_there(&Service::new([missing])).await.unwrap());
     }
@@ -256,7 +256,7 @@ async fn removing_waits_until_the_table_is_gone() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_made_meanwhile_stays() {
+async fn a_table_that_is_created_during_a_removal_stays() {
     let service = Service::new([
         described_as("ACTIVE", "1"),
         done(),
@@ -267,7 +267,7 @@ async fn a_table_that_is_made_meanwhile_stays() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_needs_no_removal() {
+async fn removing_a_missing_table_succeeds() {
     let service = Service::new([no_table(), described("ACTIVE"), no_table(), no_table()]);
     remove(&service).await.unwrap();
     // Another node has removed the table earlier.
@@ -278,7 +278,7 @@ async fn what_is_not_there_needs_no_removal() {
 /// node judged its keyspace to be lost and ended with code 3. So nodes that started together did
 /// not come up.
 #[tokio::test]
-async fn a_table_that_was_just_made_is_not_lost_because_a_server_does_not_know_it_yet() {
+async fn a_table_that_was_just_created_is_not_lost_because_a_server_does_not_know_it_yet() {
     let service = Service::new([
         no_table(),
         done(),

@@ -113,7 +113,7 @@ fn nothing_is_known_before_the_first_answer() {
 }
 
 #[test]
-fn the_truth_always_lies_between_the_bounds_and_they_close_in() {
+fn the_true_time_lies_between_the_bounds_and_the_bounds_narrow() {
     let mut service = Service::trusted();
     assert!(service.check() <= 1_010 * MILLI);
     let mut last = service.earliest();
@@ -132,7 +132,7 @@ fn the_truth_always_lies_between_the_bounds_and_they_close_in() {
 }
 
 #[test]
-fn answers_that_are_noted_in_another_order_than_they_came_tell_the_same() {
+fn the_order_in_which_answers_are_noted_does_not_matter() {
     let mut service = Service::trusted();
     let (at, known) = (service.clock.now(), service.followed.now().unwrap());
     // An answer came before the known bounds were last changed, and is noted afterwards, with a
@@ -149,7 +149,7 @@ fn answers_that_are_noted_in_another_order_than_they_came_tell_the_same() {
 }
 
 #[test]
-fn a_long_silence_costs_certainty_and_not_truth() {
+fn a_long_silence_widens_the_bounds_around_the_true_time() {
     let mut service = Service::trusted();
     service.manual.advance(HOUR);
     let width = service.check();
@@ -159,7 +159,7 @@ fn a_long_silence_costs_certainty_and_not_truth() {
 }
 
 #[test]
-fn a_clock_that_drifts_as_much_as_clocks_do_stays_within_the_bounds() {
+fn a_clock_that_drifts_within_the_limit_stays_within_the_bounds() {
     // The service's clock is slow by 500 in a million. The node's clock is never slowed down or
     // sped up by more.
     let service = Service::trusted();
@@ -171,7 +171,7 @@ fn a_clock_that_drifts_as_much_as_clocks_do_stays_within_the_bounds() {
 }
 
 #[test]
-fn the_calendar_of_the_node_does_not_matter() {
+fn the_wall_clock_of_the_node_does_not_matter() {
     let service = Service::trusted();
     let before = service.earliest();
     service.manual.step_wall(-7_200_000);
@@ -255,7 +255,7 @@ fn a_connection_that_lags_behind_ends_no_doubt() {
 const LASTS: Duration = STEP_LASTS;
 
 #[test]
-fn a_step_counts_when_it_has_lasted() {
+fn a_step_is_followed_when_it_has_lasted() {
     let mut service = Service::trusted();
     assert!(!service.is_ahead_for(LASTS - LOOKS_EVERY));
     assert_eq!(service.closed, 2, "few connections are closed");
@@ -267,7 +267,7 @@ fn a_step_counts_when_it_has_lasted() {
 }
 
 #[test]
-fn a_step_that_few_answers_tell_does_not_count() {
+fn a_step_that_few_answers_show_is_not_followed() {
     let mut service = Service::trusted();
     for _ in 1..CONNECTIONS {
         service.manual.advance(2 * LASTS);
@@ -305,7 +305,7 @@ fn a_wrong_date_does_not_start_the_wait_for_a_step_again() {
 
 /// Each answer contradicts the answer before it, so no timeline lasts.
 #[test]
-fn answers_that_never_agree_are_never_believed() {
+fn answers_that_never_agree_are_never_trusted() {
     let mut service = Service::trusted();
     for hour in 1..1_000 {
         service.manual.advance(LOOKS_EVERY);
@@ -321,7 +321,7 @@ fn answers_that_never_agree_are_never_believed() {
 /// When there were too many timelines, a node that had just started took the first timeline for the
 /// trusted one. So the node kept its first answer for ever, even if that answer was wrong.
 #[test]
-fn a_node_that_trusts_nothing_forgets_a_wrong_first_date_for_newer_ones() {
+fn a_node_that_trusts_no_timeline_replaces_a_wrong_first_date_by_newer_ones() {
     let mut service = Service::new();
     let may_be_late =
         |service: &Service| service.followed.now().unwrap().latest > service.time() + 999 * HOUR;

@@ -105,7 +105,7 @@ async fn several_operations_of_a_partition_are_a_transaction() {
 }
 
 #[tokio::test]
-async fn failed_conditions_are_told_in_order() {
+async fn failed_conditions_are_reported_in_order() {
     let reasons = [
         condition_failed("there", None),
         condition_failed("other", None),
@@ -123,7 +123,7 @@ async fn failed_conditions_are_told_in_order() {
 }
 
 #[tokio::test]
-async fn an_expired_row_in_the_way_is_told_as_absent() {
+async fn an_expired_row_that_refuses_a_write_is_reported_as_absent() {
     let service = Service::new([]);
     let storage = service.storage();
     let mut lease = condition_failed("old", None);
@@ -176,7 +176,7 @@ async fn an_equal_order_with_another_value_is_invalid() {
 }
 
 #[tokio::test]
-async fn a_transaction_in_the_way_of_another_is_tried_again_with_a_new_token() {
+async fn a_transaction_that_conflicts_with_another_is_sent_again_with_a_new_token() {
     for code in ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"] {
         let none = || because("None");
         let service = Service::new([

@@ -87,7 +87,7 @@ async fn unprocessed_rows_are_given_up_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_lease_says_how_long_it_lasts_and_has_no_date() {
+async fn a_lease_stores_its_duration_and_no_date() {
     let service = Service::new([done()]);
     let ttl = Some(Duration::from_micros(4_999_001));
     let outcome =

@@ -29,7 +29,7 @@ async fn items(server: &Server, table: &str) -> i32 {
     request.send().await.unwrap().count()
 }
 
-pub(crate) async fn an_expired_item_is_still_there_and_no_row(server: Server) {
+pub(crate) async fn an_expired_item_stays_in_the_table_and_is_no_row(server: Server) {
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
     for ccols in ["inserted", "swapped", "deleted"] {
@@ -71,7 +71,7 @@ pub(crate) async fn an_expired_item_is_replaced_by_a_transaction(server: Server)
 }
 
 /// A node with a wall clock that was ahead took leases over before they expired.
-pub(crate) async fn the_calendars_of_the_nodes_do_not_matter(server: Server) {
+pub(crate) async fn the_wall_clocks_of_the_nodes_do_not_matter(server: Server) {
     let scratch = server.scratch().await;
     let (ahead, behind) = (scratch.node(&server, 5_000).await, scratch.node(&server, -5_000).await);
     let ours = &*scratch.storage;
@@ -94,7 +94,7 @@ pub(crate) async fn the_calendars_of_the_nodes_do_not_matter(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(server: Server) {
+pub(crate) async fn a_wall_clock_that_is_behind_does_not_matter_to_ordered_rows(server: Server) {
     let scratch = server.scratch().await;
     let behind = scratch.node(&server, -5_000).await;
     let key = || Key::new("p", "a");

@@ -11,7 +11,7 @@ use istorage_dynamodb::{Billing, DynamoDbConfig, DynamoDbDriver};
 
 use crate::support::{Server, get, put, soon, table_of, unique_name};
 
-pub(crate) async fn many_nodes_make_one_table(server: Server) {
+pub(crate) async fn many_nodes_create_one_table(server: Server) {
     let nodes = join_all((0..8).map(|_| server.driver())).await;
     for _ in 0..5 {
         let name = unique_name();
@@ -38,7 +38,7 @@ pub(crate) async fn many_nodes_make_one_table(server: Server) {
     }
 }
 
-pub(crate) async fn a_table_has_the_capacity_that_was_asked_for(server: Server) {
+pub(crate) async fn a_table_has_the_configured_capacity(server: Server) {
     let billing = Billing::Provisioned { read_units: 3, write_units: 4 };
     let config =
         DynamoDbConfig { billing, table_prefix: "Of-Trial.".to_owned(), ..server.config() };
