@@ -59,8 +59,8 @@ impl Connection {
     pub(crate) fn service_time(&self) -> Result<ServiceTime, Error> {
         self.service_clock.now().ok_or_else(|| {
             Error::invalid(
-                "the answers of the DynamoDB endpoint carry no `Date`, by which rows expire: whatever is between it and \
-                 this node must pass that header on",
+                "the answers of the DynamoDB endpoint have no `Date` header, and rows expire by this date: let the proxies in \
+                 front of the endpoint pass the header on",
             )
         })
     }

@@ -187,7 +187,7 @@ fn fate_without_answer<E: StdError + 'static>(error: &SdkError<E>) -> (Fate, &'s
         SdkError::ConstructionFailure(_) => {
             (Fate::Invalid, "a request to DynamoDB could not be made")
         }
-        _ => (Fate::Unknown, "DynamoDB gave no answer that can be understood"),
+        _ => (Fate::Unknown, "DynamoDB sent no answer, or an answer that cannot be read"),
     }
 }
 

@@ -175,7 +175,7 @@ impl Table {
             return Ok(());
         }
         let late = Error::unavailable(format!(
-            "DynamoDB has not made or removed the table `{}` before the deadline",
+            "DynamoDB did not finish creating or removing the table `{}` before the deadline",
             self.name
         ));
         Err(match hindrance {
@@ -216,7 +216,7 @@ impl Table {
 
     fn foreign(&self) -> Error {
         Error::corrupt(format!(
-            "the DynamoDB table `{}` was not made by this driver; it was not touched",
+            "the DynamoDB table `{}` was not created by this driver, and was left unchanged: use another `table_prefix`",
             self.name
         ))
     }

@@ -191,7 +191,7 @@ async fn a_transaction_that_conflicts_with_another_is_sent_again_with_a_new_toke
         ]);
         let start = service.time.clock().now();
         assert_eq!(write(&service, batch()).await.unwrap(), Outcome::Applied, "{code}");
-        assert!(service.time.clock().now() > start, "it did not wait");
+        assert!(service.time.clock().now() > start, "the second attempt did not wait");
         let sent = service.sent();
         assert_eq!(rows(&sent[0]), rows(&sent[1]));
         assert_ne!(token(&sent[0]), token(&sent[1]));

@@ -82,7 +82,7 @@ async fn unprocessed_rows_are_given_up_at_the_deadline() {
     let (storage, deadline) = (service.storage(), service.soon());
     let error = service.patiently(storage.put_batch(puts(2), deadline)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(service.time.clock().now() < deadline, "it waited for nothing");
+    assert!(service.time.clock().now() < deadline, "the write waited, although no time was left");
     assert!((10..30).contains(&service.sent().len()), "{}", service.sent().len());
 }
 
