@@ -7,12 +7,13 @@
 //! answer a query of the table.
 //!
 //! - Creating or dropping a keyspace is done when all servers show the same. A server that does not
-//!   answer holds up both. A server without a connection holds up both for [`UNCONNECTED_WAIT`](change::UNCONNECTED_WAIT), because
-//!   the server may only be slow.
+//!   answer holds up both. A server without a connection holds up both for
+//!   [`UNCONNECTED_WAIT`](change::UNCONNECTED_WAIT), because the server may only be slow.
 //! - A keyspace is opened when all servers that answer in time show it, and these servers are more
 //!   than half. A server that hangs, or that its peers cannot reach, must not keep a node from
 //!   taking over. The driver waits for servers that do not know the table yet, but only for
-//!   [`LATE_SERVER_WAIT`](opening::LATE_SERVER_WAIT), because the requests of a storage avoid such servers.
+//!   [`LATE_SERVER_WAIT`](opening::LATE_SERVER_WAIT), because the requests of a storage avoid such
+//!   servers.
 //!
 //! **Several nodes may create a keyspace at once.** If two servers create a table at the same
 //! moment, the table gets two identities. One of the two identities then loses, and all rows that

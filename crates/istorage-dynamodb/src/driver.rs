@@ -17,7 +17,7 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    DynamoDbConfig, connection::Connection, storage::DynamoDbStorage, table::Table,
+    DynamoDbConfig, connection::Connection, storage::DynamoDbStorage, table::KeyspaceTable,
     time::ServiceClock,
 };
 
@@ -55,7 +55,7 @@ pub struct DynamoDbDriver {
     config: DynamoDbConfig,
     clock: Clock,
     /// The keyspaces that this driver has created and not dropped.
-    made: Mutex<HashSet<KeyspaceName>>,
+    created: Mutex<HashSet<KeyspaceName>>,
 }
 
 impl DynamoDbDriver {
@@ -96,7 +96,7 @@ impl DynamoDbDriver {
         let connection =
             Connection::new(Client::from_conf(sdk.build()), clock.clone(), service_clock);
         let connection = Arc::new(connection);
-        DynamoDbDriver { connection, config, clock, made: Mutex::default() }
+        DynamoDbDriver { connection, config, clock, created: Mutex::default() }
     }
 
     #[cfg(test)]
@@ -104,12 +104,12 @@ impl DynamoDbDriver {
         Arc::clone(&self.connection)
     }
 
-    fn made(&self) -> MutexGuard<'_, HashSet<KeyspaceName>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn created(&self) -> MutexGuard<'_, HashSet<KeyspaceName>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn table(&self, keyspace: &KeyspaceName) -> Table {
-        Table::new(Arc::clone(&self.connection), self.config.table_name(keyspace))
+    fn table(&self, keyspace: &KeyspaceName) -> KeyspaceTable {
+        KeyspaceTable::new(Arc::clone(&self.connection), self.config.table_name(keyspace))
     }
 
     async fn within<T>(
@@ -151,7 +151,7 @@ impl StorageDriver for DynamoDbDriver {
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
         self.within(deadline, table.create(&self.config.billing, deadline)).await?;
-        self.made().insert(keyspace.clone());
+        self.created().insert(keyspace.clone());
         Ok(())
     }
 
@@ -161,8 +161,8 @@ impl StorageDriver for DynamoDbDriver {
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
         let table = self.table(keyspace);
-        let was_made = self.made().contains(keyspace);
-        if !self.within(deadline, table.is_there(was_made, deadline)).await? {
+        let was_created = self.created().contains(keyspace);
+        if !self.within(deadline, table.exists(was_created, deadline)).await? {
             return Ok(None);
         }
         // Without this step, a driver that has just started judges no ordered row to have expired.
@@ -173,7 +173,7 @@ impl StorageDriver for DynamoDbDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
-        self.made().remove(keyspace);
+        self.created().remove(keyspace);
         self.within(deadline, table.remove(deadline)).await
     }
 

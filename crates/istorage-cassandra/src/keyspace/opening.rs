@@ -125,8 +125,8 @@ mod tests {
         fn exit(&self, _: &span::Id) {}
     }
 
-    /// A node that started while two of three servers were dead ended after a minute. Its log did not
-    /// name the servers that it waited for.
+    /// A node that started while two of three servers were dead ended after a minute. Its log did
+    /// not name the servers that it waited for.
     #[test]
     fn a_node_that_waits_for_servers_logs_the_reason_once_after_5_s() {
         let lines = Lines::default();

@@ -73,8 +73,8 @@ mod tests {
     }
 
     /// A node started together with its cluster, saw one server, and created a keyspace with one
-    /// replica. The keyspace kept one replica, so the loss of that server would have been the loss of
-    /// all data.
+    /// replica. The keyspace kept one replica, so the loss of that server would have been the loss
+    /// of all data.
     #[test]
     fn a_keyspace_with_fewer_than_three_replicas_is_made_only_if_the_configuration_says_so() {
         let datacenters =

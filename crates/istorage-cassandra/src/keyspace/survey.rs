@@ -138,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// A server that hung, or that its peers could not reach, kept every node from opening a keyspace,
-    /// and so from taking over.
+    /// A server that hung, or that its peers could not reach, kept every node from opening a
+    /// keyspace, and so from taking over.
     #[test]
     fn a_keyspace_is_opened_when_more_than_half_of_the_servers_show_it() {
         let ours = |id: i32| KeyspaceView::Ready(CqlValue::Int(id));
@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(verdict(3, &differ, true), Some(ours(1)));
     }
 
-    /// Servers without a connection were not asked. A node that started while two of three servers were
-    /// dead did not go on, and no message said why.
+    /// Servers without a connection were not asked. A node that started while two of three servers
+    /// were dead did not go on, and no message said why.
     #[test]
     fn a_node_that_waits_for_servers_names_those_that_are_not_connected() {
         let name = KeyspaceName::new("app_one").unwrap();

@@ -16,9 +16,9 @@ use std::{future::Future, pin::Pin, process::ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
 
-use support::Server;
+use support::DynamoDbServer;
 
-type Run = fn(Server) -> Pin<Box<dyn Future<Output = ()>>>;
+type Run = fn(DynamoDbServer) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// A list of trials, each with its name and its function.
 macro_rules! trials {
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         let test = move || match &endpoint {
             Some(endpoint) => {
                 let runtime = tokio::runtime::Runtime::new()?;
-                runtime.block_on(run(Server::at(endpoint)));
+                runtime.block_on(run(DynamoDbServer::at(endpoint)));
                 Ok(())
             }
             None => Err("VVM_TEST_DYNAMODB is not set".into()),
