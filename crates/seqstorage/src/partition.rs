@@ -140,7 +140,7 @@ mod tests {
     /// In an earlier time, record ids below the bound led to several tables (i688). The bound does
     /// not apply to offsets and to numbers of applications.
     #[test]
-    fn ids_of_records_of_old_are_not_counted_and_other_numbers_are() {
+    fn record_ids_below_the_bound_are_not_counted_and_other_numbers_are() {
         let (before, first) = (FIRST_COUNTED_RECORD_ID - 1, FIRST_COUNTED_RECORD_ID);
         assert_eq!(drew(&[(1, 5), (2, before), (3, before), (256, 7)]), [(1, 5), (256, 7)]);
         assert_eq!(drew(&[(2, first), (3, first)]), [(2, first), (3, first)]);

@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_pinned() {
+    fn every_byte_of_an_entry_is_pinned() {
         let bytes = [1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 10, 0, 0, 0, 1, b'k', b's', b'p'];
         assert_eq!(registered().encode(), bytes.as_slice());
         assert_eq!(Registered::decode(&bytes).unwrap(), registered());
     }
 
     #[test]
-    fn what_is_no_entry_is_refused() {
+    fn bytes_that_are_no_entry_are_refused() {
         let whole = registered().encode();
         let with = |index: usize, byte: u8| {
             let mut bytes = whole.to_vec();

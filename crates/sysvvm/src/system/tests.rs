@@ -39,7 +39,7 @@ async fn foreign(rows: Vec<Put>) -> Arc<MemDriver> {
 }
 
 #[tokio::test]
-async fn an_application_is_there_for_every_node_once_it_is_initialized() {
+async fn an_initialized_application_can_be_opened_by_every_node() {
     let driver = driver();
     let (one, other) = (open(&driver).await.unwrap(), open(&driver).await.unwrap());
     assert!(matches!(other.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
@@ -72,7 +72,7 @@ async fn applications_get_numbers_and_keyspaces_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_initialization_that_was_cut_off_is_finished_by_the_next() {
+async fn an_unfinished_initialization_is_finished_by_the_next_one() {
     let system = open(&driver()).await.unwrap();
     let cut_off = system.register(&app("shop"), ten(), FAR).await.unwrap().unwrap();
     assert!(matches!(system.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
@@ -83,7 +83,7 @@ async fn an_initialization_that_was_cut_off_is_finished_by_the_next() {
 }
 
 #[tokio::test]
-async fn of_many_nodes_that_initialize_side_by_side_none_takes_a_number_twice() {
+async fn nodes_that_initialize_applications_concurrently_take_different_numbers() {
     let driver = driver();
     let init = async |n: u32| {
         let system = open(&driver).await.unwrap();
