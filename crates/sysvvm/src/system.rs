@@ -130,7 +130,7 @@ impl System {
             return Ok(());
         }
         match there.as_ref().try_into().map(u32::from_be_bytes) {
-            Ok(there) => Err(Error::OtherSlots { there, wanted: slots.get() }),
+            Ok(stored) => Err(Error::OtherSlots { stored, wanted: slots.get() }),
             Err(_) => Err(Error::Foreign { what: format!("the number of slots is {there:?}") }),
         }
     }
@@ -169,7 +169,7 @@ impl System {
                 Some(there) if there.entry.partitions != partitions => {
                     return Err(Error::OtherPartitions {
                         app: name.clone(),
-                        there: there.entry.partitions.get(),
+                        registered: there.entry.partitions.get(),
                         wanted: partitions.get(),
                     });
                 }

@@ -78,7 +78,7 @@ async fn an_unfinished_initialization_is_finished_by_the_next_one() {
     assert!(matches!(system.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
     assert!(system.apps(Duration::from_secs(1)).await.unwrap().is_empty());
     let other = system.init_app(&app("shop"), NonZeroU16::MIN, FAR).await;
-    assert!(matches!(other, Err(Error::OtherPartitions { there: 10, wanted: 1, .. })));
+    assert!(matches!(other, Err(Error::OtherPartitions { registered: 10, wanted: 1, .. })));
     assert_eq!(system.init_app(&app("shop"), ten(), FAR).await.unwrap().entry, cut_off.entry);
 }
 
