@@ -74,7 +74,9 @@ impl SeqStorage for PartitionStorage {
         let next = next.map_err(not_numbered)?;
         let Some(next) = next else { return Ok(Offset::FIRST) };
         Offset::new(next).ok_or_else(|| {
-            StorageError(format!("the stored offset of partition {partition} is {next}").into())
+            StorageError(
+                format!("the stored offset {next} of partition {partition} is no offset").into(),
+            )
         })
     }
 
@@ -110,8 +112,11 @@ fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
         !is_record_id || *last >= FIRST_COUNTED_RECORD_ID
     };
     let numbers = entry.drawn().iter().map(number).filter(is_counted).collect();
-    let offset = Offset::new(place.plog.0)
-        .ok_or_else(|| StorageError(format!("an event is at offset {}", place.plog.0).into()))?;
+    let offset = Offset::new(place.plog.0).ok_or_else(|| {
+        StorageError(
+            format!("the offset {} of an event is no offset of a log", place.plog.0).into(),
+        )
+    })?;
     Ok(LoggedEvent { offset, numbers })
 }
 

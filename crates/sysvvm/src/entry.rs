@@ -77,7 +77,7 @@ impl Registered {
             return Err(Error::NewerFormat { found: version.into(), known: VERSION.into() });
         }
         Registered::parse(bytes).ok_or_else(|| Error::Foreign {
-            what: format!("an application is registered as {bytes:?}"),
+            what: format!("the entry {bytes:?} of an application cannot be read"),
         })
     }
 

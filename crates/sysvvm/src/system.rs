@@ -131,7 +131,9 @@ impl System {
         }
         match there.as_ref().try_into().map(u32::from_be_bytes) {
             Ok(stored) => Err(Error::OtherSlots { stored, wanted: slots.get() }),
-            Err(_) => Err(Error::Foreign { what: format!("the number of slots is {there:?}") }),
+            Err(_) => Err(Error::Foreign {
+                what: format!("the number of slots, {there:?}, does not have 4 bytes"),
+            }),
         }
     }
 
@@ -220,7 +222,7 @@ impl System {
             let name = str::from_utf8(&row.ccols[1..]).ok().and_then(|name| name.parse().ok());
             let Some(name) = name else {
                 return Err(Error::Foreign {
-                    what: format!("an application is named {:?}", row.ccols),
+                    what: format!("the name {:?} of an application cannot be read", row.ccols),
                 });
             };
             let registered = Registered::decode(&row.value)?;
@@ -250,7 +252,9 @@ impl System {
         };
         let version = there.strip_prefix(FORMAT_MAGIC).and_then(|version| version.try_into().ok());
         match version.map(u32::from_be_bytes) {
-            None | Some(0) => Err(Error::Foreign { what: format!("its format is {there:?}") }),
+            None | Some(0) => {
+                Err(Error::Foreign { what: format!("its format {there:?} is unknown") })
+            }
             Some(found) if found > FORMAT_VERSION => {
                 Err(Error::NewerFormat { found, known: FORMAT_VERSION })
             }
@@ -323,7 +327,7 @@ impl System {
             Outcome::NotApplied(_) => match self.registered(name, deadline).await? {
                 Some(there) if there == ready => Ok(()),
                 there => Err(Error::Foreign {
-                    what: format!("the entry of `{name}` changed under us to {there:?}"),
+                    what: format!("another program changed the entry of `{name}` to {there:?}"),
                 }),
             },
         }
@@ -377,14 +381,14 @@ async fn opened(
         }
         if clock.now() >= shown_by {
             return Err(istorage::Error::corrupt(format!(
-                "the keyspace `{keyspace}` is gone, although it is in use"
+                "the keyspace `{keyspace}` was created, and does not exist any more"
             ))
             .into());
         }
         let again = clock.now() + OPEN_PAUSE;
         if again >= deadline {
             return Err(istorage::Error::unavailable(format!(
-                "the keyspace `{keyspace}` is in use, and the storage does not show it yet"
+                "the keyspace `{keyspace}` was created, and the storage does not show it yet"
             ))
             .into());
         }
@@ -404,9 +408,9 @@ fn encode_number(number: u32, attempt: u64) -> Bytes {
 fn decode_number(bytes: &Bytes) -> Result<u32> {
     match bytes.split_first_chunk::<4>() {
         Some((number, attempt)) if attempt.len() == 8 => Ok(u32::from_be_bytes(*number)),
-        _ => {
-            Err(Error::Foreign { what: format!("the number of the last application is {bytes:?}") })
-        }
+        _ => Err(Error::Foreign {
+            what: format!("the number of the last application, {bytes:?}, cannot be read"),
+        }),
     }
 }
 
