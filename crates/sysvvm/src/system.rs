@@ -17,7 +17,7 @@ use istorage::{
 
 use crate::{
     AppEntry, AppName, AppNumber, ElectionRows, Error, NumberRows, Result,
-    entry::{Registered, State},
+    entry::{InitState, RegistryRow},
     layout,
 };
 
@@ -85,7 +85,7 @@ impl System {
             Some(storage) => storage,
             None => {
                 driver.create(&keyspace, deadline).await?;
-                opened(&*driver, &clock, &keyspace, deadline).await?
+                open_existing(&*driver, &clock, &keyspace, deadline).await?
             }
         };
         let system = System { driver, keyspace, storage, clock };
@@ -164,8 +164,8 @@ impl System {
         deadline: Instant,
     ) -> Result<OpenedApp> {
         let registered = loop {
-            match self.registered(name, deadline).await? {
-                Some(there) if there.state == State::Ready => {
+            match self.registry_row(name, deadline).await? {
+                Some(there) if there.state == InitState::Ready => {
                     return Err(Error::AlreadyExists { app: name.clone() });
                 }
                 Some(there) if there.entry.partitions != partitions => {
@@ -185,7 +185,7 @@ impl System {
         };
         self.driver.create(&registered.entry.keyspace, deadline).await?;
         let storage =
-            opened(&*self.driver, &self.clock, &registered.entry.keyspace, deadline).await?;
+            open_existing(&*self.driver, &self.clock, &registered.entry.keyspace, deadline).await?;
         self.confirm(name, &registered, deadline).await?;
         Ok(OpenedApp { entry: registered.entry, storage })
     }
@@ -196,15 +196,17 @@ impl System {
     /// [`Error::DoesNotExist`] if the application was not initialized, or not to the end.
     /// [`Error::NewerFormat`] if a newer program wrote it.
     pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<OpenedApp> {
-        let registered =
-            self.registered(name, deadline).await?.filter(|there| there.state == State::Ready);
-        let Some(Registered { entry, .. }) = registered else {
+        let registered = self
+            .registry_row(name, deadline)
+            .await?
+            .filter(|there| there.state == InitState::Ready);
+        let Some(RegistryRow { entry, .. }) = registered else {
             return Err(Error::DoesNotExist { app: name.clone() });
         };
         if entry.format > FORMAT_VERSION {
             return Err(Error::NewerFormat { found: entry.format, known: FORMAT_VERSION });
         }
-        let storage = opened(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
+        let storage = open_existing(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
         Ok(OpenedApp { entry, storage })
     }
 
@@ -225,8 +227,8 @@ impl System {
                     what: format!("the name {:?} of an application cannot be read", row.ccols),
                 });
             };
-            let registered = Registered::decode(&row.value)?;
-            if registered.state == State::Ready {
+            let registered = RegistryRow::decode(&row.value)?;
+            if registered.state == InitState::Ready {
                 apps.push((name, registered.entry));
             }
         }
@@ -269,7 +271,7 @@ impl System {
         name: &AppName,
         partitions: NonZeroU16,
         deadline: Instant,
-    ) -> Result<Option<Registered>> {
+    ) -> Result<Option<RegistryRow>> {
         let counter = layout::last_app_number();
         let last = self.get(&counter, deadline).await?;
         let number = match &last {
@@ -291,7 +293,8 @@ impl System {
         }
         let entry =
             AppEntry { number: AppNumber(number), partitions, format: FORMAT_VERSION, keyspace };
-        let registered = Registered { state: State::Creating, attempt: self.clock.random(), entry };
+        let registered =
+            RegistryRow { state: InitState::Creating, attempt: self.clock.random(), entry };
         let next = encode_number(number, registered.attempt);
         let count = match last {
             None => Conditional::Insert { ccols: counter.ccols, value: next, ttl: None },
@@ -311,11 +314,11 @@ impl System {
     async fn confirm(
         &self,
         name: &AppName,
-        registered: &Registered,
+        registered: &RegistryRow,
         deadline: Instant,
     ) -> Result<()> {
         let (key, ready) =
-            (layout::app(name), Registered { state: State::Ready, ..registered.clone() });
+            (layout::app(name), RegistryRow { state: InitState::Ready, ..registered.clone() });
         let swap = Conditional::Swap {
             ccols: key.ccols.clone(),
             old: registered.encode(),
@@ -324,7 +327,7 @@ impl System {
         };
         match self.write(key.pkey, vec![swap], deadline).await? {
             Outcome::Applied => Ok(()),
-            Outcome::NotApplied(_) => match self.registered(name, deadline).await? {
+            Outcome::NotApplied(_) => match self.registry_row(name, deadline).await? {
                 Some(there) if there == ready => Ok(()),
                 there => Err(Error::Foreign {
                     what: format!("another program changed the entry of `{name}` to {there:?}"),
@@ -333,9 +336,9 @@ impl System {
         }
     }
 
-    async fn registered(&self, name: &AppName, deadline: Instant) -> Result<Option<Registered>> {
+    async fn registry_row(&self, name: &AppName, deadline: Instant) -> Result<Option<RegistryRow>> {
         let value = self.get(&layout::app(name), deadline).await?;
-        value.map(|value| Registered::decode(&value)).transpose()
+        value.map(|value| RegistryRow::decode(&value)).transpose()
     }
 
     async fn get(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
@@ -368,7 +371,7 @@ impl System {
 /// Another node may have made the keyspace just now, and some servers of a storage may show it
 /// later than others. So the keyspace counts as lost only after it was missing for
 /// [`SHOWN_WITHIN`].
-async fn opened(
+async fn open_existing(
     driver: &dyn StorageDriver,
     clock: &Clock,
     keyspace: &KeyspaceName,
