@@ -1,8 +1,11 @@
+use std::num::NonZeroU16;
+
 use clock::ManualClock;
 use futures::FutureExt;
 use istorage::{Consistency, Fault, Faulty, Op, Put, mem::MemDriver};
 
-use super::*;
+use super::{registry::keyspace_name, *};
+use crate::AppName;
 
 const FAR: Instant = Instant::FAR_FUTURE;
 
