@@ -47,6 +47,7 @@ mod causes;
 mod command;
 mod defect;
 mod engine;
+mod errors;
 mod event;
 mod keeper;
 pub mod mem;
@@ -66,6 +67,7 @@ mod types;
 pub use causes::in_full;
 pub use command::JoinedCommand;
 pub use engine::Unflushed;
+pub use errors::{NoNumber, NotJoined};
 pub use event::{
     EventSequencer, EventSequencerFactory, NotStarted, SeqStorageFactory, SequencedEvent,
 };
@@ -75,5 +77,5 @@ pub use sequencer::{NotClosed, Params, Sequencer, SequencerBusy};
 pub use sequences::{BadSequences, Sequence, Sequences};
 pub use status::{SequenceStatus, StatusMonitor};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
-pub use transaction::{NoNumber, NotJoined, Transaction};
+pub use transaction::Transaction;
 pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};
