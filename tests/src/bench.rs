@@ -149,12 +149,12 @@ impl Database {
                 Arc::new(RedbDriver::open(config, clock).await?)
             }
             "cassandra" => {
-                let mut config = istorage_cassandra::Config::new([address(CASSANDRA)?]);
+                let mut config = istorage_cassandra::CassandraConfig::new([address(CASSANDRA)?]);
                 config.replication = Some(Replication::UpToThree);
                 Arc::new(CassandraDriver::connect(config, clock, far).await?)
             }
             "dynamodb" => {
-                let config = istorage_dynamodb::Config::local(address(DYNAMODB)?);
+                let config = istorage_dynamodb::DynamoDbConfig::local(address(DYNAMODB)?);
                 Arc::new(DynamoDbDriver::connect(config, clock, far).await?)
             }
             other => return Err(format!("there is no driver `{other}`").into()),

@@ -159,7 +159,7 @@ impl Subject for Cassandra {
 
     async fn node(&self, wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> {
         let clock = self.clock().with_wall_offset(wall_ahead_ms);
-        let mut config = istorage_cassandra::Config::new(self.nodes.clone());
+        let mut config = istorage_cassandra::CassandraConfig::new(self.nodes.clone());
         let replicas = u8::try_from(self.nodes.len()).unwrap_or(u8::MAX);
         config.replication = Some(Replication::Simple(replicas));
         let deadline = clock.now() + CONNECT;
@@ -193,7 +193,7 @@ impl Subject for DynamoDb {
 
     async fn node(&self, wall_ahead_ms: i64) -> Result<Arc<dyn StorageDriver>> {
         let clock = self.clock().with_wall_offset(wall_ahead_ms);
-        let config = istorage_dynamodb::Config::local(&self.endpoint);
+        let config = istorage_dynamodb::DynamoDbConfig::local(&self.endpoint);
         let deadline = clock.now() + CONNECT;
         Ok(Arc::new(DynamoDbDriver::connect(config, clock, deadline).await?))
     }

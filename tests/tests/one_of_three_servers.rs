@@ -25,7 +25,7 @@ use std::{
 use clock::{Clock, Instant};
 use ielections::Timing;
 use istorage::{KeyspaceName, StorageDriver};
-use istorage_cassandra::{CassandraDriver, Config, Replication};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, Replication};
 use istorage_tck::{KeyspaceTracker, Subject};
 use libtest_mimic::{Arguments, Completion, Trial};
 use processor::{Busy, Done, Refused};
@@ -374,7 +374,7 @@ async fn one_of_three(addresses: &str, round: Round) {
 /// Connects a client that makes keyspaces with a number of replicas.
 async fn connect(addresses: &str, replicas: u8) -> CassandraDriver {
     let replication = Some(Replication::Simple(replicas));
-    let config = Config { replication, ..Config::new(addresses.split(',')) };
+    let config = CassandraConfig { replication, ..CassandraConfig::new(addresses.split(',')) };
     CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap()
 }
 

@@ -7,8 +7,8 @@ use clock::{Clock, Instant};
 use istorage::{
     Capabilities, Error, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
 };
-use istorage_cassandra::CassandraDriver;
-use istorage_dynamodb::DynamoDbDriver;
+use istorage_cassandra::{CassandraConfig, CassandraDriver};
+use istorage_dynamodb::{DynamoDbConfig, DynamoDbDriver};
 use istorage_redb::{RedbConfig, RedbDriver};
 use tokio::sync::{Notify, OnceCell};
 
@@ -17,8 +17,8 @@ use tokio::sync::{Notify, OnceCell};
 pub(crate) enum Target {
     Mem,
     Redb(RedbConfig),
-    Cassandra(Box<istorage_cassandra::Config>),
-    DynamoDb(Box<istorage_dynamodb::Config>),
+    Cassandra(Box<CassandraConfig>),
+    DynamoDb(Box<DynamoDbConfig>),
 }
 
 impl Target {
@@ -191,20 +191,20 @@ fn has_port(addresses: &str) -> bool {
 
 /// Returns the settings for addresses on the command line. Such keyspaces are for trying a storage,
 /// so a cluster of one server is enough for them.
-fn cassandra(addresses: &str) -> istorage_cassandra::Config {
-    istorage_cassandra::Config {
+fn cassandra(addresses: &str) -> CassandraConfig {
+    CassandraConfig {
         replication: Some(istorage_cassandra::Replication::UpToThree),
-        ..istorage_cassandra::Config::new(addresses.split(','))
+        ..CassandraConfig::new(addresses.split(','))
     }
 }
 
 /// Returns the settings for an endpoint on the command line. DynamoDB Local on this machine takes
 /// any credentials and region. Elsewhere the usual settings of AWS apply.
-fn dynamodb(endpoint: &str) -> istorage_dynamodb::Config {
+fn dynamodb(endpoint: &str) -> DynamoDbConfig {
     if ["http://127.0.0.1:", "http://localhost:"].iter().any(|local| endpoint.starts_with(local)) {
-        return istorage_dynamodb::Config::local(endpoint);
+        return DynamoDbConfig::local(endpoint);
     }
-    istorage_dynamodb::Config { endpoint: Some(endpoint.to_owned()), ..Default::default() }
+    DynamoDbConfig { endpoint: Some(endpoint.to_owned()), ..Default::default() }
 }
 
 #[cfg(test)]

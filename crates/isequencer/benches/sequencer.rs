@@ -104,7 +104,7 @@ async fn commands(clock: &Clock) {
         scope.spawn(count).join().unwrap()
     });
     let bytes = allocated.bytes_total as f64 / 1e5;
-    print("  of it allocated by who draws", bytes, "bytes", "256 bytes");
+    print("  of it allocated by the owner", bytes, "bytes", "256 bytes");
 }
 
 async fn many_workspaces(clock: &Clock) {

@@ -13,82 +13,89 @@ use smallvec::SmallVec;
 
 use crate::{
     WsId,
-    defect::{self, Defect},
+    defect::{self, SequencerDefect},
 };
 
 /// The last number given of each sequence of a workspace, in the order of declaration.
-pub(crate) type Numbers = SmallVec<[u64; 3]>;
+pub(crate) type WorkspaceNumbers = SmallVec<[u64; 3]>;
 
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct NumberCache {
     /// The limit of the numbers in the cache.
     capacity: usize,
     /// The count of the numbers in the cache.
     numbers: usize,
     hasher: DefaultHashBuilder,
     index: HashTable<u32>,
-    places: Vec<Place>,
+    entries: Vec<CacheEntry>,
     vacant: Vec<u32>,
     hand: usize,
 }
 
 #[derive(Debug)]
-struct Place {
+struct CacheEntry {
     ws: WsId,
     /// The index of the kind of the workspace. The kind tells the sequence of each number.
     kind: u16,
     is_used: bool,
-    /// The numbers; empty if the place is vacant.
-    numbers: Numbers,
+    /// The numbers; empty if the entry is vacant.
+    numbers: WorkspaceNumbers,
 }
 
-/// The place of a workspace in the cache, valid until a workspace is inserted or removed.
+/// The index of a workspace in the cache, valid until a workspace is inserted or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct At(u32);
+pub(crate) struct CacheIndex(u32);
 
-impl Cache {
-    pub(crate) fn new(capacity: usize) -> Cache {
-        Cache {
+impl NumberCache {
+    pub(crate) fn new(capacity: usize) -> NumberCache {
+        NumberCache {
             capacity,
             numbers: 0,
             hasher: DefaultHashBuilder::default(),
             index: HashTable::new(),
-            places: Vec::new(),
+            entries: Vec::new(),
             vacant: Vec::new(),
             hand: 0,
         }
     }
 
-    /// Returns the place of a workspace if the cache holds the workspace with this kind. Marks the
+    /// Returns the index of a workspace if the cache holds the workspace with this kind. Marks the
     /// workspace as used.
-    pub(crate) fn find(&mut self, ws: WsId, kind: usize) -> Option<At> {
+    pub(crate) fn find(&mut self, ws: WsId, kind: usize) -> Option<CacheIndex> {
         let at = self.at(ws)?;
-        let place = &mut self.places[at.0 as usize];
-        place.is_used = true;
-        (usize::from(place.kind) == kind || defect::has(Defect::AnyKind)).then_some(at)
+        let entry = &mut self.entries[at.0 as usize];
+        entry.is_used = true;
+        (usize::from(entry.kind) == kind || defect::is_put_back(SequencerDefect::KindNotChecked))
+            .then_some(at)
     }
 
     /// Returns whether the cache holds a workspace with this kind.
     pub(crate) fn has(&self, ws: WsId, kind: usize) -> bool {
-        self.at(ws).is_some_and(|At(at)| usize::from(self.places[at as usize].kind) == kind)
+        self.at(ws)
+            .is_some_and(|CacheIndex(at)| usize::from(self.entries[at as usize].kind) == kind)
     }
 
     /// Returns all numbers of a workspace.
     #[cfg(test)]
-    pub(crate) fn numbers(&self, at: At) -> &[u64] {
-        &self.places[at.0 as usize].numbers
+    pub(crate) fn numbers(&self, at: CacheIndex) -> &[u64] {
+        &self.entries[at.0 as usize].numbers
     }
 
     /// Returns one number of a workspace.
-    pub(crate) fn number(&mut self, at: At, place: usize) -> &mut u64 {
-        &mut self.places[at.0 as usize].numbers[place]
+    pub(crate) fn number(&mut self, at: CacheIndex, seq: usize) -> &mut u64 {
+        &mut self.entries[at.0 as usize].numbers[seq]
     }
 
     /// Inserts the numbers of a workspace, and evicts others until the numbers fit.
     ///
     /// The inserted workspace stays at least until the next one is inserted, even if it is larger
     /// than the capacity.
-    pub(crate) fn insert(&mut self, ws: WsId, kind: usize, numbers: Numbers) -> At {
+    pub(crate) fn insert(
+        &mut self,
+        ws: WsId,
+        kind: usize,
+        numbers: WorkspaceNumbers,
+    ) -> CacheIndex {
         if let Some(at) = self.at(ws) {
             self.remove(at);
         }
@@ -97,43 +104,43 @@ impl Cache {
         }
         self.numbers += numbers.len();
         // The cast loses nothing: `WsKind` has 16 bits, so there are at most 2^16 kinds.
-        let place = Place { ws, kind: kind as u16, is_used: false, numbers };
+        let entry = CacheEntry { ws, kind: kind as u16, is_used: false, numbers };
         let at = match self.vacant.pop() {
             Some(at) => {
-                self.places[at as usize] = place;
+                self.entries[at as usize] = entry;
                 at
             }
             None => {
                 // The default growth doubles the capacity. Unused room counts as memory too.
-                if self.places.len() == self.places.capacity() {
-                    self.places.reserve_exact(self.places.len() / 8 + 16);
+                if self.entries.len() == self.entries.capacity() {
+                    self.entries.reserve_exact(self.entries.len() / 8 + 16);
                 }
-                self.places.push(place);
-                (self.places.len() - 1) as u32
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
             }
         };
-        let (hasher, places) = (&self.hasher, &self.places);
-        let hash = |at: &u32| hasher.hash_one(places[*at as usize].ws);
+        let (hasher, entries) = (&self.hasher, &self.entries);
+        let hash = |at: &u32| hasher.hash_one(entries[*at as usize].ws);
         self.index.insert_unique(hash(&at), at, hash);
-        At(at)
+        CacheIndex(at)
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Cache::new(self.capacity);
+        *self = NumberCache::new(self.capacity);
     }
 
-    fn at(&self, ws: WsId) -> Option<At> {
-        let found = |at: &u32| self.places[*at as usize].ws == ws;
-        self.index.find(self.hasher.hash_one(ws), found).copied().map(At)
+    fn at(&self, ws: WsId) -> Option<CacheIndex> {
+        let is_of_ws = |at: &u32| self.entries[*at as usize].ws == ws;
+        self.index.find(self.hasher.hash_one(ws), is_of_ws).copied().map(CacheIndex)
     }
 
-    fn remove(&mut self, At(at): At) {
-        let place = &mut self.places[at as usize];
-        self.numbers -= place.numbers.len();
-        place.numbers = Numbers::new();
-        let hash = self.hasher.hash_one(place.ws);
-        if let Ok(entry) = self.index.find_entry(hash, |other| *other == at) {
-            entry.remove();
+    fn remove(&mut self, CacheIndex(at): CacheIndex) {
+        let entry = &mut self.entries[at as usize];
+        self.numbers -= entry.numbers.len();
+        entry.numbers = WorkspaceNumbers::new();
+        let hash = self.hasher.hash_one(entry.ws);
+        if let Ok(found) = self.index.find_entry(hash, |other| *other == at) {
+            found.remove();
         }
         self.vacant.push(at);
     }
@@ -142,13 +149,13 @@ impl Cache {
     /// the workspace.
     fn evict(&mut self) {
         loop {
-            let at = self.hand % self.places.len();
+            let at = self.hand % self.entries.len();
             self.hand = at + 1;
-            let place = &mut self.places[at];
-            if place.is_used {
-                place.is_used = false;
-            } else if !place.numbers.is_empty() {
-                return self.remove(At(at as u32));
+            let entry = &mut self.entries[at];
+            if entry.is_used {
+                entry.is_used = false;
+            } else if !entry.numbers.is_empty() {
+                return self.remove(CacheIndex(at as u32));
             }
         }
     }
@@ -160,13 +167,13 @@ mod tests {
 
     use super::*;
 
-    fn cached(cache: &mut Cache) -> Vec<u64> {
+    fn cached(cache: &mut NumberCache) -> Vec<u64> {
         (0..100).filter(|ws| cache.at(WsId(*ws)).is_some()).collect()
     }
 
     #[test]
-    fn it_holds_as_many_numbers_as_it_may() {
-        let mut cache = Cache::new(10);
+    fn the_cache_holds_at_most_its_capacity() {
+        let mut cache = NumberCache::new(10);
         for ws in 0..5 {
             cache.insert(WsId(ws), 0, smallvec![ws; 3]);
             assert!(cache.numbers <= 10);
@@ -177,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_all_room_is_there_alone() {
-        let mut cache = Cache::new(2);
+    fn a_workspace_larger_than_the_capacity_is_cached_alone() {
+        let mut cache = NumberCache::new(2);
         cache.insert(WsId(1), 0, smallvec![1]);
         let at = cache.insert(WsId(2), 0, smallvec![1, 2, 3]);
         assert_eq!(cache.numbers(at), [1, 2, 3]);
@@ -186,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays() {
-        let mut cache = Cache::new(4);
+    fn a_used_workspace_stays() {
+        let mut cache = NumberCache::new(4);
         for ws in 0..4 {
             cache.insert(WsId(ws), 0, smallvec![ws]);
         }
@@ -200,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_workspace_of_another_kind_is_not_found() {
-        let mut cache = Cache::new(10);
+        let mut cache = NumberCache::new(10);
         cache.insert(WsId(1), 0, smallvec![1]);
         assert_eq!(cache.find(WsId(1), 1), None);
         let at = cache.insert(WsId(1), 1, smallvec![2, 3]);
@@ -208,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_as_a_map_does() {
+    fn the_cache_returns_the_same_numbers_as_a_map() {
         let mut random = fastrand::Rng::with_seed(1);
-        let mut cache = Cache::new(60);
+        let mut cache = NumberCache::new(60);
         let mut last = std::collections::HashMap::new();
         for round in 0..20_000 {
             let ws = WsId(random.u64(0..40));
@@ -224,10 +231,10 @@ mod tests {
                 }
             }
             last.insert(ws, round);
-            let held: usize = cache.places.iter().map(|place| place.numbers.len()).sum();
+            let held: usize = cache.entries.iter().map(|entry| entry.numbers.len()).sum();
             assert_eq!(held, cache.numbers);
-            assert_eq!(cache.index.len() + cache.vacant.len(), cache.places.len());
-            assert!(cache.places.capacity() <= cache.places.len() * 9 / 8 + 16, "room for nobody");
+            assert_eq!(cache.index.len() + cache.vacant.len(), cache.entries.len());
+            assert!(cache.entries.capacity() <= cache.entries.len() * 9 / 8 + 16, "unused room");
         }
     }
 }

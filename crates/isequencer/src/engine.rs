@@ -11,9 +11,9 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::{
-    Busy, NumberKey, Offset, SeqId, StorageError, WsId,
-    cache::Numbers,
-    defect::{self, Defect},
+    NumberKey, Offset, SeqId, SequencerBusy, StorageError, WsId,
+    cache::WorkspaceNumbers,
+    defect::{self, SequencerDefect},
 };
 
 /// Returns the limit of the events that wait for their offset to be stored.
@@ -25,7 +25,7 @@ pub(crate) fn max_events(max_unflushed: usize) -> u64 {
 }
 
 /// The last number of a sequence.
-pub(crate) type Last = (NumberKey, u64);
+pub(crate) type KeyedNumber = (NumberKey, u64);
 
 /// The state of a sequencer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) enum Phase {
 
 /// The next task of the keeper.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum KeeperTask {
     Actualize,
     /// Store the numbers in the buffer, then this offset.
     Flush(Offset),
@@ -63,7 +63,7 @@ pub struct Unflushed {
 }
 
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct SequencerEngine {
     max_unflushed: usize,
     phase: Phase,
     is_closing: bool,
@@ -76,13 +76,13 @@ pub(crate) struct Engine {
     /// The numbers that are being stored.
     flushing: HashMap<NumberKey, u64>,
     /// Whether the keeper was notified of waiting numbers and has not asked for work since.
-    is_told: bool,
+    is_notified: bool,
     trouble: Option<Arc<StorageError>>,
 }
 
-impl Engine {
-    pub(crate) fn new(max_unflushed: usize) -> Engine {
-        Engine {
+impl SequencerEngine {
+    pub(crate) fn new(max_unflushed: usize) -> SequencerEngine {
+        SequencerEngine {
             max_unflushed,
             phase: Phase::New,
             is_closing: false,
@@ -90,7 +90,7 @@ impl Engine {
             stored: Offset::FIRST,
             pending: HashMap::new(),
             flushing: HashMap::new(),
-            is_told: false,
+            is_notified: false,
             trouble: None,
         }
     }
@@ -124,20 +124,20 @@ impl Engine {
 
     /// Returns the offset of the next event and the count of unflushed numbers, if a transaction
     /// may begin.
-    pub(crate) fn admit(&self) -> Result<(Offset, usize), Busy> {
+    pub(crate) fn admit(&self) -> Result<(Offset, usize), SequencerBusy> {
         let Unflushed { numbers, events } = self.unflushed();
         let is_full = numbers >= self.max_unflushed || events >= max_events(self.max_unflushed);
         match self.phase {
-            Phase::New | Phase::Actualizing => Err(Busy::Actualizing),
-            Phase::Closed => Err(Busy::Closed),
-            Phase::Ready if is_full => Err(Busy::Unflushed),
+            Phase::New | Phase::Actualizing => Err(SequencerBusy::Actualizing),
+            Phase::Closed => Err(SequencerBusy::Closed),
+            Phase::Ready if is_full => Err(SequencerBusy::Unflushed),
             Phase::Ready => Ok((self.next, numbers)),
         }
     }
 
     /// Returns the unflushed numbers of a workspace, in the order of `seqs`; 0 for a sequence
     /// without an unflushed number.
-    pub(crate) fn waiting(&self, ws: WsId, seqs: &[SeqId]) -> Numbers {
+    pub(crate) fn unflushed_numbers(&self, ws: WsId, seqs: &[SeqId]) -> WorkspaceNumbers {
         let number = |seq: &SeqId| {
             let key = NumberKey { ws, seq: *seq };
             let known = self.pending.get(&key).or_else(|| self.flushing.get(&key));
@@ -152,16 +152,16 @@ impl Engine {
     /// A simpler version raises the offset first. The owner raises the offset; the keeper stores
     /// that offset without the numbers; the node crashes; the next start reads the log behind the
     /// event. So the numbers of that event would be given twice.
-    pub(crate) fn flush(&mut self, drawn: impl Iterator<Item = Last>, next: Offset) -> bool {
+    pub(crate) fn flush(&mut self, drawn: impl Iterator<Item = KeyedNumber>, next: Offset) -> bool {
         if self.phase != Phase::Ready {
             return false;
         }
         let is_first = self.next == self.stored;
         self.pending.extend(drawn);
         self.next = next;
-        let tell = !self.is_told && (is_first || self.is_urgent());
-        self.is_told |= tell;
-        tell
+        let must_notify = !self.is_notified && (is_first || self.is_urgent());
+        self.is_notified |= must_notify;
+        must_notify
     }
 
     /// Forgets all unflushed numbers that are not being stored. The keeper finds the numbers in the
@@ -182,55 +182,59 @@ impl Engine {
     /// Returns the next task of the keeper.
     ///
     /// The numbers to be stored are put into the buffer. They still count as unflushed until
-    /// [`Engine::flushed`] is called: a reader that finds them neither here nor in the storage
-    /// would give them twice.
+    /// [`SequencerEngine::record_flushed`] is called: a reader that finds them neither here nor in
+    /// the storage would give them twice.
     ///
     /// Numbers wait for more numbers until there are many, or until the flush delay has passed
     /// (`have_waited`).
-    pub(crate) fn take_work(&mut self, have_waited: bool, buffer: &mut Vec<Last>) -> Work {
-        self.is_told = false;
+    pub(crate) fn next_task(
+        &mut self,
+        have_waited: bool,
+        buffer: &mut Vec<KeyedNumber>,
+    ) -> KeeperTask {
+        self.is_notified = false;
         let is_now = have_waited || self.is_closing || self.is_urgent();
         match self.phase {
-            Phase::New | Phase::Actualizing if self.is_closing => Work::End,
+            Phase::New | Phase::Actualizing if self.is_closing => KeeperTask::End,
             Phase::New | Phase::Actualizing => {
                 self.phase = Phase::Actualizing;
-                Work::Actualize
+                KeeperTask::Actualize
             }
-            Phase::Ready if self.next != self.stored && !is_now => Work::Gather,
+            Phase::Ready if self.next != self.stored && !is_now => KeeperTask::Gather,
             Phase::Ready if self.next != self.stored => {
                 std::mem::swap(&mut self.pending, &mut self.flushing);
                 buffer.clear();
                 buffer.extend(self.flushing.iter().map(|(key, number)| (*key, *number)));
-                if defect::has(Defect::ForgottenWhileStored) {
+                if defect::is_put_back(SequencerDefect::ForgottenDuringFlush) {
                     self.flushing.clear();
                 }
-                Work::Flush(self.next)
+                KeeperTask::Flush(self.next)
             }
-            Phase::Ready if self.is_closing => Work::End,
-            Phase::Ready => Work::Wait,
-            Phase::Closed => Work::End,
+            Phase::Ready if self.is_closing => KeeperTask::End,
+            Phase::Ready => KeeperTask::Wait,
+            Phase::Closed => KeeperTask::End,
         }
     }
 
     /// Records that all numbers that were being stored are stored.
-    pub(crate) fn flushed(&mut self, stored: Offset) {
+    pub(crate) fn record_flushed(&mut self, stored: Offset) {
         self.flushing.clear();
         self.stored = stored;
         self.trouble = None;
     }
 
     /// Records that the numbers of all events in the log are stored.
-    pub(crate) fn actualized(&mut self, next: Offset) {
+    pub(crate) fn record_actualized(&mut self, next: Offset) {
         (self.next, self.stored) = (next, next);
         self.phase = Phase::Ready;
         self.trouble = None;
     }
 
-    pub(crate) fn failed(&mut self, why: Arc<StorageError>) {
+    pub(crate) fn record_failure(&mut self, why: Arc<StorageError>) {
         self.trouble = Some(why);
     }
 
-    pub(crate) fn closed(&mut self) {
+    pub(crate) fn record_closed(&mut self) {
         // Before the log is read to its end, no event waits for its offset to be stored.
         if self.phase != Phase::Ready {
             self.next = self.stored;

@@ -12,11 +12,10 @@ use std::{
 use clock::{Clock, Instant};
 
 use crate::{
-    BadSequences, Busy, Monitor, NoNumber, NotClosed, NotJoined, NumberKey, Offset, Params, SeqId,
-    SeqStorage, Sequencer, Transaction, WsId, WsKind,
-    engine::Phase,
+    BadSequences, NoNumber, NotClosed, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage,
+    Sequencer, SequencerBusy, StatusMonitor, Transaction, WsId, WsKind,
     standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET},
-    transaction::Joined,
+    transaction::JoinState,
 };
 
 /// Makes the sequencer of each partition of an application.
@@ -24,12 +23,12 @@ use crate::{
 /// ```
 /// # use std::{sync::Arc, time::Duration};
 /// # use clock::Clock;
-/// # use isequencer::{EventSequencerFactory, MemStorage, Params, Sequences, WsId, WsKind, standard};
+/// # use isequencer::{EventSequencerFactory, MemSeqStorage, Params, Sequences, WsId, WsKind, standard};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let kind = WsKind(1);
 /// let params = Params::new("shop", Sequences::new().with(kind, standard::sequences())?);
-/// let storage = Arc::new(MemStorage::new());
+/// let storage = Arc::new(MemSeqStorage::new());
 /// let factory = EventSequencerFactory::new(params, kind, Arc::new(move |_partition| storage.clone()), Clock::system())?;
 ///
 /// let mut sequencer = factory.partition(1);
@@ -44,12 +43,12 @@ use crate::{
 pub struct EventSequencerFactory {
     params: Params,
     kind: WsKind,
-    storage: StorageOf,
+    storage: SeqStorageFactory,
     clock: Clock,
 }
 
 /// A function that returns the storage of the numbers of a partition.
-pub type StorageOf = Arc<dyn Fn(u16) -> Arc<dyn SeqStorage> + Send + Sync>;
+pub type SeqStorageFactory = Arc<dyn Fn(u16) -> Arc<dyn SeqStorage> + Send + Sync>;
 
 impl fmt::Debug for EventSequencerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,7 +70,7 @@ impl EventSequencerFactory {
     pub fn new(
         params: Params,
         kind: WsKind,
-        storage: StorageOf,
+        storage: SeqStorageFactory,
         clock: Clock,
     ) -> Result<EventSequencerFactory, BadSequences> {
         for seq in [WLOG_OFFSET, RECORD_ID, CRECORD_ID] {
@@ -96,53 +95,12 @@ impl EventSequencerFactory {
     }
 }
 
-/// The state of the sequencer of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// The sequencer has not begun.
-    None,
-    /// The sequencer reads the log.
-    Recovering,
-    /// The sequencer waits for an event.
-    Ready,
-    /// An event draws numbers.
-    Eventing,
-    /// The sequencer has ended.
-    Finished,
-}
-
-/// A view of the [`Status`] of a sequencer, for any thread.
-#[derive(Clone, Debug)]
-pub struct StatusMonitor {
-    monitor: Monitor,
-    is_eventing: Arc<AtomicBool>,
-}
-
-impl StatusMonitor {
-    /// Returns the monitor of the sequencer: why it is busy, its unflushed numbers, and the error
-    /// of the storage.
-    pub fn monitor(&self) -> &Monitor {
-        &self.monitor
-    }
-
-    /// Returns the current status.
-    pub fn status(&self) -> Status {
-        match self.monitor.phase() {
-            Phase::New => Status::None,
-            Phase::Actualizing => Status::Recovering,
-            Phase::Ready if self.is_eventing.load(Ordering::Acquire) => Status::Eventing,
-            Phase::Ready => Status::Ready,
-            Phase::Closed => Status::Finished,
-        }
-    }
-}
-
 /// The reason for which an event cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
     /// The sequencer was not ready within the given time.
     #[error(transparent)]
-    Busy(#[from] Busy),
+    Busy(#[from] SequencerBusy),
     /// The numbers of the workspace could not be read.
     #[error(transparent)]
     NotJoined(#[from] NotJoined),
@@ -172,7 +130,11 @@ impl EventSequencer {
     ///
     /// # Cancel safety
     /// Safe to drop.
-    pub async fn start_event(&mut self, wait: Duration, ws: WsId) -> Result<Event<'_>, NotStarted> {
+    pub async fn start_event(
+        &mut self,
+        wait: Duration,
+        ws: WsId,
+    ) -> Result<SequencedEvent<'_>, NotStarted> {
         // An event that was forgotten (`mem::forget`) is over.
         self.is_eventing.store(false, Ordering::Release);
         let deadline = self.clock.now() + wait;
@@ -182,11 +144,11 @@ impl EventSequencer {
             return Err(busy.into());
         }
         let mut transaction = self.sequencer.start()?;
-        let joined = transaction.joined(self.kind, ws).await?;
+        let joined = transaction.join_workspace(self.kind, ws).await?;
         let wlog_offset = transaction.draw(joined, WLOG_OFFSET)?;
         let plog_offset = transaction.keep();
         let eventing = Eventing::new(&self.is_eventing);
-        Ok(Event { transaction, joined, plog_offset, wlog_offset, _eventing: eventing })
+        Ok(SequencedEvent { transaction, joined, plog_offset, wlog_offset, _eventing: eventing })
     }
 
     /// Returns a monitor of the status, for any thread.
@@ -223,19 +185,20 @@ impl Drop for Eventing {
 
 /// An event that draws its numbers.
 ///
-/// End the event with [`finish`](Event::finish) if it is in the log and applied. If the event is
-/// cancelled or dropped, the outcome of its write is unknown, and the keeper reads the log again.
+/// End the event with [`finish`](SequencedEvent::finish) if it is in the log and applied. If the
+/// event is cancelled or dropped, the outcome of its write is unknown, and the keeper reads the log
+/// again.
 #[must_use = "an event ends by `finish` or `cancel`"]
 #[derive(Debug)]
-pub struct Event<'s> {
+pub struct SequencedEvent<'s> {
     transaction: Transaction<'s>,
-    joined: Joined,
+    joined: JoinState,
     plog_offset: Offset,
     wlog_offset: u64,
     _eventing: Eventing,
 }
 
-impl Event<'_> {
+impl SequencedEvent<'_> {
     /// Returns the offset of the event in the log of the partition.
     pub fn plog_offset(&self) -> Offset {
         self.plog_offset

@@ -14,10 +14,10 @@ use tracing::{info, warn};
 use crate::{
     LoggedEvent, NumberKey, Offset, SeqStorage, StorageError, Unflushed,
     causes::in_full,
-    defect::{self, Defect},
-    engine::{Last, Work, max_events},
-    meters::Meters,
-    shared::Shared,
+    defect::{self, SequencerDefect},
+    engine::{KeeperTask, KeyedNumber, max_events},
+    meters::SequencerMeters,
+    shared::SharedEngine,
 };
 
 /// The names of the keeper's tasks in log lines.
@@ -25,10 +25,10 @@ const STORE: &str = "store numbers";
 const READ: &str = "read the log";
 
 pub(crate) struct Keeper {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedEngine>,
     pub(crate) storage: Arc<dyn SeqStorage>,
     pub(crate) clock: Clock,
-    pub(crate) meters: Arc<Meters>,
+    pub(crate) meters: Arc<SequencerMeters>,
     pub(crate) max_unflushed: usize,
     pub(crate) flush_delay: Duration,
     pub(crate) retry_after: Duration,
@@ -38,10 +38,12 @@ pub(crate) struct Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.engine().failed(Arc::new(StorageError("the storage panicked".into())));
+            self.shared
+                .engine()
+                .record_failure(Arc::new(StorageError("the storage panicked".into())));
         }
-        self.shared.closed();
-        self.meters.unflushed(Unflushed::default());
+        self.shared.record_closed();
+        self.meters.set_unflushed(Unflushed::default());
     }
 }
 
@@ -50,14 +52,14 @@ impl Keeper {
         let mut numbers = Vec::new();
         let mut have_waited = false;
         loop {
-            let work = self.shared.engine().take_work(have_waited, &mut numbers);
+            let task = self.shared.engine().next_task(have_waited, &mut numbers);
             have_waited = false;
-            match work {
-                Work::Wait => self.shared.until_work().await,
-                Work::Gather => have_waited = self.gather().await,
-                Work::Flush(next) => self.flush(&numbers, next).await,
-                Work::Actualize => self.actualize().await,
-                Work::End => return,
+            match task {
+                KeeperTask::Wait => self.shared.wait_for_work().await,
+                KeeperTask::Gather => have_waited = self.gather().await,
+                KeeperTask::Flush(next) => self.flush(&numbers, next).await,
+                KeeperTask::Actualize => self.actualize().await,
+                KeeperTask::End => return,
             }
         }
     }
@@ -65,7 +67,7 @@ impl Keeper {
     /// Waits for more numbers. Returns whether the flush delay passed without a notification.
     async fn gather(&self) -> bool {
         let deadline = self.clock.now() + self.flush_delay;
-        self.clock.timeout_at(deadline, self.shared.until_work()).await.is_err()
+        self.clock.timeout_at(deadline, self.shared.wait_for_work()).await.is_err()
     }
 
     /// Stores numbers and their offset, and tries until the write succeeds.
@@ -77,21 +79,22 @@ impl Keeper {
     /// raises the offset; the second try stores the higher offset without the numbers of that
     /// transaction; the node crashes. The next start would read the log behind the transaction's
     /// events, and give their numbers twice.
-    async fn flush(&self, numbers: &[Last], next: Offset) {
+    async fn flush(&self, numbers: &[KeyedNumber], next: Offset) {
         let start = self.clock.now();
-        self.meters.unflushed(self.shared.engine().unflushed());
-        while let Err(error) = self.storage.write(numbers, self.offset(next)).await {
-            self.failed(STORE, error).await;
+        self.meters.set_unflushed(self.shared.engine().unflushed());
+        while let Err(error) = self.storage.write(numbers, self.offset_to_store(next)).await {
+            self.handle_failure(STORE, error).await;
         }
-        self.works(STORE);
-        self.meters.flushed(numbers.len(), self.clock.now() - start);
-        self.shared.flushed(next);
-        self.meters.unflushed(self.shared.engine().unflushed());
+        self.log_recovery(STORE);
+        self.meters.record_flush(numbers.len(), self.clock.now() - start);
+        self.shared.record_flushed(next);
+        self.meters.set_unflushed(self.shared.engine().unflushed());
     }
 
     /// Returns the offset taken with the numbers, however late the write is.
-    fn offset(&self, taken: Offset) -> Offset {
-        let later = defect::has(Defect::LaterOffset).then(|| self.shared.engine().next_offset());
+    fn offset_to_store(&self, taken: Offset) -> Offset {
+        let later = defect::is_put_back(SequencerDefect::RetryWithLaterOffset)
+            .then(|| self.shared.engine().next_offset());
         later.flatten().unwrap_or(taken)
     }
 
@@ -105,16 +108,16 @@ impl Keeper {
         while !self.shared.engine().is_closing() {
             match self.read_log().await {
                 Ok(Some(next)) => {
-                    self.works(READ);
-                    self.meters.actualized(self.clock.now() - start);
-                    self.shared.actualized(next);
-                    return self.meters.unflushed(Unflushed::default());
+                    self.log_recovery(READ);
+                    self.meters.record_actualization(self.clock.now() - start);
+                    self.shared.record_actualized(next);
+                    return self.meters.set_unflushed(Unflushed::default());
                 }
                 Ok(None) => return,
                 Err(error) => tokio::select! {
                     biased;
-                    () = self.failed(READ, error) => {}
-                    () = self.shared.until_closing() => {}
+                    () = self.handle_failure(READ, error) => {}
+                    () = self.shared.wait_for_closing() => {}
                 },
             }
         }
@@ -129,7 +132,7 @@ impl Keeper {
         let mut next = self.storage.next_offset().await?;
         let mut lasts: HashMap<NumberKey, u64> = HashMap::new();
         let mut buffer = Vec::new();
-        let mut progress = self.progress(next);
+        let mut progress = self.progress_offset(next);
         let mut events = self.storage.events(next);
         while let Some(event) = events.next().await {
             let LoggedEvent { offset, numbers } = event?;
@@ -142,7 +145,7 @@ impl Keeper {
             }
             if offset != next {
                 return Err(StorageError(
-                    format!("event {offset} comes where {next} should").into(),
+                    format!("the log has event {offset} in the place of event {next}").into(),
                 ));
             }
             for (key, number) in numbers {
@@ -152,7 +155,7 @@ impl Keeper {
             next = next.next();
             if lasts.len() >= self.max_unflushed || next >= progress {
                 self.store(&mut lasts, &mut buffer, next).await?;
-                progress = self.progress(next);
+                progress = self.progress_offset(next);
             }
         }
         self.store(&mut lasts, &mut buffer, next).await?;
@@ -161,14 +164,14 @@ impl Keeper {
 
     /// Returns the offset at which progress is stored even if few numbers changed. If reading the
     /// log fails later, the next try goes on from this offset.
-    fn progress(&self, next: Offset) -> Offset {
+    fn progress_offset(&self, next: Offset) -> Offset {
         next.after(max_events(self.max_unflushed))
     }
 
     async fn store(
         &self,
         lasts: &mut HashMap<NumberKey, u64>,
-        buffer: &mut Vec<Last>,
+        buffer: &mut Vec<KeyedNumber>,
         next: Offset,
     ) -> Result<(), StorageError> {
         let mut numbers = mem::take(buffer);
@@ -183,26 +186,30 @@ impl Keeper {
     ///
     /// An error is logged when it begins and when its text changes, not at every try, because there
     /// are many tries.
-    async fn failed(&self, what: &'static str, error: StorageError) {
-        self.meters.retried();
-        self.meters.unflushed(self.shared.engine().unflushed());
+    async fn handle_failure(&self, task: &'static str, error: StorageError) {
+        self.meters.record_retry();
+        self.meters.set_unflushed(self.shared.engine().unflushed());
         let (before, text) = (self.shared.engine().trouble(), in_full(&error));
         if before.is_none_or(|before| in_full(&*before) != text) {
             warn!(
                 partition = self.meters.partition(),
+                task,
+                retry_after = ?self.retry_after,
                 error = text,
-                "cannot {what}, and tries again every {:?}",
-                self.retry_after
+                "the storage of the numbers failed"
             );
         }
-        self.shared.engine().failed(Arc::new(error));
+        self.shared.engine().record_failure(Arc::new(error));
         self.clock.sleep(self.retry_after).await;
     }
 
     /// Logs that the storage works again. Must be called before the recorded error is cleared.
-    fn works(&self, what: &'static str) {
+    fn log_recovery(&self, task: &'static str) {
         if self.shared.engine().trouble().is_some() {
-            info!(partition = self.meters.partition(), "can {what} again");
+            info!(
+                partition = self.meters.partition(),
+                task, "the storage of the numbers works again"
+            );
         }
     }
 }

@@ -8,13 +8,13 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use clock::Clock;
-//! # use isequencer::{MemStorage, Params, Sequencer, Sequences, WsId, WsKind, standard};
+//! # use isequencer::{MemSeqStorage, Params, Sequencer, Sequences, WsId, WsKind, standard};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (kind, ws) = (WsKind(1), WsId(7));
 //! let sequences = Sequences::new().with(kind, standard::sequences())?;
 //! let params = Params::new("partition 1", sequences);
-//! let mut sequencer = Sequencer::new(params, Arc::new(MemStorage::new()), Clock::system());
+//! let mut sequencer = Sequencer::new(params, Arc::new(MemSeqStorage::new()), Clock::system());
 //!
 //! sequencer.ready().await?;
 //! let mut transaction = sequencer.start()?;
@@ -28,7 +28,7 @@
 //! # }
 //! ```
 //!
-//! - [`SeqStorage`] is the port to the storage. [`MemStorage`] implements the port for tests.
+//! - [`SeqStorage`] is the port to the storage. [`MemSeqStorage`] implements the port for tests.
 //! - [`Sequences`] declares the sequences of each kind of workspace. Every workspace has the
 //!   [`standard`] sequences.
 //! - [`EventSequencerFactory`] is for callers that write one event at a time.
@@ -44,16 +44,20 @@ struct Page;
 
 mod cache;
 mod causes;
+mod command;
 mod defect;
 mod engine;
+mod errors;
 mod event;
 mod keeper;
 pub mod mem;
 mod meters;
+mod monitor;
 mod sequencer;
 mod sequences;
 mod shared;
 pub mod standard;
+mod status;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -61,13 +65,17 @@ mod transaction;
 mod types;
 
 pub use causes::in_full;
+pub use command::JoinedCommand;
 pub use engine::Unflushed;
+pub use errors::{NoNumber, NotJoined};
 pub use event::{
-    Event, EventSequencer, EventSequencerFactory, NotStarted, Status, StatusMonitor, StorageOf,
+    EventSequencer, EventSequencerFactory, NotStarted, SeqStorageFactory, SequencedEvent,
 };
-pub use mem::MemStorage;
-pub use sequencer::{Busy, Monitor, NotClosed, Params, Sequencer};
+pub use mem::MemSeqStorage;
+pub use monitor::Monitor;
+pub use sequencer::{NotClosed, Params, Sequencer, SequencerBusy};
 pub use sequences::{BadSequences, Sequence, Sequences};
+pub use status::{SequenceStatus, StatusMonitor};
 pub use storage::{LoggedEvent, SeqStorage, StorageError};
-pub use transaction::{Command, NoNumber, NotJoined, Transaction};
+pub use transaction::Transaction;
 pub use types::{NumberKey, Offset, SeqId, WsId, WsKind};

@@ -1,6 +1,6 @@
 //! A storage in memory, for tests.
 //!
-//! The storage keeps the contract of [`SeqStorage`]. A hook can decide the fate of each call.
+//! The storage keeps the contract of [`SeqStorage`]. A hook can decide the outcome of each call.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsI
 
 /// A call of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum SeqStorageCall {
     /// [`SeqStorage::read_numbers`]
     ReadNumbers,
     /// [`SeqStorage::next_offset`]
@@ -28,38 +28,38 @@ pub enum Call {
     NextEvent,
 }
 
-/// The fate of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum CallOutcome {
     /// The call is done and answered.
     Done,
     /// The call is not done, and fails.
-    Fails,
+    Failed,
     /// The call is done, and returns an error.
-    LosesAnswer,
-    /// The call returns an error. A write is done later, by [`MemStorage::land`].
+    AnswerLost,
+    /// The call returns an error. A write is done later, by [`MemSeqStorage::land`].
     LandsLater,
 }
 
-/// A function that decides the fate of each call. The decision may take any time.
-pub type Hook = Arc<dyn Fn(Call) -> BoxFuture<'static, Fate> + Send + Sync>;
+/// A function that decides the outcome of each call. The decision may take any time.
+pub type CallHook = Arc<dyn Fn(SeqStorageCall) -> BoxFuture<'static, CallOutcome> + Send + Sync>;
 
 /// Numbers, an offset and a log in memory.
 #[derive(Clone, Default)]
-pub struct MemStorage {
-    inner: Arc<Mutex<Inner>>,
-    hook: Option<Hook>,
+pub struct MemSeqStorage {
+    inner: Arc<Mutex<MemState>>,
+    hook: Option<CallHook>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MemState {
     numbers: HashMap<NumberKey, u64>,
     next: Option<Offset>,
     log: Vec<Vec<(NumberKey, u64)>>,
     late: Vec<Write>,
     /// A mistake for tests: a write that lands replaces a higher value too.
     #[cfg(test)]
-    goes_down: bool,
+    numbers_may_decrease: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -68,28 +68,28 @@ enum Write {
     Offset(Offset),
 }
 
-impl fmt::Debug for MemStorage {
+impl fmt::Debug for MemSeqStorage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemStorage").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("MemSeqStorage").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
-impl MemStorage {
+impl MemSeqStorage {
     /// Makes an empty storage.
-    pub fn new() -> MemStorage {
-        MemStorage::default()
+    pub fn new() -> MemSeqStorage {
+        MemSeqStorage::default()
     }
 
-    /// Returns the same storage with a hook that decides the fate of each call.
+    /// Returns the same storage with a hook that decides the outcome of each call.
     #[must_use]
-    pub fn with_hook(&self, hook: Hook) -> MemStorage {
-        MemStorage { inner: Arc::clone(&self.inner), hook: Some(hook) }
+    pub fn with_hook(&self, hook: CallHook) -> MemSeqStorage {
+        MemSeqStorage { inner: Arc::clone(&self.inner), hook: Some(hook) }
     }
 
     /// Returns the same storage with the mistake that a write replaces a higher value too.
     #[cfg(test)]
-    pub(crate) fn that_goes_down(self) -> MemStorage {
-        self.inner().goes_down = true;
+    pub(crate) fn with_decreasing_numbers(self) -> MemSeqStorage {
+        self.inner().numbers_may_decrease = true;
         self
     }
 
@@ -115,7 +115,7 @@ impl MemStorage {
         self.inner().next
     }
 
-    /// Lets the writes with the fate [`Fate::LandsLater`] land.
+    /// Lets the writes with the outcome [`CallOutcome::LandsLater`] land.
     pub fn land(&self) {
         let mut inner = self.inner();
         for late in std::mem::take(&mut inner.late) {
@@ -123,42 +123,42 @@ impl MemStorage {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, MemState> {
         // The state is consistent at every moment, so a poisoned lock does no harm.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn fate(&self, call: Call) -> Fate {
+    async fn decide_outcome(&self, call: SeqStorageCall) -> CallOutcome {
         match &self.hook {
             Some(hook) => hook(call).await,
-            None => Fate::Done,
+            None => CallOutcome::Done,
         }
     }
 
-    async fn reads(&self, call: Call) -> Result<(), StorageError> {
-        match self.fate(call).await {
-            Fate::Done => Ok(()),
-            fate => Err(failed(call, fate)),
+    async fn read_outcome(&self, call: SeqStorageCall) -> Result<(), StorageError> {
+        match self.decide_outcome(call).await {
+            CallOutcome::Done => Ok(()),
+            outcome => Err(failed(call, outcome)),
         }
     }
 
-    async fn writes(&self, call: Call, write: Write) -> Result<(), StorageError> {
-        let fate = self.fate(call).await;
+    async fn write_outcome(&self, call: SeqStorageCall, write: Write) -> Result<(), StorageError> {
+        let outcome = self.decide_outcome(call).await;
         let mut inner = self.inner();
-        match fate {
-            Fate::Done | Fate::LosesAnswer => inner.apply(&write),
-            Fate::LandsLater => inner.late.push(write),
-            Fate::Fails => {}
+        match outcome {
+            CallOutcome::Done | CallOutcome::AnswerLost => inner.apply(&write),
+            CallOutcome::LandsLater => inner.late.push(write),
+            CallOutcome::Failed => {}
         }
-        if fate == Fate::Done { Ok(()) } else { Err(failed(call, fate)) }
+        if outcome == CallOutcome::Done { Ok(()) } else { Err(failed(call, outcome)) }
     }
 }
 
-impl Inner {
+impl MemState {
     /// Applies a write. No stored value is replaced by a lower one.
     fn apply(&mut self, write: &Write) {
         #[cfg(test)]
-        if self.goes_down {
+        if self.numbers_may_decrease {
             match write {
                 Write::Numbers(numbers) => self.numbers.extend(numbers.iter().copied()),
                 Write::Offset(next) => self.next = Some(*next),
@@ -177,16 +177,16 @@ impl Inner {
     }
 }
 
-fn failed(call: Call, fate: Fate) -> StorageError {
-    StorageError(format!("{call:?}: {fate:?}").into())
+fn failed(call: SeqStorageCall, outcome: CallOutcome) -> StorageError {
+    StorageError(format!("{call:?}: {outcome:?}").into())
 }
 
-fn offset_of(place: usize) -> Offset {
-    Offset::new(place as u64 + 1).unwrap_or(Offset::FIRST)
+fn offset_of(index: usize) -> Offset {
+    Offset::new(index as u64 + 1).unwrap_or(Offset::FIRST)
 }
 
 #[async_trait]
-impl SeqStorage for MemStorage {
+impl SeqStorage for MemSeqStorage {
     async fn read_numbers(&self, ws: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
         // Read before the hook runs: the answer may be outdated when it arrives.
         let numbers = {
@@ -194,23 +194,23 @@ impl SeqStorage for MemStorage {
             let number = |seq: &SeqId| inner.numbers.get(&NumberKey { ws, seq: *seq });
             seqs.iter().map(|seq| number(seq).copied().unwrap_or(0)).collect()
         };
-        self.reads(Call::ReadNumbers).await?;
+        self.read_outcome(SeqStorageCall::ReadNumbers).await?;
         Ok(numbers)
     }
 
     async fn next_offset(&self) -> Result<Offset, StorageError> {
-        self.reads(Call::NextOffset).await?;
+        self.read_outcome(SeqStorageCall::NextOffset).await?;
         Ok(self.offset().unwrap_or(Offset::FIRST))
     }
 
     async fn write(&self, numbers: &[(NumberKey, u64)], next: Offset) -> Result<(), StorageError> {
-        self.writes(Call::WriteNumbers, Write::Numbers(numbers.to_vec())).await?;
-        self.writes(Call::WriteOffset, Write::Offset(next)).await
+        self.write_outcome(SeqStorageCall::WriteNumbers, Write::Numbers(numbers.to_vec())).await?;
+        self.write_outcome(SeqStorageCall::WriteOffset, Write::Offset(next)).await
     }
 
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
         let next = move |offset: Offset| async move {
-            if let Err(error) = self.reads(Call::NextEvent).await {
+            if let Err(error) = self.read_outcome(SeqStorageCall::NextEvent).await {
                 return Some((Err(error), offset));
             }
             let numbers = self.inner().log.get(offset.get() as usize - 1).cloned()?;

@@ -20,7 +20,7 @@ use metrics::{Counter, Gauge, Histogram};
 
 use crate::Unflushed;
 
-pub(crate) struct Meters {
+pub(crate) struct SequencerMeters {
     partition: String,
     pub(crate) hits: Counter,
     pub(crate) misses: Counter,
@@ -33,16 +33,16 @@ pub(crate) struct Meters {
     retries: Counter,
 }
 
-impl fmt::Debug for Meters {
+impl fmt::Debug for SequencerMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Meters").field(&self.partition).finish()
+        f.debug_tuple("SequencerMeters").field(&self.partition).finish()
     }
 }
 
-impl Meters {
-    pub(crate) fn new(partition: String) -> Meters {
+impl SequencerMeters {
+    pub(crate) fn new(partition: String) -> SequencerMeters {
         let label = || partition.clone();
-        Meters {
+        SequencerMeters {
             hits: metrics::counter!("isequencer_cache_hits_total", "partition" => label()),
             misses: metrics::counter!("isequencer_cache_misses_total", "partition" => label()),
             failed_reads: metrics::counter!("isequencer_failed_reads_total", "partition" => label()),
@@ -60,21 +60,21 @@ impl Meters {
         &self.partition
     }
 
-    pub(crate) fn unflushed(&self, unflushed: Unflushed) {
+    pub(crate) fn set_unflushed(&self, unflushed: Unflushed) {
         self.unflushed_numbers.set(unflushed.numbers as f64);
         self.unflushed_events.set(unflushed.events as f64);
     }
 
-    pub(crate) fn flushed(&self, numbers: usize, took: Duration) {
+    pub(crate) fn record_flush(&self, numbers: usize, duration: Duration) {
         self.flush_numbers.record(numbers as f64);
-        self.flush_seconds.record(took);
+        self.flush_seconds.record(duration);
     }
 
-    pub(crate) fn actualized(&self, took: Duration) {
-        self.actualization_seconds.record(took);
+    pub(crate) fn record_actualization(&self, duration: Duration) {
+        self.actualization_seconds.record(duration);
     }
 
-    pub(crate) fn retried(&self) {
+    pub(crate) fn record_retry(&self) {
         self.retries.increment(1);
     }
 }

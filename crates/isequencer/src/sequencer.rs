@@ -9,13 +9,12 @@ use clock::{Clock, Instant};
 use tokio::task::JoinHandle;
 
 use crate::{
-    Offset, SeqId, SeqStorage, Sequences, StorageError, Unflushed, WsId,
-    cache::Cache,
-    defect::{self, Defect},
-    engine::Phase,
+    Monitor, SeqStorage, Sequences, Unflushed,
+    cache::NumberCache,
+    defect::{self, SequencerDefect},
     keeper::Keeper,
-    meters::Meters,
-    shared::Shared,
+    meters::SequencerMeters,
+    shared::SharedEngine,
     transaction::{Draw, Transaction},
 };
 
@@ -58,7 +57,7 @@ impl Params {
 
 /// The reason for which no transaction can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Busy {
+pub enum SequencerBusy {
     /// The log is being read.
     #[error("the numbers are being read from the log")]
     Actualizing,
@@ -82,20 +81,20 @@ pub enum NotClosed {
     )]
     NotFlushed(Unflushed),
     /// The task that reads the log was aborted, or panicked. One of its writes may still land.
-    #[error("the log was being read, and that did not end in time")]
+    #[error("the log was still being read at the deadline")]
     CutOff,
 }
 
 /// The sequencer of a partition. It has one owner. The owner opens one transaction at a time.
 #[derive(Debug)]
 pub struct Sequencer {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedEngine>,
     pub(crate) storage: Arc<dyn SeqStorage>,
     pub(crate) sequences: Sequences,
     pub(crate) max_unflushed: usize,
-    pub(crate) meters: Arc<Meters>,
+    pub(crate) meters: Arc<SequencerMeters>,
     /// The numbers as the open transaction sees them.
-    pub(crate) cache: Cache,
+    pub(crate) cache: NumberCache,
     /// The numbers that the open transaction drew.
     pub(crate) drawn: Vec<Draw>,
     /// Whether a transaction has begun and has not ended.
@@ -132,8 +131,8 @@ impl Sequencer {
             retry_after,
         } = params;
         let max_unflushed = max_unflushed.get();
-        let shared = Arc::new(Shared::new(max_unflushed));
-        let meters = Arc::new(Meters::new(partition));
+        let shared = Arc::new(SharedEngine::new(max_unflushed));
+        let meters = Arc::new(SequencerMeters::new(partition));
         let keeper = Keeper {
             shared: Arc::clone(&shared),
             storage: Arc::clone(&storage),
@@ -149,7 +148,7 @@ impl Sequencer {
             sequences,
             max_unflushed,
             meters,
-            cache: Cache::new(cached_numbers),
+            cache: NumberCache::new(cached_numbers),
             drawn: Vec::new(),
             is_open: false,
             clock,
@@ -163,7 +162,7 @@ impl Sequencer {
     /// # Errors
     /// Fails with the reason for which no transaction can begin now. If the log is read, nothing
     /// waits to be stored and the sequencer has not ended, the call succeeds.
-    pub fn start(&mut self) -> Result<Transaction<'_>, Busy> {
+    pub fn start(&mut self) -> Result<Transaction<'_>, SequencerBusy> {
         self.end_forgotten();
         let (next, unflushed) = self.shared.engine().admit()?;
         Ok(Transaction::new(self, next, unflushed))
@@ -171,7 +170,7 @@ impl Sequencer {
 
     pub(crate) fn actualize(&mut self) {
         self.drawn.clear();
-        if !defect::has(Defect::CacheKept) {
+        if !defect::is_put_back(SequencerDefect::CacheNotCleared) {
             self.cache.clear();
         }
         self.shared.actualize();
@@ -194,9 +193,9 @@ impl Sequencer {
     ///
     /// # Cancel safety
     /// Safe to drop.
-    pub async fn ready(&mut self) -> Result<(), Busy> {
+    pub async fn ready(&mut self) -> Result<(), SequencerBusy> {
         self.end_forgotten();
-        self.shared.until_admitted().await
+        self.shared.wait_until_admitted().await
     }
 
     /// Returns a monitor of this sequencer, for any thread.
@@ -241,45 +240,5 @@ impl Drop for Sequencer {
         if let Some(keeper) = &self.keeper {
             keeper.abort();
         }
-    }
-}
-
-/// A view of the state of a sequencer.
-#[derive(Clone, Debug)]
-pub struct Monitor(Arc<Shared>);
-
-impl Monitor {
-    /// Returns the reason for which no transaction can begin now; `None` if one can.
-    pub fn busy(&self) -> Option<Busy> {
-        self.0.engine().admit().err()
-    }
-
-    /// Returns the numbers and events that wait to be stored.
-    pub fn unflushed(&self) -> Unflushed {
-        self.0.engine().unflushed()
-    }
-
-    /// Returns the last number that finished transactions drew from a sequence of a workspace, if
-    /// the number waits to be stored.
-    ///
-    /// To look up a number, ask here first and the storage afterwards: one of the two has the
-    /// number.
-    pub fn waiting(&self, ws: WsId, seq: SeqId) -> Option<u64> {
-        let numbers = self.0.engine().waiting(ws, &[seq]);
-        numbers.first().copied().filter(|number| *number > 0)
-    }
-
-    /// Returns the offset of the next event; `None` unless numbers can be drawn.
-    pub fn next_offset(&self) -> Option<Offset> {
-        self.0.engine().next_offset()
-    }
-
-    pub(crate) fn phase(&self) -> Phase {
-        self.0.engine().phase()
-    }
-
-    /// Returns the error of the storage, while the storage fails.
-    pub fn trouble(&self) -> Option<Arc<StorageError>> {
-        self.0.engine().trouble()
     }
 }

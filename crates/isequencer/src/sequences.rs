@@ -119,21 +119,21 @@ impl Sequence {
 /// The sequences of an application, by kind of workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sequences {
-    kinds: Vec<Kind>,
+    kinds: Vec<KindSequences>,
 }
 
 /// The sequences of a kind of workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct KindSequences {
     kind: WsKind,
     /// The ids of the sequences, in the order of `sequences`.
     pub(crate) ids: Vec<SeqId>,
     pub(crate) sequences: Vec<Sequence>,
 }
 
-impl Kind {
+impl KindSequences {
     /// Returns the index of a sequence among the sequences of the kind.
-    pub(crate) fn place(&self, seq: SeqId) -> Option<usize> {
+    pub(crate) fn seq_index(&self, seq: SeqId) -> Option<usize> {
         self.ids.iter().position(|id| *id == seq)
     }
 }
@@ -165,24 +165,24 @@ impl Sequences {
         if ids.is_empty() {
             return Err(BadSequences::Empty(kind));
         }
-        if self.place(kind).is_some() {
+        if self.kind_index(kind).is_some() {
             return Err(BadSequences::KindTwice(kind));
         }
-        self.kinds.push(Kind { kind, ids, sequences });
+        self.kinds.push(KindSequences { kind, ids, sequences });
         Ok(self)
     }
 
     /// Returns whether workspaces of a kind have a sequence.
     pub fn has(&self, kind: WsKind, seq: SeqId) -> bool {
-        self.place(kind).is_some_and(|place| self.at(place).place(seq).is_some())
+        self.kind_index(kind).is_some_and(|index| self.kind(index).seq_index(seq).is_some())
     }
 
-    pub(crate) fn place(&self, kind: WsKind) -> Option<usize> {
+    pub(crate) fn kind_index(&self, kind: WsKind) -> Option<usize> {
         self.kinds.iter().position(|known| known.kind == kind)
     }
 
-    pub(crate) fn at(&self, place: usize) -> &Kind {
-        &self.kinds[place]
+    pub(crate) fn kind(&self, index: usize) -> &KindSequences {
+        &self.kinds[index]
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     const SEQ: SeqId = SeqId(7);
 
     #[test]
-    fn a_sequence_begins_where_it_is_told_to_and_ends_with_its_last_number() {
+    fn a_sequence_begins_at_its_first_number_and_ends_at_its_last() {
         let sequence = Sequence::within(SEQ, 5..7).unwrap();
         assert_eq!([0, 4, 5].map(|last| sequence.after(last)), [Some(5), Some(5), Some(6)]);
         assert_eq!([6, 7, END, u64::MAX].map(|last| sequence.after(last)), [None; 4]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_that_cannot_be_are_refused() {
+    fn invalid_sequences_are_refused() {
         use BadSequences::{Empty, KindTwice, NoRange, Order, Range, Twice};
         let refused = |ranges: &[std::ops::Range<u64>]| {
             Sequence::new(SEQ, ranges.iter().cloned()).unwrap_err()

@@ -11,28 +11,28 @@ use shuttle::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
-    Busy, Offset,
-    defect::{self, Defect},
-    engine::{Engine, Last},
+    Offset, SequencerBusy,
+    defect::{self, SequencerDefect},
+    engine::{KeyedNumber, SequencerEngine},
 };
 
 #[derive(Debug)]
-pub(crate) struct Shared {
-    engine: Mutex<Engine>,
+pub(crate) struct SharedEngine {
+    engine: Mutex<SequencerEngine>,
     /// Notifies the keeper that there may be work.
     work: Notify,
     /// Notifies the owner that a call which was refused may succeed now.
     change: Notify,
 }
 
-impl Shared {
-    pub(crate) fn new(max_unflushed: usize) -> Shared {
-        let engine = Mutex::new(Engine::new(max_unflushed));
-        Shared { engine, work: Notify::new(), change: Notify::new() }
+impl SharedEngine {
+    pub(crate) fn new(max_unflushed: usize) -> SharedEngine {
+        let engine = Mutex::new(SequencerEngine::new(max_unflushed));
+        SharedEngine { engine, work: Notify::new(), change: Notify::new() }
     }
 
     /// Locks the engine, for one read, or for one change that needs no notification.
-    pub(crate) fn engine(&self) -> impl DerefMut<Target = Engine> {
+    pub(crate) fn engine(&self) -> impl DerefMut<Target = SequencerEngine> {
         // The engine is consistent at every moment, so a poisoned lock does no harm.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,25 +40,27 @@ impl Shared {
     // Calls of the owner.
 
     /// Waits until a transaction may begin.
-    pub(crate) async fn until_admitted(&self) -> Result<(), Busy> {
+    pub(crate) async fn wait_until_admitted(&self) -> Result<(), SequencerBusy> {
         loop {
             let admitted = self.engine().admit();
             match admitted {
                 // `Notify` keeps a notification that comes between the check and the wait, so the
                 // wait then ends at once.
-                Err(Busy::Actualizing | Busy::Unflushed) => until(&self.change).await,
+                Err(SequencerBusy::Actualizing | SequencerBusy::Unflushed) => {
+                    wait_for(&self.change).await
+                }
                 Err(closed) => return Err(closed),
                 Ok(_) => return Ok(()),
             }
         }
     }
 
-    pub(crate) fn flush(&self, drawn: impl Iterator<Item = Last>, next: Offset) {
-        if defect::has(Defect::OffsetFirst) {
+    pub(crate) fn flush(&self, drawn: impl Iterator<Item = KeyedNumber>, next: Offset) {
+        if defect::is_put_back(SequencerDefect::OffsetBeforeNumbers) {
             self.engine().flush(iter::empty(), next);
         }
-        let tell = self.engine().flush(drawn, next);
-        if tell {
+        let must_notify = self.engine().flush(drawn, next);
+        if must_notify {
             self.work.notify_one();
         }
     }
@@ -77,33 +79,33 @@ impl Shared {
     // Calls of the keeper.
 
     /// Waits for a notification that there may be work.
-    pub(crate) async fn until_work(&self) {
-        until(&self.work).await;
+    pub(crate) async fn wait_for_work(&self) {
+        wait_for(&self.work).await;
     }
 
     /// Waits until the sequencer is to be closed.
-    pub(crate) async fn until_closing(&self) {
+    pub(crate) async fn wait_for_closing(&self) {
         loop {
             let is_closing = self.engine().is_closing();
             if is_closing {
                 return;
             }
-            until(&self.work).await;
+            wait_for(&self.work).await;
         }
     }
 
-    pub(crate) fn flushed(&self, stored: Offset) {
-        self.engine().flushed(stored);
+    pub(crate) fn record_flushed(&self, stored: Offset) {
+        self.engine().record_flushed(stored);
         self.change.notify_one();
     }
 
-    pub(crate) fn actualized(&self, next: Offset) {
-        self.engine().actualized(next);
+    pub(crate) fn record_actualized(&self, next: Offset) {
+        self.engine().record_actualized(next);
         self.change.notify_one();
     }
 
-    pub(crate) fn closed(&self) {
-        self.engine().closed();
+    pub(crate) fn record_closed(&self) {
+        self.engine().record_closed();
         self.change.notify_one();
     }
 }
@@ -112,8 +114,8 @@ impl Shared {
 ///
 /// The notification may come between the caller's check and the wait. In tests, the yield lets
 /// other tasks run between the two.
-async fn until(told: &Notify) {
+async fn wait_for(notify: &Notify) {
     #[cfg(test)]
     shuttle::future::yield_now().await;
-    told.notified().await;
+    notify.notified().await;
 }

@@ -9,13 +9,13 @@ use std::{sync::Arc, time::Duration};
 use clock::Clock;
 use common::{WS, failing, gated, offset};
 use isequencer::{
-    BadSequences, Busy, EventSequencerFactory, MemStorage, NotStarted, NumberKey, Params,
-    SeqStorage, Sequences, Status, WsKind, standard,
+    BadSequences, EventSequencerFactory, MemSeqStorage, NotStarted, NumberKey, Params, SeqStorage,
+    SequenceStatus, SequencerBusy, Sequences, WsKind, standard,
 };
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn factory(storage: &MemStorage) -> EventSequencerFactory {
+fn factory(storage: &MemSeqStorage) -> EventSequencerFactory {
     let kind = WsKind(1);
     let sequences = Sequences::new().with(kind, standard::sequences()).unwrap();
     let storage = storage.clone();
@@ -26,7 +26,7 @@ fn factory(storage: &MemStorage) -> EventSequencerFactory {
 
 #[tokio::test]
 async fn an_event_draws_its_offsets_and_ids() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut partition = factory(&mem).partition(1);
     for n in 1..=3 {
         let mut event = partition.start_event(LONG, WS).await.unwrap();
@@ -53,7 +53,7 @@ async fn an_event_draws_its_offsets_and_ids() {
 
 #[tokio::test]
 async fn an_event_that_is_cancelled_or_dropped_is_looked_for_in_the_log() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut partition = factory(&mem).partition(1);
     // The first two events were not written, and the third one was.
     partition.start_event(LONG, WS).await.unwrap().cancel();
@@ -67,28 +67,28 @@ async fn an_event_that_is_cancelled_or_dropped_is_looked_for_in_the_log() {
 }
 
 #[tokio::test]
-async fn it_waits_for_the_recovery_but_not_for_longer_than_it_may() {
-    let (mem, gate) = gated(&MemStorage::new());
+async fn start_event_waits_for_the_recovery_up_to_its_limit() {
+    let (mem, gate) = gated(&MemSeqStorage::new());
     let mut partition = factory(&mem).partition(1);
     let monitor = partition.monitor();
-    assert_eq!(monitor.status(), Status::None);
+    assert_eq!(monitor.status(), SequenceStatus::None);
     let busy = partition.start_event(Duration::from_millis(10), WS).await.unwrap_err();
-    assert!(matches!(busy, NotStarted::Busy(Busy::Actualizing)), "{busy}");
-    assert_eq!(monitor.status(), Status::Recovering);
+    assert!(matches!(busy, NotStarted::Busy(SequencerBusy::Actualizing)), "{busy}");
+    assert_eq!(monitor.status(), SequenceStatus::Recovering);
     gate.add_permits(2);
     let event = partition.start_event(LONG, WS).await.unwrap();
-    assert_eq!(monitor.status(), Status::Eventing);
+    assert_eq!(monitor.status(), SequenceStatus::Eventing);
     event.cancel();
-    assert_eq!(monitor.status(), Status::Recovering);
+    assert_eq!(monitor.status(), SequenceStatus::Recovering);
     partition.start_event(LONG, WS).await.unwrap().finish();
-    assert_eq!(monitor.status(), Status::Ready);
+    assert_eq!(monitor.status(), SequenceStatus::Ready);
     partition.close(Clock::system().now() + LONG).await.unwrap();
-    assert_eq!(monitor.status(), Status::Finished);
+    assert_eq!(monitor.status(), SequenceStatus::Finished);
 }
 
 #[tokio::test]
-async fn it_waits_for_room_but_not_for_longer_than_it_may() {
-    let mem = MemStorage::new();
+async fn start_event_waits_for_room_up_to_its_limit() {
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut partition = factory(&hooked).partition(1);
     partition.start_event(LONG, WS).await.unwrap().finish();
@@ -99,7 +99,7 @@ async fn it_waits_for_room_but_not_for_longer_than_it_may() {
             Err(busy) => break busy,
         }
     };
-    assert!(matches!(busy, NotStarted::Busy(Busy::Unflushed)), "{busy}");
+    assert!(matches!(busy, NotStarted::Busy(SequencerBusy::Unflushed)), "{busy}");
     fails.store(false, std::sync::atomic::Ordering::Release);
     partition.start_event(LONG, WS).await.unwrap().finish();
 }
@@ -109,7 +109,7 @@ async fn a_kind_without_the_standard_sequences_is_refused() {
     let mut few = standard::sequences();
     few.remove(1);
     let sequences = Sequences::new().with(WsKind(1), few).unwrap();
-    let storage_of = |_| Arc::new(MemStorage::new()) as Arc<dyn SeqStorage>;
+    let storage_of = |_| Arc::new(MemSeqStorage::new()) as Arc<dyn SeqStorage>;
     for (kind, missing) in [(1, standard::RECORD_ID), (2, standard::WLOG_OFFSET)] {
         let (params, kind) = (Params::new("", sequences.clone()), WsKind(kind));
         let refused =
@@ -122,19 +122,19 @@ async fn a_kind_without_the_standard_sequences_is_refused() {
 /// waits until the log was read again.
 #[tokio::test]
 async fn an_event_that_is_forgotten_is_looked_for_in_the_log() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut partition = factory(&mem).partition(1);
     let monitor = partition.monitor();
     std::mem::forget(partition.start_event(LONG, WS).await.unwrap());
     let event = partition.start_event(LONG, WS).await.unwrap();
-    assert_eq!((event.wlog_offset(), monitor.status()), (1, Status::Eventing));
+    assert_eq!((event.wlog_offset(), monitor.status()), (1, SequenceStatus::Eventing));
     event.finish();
-    assert_eq!(monitor.status(), Status::Ready);
+    assert_eq!(monitor.status(), SequenceStatus::Ready);
 }
 
 #[tokio::test]
-async fn a_workspace_without_offsets_takes_no_event_and_harms_no_other() {
-    let mem = MemStorage::new();
+async fn a_workspace_with_no_offset_left_takes_no_event_and_others_do() {
+    let mem = MemSeqStorage::new();
     let last = (1 << 63) - 1;
     mem.append(vec![(NumberKey { ws: WS, seq: standard::WLOG_OFFSET }, last)]);
     let mut partition = factory(&mem).partition(1);

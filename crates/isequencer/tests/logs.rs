@@ -28,7 +28,7 @@ use tracing::{
 struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
-    fn told(&self) -> Vec<String> {
+    fn all(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -63,21 +63,21 @@ impl Subscriber for Lines {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("it is not known what became of it")]
-struct Unknown(#[source] std::io::Error);
+#[error("the outcome is unknown")]
+struct OutcomeUnknown(#[source] std::io::Error);
 
 /// A storage for tests. Its writes fail with this text, or succeed if there is none.
 #[derive(Debug, Default)]
-struct Fails(Mutex<Option<&'static str>>);
+struct FailingStorage(Mutex<Option<&'static str>>);
 
-impl Fails {
+impl FailingStorage {
     fn set(&self, why: Option<&'static str>) {
         *self.0.lock().unwrap() = why;
     }
 }
 
 #[async_trait]
-impl SeqStorage for Fails {
+impl SeqStorage for FailingStorage {
     async fn read_numbers(&self, _: WsId, seqs: &[SeqId]) -> Result<Vec<u64>, StorageError> {
         Ok(vec![0; seqs.len()])
     }
@@ -88,7 +88,7 @@ impl SeqStorage for Fails {
 
     async fn write(&self, _: &[(NumberKey, u64)], _: Offset) -> Result<(), StorageError> {
         match *self.0.lock().unwrap() {
-            Some(why) => Err(StorageError(Box::new(Unknown(std::io::Error::other(why))))),
+            Some(why) => Err(StorageError(Box::new(OutcomeUnknown(std::io::Error::other(why))))),
             None => Ok(()),
         }
     }
@@ -105,10 +105,10 @@ async fn others_run() {
 }
 
 #[tokio::test]
-async fn a_trouble_is_told_with_its_causes_when_it_begins_changes_and_ends() {
+async fn an_error_is_logged_with_its_causes_when_it_begins_changes_and_ends() {
     let lines = Lines::default();
     let _lines = tracing::subscriber::set_default(lines.clone());
-    let (storage, manual) = (Arc::new(Fails::default()), ManualClock::new(1));
+    let (storage, manual) = (Arc::new(FailingStorage::default()), ManualClock::new(1));
     let params = Params { retry_after: Duration::from_millis(500), ..params() };
     let mut sequencer = Sequencer::new(params, Arc::clone(&storage) as _, manual.clock());
     for why in ["the disk is full", "the disk is gone"] {
@@ -123,15 +123,16 @@ async fn a_trouble_is_told_with_its_causes_when_it_begins_changes_and_ends() {
     manual.advance(Duration::from_millis(500));
     sequencer.ready().await.unwrap();
     let began = |why| {
-        let causes = "the storage of numbers does not do what it is asked to: it is not known what became of it";
+        let causes = "the storage of the numbers failed: the outcome is unknown";
         format!(
-            "WARN message=cannot read the log, and tries again every 500ms partition=\"1\" error=\"{causes}: {why}\""
+            "WARN message=the storage of the numbers failed partition=\"1\" task=\"read the log\" retry_after=500ms error=\"{causes}: {why}\""
         )
     };
     let expected = [
         began("the disk is full"),
         began("the disk is gone"),
-        "INFO message=can read the log again partition=\"1\"".to_owned(),
+        "INFO message=the storage of the numbers works again partition=\"1\" task=\"read the log\""
+            .to_owned(),
     ];
-    assert_eq!(lines.told(), expected);
+    assert_eq!(lines.all(), expected);
 }

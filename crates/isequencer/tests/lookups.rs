@@ -12,25 +12,25 @@ use std::sync::{
 use common::{KIND, SEQ, command, failing, hook, key, offset, params, sequencer, until};
 use fastrand::Rng;
 use isequencer::{
-    MemStorage, NotJoined, Params, WsId, WsKind,
-    mem::{Call, Fate},
+    MemSeqStorage, NotJoined, Params, WsId, WsKind,
+    mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
 
 /// Returns the same storage, and a counter of the reads of numbers.
-fn counted(mem: &MemStorage) -> (MemStorage, Arc<AtomicUsize>) {
+fn counted(mem: &MemSeqStorage) -> (MemSeqStorage, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reads);
     let hook = hook(move |call| {
-        counter.fetch_add(usize::from(call == Call::ReadNumbers), Ordering::Relaxed);
-        async { Fate::Done }
+        counter.fetch_add(usize::from(call == SeqStorageCall::ReadNumbers), Ordering::Relaxed);
+        async { CallOutcome::Done }
     });
     (mem.with_hook(hook), reads)
 }
 
 #[tokio::test]
-async fn what_is_in_memory_is_not_read() {
-    let (mem, reads) = counted(&MemStorage::new());
+async fn a_workspace_in_memory_is_not_read() {
+    let (mem, reads) = counted(&MemSeqStorage::new());
     let mut sequencer = sequencer(params(), &mem);
     for n in 1..=10 {
         assert_eq!(command(&mut sequencer, &mem, 1).await, n);
@@ -39,8 +39,8 @@ async fn what_is_in_memory_is_not_read() {
 }
 
 #[tokio::test]
-async fn what_has_left_memory_is_found_where_it_waits_to_be_stored() {
-    let mem = MemStorage::new();
+async fn an_evicted_number_is_found_among_the_unflushed_numbers() {
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(Params { cached_numbers: 2, ..params() }, &hooked);
     sequencer.ready().await.unwrap();
@@ -57,8 +57,8 @@ async fn what_has_left_memory_is_found_where_it_waits_to_be_stored() {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_read_when_it_has_left_memory() {
-    let (mem, reads) = counted(&MemStorage::new());
+async fn an_evicted_number_is_read_from_the_storage() {
+    let (mem, reads) = counted(&MemSeqStorage::new());
     let mut sequencer = sequencer(Params { cached_numbers: 2, ..params() }, &mem);
     for n in 1..=5 {
         assert_eq!(command(&mut sequencer, &mem, 1).await, n);
@@ -71,18 +71,18 @@ async fn what_is_stored_is_read_when_it_has_left_memory() {
 /// The storage reads before the numbers are stored, and answers afterwards.
 #[tokio::test]
 async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let (reads, writes) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let gates = (Arc::clone(&reads), Arc::clone(&writes));
     let hooked = mem.with_hook(hook(move |call| {
         let (reads, writes) = gates.clone();
         async move {
             match call {
-                Call::ReadNumbers => reads.acquire().await.unwrap().forget(),
-                Call::WriteNumbers => writes.acquire().await.unwrap().forget(),
+                SeqStorageCall::ReadNumbers => reads.acquire().await.unwrap().forget(),
+                SeqStorageCall::WriteNumbers => writes.acquire().await.unwrap().forget(),
                 _ => {}
             }
-            Fate::Done
+            CallOutcome::Done
         }
     }));
     let mut sequencer = sequencer(Params { cached_numbers: 0, ..params() }, &hooked);
@@ -111,15 +111,15 @@ async fn a_read_that_is_overtaken_by_a_flush_gives_no_number_twice() {
 async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
     let (begun, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let gates = (Arc::clone(&begun), Arc::clone(&answers));
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let hooked = mem.with_hook(hook(move |call| {
         let (begun, answers) = gates.clone();
         async move {
-            if call == Call::ReadNumbers {
+            if call == SeqStorageCall::ReadNumbers {
                 begun.fetch_add(1, Ordering::Relaxed);
                 answers.acquire().await.unwrap().forget();
             }
-            Fate::Done
+            CallOutcome::Done
         }
     }));
     let mut sequencer = sequencer(params(), &hooked);
@@ -146,8 +146,8 @@ async fn workspaces_are_read_ahead_side_by_side_and_then_join_without_a_read() {
 
 /// There is memory for ten workspaces, and commands run on a thousand. No unflushed number is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eviction_under_load() {
-    let mem = MemStorage::new();
+async fn eviction_under_load_loses_no_number() {
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { cached_numbers: 20, ..params() }, &mem);
     let mut last = vec![0; 1_000];
     let mut random = Rng::with_seed(1);
@@ -163,11 +163,11 @@ async fn eviction_under_load() {
 /// numbers.
 #[tokio::test]
 async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let hooked = mem.with_hook(hook(|call| async move {
         match call {
-            Call::WriteNumbers | Call::WriteOffset => Fate::LandsLater,
-            _ => Fate::Done,
+            SeqStorageCall::WriteNumbers | SeqStorageCall::WriteOffset => CallOutcome::LandsLater,
+            _ => CallOutcome::Done,
         }
     }));
     let mut first = sequencer(params(), &mem);
@@ -188,14 +188,14 @@ async fn a_flush_that_lands_under_the_next_leader_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_cannot_be_read_harms_nobody_else() {
-    let mem = MemStorage::new();
+async fn a_failed_read_of_a_workspace_leaves_the_transaction_usable() {
+    let mem = MemSeqStorage::new();
     let fails = Arc::new(AtomicUsize::new(1));
     let once = Arc::clone(&fails);
     let mem = mem.with_hook(hook(move |call| {
-        let fails = call == Call::ReadNumbers
+        let fails = call == SeqStorageCall::ReadNumbers
             && once.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1)).is_ok();
-        async move { if fails { Fate::Fails } else { Fate::Done } }
+        async move { if fails { CallOutcome::Failed } else { CallOutcome::Done } }
     }));
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();

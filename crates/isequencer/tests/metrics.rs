@@ -13,17 +13,17 @@ use std::{
 };
 
 use common::{KIND, command, failing, params, sequencer, until};
-use isequencer::{MemStorage, Params, WsId};
+use isequencer::{MemSeqStorage, Params, WsId};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 #[test]
-fn what_it_does_is_reported() {
+fn the_metrics_report_hits_reads_and_flushes() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    let told = || -> BTreeMap<String, Vec<f64>> {
+    let snapshot = || -> BTreeMap<String, Vec<f64>> {
         let entries = snapshotter.snapshot().into_vec().into_iter();
-        let told = entries.map(|(key, _, _, value)| {
+        let snapshot = entries.map(|(key, _, _, value)| {
             let labels: Vec<_> = key.key().labels().map(|label| label.value()).collect();
             assert_eq!(labels, ["1"], "the partition");
             let values = match value {
@@ -33,12 +33,12 @@ fn what_it_does_is_reported() {
             };
             (key.key().name().to_owned(), values)
         });
-        told.collect()
+        snapshot.collect()
     };
     metrics::with_local_recorder(&recorder, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mem = MemStorage::new();
+            let mem = MemSeqStorage::new();
             let (hooked, fails) = failing(&mem);
             let mut sequencer = sequencer(Params { cached_numbers: 4, ..params() }, &hooked);
             sequencer.ready().await.unwrap();
@@ -47,7 +47,7 @@ fn what_it_does_is_reported() {
                 command(&mut sequencer, &mem, ws).await;
             }
             until(|| sequencer.monitor().trouble().is_some()).await;
-            let first = told();
+            let first = snapshot();
             assert_eq!(first["isequencer_cache_hits_total"], [1.0]);
             assert_eq!(first["isequencer_cache_misses_total"], [3.0]);
             assert_eq!(first["isequencer_unflushed_numbers"], [3.0]);
@@ -58,17 +58,17 @@ fn what_it_does_is_reported() {
 
             fails.store(false, Ordering::Release);
             until(|| sequencer.monitor().unflushed().numbers == 0).await;
-            let then = told();
+            let then = snapshot();
             assert_eq!(then["isequencer_unflushed_numbers"], [0.0]);
             assert_eq!(then["isequencer_flush_numbers"], [3.0]);
             assert_eq!(then["isequencer_flush_seconds"].len(), 1);
 
             let mut transaction = sequencer.start().unwrap();
             transaction.read_ahead([(KIND, WsId(4)), (KIND, WsId(5))]).await;
-            assert_eq!(told()["isequencer_cache_misses_total"], [2.0], "two reads");
+            assert_eq!(snapshot()["isequencer_cache_misses_total"], [2.0], "two reads");
             drop(transaction.join(KIND, WsId(4)).await.unwrap());
-            let joined = told();
-            assert_eq!(joined["isequencer_cache_hits_total"], [1.0], "it was read ahead");
+            let joined = snapshot();
+            assert_eq!(joined["isequencer_cache_hits_total"], [1.0], "the numbers were read ahead");
             assert_eq!(joined["isequencer_cache_misses_total"], [0.0]);
         });
     });
@@ -106,12 +106,12 @@ impl Recorder for Gauges {
 }
 
 #[test]
-fn what_waits_is_told_when_it_waits_and_no_more_when_it_does_not() {
+fn the_gauges_follow_the_unflushed_numbers() {
     let gauges = Gauges::default();
     metrics::with_local_recorder(&gauges, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mem = MemStorage::new();
+            let mem = MemSeqStorage::new();
             let (hooked, fails) = failing(&mem);
             let mut one = sequencer(params(), &hooked);
             one.ready().await.unwrap();

@@ -9,7 +9,7 @@ use std::{collections::HashMap, iter, ops::Range};
 use common::{KIND, params, sequencer};
 use fastrand::Rng;
 use isequencer::{
-    MemStorage, NoNumber, NumberKey, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
+    MemSeqStorage, NoNumber, NumberKey, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
 };
 
 const OTHER_KIND: WsKind = WsKind(2);
@@ -51,7 +51,7 @@ fn params_of(random: &mut Rng) -> Params {
 /// Runs one transaction, and compares it with the model.
 async fn transaction(
     sequencer: &mut Sequencer,
-    mem: &MemStorage,
+    mem: &MemSeqStorage,
     written: &mut Model,
     random: &mut Rng,
 ) {
@@ -67,7 +67,7 @@ async fn transaction(
         for _ in 0..random.usize(0..4) {
             let seq = SeqId(random.u16(0..5));
             let key = NumberKey { ws, seq };
-            let told = command.next(seq);
+            let drawn_number = command.next(seq);
             let expected = match declared(kind, seq) {
                 None => Err(NoNumber::UnknownSequence { kind, seq }),
                 Some(ranges) => drawn.next(key, &ranges).ok_or_else(|| NoNumber::Exhausted {
@@ -76,7 +76,7 @@ async fn transaction(
                     last: drawn.0[&key],
                 }),
             };
-            assert_eq!(told, expected);
+            assert_eq!(drawn_number, expected);
         }
         if random.u32(0..4) > 0 {
             events.push(command.drawn().collect::<Vec<_>>());
@@ -96,10 +96,10 @@ async fn transaction(
 }
 
 #[tokio::test]
-async fn it_says_what_a_sequencer_of_ten_lines_says() {
+async fn a_sequencer_draws_the_numbers_that_the_model_draws() {
     for seed in 0..200 {
         let mut random = Rng::with_seed(seed);
-        let (mem, mut written) = (MemStorage::new(), Model::default());
+        let (mem, mut written) = (MemSeqStorage::new(), Model::default());
         for _ in 0..3 {
             let mut sequencer = sequencer(params_of(&mut random), &mem);
             for _ in 0..40 {

@@ -13,17 +13,17 @@ use common::{
     KIND, OTHER, SEQ, command, failing, gated, hook, key, offset, params, sequencer, until,
 };
 use fastrand::Rng;
-use isequencer::{Busy, MemStorage, Offset, Params, Unflushed, WsId, mem::Fate};
+use isequencer::{MemSeqStorage, Offset, Params, SequencerBusy, Unflushed, WsId, mem::CallOutcome};
 
 /// `NewMustStartActualization`: a new sequencer reads the log, and is busy until the log is read.
 #[tokio::test]
 async fn new_must_start_actualization() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     mem.append(vec![(key(1), 3)]);
     let (mem, gate) = gated(&mem);
     let mut sequencer = sequencer(params(), &mem);
     for _ in 0..10 {
-        assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+        assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Actualizing);
         tokio::task::yield_now().await;
     }
     gate.add_permits(1);
@@ -36,10 +36,10 @@ async fn new_must_start_actualization() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn race() {
     for seed in 0..50 {
-        let mem = MemStorage::new();
+        let mem = MemSeqStorage::new();
         let mem = mem.with_hook(hook(|_| async {
             tokio::task::yield_now().await;
-            Fate::Done
+            CallOutcome::Done
         }));
         let cached_numbers = 8;
         let mut sequencer = sequencer(Params { cached_numbers, ..params() }, &mem);
@@ -76,7 +76,7 @@ async fn race() {
 #[tokio::test]
 async fn long_recovery() {
     for events in 0..=50 {
-        let mem = MemStorage::new();
+        let mem = MemSeqStorage::new();
         for event in 0..events {
             mem.append(vec![(key(event % 7), event / 7 + 1), (key(100), event + 1)]);
         }
@@ -95,7 +95,7 @@ async fn long_recovery() {
 /// `MultipleActualizes`: in a hundred transactions, some are not written.
 #[tokio::test]
 async fn multiple_actualizes() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut random = Rng::with_seed(1);
     let mut sequencer = sequencer(params(), &mem);
     let (mut last, mut written) = ([0; 2], 0);
@@ -115,7 +115,7 @@ async fn multiple_actualizes() {
             transaction.flush();
         } else {
             transaction.actualize();
-            assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+            assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Actualizing);
         }
     }
     assert!((30..70).contains(&written), "{written}");
@@ -125,7 +125,7 @@ async fn multiple_actualizes() {
 /// works again, the sequencer works again.
 #[tokio::test]
 async fn flush_permanently_fails() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(params(), &hooked);
     sequencer.ready().await.unwrap();
@@ -135,9 +135,9 @@ async fn flush_permanently_fails() {
         assert_eq!(command(&mut sequencer, &mem, ws as u64).await, 1);
         tokio::task::yield_now().await;
     }
-    assert_eq!(sequencer.start().unwrap_err(), Busy::Unflushed);
+    assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Unflushed);
     until(|| sequencer.monitor().trouble().is_some()).await;
-    assert_eq!(sequencer.start().unwrap_err(), Busy::Unflushed);
+    assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Unflushed);
     assert_eq!(mem.offset(), Some(Offset::FIRST));
 
     fails.store(false, Ordering::Release);
@@ -151,8 +151,8 @@ async fn flush_permanently_fails() {
 /// The limit of events also holds if the events draw few numbers. The next start reads all events
 /// again that wait for their offset to be stored.
 #[tokio::test]
-async fn a_flush_that_fails_ends_in_busy_though_few_numbers_wait() {
-    let mem = MemStorage::new();
+async fn a_flush_that_fails_ends_in_busy_although_few_numbers_wait() {
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(params(), &hooked);
     sequencer.ready().await.unwrap();
@@ -161,7 +161,7 @@ async fn a_flush_that_fails_ends_in_busy_though_few_numbers_wait() {
         command(&mut sequencer, &mem, 1).await;
         tokio::task::yield_now().await;
     }
-    assert_eq!(sequencer.start().unwrap_err(), Busy::Unflushed);
+    assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Unflushed);
     let unflushed = Unflushed { numbers: 2, events: 100 };
     assert_eq!(sequencer.monitor().unflushed(), unflushed, "one is being stored, one waits");
     fails.store(false, Ordering::Release);

@@ -6,13 +6,13 @@ mod common;
 
 use common::{KIND, OTHER, SEQ, WS, command, failing, key, offset, params, sequencer};
 use isequencer::{
-    Busy, MemStorage, NoNumber, NotJoined, NumberKey, Params, SeqId, Sequence, Sequences, WsId,
-    WsKind, standard,
+    MemSeqStorage, NoNumber, NotJoined, NumberKey, Params, SeqId, Sequence, SequencerBusy,
+    Sequences, WsId, WsKind, standard,
 };
 
 #[tokio::test]
 async fn commands_of_a_group_see_each_others_numbers() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { cached_numbers: 0, ..params() }, &mem);
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
@@ -26,8 +26,8 @@ async fn commands_of_a_group_see_each_others_numbers() {
 }
 
 #[tokio::test]
-async fn who_leaves_gives_everything_back() {
-    let mem = MemStorage::new();
+async fn a_command_that_leaves_gives_its_numbers_back() {
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
@@ -43,8 +43,8 @@ async fn who_leaves_gives_everything_back() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_everybody_left_never_was() {
-    let mem = MemStorage::new();
+async fn a_transaction_that_every_command_left_has_no_effect() {
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();
     for _ in 0..3 {
@@ -59,7 +59,7 @@ async fn a_transaction_that_everybody_left_never_was() {
 /// unknown.
 #[tokio::test]
 async fn a_transaction_that_is_dropped_or_forgotten_is_actualized() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(params(), &mem);
     for (round, forget) in [(1, false), (2, true)] {
         sequencer.ready().await.unwrap();
@@ -73,7 +73,7 @@ async fn a_transaction_that_is_dropped_or_forgotten_is_actualized() {
             drop(transaction);
         }
         if !forget {
-            assert_eq!(sequencer.start().unwrap_err(), Busy::Actualizing);
+            assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Actualizing);
         }
     }
     assert_eq!(command(&mut sequencer, &mem, 7).await, 3);
@@ -81,7 +81,7 @@ async fn a_transaction_that_is_dropped_or_forgotten_is_actualized() {
 
 #[tokio::test]
 async fn a_transaction_is_full_when_as_many_numbers_are_drawn_as_may_wait() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
@@ -98,7 +98,7 @@ async fn a_transaction_is_full_when_as_many_numbers_are_drawn_as_may_wait() {
 /// numbers.
 #[tokio::test]
 async fn a_lone_command_is_always_admitted() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let max_unflushed = std::num::NonZeroUsize::MIN;
     let mut sequencer = sequencer(Params { max_unflushed, ..params() }, &mem);
     for n in 1..=5 {
@@ -113,8 +113,8 @@ async fn a_lone_command_is_always_admitted() {
 }
 
 #[tokio::test]
-async fn what_is_not_declared_is_refused() {
-    let mem = MemStorage::new();
+async fn an_undeclared_kind_or_sequence_is_refused() {
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(params(), &mem);
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
@@ -129,7 +129,7 @@ async fn what_is_not_declared_is_refused() {
 /// A sequence of an application goes through its ranges, and then ends.
 #[tokio::test]
 async fn a_sequence_never_leaves_its_ranges() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut sequences = standard::sequences();
     sequences.push(Sequence::new(standard::FIRST_OF_APPLICATIONS, [10..12, 20..21]).unwrap());
     let sequences = Sequences::new().with(KIND, sequences).unwrap();
@@ -150,7 +150,7 @@ async fn a_sequence_never_leaves_its_ranges() {
 /// either.
 #[tokio::test]
 async fn ids_of_records_end_before_those_of_collections() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let last = standard::FIRST_CRECORD_ID - 1;
     mem.append(vec![(NumberKey { ws: WS, seq: standard::RECORD_ID }, last)]);
     let sequences = Sequences::new().with(KIND, standard::sequences()).unwrap();
@@ -163,8 +163,8 @@ async fn ids_of_records_end_before_those_of_collections() {
 }
 
 #[tokio::test]
-async fn what_waits_counts_when_a_transaction_fills() {
-    let mem = MemStorage::new();
+async fn unflushed_numbers_count_when_a_transaction_fills() {
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut sequencer = sequencer(params(), &hooked);
     sequencer.ready().await.unwrap();
@@ -184,7 +184,7 @@ async fn what_waits_counts_when_a_transaction_fills() {
 #[tokio::test]
 async fn a_command_that_is_forgotten_gives_its_numbers_back() {
     for flushes in [false, true] {
-        let mem = MemStorage::new();
+        let mem = MemSeqStorage::new();
         let mut sequencer = sequencer(params(), &mem);
         sequencer.ready().await.unwrap();
         let mut transaction = sequencer.start().unwrap();
@@ -207,7 +207,7 @@ async fn a_command_that_is_forgotten_gives_its_numbers_back() {
 }
 
 #[test]
-fn the_defaults_are_those_that_were_ordered() {
+fn the_default_parameters_are_the_required_ones() {
     let Params { max_unflushed, cached_numbers, flush_delay, retry_after, .. } =
         Params::new("1", Sequences::new());
     assert_eq!((max_unflushed.get(), cached_numbers), (500, 100_000));

@@ -17,10 +17,10 @@ use scylla::{
     },
 };
 
-use crate::{errors::Request, layout::Statements, session::Client, ttl, write::batch};
+use crate::{errors::RequestKind, layout::Statements, session::SessionClient, ttl, write::batch};
 
 pub(crate) async fn write_if(
-    client: &Client,
+    client: &SessionClient,
     statements: &Statements,
     pkey: &Bytes,
     ops: &[Conditional],
@@ -44,7 +44,7 @@ pub(crate) async fn write_if(
             client.batch(&batch, values, deadline).await
         }
     };
-    outcome(result.map_err(|error| Request::Conditional.failed(error))?, ops)
+    outcome(result.map_err(|error| RequestKind::Conditional.failed(error))?, ops)
 }
 
 /// A conditional write of one row.
@@ -75,28 +75,28 @@ impl SerializeRow for ConditionalWrite<'_> {
     }
 }
 
-fn strange(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Request::Conditional.strange_answer(error)
+fn unexpected(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    RequestKind::Conditional.unexpected_answer(error)
 }
 
 /// Reads the outcome from the answer to a conditional write. The module [`layout`](crate::layout)
 /// describes the columns of the answer.
 fn outcome(result: QueryResult, ops: &[Conditional]) -> Result<Outcome> {
-    let rows = result.into_rows_result().map_err(strange)?;
+    let rows = result.into_rows_result().map_err(unexpected)?;
     let mut there: HashMap<Bytes, Option<Bytes>> = HashMap::new();
     let applied = match rows.column_specs().len() {
-        1 => rows.first_row::<(bool,)>().map_err(strange)?.0,
+        1 => rows.first_row::<(bool,)>().map_err(unexpected)?.0,
         2 => {
-            let (applied, value) = rows.first_row::<(bool, Option<Bytes>)>().map_err(strange)?;
+            let (applied, value) = rows.first_row::<(bool, Option<Bytes>)>().map_err(unexpected)?;
             there.extend(ops.iter().map(|op| (op.ccols().clone(), value.clone())));
             applied
         }
         _ => {
             type Row = (bool, Option<Bytes>, Option<Bytes>, Option<Bytes>);
             let mut applied = false;
-            let rows = rows.rows::<Row>().map_err(strange)?;
+            let rows = rows.rows::<Row>().map_err(unexpected)?;
             for row in rows {
-                let (row_applied, _pkey, ccols, value) = row.map_err(strange)?;
+                let (row_applied, _pkey, ccols, value) = row.map_err(unexpected)?;
                 applied = row_applied;
                 there.extend(ccols.map(|ccols| (ccols, value)));
             }
@@ -108,7 +108,7 @@ fn outcome(result: QueryResult, ops: &[Conditional]) -> Result<Outcome> {
     }
     match check_conditions(ops, |_, op| Ok::<_, Error>(there.get(op.ccols()).cloned().flatten()))? {
         Outcome::Applied => Err(Error::corrupt(
-            "Cassandra did not apply a conditional write although by its own answer every condition holds",
+            "Cassandra did not apply a conditional write, although every condition holds by its own answer",
         )),
         refused @ Outcome::NotApplied(_) => Ok(refused),
     }

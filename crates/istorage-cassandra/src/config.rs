@@ -10,7 +10,7 @@ use crate::tls;
 /// How to reach the cluster, and the consistency and replication to use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct CassandraConfig {
     /// Some servers of the cluster, as `host:port` or `host` (port 9042). The client finds the
     /// other servers through them.
     pub contact_points: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Config {
     pub replication: Option<Replication>,
     /// The number of replicas that must answer a read or a write.
     #[serde(default)]
-    pub consistency: Consistency,
+    pub consistency: QuorumConsistency,
     /// The replicas that must agree on a conditional write or a linearizable read.
     #[serde(default)]
     pub serial_consistency: SerialConsistency,
@@ -94,12 +94,12 @@ pub enum Replication {
 /// acknowledged write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Consistency {
+pub enum QuorumConsistency {
     /// A majority of all replicas.
     #[default]
     Quorum,
-    /// A majority of the replicas in [`Config::datacenter`]. Only right if all nodes of the
-    /// application are in that datacenter.
+    /// A majority of the replicas in [`CassandraConfig::datacenter`]. Only right if all nodes of
+    /// the application are in that datacenter.
     LocalQuorum,
 }
 
@@ -110,22 +110,22 @@ pub enum SerialConsistency {
     /// All replicas must agree.
     #[default]
     Serial,
-    /// The replicas in [`Config::datacenter`] must agree. **Two datacenters then decide without
-    /// each other**: two nodes can win one row. Only right if all nodes of the application are in
-    /// that datacenter.
+    /// The replicas in [`CassandraConfig::datacenter`] must agree. **Two datacenters then decide
+    /// without each other**: two nodes can win one row. Only right if all nodes of the application
+    /// are in that datacenter.
     LocalSerial,
 }
 
-impl Config {
+impl CassandraConfig {
     /// The default settings for a cluster that contains these servers.
-    pub fn new<P: Into<String>>(contact_points: impl IntoIterator<Item = P>) -> Config {
-        Config {
+    pub fn new<P: Into<String>>(contact_points: impl IntoIterator<Item = P>) -> CassandraConfig {
+        CassandraConfig {
             contact_points: contact_points.into_iter().map(P::into).collect(),
             datacenter: None,
             login: None,
             tls: None,
             replication: None,
-            consistency: Consistency::Quorum,
+            consistency: QuorumConsistency::Quorum,
             serial_consistency: SerialConsistency::Serial,
         }
     }
@@ -137,14 +137,14 @@ impl Config {
     /// The first setting that is wrong.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         if self.contact_points.is_empty() || self.contact_points.iter().any(String::is_empty) {
-            let why = "name one node of the cluster or more, each as host:port";
+            let why = "name at least one server of the cluster, each as host:port";
             return Err(InvalidSetting::new("contact_points", why));
         }
         if let Some(replication) = &self.replication {
             replication.check()?;
         }
         for (key, value, is_local) in [
-            ("consistency", "local_quorum", self.consistency == Consistency::LocalQuorum),
+            ("consistency", "local_quorum", self.consistency == QuorumConsistency::LocalQuorum),
             (
                 "serial_consistency",
                 "local_serial",
@@ -152,7 +152,7 @@ impl Config {
             ),
         ] {
             if is_local && self.datacenter.is_none() {
-                let why = format!("`{value}` needs `datacenter`, which says where local is");
+                let why = format!("`{value}` needs the setting `datacenter`");
                 return Err(InvalidSetting::new(key, why));
             }
         }
@@ -175,7 +175,9 @@ impl Replication {
             Replication::UpToThree => return Ok(()),
         };
         if factors.is_empty() || factors.contains(&0) {
-            return wrong("name one datacenter or more, each with one replica or more".to_owned());
+            return wrong(
+                "name at least one datacenter, each with at least one replica".to_owned(),
+            );
         }
         // The names become part of a statement.
         let safe = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
@@ -203,7 +205,7 @@ impl Login {
                     Err(InvalidSetting::new("login.password_file", why))
                 }
             },
-            _ => Err(InvalidSetting::new("login", "it needs either `password` or `password_file`")),
+            _ => Err(InvalidSetting::new("login", "give either `password` or `password_file`")),
         }
     }
 }
@@ -221,81 +223,4 @@ impl fmt::Debug for Password {
 }
 
 #[cfg(test)]
-mod tests {
-    use istorage::{Error, ErrorKind};
-
-    use super::*;
-
-    fn parse(text: &str) -> Config {
-        toml::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn the_nodes_are_enough_and_the_rest_is_safe() {
-        let config = parse("contact_points = ['a:9042', 'b']");
-        assert_eq!(config, Config::new(["a:9042", "b"]));
-        assert_eq!(config.serial_consistency, SerialConsistency::Serial);
-        assert_eq!(config.consistency, Consistency::Quorum);
-        config.check().unwrap();
-    }
-
-    #[test]
-    fn everything_can_be_said() {
-        let mut config = parse(
-            "contact_points = ['a']\n datacenter = 'north'\n consistency = 'local_quorum'\n serial_consistency = \
-             'local_serial'\n [login]\n username = 'vvm'\n password = 'secret'\n [tls]\n ca_file = 'ca.pem'\n cert_file = \
-             'us.pem'\n key_file = 'us.key'\n [replication]\n datacenters = { north = 3, south = 2 }",
-        );
-        // The files that `tls` names do not exist.
-        assert_eq!(config.check().unwrap_err().key, "tls.ca_file");
-        config.tls = None;
-        config.check().unwrap();
-        let up_to_three = parse("contact_points = ['a']\n replication = 'up_to_three'");
-        assert_eq!(up_to_three.replication, Some(Replication::UpToThree));
-        up_to_three.check().unwrap();
-        assert_eq!(
-            config.replication,
-            Some(Replication::Datacenters([("north".into(), 3), ("south".into(), 2)].into()))
-        );
-        assert_eq!(config.login.unwrap().password().unwrap(), "secret");
-    }
-
-    #[test]
-    fn a_typo_is_refused() {
-        let typo = toml::from_str::<Config>("contact_points = ['a']\n consistencey = 'quorum'");
-        assert!(typo.unwrap_err().to_string().contains("consistencey"));
-    }
-
-    #[test]
-    fn nonsense_is_refused_with_the_name_of_the_setting() {
-        for (text, names) in [
-            ("contact_points = []", "contact_points"),
-            ("contact_points = ['']", "contact_points"),
-            ("contact_points = ['a']\n serial_consistency = 'local_serial'", "datacenter"),
-            ("contact_points = ['a']\n consistency = 'local_quorum'", "datacenter"),
-            ("contact_points = ['a']\n login = { username = 'u' }", "password_file"),
-            (
-                "contact_points = ['a']\n login = { username = 'u', password_file = 'no/file' }",
-                "login.password_file",
-            ),
-            ("contact_points = ['a']\n replication = { simple = 0 }", "replication"),
-            ("contact_points = ['a']\n replication = { datacenters = {} }", "replication"),
-            ("contact_points = ['a']\n replication = { datacenters = { \"a'b\" = 1 } }", "a'b"),
-        ] {
-            let error = Error::invalid_setting(parse(text).check().unwrap_err());
-            assert_eq!(error.kind(), ErrorKind::Invalid);
-            assert!(error.to_string().contains(names), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_password_comes_from_one_place_and_is_never_shown() {
-        let login = |text: &str| toml::from_str::<Login>(text).unwrap();
-        let shown = login("username = 'u'\n password = 'secret'");
-        assert!(!format!("{shown:?}").contains("secret"));
-        assert!(login("username = 'u'").password().is_err());
-        assert!(login("username = 'u'\n password = 'a'\n password_file = 'b'").password().is_err());
-        let missing = login("username = 'u'\n password_file = 'no/such/file'").password();
-        assert!(missing.unwrap_err().to_string().contains("no/such/file"));
-    }
-}
+mod tests;

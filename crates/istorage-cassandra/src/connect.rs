@@ -13,17 +13,17 @@ use scylla::{
 };
 
 use crate::{
-    Config, Consistency, SerialConsistency, errors,
+    CassandraConfig, QuorumConsistency, SerialConsistency, errors,
     limits::{KEEPALIVE, KEEPALIVE_TIMEOUT},
     probe::Probe,
     routing::Routing,
-    session::Client,
+    session::SessionClient,
     suspects::Suspects,
     timestamps::Timestamps,
     tls,
 };
 
-pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
+pub(crate) async fn connect(config: &CassandraConfig, clock: &Clock) -> Result<SessionClient> {
     config.check().map_err(Error::invalid_setting)?;
     let suspects = Arc::new(Suspects::new(clock.clone()));
     let routing = Routing::other(Arc::clone(&suspects));
@@ -48,20 +48,20 @@ pub(crate) async fn connect(config: &Config, clock: &Clock) -> Result<Client> {
         builder = builder.user(&login.username, login.password().map_err(Error::invalid_setting)?);
     }
     let session = builder.build().await.map_err(errors::not_connected)?;
-    probe.is_over();
+    probe.end();
     if let Some(datacenter) = &config.datacenter {
         check_datacenter(&session, datacenter)?;
     }
-    Ok(Client::new(session, suspects))
+    Ok(SessionClient::new(session, suspects))
 }
 
 /// The execution profile of all requests. The client never repeats a request and never sends it
 /// twice. Only the caller's deadline ends a request.
-fn profile(config: &Config, routing: Routing) -> ExecutionProfile {
+fn profile(config: &CassandraConfig, routing: Routing) -> ExecutionProfile {
     ExecutionProfile::builder()
         .consistency(match config.consistency {
-            Consistency::Quorum => statement::Consistency::Quorum,
-            Consistency::LocalQuorum => statement::Consistency::LocalQuorum,
+            QuorumConsistency::Quorum => statement::Consistency::Quorum,
+            QuorumConsistency::LocalQuorum => statement::Consistency::LocalQuorum,
         })
         .serial_consistency(Some(match config.serial_consistency {
             SerialConsistency::Serial => statement::SerialConsistency::Serial,
@@ -83,7 +83,7 @@ fn check_datacenter(session: &Session, wanted: &str) -> Result<()> {
     }
     let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
     Err(Error::invalid(format!(
-        "no node is in the datacenter `{wanted}`; this cluster has: {}",
+        "no server is in the datacenter `{wanted}`; this cluster has: {}",
         names.join(", ")
     )))
 }

@@ -7,10 +7,10 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config, Replication, connect,
-    keyspace::{self, Hindrance},
+    CassandraConfig, Replication, connect,
+    keyspace::{self, LastFailure},
     layout::Statements,
-    session::Shared,
+    session::SharedClient,
     storage::CassandraStorage,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 /// `create` makes the table in it. So an operator may prepare a keyspace with another replication.
 #[derive(Debug)]
 pub struct CassandraDriver {
-    shared: Shared,
+    shared: SharedClient,
     clock: Clock,
     replication: Option<Replication>,
     datacenter: Option<String>,
@@ -35,25 +35,25 @@ impl CassandraDriver {
     /// `Invalid` if the configuration, a file that it names, or the password is wrong;
     /// `Unavailable` if no server can be reached before `deadline`.
     pub async fn connect(
-        config: Config,
+        config: CassandraConfig,
         clock: Clock,
         deadline: Instant,
     ) -> Result<CassandraDriver> {
         let call = async |_: &mut _| Box::pin(connect::connect(&config, &clock)).await;
         let client = in_time(&clock, deadline, call).await?;
-        let Config { replication, datacenter, .. } = config;
-        Ok(CassandraDriver { shared: Shared::new(client), clock, replication, datacenter })
+        let CassandraConfig { replication, datacenter, .. } = config;
+        Ok(CassandraDriver { shared: SharedClient::new(client), clock, replication, datacenter })
     }
 
     async fn open_storage(
         &self,
         name: &KeyspaceName,
-        hindrance: &mut Hindrance,
+        last_failure: &mut LastFailure,
     ) -> Result<Option<CassandraStorage>> {
         let client = self.shared.client().await?;
         let session = client.session();
         let datacenter = self.datacenter.as_deref();
-        if !keyspace::is_there(session, &self.clock, name, datacenter, hindrance).await? {
+        if !keyspace::exists(session, &self.clock, name, datacenter, last_failure).await? {
             return Ok(None);
         }
         // The client must know the replicas of the keyspace, even if another node has just created
@@ -61,7 +61,8 @@ impl CassandraDriver {
         if session.get_cluster_state().get_keyspace(name.as_str()).is_none() {
             let refreshed = session.refresh_metadata().await;
             refreshed.map_err(|error| {
-                Error::unavailable("the Cassandra cluster cannot be described").with_source(error)
+                Error::unavailable("the description of the Cassandra cluster cannot be read")
+                    .with_source(error)
             })?;
         }
         let statements = Statements::prepare(&client, name.as_str()).await?;
@@ -76,10 +77,11 @@ impl StorageDriver for CassandraDriver {
     }
 
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        let call = async |hindrance: &mut Hindrance| {
+        let call = async |last_failure: &mut LastFailure| {
             let client = self.shared.client().await?;
             let replication = self.replication.as_ref();
-            keyspace::create(client.session(), &self.clock, keyspace, replication, hindrance).await
+            keyspace::create(client.session(), &self.clock, keyspace, replication, last_failure)
+                .await
         };
         in_time(&self.clock, deadline, call).await
     }
@@ -89,7 +91,8 @@ impl StorageDriver for CassandraDriver {
         keyspace: &KeyspaceName,
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
-        let call = async |hindrance: &mut Hindrance| self.open_storage(keyspace, hindrance).await;
+        let call =
+            async |last_failure: &mut LastFailure| self.open_storage(keyspace, last_failure).await;
         let storage = in_time(&self.clock, deadline, call).await?;
         let guarded = |storage| {
             Arc::new(Guarded::new(Arc::new(storage), self.clock.clone())) as SharedStorage
@@ -98,9 +101,9 @@ impl StorageDriver for CassandraDriver {
     }
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
-        let call = async |hindrance: &mut Hindrance| {
+        let call = async |last_failure: &mut LastFailure| {
             let client = self.shared.client().await?;
-            keyspace::drop(client.session(), &self.clock, keyspace, hindrance).await
+            keyspace::drop(client.session(), &self.clock, keyspace, last_failure).await
         };
         in_time(&self.clock, deadline, call).await
     }
@@ -115,15 +118,15 @@ impl StorageDriver for CassandraDriver {
 async fn in_time<T>(
     clock: &Clock,
     deadline: Instant,
-    call: impl AsyncFnOnce(&mut Hindrance) -> Result<T>,
+    call: impl AsyncFnOnce(&mut LastFailure) -> Result<T>,
 ) -> Result<T> {
-    let mut hindrance = None;
-    if let Ok(done) = clock.timeout_at(deadline, call(&mut hindrance)).await {
+    let mut last_failure = None;
+    if let Ok(done) = clock.timeout_at(deadline, call(&mut last_failure)).await {
         return done;
     }
     let late = Error::unavailable("the Cassandra cluster was not ready before the deadline");
-    Err(match hindrance {
-        Some(hindrance) => late.with_source(hindrance),
+    Err(match last_failure {
+        Some(last_failure) => late.with_source(last_failure),
         None => late,
     })
 }

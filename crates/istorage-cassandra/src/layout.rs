@@ -22,7 +22,7 @@ use scylla::{
     statement::{Consistency, SerialConsistency, prepared::PreparedStatement},
 };
 
-use crate::{errors, session::Client};
+use crate::{errors, session::SessionClient};
 
 /// The table of every keyspace.
 pub(crate) const TABLE: &str = "values";
@@ -59,11 +59,11 @@ pub(crate) struct Statements {
     /// p_key, a list of c_col -> c_col, value
     pub(crate) get_many: PreparedStatement,
     /// -> c_col, value
-    pub(crate) read: Ranged,
+    pub(crate) read: RangeStatements,
     /// As `read`, but linearizable.
-    pub(crate) read_linearizable: Ranged,
+    pub(crate) read_linearizable: RangeStatements,
     /// -> c_col, value, seconds left
-    pub(crate) ttl_read: Ranged,
+    pub(crate) ttl_read: RangeStatements,
     /// value, p_key, c_col
     pub(crate) put: PreparedStatement,
     /// timestamp, seconds, value, p_key, c_col
@@ -80,7 +80,7 @@ pub(crate) struct Statements {
 
 /// The two statements that read a range.
 #[derive(Debug)]
-pub(crate) struct Ranged {
+pub(crate) struct RangeStatements {
     /// p_key, first c_col
     pub(crate) open: PreparedStatement,
     /// p_key, first c_col, end of the range (the first c_col behind it)
@@ -88,7 +88,7 @@ pub(crate) struct Ranged {
 }
 
 impl Statements {
-    pub(crate) async fn prepare(client: &Client, keyspace: &str) -> Result<Statements> {
+    pub(crate) async fn prepare(client: &SessionClient, keyspace: &str) -> Result<Statements> {
         let session = client.session();
         let table = &format!("{keyspace}.{TABLE}");
         let row = "WHERE p_key = ? AND c_col = ?";
@@ -107,7 +107,7 @@ impl Statements {
         let ranged = |what: &'static str| async move {
             let bounded = select(what, "c_col >= ? AND c_col < ?");
             let (open, bounded) = futures::try_join!(select(what, "c_col >= ?"), bounded)?;
-            Ok(Ranged { open, bounded })
+            Ok(RangeStatements { open, bounded })
         };
         let (get, get_many, read, ttl_read) = futures::try_join!(
             select("value", "c_col = ?"),
@@ -127,12 +127,12 @@ impl Statements {
             statement.set_load_balancing_policy(Some(Arc::clone(client.conditional())));
             statement
         };
-        let serial = serial(session);
+        let serial = serial_consistency(session);
         Ok(Statements {
-            get_linearizable: at(serial, &get),
-            read_linearizable: Ranged {
-                open: at(serial, &read.open),
-                bounded: at(serial, &read.bounded),
+            get_linearizable: with_consistency(serial, &get),
+            read_linearizable: RangeStatements {
+                open: with_consistency(serial, &read.open),
+                bounded: with_consistency(serial, &read.bounded),
             },
             get,
             get_many,
@@ -149,14 +149,14 @@ impl Statements {
 }
 
 /// The consistency of a read that is ordered with conditional writes.
-fn serial(session: &Session) -> Consistency {
+fn serial_consistency(session: &Session) -> Consistency {
     match session.get_default_execution_profile_handle().to_profile().get_serial_consistency() {
         Some(SerialConsistency::LocalSerial) => Consistency::LocalSerial,
         _ => Consistency::Serial,
     }
 }
 
-fn at(consistency: Consistency, statement: &PreparedStatement) -> PreparedStatement {
+fn with_consistency(consistency: Consistency, statement: &PreparedStatement) -> PreparedStatement {
     let mut statement = statement.clone();
     statement.set_consistency(consistency);
     statement

@@ -30,6 +30,8 @@ mod tls;
 mod ttl;
 mod write;
 
-pub use config::{Config, Consistency, Login, Password, Replication, SerialConsistency, Tls};
+pub use config::{
+    CassandraConfig, Login, Password, QuorumConsistency, Replication, SerialConsistency, Tls,
+};
 pub use driver::CassandraDriver;
 pub use limits::CAPABILITIES;

@@ -4,7 +4,7 @@
 //! Then the client waits until each server is connected or has failed. A server that hangs holds up
 //! each of these steps for 6.1 s: the kernel of that server accepts the connection, and only the
 //! keepalive gives up the connection. So each server must first answer a probe within
-//! [`ANSWERS_IN`]. Contact points that do not answer are left out, and the client opens no
+//! [`ANSWER_TIMEOUT`]. Contact points that do not answer are left out, and the client opens no
 //! connection to a server that does not answer.
 //!
 //! Probes decide only about the set-up. Afterwards the client connects to all servers that have no
@@ -34,7 +34,7 @@ use tokio::{
 };
 
 /// The time in which a server must answer a probe.
-const ANSWERS_IN: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The port of a contact point that names no port.
 const PORT: u16 = 9042;
@@ -67,13 +67,13 @@ impl Probe {
     }
 
     /// Ends the probing: the session is set up.
-    pub(crate) fn is_over(&self) {
+    pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Succeeds if the servers at all addresses of a contact point answer in time.
     async fn answers(&self, contact_point: &str) -> io::Result<()> {
-        self.in_time(async {
+        self.within_timeout(async {
             let servers =
                 addresses(contact_point).await?.into_iter().map(|server| self.ask(server));
             try_join_all(servers).await.map(drop)
@@ -81,9 +81,14 @@ impl Probe {
         .await
     }
 
-    async fn in_time(&self, probe: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-        let deadline = self.clock.now() + ANSWERS_IN;
-        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not answer"));
+    async fn within_timeout(&self, probe: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+        let deadline = self.clock.now() + ANSWER_TIMEOUT;
+        let late = |_| {
+            Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the server did not answer the probe in time",
+            ))
+        };
         self.clock.timeout_at(deadline, probe).await.unwrap_or_else(late)
     }
 
@@ -117,7 +122,7 @@ impl AddressTranslator for Probe {
     ) -> Result<SocketAddr, TranslationError> {
         let server = peer.untranslated_address();
         if !self.is_over.load(Ordering::Relaxed) {
-            let asked = self.in_time(self.ask(server)).await;
+            let asked = self.within_timeout(self.ask(server)).await;
             asked.map_err(|error| TranslationError::IoError(Arc::new(error)))?;
         }
         Ok(server)

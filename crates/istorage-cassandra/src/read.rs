@@ -3,15 +3,16 @@
 //! No read holds more than a page in memory, however large the partition or the batch is. A page is
 //! fetched when the rows before it have been taken.
 
-use std::{collections::HashMap, ops::ControlFlow, time::Duration};
+mod page;
+
+use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{ExpiringRow, Key, Range, Result, Row};
 use scylla::{
-    deserialize::row::DeserializeRow,
-    response::{PagingState, query_result::QueryRowsResult},
+    response::query_result::QueryRowsResult,
     serialize::{
         SerializationError,
         row::{RowSerializationContext, SerializeRow},
@@ -20,25 +21,17 @@ use scylla::{
     statement::prepared::PreparedStatement,
 };
 
+use self::page::{FIRST_PAGE_ROWS, PageRequest, for_each_row};
 use crate::{
-    errors::Request,
-    layout::{Ranged, Statements},
+    errors::RequestKind,
+    layout::{RangeStatements, Statements},
     limits::SIDE_BY_SIDE,
-    session::{Client, Shared},
+    session::{SessionClient, SharedClient},
     ttl,
 };
 
-/// The number of rows of the first page. The size of the rows is not known yet.
-const FIRST_PAGE_ROWS: i32 = 64;
-
-/// The most rows of a page. More rows make reading no faster.
-const PAGE_ROWS: i32 = 1_000;
-
-/// The bytes that a page should hold at most, estimated from the page before it.
-const PAGE_BYTES: usize = 4 << 20;
-
 pub(crate) async fn get(
-    client: &Client,
+    client: &SessionClient,
     statement: &PreparedStatement,
     key: &Key,
     deadline: Instant,
@@ -47,16 +40,17 @@ pub(crate) async fn get(
     let result = client
         .execute(statement, values, deadline)
         .await
-        .map_err(|error| Request::Read.failed(error))?;
-    let rows = result.into_rows_result().map_err(|error| Request::Read.strange_answer(error))?;
+        .map_err(|error| RequestKind::Read.failed(error))?;
+    let rows =
+        result.into_rows_result().map_err(|error| RequestKind::Read.unexpected_answer(error))?;
     // The value keeps the whole answer in memory, but the answer holds nothing else.
     let row = rows.maybe_first_row::<(Option<Bytes>,)>();
-    Ok(row.map_err(|error| Request::Read.strange_answer(error))?.and_then(|(value,)| value))
+    Ok(row.map_err(|error| RequestKind::Read.unexpected_answer(error))?.and_then(|(value,)| value))
 }
 
 /// The values of different rows, in the order of `keys`.
 pub(crate) async fn get_batch(
-    client: &Client,
+    client: &SessionClient,
     statements: &Statements,
     keys: &[Key],
     deadline: Instant,
@@ -81,7 +75,7 @@ pub(crate) async fn get_batch(
 
 /// The values at some places of `keys`. All these keys have one partition key.
 async fn get_chunk(
-    client: &Client,
+    client: &SessionClient,
     statements: &Statements,
     keys: &[Key],
     places: &[usize],
@@ -99,7 +93,7 @@ async fn get_chunk(
     let mut page = PageRequest::first(statements.get_many.clone());
     loop {
         let (rows, next) = page.fetch(client, (pkey, &list), deadline).await?;
-        each_row(&rows, |(ccols, value): (&[u8], Option<&[u8]>)| {
+        for_each_row(&rows, |(ccols, value): (&[u8], Option<&[u8]>)| {
             if let (Some(place), Some(value)) = (wanted.get(ccols), value) {
                 found.push((*place, Bytes::copy_from_slice(value)));
             }
@@ -112,21 +106,21 @@ async fn get_chunk(
 }
 
 /// A row as the server sends it: its clustering columns, and its value if there is one.
-/// [`RawWithTtl`] also has the seconds that the row has left.
-type Raw<'frame> = (&'frame [u8], Option<&'frame [u8]>);
-type RawWithTtl<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i32>);
+/// [`RawRowWithTtl`] also has the seconds that the row has left.
+type RawRow<'frame> = (&'frame [u8], Option<&'frame [u8]>);
+type RawRowWithTtl<'frame> = (&'frame [u8], Option<&'frame [u8]>, Option<i32>);
 
 /// The rows of a range.
 pub(crate) fn rows(
-    shared: Shared,
-    statement: &Ranged,
+    shared: SharedClient,
+    statement: &RangeStatements,
     pkey: Bytes,
     range: Range,
     page_timeout: Duration,
 ) -> impl Stream<Item = Result<Row>> + Send + 'static {
     pages(shared, statement, pkey, range, page_timeout, |rows| {
         let mut page = Vec::with_capacity(rows.rows_num());
-        each_row(rows, |(ccols, value): Raw<'_>| {
+        for_each_row(rows, |(ccols, value): RawRow<'_>| {
             if let Some(value) = value {
                 page.push(Row { ccols: copy(ccols), value: copy(value) });
             }
@@ -137,15 +131,15 @@ pub(crate) fn rows(
 
 /// The rows of a range, each with the rest of its TTL.
 pub(crate) fn expiring_rows(
-    shared: Shared,
-    statement: &Ranged,
+    shared: SharedClient,
+    statement: &RangeStatements,
     pkey: Bytes,
     range: Range,
     page_timeout: Duration,
 ) -> impl Stream<Item = Result<ExpiringRow>> + Send + 'static {
     pages(shared, statement, pkey, range, page_timeout, |rows| {
         let mut page = Vec::with_capacity(rows.rows_num());
-        each_row(rows, |(ccols, value, seconds): RawWithTtl<'_>| {
+        for_each_row(rows, |(ccols, value, seconds): RawRowWithTtl<'_>| {
             if let Some(value) = value {
                 let ttl = seconds.map(ttl::left);
                 page.push(ExpiringRow { ccols: copy(ccols), value: copy(value), ttl });
@@ -163,8 +157,8 @@ fn copy(part: &[u8]) -> Bytes {
 
 /// The rows that `take` makes from the pages of a range.
 fn pages<R: Send + 'static>(
-    shared: Shared,
-    statement: &Ranged,
+    shared: SharedClient,
+    statement: &RangeStatements,
     pkey: Bytes,
     range: Range,
     page_timeout: Duration,
@@ -190,67 +184,7 @@ fn pages<R: Send + 'static>(
     pages.try_flatten()
 }
 
-/// A page that is still to be fetched.
-struct PageRequest {
-    /// The statement, with the size of the page set.
-    statement: PreparedStatement,
-    state: PagingState,
-}
-
-impl PageRequest {
-    fn first(mut statement: PreparedStatement) -> PageRequest {
-        statement.set_page_size(FIRST_PAGE_ROWS);
-        PageRequest { statement, state: PagingState::start() }
-    }
-
-    /// Fetches the page. Also returns the request for the next page, if there is one.
-    async fn fetch(
-        mut self,
-        client: &Client,
-        values: impl SerializeRow,
-        deadline: Instant,
-    ) -> Result<(QueryRowsResult, Option<PageRequest>)> {
-        let page = client.page(&self.statement, values, self.state, deadline).await;
-        let (result, state) = page.map_err(|error| Request::Read.failed(error))?;
-        let rows =
-            result.into_rows_result().map_err(|error| Request::Read.strange_answer(error))?;
-        let next = match state.into_paging_control_flow() {
-            ControlFlow::Break(()) => None,
-            ControlFlow::Continue(state) => {
-                let size = next_page_rows(
-                    self.statement.get_page_size(),
-                    rows.rows_num(),
-                    rows.rows_bytes_size(),
-                );
-                self.statement.set_page_size(size);
-                Some(PageRequest { statement: self.statement, state })
-            }
-        };
-        Ok((rows, next))
-    }
-}
-
-/// The number of rows to ask for after a page that was asked for with `size` and that had `rows`
-/// rows and `bytes` bytes.
-fn next_page_rows(size: i32, rows: usize, bytes: usize) -> i32 {
-    let average = (bytes / rows.max(1)).max(1);
-    let fitting = i32::try_from(PAGE_BYTES / average).unwrap_or(PAGE_ROWS);
-    // The size grows in steps, because the next rows may be larger.
-    fitting.min(size.saturating_mul(4)).clamp(1, PAGE_ROWS)
-}
-
-fn each_row<'frame, R: DeserializeRow<'frame, 'frame>>(
-    rows: &'frame QueryRowsResult,
-    mut take: impl FnMut(R),
-) -> Result<()> {
-    let rows = rows.rows::<R>().map_err(|error| Request::Read.strange_answer(error))?;
-    for row in rows {
-        take(row.map_err(|error| Request::Read.strange_answer(error))?);
-    }
-    Ok(())
-}
-
-/// The values of a statement of [`Ranged`].
+/// The values of a statement of [`RangeStatements`].
 struct RangeValues {
     pkey: Bytes,
     range: Range,
@@ -271,31 +205,5 @@ impl SerializeRow for RangeValues {
 
     fn is_empty(&self) -> bool {
         false
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_of_small_rows_is_followed_by_larger_ones() {
-        let sizes = [64, 256, 1_000, 1_000];
-        for pair in sizes.windows(2) {
-            assert_eq!(next_page_rows(pair[0], pair[0].unsigned_abs() as usize, 6_400), pair[1]);
-        }
-    }
-
-    #[test]
-    fn a_page_of_large_rows_is_followed_by_a_small_one() {
-        assert_eq!(next_page_rows(64, 64, 64 << 20), 4);
-        assert_eq!(next_page_rows(4, 4, 64 << 20), 1);
-        assert_eq!(next_page_rows(1, 1, 400), 4);
-    }
-
-    #[test]
-    fn a_page_without_rows_is_followed_by_one() {
-        assert_eq!(next_page_rows(1, 0, 0), 4);
-        assert_eq!(next_page_rows(1_000, 0, 0), 1_000);
     }
 }

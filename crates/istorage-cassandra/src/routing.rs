@@ -84,7 +84,7 @@ impl LoadBalancingPolicy for Routing {
             let others = std::iter::once_with(|| self.usual.fallback(request, cluster)).flatten();
             first_unsuspected(usual.chain(others), |(node, _)| self.since(node))
         });
-        target.inspect(|(node, _)| suspects::note(address(node)))
+        target.inspect(|(node, _)| suspects::record_server(address(node)))
     }
 
     fn fallback<'a>(
@@ -93,7 +93,7 @@ impl LoadBalancingPolicy for Routing {
         cluster: &'a ClusterState,
     ) -> FallbackPlan<'a> {
         let others = self.usual.fallback(request, cluster);
-        Box::new(others.inspect(|(node, _)| suspects::note(address(node))))
+        Box::new(others.inspect(|(node, _)| suspects::record_server(address(node))))
     }
 
     fn name(&self) -> String {

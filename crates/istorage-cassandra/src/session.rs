@@ -17,20 +17,20 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 use crate::{routing::Routing, suspects::Suspects};
 
 /// The client's answer to a request.
-type Answer<T> = std::result::Result<T, ExecutionError>;
+type ClientResult<T> = std::result::Result<T, ExecutionError>;
 
 /// A session that notes servers that do not answer, and avoids them. Each request has a deadline,
 /// and its caller drops the request then.
-pub(crate) struct Client {
+pub(crate) struct SessionClient {
     session: Session,
     suspects: Arc<Suspects>,
     conditional: Arc<dyn LoadBalancingPolicy>,
 }
 
-impl Client {
-    pub(crate) fn new(session: Session, suspects: Arc<Suspects>) -> Client {
+impl SessionClient {
+    pub(crate) fn new(session: Session, suspects: Arc<Suspects>) -> SessionClient {
         let conditional = Arc::new(Routing::conditional(Arc::clone(&suspects)));
-        Client { session, suspects, conditional }
+        SessionClient { session, suspects, conditional }
     }
 
     /// The session itself, for requests about the cluster and its schema.
@@ -53,7 +53,7 @@ impl Client {
         statement: &PreparedStatement,
         values: impl SerializeRow,
         deadline: Instant,
-    ) -> Answer<QueryResult> {
+    ) -> ClientResult<QueryResult> {
         self.suspects.watch(deadline, self.session.execute_unpaged(statement, values)).await
     }
 
@@ -62,7 +62,7 @@ impl Client {
         batch: &Batch,
         values: impl BatchValues,
         deadline: Instant,
-    ) -> Answer<QueryResult> {
+    ) -> ClientResult<QueryResult> {
         self.suspects.watch(deadline, self.session.batch(batch, values)).await
     }
 
@@ -72,7 +72,7 @@ impl Client {
         values: impl SerializeRow,
         state: PagingState,
         deadline: Instant,
-    ) -> Answer<(QueryResult, PagingStateResponse)> {
+    ) -> ClientResult<(QueryResult, PagingStateResponse)> {
         let page = self.session.execute_single_page(statement, values, state);
         self.suspects.watch(deadline, page).await
     }
@@ -81,14 +81,14 @@ impl Client {
 /// The shared client, `None` once it is closed. A call holds the read lock until the call has its
 /// answer. So `close` waits for the calls under way, and every later call fails as closed.
 #[derive(Clone)]
-pub(crate) struct Shared(Arc<RwLock<Option<Client>>>);
+pub(crate) struct SharedClient(Arc<RwLock<Option<SessionClient>>>);
 
-impl Shared {
-    pub(crate) fn new(client: Client) -> Shared {
-        Shared(Arc::new(RwLock::new(Some(client))))
+impl SharedClient {
+    pub(crate) fn new(client: SessionClient) -> SharedClient {
+        SharedClient(Arc::new(RwLock::new(Some(client))))
     }
 
-    pub(crate) async fn client(&self) -> Result<RwLockReadGuard<'_, Client>> {
+    pub(crate) async fn client(&self) -> Result<RwLockReadGuard<'_, SessionClient>> {
         let client = self.0.read().await;
         RwLockReadGuard::try_map(client, Option::as_ref).map_err(|_| Error::closed())
     }
@@ -99,8 +99,8 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shared")
+        f.write_str("SharedClient")
     }
 }

@@ -13,8 +13,8 @@ use istorage::{
 use scylla::value::CqlTimestamp;
 
 use crate::{
-    conditional, errors::Request, layout::Statements, limits::CAPABILITIES, read, session::Shared,
-    write,
+    conditional, errors::RequestKind, layout::Statements, limits::CAPABILITIES, read,
+    session::SharedClient, write,
 };
 
 /// The storage of one keyspace. The [`Guarded`](istorage::Guarded) around this storage judges
@@ -22,12 +22,12 @@ use crate::{
 /// the request, but the server may still do it.
 #[derive(Debug)]
 pub(crate) struct CassandraStorage {
-    shared: Shared,
+    shared: SharedClient,
     statements: Statements,
 }
 
 impl CassandraStorage {
-    pub(crate) fn new(shared: Shared, statements: Statements) -> CassandraStorage {
+    pub(crate) fn new(shared: SharedClient, statements: Statements) -> CassandraStorage {
         CassandraStorage { shared, statements }
     }
 }
@@ -105,17 +105,19 @@ impl AppStorage for CassandraStorage {
     }
 
     async fn write_atomic(&self, _batch: AtomicBatch, _deadline: Instant) -> Result<Outcome> {
-        Err(Error::invalid("Cassandra cannot write atomically across partitions"))
+        Err(Error::invalid("Cassandra cannot write atomically across storage partitions"))
     }
 
     async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
         let client = self.shared.client().await?;
         let result = client.execute(&self.statements.server_time, (), deadline).await;
-        let result = result.map_err(|error| Request::Read.failed(error))?;
-        let rows =
-            result.into_rows_result().map_err(|error| Request::Read.strange_answer(error))?;
+        let result = result.map_err(|error| RequestKind::Read.failed(error))?;
+        let rows = result
+            .into_rows_result()
+            .map_err(|error| RequestKind::Read.unexpected_answer(error))?;
         let row = rows.single_row::<(CqlTimestamp,)>();
-        let (CqlTimestamp(millis),) = row.map_err(|error| Request::Read.strange_answer(error))?;
+        let (CqlTimestamp(millis),) =
+            row.map_err(|error| RequestKind::Read.unexpected_answer(error))?;
         let at = WallTime::from_millis(u64::try_from(millis).unwrap_or(0));
         Ok(Some(ServerTime { at, uncertainty: Duration::from_millis(1) }))
     }

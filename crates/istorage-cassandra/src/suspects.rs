@@ -41,17 +41,17 @@ pub(crate) struct Suspects {
 }
 
 /// The server to which a request was sent last.
-type Asked = Arc<Mutex<Option<SocketAddr>>>;
+type LastServer = Arc<Mutex<Option<SocketAddr>>>;
 
 tokio::task_local! {
     /// The server of the request that is polled now.
-    static ASKED: Asked;
+    static LAST_SERVER: LastServer;
 }
 
 /// Notes that the request that is polled now is sent to this server.
-pub(crate) fn note(server: SocketAddr) {
+pub(crate) fn record_server(server: SocketAddr) {
     // A request outside of [`Suspects::watch`] notes nothing.
-    let _ = ASKED.try_with(|asked| *lock(asked) = Some(server));
+    let _ = LAST_SERVER.try_with(|last_server| *lock(last_server) = Some(server));
 }
 
 impl Suspects {
@@ -69,17 +69,18 @@ impl Suspects {
         deadline: Instant,
         request: impl Future<Output = Result<T, ExecutionError>>,
     ) -> Result<T, ExecutionError> {
-        let (sent, asked) = (self.clock.now(), Asked::default());
-        let mut unanswered = Unanswered { suspects: self, sent, deadline: Some(deadline), asked };
-        let answer = ASKED.scope(Arc::clone(&unanswered.asked), request).await;
-        unanswered.deadline = None;
-        if answer.as_ref().is_err_and(errors::is_of_this_server) {
-            unanswered.accuse("it cannot serve a request");
-        } else if answer.as_ref().is_err_and(errors::is_of_its_peers) {
-            if unanswered.is_silent() {
-                unanswered.accuse("its peers did not answer it in time");
+        let (sent, last_server) = (self.clock.now(), LastServer::default());
+        let mut pending =
+            PendingRequest { suspects: self, sent, deadline: Some(deadline), last_server };
+        let answer = LAST_SERVER.scope(Arc::clone(&pending.last_server), request).await;
+        pending.deadline = None;
+        if answer.as_ref().is_err_and(errors::is_fault_of_server) {
+            pending.suspect_server("the server cannot serve a request");
+        } else if answer.as_ref().is_err_and(errors::is_timeout_of_peers) {
+            if pending.is_silent() {
+                pending.suspect_server("the peers of the server did not answer in time");
             }
-        } else if let Some(server) = *lock(&unanswered.asked) {
+        } else if let Some(server) = *lock(&pending.last_server) {
             lock(&self.answered).insert(server, self.clock.now());
         }
         answer
@@ -128,36 +129,36 @@ pub(crate) fn first_unsuspected<T>(
 }
 
 /// A request that has no answer yet.
-struct Unanswered<'a> {
+struct PendingRequest<'a> {
     suspects: &'a Suspects,
     sent: Instant,
     /// `None` once there is an answer.
     deadline: Option<Instant>,
-    asked: Asked,
+    last_server: LastServer,
 }
 
-impl Unanswered<'_> {
+impl PendingRequest<'_> {
     /// Whether the server has served nothing since the request was sent.
     fn is_silent(&self) -> bool {
-        let asked = *lock(&self.asked);
-        asked.is_some_and(|server| !self.suspects.has_answered_since(server, self.sent))
+        let last_server = *lock(&self.last_server);
+        last_server.is_some_and(|server| !self.suspects.has_answered_since(server, self.sent))
     }
 
-    fn accuse(&self, why: &str) {
-        let asked = *lock(&self.asked);
-        if let Some(server) = asked {
+    fn suspect_server(&self, why: &str) {
+        let last_server = *lock(&self.last_server);
+        if let Some(server) = last_server {
             self.suspects.add(server, why);
         }
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         // A caller may drop a request before its deadline. Such a drop says nothing about the
         // server.
         let is_late = self.deadline.is_some_and(|deadline| self.suspects.clock.now() >= deadline);
         if is_late && self.is_silent() {
-            self.accuse("no answer before the deadline");
+            self.suspect_server("no answer before the deadline");
         }
     }
 }
@@ -168,230 +169,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::{pending, ready};
-
-    use clock::ManualClock;
-    use scylla::{
-        errors::{BrokenConnectionErrorKind, DbError, RequestAttemptError, WriteType},
-        statement::Consistency,
-    };
-
-    use super::*;
-
-    fn server(number: u8) -> SocketAddr {
-        ([127, 0, 0, number], 9042).into()
-    }
-
-    async fn sent_to(server: SocketAddr) -> Result<(), ExecutionError> {
-        note(server);
-        pending().await
-    }
-
-    /// A server stood still, and every renewal of a lease went to that server again. The caller
-    /// dropped each request at its deadline, and the driver did not notice.
-    #[tokio::test]
-    async fn a_server_without_an_answer_at_the_deadline_is_avoided_for_a_while() {
-        let manual = ManualClock::new(1);
-        let clock = manual.clock();
-        let suspects = Suspects::new(clock.clone());
-        let deadline = clock.now() + Duration::from_millis(200);
-        let late = clock.timeout_at(deadline, suspects.watch(deadline, sent_to(server(1))));
-        let (late, ()) = futures::join!(late, async { manual.advance(Duration::from_millis(200)) });
-        assert!(late.is_err());
-        assert_eq!(suspects.since(server(1)), Some(clock.now()));
-        assert_eq!(suspects.since(server(2)), None);
-        manual.advance(AVOIDED_FOR);
-        assert_eq!(suspects.since(server(1)), None);
-    }
-
-    /// Conditional writes got in each other's way and were late. Some clients then left the server
-    /// that coordinated these writes, other clients stayed, and even more writes were late. On
-    /// three servers under load no lease could be renewed.
-    #[tokio::test]
-    async fn a_server_that_answers_other_requests_meanwhile_is_not_avoided() {
-        let manual = ManualClock::new(1);
-        let clock = manual.clock();
-        let suspects = Suspects::new(clock.clone());
-        let deadline = clock.now() + Duration::from_millis(200);
-        let late = clock.timeout_at(deadline, suspects.watch(deadline, sent_to(server(1))));
-        let other = async {
-            manual.advance(Duration::from_millis(100));
-            let answered = async {
-                note(server(1));
-                Ok(())
-            };
-            suspects.watch(deadline, answered).await.unwrap();
-            manual.advance(Duration::from_millis(100));
-        };
-        let (late, ()) = futures::join!(late, other);
-        assert!(late.is_err());
-        assert_eq!(suspects.since(server(1)), None);
-    }
-
-    /// Sends a request to these servers, one after another. The request has no answer one second
-    /// later. Meanwhile the same server or another one may answer another request.
-    async fn late(
-        manual: &ManualClock,
-        suspects: &Suspects,
-        asked: &[u8],
-        meanwhile: Option<(u8, Result<(), ExecutionError>)>,
-    ) {
-        let deadline = suspects.clock.now() + Duration::from_secs(1);
-        let request = async {
-            asked.iter().for_each(|number| note(server(*number)));
-            pending::<Result<(), ExecutionError>>().await
-        };
-        let late = suspects.clock.timeout_at(deadline, suspects.watch(deadline, request));
-        let others = async {
-            manual.advance(Duration::from_millis(500));
-            if let Some((number, answer)) = meanwhile {
-                let answered = async {
-                    note(server(number));
-                    answer
-                };
-                let _ = suspects.watch(deadline, answered).await;
-            }
-            manual.advance(Duration::from_millis(500));
-        };
-        let (late, ()) = futures::join!(late, others);
-        assert!(late.is_err());
-    }
-
-    fn new() -> (ManualClock, Suspects) {
-        let manual = ManualClock::new(1);
-        let suspects = Suspects::new(manual.clock());
-        (manual, suspects)
-    }
-
-    #[tokio::test]
-    async fn only_an_answer_since_the_request_was_sent_and_of_its_server_excuses_that() {
-        let (manual, suspects) = new();
-        late(&manual, &suspects, &[1], Some((1, Ok(())))).await;
-        assert_eq!(suspects.since(server(1)), None, "it answered meanwhile");
-        late(&manual, &suspects, &[1], None).await;
-        assert!(suspects.since(server(1)).is_some(), "it answered before");
-        late(&manual, &suspects, &[2], Some((1, Ok(())))).await;
-        assert!(suspects.since(server(2)).is_some(), "another one answered");
-    }
-
-    /// The client may send a request to a second server.
-    #[tokio::test]
-    async fn the_server_that_was_asked_last_is_the_one_that_is_avoided() {
-        let (manual, suspects) = new();
-        late(&manual, &suspects, &[1, 2], None).await;
-        assert_eq!(suspects.since(server(1)), None);
-        assert!(suspects.since(server(2)).is_some());
-    }
-
-    #[tokio::test]
-    async fn a_server_is_avoided_from_its_last_offence_on() {
-        let (manual, suspects) = new();
-        late(&manual, &suspects, &[1], None).await;
-        manual.advance(Duration::from_secs(8));
-        late(&manual, &suspects, &[1], None).await;
-        assert_eq!(suspects.since(server(1)), Some(suspects.clock.now()));
-        manual.advance(AVOIDED_FOR - Duration::from_millis(1));
-        assert!(suspects.since(server(1)).is_some());
-    }
-
-    /// A server that waited in vain for other servers still answers. A server with a broken
-    /// connection does not.
-    #[tokio::test]
-    async fn an_error_that_is_about_its_server_excuses_nobody() {
-        let (manual, suspects) = new();
-        let in_vain = RequestAttemptError::DbError(DbError::ServerError, String::new());
-        let in_vain = ExecutionError::LastAttemptError(in_vain);
-        late(&manual, &suspects, &[1], Some((1, Err(in_vain)))).await;
-        assert_eq!(suspects.since(server(1)), None);
-        let broken = BrokenConnectionErrorKind::ChannelError.into();
-        let broken = RequestAttemptError::BrokenConnectionError(broken);
-        let broken = ExecutionError::LastAttemptError(broken);
-        late(&manual, &suspects, &[1], Some((1, Err(broken)))).await;
-        assert_eq!(suspects.since(server(1)), Some(suspects.clock.now()), "when it was late, too");
-    }
-
-    /// The peers could not reach one server. After 1.8 s that server answered that no peer had
-    /// answered, before the client's own deadline of 2 s. Each such answer counted as a sign of
-    /// life, so all writes of its partitions went to that server again.
-    #[tokio::test]
-    async fn a_server_whose_peers_do_not_answer_is_avoided_unless_it_serves_others() {
-        let (manual, suspects) = new();
-        let in_vain = || {
-            let timeout = DbError::WriteTimeout {
-                consistency: Consistency::Serial,
-                received: 1,
-                required: 2,
-                write_type: WriteType::Cas,
-            };
-            let error = RequestAttemptError::DbError(timeout, String::new());
-            ExecutionError::LastAttemptError(error)
-        };
-        late(&manual, &suspects, &[2], Some((1, Err(in_vain())))).await;
-        assert!(suspects.since(server(1)).is_some());
-        manual.advance(AVOIDED_FOR);
-        late(&manual, &suspects, &[1], Some((1, Err(in_vain())))).await;
-        assert!(suspects.since(server(1)).is_some(), "it excuses no other request");
-        manual.advance(AVOIDED_FOR);
-
-        let deadline = suspects.clock.now() + Duration::from_secs(2);
-        let contended = async {
-            note(server(1));
-            let served = async {
-                note(server(1));
-                Ok(())
-            };
-            manual.advance(Duration::from_millis(900));
-            suspects.watch(deadline, served).await.unwrap();
-            manual.advance(Duration::from_millis(900));
-            Err::<(), _>(in_vain())
-        };
-        let answer = suspects.watch(deadline, contended).await;
-        assert!(answer.is_err() && suspects.since(server(1)).is_none(), "it serves others");
-    }
-
-    #[tokio::test]
-    async fn a_caller_who_loses_interest_says_nothing_about_the_server() {
-        let manual = ManualClock::new(1);
-        let clock = manual.clock();
-        let suspects = Suspects::new(clock.clone());
-        let deadline = clock.now() + Duration::from_secs(5);
-        let early = clock.now() + Duration::from_secs(1);
-        let dropped = clock.timeout_at(early, suspects.watch(deadline, sent_to(server(1))));
-        let (dropped, ()) =
-            futures::join!(dropped, async { manual.advance(Duration::from_secs(1)) });
-        assert!(dropped.is_err());
-        assert_eq!(suspects.since(server(1)), None);
-    }
-
-    #[tokio::test]
-    async fn answers_count_by_what_they_say() {
-        let suspects = Suspects::new(ManualClock::new(1).clock());
-        let answered = async |number, answer: Result<(), ExecutionError>| {
-            let request = async {
-                note(server(number));
-                ready(answer).await
-            };
-            // The answer counts although the deadline has passed.
-            let _ = suspects.watch(suspects.clock.now(), request).await;
-            suspects.since(server(number)).is_some()
-        };
-        assert!(!answered(1, Ok(())).await);
-        let broken = BrokenConnectionErrorKind::ChannelError.into();
-        let broken = RequestAttemptError::BrokenConnectionError(broken);
-        assert!(answered(2, Err(ExecutionError::LastAttemptError(broken))).await);
-        assert!(!answered(3, Err(ExecutionError::EmptyPlan)).await);
-    }
-
-    #[test]
-    fn the_first_that_is_no_suspect_is_asked_or_else_the_one_that_offended_longest_ago() {
-        let start = ManualClock::new(1).clock().now();
-        let at = |seconds| Some(start + Duration::from_secs(seconds));
-        let chosen = |since: [Option<Instant>; 3]| first_unsuspected(0..3, |i| since[*i]);
-        assert_eq!(chosen([None, None, None]), Some(0));
-        assert_eq!(chosen([at(1), None, None]), Some(1));
-        assert_eq!(chosen([at(1), at(2), None]), Some(2));
-        assert_eq!(chosen([at(3), at(1), at(2)]), Some(1));
-        assert_eq!(first_unsuspected(0..0, |_| None), None);
-    }
-}
+mod tests;

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_rise_although_time_stands_still_or_goes_back() {
+    fn timestamps_rise_although_the_wall_clock_stands_still_or_goes_back() {
         let manual = ManualClock::new(0);
         let timestamps = Timestamps::new(manual.clock());
         let first = timestamps.next_timestamp();

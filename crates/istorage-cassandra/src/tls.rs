@@ -34,7 +34,12 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, InvalidSetti
                 .with_client_auth_cert(certificates(CERT, cert_file)?, key)
                 .map_err(|error| unusable(CERT, cert_file, error))?
         }
-        _ => return Err(InvalidSetting::new("tls", "`cert_file` and `key_file` go together")),
+        _ => {
+            return Err(InvalidSetting::new(
+                "tls",
+                "give both `cert_file` and `key_file`, or none of them",
+            ));
+        }
     };
     Ok(Arc::new(config))
 }

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_rounded_up_and_gets_a_second_more() {
+    fn a_ttl_is_rounded_up_and_gets_one_more_second() {
         assert_eq!(seconds(None), 0);
         assert_eq!(seconds(Some(Duration::from_nanos(1))), 2);
         assert_eq!(seconds(Some(Duration::from_secs(1))), 2);
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_was_asked_and_never_less_than_nothing() {
+    fn the_rest_of_a_ttl_is_the_requested_ttl_and_never_negative() {
         let asked = Duration::from_secs(20);
         assert_eq!(left(seconds(Some(asked))), asked);
         assert_eq!(left(1), Duration::ZERO);

@@ -26,39 +26,43 @@ use scylla::{
 };
 
 use crate::{
-    errors::Request,
+    errors::RequestKind,
     layout::Statements,
     limits::{ORDERED, PLAIN, SIDE_BY_SIDE},
-    session::Client,
+    session::SessionClient,
     ttl,
 };
 
 /// The most storage partitions of one request. Servers log a warning for more.
 const PACKED_PARTITIONS: usize = 10;
 
-/// The most bytes of one request for several storage partitions, counted by [`Write::bytes`].
+/// The most bytes of one request for several storage partitions, counted by [`RowWrite::bytes`].
 /// Servers log a warning above 5 KiB and refuse more than 50 KiB.
 const PACKED_BYTES: usize = 4 << 10;
 
 pub(crate) async fn put_batch(
-    client: &Client,
+    client: &SessionClient,
     statements: &Statements,
     rows: &[Put],
     deadline: Instant,
 ) -> Result<()> {
-    let writes = rows.iter().map(|put| Write { key: &put.key, value: &put.value, order: None });
+    let writes = rows.iter().map(|put| RowWrite { key: &put.key, value: &put.value, order: None });
     write_all(client, &statements.put, writes.collect(), PLAIN, deadline).await
 }
 
 pub(crate) async fn put_ordered(
-    client: &Client,
+    client: &SessionClient,
     statements: &Statements,
     rows: &[OrderedPut],
     deadline: Instant,
 ) -> Result<()> {
     let writes = rows.iter().map(|put| {
         let timestamp = i64::try_from(put.order.get()).unwrap_or(i64::MAX);
-        Write { key: &put.key, value: &put.value, order: Some((timestamp, ttl::seconds(put.ttl))) }
+        RowWrite {
+            key: &put.key,
+            value: &put.value,
+            order: Some((timestamp, ttl::seconds(put.ttl))),
+        }
     });
     write_all(client, &statements.put_ordered, writes.collect(), ORDERED, deadline).await
 }
@@ -67,21 +71,21 @@ pub(crate) async fn put_ordered(
 const ROW_BYTES: usize = 64;
 
 /// A plain or an ordered write of one row.
-struct Write<'a> {
+struct RowWrite<'a> {
     key: &'a Key,
     value: &'a Bytes,
     /// The timestamp and the TTL in seconds of an ordered write. `None` for a plain write.
     order: Option<(i64, i32)>,
 }
 
-impl Write<'_> {
+impl RowWrite<'_> {
     /// The estimated bytes that the row adds to a request and to a mutation.
     fn bytes(&self) -> usize {
         self.key.pkey.len() + self.key.ccols.len() + self.value.len() + ROW_BYTES
     }
 }
 
-impl SerializeRow for Write<'_> {
+impl SerializeRow for RowWrite<'_> {
     fn serialize(
         &self,
         ctx: &RowSerializationContext<'_>,
@@ -103,9 +107,9 @@ impl SerializeRow for Write<'_> {
 
 /// Writes rows of any storage partitions in few requests, side by side.
 async fn write_all(
-    client: &Client,
+    client: &SessionClient,
     statement: &PreparedStatement,
-    writes: Vec<Write<'_>>,
+    writes: Vec<RowWrite<'_>>,
     limits: BatchLimits,
     deadline: Instant,
 ) -> Result<()> {
@@ -119,16 +123,16 @@ async fn write_all(
 }
 
 async fn send(
-    client: &Client,
+    client: &SessionClient,
     statement: &PreparedStatement,
-    writes: &[Write<'_>],
+    writes: &[RowWrite<'_>],
     deadline: Instant,
 ) -> Result<()> {
     let result = match writes {
         [write] => client.execute(statement, write, deadline).await,
         _ => client.batch(&batch(writes.iter().map(|_| statement)), writes, deadline).await,
     };
-    result.map(drop).map_err(|error| Request::Plain.failed(error))
+    result.map(drop).map_err(|error| RequestKind::Plain.failed(error))
 }
 
 /// An unlogged batch. An unlogged batch is not atomic across storage partitions, but rows of one
@@ -139,12 +143,12 @@ pub(crate) fn batch<'a>(statements: impl Iterator<Item = &'a PreparedStatement>)
 }
 
 /// Divides the writes into requests.
-fn requests<'a>(writes: Vec<Write<'a>>, limits: BatchLimits) -> Vec<Vec<Write<'a>>> {
+fn requests<'a>(writes: Vec<RowWrite<'a>>, limits: BatchLimits) -> Vec<Vec<RowWrite<'a>>> {
     let mut requests = Vec::new();
     let mut packed = Vec::new();
     let (mut partitions, mut bytes) = (0, 0);
     for part in partitions_of(writes).into_iter().flat_map(|writes| parts(writes, limits)) {
-        let part_bytes = part.iter().map(Write::bytes).sum::<usize>();
+        let part_bytes = part.iter().map(RowWrite::bytes).sum::<usize>();
         if part_bytes > PACKED_BYTES {
             requests.push(part);
             continue;
@@ -162,12 +166,12 @@ fn requests<'a>(writes: Vec<Write<'a>>, limits: BatchLimits) -> Vec<Vec<Write<'a
 }
 
 /// Groups the writes by storage partition. The writes of each partition keep their order.
-fn partitions_of<'a>(writes: Vec<Write<'a>>) -> Vec<Vec<Write<'a>>> {
+fn partitions_of<'a>(writes: Vec<RowWrite<'a>>) -> Vec<Vec<RowWrite<'a>>> {
     if writes.iter().all(|write| write.key.pkey == writes[0].key.pkey) {
         return vec![writes];
     }
     let mut places: HashMap<&[u8], usize> = HashMap::new();
-    let mut partitions: Vec<Vec<Write<'a>>> = Vec::new();
+    let mut partitions: Vec<Vec<RowWrite<'a>>> = Vec::new();
     for write in writes {
         let place = *places.entry(&write.key.pkey).or_insert(partitions.len());
         match partitions.get_mut(place) {
@@ -179,9 +183,9 @@ fn partitions_of<'a>(writes: Vec<Write<'a>>) -> Vec<Vec<Write<'a>>> {
 }
 
 /// Divides the writes of a storage partition into few parts that keep the limits.
-fn parts<'a>(writes: Vec<Write<'a>>, limits: BatchLimits) -> Vec<Vec<Write<'a>>> {
+fn parts<'a>(writes: Vec<RowWrite<'a>>, limits: BatchLimits) -> Vec<Vec<RowWrite<'a>>> {
     let mut parts = Vec::new();
-    let mut part: Vec<Write<'a>> = Vec::with_capacity(writes.len().min(limits.rows));
+    let mut part: Vec<RowWrite<'a>> = Vec::with_capacity(writes.len().min(limits.rows));
     let mut bytes = 0;
     for write in writes {
         if part.len() == limits.rows || (!part.is_empty() && bytes + write.bytes() > limits.bytes) {
@@ -210,11 +214,11 @@ mod tests {
         let keys: Vec<Key> = rows.iter().enumerate().map(key).collect();
         let values: Vec<Bytes> =
             rows.iter().map(|(_, bytes)| Bytes::from(vec![0; *bytes])).collect();
-        let write = |(key, value)| Write { key, value, order: None };
+        let write = |(key, value)| RowWrite { key, value, order: None };
         let writes = keys.iter().zip(&values).map(write).collect();
-        let summary = |request: Vec<Write<'_>>| {
+        let summary = |request: Vec<RowWrite<'_>>| {
             let partition =
-                |write: &Write<'_>| u64::from_be_bytes(write.key.pkey[..].try_into().unwrap());
+                |write: &RowWrite<'_>| u64::from_be_bytes(write.key.pkey[..].try_into().unwrap());
             let mut partitions: Vec<u64> = request.iter().map(partition).collect();
             partitions.dedup();
             (partitions, request.len())
@@ -239,13 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_partition_are_found_among_others() {
+    fn rows_of_a_partition_share_a_request_even_if_other_rows_lie_between() {
         let rows = [(1, 3_000), (2, 3_000), (1, 3_000), (2, 3_000), (3, 10)];
         assert_eq!(requests_for(&rows, LIMITS), [(vec![1], 2), (vec![2], 2), (vec![3], 1)]);
     }
 
     #[test]
-    fn little_of_several_partitions_is_packed() {
+    fn small_writes_of_several_partitions_are_packed_into_one_request() {
         let rows: Vec<(u64, usize)> = (0..25).map(|partition| (partition, 200)).collect();
         let sizes: Vec<usize> = requests_for(&rows, LIMITS).iter().map(|(_, rows)| *rows).collect();
         assert_eq!(sizes, [10, 10, 5]);

@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// that the usual AWS chain finds (environment, profile, container, instance).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub struct DynamoDbConfig {
     /// The URL of an endpoint other than the region's own, with `http://` or `https://`.
     pub endpoint: Option<String>,
     /// The region. Without this setting the region comes from the AWS chain.
@@ -47,15 +47,15 @@ pub enum Billing {
 #[serde(transparent)]
 pub struct Secret(String);
 
-impl Config {
+impl DynamoDbConfig {
     /// The configuration for DynamoDB Local at `endpoint`, which accepts any credentials.
-    pub fn local(endpoint: impl Into<String>) -> Config {
-        Config {
+    pub fn local(endpoint: impl Into<String>) -> DynamoDbConfig {
+        DynamoDbConfig {
             endpoint: Some(endpoint.into()),
             region: Some("local".to_owned()),
             access_key_id: Some("local".to_owned()),
             secret_access_key: Some(Secret::new("local")),
-            ..Config::default()
+            ..DynamoDbConfig::default()
         }
     }
 
@@ -101,9 +101,9 @@ fn is_url(text: &str) -> bool {
     rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for DynamoDbConfig {
+    fn default() -> DynamoDbConfig {
+        DynamoDbConfig {
             endpoint: None,
             region: None,
             access_key_id: None,
@@ -136,15 +136,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_enough_and_a_typo_is_refused() {
-        assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
-        let typo = toml::from_str::<Config>("table_prefx = \"x\"");
+    fn no_setting_is_required_and_an_unknown_one_is_refused() {
+        assert_eq!(toml::from_str::<DynamoDbConfig>("").unwrap(), DynamoDbConfig::default());
+        let typo = toml::from_str::<DynamoDbConfig>("table_prefx = \"x\"");
         assert!(typo.unwrap_err().to_string().contains("table_prefx"));
     }
 
     #[test]
     fn capacity_is_given_in_units() {
-        let billing = |text: &str| toml::from_str::<Config>(text).map(|config| config.billing);
+        let billing =
+            |text: &str| toml::from_str::<DynamoDbConfig>(text).map(|config| config.billing);
         assert_eq!(billing("billing = 'on_demand'").unwrap(), Billing::OnDemand);
         let provisioned = billing("[billing.provisioned]\nread_units = 5\nwrite_units = 7");
         let expected = Billing::Provisioned { read_units: 5, write_units: 7 };
@@ -153,32 +154,35 @@ mod tests {
 
     #[test]
     fn the_secret_is_not_shown() {
-        let config = toml::from_str::<Config>("secret_access_key = 'hush'").unwrap();
+        let config = toml::from_str::<DynamoDbConfig>("secret_access_key = 'hush'").unwrap();
         assert!(!format!("{config:?}").contains("hush"));
     }
 
     #[test]
     fn a_prefix_that_no_table_can_have_is_refused() {
         let check = |prefix: &str| {
-            Config { table_prefix: prefix.to_owned(), ..Config::default() }.check().is_ok()
+            DynamoDbConfig { table_prefix: prefix.to_owned(), ..DynamoDbConfig::default() }
+                .check()
+                .is_ok()
         };
         assert!(check("") && check("Prod-1_a."));
         assert!(!check("a/") && !check("\u{e4}") && !check(&"a".repeat(208)));
     }
 
     #[test]
-    fn half_a_key_is_refused() {
-        let config = Config { access_key_id: Some("id".to_owned()), ..Config::default() };
+    fn half_of_an_access_key_is_refused() {
+        let config =
+            DynamoDbConfig { access_key_id: Some("id".to_owned()), ..DynamoDbConfig::default() };
         assert_eq!(config.check().unwrap_err().key, "access_key_id");
         let secret = Some(Secret::new("hush"));
-        let config = Config { secret_access_key: secret, ..Config::default() };
+        let config = DynamoDbConfig { secret_access_key: secret, ..DynamoDbConfig::default() };
         assert_eq!(config.check().unwrap_err().key, "secret_access_key");
     }
 
     /// The client accepted such an endpoint, and then no request could be made.
     #[test]
     fn an_endpoint_is_a_url() {
-        let check = |endpoint: &str| Config::local(endpoint).check().is_ok();
+        let check = |endpoint: &str| DynamoDbConfig::local(endpoint).check().is_ok();
         assert!(check("http://localhost:8000") && check("https://dynamodb.example/"));
         for bad in ["", "localhost:8000", "http://", "http://local host", "ftp://localhost"] {
             assert!(!check(bad), "{bad}");

@@ -15,8 +15,8 @@ use istorage::Error;
 use tokio::sync::RwLock;
 
 use crate::{
-    errors::Failure,
-    lease::Watch,
+    errors::RequestFailure,
+    lease::LeaseWatch,
     time::{ServiceClock, ServiceTime},
 };
 
@@ -30,13 +30,13 @@ pub(crate) struct Connection {
     client: RwLock<Option<Client>>,
     clock: Clock,
     service_clock: ServiceClock,
-    watch: Watch,
+    watch: LeaseWatch,
 }
 
 impl Connection {
     /// Makes a connection. `service_clock` must follow the answers of the client.
     pub(crate) fn new(client: Client, clock: Clock, service_clock: ServiceClock) -> Connection {
-        let watch = Watch::default();
+        let watch = LeaseWatch::default();
         Connection { client: RwLock::new(Some(client)), clock, service_clock, watch }
     }
 
@@ -48,7 +48,7 @@ impl Connection {
         &self.service_clock
     }
 
-    pub(crate) fn watch(&self) -> &Watch {
+    pub(crate) fn watch(&self) -> &LeaseWatch {
         &self.watch
     }
 
@@ -59,8 +59,8 @@ impl Connection {
     pub(crate) fn service_time(&self) -> Result<ServiceTime, Error> {
         self.service_clock.now().ok_or_else(|| {
             Error::invalid(
-                "the answers of the DynamoDB endpoint carry no `Date`, by which rows expire: whatever is between it and \
-                 this node must pass that header on",
+                "the answers of the DynamoDB endpoint have no `Date` header, and rows expire by this date: let the proxies in \
+                 front of the endpoint pass the header on",
             )
         })
     }
@@ -86,22 +86,22 @@ impl Connection {
         &self,
         deadline: Instant,
         request: impl Fn(&Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, RequestFailure>
     where
         F: Future<Output = Result<T, SdkError<E>>>,
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        self.ask_judged(deadline, request, Failure::of).await
+        self.ask_with(deadline, request, RequestFailure::new).await
     }
 
-    /// As [`ask`](Connection::ask). `judge` makes the failure of an error, and so decides whether
-    /// the request is sent again.
-    pub(crate) async fn ask_judged<T, E, F>(
+    /// As [`ask`](Connection::ask). `failure_of` makes the failure of an error, and so decides
+    /// whether the request is sent again.
+    pub(crate) async fn ask_with<T, E, F>(
         &self,
         deadline: Instant,
         request: impl Fn(&Client) -> F,
-        judge: impl Fn(SdkError<E>) -> Failure,
-    ) -> Result<T, Failure>
+        failure_of: impl Fn(SdkError<E>) -> RequestFailure,
+    ) -> Result<T, RequestFailure>
     where
         F: Future<Output = Result<T, SdkError<E>>>,
     {
@@ -109,9 +109,9 @@ impl Connection {
         loop {
             let failure = match self.send(&request).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => judge(error),
+                Err(error) => failure_of(error),
             };
-            if !(failure.may_be_asked_again() && backoff.wait().await) {
+            if !(failure.may_be_retried() && backoff.wait().await) {
                 return Err(failure);
             }
         }
@@ -139,8 +139,12 @@ pub(crate) struct Backoff<'a> {
 impl Backoff<'_> {
     /// Waits before a write that did nothing is sent again. Fails if the write must not be sent
     /// again, or if no time is left.
-    pub(crate) async fn again(&mut self, failure: Failure) -> Result<(), Error> {
-        if failure.is_for_now() && self.wait().await { Ok(()) } else { Err(failure.of_write()) }
+    pub(crate) async fn wait_to_resend(&mut self, failure: RequestFailure) -> Result<(), Error> {
+        if failure.is_temporary() && self.wait().await {
+            Ok(())
+        } else {
+            Err(failure.into_write_error())
+        }
     }
 
     /// Waits before the next attempt. Returns `false` at once if no time would be left for another

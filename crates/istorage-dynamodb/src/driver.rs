@@ -17,7 +17,8 @@ use clock::{Clock, Instant};
 use istorage::{Error, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver};
 
 use crate::{
-    Config, connection::Connection, storage::DynamoDbStorage, table::Table, time::ServiceClock,
+    DynamoDbConfig, connection::Connection, storage::DynamoDbStorage, table::KeyspaceTable,
+    time::ServiceClock,
 };
 
 /// The time in which a connection must be established. The deadlines of the calls bound everything
@@ -51,10 +52,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct DynamoDbDriver {
     connection: Arc<Connection>,
-    config: Config,
+    config: DynamoDbConfig,
     clock: Clock,
     /// The keyspaces that this driver has created and not dropped.
-    made: Mutex<HashSet<KeyspaceName>>,
+    created: Mutex<HashSet<KeyspaceName>>,
 }
 
 impl DynamoDbDriver {
@@ -64,7 +65,7 @@ impl DynamoDbDriver {
     /// `Invalid` if the configuration cannot work or there is no region; `Unavailable` if the
     /// deadline passes first.
     pub async fn connect(
-        config: Config,
+        config: DynamoDbConfig,
         clock: Clock,
         deadline: Instant,
     ) -> Result<DynamoDbDriver> {
@@ -81,7 +82,11 @@ impl DynamoDbDriver {
     }
 
     /// Makes a driver over a client that a test provides.
-    pub(crate) fn with_sdk(sdk: config::Builder, config: Config, clock: Clock) -> DynamoDbDriver {
+    pub(crate) fn with_sdk(
+        sdk: config::Builder,
+        config: DynamoDbConfig,
+        clock: Clock,
+    ) -> DynamoDbDriver {
         let service_clock = ServiceClock::new(clock.clone());
         let sdk = sdk
             .interceptor(service_clock.clone())
@@ -91,7 +96,7 @@ impl DynamoDbDriver {
         let connection =
             Connection::new(Client::from_conf(sdk.build()), clock.clone(), service_clock);
         let connection = Arc::new(connection);
-        DynamoDbDriver { connection, config, clock, made: Mutex::default() }
+        DynamoDbDriver { connection, config, clock, created: Mutex::default() }
     }
 
     #[cfg(test)]
@@ -99,12 +104,12 @@ impl DynamoDbDriver {
         Arc::clone(&self.connection)
     }
 
-    fn made(&self) -> MutexGuard<'_, HashSet<KeyspaceName>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn created(&self) -> MutexGuard<'_, HashSet<KeyspaceName>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn table(&self, keyspace: &KeyspaceName) -> Table {
-        Table::new(Arc::clone(&self.connection), self.config.table_name(keyspace))
+    fn table(&self, keyspace: &KeyspaceName) -> KeyspaceTable {
+        KeyspaceTable::new(Arc::clone(&self.connection), self.config.table_name(keyspace))
     }
 
     async fn within<T>(
@@ -122,7 +127,7 @@ impl DynamoDbDriver {
 
 /// The settings of the SDK. Settings that the configuration does not give come from the usual AWS
 /// chain.
-async fn sdk_config(config: &Config) -> aws_config::SdkConfig {
+async fn sdk_config(config: &DynamoDbConfig) -> aws_config::SdkConfig {
     let mut loader = aws_config::defaults(BehaviorVersion::latest());
     if let Some(endpoint) = &config.endpoint {
         loader = loader.endpoint_url(endpoint);
@@ -146,7 +151,7 @@ impl StorageDriver for DynamoDbDriver {
     async fn create(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
         self.within(deadline, table.create(&self.config.billing, deadline)).await?;
-        self.made().insert(keyspace.clone());
+        self.created().insert(keyspace.clone());
         Ok(())
     }
 
@@ -156,8 +161,8 @@ impl StorageDriver for DynamoDbDriver {
         deadline: Instant,
     ) -> Result<Option<SharedStorage>> {
         let table = self.table(keyspace);
-        let was_made = self.made().contains(keyspace);
-        if !self.within(deadline, table.is_there(was_made, deadline)).await? {
+        let was_created = self.created().contains(keyspace);
+        if !self.within(deadline, table.exists(was_created, deadline)).await? {
             return Ok(None);
         }
         // Without this step, a driver that has just started judges no ordered row to have expired.
@@ -168,7 +173,7 @@ impl StorageDriver for DynamoDbDriver {
 
     async fn drop_keyspace(&self, keyspace: &KeyspaceName, deadline: Instant) -> Result<()> {
         let table = self.table(keyspace);
-        self.made().remove(keyspace);
+        self.created().remove(keyspace);
         self.within(deadline, table.remove(deadline)).await
     }
 

@@ -44,11 +44,11 @@ const TWICE: &str = "TransactionInProgressException";
 
 /// The outcome of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum FailureKind {
     /// The request did nothing, and may succeed soon.
     RefusedForNow,
     /// The request did nothing: it was not sent, or the service did not accept its sender.
-    Kept,
+    NotAccepted,
     /// The request may have been done, or may still be done.
     Unknown,
     /// The request did nothing, and never will.
@@ -61,90 +61,90 @@ enum Fate {
 
 /// A request that failed.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    fate: Fate,
+pub(crate) struct RequestFailure {
+    kind: FailureKind,
     message: String,
     source: Option<BoxError>,
 }
 
-impl Failure {
-    pub(crate) fn of<E>(error: SdkError<E>) -> Failure
+impl RequestFailure {
+    pub(crate) fn new<E>(error: SdkError<E>) -> RequestFailure
     where
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        let (fate, message) = match (&error, error.code()) {
+        let (kind, message) = match (&error, error.code()) {
             (SdkError::ServiceError(context), Some(code)) => {
-                let fate = fate_of(code, context.raw().status().is_client_error());
-                (fate, format!("DynamoDB answered {code}"))
+                let kind = kind_of_code(code, context.raw().status().is_client_error());
+                (kind, format!("DynamoDB answered {code}"))
             }
             _ => {
-                let (fate, message) = fate_without_answer(&error);
-                (fate, message.to_owned())
+                let (kind, message) = kind_without_answer(&error);
+                (kind, message.to_owned())
             }
         };
         match error.into_source() {
-            Ok(source) => Failure { fate, message, source: Some(source) },
-            Err(error) => Failure { fate, message, source: Some(error.into()) },
+            Ok(source) => RequestFailure { kind, message, source: Some(source) },
+            Err(error) => RequestFailure { kind, message, source: Some(error.into()) },
         }
     }
 
     /// The failure for work that the service left undone for now, in an answer without an error.
-    pub(crate) fn unfinished(what: &str) -> Failure {
+    pub(crate) fn unfinished(what: &str) -> RequestFailure {
         let message = format!("DynamoDB is too busy: {what}");
-        Failure { fate: Fate::RefusedForNow, message, source: None }
+        RequestFailure { kind: FailureKind::RefusedForNow, message, source: None }
     }
 
     /// The failure of a transaction that was cancelled. The transaction did nothing, because one of
     /// its rows has this reason.
-    pub(crate) fn cancelled(reason: &str) -> Failure {
+    pub(crate) fn cancelled(reason: &str) -> RequestFailure {
         let message = format!("DynamoDB cancelled a transaction: {reason}");
-        Failure { fate: fate_of(reason, true), message, source: None }
+        RequestFailure { kind: kind_of_code(reason, true), message, source: None }
     }
 
     /// Whether the request did nothing and may succeed soon.
-    pub(crate) fn is_for_now(&self) -> bool {
-        self.fate == Fate::RefusedForNow
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.kind == FailureKind::RefusedForNow
     }
 
     /// Whether a request that only reads may get an answer if it is sent again.
-    pub(crate) fn may_be_asked_again(&self) -> bool {
-        matches!(self.fate, Fate::RefusedForNow | Fate::Unknown)
+    pub(crate) fn may_be_retried(&self) -> bool {
+        matches!(self.kind, FailureKind::RefusedForNow | FailureKind::Unknown)
     }
 
     /// Whether the request is wrong.
     pub(crate) fn is_invalid(&self) -> bool {
-        self.fate == Fate::Invalid
+        self.kind == FailureKind::Invalid
     }
 
     /// Whether the table does not exist.
     pub(crate) fn is_no_table(&self) -> bool {
-        self.fate == Fate::NoTable
+        self.kind == FailureKind::NoTable
     }
 
     /// The same failure of a request that did nothing and may succeed soon.
-    pub(crate) fn for_now(self) -> Failure {
-        Failure { fate: Fate::RefusedForNow, ..self }
+    pub(crate) fn into_temporary(self) -> RequestFailure {
+        RequestFailure { kind: FailureKind::RefusedForNow, ..self }
     }
 
     /// The error for a call that reads.
-    pub(crate) fn of_read(self) -> Error {
+    pub(crate) fn into_read_error(self) -> Error {
         self.into_error(ErrorKind::Unavailable)
     }
 
     /// The error for a call that writes.
-    pub(crate) fn of_write(self) -> Error {
+    pub(crate) fn into_write_error(self) -> Error {
         self.into_error(ErrorKind::OutcomeUnknown)
     }
 
     fn into_error(self, unknown: ErrorKind) -> Error {
-        let kind = match self.fate {
-            Fate::RefusedForNow | Fate::Kept => ErrorKind::Unavailable,
-            Fate::Unknown => unknown,
-            Fate::Invalid => ErrorKind::Invalid,
+        let kind = match self.kind {
+            FailureKind::RefusedForNow | FailureKind::NotAccepted => ErrorKind::Unavailable,
+            FailureKind::Unknown => unknown,
+            FailureKind::Invalid => ErrorKind::Invalid,
             // All servers knew the table, so acknowledged rows are lost. No node may go on as if a
             // table that is created again were the same table.
-            Fate::NoTable => ErrorKind::Corrupt,
-            Fate::Closed => ErrorKind::Closed,
+            FailureKind::NoTable => ErrorKind::Corrupt,
+            FailureKind::Closed => ErrorKind::Closed,
         };
         let error = Error::new(kind, self.message);
         match self.source {
@@ -154,40 +154,43 @@ impl Failure {
     }
 }
 
-fn fate_of(code: &str, is_client_error: bool) -> Fate {
+fn kind_of_code(code: &str, is_client_error: bool) -> FailureKind {
     match code {
-        code if REFUSED_FOR_NOW.contains(&code) => Fate::RefusedForNow,
-        code if INVALID.contains(&code) => Fate::Invalid,
-        code if NO_TABLE.contains(&code) => Fate::NoTable,
-        TWICE => Fate::Unknown,
+        code if REFUSED_FOR_NOW.contains(&code) => FailureKind::RefusedForNow,
+        code if INVALID.contains(&code) => FailureKind::Invalid,
+        code if NO_TABLE.contains(&code) => FailureKind::NoTable,
+        TWICE => FailureKind::Unknown,
         // Errors of signatures, of permissions, and similar errors.
-        _ if is_client_error => Fate::Kept,
-        _ => Fate::Unknown,
+        _ if is_client_error => FailureKind::NotAccepted,
+        _ => FailureKind::Unknown,
     }
 }
 
 /// The outcome of a request without an answer of the service. A request certainly was not sent if
 /// it could not be made or signed, or if it found no connection.
-fn fate_without_answer<E: StdError + 'static>(error: &SdkError<E>) -> (Fate, &'static str) {
+fn kind_without_answer<E: StdError + 'static>(error: &SdkError<E>) -> (FailureKind, &'static str) {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(cause) = next {
         let connecting = cause.downcast_ref::<hyper_util::client::legacy::Error>();
         if connecting.is_some_and(|error| error.is_connect()) {
-            return (Fate::Kept, "DynamoDB is out of reach; nothing was sent");
+            return (FailureKind::NotAccepted, "DynamoDB is out of reach; nothing was sent");
         }
         if cause.is::<CredentialsError>() {
-            return (Fate::Kept, "there are no credentials for DynamoDB; nothing was sent");
+            return (
+                FailureKind::NotAccepted,
+                "there are no credentials for DynamoDB; nothing was sent",
+            );
         }
         if cause.downcast_ref().is_some_and(|error: &Error| error.kind() == ErrorKind::Closed) {
-            return (Fate::Closed, "the connection to DynamoDB is closed");
+            return (FailureKind::Closed, "the connection to DynamoDB is closed");
         }
         next = cause.source();
     }
     match error {
         SdkError::ConstructionFailure(_) => {
-            (Fate::Invalid, "a request to DynamoDB could not be made")
+            (FailureKind::Invalid, "a request to DynamoDB could not be made")
         }
-        _ => (Fate::Unknown, "DynamoDB gave no answer that can be understood"),
+        _ => (FailureKind::Unknown, "DynamoDB sent no answer, or an answer that cannot be read"),
     }
 }
 

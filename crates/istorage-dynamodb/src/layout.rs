@@ -23,20 +23,13 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use aws_sdk_dynamodb::{
-    error::BuildError,
-    primitives::Blob,
-    types::{
-        AttributeDefinition, AttributeValue, KeySchemaElement, KeyType, ScalarAttributeType,
-        TableDescription,
-    },
-};
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use bytes::Bytes;
 use clock::WallTime;
 use istorage::{Conditional, Error, OrderedPut, Range, Result};
 
 use crate::{
-    lease::{Lease, Terms},
+    lease::{AttemptTerms, StoredLease},
     time::ServiceTime,
 };
 
@@ -107,9 +100,9 @@ pub(crate) fn ordered_item(put: &OrderedPut, now: ServiceTime) -> Item {
 }
 
 /// The item that a conditional write leaves; `None` if the write leaves none.
-pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, terms: Terms) -> Option<Item> {
+pub(crate) fn written_item(pkey: &Bytes, op: &Conditional, terms: AttemptTerms) -> Option<Item> {
     let mut item = item(pkey, op.ccols(), op.written()?);
-    if let Some(Lease { version, lasts }) = terms.lease {
+    if let Some(StoredLease { version, lasts }) = terms.lease {
         let millis = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
         item.insert(LASTS.to_owned(), number(millis));
         item.insert(VERSION.to_owned(), number(version));
@@ -142,7 +135,7 @@ impl Expression {
 
 /// The condition of a conditional write. A row with the version of an expired lease counts as
 /// absent.
-pub(crate) fn condition(op: &Conditional, terms: Terms) -> Expression {
+pub(crate) fn condition(op: &Conditional, terms: AttemptTerms) -> Expression {
     let expired = number(terms.expired);
     match op.expected() {
         None => Expression::new("attribute_not_exists(p) OR n = :expired", [(":expired", expired)]),
@@ -180,21 +173,21 @@ pub(crate) fn range(pkey: &Bytes, range: &Range) -> Expression {
 
 /// The content of an item, beside its keys.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredRow {
     pub(crate) value: Bytes,
     /// The expiry of an ordered row.
     pub(crate) expires: Option<u64>,
     pub(crate) order: Option<u64>,
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<StoredLease>,
 }
 
-impl Stored {
+impl StoredRow {
     /// Takes the content out of an item.
     ///
     /// # Errors
     /// `Corrupt` if this driver did not write the item.
-    pub(crate) fn read(item: &mut Item) -> Result<Stored> {
-        Ok(Stored {
+    pub(crate) fn read(item: &mut Item) -> Result<StoredRow> {
+        Ok(StoredRow {
             value: take_binary(item, VALUE)?,
             expires: take_number(item, EXPIRES)?,
             order: take_number(item, ORDER)?,
@@ -212,10 +205,10 @@ impl Stored {
     }
 }
 
-fn take_lease(item: &mut Item) -> Result<Option<Lease>> {
+fn take_lease(item: &mut Item) -> Result<Option<StoredLease>> {
     match (take_number(item, VERSION)?, take_number(item, LASTS)?) {
         (Some(version), Some(millis)) => {
-            Ok(Some(Lease { version, lasts: Duration::from_millis(millis) }))
+            Ok(Some(StoredLease { version, lasts: Duration::from_millis(millis) }))
         }
         (None, None) => Ok(None),
         _ => Err(foreign_item(VERSION)),
@@ -259,121 +252,5 @@ fn foreign_item(name: &str) -> Error {
     ))
 }
 
-const KEYS: [(&str, KeyType); 2] = [(PARTITION, KeyType::Hash), (COLUMNS, KeyType::Range)];
-
-/// The key of a table and the types of its attributes.
-pub(crate) fn table_keys()
--> std::result::Result<(Vec<KeySchemaElement>, Vec<AttributeDefinition>), BuildError> {
-    let element =
-        |(name, kind)| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
-    let definition = |(name, _)| {
-        AttributeDefinition::builder()
-            .attribute_name(name)
-            .attribute_type(ScalarAttributeType::B)
-            .build()
-    };
-    let elements = KEYS.into_iter().map(element).collect::<std::result::Result<_, _>>()?;
-    let definitions = KEYS.into_iter().map(definition).collect::<std::result::Result<_, _>>()?;
-    Ok((elements, definitions))
-}
-
-/// Whether a table has the keys of this driver.
-pub(crate) fn is_ours(table: &TableDescription) -> bool {
-    let schema = table.key_schema();
-    let has_key = |(name, kind): &(&str, KeyType)| {
-        let is_key = schema
-            .iter()
-            .any(|element| element.attribute_name() == *name && element.key_type() == kind);
-        let is_binary = table.attribute_definitions().iter().any(|definition| {
-            definition.attribute_name() == *name
-                && definition.attribute_type() == &ScalarAttributeType::B
-        });
-        is_key && is_binary
-    };
-    schema.len() == KEYS.len() && KEYS.iter().all(has_key)
-}
-
 #[cfg(test)]
-mod tests {
-    use istorage::{Key, Order};
-
-    use super::*;
-
-    fn put(ttl: Option<Duration>) -> OrderedPut {
-        let (key, order) = (Key::new("p", "c"), Order::new(1).unwrap());
-        OrderedPut { key, value: "v".into(), order, ttl }
-    }
-
-    fn number_of(item: &Item, name: &str) -> Option<u64> {
-        item.get(name).map(|value| value.as_n().unwrap().parse().unwrap())
-    }
-
-    /// A time that is known to a second.
-    fn time(nanos: u64) -> ServiceTime {
-        let earliest = WallTime::from_nanos(nanos);
-        ServiceTime { earliest, latest: earliest + Duration::from_secs(1) }
-    }
-
-    #[test]
-    fn a_row_lives_at_least_as_long_as_asked_whoever_is_wrong_about_the_time() {
-        let ttl = Duration::from_millis(10);
-        // The writer counts from the latest possible time. Here the latest possible time is the
-        // true time.
-        let written_at = time(1_000_000_000_700_000);
-        let mut item = ordered_item(&put(Some(ttl)), written_at);
-        let stored = Stored::read(&mut item).unwrap();
-        let truth = written_at.latest.as_nanos();
-        assert!(stored.left(time(truth + 9_999_999)).is_some());
-        assert_eq!(stored.left(time(truth + 11_000_000)), None);
-        assert_eq!(stored.left(time(truth)), Some(Duration::from_nanos(10_300_000)));
-        // A reader that knows the time no better than the writer judges by the earliest possible
-        // time.
-        assert!(stored.left(time(truth + 9_999_999 - 1_000_000_000)).is_some());
-    }
-
-    #[test]
-    fn an_item_is_removed_a_day_after_its_row_and_not_before() {
-        let ttl = Some(Duration::from_millis(1_000));
-        let item = ordered_item(&put(ttl), time(1_000_999_000_000));
-        let expires = number_of(&item, EXPIRES).unwrap();
-        let purged = number_of(&item, PURGED).unwrap();
-        assert_eq!(expires, 1_002_999);
-        assert!(purged * 1_000 > expires + 24 * 3600 * 1_000);
-        assert!(purged * 1_000 <= expires + 24 * 3600 * 1_000 + 1_000);
-    }
-
-    #[test]
-    fn a_row_without_a_ttl_is_never_removed() {
-        let mut item = ordered_item(&put(None), time(1_000_000_000));
-        assert_eq!((number_of(&item, EXPIRES), number_of(&item, PURGED)), (None, None));
-        let stored = Stored::read(&mut item).unwrap();
-        assert_eq!((stored.expires, stored.lease), (None, None));
-    }
-
-    #[test]
-    fn empty_columns_make_a_key_that_sorts_first() {
-        let bytes = |ccols: &[u8]| columns(ccols).as_b().unwrap().clone().into_inner();
-        assert!(!bytes(b"").is_empty());
-        assert!(bytes(b"") < bytes(b"\0") && bytes(b"\x7f") < bytes(b"\x80"));
-        assert_eq!(take_ccols(&mut key(&"p".into(), b"")).unwrap(), "");
-        assert_eq!(take_ccols(&mut key(&"p".into(), b"\0a")).unwrap(), "\0a");
-    }
-
-    #[test]
-    fn what_we_did_not_write_is_corrupt() {
-        let foreign = [
-            Item::new(),
-            Item::from([(VALUE.to_owned(), AttributeValue::S("text".to_owned()))]),
-            Item::from([
-                (VALUE.to_owned(), binary("v")),
-                (EXPIRES.to_owned(), AttributeValue::N("1.5".to_owned())),
-            ]),
-            // A lease without a duration.
-            Item::from([(VALUE.to_owned(), binary("v")), (VERSION.to_owned(), number(7))]),
-        ];
-        for mut item in foreign {
-            let error = Stored::read(&mut item).unwrap_err();
-            assert_eq!(error.kind(), istorage::ErrorKind::Corrupt);
-        }
-    }
-}
+mod tests;

@@ -50,8 +50,8 @@ use clock::Instant;
 use istorage::{Conditional, Error, Result};
 
 use crate::{
-    layout::{Item, Stored},
-    table::Table,
+    layout::{Item, StoredRow},
+    table::KeyspaceTable,
     time::ServiceTime,
 };
 
@@ -65,17 +65,17 @@ const WATCHED_MAX: usize = 100_000;
 
 /// The part of a lease that each write of the lease stores anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
+pub(crate) struct StoredLease {
     /// A number of this write alone. Never [`NO_VERSION`].
     pub(crate) version: u64,
     pub(crate) lasts: Duration,
 }
 
-impl Lease {
+impl StoredLease {
     /// A lease that lasts for `ttl`, rounded up to the stored unit, a millisecond.
-    fn new(version: u64, ttl: Duration) -> Lease {
+    fn new(version: u64, ttl: Duration) -> StoredLease {
         let millis = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        Lease { version, lasts: Duration::from_millis(millis) }
+        StoredLease { version, lasts: Duration::from_millis(millis) }
     }
 }
 
@@ -86,13 +86,13 @@ pub(crate) const NO_VERSION: u64 = 0;
 type RowId = (Arc<str>, Bytes, Bytes);
 
 #[derive(Clone, Copy, Debug)]
-struct Watched {
-    lease: Lease,
+struct WatchedLease {
+    lease: StoredLease,
     /// The time at which the node first saw this version.
     since: Instant,
 }
 
-impl Watched {
+impl WatchedLease {
     /// The time that is left; `None` if the lease has expired.
     fn left(self, now: Instant) -> Option<Duration> {
         let left = (self.since + self.lease.lasts).saturating_since(now);
@@ -102,17 +102,17 @@ impl Watched {
 
 /// The leases that this node has seen.
 #[derive(Debug, Default)]
-pub(crate) struct Watch(Mutex<HashMap<RowId, Watched>>);
+pub(crate) struct LeaseWatch(Mutex<HashMap<RowId, WatchedLease>>);
 
-impl Watch {
-    fn leases(&self) -> MutexGuard<'_, HashMap<RowId, Watched>> {
+impl LeaseWatch {
+    fn leases(&self) -> MutexGuard<'_, HashMap<RowId, WatchedLease>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a lease that an answer shows. The answer has come by `now`.
-    fn see(&self, row: RowId, lease: Lease, now: Instant) -> Watched {
+    fn record(&self, row: RowId, lease: StoredLease, now: Instant) -> WatchedLease {
         let mut leases = self.leases();
-        let seen = Watched { lease, since: now };
+        let seen = WatchedLease { lease, since: now };
         if let Some(watched) = leases.get_mut(&row) {
             if watched.lease != lease {
                 *watched = seen;
@@ -140,32 +140,32 @@ impl Watch {
 
 /// The time that a row has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    Gone,
+pub(crate) enum RowLife {
+    Expired,
     Left(Duration),
     /// The row does not expire.
-    Forever,
+    Unlimited,
 }
 
 /// The time at which an answer came. All rows of the answer are judged by this time.
 #[derive(Debug)]
-pub(crate) struct Look {
-    table: Table,
+pub(crate) struct AnswerTime {
+    table: KeyspaceTable,
     now: Instant,
     time: ServiceTime,
 }
 
-impl Look {
-    pub(crate) fn life(&self, pkey: &Bytes, ccols: &Bytes, stored: &Stored) -> Life {
+impl AnswerTime {
+    pub(crate) fn row_life(&self, pkey: &Bytes, ccols: &Bytes, stored: &StoredRow) -> RowLife {
         let left = match stored.lease {
             Some(lease) => {
                 let row = self.table.row(pkey, ccols);
-                self.table.connection.watch().see(row, lease, self.now).left(self.now)
+                self.table.connection.watch().record(row, lease, self.now).left(self.now)
             }
-            None if stored.expires.is_none() => return Life::Forever,
+            None if stored.expires.is_none() => return RowLife::Unlimited,
             None => stored.left(self.time),
         };
-        left.map_or(Life::Gone, Life::Left)
+        left.map_or(RowLife::Expired, RowLife::Left)
     }
 
     /// The value of a row, if it lives.
@@ -176,49 +176,49 @@ impl Look {
         item: Option<Item>,
     ) -> Result<Option<Bytes>> {
         let Some(mut item) = item else { return Ok(None) };
-        let stored = Stored::read(&mut item)?;
-        Ok((self.life(pkey, ccols, &stored) != Life::Gone).then_some(stored.value))
+        let stored = StoredRow::read(&mut item)?;
+        Ok((self.row_life(pkey, ccols, &stored) != RowLife::Expired).then_some(stored.value))
     }
 }
 
 /// The facts by which one attempt of a conditional write is judged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct AttemptTerms {
     /// A time before the attempt was sent.
     at: Instant,
     /// The version of an expired lease, if the row had one when the node last saw it. A row that
     /// still has this version counts as absent.
     pub(crate) expired: u64,
     /// The lease to store, if the written row expires.
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<StoredLease>,
 }
 
-impl Table {
+impl KeyspaceTable {
     fn row(&self, pkey: &Bytes, ccols: &Bytes) -> RowId {
         (Arc::clone(&self.name), pkey.clone(), ccols.clone())
     }
 
     /// Takes the time by which the rows of an answer are judged. To be called when the answer has
     /// come.
-    pub(crate) fn look(&self) -> Result<Look> {
+    pub(crate) fn answer_time(&self) -> Result<AnswerTime> {
         let (now, time) = (self.connection.clock().now(), self.connection.service_time()?);
-        Ok(Look { table: self.clone(), now, time })
+        Ok(AnswerTime { table: self.clone(), now, time })
     }
 
     /// The terms of one attempt of a conditional write.
-    pub(crate) fn terms(&self, pkey: &Bytes, op: &Conditional) -> Terms {
+    pub(crate) fn attempt_terms(&self, pkey: &Bytes, op: &Conditional) -> AttemptTerms {
         let clock = self.connection.clock();
         let at = clock.now();
         let expired = self.connection.watch().expired(&self.row(pkey, op.ccols()), at);
-        let lease = op.ttl().map(|ttl| Lease::new(clock.random().max(1), ttl));
-        Terms { at, expired, lease }
+        let lease = op.ttl().map(|ttl| StoredLease::new(clock.random().max(1), ttl));
+        AttemptTerms { at, expired, lease }
     }
 
     /// Notes that an attempt was applied.
-    pub(crate) fn was_applied(&self, pkey: &Bytes, op: &Conditional, terms: Terms) {
+    pub(crate) fn record_applied(&self, pkey: &Bytes, op: &Conditional, terms: AttemptTerms) {
         let (row, watch) = (self.row(pkey, op.ccols()), self.connection.watch());
         match terms.lease {
-            Some(lease) => drop(watch.see(row, lease, self.connection.clock().now())),
+            Some(lease) => drop(watch.record(row, lease, self.connection.clock().now())),
             None => watch.forget(&row),
         }
     }
@@ -228,30 +228,30 @@ impl Table {
     /// # Errors
     /// `Unavailable` if an insert was refused although no row is there. No condition of an insert
     /// has that result.
-    pub(crate) fn what_is_there(
+    pub(crate) fn present_value(
         &self,
         pkey: &Bytes,
         op: &Conditional,
         item: Option<Item>,
-        terms: Terms,
+        terms: AttemptTerms,
     ) -> Result<Option<Bytes>> {
-        let stored = item.map(|mut item| Stored::read(&mut item)).transpose()?;
+        let stored = item.map(|mut item| StoredRow::read(&mut item)).transpose()?;
         let row = self.row(pkey, op.ccols());
-        let lives = |stored: &Stored| {
+        let lives = |stored: &StoredRow| {
             let Some(lease) = stored.lease else { return true };
             let now = self.connection.clock().now();
-            self.connection.watch().see(row, lease, now).left(terms.at).is_some()
+            self.connection.watch().record(row, lease, now).left(terms.at).is_some()
         };
         let there = stored.filter(lives).map(|stored| stored.value);
         match (op.expected(), &there) {
-            (None, None) => Err(refused_by_nothing()),
+            (None, None) => Err(refused_without_item()),
             _ => Ok(there),
         }
     }
 }
 
 /// The error for a write that the service refused because of an item without showing the item.
-pub(crate) fn refused_by_nothing() -> Error {
+pub(crate) fn refused_without_item() -> Error {
     Error::unavailable("DynamoDB refused a write because of a row that it did not show")
 }
 

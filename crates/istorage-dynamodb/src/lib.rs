@@ -23,6 +23,6 @@ mod time;
 mod transact;
 mod write;
 
-pub use config::{Billing, Config, Secret};
+pub use config::{Billing, DynamoDbConfig, Secret};
 pub use driver::DynamoDbDriver;
 pub use storage::CAPABILITIES;

@@ -10,11 +10,11 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use istorage::{ExpiringRow, Key, Range, Result, ServerTime};
 
 use crate::{
-    errors::Failure,
-    layout::{self, Item, Stored},
-    lease::{Life, Look},
+    errors::RequestFailure,
+    layout::{self, Item, StoredRow},
+    lease::{AnswerTime, RowLife},
     storage::EXPIRY_RESOLUTION,
-    table::Table,
+    table::KeyspaceTable,
     time::ServiceTime,
 };
 
@@ -32,7 +32,7 @@ const ASKS_MAX: u32 = 5;
 /// The number of requests of one call that are under way at once.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
 
-impl Table {
+impl KeyspaceTable {
     pub(crate) async fn get(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
         let request = self.ask(deadline, |client| {
             client
@@ -43,8 +43,8 @@ impl Table {
                 .projection_expression(layout::ROW)
                 .send()
         });
-        let answer = request.await.map_err(Failure::of_read)?;
-        self.look()?.live_value(&key.pkey, &key.ccols, answer.item)
+        let answer = request.await.map_err(RequestFailure::into_read_error)?;
+        self.answer_time()?.live_value(&key.pkey, &key.ccols, answer.item)
     }
 
     pub(crate) async fn get_batch(
@@ -77,10 +77,10 @@ impl Table {
                     request.request_items(&*self.name, keys).send().await
                 }
             });
-            let answer = request.await.map_err(Failure::of_read)?;
-            let look = self.look()?;
+            let answer = request.await.map_err(RequestFailure::into_read_error)?;
+            let answered_at = self.answer_time()?;
             for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-                let (key, value) = keyed_value(item, &look)?;
+                let (key, value) = keyed_value(item, &answered_at)?;
                 if let Some(place) = places.get(&key) {
                     values[*place] = value;
                 }
@@ -91,7 +91,7 @@ impl Table {
                 return Ok(values);
             }
             if !backoff.wait().await {
-                return Err(Failure::unfinished("not all rows were read").of_read());
+                return Err(RequestFailure::unfinished("not all rows were read").into_read_error());
             }
         }
     }
@@ -110,13 +110,14 @@ impl Table {
             async move {
                 let Some(behind) = page else { return Ok(None) };
                 let answer = table.page(&pkey, &range, behind, page_timeout).await?;
-                let look = table.look()?;
+                let answered_at = table.answer_time()?;
                 // The service may give a last key although no row follows, and a page may be empty
                 // although rows follow.
                 let next = answer.last_evaluated_key.map(Some);
                 let rows = answer.items.unwrap_or_default().into_iter();
-                let rows =
-                    rows.filter_map(move |item| live_row(item, &pkey, &range, &look).transpose());
+                let rows = rows.filter_map(move |item| {
+                    live_row(item, &pkey, &range, &answered_at).transpose()
+                });
                 Ok(Some((stream::iter(rows), next)))
             }
         })
@@ -144,7 +145,7 @@ impl Table {
                 .set_exclusive_start_key(behind.clone())
                 .send()
         });
-        request.await.map_err(Failure::of_read)
+        request.await.map_err(RequestFailure::into_read_error)
     }
 
     /// The service's time, by which the expiry of an ordered row is written. Asks the service if no
@@ -179,7 +180,7 @@ impl Table {
             .ask(deadline, |client| client.describe_table().table_name(&*self.name).send());
         match request.await {
             // Every answer carries the time, even "no such table".
-            Err(failure) if !failure.is_no_table() => Err(failure.of_read()),
+            Err(failure) if !failure.is_no_table() => Err(failure.into_read_error()),
             _ => Ok(()),
         }
     }
@@ -192,9 +193,9 @@ impl Table {
     }
 }
 
-fn keyed_value(mut item: Item, look: &Look) -> Result<(Key, Option<Bytes>)> {
+fn keyed_value(mut item: Item, answered_at: &AnswerTime) -> Result<(Key, Option<Bytes>)> {
     let key = Key { pkey: layout::take_pkey(&mut item)?, ccols: layout::take_ccols(&mut item)? };
-    let value = look.live_value(&key.pkey, &key.ccols, Some(item))?;
+    let value = answered_at.live_value(&key.pkey, &key.ccols, Some(item))?;
     Ok((key, value))
 }
 
@@ -203,17 +204,17 @@ fn live_row(
     mut item: Item,
     pkey: &Bytes,
     range: &Range,
-    look: &Look,
+    answered_at: &AnswerTime,
 ) -> Result<Option<ExpiringRow>> {
     let ccols = layout::take_ccols(&mut item)?;
-    let stored = Stored::read(&mut item)?;
+    let stored = StoredRow::read(&mut item)?;
     if range.end.as_ref() == Some(&ccols) {
         return Ok(None);
     }
-    let ttl = match look.life(pkey, &ccols, &stored) {
-        Life::Gone => return Ok(None),
-        Life::Left(left) => Some(left),
-        Life::Forever => None,
+    let ttl = match answered_at.row_life(pkey, &ccols, &stored) {
+        RowLife::Expired => return Ok(None),
+        RowLife::Left(left) => Some(left),
+        RowLife::Unlimited => None,
     };
     Ok(Some(ExpiringRow { ccols, value: stored.value, ttl }))
 }

@@ -12,7 +12,7 @@ use istorage::{
     ServerTime,
 };
 
-use crate::{layout, table::Table};
+use crate::{layout, table::KeyspaceTable};
 
 /// The limits of a transaction. DynamoDB's own limit is 4 MB, and the rest is for names, expiries
 /// and orders.
@@ -37,7 +37,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 
 /// The storage of one keyspace, which is a table.
 #[derive(Debug)]
-pub(crate) struct DynamoDbStorage(pub(crate) Table);
+pub(crate) struct DynamoDbStorage(pub(crate) KeyspaceTable);
 
 #[async_trait]
 impl AppStorage for DynamoDbStorage {

@@ -6,15 +6,15 @@
 //! Descriptions are eventually consistent. After one server has said that a new table is active,
 //! another server may still say that there is no such table.
 
+mod schema;
+mod ttl;
+
 use std::{error::Error as StdError, sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
-    types::{
-        BillingMode, ProvisionedThroughput, TableDescription, TableStatus, TimeToLiveSpecification,
-        TimeToLiveStatus,
-    },
+    types::{BillingMode, ProvisionedThroughput, TableDescription, TableStatus},
 };
 use clock::Instant;
 use istorage::Error;
@@ -22,7 +22,7 @@ use istorage::Error;
 use crate::{
     Billing,
     connection::{Backoff, Connection},
-    errors::Failure,
+    errors::RequestFailure,
     layout,
 };
 
@@ -37,7 +37,7 @@ const PROBED: &str = "probe";
 
 /// The table of a keyspace.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub(crate) struct KeyspaceTable {
     pub(crate) connection: Arc<Connection>,
     pub(crate) name: Arc<str>,
     /// The time from which the answer "no such table" to a request for rows means that the table is
@@ -47,33 +47,33 @@ pub(crate) struct Table {
 
 /// The state of a table of this driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    BeingMade,
+enum TableState {
+    Creating,
     Usable,
-    BeingRemoved,
+    Deleting,
 }
 
-impl Table {
-    pub(crate) fn new(connection: Arc<Connection>, name: String) -> Table {
+impl KeyspaceTable {
+    pub(crate) fn new(connection: Arc<Connection>, name: String) -> KeyspaceTable {
         let known_from = connection.clock().now();
-        Table { connection, name: name.into(), known_from }
+        KeyspaceTable { connection, name: name.into(), known_from }
     }
 
     /// The table after one server of rows has answered. Another server may not know the table for
     /// [`SHOWN_WITHIN`]. Until then its answer "no such table" means only that the call did
     /// nothing.
-    pub(crate) fn opened(self) -> Table {
-        Table { known_from: self.connection.clock().now() + SHOWN_WITHIN, ..self }
+    pub(crate) fn opened(self) -> KeyspaceTable {
+        KeyspaceTable { known_from: self.connection.clock().now() + SHOWN_WITHIN, ..self }
     }
 
     /// The failure of a request for rows.
-    pub(crate) fn failure_of<E>(&self, error: SdkError<E>) -> Failure
+    pub(crate) fn failure_of<E>(&self, error: SdkError<E>) -> RequestFailure
     where
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        let failure = Failure::of(error);
+        let failure = RequestFailure::new(error);
         let is_known = self.connection.clock().now() >= self.known_from;
-        if failure.is_no_table() && !is_known { failure.for_now() } else { failure }
+        if failure.is_no_table() && !is_known { failure.into_temporary() } else { failure }
     }
 
     /// As [`Connection::ask`], for a request for rows.
@@ -81,54 +81,54 @@ impl Table {
         &self,
         deadline: Instant,
         request: impl Fn(&Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, RequestFailure>
     where
         F: Future<Output = Result<T, SdkError<E>>>,
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        self.connection.ask_judged(deadline, request, |error| self.failure_of(error)).await
+        self.connection.ask_with(deadline, request, |error| self.failure_of(error)).await
     }
 
     /// Creates the table if it does not exist, and waits until the table can be used.
     pub(crate) async fn create(&self, billing: &Billing, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let hindrance = match self.describe(deadline).await? {
-                None => hindrance(self.ask_to_create(billing).await)?,
+            let failure = match self.describe(deadline).await? {
+                None => retryable_failure(self.send_create(billing).await)?,
                 Some(table) => match self.state(&table)? {
-                    State::Usable => break,
-                    State::BeingMade | State::BeingRemoved => None,
+                    TableState::Usable => break,
+                    TableState::Creating | TableState::Deleting => None,
                 },
             };
-            self.wait(&mut backoff, hindrance).await?;
+            self.wait(&mut backoff, failure).await?;
         }
-        self.have_expired_items_removed(deadline).await
+        self.enable_ttl(deadline).await
     }
 
     /// Whether the table can be used. Waits for a table that is being created. If this driver has
     /// created the table, "no such table" is believed only after [`SHOWN_WITHIN`].
-    pub(crate) async fn is_there(&self, was_made: bool, deadline: Instant) -> Result<bool> {
+    pub(crate) async fn exists(&self, was_created: bool, deadline: Instant) -> Result<bool> {
         let clock = self.connection.clock();
-        let shown_by = clock.now() + if was_made { SHOWN_WITHIN } else { Duration::ZERO };
+        let shown_by = clock.now() + if was_created { SHOWN_WITHIN } else { Duration::ZERO };
         let mut backoff = self.connection.backoff(deadline);
         loop {
             match self.describe(deadline).await? {
                 None if clock.now() >= shown_by => return Ok(false),
                 None => self.wait(&mut backoff, None).await?,
                 Some(table) => match self.state(&table)? {
-                    State::Usable => break,
-                    State::BeingRemoved => return Ok(false),
-                    State::BeingMade => self.wait(&mut backoff, None).await?,
+                    TableState::Usable => break,
+                    TableState::Deleting => return Ok(false),
+                    TableState::Creating => self.wait(&mut backoff, None).await?,
                 },
             }
         }
-        self.have_rows_answered(deadline).await?;
+        self.wait_for_readable_rows(deadline).await?;
         Ok(true)
     }
 
     /// Waits until a read of a row is answered. The servers of rows may know the table later than
     /// the servers that describe it.
-    async fn have_rows_answered(&self, deadline: Instant) -> Result<()> {
+    async fn wait_for_readable_rows(&self, deadline: Instant) -> Result<()> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
             let request = self.connection.ask(deadline, |client| {
@@ -144,7 +144,7 @@ impl Table {
                 Err(failure) if failure.is_no_table() => {
                     self.wait(&mut backoff, Some(failure)).await?;
                 }
-                Err(failure) => return Err(failure.of_read()),
+                Err(failure) => return Err(failure.into_read_error()),
             }
         }
     }
@@ -159,27 +159,27 @@ impl Table {
                 // The removed table is gone, and another program or node has created a new one.
                 return Ok(());
             }
-            let mut hindered = None;
-            if self.state(&table)? == State::Usable && removed.is_none() {
-                hindered = hindrance(self.ask_to_remove().await)?;
-                if hindered.is_none() {
+            let mut failure = None;
+            if self.state(&table)? == TableState::Usable && removed.is_none() {
+                failure = retryable_failure(self.send_delete().await)?;
+                if failure.is_none() {
                     removed = table.table_id().map(str::to_owned);
                 }
             }
-            self.wait(&mut backoff, hindered).await?;
+            self.wait(&mut backoff, failure).await?;
         }
     }
 
-    async fn wait(&self, backoff: &mut Backoff<'_>, hindrance: Option<Failure>) -> Result<()> {
+    async fn wait(&self, backoff: &mut Backoff<'_>, failure: Option<RequestFailure>) -> Result<()> {
         if backoff.wait().await {
             return Ok(());
         }
         let late = Error::unavailable(format!(
-            "DynamoDB has not made or removed the table `{}` before the deadline",
+            "DynamoDB did not finish creating or removing the table `{}` before the deadline",
             self.name
         ));
-        Err(match hindrance {
-            Some(failure) => late.with_source(failure.of_write()),
+        Err(match failure {
+            Some(failure) => late.with_source(failure.into_write_error()),
             None => late,
         })
     }
@@ -191,21 +191,21 @@ impl Table {
         match request.await {
             Ok(answer) => Ok(answer.table),
             Err(failure) if failure.is_no_table() => Ok(None),
-            Err(failure) => Err(failure.of_read()),
+            Err(failure) => Err(failure.into_read_error()),
         }
     }
 
-    fn state(&self, table: &TableDescription) -> Result<State> {
+    fn state(&self, table: &TableDescription) -> Result<TableState> {
         let status = table.table_status();
         if status == Some(&TableStatus::Deleting) {
-            return Ok(State::BeingRemoved);
+            return Ok(TableState::Deleting);
         }
-        if !layout::is_ours(table) {
+        if !schema::is_ours(table) {
             return Err(self.foreign());
         }
         match status {
-            Some(TableStatus::Creating) => Ok(State::BeingMade),
-            Some(TableStatus::Active | TableStatus::Updating) => Ok(State::Usable),
+            Some(TableStatus::Creating) => Ok(TableState::Creating),
+            Some(TableStatus::Active | TableStatus::Updating) => Ok(TableState::Usable),
             status => Err(Error::unavailable(format!(
                 "the DynamoDB table `{}` cannot be used: it is {}",
                 self.name,
@@ -216,50 +216,16 @@ impl Table {
 
     fn foreign(&self) -> Error {
         Error::corrupt(format!(
-            "the DynamoDB table `{}` was not made by this driver; it was not touched",
+            "the DynamoDB table `{}` was not created by this driver, and was left unchanged: use another `table_prefix`",
             self.name
         ))
     }
 
-    async fn have_expired_items_removed(&self, deadline: Instant) -> Result<()> {
-        let mut backoff = self.connection.backoff(deadline);
-        loop {
-            let answer = self.connection.ask(deadline, |client| {
-                client.describe_time_to_live().table_name(&*self.name).send()
-            });
-            let answer = match answer.await {
-                Ok(answer) => answer,
-                Err(failure) if failure.is_no_table() => {
-                    self.wait(&mut backoff, Some(failure)).await?;
-                    continue;
-                }
-                Err(failure) => return Err(failure.of_read()),
-            };
-            let there = answer.time_to_live_description;
-            let attribute = there.as_ref().and_then(|there| there.attribute_name());
-            let hindrance = match there.as_ref().and_then(|there| there.time_to_live_status()) {
-                Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling) => {
-                    let is_ours = attribute == Some(layout::PURGED);
-                    return if is_ours { Ok(()) } else { Err(self.foreign()) };
-                }
-                Some(TimeToLiveStatus::Disabling) => None,
-                _ => match self.ask_for_removal_of_expired_items().await {
-                    Ok(()) => return Ok(()),
-                    // The service also gives this answer if another node has sent the same request
-                    // in the meantime.
-                    Err(failure) if failure.is_invalid() || failure.is_no_table() => Some(failure),
-                    Err(failure) => hindrance(Err(failure))?,
-                },
-            };
-            self.wait(&mut backoff, hindrance).await?;
-        }
-    }
-
-    async fn ask_to_create(&self, billing: &Billing) -> Result<(), Failure> {
+    async fn send_create(&self, billing: &Billing) -> Result<(), RequestFailure> {
         let request = self.connection.send(|client| {
             let request = client.create_table().table_name(&*self.name);
             async {
-                let (keys, attributes) = layout::table_keys()?;
+                let (keys, attributes) = schema::table_keys()?;
                 let request =
                     request.set_key_schema(Some(keys)).set_attribute_definitions(Some(attributes));
                 let request = match billing {
@@ -277,39 +243,25 @@ impl Table {
                 request.send().await
             }
         });
-        request.await.map(drop).map_err(Failure::of)
+        request.await.map(drop).map_err(RequestFailure::new)
     }
 
-    async fn ask_to_remove(&self) -> Result<(), Failure> {
+    async fn send_delete(&self) -> Result<(), RequestFailure> {
         let request =
             self.connection.send(|client| client.delete_table().table_name(&*self.name).send());
-        match request.await.map_err(Failure::of) {
+        match request.await.map_err(RequestFailure::new) {
             Err(failure) if failure.is_no_table() => Ok(()),
             answer => answer.map(drop),
         }
     }
-
-    async fn ask_for_removal_of_expired_items(&self) -> Result<(), Failure> {
-        let request = self.connection.send(|client| {
-            let request = client.update_time_to_live().table_name(&*self.name);
-            async {
-                let setting = TimeToLiveSpecification::builder()
-                    .enabled(true)
-                    .attribute_name(layout::PURGED)
-                    .build()?;
-                request.time_to_live_specification(setting).send().await
-            }
-        });
-        request.await.map(drop).map_err(Failure::of)
-    }
 }
 
 /// The failure that prevented a step, if a look at the present state can decide how to go on.
-fn hindrance(step: Result<(), Failure>) -> Result<Option<Failure>> {
+fn retryable_failure(step: Result<(), RequestFailure>) -> Result<Option<RequestFailure>> {
     match step {
         Ok(()) => Ok(None),
-        Err(failure) if failure.may_be_asked_again() => Ok(Some(failure)),
-        Err(failure) => Err(failure.of_write()),
+        Err(failure) if failure.may_be_retried() => Ok(Some(failure)),
+        Err(failure) => Err(failure.into_write_error()),
     }
 }
 

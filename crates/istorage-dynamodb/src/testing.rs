@@ -23,11 +23,11 @@ use clock::{Clock, Instant, ManualClock, WallTime};
 use istorage::{Guarded, SharedStorage, StorageDriver};
 use serde_json::{Value, json};
 
-use crate::{Config, DynamoDbDriver, storage::DynamoDbStorage, table::Table};
+use crate::{DynamoDbConfig, DynamoDbDriver, storage::DynamoDbStorage, table::KeyspaceTable};
 
 /// The service's reaction to a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Reply {
+pub(crate) enum ScriptedReply {
     /// A successful answer.
     Answer(Value),
     /// An answer with a status and a text, which need not come from DynamoDB.
@@ -43,25 +43,25 @@ pub(crate) enum Reply {
 }
 
 /// An error of the service with this code.
-pub(crate) fn refused(code: &str) -> Reply {
+pub(crate) fn refused(code: &str) -> ScriptedReply {
     let body = json!({ "__type": format!("com.amazonaws.dynamodb.v20120810#{code}") });
-    Reply::Raw(400, body.to_string())
+    ScriptedReply::Raw(400, body.to_string())
 }
 
 /// A failure inside the service.
-pub(crate) fn broken() -> Reply {
-    Reply::Raw(500, json!({ "__type": "InternalServerError" }).to_string())
+pub(crate) fn broken() -> ScriptedReply {
+    ScriptedReply::Raw(500, json!({ "__type": "InternalServerError" }).to_string())
 }
 
 /// A condition that did not hold, with the present item.
-pub(crate) fn condition_failed(item: Option<Value>) -> Reply {
+pub(crate) fn condition_failed(item: Option<Value>) -> ScriptedReply {
     let body = json!({ "__type": "ConditionalCheckFailedException", "Item": item });
-    Reply::Raw(400, body.to_string())
+    ScriptedReply::Raw(400, body.to_string())
 }
 
 /// An answer that contains nothing but success.
-pub(crate) fn done() -> Reply {
-    Reply::Answer(json!({}))
+pub(crate) fn done() -> ScriptedReply {
+    ScriptedReply::Answer(json!({}))
 }
 
 /// A binary attribute.
@@ -76,46 +76,46 @@ pub(crate) fn columns(ccols: &str) -> Value {
 
 /// A request as the service got it.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentRequest {
     pub(crate) operation: String,
     pub(crate) body: Value,
 }
 
 /// The service: its next answers, and the requests that it got.
 #[derive(Clone, Debug)]
-pub(crate) struct Service {
-    state: Arc<Mutex<State>>,
+pub(crate) struct ScriptedService {
+    state: Arc<Mutex<ServiceState>>,
     pub(crate) time: ManualClock,
 }
 
 #[derive(Debug)]
-struct State {
-    replies: VecDeque<Reply>,
-    sent: Vec<Sent>,
+struct ServiceState {
+    replies: VecDeque<ScriptedReply>,
+    sent: Vec<SentRequest>,
     /// The port of the open connection. Closing the connection opens the next one.
     port: u16,
     /// The total of the steps of the service's clock.
-    stepped: Duration,
+    clock_ahead: Duration,
     /// The rows that answer requests when the script has no answers left.
-    rows: Option<Rows>,
+    rows: Option<SharedRows>,
     /// How far the dates of the first connections are ahead.
-    wrong: Vec<Duration>,
+    dates_ahead: Vec<Duration>,
 }
 
 /// The rows of a table that several nodes share, by range key.
-pub(crate) type Rows = Arc<Mutex<BTreeMap<String, Value>>>;
+pub(crate) type SharedRows = Arc<Mutex<BTreeMap<String, Value>>>;
 
 /// The answer of a table to a request.
-fn serve(rows: &Rows, sent: &Sent) -> Reply {
+fn serve(rows: &SharedRows, sent: &SentRequest) -> ScriptedReply {
     let (mut rows, body) = (rows.lock().unwrap(), &sent.body);
     let key = |item: &Value| item["c"]["B"].as_str().unwrap().to_owned();
     match sent.operation.as_str() {
-        "Query" => Reply::Answer(json!({ "Items": rows.values().collect::<Vec<_>>() })),
-        "GetItem" => Reply::Answer(json!({ "Item": rows.get(&key(&body["Key"])) })),
+        "Query" => ScriptedReply::Answer(json!({ "Items": rows.values().collect::<Vec<_>>() })),
+        "GetItem" => ScriptedReply::Answer(json!({ "Item": rows.get(&key(&body["Key"])) })),
         "PutItem" => {
             let key = key(&body["Item"]);
             let there = rows.get(&key);
-            if !holds(body, there) {
+            if !condition_holds(body, there) {
                 return condition_failed(there.cloned());
             }
             rows.insert(key, body["Item"].clone());
@@ -124,7 +124,7 @@ fn serve(rows: &Rows, sent: &Sent) -> Reply {
         "DeleteItem" => {
             let key = key(&body["Key"]);
             let there = rows.get(&key);
-            if !holds(body, there) {
+            if !condition_holds(body, there) {
                 return condition_failed(there.cloned());
             }
             rows.remove(&key);
@@ -135,7 +135,7 @@ fn serve(rows: &Rows, sent: &Sent) -> Reply {
 }
 
 /// Whether the condition of a write holds.
-fn holds(write: &Value, there: Option<&Value>) -> bool {
+fn condition_holds(write: &Value, there: Option<&Value>) -> bool {
     let values = &write["ExpressionAttributeValues"];
     let expired = there.is_some_and(|there| there["n"] == values[":expired"]);
     match write["ConditionExpression"].as_str().unwrap() {
@@ -147,41 +147,53 @@ fn holds(write: &Value, there: Option<&Value>) -> bool {
     }
 }
 
-impl Service {
-    pub(crate) fn new(replies: impl IntoIterator<Item = Reply>) -> Service {
-        let state = State {
+impl ScriptedService {
+    pub(crate) fn new(replies: impl IntoIterator<Item = ScriptedReply>) -> ScriptedService {
+        let state = ServiceState {
             replies: replies.into_iter().collect(),
             sent: Vec::new(),
             port: 1_000,
-            stepped: Duration::ZERO,
+            clock_ahead: Duration::ZERO,
             rows: None,
-            wrong: Vec::new(),
+            dates_ahead: Vec::new(),
         };
-        Service { state: Arc::new(Mutex::new(state)), time: ManualClock::new(7) }
+        ScriptedService { state: Arc::new(Mutex::new(state)), time: ManualClock::new(7) }
     }
 
     /// A service over shared rows. The first connections of the node lead to servers with wrong
     /// clocks.
-    pub(crate) fn with_rows(rows: &Rows, time: ManualClock, wrong: Vec<Duration>) -> Service {
-        let service = Service { time, ..Service::new([]) };
+    pub(crate) fn with_rows(
+        rows: &SharedRows,
+        time: ManualClock,
+        dates_ahead: Vec<Duration>,
+    ) -> ScriptedService {
+        let service = ScriptedService { time, ..ScriptedService::new([]) };
         {
             let mut state = service.state.lock().unwrap();
-            (state.rows, state.wrong) = (Some(Arc::clone(rows)), wrong);
+            (state.rows, state.dates_ahead) = (Some(Arc::clone(rows)), dates_ahead);
         }
         service
     }
 
     pub(crate) fn driver(&self) -> DynamoDbDriver {
-        self.driver_with(Config { table_prefix: "pre.".to_owned(), ..Config::default() })
+        self.driver_with(DynamoDbConfig {
+            table_prefix: "pre.".to_owned(),
+            ..DynamoDbConfig::default()
+        })
     }
 
-    pub(crate) fn driver_with(&self, config: Config) -> DynamoDbDriver {
-        self.known(DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock()))
+    pub(crate) fn driver_with(&self, config: DynamoDbConfig) -> DynamoDbDriver {
+        self.with_known_time(DynamoDbDriver::with_sdk(
+            sdk(self.http_client()),
+            config,
+            self.time.clock(),
+        ))
     }
 
     /// A driver that has had no answer yet.
     pub(crate) fn new_driver(&self) -> DynamoDbDriver {
-        let config = Config { table_prefix: "pre.".to_owned(), ..Config::default() };
+        let config =
+            DynamoDbConfig { table_prefix: "pre.".to_owned(), ..DynamoDbConfig::default() };
         DynamoDbDriver::with_sdk(sdk(self.http_client()), config, self.time.clock())
     }
 
@@ -191,27 +203,31 @@ impl Service {
         change: impl FnOnce(config::Builder) -> config::Builder,
     ) -> DynamoDbDriver {
         let sdk = change(sdk(self.http_client()));
-        self.known(DynamoDbDriver::with_sdk(sdk, Config::default(), self.time.clock()))
+        self.with_known_time(DynamoDbDriver::with_sdk(
+            sdk,
+            DynamoDbConfig::default(),
+            self.time.clock(),
+        ))
     }
 
     /// Returns the driver after it has had answers of this service over several connections.
-    fn known(&self, driver: DynamoDbDriver) -> DynamoDbDriver {
+    fn with_known_time(&self, driver: DynamoDbDriver) -> DynamoDbDriver {
         let (connection, now) = (driver.connection(), self.time.clock().now());
         for port in 1..=3 {
             let address = Some(([127, 0, 0, 1], port).into());
-            connection.service_clock().learn(now, self.date(), address);
+            connection.service_clock().add_answer(now, self.date(), address);
         }
         driver
     }
 
     /// Steps the service's clock so that it is ahead by this time in all.
-    pub(crate) fn steps_to(&self, ahead: Duration) {
-        self.state.lock().unwrap().stepped = ahead;
+    pub(crate) fn set_clock_ahead(&self, ahead: Duration) {
+        self.state.lock().unwrap().clock_ahead = ahead;
     }
 
     /// Steps the service's clock ahead by this time.
-    pub(crate) fn steps(&self, by: Duration) {
-        self.state.lock().unwrap().stepped += by;
+    pub(crate) fn step_clock(&self, by: Duration) {
+        self.state.lock().unwrap().clock_ahead += by;
     }
 
     /// The number of connections that were closed.
@@ -221,7 +237,7 @@ impl Service {
 
     /// The service's time, an hour ahead of the node's wall clock.
     fn date(&self) -> WallTime {
-        let wall = self.time.clock().wall() + self.state.lock().unwrap().stepped;
+        let wall = self.time.clock().wall() + self.state.lock().unwrap().clock_ahead;
         let millis = wall.as_millis() + 3_600_000;
         WallTime::from_millis(millis / 1_000 * 1_000)
     }
@@ -243,12 +259,12 @@ impl Service {
     }
 
     /// Adds an answer to the script.
-    pub(crate) fn will(&self, reply: Reply) {
+    pub(crate) fn add_reply(&self, reply: ScriptedReply) {
         self.state.lock().unwrap().replies.push_back(reply);
     }
 
     /// All requests so far.
-    pub(crate) fn sent(&self) -> Vec<Sent> {
+    pub(crate) fn sent(&self) -> Vec<SentRequest> {
         self.state.lock().unwrap().sent.clone()
     }
 
@@ -257,7 +273,7 @@ impl Service {
     }
 
     /// The one request that the service got.
-    pub(crate) fn only_request(&self) -> Sent {
+    pub(crate) fn only_request(&self) -> SentRequest {
         let sent = self.sent();
         assert_eq!(sent.len(), 1, "{sent:?}");
         sent.into_iter().next().unwrap()
@@ -280,11 +296,11 @@ impl Service {
     }
 }
 
-impl Service {
+impl ScriptedService {
     /// How far the date of the connection is ahead.
-    fn wrong(&self) -> Duration {
+    fn date_ahead(&self) -> Duration {
         let state = self.state.lock().unwrap();
-        state.wrong.get(usize::from(state.port - 1_000)).copied().unwrap_or_default()
+        state.dates_ahead.get(usize::from(state.port - 1_000)).copied().unwrap_or_default()
     }
 
     /// Lets the driver see, and close, the connection of a request.
@@ -312,7 +328,7 @@ impl Service {
     }
 }
 
-impl HttpConnector for Service {
+impl HttpConnector for ScriptedService {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let target = request.headers().get("x-amz-target").unwrap();
         let operation = target.rsplit('.').next().unwrap().to_owned();
@@ -320,30 +336,30 @@ impl HttpConnector for Service {
         self.show_connection(&request);
         let reply = {
             let mut state = self.state.lock().unwrap();
-            let sent = Sent { operation, body };
+            let sent = SentRequest { operation, body };
             let reply = state.replies.pop_front();
             let reply = reply.or_else(|| state.rows.as_ref().map(|rows| serve(rows, &sent)));
             state.sent.push(sent);
             reply.unwrap_or_else(|| panic!("a request too many: {:?}", state.sent.last()))
         };
         let respond = |status, body| {
-            let response = self.response(status, body, self.wrong());
+            let response = self.response(status, body, self.date_ahead());
             HttpConnectorFuture::ready(Ok(response))
         };
         match reply {
-            Reply::Answer(body) => respond(200, body.to_string()),
-            Reply::Raw(status, body) => respond(status, body),
-            Reply::Lost => {
+            ScriptedReply::Answer(body) => respond(200, body.to_string()),
+            ScriptedReply::Raw(status, body) => respond(status, body),
+            ScriptedReply::Lost => {
                 HttpConnectorFuture::ready(Err(ConnectorError::io("the connection broke".into())))
             }
-            Reply::Never => HttpConnectorFuture::new(future::pending()),
-            Reply::Gateway => {
+            ScriptedReply::Never => HttpConnectorFuture::new(future::pending()),
+            ScriptedReply::Gateway => {
                 let text = "<html>no healthy upstream</html>".to_owned();
                 let mut response = self.response(503, text, Duration::from_secs(3_600));
                 response.headers_mut().remove("x-amzn-requestid");
                 HttpConnectorFuture::ready(Ok(response))
             }
-            Reply::Slow(time, status, body) => {
+            ScriptedReply::Slow(time, status, body) => {
                 let clock = self.time.clock();
                 let response = self.response(status, body.to_string(), Duration::ZERO);
                 HttpConnectorFuture::new(async move {
@@ -367,6 +383,6 @@ pub(crate) fn sdk(http: SharedHttpClient) -> config::Builder {
 /// The keyspace `test` of a driver, opened without a check that its table exists.
 pub(crate) fn storage_of(driver: &DynamoDbDriver, clock: Clock) -> SharedStorage {
     assert_eq!(driver.name(), "dynamodb");
-    let table = Table::new(driver.connection(), "pre.test".to_owned());
+    let table = KeyspaceTable::new(driver.connection(), "pre.test".to_owned());
     Arc::new(Guarded::new(Arc::new(DynamoDbStorage(table)), clock))
 }

@@ -15,10 +15,10 @@ use clock::{Clock, Instant};
 use istorage::{AtomicBatch, Conflict, Error, Outcome};
 
 use crate::{
-    errors::Failure,
+    errors::RequestFailure,
     layout::{self, Expression, Item},
-    lease::Terms,
-    table::Table,
+    lease::AttemptTerms,
+    table::KeyspaceTable,
     time::ServiceTime,
     write::check_superseded,
 };
@@ -36,10 +36,10 @@ enum Verdict {
     /// Only these ordered rows, given by their indexes, refused the transaction: they are
     /// superseded.
     Superseded(Vec<usize>),
-    Failure(Failure),
+    Failure(RequestFailure),
 }
 
-impl Table {
+impl KeyspaceTable {
     /// Writes all rows of a batch or none. The next attempt leaves out ordered rows that are
     /// superseded, so it has fewer rows than the previous attempt.
     pub(crate) async fn write_atomic(
@@ -50,11 +50,12 @@ impl Table {
         let mut backoff = self.connection.backoff(deadline);
         while batch != AtomicBatch::default() {
             let conditionals = batch.conditionals.iter();
-            let terms: Vec<Terms> = conditionals.map(|(pkey, op)| self.terms(pkey, op)).collect();
+            let terms: Vec<AttemptTerms> =
+                conditionals.map(|(pkey, op)| self.attempt_terms(pkey, op)).collect();
             let now = self.time(deadline).await?;
             let Err(error) = self.transact(&batch, &terms, now).await else {
                 for ((pkey, op), terms) in batch.conditionals.iter().zip(terms) {
-                    self.was_applied(pkey, op, terms);
+                    self.record_applied(pkey, op, terms);
                 }
                 break;
             };
@@ -65,7 +66,7 @@ impl Table {
             match verdict {
                 Verdict::Lost(conflicts) => return Ok(Outcome::NotApplied(conflicts)),
                 Verdict::Superseded(superseded) => leave_out(&mut batch, &superseded),
-                Verdict::Failure(failure) => backoff.again(failure).await?,
+                Verdict::Failure(failure) => backoff.wait_to_resend(failure).await?,
             }
         }
         Ok(Outcome::Applied)
@@ -74,7 +75,7 @@ impl Table {
     async fn transact(
         &self,
         batch: &AtomicBatch,
-        terms: &[Terms],
+        terms: &[AttemptTerms],
         now: ServiceTime,
     ) -> Result<(), SdkError<TransactWriteItemsError>> {
         let request = self.connection.send(|client| {
@@ -92,7 +93,7 @@ impl Table {
         &self,
         batch: &AtomicBatch,
         reasons: &[CancellationReason],
-        terms: &[Terms],
+        terms: &[AttemptTerms],
     ) -> Result<Verdict> {
         let failed = |reason: &CancellationReason| reason.code() == Some(CONDITION_FAILED);
         let conditionals = batch.conditionals.len();
@@ -100,7 +101,7 @@ impl Table {
         for (op, reason) in reasons.iter().take(conditionals).enumerate().filter(|(_, r)| failed(r))
         {
             let (pkey, conditional) = &batch.conditionals[op];
-            let actual = self.what_is_there(pkey, conditional, reason.item.clone(), terms[op])?;
+            let actual = self.present_value(pkey, conditional, reason.item.clone(), terms[op])?;
             conflicts.push(Conflict { op, actual });
         }
         if !conflicts.is_empty() {
@@ -109,7 +110,7 @@ impl Table {
         let others = reasons.iter().filter(|reason| !failed(reason));
         if let Some(other) = others.filter_map(CancellationReason::code).find(|code| *code != NONE)
         {
-            return Ok(Verdict::Failure(Failure::cancelled(other)));
+            return Ok(Verdict::Failure(RequestFailure::cancelled(other)));
         }
         let mut superseded = Vec::new();
         for (index, put) in batch.ordered.iter().enumerate() {
@@ -120,7 +121,7 @@ impl Table {
             }
         }
         Ok(if superseded.is_empty() {
-            Verdict::Failure(Failure::cancelled("without a reason"))
+            Verdict::Failure(RequestFailure::cancelled("without a reason"))
         } else {
             Verdict::Superseded(superseded)
         })
@@ -137,7 +138,7 @@ fn token(clock: &Clock) -> String {
 fn writes(
     table: &str,
     batch: &AtomicBatch,
-    terms: &[Terms],
+    terms: &[AttemptTerms],
     now: ServiceTime,
 ) -> Result<Vec<TransactWriteItem>, BuildError> {
     let conditionals = batch.conditionals.iter().zip(terms).map(|((pkey, op), terms)| {

@@ -15,11 +15,11 @@ use futures::{TryStreamExt, stream};
 use istorage::{Conditional, Conflict, Error, OrderedPut, Outcome, Put};
 
 use crate::{
-    errors::Failure,
-    layout::{self, Expression, Item, Stored},
-    lease::refused_by_nothing,
+    errors::RequestFailure,
+    layout::{self, Expression, Item, StoredRow},
+    lease::refused_without_item,
     read::SIDE_BY_SIDE,
-    table::Table,
+    table::KeyspaceTable,
 };
 
 type Result<T, E = Error> = std::result::Result<T, E>;
@@ -32,10 +32,10 @@ const ROWS_MAX: usize = 25;
 enum Refusal {
     /// The condition did not hold. Has the item that was there.
     Condition(Option<Item>),
-    Failure(Failure),
+    Failure(RequestFailure),
 }
 
-impl Table {
+impl KeyspaceTable {
     pub(crate) async fn put_batch(&self, rows: &[Put], deadline: Instant) -> Result<()> {
         if let [put] = rows {
             return self.put_one(put, deadline).await;
@@ -53,7 +53,7 @@ impl Table {
                 client.put_item().table_name(&*self.name).set_item(Some(item)).send()
             });
             let Err(error) = request.await else { return Ok(()) };
-            backoff.again(self.failure_of(error)).await?;
+            backoff.wait_to_resend(self.failure_of(error)).await?;
         }
     }
 
@@ -71,11 +71,11 @@ impl Table {
                     if left.is_empty() {
                         return Ok(());
                     }
-                    Failure::unfinished("not all rows were written")
+                    RequestFailure::unfinished("not all rows were written")
                 }
                 Err(error) => self.failure_of(error),
             };
-            backoff.again(failure).await?;
+            backoff.wait_to_resend(failure).await?;
         }
     }
 
@@ -94,7 +94,7 @@ impl Table {
             match self.put_if(item, condition).await {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Condition(there)) => return check_superseded(put, there),
-                Err(Refusal::Failure(failure)) => backoff.again(failure).await?,
+                Err(Refusal::Failure(failure)) => backoff.wait_to_resend(failure).await?,
             }
         }
     }
@@ -108,7 +108,7 @@ impl Table {
     ) -> Result<Outcome> {
         let mut backoff = self.connection.backoff(deadline);
         loop {
-            let terms = self.terms(pkey, op);
+            let terms = self.attempt_terms(pkey, op);
             let condition = layout::condition(op, terms);
             let answer = match layout::written_item(pkey, op, terms) {
                 Some(item) => self.put_if(item, condition).await,
@@ -116,14 +116,14 @@ impl Table {
             };
             match answer {
                 Ok(()) => {
-                    self.was_applied(pkey, op, terms);
+                    self.record_applied(pkey, op, terms);
                     return Ok(Outcome::Applied);
                 }
                 Err(Refusal::Condition(item)) => {
-                    let actual = self.what_is_there(pkey, op, item, terms)?;
+                    let actual = self.present_value(pkey, op, item, terms)?;
                     return Ok(Outcome::NotApplied(vec![Conflict { op: 0, actual }]));
                 }
-                Err(Refusal::Failure(failure)) => backoff.again(failure).await?,
+                Err(Refusal::Failure(failure)) => backoff.wait_to_resend(failure).await?,
             }
         }
     }
@@ -141,11 +141,11 @@ impl Table {
                 )
                 .send()
         });
-        let item_there = |error: &PutItemError| match error {
+        let present_item = |error: &PutItemError| match error {
             PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
             _ => None,
         };
-        request.await.map(drop).map_err(|error| self.refusal(error, item_there))
+        request.await.map(drop).map_err(|error| self.refusal(error, present_item))
     }
 
     async fn delete_if(&self, key: Item, condition: Expression) -> Result<(), Refusal> {
@@ -161,24 +161,24 @@ impl Table {
                 )
                 .send()
         });
-        let item_there = |error: &DeleteItemError| match error {
+        let present_item = |error: &DeleteItemError| match error {
             DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
             _ => None,
         };
-        request.await.map(drop).map_err(|error| self.refusal(error, item_there))
+        request.await.map(drop).map_err(|error| self.refusal(error, present_item))
     }
 
-    /// The meaning of an error for a request with a condition. `item_there` returns the item if the
-    /// condition did not hold.
+    /// The meaning of an error for a request with a condition. `present_item` returns the item if
+    /// the condition did not hold.
     fn refusal<E>(
         &self,
         error: SdkError<E>,
-        item_there: impl FnOnce(&E) -> Option<Option<Item>>,
+        present_item: impl FnOnce(&E) -> Option<Option<Item>>,
     ) -> Refusal
     where
         E: StdError + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        match error.as_service_error().and_then(item_there) {
+        match error.as_service_error().and_then(present_item) {
             Some(item) => Refusal::Condition(item),
             None => Refusal::Failure(self.failure_of(error)),
         }
@@ -192,8 +192,8 @@ impl Table {
 /// `Invalid` if the present row has no order, or the same order and another value. `Unavailable` if
 /// the service did not show the item: the write is not superseded for sure.
 pub(crate) fn check_superseded(put: &OrderedPut, there: Option<Item>) -> Result<()> {
-    let mut item = there.ok_or_else(refused_by_nothing)?;
-    let there = Stored::read(&mut item)?;
+    let mut item = there.ok_or_else(refused_without_item)?;
+    let there = StoredRow::read(&mut item)?;
     match there.order {
         None => Err(Error::invalid(format!("{:?} was not written with an order", put.key))),
         Some(order) if order == put.order.get() && there.value != put.value => Err(Error::invalid(

@@ -63,9 +63,9 @@ pub(crate) trait Numbers: Send + Sync {
     fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber>;
 }
 
-impl Numbers for isequencer::Command<'_, '_> {
+impl Numbers for isequencer::JoinedCommand<'_, '_> {
     fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber> {
-        isequencer::Command::next(self, seq)
+        isequencer::JoinedCommand::next(self, seq)
     }
 }
 

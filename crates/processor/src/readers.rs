@@ -90,7 +90,7 @@ impl Commands {
     ) -> Result<Option<u64>> {
         // A number that no longer waits is stored. So the waiting numbers are read first and the
         // storage last: no number is missed between the two.
-        let waiting = self.numbers.waiting(isequencer::WsId(ws.0), seq);
+        let waiting = self.numbers.unflushed_number(isequencer::WsId(ws.0), seq);
         Ok(stored.await?.max(waiting))
     }
 

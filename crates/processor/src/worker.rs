@@ -116,7 +116,7 @@ impl Worker {
                 // only that the stop is late.
                 let deadline = asked - (asked - groups.means.clock.now()) / ANSWER_SHARE;
                 let monitor = sequencer.monitor();
-                let is_recovering = monitor.busy() == Some(isequencer::Busy::Actualizing);
+                let is_recovering = monitor.busy() == Some(isequencer::SequencerBusy::Actualizing);
                 tokio::select! {
                     biased;
                     closed = sequencer.close(deadline) => match closed {
@@ -163,11 +163,11 @@ impl Worker {
             let trouble = monitor.trouble();
             let status = match (&self.groups.violation, monitor.busy()) {
                 (Some(violation), _) => Status::Violation(violation.to_string()),
-                (None, None | Some(isequencer::Busy::Unflushed)) => break,
-                (None, Some(isequencer::Busy::Closed)) => {
+                (None, None | Some(isequencer::SequencerBusy::Unflushed)) => break,
+                (None, Some(isequencer::SequencerBusy::Closed)) => {
                     return Err(Stop::Open("the sequencer has ended".to_owned()));
                 }
-                (None, Some(isequencer::Busy::Actualizing)) => match trouble {
+                (None, Some(isequencer::SequencerBusy::Actualizing)) => match trouble {
                     Some(trouble) => status_of(&trouble),
                     None => Status::Recovering(None),
                 },
@@ -235,7 +235,7 @@ impl Worker {
         loop {
             let monitor = self.sequencer.monitor();
             match monitor.busy() {
-                Some(isequencer::Busy::Unflushed) => {}
+                Some(isequencer::SequencerBusy::Unflushed) => {}
                 None => {
                     if is_stalled {
                         self.groups.set(Status::Ready);

@@ -2,7 +2,7 @@
 //!
 //! The numbers have two possible places. Rows of the system keyspace are shared by all partitions
 //! ([`System::numbers`](sysvvm::System::numbers)). A view in the keyspace of the application
-//! belongs to one partition ([`view`]).
+//! belongs to one partition ([`numbers_in_view`]).
 //!
 //! The log is the same for both places. Invariant: the replay applies an event before the sequencer
 //! gets its numbers, so the stored numbers and offset are never ahead of the applied events.
@@ -15,4 +15,4 @@ mod view;
 
 pub use mark::NotMarked;
 pub use partition::PartitionStorage;
-pub use view::view;
+pub use view::numbers_in_view;

@@ -14,7 +14,7 @@ use crate::PartitionStorage;
 #[derive(Debug, thiserror::Error)]
 pub enum NotMarked {
     /// The event can be read, so there is nothing to mark.
-    #[error("event {} can be read", .0.0)]
+    #[error("event {} can be read: there is nothing to mark", .0.0)]
     Readable(Offset),
     /// The copy of the event in the log of the workspace cannot be read. So the caller must give
     /// the numbers that the event drew.
@@ -23,9 +23,9 @@ pub enum NotMarked {
     )]
     NumbersNeeded,
     /// The given numbers contradict the given offset in the log of the workspace.
-    #[error("the event is said to be at offset {} of the log of its workspace, and to have drawn {} for that", .wlog.0, .given.0)]
+    #[error("the given offset in the log of the workspace is {}, and the given numbers have the offset {}", .wlog.0, .given.0)]
     OtherOffset {
-        /// The offset at which the event is said to be.
+        /// The given offset.
         wlog: Offset,
         /// The offset among the given numbers.
         given: Offset,
@@ -36,7 +36,7 @@ pub enum NotMarked {
     )]
     Twice(u16),
     /// The event cannot have drawn the given number.
-    #[error("number {} of sequence {} is not above the last one that is known, {known}, or is no number of that sequence: give the last one that the event drew, or a higher one", .drawn.last, .drawn.seq)]
+    #[error("number {} of sequence {} is not above the last known number, {known}, or does not belong to the sequence: give the last number that the event drew, or a higher one", .drawn.last, .drawn.seq)]
     NotAbove {
         /// The given number and its sequence.
         drawn: Drawn,
@@ -44,9 +44,9 @@ pub enum NotMarked {
         known: u64,
     },
     /// The event cannot be at the given offset in the log of the workspace.
-    #[error("the event is said to be at offset {} of the log of its workspace, and the next one that can be read is at {}", .wlog.0, .next.0)]
+    #[error("the event cannot be at offset {} of the log of its workspace, because the next event that can be read is at offset {}", .wlog.0, .next.0)]
     NotBefore {
-        /// The offset at which the event is said to be.
+        /// The given offset.
         wlog: Offset,
         /// The offset of the next event that can be read.
         next: Offset,
@@ -55,7 +55,7 @@ pub enum NotMarked {
     /// its log.
     #[error("workspace {} is not in partition {partition}", .ws.0)]
     OtherPartition {
-        /// The workspace in which the event is said to be.
+        /// The given workspace.
         ws: WsId,
         /// The partition of the log that is to be marked.
         partition: u16,

@@ -10,9 +10,9 @@ use clock::Instant;
 use eventlog::{Entry, Log};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use isequencer::{LoggedEvent, NumberKey, Offset, SeqId, SeqStorage, StorageError, WsId, standard};
-use sysvvm::{LastNumber, NumberRows, Replayed};
+use sysvvm::{LastNumber, NumberRows, StoredOffset};
 
-use crate::view;
+use crate::numbers_in_view;
 
 /// The lowest record id that is counted.
 ///
@@ -37,7 +37,7 @@ impl PartitionStorage {
     /// Uses the view of numbers in the keyspace of the application, beside the log.
     pub fn in_view(log: Arc<Log>) -> PartitionStorage {
         let storage = Arc::clone(log.reader().storage());
-        let numbers = view(storage, log.clock().clone(), log.partition());
+        let numbers = numbers_in_view(storage, log.clock().clone(), log.partition());
         PartitionStorage { numbers, log }
     }
 
@@ -74,7 +74,9 @@ impl SeqStorage for PartitionStorage {
         let next = next.map_err(not_numbered)?;
         let Some(next) = next else { return Ok(Offset::FIRST) };
         Offset::new(next).ok_or_else(|| {
-            StorageError(format!("the stored offset of partition {partition} is {next}").into())
+            StorageError(
+                format!("the stored offset {next} of partition {partition} is no offset").into(),
+            )
         })
     }
 
@@ -89,8 +91,8 @@ impl SeqStorage for PartitionStorage {
         // The fence clears one write that lasts at most one timeout. So all calls below share one
         // deadline, a timeout after the clearance.
         self.log.clearance().await.map_err(|lost| failed(lost.into()))?;
-        let replayed = Replayed { partition, epoch, next: next.get() };
-        self.numbers.store(&numbers, replayed, self.deadline()).await.map_err(not_numbered)
+        let offset = StoredOffset { partition, epoch, next: next.get() };
+        self.numbers.store(&numbers, offset, self.deadline()).await.map_err(not_numbered)
     }
 
     fn events(&self, from: Offset) -> BoxStream<'_, Result<LoggedEvent, StorageError>> {
@@ -110,8 +112,11 @@ fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
         !is_record_id || *last >= FIRST_COUNTED_RECORD_ID
     };
     let numbers = entry.drawn().iter().map(number).filter(is_counted).collect();
-    let offset = Offset::new(place.plog.0)
-        .ok_or_else(|| StorageError(format!("an event is at offset {}", place.plog.0).into()))?;
+    let offset = Offset::new(place.plog.0).ok_or_else(|| {
+        StorageError(
+            format!("the offset {} of an event is no offset of a log", place.plog.0).into(),
+        )
+    })?;
     Ok(LoggedEvent { offset, numbers })
 }
 
@@ -140,7 +145,7 @@ mod tests {
     /// In an earlier time, record ids below the bound led to several tables (i688). The bound does
     /// not apply to offsets and to numbers of applications.
     #[test]
-    fn ids_of_records_of_old_are_not_counted_and_other_numbers_are() {
+    fn record_ids_below_the_bound_are_not_counted_and_other_numbers_are() {
         let (before, first) = (FIRST_COUNTED_RECORD_ID - 1, FIRST_COUNTED_RECORD_ID);
         assert_eq!(drew(&[(1, 5), (2, before), (3, before), (256, 7)]), [(1, 5), (256, 7)]);
         assert_eq!(drew(&[(2, first), (3, first)]), [(2, first), (3, first)]);

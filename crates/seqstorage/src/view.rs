@@ -20,7 +20,7 @@ const CRECORD_ID: &str = "sys.CRecIDSeq";
 const OF_APPLICATION: &str = "app.Seq";
 
 /// Returns the numbers of a partition in the keyspace of its application.
-pub fn view(application: SharedStorage, clock: Clock, partition: u16) -> NumberRows {
+pub fn numbers_in_view(application: SharedStorage, clock: Clock, partition: u16) -> NumberRows {
     NumberRows::new(application, clock, Box::new(ViewKeys { partition }))
 }
 

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_call_does_what_the_port_says() {
+    async fn every_call_keeps_the_contract_of_the_port() {
         let (rows, _) = rows().await;
         let (row, soon) = (Row::Lease(slot(2)), Instant::FAR_FUTURE);
         let (a, b) = (Bytes::from("a"), Bytes::from("b"));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_say_what_is_known() {
+    async fn errors_keep_apart_a_failed_and_an_unknown_outcome() {
         let (rows, storage) = rows().await;
         storage.close().await;
         let closed = rows.get(Row::Epoch(slot(1)), Instant::FAR_FUTURE).await.unwrap_err();

@@ -35,7 +35,7 @@ pub struct AppEntry {
 
 /// The progress of the initialization of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum InitState {
     /// The keyspace may not exist yet.
     Creating,
     Ready,
@@ -44,8 +44,8 @@ pub(crate) enum State {
 /// An entry as it is stored:
 /// `[u8 version][u8 state][u64 attempt][u32 number][u16 partitions][u32 format][keyspace]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Registered {
-    pub(crate) state: State,
+pub(crate) struct RegistryRow {
+    pub(crate) state: InitState,
     /// A random number of the attempt that registered the application. An attempt without an answer
     /// recognizes its own row by this number.
     pub(crate) attempt: u64,
@@ -55,13 +55,13 @@ pub(crate) struct Registered {
 const VERSION: u8 = 1;
 const HEADER: usize = 20;
 
-impl Registered {
+impl RegistryRow {
     pub(crate) fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(HEADER + self.entry.keyspace.as_str().len());
         bytes.put_u8(VERSION);
         bytes.put_u8(match self.state {
-            State::Creating => 0,
-            State::Ready => 1,
+            InitState::Creating => 0,
+            InitState::Ready => 1,
         });
         bytes.put_u64(self.attempt);
         bytes.put_u32(self.entry.number.0);
@@ -71,23 +71,23 @@ impl Registered {
         bytes.freeze()
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Registered> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<RegistryRow> {
         // The bytes behind a newer version byte may mean anything, and may have any length.
         if let Some(&version) = bytes.first().filter(|version| **version > VERSION) {
             return Err(Error::NewerFormat { found: version.into(), known: VERSION.into() });
         }
-        Registered::parse(bytes).ok_or_else(|| Error::Foreign {
-            what: format!("an application is registered as {bytes:?}"),
+        RegistryRow::parse(bytes).ok_or_else(|| Error::Foreign {
+            what: format!("the entry {bytes:?} of an application cannot be read"),
         })
     }
 
-    fn parse(mut bytes: &[u8]) -> Option<Registered> {
+    fn parse(mut bytes: &[u8]) -> Option<RegistryRow> {
         if bytes.len() < HEADER || bytes.get_u8() != VERSION {
             return None;
         }
         let state = match bytes.get_u8() {
-            0 => State::Creating,
-            1 => State::Ready,
+            0 => InitState::Creating,
+            1 => InitState::Ready,
             _ => return None,
         };
         let attempt = bytes.get_u64();
@@ -97,7 +97,7 @@ impl Registered {
             format: bytes.get_u32(),
             keyspace: KeyspaceName::new(str::from_utf8(bytes).ok()?).ok()?,
         };
-        Some(Registered { state, attempt, entry })
+        Some(RegistryRow { state, attempt, entry })
     }
 }
 
@@ -105,9 +105,9 @@ impl Registered {
 mod tests {
     use super::*;
 
-    fn registered() -> Registered {
-        Registered {
-            state: State::Ready,
+    fn registered() -> RegistryRow {
+        RegistryRow {
+            state: InitState::Ready,
             attempt: 0x0102_0304_0506_0708,
             entry: AppEntry {
                 number: AppNumber(9),
@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_pinned() {
+    fn every_byte_of_an_entry_is_pinned() {
         let bytes = [1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 0, 10, 0, 0, 0, 1, b'k', b's', b'p'];
         assert_eq!(registered().encode(), bytes.as_slice());
-        assert_eq!(Registered::decode(&bytes).unwrap(), registered());
+        assert_eq!(RegistryRow::decode(&bytes).unwrap(), registered());
     }
 
     #[test]
-    fn what_is_no_entry_is_refused() {
+    fn bytes_that_are_no_entry_are_refused() {
         let whole = registered().encode();
         let with = |index: usize, byte: u8| {
             let mut bytes = whole.to_vec();
@@ -136,7 +136,7 @@ mod tests {
         for bytes in
             [vec![], whole[..HEADER].to_vec(), with(0, 0), with(1, 2), with(15, 0), with(20, b'K')]
         {
-            let refused = Registered::decode(&bytes);
+            let refused = RegistryRow::decode(&bytes);
             assert!(matches!(refused, Err(Error::Foreign { .. })), "{bytes:?}: {refused:?}");
         }
     }
@@ -148,7 +148,7 @@ mod tests {
         let mut whole = registered().encode().to_vec();
         whole[0] = VERSION + 1;
         for bytes in [whole, vec![VERSION + 1], vec![u8::MAX; 100]] {
-            let (refused, version) = (Registered::decode(&bytes), u32::from(bytes[0]));
+            let (refused, version) = (RegistryRow::decode(&bytes), u32::from(bytes[0]));
             assert!(
                 matches!(refused, Err(Error::NewerFormat { found, known: 1 }) if found == version),
                 "{bytes:?}: {refused:?}"

@@ -22,22 +22,24 @@ pub enum Error {
     },
     /// The initialization was begun with another number of partitions, and did not finish. Repeat
     /// it with that number.
-    #[error("the application `{app}` is half initialized with {there} partitions, not {wanted}")]
+    #[error(
+        "the initialization of the application `{app}` was begun with {registered} partitions, and cannot be finished with {wanted}"
+    )]
     OtherPartitions {
         /// The application.
         app: AppName,
         /// The number of partitions that is registered.
-        there: u16,
+        registered: u16,
         /// The number of partitions that the caller asked for.
         wanted: u16,
     },
     /// The storage was deployed with another number of slots: configure that number.
     #[error(
-        "the storage was deployed with {there} slots, and cannot be used with {wanted}: the number is fixed"
+        "the storage was deployed with {stored} slots, and cannot be used with {wanted}: the number is fixed"
     )]
     OtherSlots {
         /// The number of slots that is stored.
-        there: u32,
+        stored: u32,
         /// The number of slots that the caller asked for.
         wanted: u32,
     },

@@ -1,6 +1,6 @@
 //! The keys of the system keyspace.
 //!
-//! Invariant: every partition key begins with a [`Prefix`] of four bytes. All numbers are big
+//! Invariant: every partition key begins with a [`KeyPrefix`] of four bytes. All numbers are big
 //! endian.
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use crate::{AppName, AppNumber};
 /// A number is never reused. A new kind of row takes a new number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Prefix {
+pub(crate) enum KeyPrefix {
     /// The leases of all slots: one storage partition.
     Leases = 1,
     /// The stored offset of a partition's log: one row.
@@ -32,7 +32,7 @@ pub(crate) enum Prefix {
     Slots = 8,
 }
 
-impl Prefix {
+impl KeyPrefix {
     pub(crate) fn pkey(self) -> [u8; 4] {
         (self as u32).to_be_bytes()
     }
@@ -40,7 +40,7 @@ impl Prefix {
 
 /// Returns the partition key of all leases. The clustering columns of a lease are its slot.
 pub(crate) fn leases() -> Bytes {
-    Bytes::copy_from_slice(&Prefix::Leases.pkey())
+    Bytes::copy_from_slice(&KeyPrefix::Leases.pkey())
 }
 
 /// Returns the key of a row of an election.
@@ -48,7 +48,7 @@ pub(crate) fn election(row: Row) -> Key {
     match row {
         Row::Lease(slot) => Key::new(leases(), slot.get().to_be_bytes().to_vec()),
         Row::Epoch(slot) => {
-            Key::new([Prefix::Epochs.pkey(), slot.get().to_be_bytes()].concat(), "")
+            Key::new([KeyPrefix::Epochs.pkey(), slot.get().to_be_bytes()].concat(), "")
         }
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn election(row: Row) -> Key {
 /// to replay.
 pub(crate) fn plog_offset(app: AppNumber, partition: u16) -> Key {
     let app = app.get().to_be_bytes();
-    let pkey = [&Prefix::PlogOffset.pkey()[..], &app, &partition.to_be_bytes()].concat();
+    let pkey = [&KeyPrefix::PlogOffset.pkey()[..], &app, &partition.to_be_bytes()].concat();
     Key::new(pkey, 0_u32.to_be_bytes().to_vec())
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn plog_offset(app: AppNumber, partition: u16) -> Key {
 /// are its sequence.
 pub(crate) fn numbers(app: AppNumber, ws: u64) -> Bytes {
     let app = app.get().to_be_bytes();
-    [&Prefix::Numbers.pkey()[..], &app, &ws.to_be_bytes()].concat().into()
+    [&KeyPrefix::Numbers.pkey()[..], &app, &ws.to_be_bytes()].concat().into()
 }
 
 /// Returns the clustering columns of a sequence.
@@ -75,25 +75,25 @@ pub(crate) fn sequence(seq: u16) -> Bytes {
 
 /// Returns the key of the row of the format: a mark of this program, and the version of the format.
 pub(crate) fn format() -> Key {
-    Key::new(Prefix::Format.pkey().to_vec(), "")
+    Key::new(KeyPrefix::Format.pkey().to_vec(), "")
 }
 
 /// Returns the key of the row of the number of slots.
 pub(crate) fn slots() -> Key {
-    Key::new(Prefix::Slots.pkey().to_vec(), "")
+    Key::new(KeyPrefix::Slots.pkey().to_vec(), "")
 }
 
 /// Returns the key of the row with the number of the application registered last. The row sorts
 /// before all applications.
 pub(crate) fn last_app_number() -> Key {
-    Key::new(Prefix::Applications.pkey().to_vec(), vec![0])
+    Key::new(KeyPrefix::Applications.pkey().to_vec(), vec![0])
 }
 
 /// Returns the key of an application. Its clustering columns are the byte 1 and the name.
 pub(crate) fn app(name: &AppName) -> Key {
     let mut ccols = vec![FIRST_APP];
     ccols.extend_from_slice(name.to_string().as_bytes());
-    Key::new(Prefix::Applications.pkey().to_vec(), ccols)
+    Key::new(KeyPrefix::Applications.pkey().to_vec(), ccols)
 }
 
 /// The first byte of the clustering columns of applications.

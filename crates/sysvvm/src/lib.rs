@@ -43,5 +43,5 @@ pub use elections::ElectionRows;
 pub use entry::{AppEntry, AppNumber};
 pub use error::{Error, Result};
 pub use name::AppName;
-pub use numbers::{LastNumber, NumberKeys, NumberRows, Replayed};
-pub use system::{App, FORMAT_VERSION, System};
+pub use numbers::{LastNumber, NumberKeys, NumberRows, StoredOffset};
+pub use system::{FORMAT_VERSION, OpenedApp, System};

@@ -70,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn a_name_is_parsed_as_it_is_printed() {
         for name in ["sys/registry", "Acme_1/shop"] {
             assert_eq!(name.parse::<AppName>().unwrap().to_string(), name);
         }
     }
 
     #[test]
-    fn wrong_names_are_refused() {
+    fn invalid_names_are_refused() {
         for name in [
             "",
             "/",

@@ -26,7 +26,7 @@ pub struct LastNumber {
 
 /// The stored offset of a partition's log, with the epoch of the leader that stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replayed {
+pub struct StoredOffset {
     /// The partition.
     pub partition: u16,
     /// The epoch of the leader: at most 23 bits.
@@ -112,7 +112,7 @@ impl NumberRows {
         let mut last = vec![None; seqs.len()];
         while let Some(row) = rows.try_next().await? {
             let seq = self.keys.sequence_of(&row.ccols).ok_or_else(|| Error::Foreign {
-                what: format!("a sequence of workspace {ws} is {:?}", row.ccols),
+                what: format!("workspace {ws} has a number of an unknown sequence {:?}", row.ccols),
             })?;
             if let Some(place) = seqs.iter().position(|wanted| *wanted == seq) {
                 last[place] = Some(number(&row.value)?);
@@ -141,10 +141,10 @@ impl NumberRows {
     pub async fn store(
         &self,
         numbers: &[LastNumber],
-        replayed: Replayed,
+        replayed: StoredOffset,
         deadline: Instant,
     ) -> Result<()> {
-        let Replayed { partition, epoch, next } = replayed;
+        let StoredOffset { partition, epoch, next } = replayed;
         let key = self.keys.offset(partition);
         let offset = put(key, next, Order::from_parts(epoch, next)?);
         let mut rows = Vec::with_capacity(numbers.len() + 1);
@@ -159,7 +159,9 @@ impl NumberRows {
             return match self.storage.write_atomic(batch, deadline).await? {
                 Outcome::Applied => Ok(()),
                 Outcome::NotApplied(conflicts) => Err(Error::Foreign {
-                    what: format!("a write without conditions met {conflicts:?}"),
+                    what: format!(
+                        "a write without conditions was refused because of {conflicts:?}"
+                    ),
                 }),
             };
         }
@@ -184,7 +186,7 @@ fn number(value: &[u8]) -> Result<u64> {
     let bytes = value.try_into();
     bytes
         .map(u64::from_be_bytes)
-        .map_err(|_| Error::Foreign { what: format!("a number is {value:?}") })
+        .map_err(|_| Error::Foreign { what: format!("the number {value:?} does not have 8 bytes") })
 }
 
 #[cfg(test)]
@@ -219,12 +221,15 @@ mod tests {
                 let rows = NumberRows::of_app(Arc::new(faulty), clock.clone(), AppNumber(1));
                 let numbers: Vec<LastNumber> =
                     (0..count).map(|ws| LastNumber { ws, seq: 1, number: 7 }).collect();
-                let replayed = Replayed { partition: 0, epoch: 1, next: 9 };
+                let replayed = StoredOffset { partition: 0, epoch: 1, next: 9 };
                 rows.store(&numbers, replayed, deadline).await.unwrap_err();
                 let stored = rows.last(count - 1, &[1], deadline).await.unwrap();
                 match rows.next_offset(0, deadline).await.unwrap() {
                     Some(next) => assert_eq!((next, stored), (9, vec![Some(7)])),
-                    None => assert!(writes == 2 || stored == [None], "half of a write at once"),
+                    None => assert!(
+                        writes == 2 || stored == [None],
+                        "an atomic write was applied in part"
+                    ),
                 }
             }
         }

@@ -1,25 +1,19 @@
 //! A database with its system keyspace open.
-//!
-//! Invariant: a row of the registry changes only by a conditional write, so any number of nodes may
-//! work on the registry at the same time.
 
-use std::{num::NonZeroU16, sync::Arc, time::Duration};
+mod registry;
+
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use futures::TryStreamExt;
 use ielections::Slot;
 use istorage::{
-    AppStorageExt, Conditional, ErrorKind, Key, KeyspaceName, Outcome, Range, SharedStorage,
+    AppStorageExt, Conditional, ErrorKind, Key, KeyspaceName, Outcome, SharedStorage,
     StorageDriver,
     settle::{SettleLimits, write_if_settled},
 };
 
-use crate::{
-    AppEntry, AppName, AppNumber, ElectionRows, Error, NumberRows, Result,
-    entry::{Registered, State},
-    layout,
-};
+use crate::{AppEntry, ElectionRows, Error, NumberRows, Result, layout};
 
 /// The format that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -55,7 +49,7 @@ pub struct System {
 
 /// An application with its keyspace open.
 #[derive(Clone, Debug)]
-pub struct App {
+pub struct OpenedApp {
     /// The entry of the application in the registry.
     pub entry: AppEntry,
     /// The keyspace of the application.
@@ -85,7 +79,7 @@ impl System {
             Some(storage) => storage,
             None => {
                 driver.create(&keyspace, deadline).await?;
-                opened(&*driver, &clock, &keyspace, deadline).await?
+                open_existing(&*driver, &clock, &keyspace, deadline).await?
             }
         };
         let system = System { driver, keyspace, storage, clock };
@@ -130,8 +124,10 @@ impl System {
             return Ok(());
         }
         match there.as_ref().try_into().map(u32::from_be_bytes) {
-            Ok(there) => Err(Error::OtherSlots { there, wanted: slots.get() }),
-            Err(_) => Err(Error::Foreign { what: format!("the number of slots is {there:?}") }),
+            Ok(stored) => Err(Error::OtherSlots { stored, wanted: slots.get() }),
+            Err(_) => Err(Error::Foreign {
+                what: format!("the number of slots, {there:?}, does not have 4 bytes"),
+            }),
         }
     }
 
@@ -145,90 +141,6 @@ impl System {
     #[must_use]
     pub fn driver(&self) -> &Arc<dyn StorageDriver> {
         &self.driver
-    }
-
-    /// Registers an application and makes its keyspace. If an earlier initialization did not
-    /// finish, the call finishes it.
-    ///
-    /// # Errors
-    /// [`Error::AlreadyExists`] if the application is initialized already.
-    /// [`Error::OtherPartitions`] if the application is half initialized with another number of
-    /// partitions. [`Error::NewerFormat`] if a newer program registered the application in a way
-    /// that this one cannot read.
-    pub async fn init_app(
-        &self,
-        name: &AppName,
-        partitions: NonZeroU16,
-        deadline: Instant,
-    ) -> Result<App> {
-        let registered = loop {
-            match self.registered(name, deadline).await? {
-                Some(there) if there.state == State::Ready => {
-                    return Err(Error::AlreadyExists { app: name.clone() });
-                }
-                Some(there) if there.entry.partitions != partitions => {
-                    return Err(Error::OtherPartitions {
-                        app: name.clone(),
-                        there: there.entry.partitions.get(),
-                        wanted: partitions.get(),
-                    });
-                }
-                Some(there) => break there,
-                None => {
-                    if let Some(registered) = self.register(name, partitions, deadline).await? {
-                        break registered;
-                    }
-                }
-            }
-        };
-        self.driver.create(&registered.entry.keyspace, deadline).await?;
-        let storage =
-            opened(&*self.driver, &self.clock, &registered.entry.keyspace, deadline).await?;
-        self.confirm(name, &registered, deadline).await?;
-        Ok(App { entry: registered.entry, storage })
-    }
-
-    /// Opens the keyspace of an application.
-    ///
-    /// # Errors
-    /// [`Error::DoesNotExist`] if the application was not initialized, or not to the end.
-    /// [`Error::NewerFormat`] if a newer program wrote it.
-    pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<App> {
-        let registered =
-            self.registered(name, deadline).await?.filter(|there| there.state == State::Ready);
-        let Some(Registered { entry, .. }) = registered else {
-            return Err(Error::DoesNotExist { app: name.clone() });
-        };
-        if entry.format > FORMAT_VERSION {
-            return Err(Error::NewerFormat { found: entry.format, known: FORMAT_VERSION });
-        }
-        let storage = opened(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
-        Ok(App { entry, storage })
-    }
-
-    /// Returns all applications that are initialized, by name.
-    ///
-    /// # Errors
-    /// [`Error::Foreign`] if the registry cannot be read. [`Error::NewerFormat`] if only a newer
-    /// program can read the registry.
-    pub async fn apps(&self, page_timeout: Duration) -> Result<Vec<(AppName, AppEntry)>> {
-        let range = Range::from(vec![layout::FIRST_APP]);
-        let mut rows =
-            self.storage.read_linearizable(layout::last_app_number().pkey, range, page_timeout);
-        let mut apps = Vec::new();
-        while let Some(row) = rows.try_next().await? {
-            let name = str::from_utf8(&row.ccols[1..]).ok().and_then(|name| name.parse().ok());
-            let Some(name) = name else {
-                return Err(Error::Foreign {
-                    what: format!("an application is named {:?}", row.ccols),
-                });
-            };
-            let registered = Registered::decode(&row.value)?;
-            if registered.state == State::Ready {
-                apps.push((name, registered.entry));
-            }
-        }
-        Ok(apps)
     }
 
     async fn check_format(&self, deadline: Instant) -> Result<()> {
@@ -250,88 +162,14 @@ impl System {
         };
         let version = there.strip_prefix(FORMAT_MAGIC).and_then(|version| version.try_into().ok());
         match version.map(u32::from_be_bytes) {
-            None | Some(0) => Err(Error::Foreign { what: format!("its format is {there:?}") }),
+            None | Some(0) => {
+                Err(Error::Foreign { what: format!("its format {there:?} is unknown") })
+            }
             Some(found) if found > FORMAT_VERSION => {
                 Err(Error::NewerFormat { found, known: FORMAT_VERSION })
             }
             Some(_) => Ok(()),
         }
-    }
-
-    /// Takes the next number and writes the entry, in one conditional write. `None` if another node
-    /// took the number or registered the application first.
-    async fn register(
-        &self,
-        name: &AppName,
-        partitions: NonZeroU16,
-        deadline: Instant,
-    ) -> Result<Option<Registered>> {
-        let counter = layout::last_app_number();
-        let last = self.get(&counter, deadline).await?;
-        let number = match &last {
-            None => 1,
-            Some(bytes) => decode_number(bytes)?.checked_add(1).ok_or_else(|| Error::Foreign {
-                what: "every number of an application is taken".to_owned(),
-            })?,
-        };
-        let keyspace = keyspace_name(&self.keyspace, number, name)?;
-        if self.driver.open(&keyspace, deadline).await?.is_some() {
-            // A node of this cluster raises the counter before it makes the keyspace. So the
-            // keyspace is foreign if the counter is unchanged.
-            if self.get(&counter, deadline).await? != last {
-                return Ok(None);
-            }
-            return Err(Error::Foreign {
-                what: format!("the keyspace `{keyspace}` exists, and is not registered"),
-            });
-        }
-        let entry =
-            AppEntry { number: AppNumber(number), partitions, format: FORMAT_VERSION, keyspace };
-        let registered = Registered { state: State::Creating, attempt: self.clock.random(), entry };
-        let next = encode_number(number, registered.attempt);
-        let count = match last {
-            None => Conditional::Insert { ccols: counter.ccols, value: next, ttl: None },
-            Some(old) => Conditional::Swap { ccols: counter.ccols, old, new: next, ttl: None },
-        };
-        let insert = Conditional::Insert {
-            ccols: layout::app(name).ccols,
-            value: registered.encode(),
-            ttl: None,
-        };
-        let outcome = self.write(counter.pkey, vec![count, insert], deadline).await?;
-        Ok(outcome.is_applied().then_some(registered))
-    }
-
-    /// Marks the initialization as finished. Another node may have finished it at the same time,
-    /// with the same row.
-    async fn confirm(
-        &self,
-        name: &AppName,
-        registered: &Registered,
-        deadline: Instant,
-    ) -> Result<()> {
-        let (key, ready) =
-            (layout::app(name), Registered { state: State::Ready, ..registered.clone() });
-        let swap = Conditional::Swap {
-            ccols: key.ccols.clone(),
-            old: registered.encode(),
-            new: ready.encode(),
-            ttl: None,
-        };
-        match self.write(key.pkey, vec![swap], deadline).await? {
-            Outcome::Applied => Ok(()),
-            Outcome::NotApplied(_) => match self.registered(name, deadline).await? {
-                Some(there) if there == ready => Ok(()),
-                there => Err(Error::Foreign {
-                    what: format!("the entry of `{name}` changed under us to {there:?}"),
-                }),
-            },
-        }
-    }
-
-    async fn registered(&self, name: &AppName, deadline: Instant) -> Result<Option<Registered>> {
-        let value = self.get(&layout::app(name), deadline).await?;
-        value.map(|value| Registered::decode(&value)).transpose()
     }
 
     async fn get(&self, key: &Key, deadline: Instant) -> Result<Option<Bytes>> {
@@ -364,7 +202,7 @@ impl System {
 /// Another node may have made the keyspace just now, and some servers of a storage may show it
 /// later than others. So the keyspace counts as lost only after it was missing for
 /// [`SHOWN_WITHIN`].
-async fn opened(
+async fn open_existing(
     driver: &dyn StorageDriver,
     clock: &Clock,
     keyspace: &KeyspaceName,
@@ -377,49 +215,19 @@ async fn opened(
         }
         if clock.now() >= shown_by {
             return Err(istorage::Error::corrupt(format!(
-                "the keyspace `{keyspace}` is gone, although it is in use"
+                "the keyspace `{keyspace}` was created, and does not exist any more"
             ))
             .into());
         }
         let again = clock.now() + OPEN_PAUSE;
         if again >= deadline {
             return Err(istorage::Error::unavailable(format!(
-                "the keyspace `{keyspace}` is in use, and the storage does not show it yet"
+                "the keyspace `{keyspace}` was created, and the storage does not show it yet"
             ))
             .into());
         }
         clock.sleep_until(again).await;
     }
-}
-
-/// Encodes the number of the application registered last: `[u32 number][u64 attempt]`.
-///
-/// The attempt makes the bytes unique. Without it: node A writes number 5 and gets no answer, and
-/// the write is lost; node B writes number 5; node A sends its write again, sees number 5, and
-/// takes the row of B for its own.
-fn encode_number(number: u32, attempt: u64) -> Bytes {
-    [&number.to_be_bytes()[..], &attempt.to_be_bytes()].concat().into()
-}
-
-fn decode_number(bytes: &Bytes) -> Result<u32> {
-    match bytes.split_first_chunk::<4>() {
-        Some((number, attempt)) if attempt.len() == 8 => Ok(u32::from_be_bytes(*number)),
-        _ => {
-            Err(Error::Foreign { what: format!("the number of the last application is {bytes:?}") })
-        }
-    }
-}
-
-/// Returns the name of an application's keyspace: `<system>_<number>_<owner>_<name>`, cut to the
-/// longest name allowed. The number alone makes the name unique.
-fn keyspace_name(system: &KeyspaceName, number: u32, app: &AppName) -> Result<KeyspaceName> {
-    let (system, digits) = (system.as_str(), number.to_string());
-    let room = KeyspaceName::MAX_LEN - digits.len() - 1;
-    let mut name =
-        format!("{}_{digits}_{}_{}", &system[..system.len().min(room)], app.owner(), app.name());
-    name.make_ascii_lowercase();
-    name.truncate(KeyspaceName::MAX_LEN);
-    Ok(KeyspaceName::new(name)?)
 }
 
 #[cfg(test)]

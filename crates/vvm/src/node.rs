@@ -83,7 +83,7 @@ pub struct App {
 /// An application with an open keyspace.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) app: sysvvm::App,
+    pub(crate) app: sysvvm::OpenedApp,
     pub(crate) system: Arc<NumberRows>,
     pub(crate) reader: Reader,
 }
@@ -435,7 +435,11 @@ impl Here<'_> {
             NumbersIn::System => Arc::clone(&self.opened.system),
             NumbersIn::View => {
                 let storage = Arc::clone(&self.opened.app.storage);
-                Arc::new(seqstorage::view(storage, self.app.clock.clone(), self.partition))
+                Arc::new(seqstorage::numbers_in_view(
+                    storage,
+                    self.app.clock.clone(),
+                    self.partition,
+                ))
             }
         };
         let reader = self.reader().clone();

@@ -65,7 +65,7 @@ async fn open(
     node: &Node,
     system: &System,
     deadline: Instant,
-) -> Result<sysvvm::App, Problem> {
+) -> Result<sysvvm::OpenedApp, Problem> {
     let (name, partitions) = (app.name(), app.settings.partitions);
     let opened = loop {
         match system.open_app(name, deadline).await {
@@ -96,7 +96,7 @@ async fn open(
 fn put_to_work(
     app: &App,
     node: &Node,
-    opened: &sysvvm::App,
+    opened: &sysvvm::OpenedApp,
     partition: u16,
     (system, settings, lead): (&System, &Settings, &Arc<UnderLead>),
 ) -> Result<(), Problem> {

@@ -240,7 +240,7 @@ async fn check_rows(site: &Site, partition: u16, world: &World) {
 async fn check_numbers(site: &Site, partition: u16, world: &World, terms: Terms) {
     let numbers = if terms.in_view {
         let storage = std::sync::Arc::clone(&site.app.storage);
-        seqstorage::view(storage, site.clock.clone(), partition)
+        seqstorage::numbers_in_view(storage, site.clock.clone(), partition)
     } else {
         site.system.numbers(&site.app.entry)
     };

@@ -15,7 +15,7 @@ use isequencer::{SeqId, SeqStorage, StorageError};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Application, Commands, Ended, Partition, Settings, Status};
 use seqstorage::PartitionStorage;
-use sysvvm::{App, AppName, System};
+use sysvvm::{AppName, OpenedApp, System};
 
 use super::shop;
 
@@ -63,7 +63,7 @@ pub struct Site {
     /// The system keyspace.
     pub system: System,
     /// The shop.
-    pub app: App,
+    pub app: OpenedApp,
     /// The definition of the shop.
     pub application: Arc<Application>,
     /// The clock of all nodes.

@@ -98,7 +98,8 @@ async fn in_view(stage: &Stage) {
         stage.run(&node, &mut ledger, command).await.unwrap();
         assert_eq!(node.stop().await, Ended::Stopped);
     }
-    let view = seqstorage::view(Arc::clone(&site.app.storage), site.clock.clone(), PARTITION);
+    let view =
+        seqstorage::numbers_in_view(Arc::clone(&site.app.storage), site.clock.clone(), PARTITION);
     assert_eq!(view.next_offset(PARTITION, site.soon()).await.unwrap(), Some(4));
     assert_eq!(view.last(WS, &[1], site.soon()).await.unwrap(), [Some(3)]);
     let system = site.system.numbers(&site.app.entry);

@@ -192,7 +192,8 @@ impl<'s> Scene<'s> {
     /// Waits until a leader that begins now would begin behind this event.
     pub(crate) async fn until_stored(&self, plog: Offset) {
         let site = &self.stage.site;
-        let numbers = seqstorage::view(self.storage(), site.clock.clone(), self.partition);
+        let numbers =
+            seqstorage::numbers_in_view(self.storage(), site.clock.clone(), self.partition);
         while numbers.next_offset(self.partition, site.soon()).await.unwrap() <= Some(plog.0) {
             site.clock.sleep(Duration::from_millis(1)).await;
         }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use futures::future::join_all;
 use istorage::{Consistency, Key};
-use sysvvm::{AppName, LastNumber, NumberRows, Replayed};
+use sysvvm::{AppName, LastNumber, NumberRows, StoredOffset};
 
 use crate::database::{Database, TrialFn};
 
@@ -37,11 +37,11 @@ fn at(ws: u64, seq: u16, number: u64) -> LastNumber {
     LastNumber { ws, seq, number }
 }
 
-fn replayed(epoch: u64, next: u64) -> Replayed {
-    Replayed { partition: 0, epoch, next }
+fn replayed(epoch: u64, next: u64) -> StoredOffset {
+    StoredOffset { partition: 0, epoch, next }
 }
 
-async fn store(database: &Database, rows: &NumberRows, numbers: &[LastNumber], to: Replayed) {
+async fn store(database: &Database, rows: &NumberRows, numbers: &[LastNumber], to: StoredOffset) {
     rows.store(numbers, to, database.soon()).await.unwrap();
 }
 
@@ -65,7 +65,7 @@ async fn absent(database: &Database) {
 
 async fn bytes(database: &Database) {
     let rows = of_app(database, 0, "shop").await;
-    let replayed = Replayed { partition: 0x0102, epoch: 3, next: 0x0405 };
+    let replayed = StoredOffset { partition: 0x0102, epoch: 3, next: 0x0405 };
     store(database, &rows, &[at(0x0607, 0x0809, 0x0a0b)], replayed).await;
     let system = database.open(1).await.unwrap();
     let get = async |pkey: &[u8], ccols: &[u8]| {
@@ -114,7 +114,7 @@ async fn offsets(database: &Database) {
 async fn their_own(database: &Database) {
     let (shop, other) = (of_app(database, 0, "shop").await, of_app(database, 0, "other").await);
     store(database, &shop, &[at(1, 1, 5), at(2, 1, 6)], replayed(1, 2)).await;
-    let to = Replayed { partition: 1, epoch: 1, next: 9 };
+    let to = StoredOffset { partition: 1, epoch: 1, next: 9 };
     store(database, &shop, &[at(1, 2, 7)], to).await;
     let again = of_app(database, 1, "shop").await;
     assert_eq!(last(database, &again, 1, &[1, 2]).await, [Some(5), Some(7)]);

@@ -63,7 +63,10 @@ async fn half_initialized(database: &Database) {
     creating[1] = 0;
     database.swap(&system, &key, &ready, &creating.into()).await;
     let other = system.init_app(&app("shop"), NonZeroU16::MIN, database.soon()).await;
-    assert!(matches!(other, Err(Error::OtherPartitions { there: 10, wanted: 1, .. })), "{other:?}");
+    assert!(
+        matches!(other, Err(Error::OtherPartitions { registered: 10, wanted: 1, .. })),
+        "{other:?}"
+    );
     let finished = system.init_app(&app("shop"), ten(), database.soon()).await.unwrap();
     assert_eq!(finished.entry, made.entry);
 }

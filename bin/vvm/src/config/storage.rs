@@ -22,8 +22,8 @@ pub(crate) struct StorageConfig {
     #[serde(deserialize_with = "keyspace")]
     pub(crate) system_keyspace: Option<KeyspaceName>,
     redb: RedbSettings,
-    cassandra: Option<istorage_cassandra::Config>,
-    dynamodb: istorage_dynamodb::Config,
+    cassandra: Option<istorage_cassandra::CassandraConfig>,
+    dynamodb: istorage_dynamodb::DynamoDbConfig,
 }
 
 /// The settings of [`istorage_redb::RedbConfig`], with a default for the path.

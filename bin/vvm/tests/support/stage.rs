@@ -75,14 +75,14 @@ impl Stage {
             let driver: Arc<dyn StorageDriver> = match &self.storage {
                 Storage::Redb => return,
                 Storage::Cassandra(address) => {
-                    let config = istorage_cassandra::Config::new([address.clone()]);
+                    let config = istorage_cassandra::CassandraConfig::new([address.clone()]);
                     let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
                     Arc::new(driver.await.unwrap())
                 }
                 Storage::DynamoDb(endpoint) => {
-                    let config = istorage_dynamodb::Config {
+                    let config = istorage_dynamodb::DynamoDbConfig {
                         table_prefix: String::new(),
-                        ..istorage_dynamodb::Config::local(endpoint)
+                        ..istorage_dynamodb::DynamoDbConfig::local(endpoint)
                     };
                     let driver = istorage_dynamodb::DynamoDbDriver::connect(config, clock, soon);
                     Arc::new(driver.await.unwrap())

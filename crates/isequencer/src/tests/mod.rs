@@ -1,6 +1,6 @@
 //! A simulation: keeper, owner and storage run in every order, under a scheduler that decides by a
 //! seed.
 
-mod found;
+mod defects;
 mod schedules;
-mod world;
+mod simulation;

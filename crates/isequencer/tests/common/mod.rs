@@ -14,8 +14,8 @@ use std::{
 use clock::Clock;
 use futures::{FutureExt, future::BoxFuture};
 use isequencer::{
-    MemStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
-    mem::{Call, Fate, Hook},
+    MemSeqStorage, NumberKey, Offset, Params, SeqId, Sequence, Sequencer, Sequences, WsId, WsKind,
+    mem::{CallHook, CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
 
@@ -44,47 +44,47 @@ pub(crate) fn params() -> Params {
     }
 }
 
-pub(crate) fn sequencer(params: Params, storage: &MemStorage) -> Sequencer {
+pub(crate) fn sequencer(params: Params, storage: &MemSeqStorage) -> Sequencer {
     Sequencer::new(params, Arc::new(storage.clone()), Clock::system())
 }
 
-/// Makes a hook from a function that decides the fate of calls.
-pub(crate) fn hook<F>(decide: impl Fn(Call) -> F + Send + Sync + 'static) -> Hook
+/// Makes a hook from a function that decides the outcome of calls.
+pub(crate) fn hook<F>(decide: impl Fn(SeqStorageCall) -> F + Send + Sync + 'static) -> CallHook
 where
-    F: Future<Output = Fate> + Send + 'static,
+    F: Future<Output = CallOutcome> + Send + 'static,
 {
-    Arc::new(move |call| -> BoxFuture<'static, Fate> { decide(call).boxed() })
+    Arc::new(move |call| -> BoxFuture<'static, CallOutcome> { decide(call).boxed() })
 }
 
 /// Returns the same storage with a flag. While the flag is set, writes of numbers fail.
-pub(crate) fn failing(storage: &MemStorage) -> (MemStorage, Arc<AtomicBool>) {
+pub(crate) fn failing(storage: &MemSeqStorage) -> (MemSeqStorage, Arc<AtomicBool>) {
     let fails = Arc::new(AtomicBool::new(false));
     let is_failing = Arc::clone(&fails);
     let hook = hook(move |call| {
-        let fails = call == Call::WriteNumbers && is_failing.load(Ordering::Acquire);
-        async move { if fails { Fate::Fails } else { Fate::Done } }
+        let fails = call == SeqStorageCall::WriteNumbers && is_failing.load(Ordering::Acquire);
+        async move { if fails { CallOutcome::Failed } else { CallOutcome::Done } }
     });
     (storage.with_hook(hook), fails)
 }
 
 /// Returns the same storage with a semaphore. Each read of the offset takes a permit.
-pub(crate) fn gated(storage: &MemStorage) -> (MemStorage, Arc<Semaphore>) {
+pub(crate) fn gated(storage: &MemSeqStorage) -> (MemSeqStorage, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let blocked = Arc::clone(&gate);
     let hook = hook(move |call| {
         let gate = Arc::clone(&blocked);
         async move {
-            if call == Call::NextOffset {
+            if call == SeqStorageCall::NextOffset {
                 gate.acquire().await.unwrap().forget();
             }
-            Fate::Done
+            CallOutcome::Done
         }
     });
     (storage.with_hook(hook), gate)
 }
 
 /// Runs a command that draws one number in a workspace, writes its event, and returns the number.
-pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemStorage, ws: u64) -> u64 {
+pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemSeqStorage, ws: u64) -> u64 {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
     let mut command = transaction.join(KIND, WsId(ws)).await.unwrap();
@@ -96,11 +96,11 @@ pub(crate) async fn command(sequencer: &mut Sequencer, storage: &MemStorage, ws:
 }
 
 /// Lets other tasks run until the condition is true.
-pub(crate) async fn until(is_so: impl Fn() -> bool) {
+pub(crate) async fn until(is_true: impl Fn() -> bool) {
     let clock = Clock::system();
     let deadline = clock.now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(clock.now() < deadline, "it never comes to that");
+    while !is_true() {
+        assert!(clock.now() < deadline, "the condition never becomes true");
         tokio::task::yield_now().await;
     }
 }

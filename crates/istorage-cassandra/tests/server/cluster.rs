@@ -8,17 +8,17 @@ use istorage::{
     AppStorageExt, Conditional, Consistency, ErrorKind, Key, Outcome, Range, StorageDriver,
     settle::{SettleLimits, write_if_settled},
 };
-use istorage_cassandra::{CassandraDriver, Config};
+use istorage_cassandra::{CassandraConfig, CassandraDriver};
 use scylla::{
     client::session_builder::SessionBuilder, policies::host_filter::AllowListHostFilter,
     value::CqlValue,
 };
 
-use crate::support::{Cluster, PATIENCE, ask, insist, soon, unique_name};
+use crate::support::{CassandraCluster, PATIENCE, ask, insist, soon, unique_name};
 
 /// Several nodes create one keyspace, and each node writes as soon as `create` succeeds. Then the
 /// keyspace is dropped, and the nodes create it again.
-pub(crate) async fn many_nodes_create_one_keyspace(cluster: Cluster) {
+pub(crate) async fn many_nodes_create_one_keyspace(cluster: CassandraCluster) {
     const NODES: usize = 6;
     const ROUNDS: usize = 4;
     let drivers: Vec<CassandraDriver> = join_all((0..NODES).map(|_| cluster.driver())).await;
@@ -64,7 +64,7 @@ pub(crate) async fn many_nodes_create_one_keyspace(cluster: Cluster) {
 }
 
 /// The identities that the servers show for the table of a keyspace.
-async fn table_ids(cluster: &Cluster, keyspace: &str) -> BTreeSet<String> {
+async fn table_ids(cluster: &CassandraCluster, keyspace: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for node in &cluster.nodes {
         let only = AllowListHostFilter::new([node]).unwrap();
@@ -78,8 +78,8 @@ async fn table_ids(cluster: &Cluster, keyspace: &str) -> BTreeSet<String> {
     ids
 }
 
-pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster: Cluster) {
-    let (driver, name) = (Config { replication: None, ..cluster.config() }, unique_name());
+pub(crate) async fn a_new_keyspace_has_three_replicas_by_default(cluster: CassandraCluster) {
+    let (driver, name) = (CassandraConfig { replication: None, ..cluster.config() }, unique_name());
     let driver = CassandraDriver::connect(driver, Clock::system(), soon()).await.unwrap();
     driver.create(&name, soon()).await.unwrap();
     let raw = cluster.raw().await;
@@ -95,7 +95,7 @@ pub(crate) async fn a_keyspace_has_three_replicas_unless_told_otherwise(cluster:
 
 /// Several nodes raise one counter by swaps. At the end the counter has counted every applied swap,
 /// and swaps with an unknown outcome at most once each.
-pub(crate) async fn tasks_raise_a_counter(cluster: Cluster) {
+pub(crate) async fn concurrent_swaps_of_a_counter_lose_no_increment(cluster: CassandraCluster) {
     const TASKS: usize = 6;
     const ROUNDS: u32 = 20;
     let scratch = cluster.scratch().await;

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use istorage::{AppStorageExt, Conditional, Conflict, Consistency, Key, Outcome, Range};
 
-use crate::support::{Cluster, PATIENCE, Scratch, soon, until};
+use crate::support::{CassandraCluster, CassandraScratch, PATIENCE, soon, until};
 
 const PKEY: &str = "p";
 
 /// Leaves a row marker without a value. The row is inserted without a TTL. Then its value is
 /// written with a TTL and expires, and the marker stays.
-async fn leave_marker(scratch: &Scratch, ccols: &'static str) {
+async fn leave_marker(scratch: &CassandraScratch, ccols: &'static str) {
     let place = format!("p_key = 0x{} AND c_col = 0x{}", hex(PKEY), hex(ccols));
     let (pkey, ccol) = (hex(PKEY), hex(ccols));
     scratch
@@ -33,7 +33,7 @@ fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(crate) async fn a_marker_without_a_value_is_no_row(cluster: Cluster) {
+pub(crate) async fn a_marker_without_a_value_is_no_row(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     leave_marker(&scratch, "m").await;
     let storage = &scratch.storage;
@@ -60,7 +60,7 @@ pub(crate) async fn a_marker_without_a_value_is_no_row(cluster: Cluster) {
     scratch.drop().await;
 }
 
-pub(crate) async fn a_batch_inserts_over_a_marker(cluster: Cluster) {
+pub(crate) async fn a_batch_inserts_over_a_marker(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     leave_marker(&scratch, "m").await;
     let storage = &scratch.storage;
@@ -95,7 +95,9 @@ pub(crate) async fn a_batch_inserts_over_a_marker(cluster: Cluster) {
     scratch.drop().await;
 }
 
-pub(crate) async fn what_is_left_is_not_more_than_was_asked(cluster: Cluster) {
+pub(crate) async fn the_rest_of_a_ttl_is_not_more_than_the_requested_ttl(
+    cluster: CassandraCluster,
+) {
     let scratch = cluster.scratch().await;
     let asked = Duration::from_secs(100);
     let key = Key::new(PKEY, "c");

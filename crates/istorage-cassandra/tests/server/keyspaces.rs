@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clock::Clock;
 use istorage::{AppStorageExt, ErrorKind, Key, KeyspaceName, StorageDriver};
-use istorage_cassandra::{CassandraDriver, Config, Replication};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, Replication};
 
-use crate::support::{Cluster, PATIENCE, ask, run, soon, unique_name};
+use crate::support::{CassandraCluster, PATIENCE, ask, run, soon, unique_name};
 
 async fn replication(session: &scylla::client::session::Session, name: &KeyspaceName) -> String {
     let text =
@@ -16,7 +16,7 @@ async fn replication(session: &scylla::client::session::Session, name: &Keyspace
     format!("{map:?}")
 }
 
-pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: Cluster) {
+pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: CassandraCluster) {
     let (driver, raw) = (cluster.driver().await, cluster.raw().await);
     let ours = "values (p_key blob, c_col blob, value blob, PRIMARY KEY ((p_key), c_col))";
     for tables in [
@@ -49,7 +49,7 @@ pub(crate) async fn a_foreign_keyspace_is_left_alone(cluster: Cluster) {
     }
 }
 
-pub(crate) async fn an_empty_keyspace_is_taken_with_its_replication(cluster: Cluster) {
+pub(crate) async fn an_empty_keyspace_is_used_and_keeps_its_replication(cluster: CassandraCluster) {
     let (driver, raw, name) = (cluster.driver().await, cluster.raw().await, unique_name());
     let one = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
     run(&raw, &format!("CREATE KEYSPACE {name} WITH replication = {one}")).await;
@@ -65,10 +65,10 @@ pub(crate) async fn an_empty_keyspace_is_taken_with_its_replication(cluster: Clu
 /// A node started together with its cluster, saw one server, and created a keyspace that kept one
 /// replica for ever.
 pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuration_says_so(
-    cluster: Cluster,
+    cluster: CassandraCluster,
 ) {
     let (raw, name) = (cluster.raw().await, unique_name());
-    let config = Config { replication: None, ..cluster.config() };
+    let config = CassandraConfig { replication: None, ..cluster.config() };
     let driver = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap();
     // More servers may join, so `create` waits for them.
     let deadline = Clock::system().now() + Duration::from_secs(1);
@@ -86,8 +86,8 @@ pub(crate) async fn a_keyspace_with_one_replica_is_made_only_if_the_configuratio
     told.drop_keyspace(&name, soon()).await.unwrap();
 }
 
-pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
-    let config = Config { datacenter: Some("nowhere".to_owned()), ..cluster.config() };
+pub(crate) async fn a_wrong_datacenter_is_named(cluster: CassandraCluster) {
+    let config = CassandraConfig { datacenter: Some("nowhere".to_owned()), ..cluster.config() };
     let error = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(
@@ -96,19 +96,19 @@ pub(crate) async fn a_wrong_datacenter_is_named(cluster: Cluster) {
     );
 
     let wrong = Replication::Datacenters([("nowhere".to_owned(), 1)].into());
-    let config = Config { replication: Some(wrong), ..cluster.config() };
+    let config = CassandraConfig { replication: Some(wrong), ..cluster.config() };
     let driver = CassandraDriver::connect(config, Clock::system(), soon()).await.unwrap();
     let error = driver.create(&unique_name(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
 }
 
-pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Cluster) {
+pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: CassandraCluster) {
     // Port 1 refuses connections. An address of the range for documentation swallows all packets.
     for nowhere in ["127.0.0.1:1", "192.0.2.1:9042"] {
         let clock = Clock::system();
         let start = clock.now();
         let connected = CassandraDriver::connect(
-            Config::new([nowhere]),
+            CassandraConfig::new([nowhere]),
             clock.clone(),
             start + Duration::from_secs(2),
         );
@@ -117,7 +117,7 @@ pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Cluster) {
     }
 }
 
-pub(crate) async fn a_closed_driver_answers_so(cluster: Cluster) {
+pub(crate) async fn a_closed_driver_reports_that_it_is_closed(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     scratch.driver.close().await;
     scratch.driver.close().await;

@@ -11,13 +11,13 @@ use std::{
 
 use clock::Clock;
 use istorage::{AppStorageExt, Consistency, ErrorKind, Key, StorageDriver};
-use istorage_cassandra::{CAPABILITIES, CassandraDriver, Config};
+use istorage_cassandra::{CAPABILITIES, CassandraConfig, CassandraDriver};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
 };
 
-use crate::support::{Cluster, soon, until};
+use crate::support::{CassandraCluster, soon, until};
 
 /// The client gives up a connection if a sign of life takes longer.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
@@ -29,11 +29,11 @@ const SERVER: Duration = Duration::from_secs(16);
 /// life. A write that was sent right after the first question waited for 9 s in the connection. The
 /// driver promised that no write waits in a connection for more than 6.1 s, and the leases of trust
 /// level 2 rely on that promise.
-pub(crate) async fn a_write_lands_no_later_than_the_driver_says(cluster: Cluster) {
+pub(crate) async fn a_write_lands_within_the_promised_bound(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     let clock = Clock::system();
     let network = Network::to(&cluster.nodes[0]).await;
-    let config = Config::new([network.address.clone()]);
+    let config = CassandraConfig::new([network.address.clone()]);
     let driver = CassandraDriver::connect(config, clock.clone(), soon()).await.unwrap();
     let storage = driver.open(&scratch.name, soon()).await.unwrap().unwrap();
     let key = Key::new("late", "");

@@ -7,9 +7,9 @@ use istorage::{
     Range, Row,
 };
 
-use crate::support::{Cluster, PATIENCE, noise, soon};
+use crate::support::{CassandraCluster, PATIENCE, noise, soon};
 
-pub(crate) async fn the_largest_row_in_every_call(cluster: Cluster) {
+pub(crate) async fn the_largest_row_fits_into_every_call(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     let storage = &scratch.storage;
     let row = storage.capabilities().row;
@@ -77,7 +77,7 @@ fn full(limits: BatchLimits, pkey: &str, values_per_row: usize) -> Vec<(Bytes, B
     (0..limits.rows).map(|i| (ccols(i), noise(len))).collect()
 }
 
-pub(crate) async fn the_largest_conditional_write(cluster: Cluster) {
+pub(crate) async fn the_largest_conditional_write_is_accepted(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     let storage = &scratch.storage;
     let limits = storage.capabilities().conditional;
@@ -112,7 +112,7 @@ pub(crate) async fn the_largest_conditional_write(cluster: Cluster) {
     scratch.drop().await;
 }
 
-pub(crate) async fn the_largest_ordered_write(cluster: Cluster) {
+pub(crate) async fn the_largest_ordered_write_is_accepted(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     let limits = scratch.storage.capabilities().ordered.unwrap();
     let put = |order: u64| {
@@ -131,7 +131,7 @@ pub(crate) async fn the_largest_ordered_write(cluster: Cluster) {
 }
 
 /// The size of the page after the small rows was chosen by the size of the small rows.
-pub(crate) async fn large_rows_behind_small_ones(cluster: Cluster) {
+pub(crate) async fn large_rows_behind_small_ones_are_read(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     let storage = &scratch.storage;
     let value = |i: u32| {

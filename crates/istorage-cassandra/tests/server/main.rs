@@ -19,9 +19,9 @@ use std::{future::Future, pin::Pin, process::ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use support::Cluster;
+use support::CassandraCluster;
 
-type Run = fn(Cluster) -> Pin<Box<dyn Future<Output = ()>>>;
+type Run = fn(CassandraCluster) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// A list of trials, each with its name and its function.
 macro_rules! trials {
@@ -34,26 +34,26 @@ fn main() -> ExitCode {
     let one_server = trials![
         expiry::a_marker_without_a_value_is_no_row,
         expiry::a_batch_inserts_over_a_marker,
-        expiry::what_is_left_is_not_more_than_was_asked,
+        expiry::the_rest_of_a_ttl_is_not_more_than_the_requested_ttl,
         keyspaces::a_foreign_keyspace_is_left_alone,
-        keyspaces::an_empty_keyspace_is_taken_with_its_replication,
+        keyspaces::an_empty_keyspace_is_used_and_keeps_its_replication,
         keyspaces::a_keyspace_with_one_replica_is_made_only_if_the_configuration_says_so,
         keyspaces::a_wrong_datacenter_is_named,
         keyspaces::a_server_that_is_not_there_is_unavailable,
-        keyspaces::a_closed_driver_answers_so,
-        late::a_write_lands_no_later_than_the_driver_says,
-        limits::the_largest_row_in_every_call,
-        limits::the_largest_conditional_write,
-        limits::the_largest_ordered_write,
-        limits::large_rows_behind_small_ones,
+        keyspaces::a_closed_driver_reports_that_it_is_closed,
+        late::a_write_lands_within_the_promised_bound,
+        limits::the_largest_row_fits_into_every_call,
+        limits::the_largest_conditional_write_is_accepted,
+        limits::the_largest_ordered_write_is_accepted,
+        limits::large_rows_behind_small_ones_are_read,
         writes::every_failed_condition_is_reported_and_no_other,
-        writes::a_calendar_that_is_behind_does_not_matter_to_ordered_rows,
-        writes::a_later_put_stays_when_the_calendar_steps_back,
+        writes::a_wall_clock_that_is_behind_does_not_matter_to_ordered_rows,
+        writes::a_later_put_stays_when_the_wall_clock_steps_back,
     ];
     let three_servers = trials![
         cluster::many_nodes_create_one_keyspace,
-        cluster::a_keyspace_has_three_replicas_unless_told_otherwise,
-        cluster::tasks_raise_a_counter,
+        cluster::a_new_keyspace_has_three_replicas_by_default,
+        cluster::concurrent_swaps_of_a_counter_lose_no_increment,
     ];
     let mut all = named("cassandra", "VVM_TEST_CASSANDRA", one_server);
     all.extend(named("cassandra_cluster", "VVM_TEST_CASSANDRA_CLUSTER", three_servers));
@@ -83,6 +83,6 @@ fn run_trial(nodes: &str, run: Run) -> Result<(), Failed> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let nodes = nodes.split(',').map(str::to_owned).collect();
     // A trial fails by panicking, and the harness reports the panic.
-    runtime.block_on(run(Cluster { nodes }));
+    runtime.block_on(run(CassandraCluster { nodes }));
     Ok(())
 }

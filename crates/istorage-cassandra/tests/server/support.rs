@@ -5,21 +5,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use istorage::{ErrorKind, KeyspaceName, Result, SharedStorage, StorageDriver};
-use istorage_cassandra::{CassandraDriver, Config, Replication};
+use istorage_cassandra::{CassandraConfig, CassandraDriver, Replication};
 use scylla::{
     client::{session::Session, session_builder::SessionBuilder},
     response::query_result::QueryRowsResult,
 };
 
 /// The servers that the variable names.
-pub(crate) struct Cluster {
+pub(crate) struct CassandraCluster {
     pub(crate) nodes: Vec<String>,
 }
 
-impl Cluster {
+impl CassandraCluster {
     /// The configuration, which also allows keyspaces on one server.
-    pub(crate) fn config(&self) -> Config {
-        Config { replication: Some(Replication::UpToThree), ..Config::new(self.nodes.clone()) }
+    pub(crate) fn config(&self) -> CassandraConfig {
+        CassandraConfig {
+            replication: Some(Replication::UpToThree),
+            ..CassandraConfig::new(self.nodes.clone())
+        }
     }
 
     pub(crate) async fn driver(&self) -> CassandraDriver {
@@ -36,23 +39,23 @@ impl Cluster {
     }
 
     /// A new keyspace, which is dropped when its trial passes.
-    pub(crate) async fn scratch(&self) -> Scratch {
+    pub(crate) async fn scratch(&self) -> CassandraScratch {
         let driver = self.driver().await;
         let name = unique_name();
         driver.create(&name, soon()).await.unwrap();
         let storage = driver.open(&name, soon()).await.unwrap().unwrap();
-        Scratch { driver, name, storage, raw: self.raw().await }
+        CassandraScratch { driver, name, storage, raw: self.raw().await }
     }
 }
 
-pub(crate) struct Scratch {
+pub(crate) struct CassandraScratch {
     pub(crate) driver: CassandraDriver,
     pub(crate) name: KeyspaceName,
     pub(crate) storage: SharedStorage,
     pub(crate) raw: Session,
 }
 
-impl Scratch {
+impl CassandraScratch {
     /// Runs a statement in which `{table}` stands for the keyspace's table.
     pub(crate) async fn run(&self, statement: &str) {
         let table = format!("{}.values", self.name);
@@ -87,7 +90,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F) {
     let (clock, deadline) = (Clock::system(), soon());
     while !done().await {
-        assert!(clock.now() < deadline, "it did not happen in {PATIENCE:?}");
+        assert!(clock.now() < deadline, "the condition did not come true within {PATIENCE:?}");
         clock.sleep(Duration::from_millis(50)).await;
     }
 }

@@ -8,9 +8,9 @@ use istorage::{
 };
 use istorage_cassandra::CassandraDriver;
 
-use crate::support::{Cluster, soon};
+use crate::support::{CassandraCluster, soon};
 
-pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: Cluster) {
+pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     let storage = &scratch.storage;
     for (ccols, value) in [("a", "1"), ("b", "2"), ("empty", "")] {
@@ -69,7 +69,9 @@ pub(crate) async fn every_failed_condition_is_reported_and_no_other(cluster: Clu
     scratch.drop().await;
 }
 
-pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(cluster: Cluster) {
+pub(crate) async fn a_wall_clock_that_is_behind_does_not_matter_to_ordered_rows(
+    cluster: CassandraCluster,
+) {
     const AN_HOUR_MS: i64 = 3_600_000;
     let scratch = cluster.scratch().await;
     let behind = cluster.driver_with(Clock::system().with_wall_offset(-AN_HOUR_MS)).await;
@@ -90,7 +92,7 @@ pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(cl
     scratch.drop().await;
 }
 
-pub(crate) async fn a_later_put_stays_when_the_calendar_steps_back(cluster: Cluster) {
+pub(crate) async fn a_later_put_stays_when_the_wall_clock_steps_back(cluster: CassandraCluster) {
     let scratch = cluster.scratch().await;
     let manual = ManualClock::new(0);
     let config = cluster.config();

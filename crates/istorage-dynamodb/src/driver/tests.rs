@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use crate::{
-    Config, DynamoDbDriver,
-    testing::{Reply, Service, binary, done, storage_of},
+    DynamoDbConfig, DynamoDbDriver,
+    testing::{ScriptedReply, ScriptedService, binary, done, storage_of},
 };
 
 fn key() -> Key {
@@ -29,7 +29,7 @@ fn soon() -> Instant {
 }
 
 async fn local(address: std::net::SocketAddr) -> istorage::SharedStorage {
-    let config = Config::local(format!("http://{address}"));
+    let config = DynamoDbConfig::local(format!("http://{address}"));
     let driver = DynamoDbDriver::connect(config, Clock::system(), soon()).await.unwrap();
     storage_of(&driver, Clock::system())
 }
@@ -74,7 +74,7 @@ impl ProvideCredentials for NoCredentials {
 
 #[tokio::test]
 async fn without_credentials_nothing_is_sent() {
-    let service = Service::new([]);
+    let service = ScriptedService::new([]);
     let without = |sdk: Builder| sdk.credentials_provider(NoCredentials);
     let driver = service.driver_over(without);
     let storage = storage_of(&driver, service.time.clock());
@@ -84,7 +84,7 @@ async fn without_credentials_nothing_is_sent() {
 
 #[tokio::test]
 async fn a_closed_driver_sends_nothing() {
-    let service = Service::new([]);
+    let service = ScriptedService::new([]);
     let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
     let storage = storage_of(&driver, service.time.clock());
     driver.close().await;
@@ -102,8 +102,8 @@ async fn a_closed_driver_sends_nothing() {
 }
 
 #[tokio::test]
-async fn closing_waits_for_what_is_under_way() {
-    let service = Service::new([Reply::Never, done()]);
+async fn closing_waits_for_requests_under_way() {
+    let service = ScriptedService::new([ScriptedReply::Never, done()]);
     let driver = service.driver();
     let storage = storage_of(&driver, service.time.clock());
     let mut call = pin!(storage.put(key(), "v".into(), service.soon()));
@@ -123,15 +123,15 @@ async fn closing_waits_for_what_is_under_way() {
 
 #[tokio::test]
 async fn a_deadline_that_has_passed_sends_nothing() {
-    let service = Service::new([]);
+    let service = ScriptedService::new([]);
     let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
     let error = driver.create(&keyspace, service.time.clock().now()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
-async fn a_driver_that_is_not_answered_keeps_its_deadline() {
-    let service = Service::new([Reply::Never]);
+async fn a_driver_without_an_answer_keeps_its_deadline() {
+    let service = ScriptedService::new([ScriptedReply::Never]);
     let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
     let opened = service.patiently(driver.open(&keyspace, service.soon())).await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -139,7 +139,8 @@ async fn a_driver_that_is_not_answered_keeps_its_deadline() {
 
 #[tokio::test]
 async fn a_configuration_that_cannot_work_is_invalid() {
-    let half = Config { secret_access_key: None, ..Config::local("http://127.0.0.1:1") };
+    let half =
+        DynamoDbConfig { secret_access_key: None, ..DynamoDbConfig::local("http://127.0.0.1:1") };
     let error = DynamoDbDriver::connect(half, Clock::system(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
@@ -190,7 +191,7 @@ async fn an_answer_in_doubt_is_followed_by_one_over_another_connection() {
 /// reads a row.
 #[tokio::test]
 async fn a_storage_is_opened_when_three_connections_agree_about_the_time() {
-    let described = Reply::Answer(json!({ "Table": {
+    let described = ScriptedReply::Answer(json!({ "Table": {
         "TableStatus": "ACTIVE",
         "KeySchema": [
             { "AttributeName": "p", "KeyType": "HASH" },
@@ -201,12 +202,12 @@ async fn a_storage_is_opened_when_three_connections_agree_about_the_time() {
             { "AttributeName": "c", "AttributeType": "B" }
         ]
     } }));
-    let service = Service::new([described, done(), done()]);
+    let service = ScriptedService::new([described, done(), done()]);
     let (driver, keyspace) = (service.new_driver(), KeyspaceName::new("test").unwrap());
     let storage = driver.open(&keyspace, service.soon()).await.unwrap().unwrap();
     assert_eq!(service.operations(), ["DescribeTable", "GetItem", "DescribeTable"]);
     let gone = json!({ "v": binary(b"v"), "x": { "N": service.bounds().0.to_string() } });
-    service.will(Reply::Answer(json!({ "Item": gone })));
+    service.add_reply(ScriptedReply::Answer(json!({ "Item": gone })));
     let row = storage.get(&key(), Consistency::Plain, service.soon()).await;
     assert_eq!(row.unwrap(), None);
 }

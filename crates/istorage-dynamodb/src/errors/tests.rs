@@ -4,11 +4,11 @@ use istorage::{
     Key,
 };
 
-use crate::testing::{Reply, Service, refused};
+use crate::testing::{ScriptedReply, ScriptedService, refused};
 
 /// The kinds of error of a read and of a write, if the service gives this reply to every attempt.
-async fn kinds(reply: Reply) -> (ErrorKind, ErrorKind) {
-    let service = Service::new(vec![reply; 100]);
+async fn kinds(reply: ScriptedReply) -> (ErrorKind, ErrorKind) {
+    let service = ScriptedService::new(vec![reply; 100]);
     let (storage, key) = (service.storage(), Key::new("p", "c"));
     let read = storage.get(&key, Consistency::Plain, service.soon());
     let read = service.patiently(read).await.unwrap_err();
@@ -36,8 +36,8 @@ async fn errors_are_judged_by_their_code() {
 }
 
 #[tokio::test]
-async fn what_is_no_definite_answer_leaves_the_outcome_unknown() {
-    let raw = |status, body: &str| Reply::Raw(status, body.to_owned());
+async fn an_answer_that_is_not_definite_leaves_the_outcome_unknown() {
+    let raw = |status, body: &str| ScriptedReply::Raw(status, body.to_owned());
     for reply in [
         raw(500, r#"{"__type":"InternalServerError"}"#),
         raw(503, r#"{"__type":"SomethingNew"}"#),
@@ -45,16 +45,16 @@ async fn what_is_no_definite_answer_leaves_the_outcome_unknown() {
         raw(400, "no code"),
         raw(400, "{}"),
         raw(200, "{"),
-        Reply::Lost,
-        Reply::Never,
+        ScriptedReply::Lost,
+        ScriptedReply::Never,
     ] {
         assert_eq!(kinds(reply.clone()).await, (Unavailable, OutcomeUnknown), "{reply:?}");
     }
 }
 
 #[tokio::test]
-async fn the_cause_is_kept() {
-    let service = Service::new([refused("AccessDeniedException")]);
+async fn an_error_keeps_its_cause() {
+    let service = ScriptedService::new([refused("AccessDeniedException")]);
     let (storage, key) = (service.storage(), Key::new("p", "c"));
     let read = storage.get(&key, Consistency::Plain, service.soon());
     let error = service.patiently(read).await;

@@ -6,7 +6,7 @@ use istorage::{AppStorageExt, ExpiringRow, Key, Outcome, Range, SharedStorage};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{Reply, Rows, Service, binary, columns, storage_of};
+use crate::testing::{ScriptedReply, ScriptedService, SharedRows, binary, columns, storage_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -27,7 +27,7 @@ fn key() -> Key {
 struct World {
     time: ManualClock,
     clock: Clock,
-    rows: Rows,
+    rows: SharedRows,
     /// How far the service's clock is ahead of its beginning.
     ahead: Duration,
 }
@@ -35,13 +35,13 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let time = ManualClock::new(seed);
-        World { clock: time.clock(), time, rows: Rows::default(), ahead: 10 * HOUR }
+        World { clock: time.clock(), time, rows: SharedRows::default(), ahead: 10 * HOUR }
     }
 
     /// A node that starts now. The dates of its first connections are wrong by these times.
     fn starts(&self, wrong: Vec<Duration>) -> Node {
-        let service = Service::with_rows(&self.rows, self.time.clone(), wrong);
-        service.steps_to(self.ahead);
+        let service = ScriptedService::with_rows(&self.rows, self.time.clone(), wrong);
+        service.set_clock_ahead(self.ahead);
         let storage = storage_of(&service.new_driver(), self.clock.clone());
         let (looks_since, name) = (self.clock.now(), format!("{:x}", self.clock.random()));
         Node { service, storage, looks_since, name: name.into(), leads: None }
@@ -54,7 +54,7 @@ impl World {
 }
 
 struct Node {
-    service: Service,
+    service: ScriptedService,
     storage: SharedStorage,
     /// The time since which the node has looked.
     looks_since: Instant,
@@ -68,7 +68,7 @@ impl Node {
         self.service.soon()
     }
 
-    async fn look(&self) -> Vec<ExpiringRow> {
+    async fn read_leases(&self) -> Vec<ExpiringRow> {
         let rows = self.storage.ttl_read("leases".into(), Range::all(), SECOND);
         rows.try_collect().await.unwrap()
     }
@@ -104,7 +104,7 @@ impl Node {
                 self.leads = if self.renews().await { Some(now) } else { None };
             }
             Some(_) => {}
-            None if self.look().await.is_empty() => {
+            None if self.read_leases().await.is_empty() => {
                 self.leads = self.takes().await.then_some(now);
             }
             None => {}
@@ -126,7 +126,7 @@ async fn a_node_that_starts_after_a_step_takes_no_living_lease() {
     let fresh = world.starts(Vec::new());
     for _ in 0..400 {
         world.time.advance(LEASE / 4 - SECOND / 10);
-        assert_eq!(fresh.look().await.len(), 1);
+        assert_eq!(fresh.read_leases().await.len(), 1);
         world.time.advance(SECOND / 10);
         assert!(leader.renews().await, "the leader hears of no step");
         assert!(!fresh.takes().await);
@@ -145,7 +145,7 @@ async fn a_node_whose_first_connections_have_a_wrong_date_takes_no_living_lease(
         for _ in 0..20 {
             world.time.advance(LEASE / 4);
             assert!(leader.renews().await);
-            assert!(!fresh.look().await.is_empty() && !fresh.takes().await);
+            assert!(!fresh.read_leases().await.is_empty() && !fresh.takes().await);
         }
     }
 }
@@ -157,17 +157,17 @@ async fn a_lease_ends_in_time_although_the_clock_of_the_service_was_stepped_back
     let mut world = World::new(3);
     let (leader, standby) = (world.starts(Vec::new()), world.starts(Vec::new()));
     assert!(leader.takes().await);
-    assert_eq!(standby.look().await[0].ttl, Some(LEASE));
+    assert_eq!(standby.read_leases().await[0].ttl, Some(LEASE));
     world.ahead -= HOUR;
-    standby.service.steps_to(world.ahead);
+    standby.service.set_clock_ahead(world.ahead);
     world.time.advance(LEASE - SECOND);
-    assert_eq!(standby.look().await[0].ttl, Some(SECOND));
+    assert_eq!(standby.read_leases().await[0].ttl, Some(SECOND));
     assert!(!standby.takes().await);
     world.time.advance(SECOND);
-    assert_eq!(standby.look().await, []);
+    assert_eq!(standby.read_leases().await, []);
     // A node that has just started watches the lease for as long as the lease lasts.
     let fresh = world.starts(Vec::new());
-    assert_eq!(fresh.look().await[0].ttl, Some(LEASE));
+    assert_eq!(fresh.read_leases().await[0].ttl, Some(LEASE));
     assert!(standby.takes().await);
 }
 
@@ -178,28 +178,28 @@ async fn a_lease_that_was_renewed_unseen_is_not_taken() {
     let world = World::new(4);
     let (leader, standby) = (world.starts(Vec::new()), world.starts(Vec::new()));
     assert!(leader.takes().await);
-    assert_eq!(standby.look().await.len(), 1);
+    assert_eq!(standby.read_leases().await.len(), 1);
     world.time.advance(LEASE / 2);
     assert!(leader.renews().await);
     world.time.advance(LEASE / 2);
     // The standby has seen one version for as long as a lease lasts, and believes that the lease
     // has expired.
     assert!(!standby.takes().await);
-    assert_eq!(standby.look().await.len(), 1);
+    assert_eq!(standby.read_leases().await.len(), 1);
 }
 
 #[tokio::test]
-async fn no_lease_is_absent_and_a_released_one_too() {
+async fn a_missing_or_released_lease_is_absent() {
     let world = World::new(5);
     let fresh = world.starts(vec![HOUR; 3]);
-    assert_eq!(fresh.look().await, []);
+    assert_eq!(fresh.read_leases().await, []);
     assert!(fresh.takes().await, "a row that is not there needs no watching");
     let standby = world.starts(Vec::new());
-    assert_eq!(standby.look().await.len(), 1);
+    assert_eq!(standby.read_leases().await.len(), 1);
     assert!(!standby.takes().await && !standby.releases().await);
     assert!(fresh.releases().await);
     // The standby has not watched the lease at all.
-    assert_eq!(standby.look().await, []);
+    assert_eq!(standby.read_leases().await, []);
     assert!(standby.takes().await, "a released lease needs no watching");
     assert!(!world.starts(Vec::new()).takes().await);
 }
@@ -212,29 +212,29 @@ fn leased(version: u64, lasts: Duration) -> Value {
     })
 }
 
-async fn look(storage: &SharedStorage) -> Vec<ExpiringRow> {
+async fn leases_in(storage: &SharedStorage) -> Vec<ExpiringRow> {
     let rows = storage.ttl_read("leases".into(), Range::all(), 5 * SECOND);
     rows.try_collect().await.unwrap()
 }
 
-/// A way in which a node may first see a lease: a look, two kinds of reads, or an insert that is
-/// refused.
+/// A way in which a node may first see a lease: a read of a range, two reads by key, or an insert
+/// that is refused.
 #[derive(Clone, Copy, Debug)]
-enum Sight {
-    Look,
-    Read,
-    ReadOfSome,
+enum FirstSight {
+    Range,
+    Get,
+    BatchGet,
     RefusedInsert,
 }
 
-impl Sight {
+impl FirstSight {
     /// The service's answer.
     fn answer(self, item: &Value) -> (u16, Value) {
         match self {
-            Sight::Look => (200, json!({ "Items": [item] })),
-            Sight::Read => (200, json!({ "Item": item })),
-            Sight::ReadOfSome => (200, json!({ "Responses": { "pre.test": [item] } })),
-            Sight::RefusedInsert => {
+            FirstSight::Range => (200, json!({ "Items": [item] })),
+            FirstSight::Get => (200, json!({ "Item": item })),
+            FirstSight::BatchGet => (200, json!({ "Responses": { "pre.test": [item] } })),
+            FirstSight::RefusedInsert => {
                 (400, json!({ "__type": "ConditionalCheckFailedException", "Item": item }))
             }
         }
@@ -243,10 +243,12 @@ impl Sight {
     /// Whether the lease lives.
     async fn sees(self, storage: &SharedStorage, deadline: Instant) -> bool {
         match self {
-            Sight::Look => look(storage).await.len() == 1,
-            Sight::Read => storage.get_linearizable(&key(), deadline).await.unwrap().is_some(),
-            Sight::ReadOfSome => storage.get_batch(&[key()], deadline).await.unwrap()[0].is_some(),
-            Sight::RefusedInsert => {
+            FirstSight::Range => leases_in(storage).await.len() == 1,
+            FirstSight::Get => storage.get_linearizable(&key(), deadline).await.unwrap().is_some(),
+            FirstSight::BatchGet => {
+                storage.get_batch(&[key()], deadline).await.unwrap()[0].is_some()
+            }
+            FirstSight::RefusedInsert => {
                 let insert = storage.insert_if_not_exists(key(), "w".into(), Some(LEASE), deadline);
                 insert.await.unwrap()
                     == Outcome::NotApplied(vec![istorage::Conflict {
@@ -263,24 +265,26 @@ impl Sight {
 /// a second, B would see the lease expire a second early, while A leads.
 #[tokio::test]
 async fn a_lease_counts_from_the_answer_that_showed_it() {
-    for sight in [Sight::Look, Sight::Read, Sight::ReadOfSome, Sight::RefusedInsert] {
+    for sight in
+        [FirstSight::Range, FirstSight::Get, FirstSight::BatchGet, FirstSight::RefusedInsert]
+    {
         for lasts in [LEASE, 3 * LEASE] {
             let (status, body) = sight.answer(&leased(7, lasts));
-            let service = Service::new([Reply::Slow(SECOND, status, body)]);
+            let service = ScriptedService::new([ScriptedReply::Slow(SECOND, status, body)]);
             let storage = service.storage();
             assert!(service.patiently(sight.sees(&storage, service.soon())).await);
-            let page = || Reply::Answer(json!({ "Items": [leased(7, lasts)] }));
+            let page = || ScriptedReply::Answer(json!({ "Items": [leased(7, lasts)] }));
             let left = SECOND / 10;
             service.time.advance(lasts - left);
-            service.will(page());
-            let rows = look(&storage).await;
+            service.add_reply(page());
+            let rows = leases_in(&storage).await;
             assert!(rows.len() == 1, "{sight:?}: a lease of {lasts:?} has expired early");
             // The test polls each millisecond, so it may notice the answer a little later.
             let seen = rows[0].ttl.unwrap();
             assert!(seen <= left && seen > left / 2, "{sight:?}: {seen:?} are left");
             service.time.advance(left);
-            service.will(page());
-            assert_eq!(look(&storage).await, [], "{sight:?}: a lease of {lasts:?} lives on");
+            service.add_reply(page());
+            assert_eq!(leases_in(&storage).await, [], "{sight:?}: a lease of {lasts:?} lives on");
         }
     }
 }
@@ -289,22 +293,22 @@ async fn a_lease_counts_from_the_answer_that_showed_it() {
 /// expired, and no slot of a dead leader was taken.
 #[test]
 fn the_leases_of_all_slots_expire() {
-    let (watch, time) = (Watch::default(), ManualClock::new(8));
+    let (watch, time) = (LeaseWatch::default(), ManualClock::new(8));
     let table: Arc<str> = Arc::from("t");
     let slots = usize::from(u16::MAX);
-    let look = || {
+    let count_living = || {
         let now = time.clock().now();
         let lives = |n: &usize| {
             let row = (Arc::clone(&table), Bytes::from("p"), Bytes::from(n.to_string()));
-            watch.see(row, Lease { version: 1, lasts: LEASE }, now).left(now).is_some()
+            watch.record(row, StoredLease { version: 1, lasts: LEASE }, now).left(now).is_some()
         };
         (0..slots).filter(lives).count()
     };
-    assert_eq!(look(), slots);
+    assert_eq!(count_living(), slots);
     time.advance(LEASE / 2);
-    assert_eq!(look(), slots);
+    assert_eq!(count_living(), slots);
     time.advance(LEASE / 2);
-    assert_eq!(look(), 0);
+    assert_eq!(count_living(), 0);
 }
 
 /// A node that came back after a crash replaces its former lease.
@@ -325,16 +329,16 @@ async fn a_node_replaces_its_former_lease_at_once() {
 }
 
 #[test]
-fn too_many_leases_are_watched_anew() {
-    let (watch, time) = (Watch::default(), ManualClock::new(7));
+fn beyond_the_bound_all_leases_are_watched_from_the_beginning() {
+    let (watch, time) = (LeaseWatch::default(), ManualClock::new(7));
     let (table, now) = (Arc::from("t"), time.clock().now());
     let row = |n: usize| (Arc::clone(&table), Bytes::from("p"), Bytes::from(n.to_string()));
-    let lease = Lease { version: 1, lasts: LEASE };
+    let lease = StoredLease { version: 1, lasts: LEASE };
     for n in 0..WATCHED_MAX {
-        watch.see(row(n), lease, now);
+        watch.record(row(n), lease, now);
     }
     assert_eq!(watch.expired(&row(0), now + LEASE), 1);
-    watch.see(row(WATCHED_MAX), lease, now + LEASE);
+    watch.record(row(WATCHED_MAX), lease, now + LEASE);
     assert_eq!(watch.leases().len(), 1);
     assert_eq!(watch.expired(&row(0), now + LEASE), NO_VERSION);
 }
@@ -364,7 +368,7 @@ async fn history(seed: u64) {
             let node = &mut nodes[place];
             // The servers that a node reaches may follow a step later.
             if world.chance(200) {
-                node.service.steps_to(world.ahead);
+                node.service.set_clock_ahead(world.ahead);
             }
             world.time.advance(Duration::from_millis(world.clock.random() % 20));
             // A leader may stand still, or get no answers from the storage.
@@ -393,7 +397,7 @@ async fn history(seed: u64) {
 }
 
 #[tokio::test]
-async fn no_history_takes_a_lease_from_a_leader_that_works() {
+async fn in_no_history_does_a_working_leader_lose_its_lease() {
     for seed in 0..8 {
         history(seed).await;
     }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::SHOWN_WITHIN;
 use crate::{
-    Billing, Config,
-    testing::{Reply, Service, broken, done, refused},
+    Billing, DynamoDbConfig,
+    testing::{ScriptedReply, ScriptedService, broken, done, refused},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,48 +36,48 @@ fn table(status: &str, id: &str) -> Value {
     })
 }
 
-fn described(status: &str) -> Reply {
-    Reply::Answer(json!({ "Table": table(status, "1") }))
+fn described(status: &str) -> ScriptedReply {
+    ScriptedReply::Answer(json!({ "Table": table(status, "1") }))
 }
 
-fn described_as(status: &str, id: &str) -> Reply {
-    Reply::Answer(json!({ "Table": table(status, id) }))
+fn described_as(status: &str, id: &str) -> ScriptedReply {
+    ScriptedReply::Answer(json!({ "Table": table(status, id) }))
 }
 
-fn no_table() -> Reply {
+fn no_table() -> ScriptedReply {
     refused("ResourceNotFoundException")
 }
 
-fn ttl(status: &str, attribute: &str) -> Reply {
+fn ttl(status: &str, attribute: &str) -> ScriptedReply {
     let description = json!({ "TimeToLiveStatus": status, "AttributeName": attribute });
-    Reply::Answer(json!({ "TimeToLiveDescription": description }))
+    ScriptedReply::Answer(json!({ "TimeToLiveDescription": description }))
 }
 
-fn no_ttl() -> Reply {
-    Reply::Answer(json!({ "TimeToLiveDescription": { "TimeToLiveStatus": "DISABLED" } }))
+fn no_ttl() -> ScriptedReply {
+    ScriptedReply::Answer(json!({ "TimeToLiveDescription": { "TimeToLiveStatus": "DISABLED" } }))
 }
 
-async fn create(service: &Service) -> istorage::Result<()> {
+async fn create(service: &ScriptedService) -> istorage::Result<()> {
     let driver = service.driver();
     service.patiently(driver.create(&keyspace(), service.soon())).await
 }
 
-async fn is_there(service: &Service) -> istorage::Result<bool> {
+async fn is_there(service: &ScriptedService) -> istorage::Result<bool> {
     let driver = service.driver();
     // The answer to the first read of a row.
-    service.will(done());
+    service.add_reply(done());
     let opened = service.patiently(driver.open(&keyspace(), service.soon())).await?;
     Ok(opened.is_some())
 }
 
-async fn remove(service: &Service) -> istorage::Result<()> {
+async fn remove(service: &ScriptedService) -> istorage::Result<()> {
     let driver = service.driver();
     service.patiently(driver.drop_keyspace(&keyspace(), service.soon())).await
 }
 
 #[tokio::test]
-async fn a_table_is_made_and_waited_for() {
-    let service = Service::new([
+async fn a_table_is_created_and_waited_for() {
+    let service = ScriptedService::new([
         no_table(),
         done(),
         // The description may be outdated.
@@ -109,10 +109,11 @@ async fn a_table_is_made_and_waited_for() {
 }
 
 #[tokio::test]
-async fn a_table_can_be_paid_for_by_capacity() {
-    let service = Service::new([no_table(), done(), described("ACTIVE"), ttl("ENABLED", "t")]);
+async fn a_table_can_be_billed_by_capacity() {
+    let service =
+        ScriptedService::new([no_table(), done(), described("ACTIVE"), ttl("ENABLED", "t")]);
     let billing = Billing::Provisioned { read_units: 3, write_units: 4 };
-    let driver = service.driver_with(Config { billing, ..Config::default() });
+    let driver = service.driver_with(DynamoDbConfig { billing, ..DynamoDbConfig::default() });
     service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
     let body = service.sent()[1].body.clone();
     assert_eq!(body["TableName"], "vvm.test");
@@ -122,15 +123,15 @@ async fn a_table_can_be_paid_for_by_capacity() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_there_is_left_alone() {
-    let service = Service::new([described("ACTIVE"), ttl("ENABLING", "t")]);
+async fn an_existing_table_is_left_alone() {
+    let service = ScriptedService::new([described("ACTIVE"), ttl("ENABLING", "t")]);
     create(&service).await.unwrap();
     assert_eq!(service.operations(), ["DescribeTable", "DescribeTimeToLive"]);
 }
 
 #[tokio::test]
-async fn a_table_that_is_being_removed_is_made_anew() {
-    let service = Service::new([
+async fn a_table_that_is_being_removed_is_created_again_afterwards() {
+    let service = ScriptedService::new([
         described("DELETING"),
         no_table(),
         done(),
@@ -142,14 +143,14 @@ async fn a_table_that_is_being_removed_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_does_not_keep_a_table_from_being_made() {
-    for trouble in [broken(), Reply::Lost, refused("LimitExceededException")] {
-        let service = Service::new([
+async fn a_lost_answer_does_not_keep_a_table_from_being_created() {
+    for trouble in [broken(), ScriptedReply::Lost, refused("LimitExceededException")] {
+        let service = ScriptedService::new([
             no_table(),
             trouble,
             described("ACTIVE"),
             no_ttl(),
-            Reply::Lost,
+            ScriptedReply::Lost,
             ttl("ENABLING", "t"),
         ]);
         create(&service).await.unwrap();
@@ -158,7 +159,7 @@ async fn a_lost_answer_does_not_keep_a_table_from_being_made() {
 
 #[tokio::test]
 async fn another_node_may_turn_the_expiry_on_first() {
-    let service = Service::new([
+    let service = ScriptedService::new([
         described("ACTIVE"),
         no_ttl(),
         refused("ValidationException"),
@@ -168,13 +169,13 @@ async fn another_node_may_turn_the_expiry_on_first() {
 }
 
 #[tokio::test]
-async fn what_was_refused_to_the_end_is_told() {
-    let service = Service::new([no_table(), refused("AccessDeniedException")]);
+async fn a_step_that_is_refused_until_the_deadline_is_reported() {
+    let service = ScriptedService::new([no_table(), refused("AccessDeniedException")]);
     let error = create(&service).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(format!("{error:?}").contains("AccessDenied"), "{error:?}");
     let limited = [no_table(), refused("LimitExceededException")];
-    let service = Service::new((0..100).flat_map(|_| limited.clone()));
+    let service = ScriptedService::new((0..100).flat_map(|_| limited.clone()));
     let error = create(&service).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(format!("{error:?}").contains("LimitExceeded"), "{error:?}");
@@ -185,7 +186,7 @@ async fn a_foreign_table_is_not_touched() {
     let foreign = |change: fn(&mut Value)| {
         let mut table = table("ACTIVE", "1");
         change(&mut table);
-        Reply::Answer(json!({ "Table": table }))
+        ScriptedReply::Answer(json!({ "Table": table }))
     };
     let changes: [fn(&mut Value); 4] = [
         |table| table["KeySchema"][0]["AttributeName"] = json!("id"),
@@ -197,7 +198,7 @@ async fn a_foreign_table_is_not_touched() {
         },
     ];
     for change in changes {
-        let service = Service::new(vec![foreign(change); 3]);
+        let service = ScriptedService::new(vec![foreign(change); 3]);
         let kinds = [
             create(&service).await.unwrap_err().kind(),
             remove(&service).await.unwrap_err().kind(),
@@ -209,36 +210,36 @@ async fn a_foreign_table_is_not_touched() {
 }
 
 #[tokio::test]
-async fn a_table_whose_items_somebody_else_removes_is_foreign() {
-    let service = Service::new([described("ACTIVE"), ttl("ENABLED", "expires")]);
+async fn a_table_with_another_ttl_attribute_is_foreign() {
+    let service = ScriptedService::new([described("ACTIVE"), ttl("ENABLED", "expires")]);
     assert_eq!(create(&service).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[tokio::test]
-async fn open_waits_for_a_table_that_is_being_made() {
+async fn open_waits_for_a_table_that_is_being_created() {
     let service =
-        Service::new([described("CREATING"), described("CREATING"), described("UPDATING")]);
+        ScriptedService::new([described("CREATING"), described("CREATING"), described("UPDATING")]);
     assert!(is_there(&service).await.unwrap());
 }
 
 #[tokio::test]
-async fn a_table_that_is_missing_or_being_removed_is_not_there() {
+async fn a_table_that_is_missing_or_being_removed_does_not_exist() {
     for missing in [no_table(), described("DELETING")] {
-        assert!(!is_there(&Service::new([missing])).await.unwrap());
+        assert!(!is_there(&ScriptedService::new([missing])).await.unwrap());
     }
 }
 
 #[tokio::test]
 async fn a_table_that_cannot_be_used_is_unavailable() {
-    let service = Service::new([described("INACCESSIBLE_ENCRYPTION_CREDENTIALS")]);
+    let service = ScriptedService::new([described("INACCESSIBLE_ENCRYPTION_CREDENTIALS")]);
     assert_eq!(is_there(&service).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let service = Service::new(vec![described("CREATING"); 100]);
+    let service = ScriptedService::new(vec![described("CREATING"); 100]);
     assert_eq!(is_there(&service).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn removing_waits_until_the_table_is_gone() {
-    let service = Service::new([
+    let service = ScriptedService::new([
         described("CREATING"),
         described("ACTIVE"),
         refused("ResourceInUseException"),
@@ -256,8 +257,8 @@ async fn removing_waits_until_the_table_is_gone() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_made_meanwhile_stays() {
-    let service = Service::new([
+async fn a_table_that_is_created_during_a_removal_stays() {
+    let service = ScriptedService::new([
         described_as("ACTIVE", "1"),
         done(),
         described_as("DELETING", "1"),
@@ -267,8 +268,8 @@ async fn a_table_that_is_made_meanwhile_stays() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_needs_no_removal() {
-    let service = Service::new([no_table(), described("ACTIVE"), no_table(), no_table()]);
+async fn removing_a_missing_table_succeeds() {
+    let service = ScriptedService::new([no_table(), described("ACTIVE"), no_table(), no_table()]);
     remove(&service).await.unwrap();
     // Another node has removed the table earlier.
     remove(&service).await.unwrap();
@@ -278,8 +279,8 @@ async fn what_is_not_there_needs_no_removal() {
 /// node judged its keyspace to be lost and ended with code 3. So nodes that started together did
 /// not come up.
 #[tokio::test]
-async fn a_table_that_was_just_made_is_not_lost_because_a_server_does_not_know_it_yet() {
-    let service = Service::new([
+async fn a_table_that_was_just_created_is_not_lost_because_a_server_does_not_know_it_yet() {
+    let service = ScriptedService::new([
         no_table(),
         done(),
         described("ACTIVE"),
@@ -294,13 +295,13 @@ async fn a_table_that_was_just_made_is_not_lost_because_a_server_does_not_know_i
     service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
     // Another server describes the table, and a third server answers for rows.
     for reply in [no_table(), described("ACTIVE"), no_table(), no_table(), done()] {
-        service.will(reply);
+        service.add_reply(reply);
     }
     let opened = service.patiently(driver.open(&keyspace(), service.soon())).await;
     let storage = opened.unwrap().unwrap();
     assert_eq!(service.operations()[10..], ["GetItem"; 3]);
     // The time comes from a server that does not know the table.
-    service.will(no_table());
+    service.add_reply(no_table());
     assert!(storage.server_time(service.soon()).await.unwrap().is_some());
 }
 
@@ -339,18 +340,18 @@ async fn call(kind: usize, storage: &SharedStorage, deadline: Instant) -> istora
 #[tokio::test]
 async fn a_table_is_not_lost_because_a_server_of_rows_does_not_know_it_yet() {
     for kind in 0..9 {
-        let service = Service::new([described("ACTIVE"), done()]);
+        let service = ScriptedService::new([described("ACTIVE"), done()]);
         let driver = service.driver();
         let opened = service.patiently(driver.open(&keyspace(), service.soon())).await;
         let (storage, clock) = (opened.unwrap().unwrap(), service.time.clock());
         let opened = clock.now();
         for reply in [no_table(), no_table(), done()] {
-            service.will(reply);
+            service.add_reply(reply);
         }
         let soon = clock.now() + SECOND;
         service.patiently(call(kind, &storage, soon)).await.unwrap();
         // A call that gets no other answer did nothing, and the table is not lost.
-        (0..20).for_each(|_| service.will(no_table()));
+        (0..20).for_each(|_| service.add_reply(no_table()));
         let soon = clock.now() + SECOND;
         let error = service.patiently(call(kind, &storage, soon)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "call {kind}: {error:?}");
@@ -364,10 +365,10 @@ async fn a_table_is_not_lost_because_a_server_of_rows_does_not_know_it_yet() {
 /// A deadline must not turn "not yet" into "lost".
 #[tokio::test]
 async fn a_new_table_that_is_never_shown_is_unavailable_at_the_deadline() {
-    let service = Service::new([described("ACTIVE"), ttl("ENABLED", "t")]);
+    let service = ScriptedService::new([described("ACTIVE"), ttl("ENABLED", "t")]);
     let driver = service.driver();
     service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
-    (0..100).for_each(|_| service.will(no_table()));
+    (0..100).for_each(|_| service.add_reply(no_table()));
     let soon = service.time.clock().now() + 5 * SECOND;
     let opened = service.patiently(driver.open(&keyspace(), soon)).await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);

@@ -1,6 +1,11 @@
+use std::time::Duration;
+
 use clock::ManualClock;
 
-use super::*;
+use super::{
+    timelines::{CONNECTIONS, STEP_LASTS, TIMELINES_MAX},
+    *,
+};
 
 const MILLI: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -11,7 +16,7 @@ const AHEAD: Duration = Duration::from_millis(123_456_789);
 /// The time between two answers of the service.
 const LOOKS_EVERY: Duration = Duration::from_millis(200);
 
-struct Service {
+struct SimulatedService {
     manual: ManualClock,
     clock: Clock,
     followed: ServiceClock,
@@ -20,18 +25,18 @@ struct Service {
     closed: u32,
 }
 
-impl Service {
+impl SimulatedService {
     /// A node that has just started.
-    fn new() -> Service {
+    fn new() -> SimulatedService {
         let manual = ManualClock::new(5);
         let clock = manual.clock();
         let followed = ServiceClock::new(clock.clone());
-        Service { manual, followed, clock, port: 0, closed: 0 }
+        SimulatedService { manual, followed, clock, port: 0, closed: 0 }
     }
 
     /// A node that has had right answers over enough connections.
-    fn trusted() -> Service {
-        let mut service = Service::new();
+    fn trusted() -> SimulatedService {
+        let mut service = SimulatedService::new();
         for _ in 0..CONNECTIONS {
             service.ask(MILLI, MILLI);
         }
@@ -49,7 +54,7 @@ impl Service {
 
     /// Notes an answer with this date to a request of this moment.
     fn hear(&mut self, sent: Instant, date: WallTime) {
-        if self.followed.learn(sent, date, connection(self.port)) {
+        if self.followed.add_answer(sent, date, connection(self.port)) {
             self.closed += 1;
             self.port += 1;
         }
@@ -95,7 +100,7 @@ impl Service {
     }
 }
 
-fn connection(port: u16) -> Connection {
+fn connection(port: u16) -> LocalAddress {
     Some(([127, 0, 0, 1], port).into())
 }
 
@@ -109,12 +114,12 @@ fn before(time: WallTime, by: Duration) -> WallTime {
 
 #[test]
 fn nothing_is_known_before_the_first_answer() {
-    assert!(Service::new().followed.now().is_none());
+    assert!(SimulatedService::new().followed.now().is_none());
 }
 
 #[test]
-fn the_truth_always_lies_between_the_bounds_and_they_close_in() {
-    let mut service = Service::trusted();
+fn the_true_time_lies_between_the_bounds_and_the_bounds_narrow() {
+    let mut service = SimulatedService::trusted();
     assert!(service.check() <= 1_010 * MILLI);
     let mut last = service.earliest();
     for _ in 0..1_000 {
@@ -132,8 +137,8 @@ fn the_truth_always_lies_between_the_bounds_and_they_close_in() {
 }
 
 #[test]
-fn answers_that_are_noted_in_another_order_than_they_came_tell_the_same() {
-    let mut service = Service::trusted();
+fn the_order_in_which_answers_are_noted_does_not_matter() {
+    let mut service = SimulatedService::trusted();
     let (at, known) = (service.clock.now(), service.followed.now().unwrap());
     // An answer came before the known bounds were last changed, and is noted afterwards, with a
     // time that has passed.
@@ -149,8 +154,8 @@ fn answers_that_are_noted_in_another_order_than_they_came_tell_the_same() {
 }
 
 #[test]
-fn a_long_silence_costs_certainty_and_not_truth() {
-    let mut service = Service::trusted();
+fn a_long_silence_widens_the_bounds_around_the_true_time() {
+    let mut service = SimulatedService::trusted();
     service.manual.advance(HOUR);
     let width = service.check();
     assert!(width > Duration::from_secs(10) && width < Duration::from_secs(20), "{width:?}");
@@ -159,10 +164,10 @@ fn a_long_silence_costs_certainty_and_not_truth() {
 }
 
 #[test]
-fn a_clock_that_drifts_as_much_as_clocks_do_stays_within_the_bounds() {
+fn a_clock_that_drifts_within_the_limit_stays_within_the_bounds() {
     // The service's clock is slow by 500 in a million. The node's clock is never slowed down or
     // sped up by more.
-    let service = Service::trusted();
+    let service = SimulatedService::trusted();
     let (start, passed) = (service.time(), Duration::from_secs(1_000));
     service.manual.advance(passed);
     let truth = start + (passed - Duration::from_millis(500));
@@ -171,8 +176,8 @@ fn a_clock_that_drifts_as_much_as_clocks_do_stays_within_the_bounds() {
 }
 
 #[test]
-fn the_calendar_of_the_node_does_not_matter() {
-    let service = Service::trusted();
+fn the_wall_clock_of_the_node_does_not_matter() {
+    let service = SimulatedService::trusted();
     let before = service.earliest();
     service.manual.step_wall(-7_200_000);
     assert_eq!(service.earliest(), before);
@@ -185,7 +190,7 @@ fn the_calendar_of_the_node_does_not_matter() {
 #[test]
 fn a_first_date_that_is_wrong_makes_no_row_expire() {
     for wrong in [HOUR, 2 * HOUR] {
-        let mut service = Service::new();
+        let mut service = SimulatedService::new();
         service.hear_ahead(wrong);
         assert_eq!(service.closed, 1, "the connection with the wrong date is not used again");
         for _ in 0..CONNECTIONS {
@@ -201,17 +206,17 @@ fn a_first_date_that_is_wrong_makes_no_row_expire() {
 /// A server with a wrong clock may answer many requests over one connection.
 #[test]
 fn answers_over_one_connection_are_never_enough() {
-    let service = Service::new();
+    let service = SimulatedService::new();
     for _ in 0..100 {
-        service.followed.learn(service.clock.now(), service.date(), connection(7));
-        service.followed.learn(service.clock.now(), service.date(), None);
+        service.followed.add_answer(service.clock.now(), service.date(), connection(7));
+        service.followed.add_answer(service.clock.now(), service.date(), None);
     }
     assert_eq!(service.earliest(), WallTime::from_millis(0));
-    let service = Service::trusted();
+    let service = SimulatedService::trusted();
     for n in 0..100 {
         let port = n % (CONNECTIONS as u16 - 1);
         let date = service.date() + HOUR;
-        assert!(service.followed.learn(service.clock.now(), date, connection(100 + port)));
+        assert!(service.followed.add_answer(service.clock.now(), date, connection(100 + port)));
         service.manual.advance(LASTS / 50);
         service.check();
     }
@@ -222,7 +227,7 @@ fn answers_over_one_connection_are_never_enough() {
 /// by an hour, and rows expired an hour early.
 #[test]
 fn one_wrong_date_makes_no_row_expire() {
-    let mut service = Service::trusted();
+    let mut service = SimulatedService::trusted();
     for wrong in [service.date() + HOUR, before(service.date(), HOUR)] {
         service.closed = 0;
         service.hear(service.clock.now(), wrong);
@@ -242,11 +247,11 @@ fn one_wrong_date_makes_no_row_expire() {
 /// server.
 #[test]
 fn a_connection_that_lags_behind_ends_no_doubt() {
-    let mut service = Service::trusted();
+    let mut service = SimulatedService::trusted();
     let lagging = connection(service.port);
     for _ in 0..10 {
         service.hear_ahead(HOUR);
-        service.followed.learn(service.clock.now(), service.date(), lagging);
+        service.followed.add_answer(service.clock.now(), service.date(), lagging);
         assert!(service.check() > HOUR / 2, "both timelines count");
         assert!(service.followed.now().unwrap().latest >= service.time() + HOUR);
     }
@@ -255,8 +260,8 @@ fn a_connection_that_lags_behind_ends_no_doubt() {
 const LASTS: Duration = STEP_LASTS;
 
 #[test]
-fn a_step_counts_when_it_has_lasted() {
-    let mut service = Service::trusted();
+fn a_step_is_followed_when_it_has_lasted() {
+    let mut service = SimulatedService::trusted();
     assert!(!service.is_ahead_for(LASTS - LOOKS_EVERY));
     assert_eq!(service.closed, 2, "few connections are closed");
     assert!(!service.followed.needs_answers(), "only time ends the doubt");
@@ -267,8 +272,8 @@ fn a_step_counts_when_it_has_lasted() {
 }
 
 #[test]
-fn a_step_that_few_answers_tell_does_not_count() {
-    let mut service = Service::trusted();
+fn a_step_that_few_answers_show_is_not_followed() {
+    let mut service = SimulatedService::trusted();
     for _ in 1..CONNECTIONS {
         service.manual.advance(2 * LASTS);
         service.hear_ahead(HOUR);
@@ -278,7 +283,7 @@ fn a_step_that_few_answers_tell_does_not_count() {
 
 #[test]
 fn an_answer_of_the_old_time_starts_the_wait_again() {
-    let mut service = Service::trusted();
+    let mut service = SimulatedService::trusted();
     for _ in 0..10 {
         assert!(!service.is_ahead_for(LASTS - LOOKS_EVERY));
         service.ask(MILLI, MILLI);
@@ -289,7 +294,7 @@ fn an_answer_of_the_old_time_starts_the_wait_again() {
 /// One of many servers may have a wrong clock for ever.
 #[test]
 fn a_wrong_date_does_not_start_the_wait_for_a_step_again() {
-    let mut service = Service::trusted();
+    let mut service = SimulatedService::trusted();
     let end = service.clock.now() + LASTS;
     for answer in 0.. {
         service.hear_ahead(if answer % 10 == 9 { 7 * HOUR } else { HOUR });
@@ -305,8 +310,8 @@ fn a_wrong_date_does_not_start_the_wait_for_a_step_again() {
 
 /// Each answer contradicts the answer before it, so no timeline lasts.
 #[test]
-fn answers_that_never_agree_are_never_believed() {
-    let mut service = Service::trusted();
+fn answers_that_never_agree_are_never_trusted() {
+    let mut service = SimulatedService::trusted();
     for hour in 1..1_000 {
         service.manual.advance(LOOKS_EVERY);
         service.hear_ahead(hour * HOUR);
@@ -321,10 +326,11 @@ fn answers_that_never_agree_are_never_believed() {
 /// When there were too many timelines, a node that had just started took the first timeline for the
 /// trusted one. So the node kept its first answer for ever, even if that answer was wrong.
 #[test]
-fn a_node_that_trusts_nothing_forgets_a_wrong_first_date_for_newer_ones() {
-    let mut service = Service::new();
-    let may_be_late =
-        |service: &Service| service.followed.now().unwrap().latest > service.time() + 999 * HOUR;
+fn a_node_that_trusts_no_timeline_replaces_a_wrong_first_date_by_newer_ones() {
+    let mut service = SimulatedService::new();
+    let may_be_late = |service: &SimulatedService| {
+        service.followed.now().unwrap().latest > service.time() + 999 * HOUR
+    };
     service.hear_ahead(1_000 * HOUR);
     for hour in 1..=TIMELINES_MAX as u32 {
         assert!(may_be_late(&service), "before answer {hour}");
@@ -337,7 +343,7 @@ fn a_node_that_trusts_nothing_forgets_a_wrong_first_date_for_newer_ones() {
 #[test]
 fn a_small_step_is_followed_and_closes_few_connections() {
     for step in [20, 100, 500, 900].map(Duration::from_millis) {
-        let mut service = Service::trusted();
+        let mut service = SimulatedService::trusted();
         for _ in 0..1_000 {
             service.ask(MILLI, MILLI);
             service.manual.advance(17 * MILLI);

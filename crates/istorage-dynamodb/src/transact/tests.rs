@@ -5,7 +5,9 @@ use istorage::{
 };
 use serde_json::{Value, json};
 
-use crate::testing::{Reply, Sent, Service, binary, broken, columns, refused};
+use crate::testing::{
+    ScriptedReply, ScriptedService, SentRequest, binary, broken, columns, refused,
+};
 
 fn insert(ccols: &'static str) -> Conditional {
     Conditional::Insert { ccols: ccols.into(), value: "v".into(), ttl: None }
@@ -45,20 +47,20 @@ fn condition_failed(value: &str, order: Option<&str>) -> Value {
     json!({ "Code": "ConditionalCheckFailed", "Item": item })
 }
 
-fn cancelled(reasons: impl Into<Vec<Value>>) -> Reply {
+fn cancelled(reasons: impl Into<Vec<Value>>) -> ScriptedReply {
     let body = json!({
         "__type": "TransactionCanceledException",
         "CancellationReasons": reasons.into()
     });
-    Reply::Raw(400, body.to_string())
+    ScriptedReply::Raw(400, body.to_string())
 }
 
-fn token(sent: &Sent) -> &str {
+fn token(sent: &SentRequest) -> &str {
     sent.body["ClientRequestToken"].as_str().unwrap()
 }
 
 /// The range keys of a transaction's rows.
-fn rows(sent: &Sent) -> Vec<Value> {
+fn rows(sent: &SentRequest) -> Vec<Value> {
     let columns = |write: &Value| match (&write["Put"], &write["Delete"]) {
         (Value::Null, delete) => delete["Key"]["c"].clone(),
         (put, _) => put["Item"]["c"].clone(),
@@ -66,14 +68,14 @@ fn rows(sent: &Sent) -> Vec<Value> {
     sent.body["TransactItems"].as_array().unwrap().iter().map(columns).collect()
 }
 
-async fn write(service: &Service, batch: AtomicBatch) -> istorage::Result<Outcome> {
+async fn write(service: &ScriptedService, batch: AtomicBatch) -> istorage::Result<Outcome> {
     let storage = service.storage();
     service.patiently(storage.write_atomic(batch, service.soon())).await
 }
 
 #[tokio::test]
 async fn all_rows_go_in_one_request_each_with_its_condition() {
-    let service = Service::new([Reply::Answer(json!({}))]);
+    let service = ScriptedService::new([ScriptedReply::Answer(json!({}))]);
     assert_eq!(write(&service, batch()).await.unwrap(), Outcome::Applied);
     let sent = service.only_request();
     assert_eq!(sent.operation, "TransactWriteItems");
@@ -97,7 +99,7 @@ async fn all_rows_go_in_one_request_each_with_its_condition() {
 
 #[tokio::test]
 async fn several_operations_of_a_partition_are_a_transaction() {
-    let service = Service::new([Reply::Answer(json!({}))]);
+    let service = ScriptedService::new([ScriptedReply::Answer(json!({}))]);
     let ops = vec![insert("0"), insert("1")];
     let outcome = service.storage().write_if("p".into(), ops, service.soon()).await;
     assert_eq!(outcome.unwrap(), Outcome::Applied);
@@ -105,7 +107,7 @@ async fn several_operations_of_a_partition_are_a_transaction() {
 }
 
 #[tokio::test]
-async fn failed_conditions_are_told_in_order() {
+async fn failed_conditions_are_reported_in_order() {
     let reasons = [
         condition_failed("there", None),
         condition_failed("other", None),
@@ -114,7 +116,7 @@ async fn failed_conditions_are_told_in_order() {
         because("TransactionConflict"),
         because("None"),
     ];
-    let service = Service::new([cancelled(reasons)]);
+    let service = ScriptedService::new([cancelled(reasons)]);
     let conflicts = vec![
         Conflict { op: 0, actual: Some("there".into()) },
         Conflict { op: 1, actual: Some("other".into()) },
@@ -123,14 +125,14 @@ async fn failed_conditions_are_told_in_order() {
 }
 
 #[tokio::test]
-async fn an_expired_row_in_the_way_is_told_as_absent() {
-    let service = Service::new([]);
+async fn an_expired_row_that_refuses_a_write_is_reported_as_absent() {
+    let service = ScriptedService::new([]);
     let storage = service.storage();
     let mut lease = condition_failed("old", None);
     (lease["Item"]["l"], lease["Item"]["n"]) = (json!({ "N": "5000" }), json!({ "N": "7" }));
     for actual in [Some("old".into()), None] {
         let none = || because("None");
-        service.will(cancelled([none(), lease.clone(), none(), none(), none()]));
+        service.add_reply(cancelled([none(), lease.clone(), none(), none(), none()]));
         let outcome = storage.write_atomic(batch(), service.soon()).await.unwrap();
         assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 1, actual }]));
         service.time.advance(Duration::from_secs(5));
@@ -143,10 +145,10 @@ async fn an_expired_row_in_the_way_is_told_as_absent() {
 async fn superseded_rows_are_left_out_of_the_next_attempt() {
     let none = || because("None");
     let newer = || condition_failed("newer", Some("9"));
-    let service = Service::new([
+    let service = ScriptedService::new([
         cancelled([none(), none(), none(), newer(), none()]),
         cancelled([none(), none(), newer(), none()]),
-        Reply::Answer(json!({})),
+        ScriptedReply::Answer(json!({})),
     ]);
     let start = service.time.clock().now();
     assert_eq!(write(&service, batch()).await.unwrap(), Outcome::Applied);
@@ -161,7 +163,7 @@ async fn superseded_rows_are_left_out_of_the_next_attempt() {
 #[tokio::test]
 async fn when_every_row_is_superseded_nothing_is_left_to_send() {
     let newer = condition_failed("newer", Some("9"));
-    let service = Service::new([cancelled([newer.clone(), newer])]);
+    let service = ScriptedService::new([cancelled([newer.clone(), newer])]);
     let batch = AtomicBatch { ordered: vec![ordered("0"), ordered("1")], ..AtomicBatch::default() };
     assert_eq!(write(&service, batch).await.unwrap(), Outcome::Applied);
     assert_eq!(service.sent().len(), 1);
@@ -171,15 +173,15 @@ async fn when_every_row_is_superseded_nothing_is_left_to_send() {
 async fn an_equal_order_with_another_value_is_invalid() {
     let none = || because("None");
     let equal = condition_failed("another", Some("5"));
-    let service = Service::new([cancelled([none(), none(), equal, none(), none()])]);
+    let service = ScriptedService::new([cancelled([none(), none(), equal, none(), none()])]);
     assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[tokio::test]
-async fn a_transaction_in_the_way_of_another_is_tried_again_with_a_new_token() {
+async fn a_transaction_that_conflicts_with_another_is_sent_again_with_a_new_token() {
     for code in ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"] {
         let none = || because("None");
-        let service = Service::new([
+        let service = ScriptedService::new([
             cancelled([
                 none(),
                 because(code),
@@ -187,11 +189,11 @@ async fn a_transaction_in_the_way_of_another_is_tried_again_with_a_new_token() {
                 none(),
                 none(),
             ]),
-            Reply::Answer(json!({})),
+            ScriptedReply::Answer(json!({})),
         ]);
         let start = service.time.clock().now();
         assert_eq!(write(&service, batch()).await.unwrap(), Outcome::Applied, "{code}");
-        assert!(service.time.clock().now() > start, "it did not wait");
+        assert!(service.time.clock().now() > start, "the second attempt did not wait");
         let sent = service.sent();
         assert_eq!(rows(&sent[0]), rows(&sent[1]));
         assert_ne!(token(&sent[0]), token(&sent[1]));
@@ -201,7 +203,7 @@ async fn a_transaction_in_the_way_of_another_is_tried_again_with_a_new_token() {
 #[tokio::test]
 async fn a_conflict_that_lasts_is_unavailable() {
     let reasons = [because("TransactionConflict"), because("None")];
-    let service = Service::new(vec![cancelled(reasons); 100]);
+    let service = ScriptedService::new(vec![cancelled(reasons); 100]);
     let batch = AtomicBatch { puts: vec![put("0"), put("1")], ..AtomicBatch::default() };
     assert_eq!(write(&service, batch).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
@@ -210,21 +212,21 @@ async fn a_conflict_that_lasts_is_unavailable() {
 async fn a_row_that_can_never_be_written_is_invalid() {
     let none = || because("None");
     let reasons = [none(), none(), none(), none(), because("ValidationError")];
-    let service = Service::new([cancelled(reasons)]);
+    let service = ScriptedService::new([cancelled(reasons)]);
     assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[tokio::test]
 async fn a_cancellation_without_reasons_is_definite() {
-    let service = Service::new([cancelled([])]);
+    let service = ScriptedService::new([cancelled([])]);
     assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn a_transaction_without_a_definite_answer_is_never_sent_again() {
     let twice = refused("TransactionInProgressException");
-    for reply in [broken(), Reply::Lost, Reply::Never, twice] {
-        let service = Service::new([reply.clone()]);
+    for reply in [broken(), ScriptedReply::Lost, ScriptedReply::Never, twice] {
+        let service = ScriptedService::new([reply.clone()]);
         let error = write(&service, batch()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{reply:?}");
         assert_eq!(service.sent().len(), 1);
@@ -239,7 +241,7 @@ async fn a_row_that_was_refused_without_its_item_is_neither_lost_nor_superseded(
     for reasons in
         [[none(), none(), failed(), none(), none()], [failed(), none(), none(), none(), none()]]
     {
-        let service = Service::new([cancelled(reasons)]);
+        let service = ScriptedService::new([cancelled(reasons)]);
         let written = service.storage().write_atomic(batch(), service.soon()).await;
         assert_eq!(written.unwrap_err().kind(), ErrorKind::Unavailable);
     }

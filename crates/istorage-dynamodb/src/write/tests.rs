@@ -3,7 +3,9 @@ use std::time::Duration;
 use istorage::{AppStorageExt, Conflict, ErrorKind, Key, Order, OrderedPut, Outcome, Put};
 use serde_json::{Value, json};
 
-use crate::testing::{Reply, Service, binary, broken, columns, condition_failed, done, refused};
+use crate::testing::{
+    ScriptedReply, ScriptedService, binary, broken, columns, condition_failed, done, refused,
+};
 
 fn key() -> Key {
     Key::new("p", "c")
@@ -28,7 +30,7 @@ fn item(value: &str, more: Value) -> Value {
 
 #[tokio::test]
 async fn a_put_has_no_condition() {
-    let service = Service::new([done()]);
+    let service = ScriptedService::new([done()]);
     service.storage().put(key(), "v".into(), service.soon()).await.unwrap();
     let sent = service.only_request();
     assert_eq!(sent.operation, "PutItem");
@@ -37,7 +39,7 @@ async fn a_put_has_no_condition() {
 
 #[tokio::test]
 async fn a_batch_is_split() {
-    let service = Service::new([done(), done(), done()]);
+    let service = ScriptedService::new([done(), done(), done()]);
     service.storage().put_batch(puts(60), service.soon()).await.unwrap();
     let rows = |sent: &Value| sent["RequestItems"]["pre.test"].as_array().unwrap().len();
     let sizes: Vec<_> = service.sent().iter().map(|sent| rows(&sent.body)).collect();
@@ -47,16 +49,16 @@ async fn a_batch_is_split() {
 
 #[tokio::test]
 async fn unprocessed_rows_are_sent_again_after_a_pause() {
-    let unprocessed = |service: &Service, from: usize| {
+    let unprocessed = |service: &ScriptedService, from: usize| {
         let sent = &service.sent()[0].body["RequestItems"]["pre.test"];
-        Reply::Answer(json!({
+        ScriptedReply::Answer(json!({
             "UnprocessedItems": { "pre.test": sent.as_array().unwrap()[from..].to_vec() }
         }))
     };
     // The unprocessed rows are taken from the request of a first run.
-    let model = Service::new([done()]);
+    let model = ScriptedService::new([done()]);
     model.storage().put_batch(puts(10), model.soon()).await.unwrap();
-    let service = Service::new([
+    let service = ScriptedService::new([
         unprocessed(&model, 4),
         refused("ProvisionedThroughputExceededException"),
         unprocessed(&model, 9),
@@ -77,18 +79,18 @@ async fn unprocessed_rows_are_sent_again_after_a_pause() {
 #[tokio::test]
 async fn unprocessed_rows_are_given_up_at_the_deadline() {
     let left = json!([{ "PutRequest": { "Item": item("v", json!({})) } }]);
-    let reply = Reply::Answer(json!({ "UnprocessedItems": { "pre.test": left } }));
-    let service = Service::new(vec![reply; 100]);
+    let reply = ScriptedReply::Answer(json!({ "UnprocessedItems": { "pre.test": left } }));
+    let service = ScriptedService::new(vec![reply; 100]);
     let (storage, deadline) = (service.storage(), service.soon());
     let error = service.patiently(storage.put_batch(puts(2), deadline)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(service.time.clock().now() < deadline, "it waited for nothing");
+    assert!(service.time.clock().now() < deadline, "the write waited, although no time was left");
     assert!((10..30).contains(&service.sent().len()), "{}", service.sent().len());
 }
 
 #[tokio::test]
-async fn a_lease_says_how_long_it_lasts_and_has_no_date() {
-    let service = Service::new([done()]);
+async fn a_lease_stores_its_duration_and_no_date() {
+    let service = ScriptedService::new([done()]);
     let ttl = Some(Duration::from_micros(4_999_001));
     let outcome =
         service.storage().insert_if_not_exists(key(), "v".into(), ttl, service.soon()).await;
@@ -111,7 +113,7 @@ async fn a_lease_says_how_long_it_lasts_and_has_no_date() {
 
 #[tokio::test]
 async fn a_swap_and_a_delete_compare_the_living_row() {
-    let service = Service::new([done(), done()]);
+    let service = ScriptedService::new([done(), done()]);
     let (storage, soon) = (service.storage(), service.soon());
     let swap = storage.compare_and_swap(key(), "old".into(), "new".into(), None, soon).await;
     assert_eq!(swap.unwrap(), Outcome::Applied);
@@ -132,14 +134,14 @@ async fn a_swap_and_a_delete_compare_the_living_row() {
 #[tokio::test]
 async fn a_conflict_shows_the_living_row() {
     let lease = |version: &str| json!({ "l": { "N": "5000" }, "n": { "N": version } });
-    let service = Service::new([]);
+    let service = ScriptedService::new([]);
     let storage = service.storage();
     for (there, expected) in [
         (Some(item("other", json!({}))), Some("other".into())),
         (Some(item("other", lease("7"))), Some("other".into())),
         (None, None),
     ] {
-        service.will(condition_failed(there));
+        service.add_reply(condition_failed(there));
         let soon = service.soon();
         let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
         assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, actual: expected }]));
@@ -147,7 +149,7 @@ async fn a_conflict_shows_the_living_row() {
     // A lease that was seen for as long as it lasts is absent. A new version of the lease is not.
     service.time.advance(Duration::from_secs(5));
     for (version, expected) in [("7", None), ("8", Some("old".into()))] {
-        service.will(condition_failed(Some(item("old", lease(version)))));
+        service.add_reply(condition_failed(Some(item("old", lease(version)))));
         let soon = service.soon();
         let outcome = storage.compare_and_delete(key(), "old".into(), soon).await.unwrap();
         assert_eq!(outcome, Outcome::NotApplied(vec![Conflict { op: 0, actual: expected }]));
@@ -158,7 +160,7 @@ async fn a_conflict_shows_the_living_row() {
 
 #[tokio::test]
 async fn a_node_that_was_idle_for_long_asks_for_the_time_before_it_writes_by_it() {
-    let service = Service::new([done(), done(), done()]);
+    let service = ScriptedService::new([done(), done(), done()]);
     let storage = service.storage();
     service.time.advance(Duration::from_secs(3_600));
     for _ in 0..2 {
@@ -173,7 +175,7 @@ async fn a_node_that_was_idle_for_long_asks_for_the_time_before_it_writes_by_it(
 #[tokio::test]
 async fn a_refused_condition_is_tried_again_with_a_version_of_its_own() {
     for code in ["ThrottlingException", "TransactionConflictException", "RequestLimitExceeded"] {
-        let service = Service::new([refused(code), refused(code), done()]);
+        let service = ScriptedService::new([refused(code), refused(code), done()]);
         let (storage, ttl) = (service.storage(), Some(HOUR));
         let insert = storage.insert_if_not_exists(key(), "v".into(), ttl, service.soon());
         assert_eq!(service.patiently(insert).await.unwrap(), Outcome::Applied);
@@ -184,9 +186,14 @@ async fn a_refused_condition_is_tried_again_with_a_version_of_its_own() {
 
 #[tokio::test]
 async fn a_write_without_a_definite_answer_is_never_sent_again() {
-    for reply in [broken(), Reply::Lost, Reply::Raw(200, "{\"Attr".to_owned()), Reply::Never] {
+    for reply in [
+        broken(),
+        ScriptedReply::Lost,
+        ScriptedReply::Raw(200, "{\"Attr".to_owned()),
+        ScriptedReply::Never,
+    ] {
         for write in 0..4 {
-            let service = Service::new([reply.clone()]);
+            let service = ScriptedService::new([reply.clone()]);
             let (storage, soon) = (service.storage(), service.soon());
             let call = async {
                 match write {
@@ -207,7 +214,7 @@ async fn a_write_without_a_definite_answer_is_never_sent_again() {
 
 #[tokio::test]
 async fn an_ordered_put_carries_its_order() {
-    let service = Service::new([done()]);
+    let service = ScriptedService::new([done()]);
     service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await.unwrap();
     let sent = service.only_request();
     assert_eq!(sent.operation, "PutItem");
@@ -226,7 +233,7 @@ async fn a_superseded_put_is_a_success() {
         (there("other", "7"), Err(ErrorKind::Invalid)),
         (Some(item("plain", json!({}))), Err(ErrorKind::Invalid)),
     ] {
-        let service = Service::new([condition_failed(there)]);
+        let service = ScriptedService::new([condition_failed(there)]);
         let answer = service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await;
         assert_eq!(answer.map_err(|error| error.kind()), expected);
     }
@@ -236,7 +243,7 @@ async fn a_superseded_put_is_a_success() {
 /// writes asked for.
 #[tokio::test]
 async fn an_ordered_put_that_is_sent_again_lives_longer() {
-    let service = Service::new([done()]);
+    let service = ScriptedService::new([done()]);
     let put = OrderedPut { ttl: Some(Duration::from_secs(5)), ..ordered(7, "v") };
     service.storage().put_ordered(vec![put], service.soon()).await.unwrap();
     let sent = service.only_request().body;
@@ -249,7 +256,7 @@ async fn an_ordered_put_that_is_sent_again_lives_longer() {
 /// for an hour too long.
 #[tokio::test]
 async fn the_date_of_a_gateway_is_not_the_services() {
-    let service = Service::new([Reply::Gateway, done()]);
+    let service = ScriptedService::new([ScriptedReply::Gateway, done()]);
     let storage = service.storage();
     assert!(storage.put(key(), "v".into(), service.soon()).await.is_err());
     let put = OrderedPut { ttl: Some(HOUR), ..ordered(7, "v") };
@@ -262,7 +269,7 @@ async fn the_date_of_a_gateway_is_not_the_services() {
 /// higher order.
 #[tokio::test]
 async fn an_ordered_put_that_was_refused_without_its_item_is_no_success() {
-    let service = Service::new([condition_failed(None)]);
+    let service = ScriptedService::new([condition_failed(None)]);
     let put = service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await;
     assert_eq!(put.unwrap_err().kind(), ErrorKind::Unavailable);
 }
@@ -270,7 +277,7 @@ async fn an_ordered_put_that_was_refused_without_its_item_is_no_success() {
 /// The caller was told that no row is there, although only a row can refuse an insert.
 #[tokio::test]
 async fn an_insert_that_was_refused_without_its_item_is_no_answer() {
-    let service = Service::new([condition_failed(None)]);
+    let service = ScriptedService::new([condition_failed(None)]);
     let insert =
         service.storage().insert_if_not_exists(key(), "v".into(), None, service.soon()).await;
     assert_eq!(insert.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -279,9 +286,13 @@ async fn an_insert_that_was_refused_without_its_item_is_no_answer() {
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Reads a row that does not exist, several times.
-async fn look(service: &Service, storage: &dyn istorage::AppStorage, times: u32) {
+async fn read_absent_row(
+    service: &ScriptedService,
+    storage: &dyn istorage::AppStorage,
+    times: u32,
+) {
     for _ in 0..times {
-        service.will(done());
+        service.add_reply(done());
         let row = storage.get(&key(), istorage::Consistency::Plain, service.soon()).await;
         assert_eq!(row.unwrap(), None);
         service.time.advance(Duration::from_millis(200));
@@ -292,21 +303,23 @@ async fn look(service: &Service, storage: &dyn istorage::AppStorage, times: u32)
 /// day, too. During the doubt each answer closed its connection and each write asked for the time.
 #[tokio::test]
 async fn an_ordered_row_that_lives_for_a_day_makes_no_doubt_last_for_a_day() {
-    let service = Service::new([done()]);
+    let service = ScriptedService::new([done()]);
     let storage = service.storage();
     let put = || OrderedPut { ttl: Some(24 * HOUR), ..ordered(7, "v") };
     storage.put_ordered(vec![put()], service.soon()).await.unwrap();
-    service.steps(2 * HOUR);
-    look(&service, &*storage, 10).await;
+    service.step_clock(2 * HOUR);
+    read_absent_row(&service, &*storage, 10).await;
     assert_eq!(service.closed(), 2);
     // In doubt the row lives for longer, and the driver does not ask for the time.
-    service.will(done());
+    service.add_reply(done());
     storage.put_ordered(vec![put()], service.soon()).await.unwrap();
     assert_eq!(service.operations().last().unwrap(), "PutItem");
-    look(&service, &*storage, 200).await;
+    read_absent_row(&service, &*storage, 200).await;
     assert_eq!(service.closed(), 2);
     let expired = (service.bounds().0 - 3_600_000).to_string();
-    service.will(Reply::Answer(json!({ "Item": item("v", json!({ "x": { "N": expired } })) })));
+    service.add_reply(ScriptedReply::Answer(
+        json!({ "Item": item("v", json!({ "x": { "N": expired } })) }),
+    ));
     let row = storage.get(&key(), istorage::Consistency::Plain, service.soon()).await;
     assert_eq!(row.unwrap(), None, "the step is believed");
 }

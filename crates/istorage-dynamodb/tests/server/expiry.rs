@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clock::Clock;
 use istorage::{AppStorageExt, AtomicBatch, Conditional, Conflict, Key, Outcome, Range};
 
-use crate::support::{Server, get, insert, ordered, pass, read, soon};
+use crate::support::{DynamoDbServer, get, insert, ordered, pass, read, soon};
 
 const TTL: Duration = Duration::from_millis(300);
 const EXPIRY_RESOLUTION: Duration = Duration::from_secs(2);
@@ -17,7 +17,7 @@ fn insert_for(ccols: &'static str, ttl: Duration) -> Conditional {
 }
 
 /// The number of items, whether their rows have expired or not.
-async fn items(server: &Server, table: &str) -> i32 {
+async fn items(server: &DynamoDbServer, table: &str) -> i32 {
     let request = server
         .raw()
         .query()
@@ -29,7 +29,7 @@ async fn items(server: &Server, table: &str) -> i32 {
     request.send().await.unwrap().count()
 }
 
-pub(crate) async fn an_expired_item_is_still_there_and_no_row(server: Server) {
+pub(crate) async fn an_expired_item_stays_in_the_table_and_is_no_row(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
     for ccols in ["inserted", "swapped", "deleted"] {
@@ -55,7 +55,7 @@ pub(crate) async fn an_expired_item_is_still_there_and_no_row(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn an_expired_item_is_replaced_by_a_transaction(server: Server) {
+pub(crate) async fn an_expired_item_is_replaced_by_a_transaction(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
     let both = || vec![insert_for("a", TTL), insert_for("b", TTL)];
@@ -71,7 +71,7 @@ pub(crate) async fn an_expired_item_is_replaced_by_a_transaction(server: Server)
 }
 
 /// A node with a wall clock that was ahead took leases over before they expired.
-pub(crate) async fn the_calendars_of_the_nodes_do_not_matter(server: Server) {
+pub(crate) async fn the_wall_clocks_of_the_nodes_do_not_matter(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let (ahead, behind) = (scratch.node(&server, 5_000).await, scratch.node(&server, -5_000).await);
     let ours = &*scratch.storage;
@@ -94,7 +94,9 @@ pub(crate) async fn the_calendars_of_the_nodes_do_not_matter(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn a_calendar_that_is_behind_does_not_matter_to_ordered_rows(server: Server) {
+pub(crate) async fn a_wall_clock_that_is_behind_does_not_matter_to_ordered_rows(
+    server: DynamoDbServer,
+) {
     let scratch = server.scratch().await;
     let behind = scratch.node(&server, -5_000).await;
     let key = || Key::new("p", "a");

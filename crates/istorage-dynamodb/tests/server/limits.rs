@@ -7,7 +7,7 @@ use istorage::{
     AppStorage, AtomicBatch, Conditional, ErrorKind, Key, Order, OrderedPut, Put, Range, Row,
 };
 
-use crate::support::{Server, get, insert, put, read, soon};
+use crate::support::{DynamoDbServer, get, insert, put, read, soon};
 
 const TTL: Option<Duration> = Some(Duration::from_secs(3600));
 
@@ -27,7 +27,7 @@ fn largest(storage: &dyn AppStorage) -> Bytes {
     value(storage.capabilities().row.value)
 }
 
-pub(crate) async fn the_largest_items_of_every_kind(server: Server) {
+pub(crate) async fn the_largest_items_of_every_kind_are_accepted(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
     let (key, value) = (|n| longest_key(storage, n), largest(storage));
@@ -52,7 +52,7 @@ pub(crate) async fn the_largest_items_of_every_kind(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn a_batch_of_the_largest_items(server: Server) {
+pub(crate) async fn a_batch_of_the_largest_items_is_accepted(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
     let puts: Vec<Put> = (0..26).map(|n| put(longest_key(storage, n), largest(storage))).collect();
@@ -63,7 +63,7 @@ pub(crate) async fn a_batch_of_the_largest_items(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn the_largest_transactions(server: Server) {
+pub(crate) async fn the_largest_transactions_are_accepted(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
     let limits = storage.capabilities().atomic.unwrap();
@@ -95,7 +95,7 @@ pub(crate) async fn the_largest_transactions(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn a_row_too_many_is_invalid(server: Server) {
+pub(crate) async fn a_transaction_with_a_row_too_many_is_invalid(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
     let ops = |count: u32| (0..count).map(|n| insert(n.to_be_bytes().to_vec(), "v")).collect();
@@ -107,7 +107,7 @@ pub(crate) async fn a_row_too_many_is_invalid(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn empty_keys(server: Server) {
+pub(crate) async fn empty_keys_are_accepted(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
     let key = |ccols: &'static [u8]| Key::new("p", ccols);

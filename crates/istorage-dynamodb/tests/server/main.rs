@@ -16,9 +16,9 @@ use std::{future::Future, pin::Pin, process::ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
 
-use support::Server;
+use support::DynamoDbServer;
 
-type Run = fn(Server) -> Pin<Box<dyn Future<Output = ()>>>;
+type Run = fn(DynamoDbServer) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// A list of trials, each with its name and its function.
 macro_rules! trials {
@@ -32,21 +32,21 @@ macro_rules! trials {
 
 fn main() -> ExitCode {
     let trials = trials![
-        expiry::an_expired_item_is_still_there_and_no_row,
+        expiry::an_expired_item_stays_in_the_table_and_is_no_row,
         expiry::an_expired_item_is_replaced_by_a_transaction,
-        expiry::the_calendars_of_the_nodes_do_not_matter,
-        expiry::a_calendar_that_is_behind_does_not_matter_to_ordered_rows,
-        limits::the_largest_items_of_every_kind,
-        limits::a_batch_of_the_largest_items,
-        limits::the_largest_transactions,
-        limits::a_row_too_many_is_invalid,
-        limits::empty_keys,
-        pages::of_large_rows,
-        pages::of_many_small_rows,
-        pages::a_batch_of_more_than_a_page,
-        pages::the_server_tells_the_time,
-        tables::many_nodes_make_one_table,
-        tables::a_table_has_the_capacity_that_was_asked_for,
+        expiry::the_wall_clocks_of_the_nodes_do_not_matter,
+        expiry::a_wall_clock_that_is_behind_does_not_matter_to_ordered_rows,
+        limits::the_largest_items_of_every_kind_are_accepted,
+        limits::a_batch_of_the_largest_items_is_accepted,
+        limits::the_largest_transactions_are_accepted,
+        limits::a_transaction_with_a_row_too_many_is_invalid,
+        limits::empty_keys_are_accepted,
+        pages::pages_of_large_rows_are_followed,
+        pages::pages_of_many_small_rows_are_followed,
+        pages::a_batch_of_more_than_a_page_is_read,
+        pages::the_time_of_the_server_can_be_read,
+        tables::many_nodes_create_one_table,
+        tables::a_table_has_the_configured_capacity,
         tables::a_foreign_table_is_left_alone,
         tables::a_table_that_is_removed_under_a_storage_is_corrupt,
         tables::a_server_that_is_not_there_is_unavailable,
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         let test = move || match &endpoint {
             Some(endpoint) => {
                 let runtime = tokio::runtime::Runtime::new()?;
-                runtime.block_on(run(Server::at(endpoint)));
+                runtime.block_on(run(DynamoDbServer::at(endpoint)));
                 Ok(())
             }
             None => Err("VVM_TEST_DYNAMODB is not set".into()),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use clock::Clock;
 use istorage::{AppStorage, Key, Put, Range, Row};
 
-use crate::support::{Server, put, read, soon};
+use crate::support::{DynamoDbServer, put, read, soon};
 
 fn place(n: usize) -> Bytes {
     n.to_be_bytes().to_vec().into()
@@ -19,7 +19,7 @@ async fn write(storage: &dyn AppStorage, rows: impl Iterator<Item = Row>) {
     storage.put_batch(puts, soon()).await.unwrap();
 }
 
-pub(crate) async fn of_large_rows(server: Server) {
+pub(crate) async fn pages_of_large_rows_are_followed(server: DynamoDbServer) {
     const SIZE: usize = 400_000;
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
@@ -34,7 +34,7 @@ pub(crate) async fn of_large_rows(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn of_many_small_rows(server: Server) {
+pub(crate) async fn pages_of_many_small_rows_are_followed(server: DynamoDbServer) {
     // The rows fill whole pages, so an empty page follows the last one.
     const ROWS: usize = 3_000;
     let scratch = server.scratch().await;
@@ -49,7 +49,7 @@ pub(crate) async fn of_many_small_rows(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn a_batch_of_more_than_a_page(server: Server) {
+pub(crate) async fn a_batch_of_more_than_a_page_is_read(server: DynamoDbServer) {
     const SIZE: usize = 200_000;
     let scratch = server.scratch().await;
     let storage = &*scratch.storage;
@@ -61,7 +61,7 @@ pub(crate) async fn a_batch_of_more_than_a_page(server: Server) {
     scratch.remove().await;
 }
 
-pub(crate) async fn the_server_tells_the_time(server: Server) {
+pub(crate) async fn the_time_of_the_server_can_be_read(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     let time = scratch.storage.server_time(soon()).await.unwrap().unwrap();
     // The server runs on this machine.

@@ -14,27 +14,27 @@ use istorage::{
     AppStorage, Conditional, Consistency, Key, KeyspaceName, Order, OrderedPut, Put, Range, Row,
     SharedStorage, StorageDriver,
 };
-use istorage_dynamodb::{Config, DynamoDbDriver};
+use istorage_dynamodb::{DynamoDbConfig, DynamoDbDriver};
 
 /// The server that the variable names.
-pub(crate) struct Server {
+pub(crate) struct DynamoDbServer {
     pub(crate) endpoint: String,
 }
 
-impl Server {
-    pub(crate) fn at(endpoint: &str) -> Server {
-        Server { endpoint: endpoint.to_owned() }
+impl DynamoDbServer {
+    pub(crate) fn at(endpoint: &str) -> DynamoDbServer {
+        DynamoDbServer { endpoint: endpoint.to_owned() }
     }
 
-    pub(crate) fn config(&self) -> Config {
-        Config::local(&self.endpoint)
+    pub(crate) fn config(&self) -> DynamoDbConfig {
+        DynamoDbConfig::local(&self.endpoint)
     }
 
     pub(crate) async fn driver(&self) -> DynamoDbDriver {
         self.driver_with(self.config(), Clock::system()).await
     }
 
-    pub(crate) async fn driver_with(&self, config: Config, clock: Clock) -> DynamoDbDriver {
+    pub(crate) async fn driver_with(&self, config: DynamoDbConfig, clock: Clock) -> DynamoDbDriver {
         DynamoDbDriver::connect(config, clock, soon()).await.unwrap()
     }
 
@@ -49,29 +49,29 @@ impl Server {
     }
 
     /// A new keyspace.
-    pub(crate) async fn scratch(&self) -> Scratch {
+    pub(crate) async fn scratch(&self) -> DynamoDbScratch {
         let driver = self.driver().await;
         let name = unique_name();
         driver.create(&name, soon()).await.unwrap();
         let storage = driver.open(&name, soon()).await.unwrap().unwrap();
-        Scratch { driver, name, storage }
+        DynamoDbScratch { driver, name, storage }
     }
 }
 
 /// A keyspace of one trial.
-pub(crate) struct Scratch {
+pub(crate) struct DynamoDbScratch {
     pub(crate) driver: DynamoDbDriver,
     pub(crate) name: KeyspaceName,
     pub(crate) storage: SharedStorage,
 }
 
-impl Scratch {
+impl DynamoDbScratch {
     pub(crate) fn table(&self) -> String {
         table_of(&self.name)
     }
 
     /// The same keyspace on a node with another wall clock.
-    pub(crate) async fn node(&self, server: &Server, wall_ahead_ms: i64) -> SharedStorage {
+    pub(crate) async fn node(&self, server: &DynamoDbServer, wall_ahead_ms: i64) -> SharedStorage {
         let clock = Clock::system().with_wall_offset(wall_ahead_ms);
         let driver = server.driver_with(server.config(), clock).await;
         driver.open(&self.name, soon()).await.unwrap().unwrap()

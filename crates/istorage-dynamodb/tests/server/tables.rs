@@ -7,11 +7,11 @@ use aws_sdk_dynamodb::types::{
 use clock::Clock;
 use futures::future::join_all;
 use istorage::{Consistency, ErrorKind, Key, StorageDriver};
-use istorage_dynamodb::{Billing, Config, DynamoDbDriver};
+use istorage_dynamodb::{Billing, DynamoDbConfig, DynamoDbDriver};
 
-use crate::support::{Server, get, put, soon, table_of, unique_name};
+use crate::support::{DynamoDbServer, get, put, soon, table_of, unique_name};
 
-pub(crate) async fn many_nodes_make_one_table(server: Server) {
+pub(crate) async fn many_nodes_create_one_table(server: DynamoDbServer) {
     let nodes = join_all((0..8).map(|_| server.driver())).await;
     for _ in 0..5 {
         let name = unique_name();
@@ -38,9 +38,10 @@ pub(crate) async fn many_nodes_make_one_table(server: Server) {
     }
 }
 
-pub(crate) async fn a_table_has_the_capacity_that_was_asked_for(server: Server) {
+pub(crate) async fn a_table_has_the_configured_capacity(server: DynamoDbServer) {
     let billing = Billing::Provisioned { read_units: 3, write_units: 4 };
-    let config = Config { billing, table_prefix: "Of-Trial.".to_owned(), ..server.config() };
+    let config =
+        DynamoDbConfig { billing, table_prefix: "Of-Trial.".to_owned(), ..server.config() };
     let driver = server.driver_with(config, Clock::system()).await;
     let name = unique_name();
     driver.create(&name, soon()).await.unwrap();
@@ -54,7 +55,7 @@ pub(crate) async fn a_table_has_the_capacity_that_was_asked_for(server: Server) 
     driver.drop_keyspace(&name, soon()).await.unwrap();
 }
 
-pub(crate) async fn a_foreign_table_is_left_alone(server: Server) {
+pub(crate) async fn a_foreign_table_is_left_alone(server: DynamoDbServer) {
     let (driver, raw, name) = (server.driver().await, server.raw(), unique_name());
     let key = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash).build();
     let id = AttributeDefinition::builder()
@@ -81,7 +82,7 @@ pub(crate) async fn a_foreign_table_is_left_alone(server: Server) {
     raw.delete_table().table_name(table_of(&name)).send().await.unwrap();
 }
 
-pub(crate) async fn a_table_that_is_removed_under_a_storage_is_corrupt(server: Server) {
+pub(crate) async fn a_table_that_is_removed_under_a_storage_is_corrupt(server: DynamoDbServer) {
     let scratch = server.scratch().await;
     scratch.driver.drop_keyspace(&scratch.name, soon()).await.unwrap();
     let key = Key::new("p", "c");
@@ -91,8 +92,8 @@ pub(crate) async fn a_table_that_is_removed_under_a_storage_is_corrupt(server: S
     assert_eq!(write.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: Server) {
-    let config = Config::local("http://127.0.0.1:1");
+pub(crate) async fn a_server_that_is_not_there_is_unavailable(_: DynamoDbServer) {
+    let config = DynamoDbConfig::local("http://127.0.0.1:1");
     let driver = DynamoDbDriver::connect(config, Clock::system(), soon()).await.unwrap();
     let error = driver.create(&unique_name(), soon()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");

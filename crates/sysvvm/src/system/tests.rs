@@ -1,8 +1,11 @@
+use std::num::NonZeroU16;
+
 use clock::ManualClock;
 use futures::FutureExt;
 use istorage::{CallKind, Consistency, Fault, Faulty, Put, mem::MemDriver};
 
-use super::*;
+use super::{registry::keyspace_name, *};
+use crate::AppName;
 
 const FAR: Instant = Instant::FAR_FUTURE;
 
@@ -39,7 +42,7 @@ async fn foreign(rows: Vec<Put>) -> Arc<MemDriver> {
 }
 
 #[tokio::test]
-async fn an_application_is_there_for_every_node_once_it_is_initialized() {
+async fn an_initialized_application_can_be_opened_by_every_node() {
     let driver = driver();
     let (one, other) = (open(&driver).await.unwrap(), open(&driver).await.unwrap());
     assert!(matches!(other.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
@@ -72,18 +75,18 @@ async fn applications_get_numbers_and_keyspaces_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_initialization_that_was_cut_off_is_finished_by_the_next() {
+async fn an_unfinished_initialization_is_finished_by_the_next_one() {
     let system = open(&driver()).await.unwrap();
     let cut_off = system.register(&app("shop"), ten(), FAR).await.unwrap().unwrap();
     assert!(matches!(system.open_app(&app("shop"), FAR).await, Err(Error::DoesNotExist { .. })));
     assert!(system.apps(Duration::from_secs(1)).await.unwrap().is_empty());
     let other = system.init_app(&app("shop"), NonZeroU16::MIN, FAR).await;
-    assert!(matches!(other, Err(Error::OtherPartitions { there: 10, wanted: 1, .. })));
+    assert!(matches!(other, Err(Error::OtherPartitions { registered: 10, wanted: 1, .. })));
     assert_eq!(system.init_app(&app("shop"), ten(), FAR).await.unwrap().entry, cut_off.entry);
 }
 
 #[tokio::test]
-async fn of_many_nodes_that_initialize_side_by_side_none_takes_a_number_twice() {
+async fn nodes_that_initialize_applications_concurrently_take_different_numbers() {
     let driver = driver();
     let init = async |n: u32| {
         let system = open(&driver).await.unwrap();
@@ -120,7 +123,7 @@ async fn a_foreign_or_newer_storage_is_refused() {
 /// the keyspace again.
 ///
 /// Returns the result, and the number of seconds until it came.
-async fn open_without_keyspace(returns: Option<u64>) -> (Result<App>, u64) {
+async fn open_without_keyspace(returns: Option<u64>) -> (Result<OpenedApp>, u64) {
     let (driver, time) = (driver(), ManualClock::new(1));
     let shared = Arc::clone(&driver) as Arc<dyn StorageDriver>;
     let system = System::open(shared, sysvvm(), time.clock(), FAR).await.unwrap();

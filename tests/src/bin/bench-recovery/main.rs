@@ -16,7 +16,7 @@ use eventlog::{
 use isequencer::standard::{FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::KeyspaceTracker;
-use sysvvm::{LastNumber, Replayed};
+use sysvvm::{LastNumber, StoredOffset};
 use vvm_tests::{
     bench::{Database, Failure, millis},
     commands::{NodeSettings, Site, TestLead},
@@ -176,7 +176,7 @@ async fn set_back(
         .filter(|_| done > 0)
         .map(|n| LastNumber { ws: workspace(partition, n), seq: 1, number: done })
         .collect();
-    let replayed = Replayed { partition, epoch, next };
+    let replayed = StoredOffset { partition, epoch, next };
     Ok(numbers.store(&lasts, replayed, site.soon()).await?)
 }
 

@@ -125,7 +125,7 @@ async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Fai
 
 async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
     let address = address(CASSANDRA)?;
-    let mut config = istorage_cassandra::Config::new([address.clone()]);
+    let mut config = istorage_cassandra::CassandraConfig::new([address.clone()]);
     config.replication = Some(Replication::UpToThree);
     let driver = CassandraDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
     let floor =
@@ -138,7 +138,7 @@ async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<()
 
 async fn dynamodb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
     let endpoint = address(DYNAMODB)?;
-    let config = istorage_dynamodb::Config::local(&endpoint);
+    let config = istorage_dynamodb::DynamoDbConfig::local(&endpoint);
     let driver = DynamoDbDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;
     let floor = floor_dynamodb::DynamoDbFloor::connect(&endpoint, &format!("floor_{name}")).await?;
     let what = "the bare AWS crate with its defaults";

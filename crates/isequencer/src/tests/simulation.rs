@@ -23,10 +23,10 @@ use shuttle::{
 use tokio::sync::Notify;
 
 use crate::{
-    MemStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence, Sequencer, Sequences,
+    MemSeqStorage, NotJoined, NumberKey, Params, SeqId, SeqStorage, Sequence, Sequencer, Sequences,
     Transaction, WsId, WsKind,
     engine::Phase,
-    mem::{Call, Fate, Hook},
+    mem::{CallHook, CallOutcome, SeqStorageCall},
 };
 
 const SEQS: [SeqId; 2] = [SeqId(1), SeqId(2)];
@@ -47,25 +47,25 @@ fn fold(log: &[Vec<(NumberKey, u64)>]) -> Model {
 
 /// The behaviour of the storage.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct Faults {
     /// The percentage of calls that fail in one of three ways.
-    pub(crate) fails: u32,
+    pub(crate) fail_percent: u32,
     /// If set, the node dies in one of its first `dies_within` calls.
     pub(crate) dies_within: Option<usize>,
 }
 
 /// Runs one history: some lives of a node, one after another.
 pub(crate) async fn history(
-    weather: Weather,
+    faults: Faults,
     lives: usize,
-    storage: impl Fn(MemStorage) -> Arc<dyn SeqStorage>,
+    storage: impl Fn(MemSeqStorage) -> Arc<dyn SeqStorage>,
 ) {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     let mut random = Rng::with_seed(thread_rng().next_u64());
     for life in 0..lives {
         let is_last = life + 1 == lives;
-        let weather = if is_last { Weather { dies_within: None, ..weather } } else { weather };
-        live(&mem, &mut random, weather, &storage).await;
+        let faults = if is_last { Faults { dies_within: None, ..faults } } else { faults };
+        live(&mem, &mut random, faults, &storage).await;
         if random.bool() {
             mem.land();
         }
@@ -75,14 +75,14 @@ pub(crate) async fn history(
 
 /// Runs a node until it ends, or until it dies in a call of its storage.
 async fn live(
-    mem: &MemStorage,
+    mem: &MemSeqStorage,
     random: &mut Rng,
-    weather: Weather,
-    storage: impl Fn(MemStorage) -> Arc<dyn SeqStorage>,
+    faults: Faults,
+    storage: impl Fn(MemSeqStorage) -> Arc<dyn SeqStorage>,
 ) {
     let died = Arc::new(Notify::new());
-    let dies_at = weather.dies_within.map(|within| random.usize(0..within));
-    let hook = hook(random.u64(..), weather.fails, dies_at, Arc::clone(&died));
+    let dies_at = faults.dies_within.map(|within| random.usize(0..within));
+    let hook = hook(random.u64(..), faults.fail_percent, dies_at, Arc::clone(&died));
     let sequences = Sequences::new();
     let all = SEQS.map(|seq| Sequence::counting_from(seq, 1).unwrap());
     let sequences = sequences.with(KINDS[0], all.clone()).unwrap();
@@ -135,14 +135,18 @@ async fn passes(manual: ManualClock, is_over: Arc<AtomicBool>) {
     }
 }
 
-fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> Hook {
+fn hook(seed: u64, fail_percent: u32, dies_at: Option<usize>, died: Arc<Notify>) -> CallHook {
     let random = Mutex::new(Rng::with_seed(seed));
     let calls = AtomicUsize::new(0);
-    Arc::new(move |_: Call| {
+    Arc::new(move |_: SeqStorageCall| {
         let call = calls.fetch_add(1, Ordering::Relaxed);
         let mut random = random.lock().unwrap();
-        let fates = [Fate::Fails, Fate::LosesAnswer, Fate::LandsLater];
-        let fate = if random.u32(0..100) < fails { fates[random.usize(0..3)] } else { Fate::Done };
+        let outcomes = [CallOutcome::Failed, CallOutcome::AnswerLost, CallOutcome::LandsLater];
+        let outcome = if random.u32(0..100) < fail_percent {
+            outcomes[random.usize(0..3)]
+        } else {
+            CallOutcome::Done
+        };
         let died = Arc::clone(&died);
         async move {
             yield_now().await;
@@ -151,14 +155,14 @@ fn hook(seed: u64, fails: u32, dies_at: Option<usize>, died: Arc<Notify>) -> Hoo
                 pending::<()>().await;
             }
             yield_now().await;
-            fate
+            outcome
         }
         .boxed()
     })
 }
 
 /// Runs a transaction of some commands, writes some of their events, and ends the transaction.
-async fn group(sequencer: &mut Sequencer, mem: &MemStorage, random: &mut Rng) {
+async fn group(sequencer: &mut Sequencer, mem: &MemSeqStorage, random: &mut Rng) {
     sequencer.ready().await.unwrap();
     let mut transaction = sequencer.start().unwrap();
     let mut last = fold(&mem.log());
@@ -224,7 +228,7 @@ async fn command(
 
 /// Checks that each stored number is in the log, and that the numbers of all events in front of the
 /// stored offset are stored.
-fn check(mem: &MemStorage) {
+fn check(mem: &MemSeqStorage) {
     let log = mem.log();
     let all = fold(&log);
     let stored = mem.offset().map_or(0, |offset| offset.get() as usize - 1);

@@ -18,9 +18,9 @@ use clock::Clock;
 use common::{KIND, command, failing, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream::BoxStream};
 use isequencer::{
-    Busy, LoggedEvent, MemStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage,
-    Sequencer, StorageError, Unflushed, WsId,
-    mem::{Call, Fate},
+    LoggedEvent, MemSeqStorage, NotClosed, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
+    SequencerBusy, StorageError, Unflushed, WsId,
+    mem::{CallOutcome, SeqStorageCall},
 };
 use tokio::sync::Semaphore;
 
@@ -33,8 +33,8 @@ fn tasks() -> usize {
 }
 
 #[tokio::test]
-async fn closing_stores_what_waits() {
-    let mem = MemStorage::new();
+async fn closing_stores_the_unflushed_numbers() {
+    let mem = MemSeqStorage::new();
     // Without `close` the numbers would be stored after an hour.
     let flush_delay = Duration::from_secs(3_600);
     let mut sequencer = sequencer(Params { flush_delay, ..params() }, &mem);
@@ -48,8 +48,8 @@ async fn closing_stores_what_waits() {
 }
 
 #[tokio::test]
-async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
-    let mem = MemStorage::new();
+async fn closing_ends_in_time_although_the_storage_fails_or_hangs() {
+    let mem = MemSeqStorage::new();
     let (hooked, fails) = failing(&mem);
     let mut one = sequencer(params(), &hooked);
     one.ready().await.unwrap();
@@ -81,9 +81,14 @@ async fn closing_ends_in_time_though_the_storage_fails_or_hangs() {
 /// answered. The caller could not know whether the write was over. So a node that was stopped
 /// during recovery ended with an error, and kept its lease.
 #[tokio::test]
-async fn closing_ends_no_call_to_the_storage_in_the_middle() {
-    for held in [Call::NextOffset, Call::NextEvent, Call::WriteNumbers, Call::WriteOffset] {
-        let mem = MemStorage::new();
+async fn closing_waits_for_a_call_to_the_storage_that_is_under_way() {
+    for held in [
+        SeqStorageCall::NextOffset,
+        SeqStorageCall::NextEvent,
+        SeqStorageCall::WriteNumbers,
+        SeqStorageCall::WriteOffset,
+    ] {
+        let mem = MemSeqStorage::new();
         mem.append(vec![(key(1), 1)]);
         let (begun, ended) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let go_on = Arc::new(Semaphore::new(0));
@@ -96,7 +101,7 @@ async fn closing_ends_no_call_to_the_storage_in_the_middle() {
                     waits.acquire().await.unwrap().forget();
                     ends.fetch_add(1, Ordering::SeqCst);
                 }
-                Fate::Done
+                CallOutcome::Done
             }
         }));
         let sequencer = sequencer(params(), &slow);
@@ -113,30 +118,30 @@ async fn closing_ends_no_call_to_the_storage_in_the_middle() {
 }
 
 #[tokio::test]
-async fn one_that_is_dropped_ends_too() {
-    let mem = MemStorage::new();
+async fn a_dropped_sequencer_ends() {
+    let mem = MemSeqStorage::new();
     drop(sequencer(params(), &mem));
     until(|| tasks() == 0).await;
 }
 
 /// A storage that panics ends the sequencer. A caller that waits gets an error.
 #[tokio::test]
-async fn a_storage_that_panics_closes_it() {
-    let mem = MemStorage::new();
+async fn a_storage_that_panics_closes_the_sequencer() {
+    let mem = MemSeqStorage::new();
     let panics = mem.with_hook(hook(|call| async move {
-        assert_ne!(call, Call::NextOffset, "a panic on purpose");
-        Fate::Done
+        assert_ne!(call, SeqStorageCall::NextOffset, "a panic on purpose");
+        CallOutcome::Done
     }));
     let mut sequencer = sequencer(params(), &panics);
-    assert_eq!(sequencer.ready().await, Err(Busy::Closed));
+    assert_eq!(sequencer.ready().await, Err(SequencerBusy::Closed));
     let trouble = sequencer.monitor().trouble().unwrap();
     assert_eq!(trouble.0.to_string(), "the storage panicked");
-    assert_eq!(sequencer.start().unwrap_err(), Busy::Closed);
+    assert_eq!(sequencer.start().unwrap_err(), SequencerBusy::Closed);
 }
 
 /// A log without its second event, until the flag is set.
 #[derive(Debug)]
-struct Hole(MemStorage, AtomicBool);
+struct Hole(MemSeqStorage, AtomicBool);
 
 #[async_trait]
 impl SeqStorage for Hole {
@@ -164,7 +169,7 @@ impl SeqStorage for Hole {
 /// The sequencer reports the error while the event is missing, and goes on when the event is there.
 #[tokio::test]
 async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     for number in 1..=3 {
         mem.append(vec![(key(1), number)]);
     }
@@ -173,8 +178,8 @@ async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
     let mut sequencer = Sequencer::new(params(), storage, Clock::system());
     until(|| sequencer.monitor().trouble().is_some()).await;
     let trouble = sequencer.monitor().trouble().unwrap();
-    assert_eq!(trouble.0.to_string(), "event 3 comes where 2 should");
-    assert_eq!(sequencer.monitor().busy(), Some(Busy::Actualizing));
+    assert_eq!(trouble.0.to_string(), "the log has event 3 in the place of event 2");
+    assert_eq!(sequencer.monitor().busy(), Some(SequencerBusy::Actualizing));
     hole.1.store(true, Ordering::Release);
     sequencer.ready().await.unwrap();
     assert!(sequencer.monitor().trouble().is_none());
@@ -182,13 +187,13 @@ async fn a_log_with_a_hole_is_an_error_until_it_is_mended() {
 }
 
 #[test]
-fn a_thousand_of_them_leave_no_task_and_no_memory() {
+fn a_thousand_sequencers_leave_no_task_and_no_memory() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let rounds = |rounds: usize| {
         let measured = allocation_counter::measure(|| {
             runtime.block_on(async {
                 for round in 0..rounds {
-                    let mem = MemStorage::new();
+                    let mem = MemSeqStorage::new();
                     let mut sequencer = sequencer(params(), &mem);
                     for ws in 0..10 {
                         command(&mut sequencer, &mem, ws).await;
@@ -211,14 +216,14 @@ fn a_thousand_of_them_leave_no_task_and_no_memory() {
 
 /// The runtime was dropped before it ran the keeper once.
 #[test]
-fn one_whose_runtime_is_gone_has_ended() {
+fn a_sequencer_whose_runtime_was_dropped_has_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let gone = runtime();
-    let mut sequencer = gone.block_on(async { sequencer(params(), &MemStorage::new()) });
+    let mut sequencer = gone.block_on(async { sequencer(params(), &MemSeqStorage::new()) });
     drop(gone);
     let monitor = sequencer.monitor();
-    assert_eq!(monitor.busy(), Some(Busy::Closed));
-    assert_eq!(runtime().block_on(sequencer.ready()), Err(Busy::Closed));
+    assert_eq!(monitor.busy(), Some(SequencerBusy::Closed));
+    assert_eq!(runtime().block_on(sequencer.ready()), Err(SequencerBusy::Closed));
 }
 
 /// The storage answers at once, so only the budget of the task makes the keeper yield while it
@@ -231,20 +236,20 @@ fn one_whose_runtime_is_gone_has_ended() {
 async fn closing_ends_in_time_while_the_log_is_read() {
     const EVENTS: usize = 100_000;
     const READ_AT_MOST: usize = 1_000;
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     for number in 1..=EVENTS as u64 {
         mem.append(vec![(key(number % 1_000), number)]);
     }
     let read = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&read);
     let mem = mem.with_hook(hook(move |call| {
-        counted.fetch_add(usize::from(call == Call::NextEvent), Ordering::SeqCst);
-        ready(Fate::Done)
+        counted.fetch_add(usize::from(call == SeqStorageCall::NextEvent), Ordering::SeqCst);
+        ready(CallOutcome::Done)
     }));
     let sequencer = sequencer(params(), &mem);
     let monitor = sequencer.monitor();
     until(|| read.load(Ordering::SeqCst) > 0).await;
-    assert_eq!(monitor.busy(), Some(Busy::Actualizing));
+    assert_eq!(monitor.busy(), Some(SequencerBusy::Actualizing));
     let before = read.load(Ordering::SeqCst);
     sequencer.close(clock::Instant::FAR_FUTURE).await.unwrap();
     let since = read.load(Ordering::SeqCst) - before;

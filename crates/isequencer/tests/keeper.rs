@@ -18,9 +18,9 @@ use clock::ManualClock;
 use common::{KIND, WS, command, hook, key, offset, params, sequencer, until};
 use futures::{StreamExt, stream, stream::BoxStream};
 use isequencer::{
-    LoggedEvent, MemStorage, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
+    LoggedEvent, MemSeqStorage, NotJoined, NumberKey, Offset, Params, SeqId, SeqStorage, Sequencer,
     StorageError, Unflushed, WsId,
-    mem::{Call, Fate},
+    mem::{CallOutcome, SeqStorageCall},
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -34,8 +34,8 @@ async fn others_run() {
 }
 
 #[tokio::test]
-async fn few_numbers_wait_for_others_but_not_longer_than_they_may() {
-    let (mem, manual) = (MemStorage::new(), ManualClock::new(1));
+async fn few_numbers_wait_for_others_up_to_the_flush_delay() {
+    let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
     let params = Params {
         flush_delay: 5 * MILLI,
         max_unflushed: NonZeroUsize::new(100).unwrap(),
@@ -56,8 +56,8 @@ async fn few_numbers_wait_for_others_but_not_longer_than_they_may() {
 }
 
 #[tokio::test]
-async fn many_numbers_wait_for_nothing() {
-    let mem = MemStorage::new();
+async fn many_numbers_are_stored_at_once() {
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     for ws in 1..=5 {
         command(&mut sequencer, &mem, ws).await;
@@ -67,8 +67,8 @@ async fn many_numbers_wait_for_nothing() {
 }
 
 #[tokio::test]
-async fn many_events_wait_for_nothing_however_few_numbers_they_draw() {
-    let mem = MemStorage::new();
+async fn many_events_are_stored_at_once_even_if_they_draw_few_numbers() {
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     for _ in 0..60 {
         command(&mut sequencer, &mem, 1).await;
@@ -78,8 +78,8 @@ async fn many_events_wait_for_nothing_however_few_numbers_they_draw() {
 }
 
 #[tokio::test]
-async fn nothing_waits_after_an_actualization() {
-    let mem = MemStorage::new();
+async fn no_number_is_unflushed_after_an_actualization() {
+    let mem = MemSeqStorage::new();
     let mut sequencer = sequencer(Params { flush_delay: HOUR, ..params() }, &mem);
     command(&mut sequencer, &mem, 1).await;
     sequencer.start().unwrap().actualize();
@@ -88,13 +88,19 @@ async fn nothing_waits_after_an_actualization() {
 }
 
 #[tokio::test]
-async fn what_failed_is_tried_again_after_a_pause() {
-    let (mem, manual) = (MemStorage::new(), ManualClock::new(1));
+async fn a_failed_write_is_tried_again_after_a_pause() {
+    let (mem, manual) = (MemSeqStorage::new(), ManualClock::new(1));
     let writes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&writes);
     let mem = mem.with_hook(hook(move |call| {
-        counter.fetch_add(usize::from(call == Call::WriteNumbers), Ordering::Relaxed);
-        async move { if call == Call::WriteNumbers { Fate::Fails } else { Fate::Done } }
+        counter.fetch_add(usize::from(call == SeqStorageCall::WriteNumbers), Ordering::Relaxed);
+        async move {
+            if call == SeqStorageCall::WriteNumbers {
+                CallOutcome::Failed
+            } else {
+                CallOutcome::Done
+            }
+        }
     }));
     let params = Params { retry_after: 500 * MILLI, ..params() };
     let _sequencer = Sequencer::new(params, Arc::new(mem), manual.clock());
@@ -110,7 +116,7 @@ async fn what_failed_is_tried_again_after_a_pause() {
 /// The numbers of an event may be in any order, and a sequence may occur several times.
 #[tokio::test]
 async fn the_highest_number_of_an_event_counts() {
-    let mem = MemStorage::new();
+    let mem = MemSeqStorage::new();
     mem.append(vec![(key(1), 5), (key(1), 3)]);
     mem.append(vec![(key(1), 4)]);
     assert_eq!(command(&mut sequencer(params(), &mem), &mem, 1).await, 6);
@@ -118,20 +124,24 @@ async fn the_highest_number_of_an_event_counts() {
 
 /// A storage that records each write, and reads a given log.
 #[derive(Debug)]
-struct Told {
+struct RecordingStorage {
     log: Vec<LoggedEvent>,
     writes: Mutex<Vec<(usize, Offset)>>,
     /// The count of numbers in each answer to `read_numbers`.
     answers: usize,
 }
 
-fn told(events: impl Iterator<Item = (u64, Vec<(NumberKey, u64)>)>) -> Arc<Told> {
+fn recording(events: impl Iterator<Item = (u64, Vec<(NumberKey, u64)>)>) -> Arc<RecordingStorage> {
     let event = |(at, numbers)| LoggedEvent { offset: offset(at), numbers };
-    Arc::new(Told { log: events.map(event).collect(), writes: Mutex::default(), answers: 2 })
+    Arc::new(RecordingStorage {
+        log: events.map(event).collect(),
+        writes: Mutex::default(),
+        answers: 2,
+    })
 }
 
 #[async_trait]
-impl SeqStorage for Told {
+impl SeqStorage for RecordingStorage {
     async fn read_numbers(&self, _: WsId, _: &[SeqId]) -> Result<Vec<u64>, StorageError> {
         Ok(vec![0; self.answers])
     }
@@ -152,8 +162,8 @@ impl SeqStorage for Told {
 
 /// With many workspaces, numbers are stored before too many of them are in memory.
 #[tokio::test]
-async fn the_numbers_of_a_long_log_are_bounded() {
-    let storage = told((1..=1_000).map(|n| (n, vec![(key(n), 1), (key(n + 10_000), 1)])));
+async fn the_numbers_of_a_long_log_are_bounded_in_memory() {
+    let storage = recording((1..=1_000).map(|n| (n, vec![(key(n), 1), (key(n + 10_000), 1)])));
     let clock = clock::Clock::system();
     let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
     sequencer.ready().await.unwrap();
@@ -167,7 +177,7 @@ async fn the_numbers_of_a_long_log_are_bounded() {
 /// cannot be read.
 #[tokio::test]
 async fn reading_a_long_log_makes_progress() {
-    let storage = told((1..=1_000).map(|n| (n, vec![(key(1), n)])));
+    let storage = recording((1..=1_000).map(|n| (n, vec![(key(1), n)])));
     let clock = clock::Clock::system();
     let mut sequencer = Sequencer::new(params(), Arc::clone(&storage) as _, clock);
     sequencer.ready().await.unwrap();
@@ -179,10 +189,11 @@ async fn reading_a_long_log_makes_progress() {
 
 #[tokio::test]
 async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
-    for (offsets, why) in
-        [([1, 1], "event 1 comes where 2 should"), ([1, 3], "event 3 comes where 2 should")]
-    {
-        let storage = told(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
+    for (offsets, why) in [
+        ([1, 1], "the log has event 1 in the place of event 2"),
+        ([1, 3], "the log has event 3 in the place of event 2"),
+    ] {
+        let storage = recording(offsets.into_iter().map(|n| (n, vec![(key(1), 1)])));
         let sequencer = Sequencer::new(params(), storage, clock::Clock::system());
         let monitor = sequencer.monitor();
         until(|| monitor.trouble().is_some()).await;
@@ -191,9 +202,9 @@ async fn a_log_that_repeats_an_event_or_leaves_one_out_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_storage_that_answers_too_few_numbers_is_not_believed() {
+async fn an_answer_with_a_wrong_count_of_numbers_is_refused() {
     for answers in [1, 3] {
-        let storage = Told { answers, log: Vec::new(), writes: Mutex::default() };
+        let storage = RecordingStorage { answers, log: Vec::new(), writes: Mutex::default() };
         let clock = clock::Clock::system();
         let mut sequencer = Sequencer::new(params(), Arc::new(storage), clock);
         sequencer.ready().await.unwrap();

@@ -1,0 +1,159 @@
+//! Waits until enough servers agree whether a keyspace exists.
+
+use std::{mem, time::Duration};
+
+use clock::{Clock, Instant};
+use istorage::{KeyspaceName, Result};
+use scylla::client::session::Session;
+
+use super::{
+    retry::{LastFailure, pause},
+    survey::{Survey, survey},
+    view::KeyspaceView,
+};
+
+/// The time in which a server must answer when a keyspace is opened. Each time that the servers are
+/// asked again, the time is doubled, because more than half of the servers may be slow.
+/// [`MAX_ANSWER_TIMEOUT`] is the limit.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(16);
+
+/// The time to wait for servers that answer and do not show a keyspace yet.
+const LATE_SERVER_WAIT: Duration = Duration::from_secs(5);
+
+/// Whether the keyspace exists and more than half of the servers of the datacenter answer queries
+/// of it.
+pub(crate) async fn exists(
+    session: &Session,
+    clock: &Clock,
+    name: &KeyspaceName,
+    datacenter: Option<&str>,
+    last_failure: &mut LastFailure,
+) -> Result<bool> {
+    let mut opening = Opening::new(name, clock.now());
+    let mut answer = FIRST_ANSWER_TIMEOUT;
+    loop {
+        let survey = survey(session, clock, name, datacenter, clock.now() + answer).await?;
+        // A server that is only slow gets more time on the next attempt.
+        answer = MAX_ANSWER_TIMEOUT.min(2 * answer);
+        match opening.judge(survey, clock.now()) {
+            Ok(exists) => return Ok(exists),
+            Err(why) => pause(clock, Err(why), last_failure).await?,
+        }
+    }
+}
+
+/// The state of waiting until the servers agree whether a keyspace exists.
+struct Opening<'a> {
+    name: &'a KeyspaceName,
+    patient_until: Instant,
+    is_logged: bool,
+}
+
+impl Opening<'_> {
+    fn new(name: &KeyspaceName, now: Instant) -> Opening<'_> {
+        Opening { name, patient_until: now + LATE_SERVER_WAIT, is_logged: false }
+    }
+
+    /// Whether the keyspace exists. Logs once that the node waits for servers, with the reason.
+    ///
+    /// # Errors
+    /// `Unavailable` while the servers do not agree.
+    fn judge(&mut self, survey: Survey, now: Instant) -> Result<bool> {
+        let may_differ = now >= self.patient_until;
+        match survey.verdict(may_differ) {
+            Some(KeyspaceView::Missing | KeyspaceView::Empty(_)) => return Ok(false),
+            Some(KeyspaceView::Ready(_)) => return Ok(true),
+            Some(KeyspaceView::Unfinished) | None => {}
+        }
+        let why = survey.disagreement(self.name);
+        if may_differ && !mem::replace(&mut self.is_logged, true) {
+            tracing::warn!(keyspace = %self.name, ?why, "waiting for Cassandra servers");
+        }
+        Err(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fmt::{Debug, Write},
+        sync::{Arc, Mutex},
+    };
+
+    use clock::ManualClock;
+    use istorage::ErrorKind;
+    use scylla::value::CqlValue;
+    use tracing::{
+        Event, Metadata, Subscriber,
+        field::{Field, Visit},
+        span,
+    };
+
+    use super::*;
+
+    /// The log lines of one thread.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    struct Line(String);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            write!(self.0, " {}={value:?}", field.name()).unwrap();
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line(event.metadata().level().to_string());
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    /// A node that started while two of three servers were dead ended after a minute. Its log did
+    /// not name the servers that it waited for.
+    #[test]
+    fn a_node_that_waits_for_servers_logs_the_reason_once_after_5_s() {
+        let lines = Lines::default();
+        let _guard = tracing::subscriber::set_default(lines.clone());
+        let told = || lines.0.lock().unwrap().clone();
+        let (start, name) =
+            (ManualClock::new(1).clock().now(), KeyspaceName::new("app_one").unwrap());
+        let mut opening = Opening::new(&name, start);
+        let mut judge = |servers: usize, seconds| {
+            let unconnected = (servers..3).map(|dead| format!("127.0.0.{dead}:9042")).collect();
+            let found = vec![KeyspaceView::Ready(CqlValue::Int(1)); servers];
+            let survey = Survey { servers: 3, found, unconnected, silent: None };
+            opening.judge(survey, start + Duration::from_secs(seconds))
+        };
+        for seconds in 0..5 {
+            assert_eq!(judge(1, seconds).unwrap_err().kind(), ErrorKind::Unavailable);
+            assert_eq!(told(), [""; 0], "after {seconds} s");
+        }
+        for seconds in 5..60 {
+            assert!(judge(1, seconds).is_err());
+            let [line] = &told()[..] else { panic!("after {seconds} s: {:?}", told()) };
+            for part in
+                ["WARN", "waiting for Cassandra servers", "app_one", "1 of 3", "127.0.0.2:9042"]
+            {
+                assert!(line.contains(part), "{line}");
+            }
+        }
+        assert!(judge(2, 60).unwrap(), "one of the dead servers came back");
+    }
+}

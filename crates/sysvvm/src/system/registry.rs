@@ -1,0 +1,217 @@
+//! The registry of applications: a row for each application, with its number and its keyspace.
+//!
+//! Invariant: a row of the registry changes only by a conditional write, so any number of nodes may
+//! work on the registry at the same time.
+
+use std::{num::NonZeroU16, time::Duration};
+
+use bytes::Bytes;
+use clock::Instant;
+use futures::TryStreamExt;
+use istorage::{AppStorageExt, Conditional, KeyspaceName, Outcome, Range};
+
+use super::{FORMAT_VERSION, OpenedApp, System, open_existing};
+use crate::{
+    AppEntry, AppName, AppNumber, Error, Result,
+    entry::{InitState, RegistryRow},
+    layout,
+};
+
+impl System {
+    /// Registers an application and makes its keyspace. If an earlier initialization did not
+    /// finish, the call finishes it.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if the application is initialized already.
+    /// [`Error::OtherPartitions`] if the application is half initialized with another number of
+    /// partitions. [`Error::NewerFormat`] if a newer program registered the application in a way
+    /// that this one cannot read.
+    pub async fn init_app(
+        &self,
+        name: &AppName,
+        partitions: NonZeroU16,
+        deadline: Instant,
+    ) -> Result<OpenedApp> {
+        let registered = loop {
+            match self.registry_row(name, deadline).await? {
+                Some(there) if there.state == InitState::Ready => {
+                    return Err(Error::AlreadyExists { app: name.clone() });
+                }
+                Some(there) if there.entry.partitions != partitions => {
+                    return Err(Error::OtherPartitions {
+                        app: name.clone(),
+                        registered: there.entry.partitions.get(),
+                        wanted: partitions.get(),
+                    });
+                }
+                Some(there) => break there,
+                None => {
+                    if let Some(registered) = self.register(name, partitions, deadline).await? {
+                        break registered;
+                    }
+                }
+            }
+        };
+        self.driver.create(&registered.entry.keyspace, deadline).await?;
+        let storage =
+            open_existing(&*self.driver, &self.clock, &registered.entry.keyspace, deadline).await?;
+        self.confirm(name, &registered, deadline).await?;
+        Ok(OpenedApp { entry: registered.entry, storage })
+    }
+
+    /// Opens the keyspace of an application.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotExist`] if the application was not initialized, or not to the end.
+    /// [`Error::NewerFormat`] if a newer program wrote it.
+    pub async fn open_app(&self, name: &AppName, deadline: Instant) -> Result<OpenedApp> {
+        let registered = self
+            .registry_row(name, deadline)
+            .await?
+            .filter(|there| there.state == InitState::Ready);
+        let Some(RegistryRow { entry, .. }) = registered else {
+            return Err(Error::DoesNotExist { app: name.clone() });
+        };
+        if entry.format > FORMAT_VERSION {
+            return Err(Error::NewerFormat { found: entry.format, known: FORMAT_VERSION });
+        }
+        let storage = open_existing(&*self.driver, &self.clock, &entry.keyspace, deadline).await?;
+        Ok(OpenedApp { entry, storage })
+    }
+
+    /// Returns all applications that are initialized, by name.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if the registry cannot be read. [`Error::NewerFormat`] if only a newer
+    /// program can read the registry.
+    pub async fn apps(&self, page_timeout: Duration) -> Result<Vec<(AppName, AppEntry)>> {
+        let range = Range::from(vec![layout::FIRST_APP]);
+        let mut rows =
+            self.storage.read_linearizable(layout::last_app_number().pkey, range, page_timeout);
+        let mut apps = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            let name = str::from_utf8(&row.ccols[1..]).ok().and_then(|name| name.parse().ok());
+            let Some(name) = name else {
+                return Err(Error::Foreign {
+                    what: format!("the name {:?} of an application cannot be read", row.ccols),
+                });
+            };
+            let registered = RegistryRow::decode(&row.value)?;
+            if registered.state == InitState::Ready {
+                apps.push((name, registered.entry));
+            }
+        }
+        Ok(apps)
+    }
+
+    /// Takes the next number and writes the entry, in one conditional write. `None` if another node
+    /// took the number or registered the application first.
+    pub(super) async fn register(
+        &self,
+        name: &AppName,
+        partitions: NonZeroU16,
+        deadline: Instant,
+    ) -> Result<Option<RegistryRow>> {
+        let counter = layout::last_app_number();
+        let last = self.get(&counter, deadline).await?;
+        let number = match &last {
+            None => 1,
+            Some(bytes) => decode_number(bytes)?.checked_add(1).ok_or_else(|| Error::Foreign {
+                what: "every number of an application is taken".to_owned(),
+            })?,
+        };
+        let keyspace = keyspace_name(&self.keyspace, number, name)?;
+        if self.driver.open(&keyspace, deadline).await?.is_some() {
+            // A node of this cluster raises the counter before it makes the keyspace. So the
+            // keyspace is foreign if the counter is unchanged.
+            if self.get(&counter, deadline).await? != last {
+                return Ok(None);
+            }
+            return Err(Error::Foreign {
+                what: format!("the keyspace `{keyspace}` exists, and is not registered"),
+            });
+        }
+        let entry =
+            AppEntry { number: AppNumber(number), partitions, format: FORMAT_VERSION, keyspace };
+        let registered =
+            RegistryRow { state: InitState::Creating, attempt: self.clock.random(), entry };
+        let next = encode_number(number, registered.attempt);
+        let count = match last {
+            None => Conditional::Insert { ccols: counter.ccols, value: next, ttl: None },
+            Some(old) => Conditional::Swap { ccols: counter.ccols, old, new: next, ttl: None },
+        };
+        let insert = Conditional::Insert {
+            ccols: layout::app(name).ccols,
+            value: registered.encode(),
+            ttl: None,
+        };
+        let outcome = self.write(counter.pkey, vec![count, insert], deadline).await?;
+        Ok(outcome.is_applied().then_some(registered))
+    }
+
+    /// Marks the initialization as finished. Another node may have finished it at the same time,
+    /// with the same row.
+    async fn confirm(
+        &self,
+        name: &AppName,
+        registered: &RegistryRow,
+        deadline: Instant,
+    ) -> Result<()> {
+        let (key, ready) =
+            (layout::app(name), RegistryRow { state: InitState::Ready, ..registered.clone() });
+        let swap = Conditional::Swap {
+            ccols: key.ccols.clone(),
+            old: registered.encode(),
+            new: ready.encode(),
+            ttl: None,
+        };
+        match self.write(key.pkey, vec![swap], deadline).await? {
+            Outcome::Applied => Ok(()),
+            Outcome::NotApplied(_) => match self.registry_row(name, deadline).await? {
+                Some(there) if there == ready => Ok(()),
+                there => Err(Error::Foreign {
+                    what: format!("another program changed the entry of `{name}` to {there:?}"),
+                }),
+            },
+        }
+    }
+
+    async fn registry_row(&self, name: &AppName, deadline: Instant) -> Result<Option<RegistryRow>> {
+        let value = self.get(&layout::app(name), deadline).await?;
+        value.map(|value| RegistryRow::decode(&value)).transpose()
+    }
+}
+
+/// Encodes the number of the application registered last: `[u32 number][u64 attempt]`.
+///
+/// The attempt makes the bytes unique. Without it: node A writes number 5 and gets no answer, and
+/// the write is lost; node B writes number 5; node A sends its write again, sees number 5, and
+/// takes the row of B for its own.
+fn encode_number(number: u32, attempt: u64) -> Bytes {
+    [&number.to_be_bytes()[..], &attempt.to_be_bytes()].concat().into()
+}
+
+fn decode_number(bytes: &Bytes) -> Result<u32> {
+    match bytes.split_first_chunk::<4>() {
+        Some((number, attempt)) if attempt.len() == 8 => Ok(u32::from_be_bytes(*number)),
+        _ => Err(Error::Foreign {
+            what: format!("the number of the last application, {bytes:?}, cannot be read"),
+        }),
+    }
+}
+
+/// Returns the name of an application's keyspace: `<system>_<number>_<owner>_<name>`, cut to the
+/// longest name allowed. The number alone makes the name unique.
+pub(super) fn keyspace_name(
+    system: &KeyspaceName,
+    number: u32,
+    app: &AppName,
+) -> Result<KeyspaceName> {
+    let (system, digits) = (system.as_str(), number.to_string());
+    let room = KeyspaceName::MAX_LEN - digits.len() - 1;
+    let mut name =
+        format!("{}_{digits}_{}_{}", &system[..system.len().min(room)], app.owner(), app.name());
+    name.make_ascii_lowercase();
+    name.truncate(KeyspaceName::MAX_LEN);
+    Ok(KeyspaceName::new(name)?)
+}
