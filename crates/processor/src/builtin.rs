@@ -8,7 +8,7 @@ use eventlog::{QName, RecordId, Value};
 use serde::Deserialize;
 
 use crate::{
-    Failure, Handler, Rejection, RejectionKind, RowChange, Work,
+    CommandContext, Failure, Handler, Rejection, RejectionKind, RowChange,
     application::{DESCRIPTOR, KIND, NAME, known},
 };
 
@@ -32,7 +32,7 @@ impl Handler for Cud {
         &self,
         params: &Bytes,
         rows: Vec<RowChange>,
-        work: &mut Work<'_>,
+        context: &mut CommandContext<'_>,
     ) -> Result<Bytes, Failure> {
         if rows.is_empty() {
             return Err(Rejection::invalid("sys.CUD has no rows to write").into());
@@ -40,7 +40,7 @@ impl Handler for Cud {
         if !params.is_empty() {
             return Err(Rejection::invalid("sys.CUD has rows, and no params").into());
         }
-        work.write(rows).await?;
+        context.write(rows).await?;
         Ok(Bytes::new())
     }
 }
@@ -77,7 +77,7 @@ impl Handler for CreateWorkspace {
         &self,
         params: &Bytes,
         rows: Vec<RowChange>,
-        work: &mut Work<'_>,
+        context: &mut CommandContext<'_>,
     ) -> Result<Bytes, Failure> {
         if !rows.is_empty() {
             let what = "sys.CreateWorkspace writes no rows but its own";
@@ -91,8 +91,8 @@ impl Handler for CreateWorkspace {
             parent: None,
             fields: fields.into(),
         };
-        let ws = work.ws();
-        match work.write_any(vec![descriptor]).await {
+        let ws = context.ws();
+        match context.write_any(vec![descriptor]).await {
             // Only the descriptor of an existing workspace can cause this conflict.
             Err(Failure::Rejected(Rejection { kind: RejectionKind::Conflict, .. })) => {
                 Err(Rejection::conflict(format!("workspace {} exists already", ws.0)).into())

@@ -23,19 +23,19 @@ use crate::{
 /// reader sees the effects of the command before its event is in the log.
 ///
 /// A handler may run although its command is not done in the end, so a handler must act only
-/// through its [`Work`]. The handler of the first command of a group has until the deadline of its
+/// through its [`CommandContext`]. The handler of the first command of a group has until the deadline of its
 /// command. The handler of a later command has less time: it may be dropped at any `await`, and run
 /// again from its beginning. A handler that panics has failed.
 #[async_trait]
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// Runs a command with its params and rows. The returned bytes become part of the answer. If
-    /// the handler fails, nothing is written. Rows that the handler does not [write](Work::write)
+    /// the handler fails, nothing is written. Rows that the handler does not [write](CommandContext::write)
     /// are not written either.
     async fn run(
         &self,
         params: &Bytes,
         rows: Vec<RowChange>,
-        work: &mut Work<'_>,
+        context: &mut CommandContext<'_>,
     ) -> Result<Bytes, Failure>;
 }
 
@@ -96,7 +96,7 @@ impl Index {
 }
 
 /// The command context: the view that a handler has of the workspace, and its way to write.
-pub struct Work<'g> {
+pub struct CommandContext<'g> {
     pub(crate) application: &'g Application,
     pub(crate) ws: WsId,
     pub(crate) kind: WsKind,
@@ -118,13 +118,16 @@ pub struct Work<'g> {
     pub(crate) has_failed: bool,
 }
 
-impl fmt::Debug for Work<'_> {
+impl fmt::Debug for CommandContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work").field("ws", &self.ws).field("changes", &self.changes).finish()
+        f.debug_struct("CommandContext")
+            .field("ws", &self.ws)
+            .field("changes", &self.changes)
+            .finish()
     }
 }
 
-impl Work<'_> {
+impl CommandContext<'_> {
     /// The application of the command.
     pub fn application(&self) -> &Application {
         self.application
@@ -199,7 +202,7 @@ impl Work<'_> {
         self.write_any(rows).await
     }
 
-    /// Does the same as [`write`](Work::write), also for tables of the system.
+    /// Does the same as [`write`](CommandContext::write), also for tables of the system.
     pub(crate) async fn write_any(
         &mut self,
         rows: Vec<RowChange>,

@@ -16,7 +16,8 @@ use tracing::warn;
 
 use super::{Ahead, Group, Outcome, Waiting};
 use crate::{
-    Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
+    Answer, Application, Busy, Command, CommandContext, Done, Failure, Refused, Rejection,
+    RejectionKind,
     application::{DESCRIPTOR_ID, KIND},
     builtin::{CREATE_WORKSPACE, NewWorkspace},
     handler::Index,
@@ -155,7 +156,7 @@ impl Group {
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
         let state = means.state(&self.overlay, &self.ahead);
-        let mut work = Work {
+        let mut context = CommandContext {
             application: &application,
             ws,
             kind,
@@ -169,7 +170,7 @@ impl Group {
             bytes: 0,
             has_failed: false,
         };
-        let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut work)).catch_unwind();
+        let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };
         let ran = means.clock.timeout_at(until, ran).await;
         let name = &command.name;
@@ -187,7 +188,7 @@ impl Group {
                     .map_or_else(timed_out, |rows| Step::Full(Command { rows, ..command }));
             }
         };
-        let Work { changes, before, ids, has_failed, .. } = work;
+        let CommandContext { changes, before, ids, has_failed, .. } = context;
         if has_failed {
             let what = format!("the handler of {name} went on after rows could not be written");
             return rejected(Rejection::new(RejectionKind::Internal, what));
