@@ -8,7 +8,7 @@ use eventlog::{QName, RecordId, Value};
 use serde::Deserialize;
 
 use crate::{
-    CommandContext, Failure, Handler, Rejection, RejectionKind, RowChange,
+    CommandContext, Handler, HandlerError, Rejection, RejectionKind, RowChange,
     application::{DESCRIPTOR, KIND, NAME, known},
 };
 
@@ -33,7 +33,7 @@ impl Handler for Cud {
         params: &Bytes,
         rows: Vec<RowChange>,
         context: &mut CommandContext<'_>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, HandlerError> {
         if rows.is_empty() {
             return Err(Rejection::invalid("sys.CUD has no rows to write").into());
         }
@@ -78,7 +78,7 @@ impl Handler for CreateWorkspace {
         params: &Bytes,
         rows: Vec<RowChange>,
         context: &mut CommandContext<'_>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, HandlerError> {
         if !rows.is_empty() {
             let what = "sys.CreateWorkspace writes no rows but its own";
             return Err(Rejection::invalid(what).into());
@@ -94,7 +94,7 @@ impl Handler for CreateWorkspace {
         let ws = context.ws();
         match context.write_any(vec![descriptor]).await {
             // Only the descriptor of an existing workspace can cause this conflict.
-            Err(Failure::Rejected(Rejection { kind: RejectionKind::Conflict, .. })) => {
+            Err(HandlerError::Rejected(Rejection { kind: RejectionKind::Conflict, .. })) => {
                 Err(Rejection::conflict(format!("workspace {} exists already", ws.0)).into())
             }
             Err(failure) => Err(failure),

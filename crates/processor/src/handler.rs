@@ -36,12 +36,12 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         params: &Bytes,
         rows: Vec<RowChange>,
         context: &mut CommandContext<'_>,
-    ) -> Result<Bytes, Failure>;
+    ) -> Result<Bytes, HandlerError>;
 }
 
 /// The reason why a handler does not do a command.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum HandlerError {
     /// The command cannot be done.
     #[error(transparent)]
     Rejected(#[from] Rejection),
@@ -148,7 +148,10 @@ impl CommandContext<'_> {
     ///
     /// # Errors
     /// Those of the storage.
-    pub async fn get(&self, id: RecordId) -> Result<Option<(Record, Option<Version>)>, Failure> {
+    pub async fn get(
+        &self,
+        id: RecordId,
+    ) -> Result<Option<(Record, Option<Version>)>, HandlerError> {
         if let Some(change) = self.changed(id) {
             return Ok(Some((change.record.clone(), None)));
         }
@@ -163,7 +166,7 @@ impl CommandContext<'_> {
     ///
     /// # Errors
     /// If there is no such sequence, or the sequence is used up.
-    pub fn next(&mut self, seq: SeqId) -> Result<u64, Failure> {
+    pub fn next(&mut self, seq: SeqId) -> Result<u64, HandlerError> {
         if seq < standard::FIRST_OF_APPLICATIONS {
             let what = format!("sequence {seq} is the system's: nothing else draws from it");
             return Err(Rejection::new(RejectionKind::Internal, what).into());
@@ -171,7 +174,7 @@ impl CommandContext<'_> {
         self.draw(seq)
     }
 
-    fn draw(&mut self, seq: SeqId) -> Result<u64, Failure> {
+    fn draw(&mut self, seq: SeqId) -> Result<u64, HandlerError> {
         Ok(self.numbers.next(seq).map_err(|no| match no {
             NoNumber::UnknownSequence { .. } => Rejection::invalid(no.to_string()),
             NoNumber::Exhausted { .. } => Rejection::conflict(no.to_string()),
@@ -188,7 +191,7 @@ impl CommandContext<'_> {
     pub async fn write(
         &mut self,
         rows: Vec<RowChange>,
-    ) -> Result<&[(RecordId, RecordId)], Failure> {
+    ) -> Result<&[(RecordId, RecordId)], HandlerError> {
         let is_of_system = |row: &RowChange| match row {
             RowChange::Create { table, .. } => table.package() == "sys",
             RowChange::Update { table: Some(table), .. } => table.package() == "sys",
@@ -206,14 +209,14 @@ impl CommandContext<'_> {
     pub(crate) async fn write_any(
         &mut self,
         rows: Vec<RowChange>,
-    ) -> Result<&[(RecordId, RecordId)], Failure> {
+    ) -> Result<&[(RecordId, RecordId)], HandlerError> {
         let first = self.ids.len();
         let written = self.try_write(rows, first).await;
         self.has_failed |= written.is_err();
         written.map(|()| &self.ids[first..])
     }
 
-    async fn try_write(&mut self, rows: Vec<RowChange>, first: usize) -> Result<(), Failure> {
+    async fn try_write(&mut self, rows: Vec<RowChange>, first: usize) -> Result<(), HandlerError> {
         if self.changes.len() + rows.len() > MOST_ROWS {
             let what = format!("a command writes more than {MOST_ROWS} rows");
             return Err(Rejection::new(RejectionKind::TooLarge, what).into());
@@ -252,7 +255,7 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    fn new_id(&mut self, raw: RecordId, table: &QName) -> Result<RecordId, Failure> {
+    fn new_id(&mut self, raw: RecordId, table: &QName) -> Result<RecordId, HandlerError> {
         if !(1..=u64::from(u16::MAX)).contains(&raw.0) {
             let what = format!("a new row is called {}, which is not from 1 to 65535", raw.0);
             return Err(Rejection::invalid(what).into());
@@ -306,7 +309,7 @@ impl CommandContext<'_> {
         table: QName,
         parent: Option<eventlog::Parent>,
         mut fields: Fields,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HandlerError> {
         let kind = self.table(&table)?.kind();
         for value in fields.values_mut() {
             if let Value::Ref(id) = value {
@@ -327,7 +330,7 @@ impl CommandContext<'_> {
     }
 
     /// Checks that the schema of the application allows a row and its parent.
-    async fn check(&mut self, at: usize) -> Result<(), Failure> {
+    async fn check(&mut self, at: usize) -> Result<(), HandlerError> {
         let stored;
         let parent = match self.changes[at].record.parent.as_ref().map(|parent| parent.id) {
             None => None,
@@ -392,7 +395,7 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    async fn stored_table(&self, id: RecordId) -> Result<QName, Failure> {
+    async fn stored_table(&self, id: RecordId) -> Result<QName, HandlerError> {
         match self.state.read(self.ws, id).await? {
             Some(read) => Ok(read.stored.record.table),
             None => Err(Rejection::not_found(format!("there is no record {}", id.0)).into()),
@@ -405,7 +408,7 @@ impl CommandContext<'_> {
         (table, version): (Option<QName>, Option<Version>),
         is_active: Option<bool>,
         fields: BTreeMap<Name, Option<Value>>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HandlerError> {
         let id = self.real(id)?;
         let at = match self.place(id) {
             Some(_) if version.is_some() => {
@@ -445,7 +448,7 @@ impl CommandContext<'_> {
     }
 
     /// Reads a record that the command replaces, and adds the record to the changes.
-    async fn take(&mut self, id: RecordId, expected: Option<Version>) -> Result<(), Failure> {
+    async fn take(&mut self, id: RecordId, expected: Option<Version>) -> Result<(), HandlerError> {
         let Some(Read { stored: StoredRecord { version, record, .. }, bytes }) =
             self.state.read(self.ws, id).await?
         else {

@@ -28,7 +28,7 @@ pub use command::{
     Answer, Busy, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange,
 };
 pub use group::READ_AHEAD_BYTES;
-pub use handler::{CommandContext, Failure, Handler};
+pub use handler::{CommandContext, Handler, HandlerError};
 pub use isequencer::in_full;
 pub use partition::{Partition, Settings};
 pub use partitions::{NotDeployable, Partitions};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clock::Instant;
 use eventlog::{Name, Parent, QName, RecordId, Schema, Value, Version, WsId};
 use isequencer::{SeqId, Sequence, WsKind, standard};
-use processor::{Application, Command, CommandContext, Failure, Handler, RowChange};
+use processor::{Application, Command, CommandContext, Handler, HandlerError, RowChange};
 
 /// The sequence that the shop itself declares.
 const INVOICES: SeqId = SeqId(256);
@@ -64,7 +64,7 @@ impl Handler for Note {
         _params: &Bytes,
         _rows: Vec<RowChange>,
         context: &mut CommandContext<'_>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, HandlerError> {
         let descriptor = RecordId(65_536);
         assert!(context.get(descriptor).await?.is_some(), "the workspace is there");
         for seq in [standard::WLOG_OFFSET, standard::RECORD_ID, standard::CRECORD_ID] {
@@ -86,7 +86,7 @@ impl Handler for Fail {
         _params: &Bytes,
         rows: Vec<RowChange>,
         context: &mut CommandContext<'_>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, HandlerError> {
         context.write(rows).await?;
         panic!("this handler is to panic")
     }
@@ -103,7 +103,7 @@ impl Handler for Swallow {
         _params: &Bytes,
         rows: Vec<RowChange>,
         context: &mut CommandContext<'_>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, HandlerError> {
         let written = context.write(rows).await.map(<[_]>::len);
         Ok(format!("{written:?}").into())
     }
@@ -120,7 +120,7 @@ impl Handler for Never {
         _params: &Bytes,
         _rows: Vec<RowChange>,
         _context: &mut CommandContext<'_>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, HandlerError> {
         std::future::pending().await
     }
 }
@@ -136,7 +136,7 @@ impl Handler for Twice {
         _params: &Bytes,
         mut rows: Vec<RowChange>,
         context: &mut CommandContext<'_>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, HandlerError> {
         let last = rows.split_off(rows.len().saturating_sub(1));
         let first = context.write(rows).await?.len();
         assert!(first == 0 || context.write(last).await?.len() == 1, "it tells what it made");

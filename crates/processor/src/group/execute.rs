@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::{Ahead, Group, Outcome, Waiting};
 use crate::{
-    Answer, Application, Busy, Command, CommandContext, Done, Failure, Refused, Rejection,
+    Answer, Application, Busy, Command, CommandContext, Done, HandlerError, Refused, Rejection,
     RejectionKind,
     application::{DESCRIPTOR_ID, KIND},
     builtin::{CREATE_WORKSPACE, NewWorkspace},
@@ -176,8 +176,8 @@ impl Group {
         let name = &command.name;
         let result = match ran {
             Ok(Ok(Ok(result))) => result,
-            Ok(Ok(Err(Failure::Rejected(rejection)))) => return rejected(rejection),
-            Ok(Ok(Err(Failure::Storage(error)))) => return self.not_read(&error),
+            Ok(Ok(Err(HandlerError::Rejected(rejection)))) => return rejected(rejection),
+            Ok(Ok(Err(HandlerError::Storage(error)))) => return self.not_read(&error),
             Ok(Err(_)) => {
                 let what = format!("the handler of {name} panicked");
                 return rejected(Rejection::new(RejectionKind::Internal, what));
