@@ -11,7 +11,7 @@ use metrics_util::{
     CompositeKey,
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
 };
-use processor::{Busy, Ended, NotDeployable, Partitions, Refused, Settings, Status};
+use processor::{Busy, Ended, NotDeployable, PartitionSettings, Partitions, Refused, Status};
 use seqstorage::PartitionStorage;
 use vvm_tests::commands::{NodeSettings, Site, article, create_workspace, cud};
 
@@ -106,7 +106,7 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
         let log = Arc::new(Log::new(storage, clock, lead, partition, settings));
         let numbers = site.system.numbers(&site.app.entry);
         let numbers = PartitionStorage::in_system(numbers, Arc::clone(&log));
-        node.deploy(log, Arc::new(numbers), Settings::new(format!("{partition}")))
+        node.deploy(log, Arc::new(numbers), PartitionSettings::new(format!("{partition}")))
     };
     let ready = async |partition: u16| {
         while node.commands(partition).unwrap().status() != Status::Ready {

@@ -30,7 +30,7 @@ pub use command::{
 pub use group::READ_AHEAD_BYTES;
 pub use handler::{CommandContext, Handler, HandlerError};
 pub use isequencer::in_full;
-pub use partition::{Partition, Settings};
+pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
 pub use queue::{Commands, Status};
 pub use worker::Ended;

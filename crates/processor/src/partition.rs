@@ -25,7 +25,7 @@ const LONGEST_QUEUE: usize = 1 << 20;
 
 /// The settings of a partition.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct PartitionSettings {
     /// The name of the partition in metrics and logs.
     pub name: String,
     /// The number of commands that may wait, up to 2^20.
@@ -44,18 +44,18 @@ pub struct Settings {
     pub sequencer: Params,
 }
 
-impl Settings {
+impl PartitionSettings {
     /// The default settings: 1,000 commands may wait. A group ends at 500 commands, at 1 MiB or
     /// after 50 ms. The kinds of 10,000 workspaces are remembered. Numbers gather for up to 100 ms
     /// before they are stored: the log has them too, so storing them late costs only time at the
     /// next start.
-    pub fn new(name: impl Into<String>) -> Settings {
+    pub fn new(name: impl Into<String>) -> PartitionSettings {
         let name = name.into();
         let sequencer = Params {
             flush_delay: Duration::from_millis(100),
             ..Params::new(name.clone(), Sequences::new())
         };
-        Settings {
+        PartitionSettings {
             name,
             queue: 1_000,
             group_commands: 500,
@@ -94,9 +94,9 @@ impl Partition {
         log: Arc<Log>,
         numbers: Arc<dyn SeqStorage>,
         clock: Clock,
-        settings: Settings,
+        settings: PartitionSettings,
     ) -> Partition {
-        let Settings { name, queue, workspaces, sequencer, .. } = settings;
+        let PartitionSettings { name, queue, workspaces, sequencer, .. } = settings;
         let limits = Limits {
             commands: settings.group_commands.max(1),
             bytes: settings.group_bytes,

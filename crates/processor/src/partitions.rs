@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use isequencer::SeqStorage;
 
 use crate::{
-    Application, Busy, Command, Commands, Ended, Partition, Refused, Settings, Status,
+    Application, Busy, Command, Commands, Ended, Partition, PartitionSettings, Refused, Status,
     queue::Answered,
 };
 
@@ -72,7 +72,7 @@ impl Partitions {
         &self,
         log: Arc<Log>,
         numbers: Arc<dyn SeqStorage>,
-        settings: Settings,
+        settings: PartitionSettings,
     ) -> Result<(), NotDeployable> {
         let (partition, epoch) = (log.partition(), log.epoch());
         if partition >= self.count.get() {

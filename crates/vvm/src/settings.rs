@@ -149,7 +149,7 @@ pub struct AppSettings {
     /// gets its first answer.
     pub answers_kept: Duration,
     /// The settings of each partition. The name in them is replaced.
-    pub partition: processor::Settings,
+    pub partition: processor::PartitionSettings,
 }
 
 impl AppSettings {
@@ -167,7 +167,7 @@ impl AppSettings {
             level,
             numbers: NumbersIn::default(),
             answers_kept,
-            partition: processor::Settings::new(String::new()),
+            partition: processor::PartitionSettings::new(String::new()),
         }
     }
 }
