@@ -30,7 +30,7 @@ use istorage_tck::Keyspaces;
 use processor::{Application, Command, Done, Refused};
 use sysvvm::AppName;
 use tokio::runtime::{Builder, Runtime};
-use vvm::{AppSettings, Launched, Settings, Vvm};
+use vvm::{AppSettings, Launched, NodeSettings, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
     trials::{self, Server},
@@ -72,12 +72,12 @@ impl Node {
         let elections = keyspaces.noted_by(control.spawn(connect()).await.unwrap());
         let theirs = keyspaces.noted_by(requests.spawn(connect()).await.unwrap());
         let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let settings = Settings {
+        let settings = NodeSettings {
             system: KeyspaceName::new(format!("busy_{:016x}", clock.random())).unwrap(),
             open_within: PATIENCE,
             lease: Timing::of(LEASE),
             call_timeout: LEASE / 6,
-            ..Settings::new(([127, 0, 0, 1], 1).into())
+            ..NodeSettings::new(([127, 0, 0, 1], 1).into())
         };
         let node = Vvm::builder(elections, clock.clone(), settings)
             .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))

@@ -10,7 +10,7 @@ use sysvvm::AppName;
 use tokio::runtime::Handle;
 
 use crate::{
-    AppSettings, Launched, Node, Service, Settings, clients::Clients, launch::Parts,
+    AppSettings, Launched, Node, NodeSettings, Service, clients::Clients, launch::Parts,
     problem::FirstProblem,
 };
 
@@ -20,7 +20,7 @@ pub struct Vvm(Builder);
 
 /// The parts of a node.
 pub struct Builder {
-    settings: Settings,
+    settings: NodeSettings,
     driver: Arc<dyn StorageDriver>,
     clock: Clock,
     apps: Vec<AppSettings>,
@@ -53,8 +53,8 @@ pub enum BadSettings {
         /// The largest number of partitions of an application.
         partitions: u16,
     },
-    /// A storage call may take longer than a lease allows. Shorten [`Settings::call_timeout`], or
-    /// take a longer lease.
+    /// A storage call may take longer than a lease allows. Shorten
+    /// [`NodeSettings::call_timeout`], or take a longer lease.
     #[error(
         "a call to the storage may take {call:?}, and of a lease of {lease:?} only {room:?} may be left when it is sent: \
          let it take less, or take a longer lease"
@@ -96,7 +96,11 @@ fn longer(shortest: &Option<Duration>) -> String {
 
 impl Vvm {
     /// Creates a builder of a node on a storage.
-    pub fn builder(driver: Arc<dyn StorageDriver>, clock: Clock, settings: Settings) -> Builder {
+    pub fn builder(
+        driver: Arc<dyn StorageDriver>,
+        clock: Clock,
+        settings: NodeSettings,
+    ) -> Builder {
         let (apps, admin, services) = (Vec::new(), Vec::new(), Vec::new());
         let (kill, lock, requests) = (None, None, None);
         Builder { settings, driver, clock, apps, admin, services, kill, lock, requests }

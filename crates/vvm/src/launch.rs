@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    Node, Problem, Service, Settings, Stage,
+    Node, NodeSettings, Problem, Service, Stage,
     clients::{Clients, Systems},
     lead::UnderLead,
     opening, partitions,
@@ -37,7 +37,7 @@ mod shares {
 
 /// The parts of a node of which nothing runs.
 pub(crate) struct Parts {
-    pub(crate) settings: Settings,
+    pub(crate) settings: NodeSettings,
     pub(crate) clients: Clients,
     pub(crate) clock: Clock,
     pub(crate) node: Node,
@@ -298,7 +298,7 @@ impl Parts {
         system: &System,
         lock: Option<LockFile>,
     ) -> Result<Leadership, Problem> {
-        let Settings { slots, advertised, .. } = self.settings;
+        let NodeSettings { slots, advertised, .. } = self.settings;
         let levels = self.node.apps().iter().map(|app| app.settings.level);
         let storage = system.storage().capabilities();
         let lease = self.settings.lease_for(levels, storage.late_write);

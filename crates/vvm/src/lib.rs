@@ -36,7 +36,7 @@ pub use launch::{Launched, NotReady};
 pub use node::{App, Here, Node, NotLeader, NotLeading, Stage};
 pub use problem::{Failure, Problem};
 pub use service::Service;
-pub use settings::{AppSettings, NumbersIn, Settings};
+pub use settings::{AppSettings, NodeSettings, NumbersIn};
 pub use status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus};
 
 pub use clock;

@@ -16,7 +16,7 @@ use processor::{Application, Busy, Command, Commands, Done, Partitions, Refused}
 use sysvvm::{AppName, NumberRows};
 
 use crate::{
-    AppSettings, NumbersIn, Problem, Settings,
+    AppSettings, NodeSettings, NumbersIn, Problem,
     lead::UnderLead,
     leaders::LeadersSeen,
     problem::FirstProblem,
@@ -98,7 +98,7 @@ pub struct NotLeader {
 
 impl Node {
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &NodeSettings,
         driver: &'static str,
         apps: Vec<AppSettings>,
         clock: Clock,

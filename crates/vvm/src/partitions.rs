@@ -11,7 +11,7 @@ use seqstorage::PartitionStorage;
 use sysvvm::System;
 
 use crate::{
-    App, Node, NumbersIn, Problem, Settings,
+    App, Node, NodeSettings, NumbersIn, Problem,
     clients::Clients,
     lead::UnderLead,
     node::{Opened, slot_of},
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) async fn deploy(
     node: &Node,
     system: &Arc<System>,
-    settings: &Settings,
+    settings: &NodeSettings,
     (slot, lead): (Slot, &Arc<UnderLead>),
     clients: &Clients,
 ) -> Result<(), Problem> {
@@ -98,7 +98,7 @@ fn put_to_work(
     node: &Node,
     opened: &sysvvm::App,
     partition: u16,
-    (system, settings, lead): (&System, &Settings, &Arc<UnderLead>),
+    (system, settings, lead): (&System, &NodeSettings, &Arc<UnderLead>),
 ) -> Result<(), Problem> {
     let (clock, timeout) = (node.clock(), settings.call_timeout);
     let storage = &opened.storage;

@@ -12,7 +12,7 @@ use crate::BadSettings;
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct NodeSettings {
     /// The system keyspace, which all nodes of the cluster share: leases, numbers, and the registry
     /// of applications.
     pub system: KeyspaceName,
@@ -37,7 +37,7 @@ pub struct Settings {
     pub stop_within: Duration,
 }
 
-impl Settings {
+impl NodeSettings {
     /// The default name of the system keyspace.
     pub const SYSTEM: &str = "sysvvm";
 
@@ -46,9 +46,9 @@ impl Settings {
     ///
     /// # Panics
     /// Never: the name of the system keyspace is valid.
-    pub fn new(advertised: SocketAddr) -> Settings {
-        Settings {
-            system: KeyspaceName::new(Settings::SYSTEM).expect("it is a name"),
+    pub fn new(advertised: SocketAddr) -> NodeSettings {
+        NodeSettings {
+            system: KeyspaceName::new(NodeSettings::SYSTEM).expect("it is a name"),
             slots: Slot::new(1).expect("one is a slot"),
             advertised,
             lease: Timing::default(),
@@ -79,7 +79,7 @@ impl Settings {
     }
 }
 
-impl Settings {
+impl NodeSettings {
     /// The split of the lease's time on a storage where a write may land up to `late_write` after
     /// it was sent ([`Capabilities::late_write`](istorage::Capabilities::late_write)), for
     /// applications of these trust levels.
@@ -179,7 +179,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn lease_for(level: TrustLevel, late_write: Duration) -> Result<Timing, BadSettings> {
-        let settings = Settings::new(SocketAddr::from(([127, 0, 0, 1], 8822)));
+        let settings = NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], 8822)));
         settings.lease_for([TrustLevel::Zero, level], late_write)
     }
 
@@ -198,9 +198,9 @@ mod tests {
 
     #[test]
     fn a_node_that_watches_leases_waits_for_its_failover_bound_at_least() {
-        let settings = |acquire_within| Settings {
+        let settings = |acquire_within| NodeSettings {
             acquire_within,
-            ..Settings::new(SocketAddr::from(([127, 0, 0, 1], 8822)))
+            ..NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], 8822)))
         };
         let two_minutes = Some(120 * SECOND);
         for (lease, within) in [(20, Some(10 * SECOND)), (536, two_minutes)] {

@@ -167,8 +167,8 @@ async fn left_open(stage: &Stage, sent: Sent) {
 
 /// At level 2 a write was sent under a valid lease, and landed after the next leader had recovered
 /// the log. The write left a record with a state that no event has. The cause: the lease did not
-/// have to last until the write had landed ([`vvm::Settings::lease_for`]). If the lease lasts that
-/// long, level 2 keeps all that the other levels keep.
+/// have to last until the write had landed ([`vvm::NodeSettings::lease_for`]). If the lease lasts
+/// that long, level 2 keeps all that the other levels keep.
 async fn in_time(stage: &Stage) {
     for sent in [Sent::Lone, Sent::Group] {
         open_at_each_write(stage, sent, Lands::InFront).await;

@@ -23,7 +23,7 @@ use eventlog::WsId;
 use ielections::{Slot, Timing};
 use istorage::Fault;
 use sysvvm::AppName;
-use vvm::{AppSettings, BadSettings, Launched, Problem, Settings, Stage, Vvm};
+use vvm::{AppSettings, BadSettings, Launched, NodeSettings, Problem, Stage, Vvm};
 use vvm_tests::commands::{At, article, create_workspace, cud, shop};
 
 /// The number of partitions of the shop in these tests.
@@ -391,7 +391,7 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
 #[tokio::test]
 async fn more_slots_than_partitions_are_refused() {
     let cluster = Cluster::new();
-    let eleven = |settings: &mut Settings| settings.slots = Slot::new(11).unwrap();
+    let eleven = |settings: &mut NodeSettings| settings.slots = Slot::new(11).unwrap();
     let refused = cluster.node(1, eleven).build().unwrap_err();
     assert_eq!(refused, BadSettings::IdleSlots { slots: 11, partitions: 10 });
 }
@@ -432,7 +432,7 @@ async fn who_steps_down_lets_another_lead() {
 #[tokio::test]
 async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
     let cluster = Cluster::new();
-    let two = |settings: &mut Settings| settings.slots = Slot::new(2).unwrap();
+    let two = |settings: &mut NodeSettings| settings.slots = Slot::new(2).unwrap();
     let nodes = [1, 2].map(|number| cluster.node(number, two).build().unwrap().launch());
     for node in &nodes {
         cluster.until(node, Stage::Leading).await;
@@ -457,7 +457,7 @@ async fn another_number_of_slots_or_partitions_is_refused() {
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
 
-    let three = |settings: &mut Settings| settings.slots = Slot::new(3).unwrap();
+    let three = |settings: &mut NodeSettings| settings.slots = Slot::new(3).unwrap();
     let node = cluster.node(1, three).build().unwrap().launch();
     let problem = node.problem().await.to_string();
     assert!(problem.contains("1 slots") && problem.contains('3'), "{problem}");

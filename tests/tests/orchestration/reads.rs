@@ -13,7 +13,7 @@ use httpapi::{Api, ApiSettings};
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
 use tokio::task::spawn_blocking;
-use vvm::{Launched, Settings, Stage};
+use vvm::{Launched, NodeSettings, Stage};
 use vvm_tests::commands::{At, article, child, cud, raw, text, update};
 
 use crate::{
@@ -232,7 +232,7 @@ async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
 async fn with_api(
     cluster: &Cluster,
     command_time: Duration,
-    change: impl FnOnce(&mut Settings),
+    change: impl FnOnce(&mut NodeSettings),
 ) -> (Launched, impl Fn(&'static str) -> BoxFuture<'static, String>) {
     let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let settings = ApiSettings { command_time, ..ApiSettings::new(listen) };
