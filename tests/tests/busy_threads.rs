@@ -108,7 +108,15 @@ impl Node {
     }
 
     async fn run(&self, command: Command) -> Result<Done, Refused> {
-        self.launched.node().app("acme", "shop").unwrap().at(command.ws).unwrap().run(command).await
+        self.launched
+            .node()
+            .app("acme", "shop")
+            .unwrap()
+            .local_partition(command.ws)
+            .unwrap()
+            .commands()
+            .run(command)
+            .await
     }
 
     /// Runs a command, and many reads at once on the runtime of requests.
@@ -118,7 +126,7 @@ impl Node {
         let reads = (0..READS).map(|_| {
             let node = self.launched.node().clone();
             self.requests.spawn(async move {
-                let here = node.app("acme", "shop").unwrap().at(WsId(WS)).unwrap();
+                let here = node.app("acme", "shop").unwrap().local_partition(WsId(WS)).unwrap();
                 here.record(WsId(WS), Application::DESCRIPTOR).await.unwrap().unwrap();
             })
         });
@@ -192,7 +200,7 @@ async fn requests_are_blocked(server: &Server) {
         }
     }
     drop(blocked);
-    assert!(node.launched.node().app("acme", "shop").unwrap().at(WsId(1)).is_ok());
+    assert!(node.launched.node().app("acme", "shop").unwrap().local_partition(WsId(1)).is_ok());
     node.work(PATIENCE).await;
     node.stop(server).await;
 }

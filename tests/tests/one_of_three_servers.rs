@@ -214,10 +214,10 @@ fn run(
 ) -> impl Future<Output = Result<Done, Refused>> + use<> {
     let node = node.node().clone();
     async move {
-        let Ok(partitions) = node.app("acme", "shop").unwrap().at(command.ws) else {
+        let Ok(partition) = node.app("acme", "shop").unwrap().local_partition(command.ws) else {
             return Err(Refused::Busy(Busy::NotDeployed));
         };
-        partitions.run(command).await
+        partition.commands().run(command).await
     }
 }
 

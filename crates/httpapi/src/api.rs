@@ -18,7 +18,7 @@ use serde_json::{Value as Json, json, value::RawValue};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
-    App, Failure, Here, Node, NotLeader, Service,
+    App, Failure, LocalPartition, Node, NotLeader, Service,
     eventlog::{QName, WsId},
 };
 
@@ -269,16 +269,21 @@ impl Requests {
     }
 
     /// The partition of a workspace, if it is at work here; else a problem that names the leader.
-    async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<Here<'a>, Trouble> {
-        match app.at(ws) {
-            Ok(here) => Ok(here),
+    async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<LocalPartition<'a>, Trouble> {
+        match app.local_partition(ws) {
+            Ok(partition) => Ok(partition),
             Err(why) => Err(self.not_leader(app, ws, why).await),
         }
     }
 
     /// Checks that a client may be given the rows that were read.
-    async fn still(&self, app: &App, ws: WsId, here: &Here<'_>) -> Result<(), Trouble> {
-        match here.may_answer() {
+    async fn still(
+        &self,
+        app: &App,
+        ws: WsId,
+        partition: &LocalPartition<'_>,
+    ) -> Result<(), Trouble> {
+        match partition.may_answer() {
             Ok(()) => Ok(()),
             Err(why) => Err(self.not_leader(app, ws, why).await),
         }
@@ -304,7 +309,7 @@ impl Requests {
         (name, params, rows): (QName, Bytes, Vec<RowChange>),
         body: &Received,
     ) -> Result<Done, Trouble> {
-        let here = self.at(app, ws).await?;
+        let partition = self.at(app, ws).await?;
         let command = Command {
             ws,
             name,
@@ -314,7 +319,7 @@ impl Requests {
             repeat: repeat(asked, &body.bytes)?,
             deadline: body.deadline,
         };
-        match here.run(command).await.map_err(Trouble::refused) {
+        match partition.commands().run(command).await.map_err(Trouble::refused) {
             Err(trouble) if trouble.code() == NOT_LEADER => {
                 Err(self.elsewhere(app, ws, trouble).await)
             }

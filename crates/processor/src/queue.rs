@@ -284,7 +284,8 @@ impl Commands {
     }
 
     /// The offset of the first event in the PLog that is not known to be applied. Readers of the
-    /// logs see only events before this offset.
+    /// logs see only events before this offset. A client that reads right after the answer to its
+    /// command finds the event of that command.
     ///
     /// # Errors
     /// The reason why the log was not read yet. Nothing of the log may be shown before that,

@@ -33,7 +33,7 @@ mod status;
 
 pub use builder::{BadSettings, Builder, Vvm};
 pub use launch::{Launched, NotReady};
-pub use node::{App, Here, Node, NotLeader, NotLeading, Stage};
+pub use node::{App, LocalPartition, Node, NotLeader, NotLeading, Stage};
 pub use problem::{Failure, Problem};
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};

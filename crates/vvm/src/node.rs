@@ -12,7 +12,7 @@ use futures::{Stream, stream::BoxStream};
 use ielections::Slot;
 use isequencer::{SeqId, standard};
 use istorage::KeyspaceName;
-use processor::{Application, Busy, Command, Commands, Done, Partitions, Refused};
+use processor::{Application, Busy, Commands, Partitions};
 use sysvvm::{AppName, NumberRows};
 
 use crate::{
@@ -297,14 +297,14 @@ impl App {
     ///
     /// # Errors
     /// If the partition is not at work here: another node leads it, or this node is not ready.
-    pub fn at(&self, ws: WsId) -> Result<Here<'_>, NotLeader> {
+    pub fn local_partition(&self, ws: WsId) -> Result<LocalPartition<'_>, NotLeader> {
         let partition = self.partition_of(ws);
         let not_leader = NotLeader { partition };
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;
         let opened = self.opened.get().ok_or(not_leader)?;
-        let here = Here { commands, app: self, opened, partition };
-        here.may_answer()?;
-        Ok(here)
+        let local = LocalPartition { commands, app: self, opened, partition };
+        local.may_answer()?;
+        Ok(local)
     }
 
     fn status(&self) -> AppStatus {
@@ -334,25 +334,14 @@ impl App {
 
 /// A partition that is at work on this node.
 #[derive(Clone, Debug)]
-pub struct Here<'a> {
+pub struct LocalPartition<'a> {
     commands: Commands,
     app: &'a App,
     opened: &'a Opened,
     partition: u16,
 }
 
-impl Here<'_> {
-    /// Runs a command.
-    ///
-    /// # Errors
-    /// Those of [`Commands::run`].
-    ///
-    /// # Cancel safety
-    /// The same as for [`Commands::run`].
-    pub async fn run(&self, command: Command) -> Result<Done, Refused> {
-        self.commands.run(command).await
-    }
-
+impl LocalPartition<'_> {
     /// Checks that a reader may be given the rows that were read. A node that stood still may not
     /// know yet that it no longer leads.
     ///
@@ -366,15 +355,6 @@ impl Here<'_> {
     /// The handle to which commands of the partition are sent.
     pub fn commands(&self) -> &Commands {
         &self.commands
-    }
-
-    /// The offset in front of which all events of the PLog are applied. A client that asks right
-    /// after the answer to its command finds the event of that command among them.
-    ///
-    /// # Errors
-    /// The reason why the log was not read yet.
-    pub fn applied(&self) -> Result<Offset, Busy> {
-        self.commands.applied()
     }
 
     /// Reads the WLog of a workspace of the partition from an event on, up to the last event that

@@ -283,7 +283,15 @@ pub(crate) fn send(
     command: Command,
 ) -> impl Future<Output = Result<Done, Refused>> + Send + use<> {
     let node = launched.node().clone();
-    async move { node.app("acme", "shop").unwrap().at(command.ws).unwrap().run(command).await }
+    async move {
+        node.app("acme", "shop")
+            .unwrap()
+            .local_partition(command.ws)
+            .unwrap()
+            .commands()
+            .run(command)
+            .await
+    }
 }
 
 pub(crate) async fn run(launched: &Launched, command: Command) -> Done {

@@ -44,7 +44,7 @@ async fn the_first_leads_and_the_second_does_not() {
     assert!(matches!(*problem, Problem::NotAcquired(_)), "{problem}");
     let leader = second.node().leader_of(7).await;
     assert_eq!(leader, Some(first.node().advertised()));
-    assert!(second.node().app("acme", "shop").unwrap().at(WsId(7)).is_err());
+    assert!(second.node().app("acme", "shop").unwrap().local_partition(WsId(7)).is_err());
     assert!(matches!(*second.shutdown().await.unwrap_err(), Problem::NotAcquired(_)));
     first.shutdown().await.unwrap();
 }
@@ -111,7 +111,7 @@ async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
     cluster.usurp(1).await;
     assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
     cluster.driver.is_held.store(false, Ordering::SeqCst);
-    let here = |ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
+    let here = |ws| node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok();
     assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
     assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "what another one holds is left to it");
@@ -379,12 +379,12 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
     let node = cluster.launch_hasty(1);
     cluster.until(&node, Stage::Leading).await;
     let app = node.node().app("acme", "shop").unwrap();
-    let here = app.at(WsId(7)).unwrap();
+    let here = app.local_partition(WsId(7)).unwrap();
     assert!(here.may_answer().is_ok());
     // The sleep blocks the only thread of the runtime, so nothing else goes on either.
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(here.may_answer().is_err(), "what was read before");
-    assert!(app.at(WsId(7)).is_err(), "what would be read now");
+    assert!(app.local_partition(WsId(7)).is_err(), "what would be read now");
     node.shutdown().await.unwrap_err();
 }
 
@@ -437,7 +437,9 @@ async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
     for node in &nodes {
         cluster.until(node, Stage::Leading).await;
     }
-    let here = |node: &Launched, ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
+    let here = |node: &Launched, ws| {
+        node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok()
+    };
     for ws in 0..20 {
         assert!(here(&nodes[0], ws) != here(&nodes[1], ws), "workspace {ws}");
         assert_eq!(here(&nodes[0], ws), here(&nodes[0], ws + 2), "its slot has every other one");
