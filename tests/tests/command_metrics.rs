@@ -114,8 +114,7 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
         }
     };
     assert_eq!(node.of(eventlog::WsId(27)), 7);
-    let nowhere = node.run(create_workspace(27, site.soon())).await.unwrap_err();
-    assert_eq!(nowhere, Refused::Busy(Busy::NotDeployed));
+    assert!(node.commands(7).is_none(), "partition 7 is not deployed yet");
     assert_eq!(deploy(10, 1), Err(NotDeployable::Unknown(10, count)));
     deploy(7, 1).unwrap();
     assert_eq!(deploy(7, 1), Err(NotDeployable::Twice(7)));
@@ -124,12 +123,12 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
         ready(partition).await;
     }
     assert_eq!(node.status(), [(3, Status::Ready), (7, Status::Ready)]);
-    node.run(create_workspace(27, site.soon())).await.unwrap();
+    node.commands(7).unwrap().run(create_workspace(27, site.soon())).await.unwrap();
     // The partition was stopped in order, so it may go on in the same epoch.
     assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
     deploy(7, 1).unwrap();
     ready(7).await;
-    node.run(cud(27, article("a"), site.soon())).await.unwrap();
+    node.commands(7).unwrap().run(cud(27, article("a"), site.soon())).await.unwrap();
     // The partition had no time to stop in order, so writes of the partition may still be under
     // way.
     let ended = node.undeploy(7, site.clock.now()).await;
@@ -139,7 +138,7 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
     assert_eq!(deploy(7, 1), Err(NotDeployable::Open(7, Epoch(1))));
     deploy(7, 2).unwrap();
     ready(7).await;
-    node.run(cud(27, article("b"), site.soon())).await.unwrap();
+    node.commands(7).unwrap().run(cud(27, article("b"), site.soon())).await.unwrap();
     assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
     assert_eq!(node.undeploy(9, site.soon()).await, Ended::Stopped, "it never was");
 }

@@ -169,7 +169,7 @@ impl Heard {
                 Err(Refused::NotApplied { plog: Offset(*plog), why: String::new() })
             }
             ("open", []) => Err(Refused::Unknown(String::new())),
-            ("refused", []) => Err(Refused::Busy(Busy::NotDeployed)),
+            ("refused", []) => Err(Refused::Busy(Busy::Stopping)),
             _ => panic!("it says `{line}`"),
         };
         *self.sent.get_mut(request).unwrap() -= 1;

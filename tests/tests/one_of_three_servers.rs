@@ -215,7 +215,7 @@ fn run(
     let node = node.node().clone();
     async move {
         let Ok(partition) = node.app("acme", "shop").unwrap().local_partition(command.ws) else {
-            return Err(Refused::Busy(Busy::NotDeployed));
+            return Err(Refused::Busy(Busy::LeadLost("the partition is not on this node".into())));
         };
         partition.commands().run(command).await
     }

@@ -178,9 +178,6 @@ pub enum Busy {
     /// The partition has ended. It must be deployed again under a new leadership.
     #[error("the partition has failed, and must be deployed under a new lead: {0}")]
     Failed(String),
-    /// The partition is not at work on this node.
-    #[error("the partition is not at work on this node")]
-    NotDeployed,
     /// The partition is being stopped.
     #[error("the partition is being stopped")]
     Stopping,

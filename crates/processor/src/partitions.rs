@@ -13,10 +13,7 @@ use eventlog::{Epoch, Log, WsId};
 use hashbrown::HashMap;
 use isequencer::SeqStorage;
 
-use crate::{
-    Application, Busy, Command, Commands, Ended, Partition, PartitionSettings, Refused, Status,
-    queue::Answered,
-};
+use crate::{Application, Commands, Ended, Partition, PartitionSettings, Status};
 
 /// The partitions of an application that are at work on this node. A workspace is always in the
 /// same partition: its number modulo the number of partitions.
@@ -89,21 +86,6 @@ impl Partitions {
         let deployed = Partition::deploy(application, log, numbers, clock, settings);
         at.work.insert(partition, deployed);
         Ok(())
-    }
-
-    /// Runs a command in the partition of its workspace.
-    ///
-    /// # Errors
-    /// Those of [`Commands::run`], and [`Busy::NotDeployed`] if the partition is not at work on
-    /// this node.
-    ///
-    /// # Cancel safety
-    /// The same as for [`Commands::run`].
-    pub async fn run(&self, command: Command) -> Answered {
-        match self.commands(self.of(command.ws)) {
-            Some(commands) => commands.run(command).await,
-            None => Err(Refused::Busy(Busy::NotDeployed)),
-        }
     }
 
     /// The handle to which commands of a partition are sent; `None` if the partition is not at work
