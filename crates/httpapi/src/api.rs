@@ -18,7 +18,7 @@ use serde_json::{Value as Json, json, value::RawValue};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
-    App, Failure, LocalPartition, Node, NotLeader, Service,
+    App, LocalPartition, Node, NotLeader, Service, ServiceError,
     eventlog::{QName, WsId},
 };
 
@@ -102,12 +102,12 @@ impl Service for Api {
         "the HTTP API"
     }
 
-    async fn bind(&mut self) -> Result<(), Failure> {
+    async fn bind(&mut self) -> Result<(), ServiceError> {
         self.listener = Some(server::bind(self.settings.listen)?);
         Ok(())
     }
 
-    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure> {
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError> {
         let Api { settings, listener } = *self;
         let listener = listener.ok_or("it has no port")?;
         let clock = node.clock().clone();

@@ -34,7 +34,7 @@ mod status;
 pub use builder::{BadSettings, Builder, Vvm};
 pub use launch::{Launched, NotReady};
 pub use node::{App, LocalPartition, Node, NotLeader, NotLeading, Stage};
-pub use problem::{Failure, Problem};
+pub use problem::{Problem, ServiceError};
 pub use service::Service;
 pub use settings::{AppSettings, NodeSettings, NumbersIn};
 pub use status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus};

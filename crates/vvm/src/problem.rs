@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 /// The error that ended a service.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type ServiceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a node cannot go on. The host learns the problem and shuts the node down.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum Problem {
         /// The name of the service.
         service: &'static str,
         /// The reason.
-        why: Failure,
+        why: ServiceError,
     },
     /// The configuration does not fit the storage: the storage was deployed in another way, holds
     /// rows of another program, or does not accept such requests. Correct the configuration.
@@ -45,7 +45,7 @@ pub enum Problem {
         /// The name of the service.
         service: &'static str,
         /// The reason.
-        why: Failure,
+        why: ServiceError,
     },
     /// Partitions ended without a proof that every write was answered. So the lease was not
     /// released, and the next node waits until the lease expires.

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{Failure, Node, Problem, problem::FirstProblem};
+use crate::{Node, Problem, ServiceError, problem::FirstProblem};
 
 /// A service of a node. It works from launch to the end of the node, also while the node waits for
 /// leadership.
@@ -26,25 +26,25 @@ pub trait Service: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason why a resource cannot be taken. The node is not launched then.
-    async fn bind(&mut self) -> Result<(), Failure>;
+    async fn bind(&mut self) -> Result<(), ServiceError>;
 
     /// Works until `stop` is cancelled, finishes the current requests, and returns. If the service
     /// returns before, the node has a problem.
     ///
     /// # Errors
     /// The reason why the service cannot go on.
-    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure>;
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError>;
 }
 
 /// The result of the task of a service.
-type Ended = Result<Result<(), Failure>, JoinError>;
+type Ended = Result<Result<(), ServiceError>, JoinError>;
 
 /// A service that runs in a task of its own. Dropping it aborts the task.
 #[derive(Debug)]
 pub(crate) struct Running {
     name: &'static str,
     stop: CancellationToken,
-    task: JoinHandle<Result<(), Failure>>,
+    task: JoinHandle<Result<(), ServiceError>>,
 }
 
 impl Running {

@@ -20,7 +20,7 @@ use processor::{Command, Done, Refused};
 use sysvvm::{AppName, System};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use vvm::{AppSettings, Builder, Failure, Launched, Node, NodeSettings, Service, Stage, Vvm};
+use vvm::{AppSettings, Builder, Launched, Node, NodeSettings, Service, ServiceError, Stage, Vvm};
 use vvm_tests::commands::{Stall, create_workspace, shop};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -251,7 +251,7 @@ impl Service for Told {
         "the told one"
     }
 
-    async fn bind(&mut self) -> Result<(), Failure> {
+    async fn bind(&mut self) -> Result<(), ServiceError> {
         match self.binds {
             Binds::Well => Ok(()),
             Binds::Taken => Err("the port is taken".into()),
@@ -260,7 +260,7 @@ impl Service for Told {
         }
     }
 
-    async fn run(self: Box<Self>, _: Node, stop: CancellationToken) -> Result<(), Failure> {
+    async fn run(self: Box<Self>, _: Node, stop: CancellationToken) -> Result<(), ServiceError> {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.fails.notified() => {
