@@ -11,7 +11,9 @@ use metrics_util::{
     CompositeKey,
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
 };
-use processor::{Busy, Ended, NotDeployable, PartitionSettings, Partitions, Refused, Status};
+use processor::{
+    Busy, NotDeployable, PartitionEnd, PartitionSettings, Partitions, Refused, Status,
+};
 use seqstorage::PartitionStorage;
 use vvm_tests::commands::{NodeSettings, Site, article, create_workspace, cud};
 
@@ -86,7 +88,7 @@ fn what_is_done_is_counted() {
             }
             node.commands.run(cud(1, Vec::new(), site.soon())).await.unwrap_err();
             assert_eq!(reported().commands("rejected"), Some(&DebugValue::Counter(1)));
-            assert_eq!(node.stop().await, Ended::Stopped);
+            assert_eq!(node.stop().await, PartitionEnd::Stopped);
             let refused = node.commands.run(cud(1, article("a"), site.soon())).await;
             assert_eq!(refused.unwrap_err(), Refused::Busy(Busy::Stopping));
             assert_eq!(reported().commands("busy"), Some(&DebugValue::Counter(1)));
@@ -125,20 +127,23 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
     assert_eq!(node.status(), [(3, Status::Ready), (7, Status::Ready)]);
     node.commands(7).unwrap().run(create_workspace(27, site.soon())).await.unwrap();
     // The partition was stopped in order, so it may go on in the same epoch.
-    assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
+    assert_eq!(node.undeploy(7, site.soon()).await, PartitionEnd::Stopped);
     deploy(7, 1).unwrap();
     ready(7).await;
     node.commands(7).unwrap().run(cud(27, article("a"), site.soon())).await.unwrap();
     // The partition had no time to stop in order, so writes of the partition may still be under
     // way.
     let ended = node.undeploy(7, site.clock.now()).await;
-    assert!(matches!(ended, Ended::Late | Ended::Unproved(_)), "{ended:?}");
+    assert!(matches!(ended, PartitionEnd::Late | PartitionEnd::Unproved(_)), "{ended:?}");
     let again = node.undeploy(7, site.soon()).await;
-    assert!(matches!(again, Ended::Unproved(_)), "that it is gone proves nothing: {again:?}");
+    assert!(
+        matches!(again, PartitionEnd::Unproved(_)),
+        "that it is gone proves nothing: {again:?}"
+    );
     assert_eq!(deploy(7, 1), Err(NotDeployable::Open(7, Epoch(1))));
     deploy(7, 2).unwrap();
     ready(7).await;
     node.commands(7).unwrap().run(cud(27, article("b"), site.soon())).await.unwrap();
-    assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
-    assert_eq!(node.undeploy(9, site.soon()).await, Ended::Stopped, "it never was");
+    assert_eq!(node.undeploy(7, site.soon()).await, PartitionEnd::Stopped);
+    assert_eq!(node.undeploy(9, site.soon()).await, PartitionEnd::Stopped, "it never was");
 }

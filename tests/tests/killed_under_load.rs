@@ -23,7 +23,7 @@ use eventlog::{Epoch, Offset, RecordId, TrustLevel, Version};
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_redb::{Config, RedbDriver};
 use libtest_mimic::{Arguments, Failed, Trial};
-use processor::{Answer, Busy, Done, Ended, Refused, Repeat};
+use processor::{Answer, Busy, Done, PartitionEnd, Refused, Repeat};
 use tokio::{runtime::Runtime, task::JoinSet};
 use vvm_tests::commands::{
     Ledger, Node, NodeSettings, Site, TestLead, article, bill, check, create_workspace, cud, update,
@@ -227,7 +227,7 @@ fn killed_under_load() -> Result<(), Failed> {
         let (driver, site) = open(&file, &clock).await;
         for (partition, node) in (0..PARTITIONS).zip(nodes(&site, ROUNDS + 1)) {
             node.ready().await;
-            assert_eq!(node.stop().await, Ended::Stopped);
+            assert_eq!(node.stop().await, PartitionEnd::Stopped);
             let ledger = &heard.ledgers[&u64::from(partition)];
             let world = check(&site, partition, ledger).await;
             println!("{} events, {} were answered", world.events.len(), ledger.done());

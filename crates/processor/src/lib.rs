@@ -33,4 +33,4 @@ pub use isequencer::in_full;
 pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
 pub use queue::{Commands, Status};
-pub use worker::Ended;
+pub use worker::PartitionEnd;

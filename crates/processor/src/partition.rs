@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    Application, Commands, Ended, Status,
+    Application, Commands, PartitionEnd, Status,
     group::{Group, Means},
     meters::Meters,
     queue::Shared,
@@ -73,7 +73,7 @@ impl PartitionSettings {
 pub struct Partition {
     commands: Commands,
     stop: watch::Sender<Option<Instant>>,
-    task: JoinHandle<Ended>,
+    task: JoinHandle<PartitionEnd>,
     epoch: Epoch,
     clock: Clock,
 }
@@ -156,23 +156,23 @@ impl Partition {
     }
 
     /// Ends the partition in order: it takes no more commands, finishes its current group, and
-    /// stores the waiting numbers. Only [`Ended::Stopped`] proves that the partition writes nothing
+    /// stores the waiting numbers. Only [`PartitionEnd::Stopped`] proves that the partition writes nothing
     /// any more. After any other result no other partition may work under the same epoch, and the
     /// lease must not be released.
     ///
     /// # Cancel safety
     /// Dropping the call ends the partition as dropping the partition does.
-    pub async fn undeploy(mut self, deadline: Instant) -> Ended {
+    pub async fn undeploy(mut self, deadline: Instant) -> PartitionEnd {
         self.stop.send_replace(Some(deadline));
         match self.clock.timeout_at(deadline, &mut self.task).await {
             Ok(joined) => ended(joined),
-            Err(_) => Ended::Late,
+            Err(_) => PartitionEnd::Late,
         }
     }
 }
 
-fn ended(joined: Result<Ended, tokio::task::JoinError>) -> Ended {
-    joined.unwrap_or_else(|error| Ended::Unproved(format!("its task failed: {error}")))
+fn ended(joined: Result<PartitionEnd, tokio::task::JoinError>) -> PartitionEnd {
+    joined.unwrap_or_else(|error| PartitionEnd::Unproved(format!("its task failed: {error}")))
 }
 
 impl Drop for Partition {

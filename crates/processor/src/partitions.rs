@@ -13,7 +13,7 @@ use eventlog::{Epoch, Log, WsId};
 use hashbrown::HashMap;
 use isequencer::SeqStorage;
 
-use crate::{Application, Commands, Ended, Partition, PartitionSettings, Status};
+use crate::{Application, Commands, Partition, PartitionEnd, PartitionSettings, Status};
 
 /// The partitions of an application that are at work on this node. A workspace is always in the
 /// same partition: its number modulo the number of partitions.
@@ -111,13 +111,13 @@ impl Partitions {
     /// # Cancel safety
     /// Dropping the call ends the task of the partition at once, even during a write. Then the
     /// partition can be deployed again only under another epoch.
-    pub async fn undeploy(&self, partition: u16, deadline: Instant) -> Ended {
+    pub async fn undeploy(&self, partition: u16, deadline: Instant) -> PartitionEnd {
         let working = {
             let mut at = self.write();
             let Some(working) = at.work.remove(&partition) else {
                 return match at.open.get(&partition) {
-                    Some(_) => Ended::Unproved("it ended before, and not surely".to_owned()),
-                    None => Ended::Stopped,
+                    Some(_) => PartitionEnd::Unproved("it ended before, and not surely".to_owned()),
+                    None => PartitionEnd::Stopped,
                 };
             };
             at.open.insert(partition, working.epoch());
@@ -125,7 +125,7 @@ impl Partitions {
         };
         let epoch = working.epoch();
         let ended = working.undeploy(deadline).await;
-        if ended == Ended::Stopped {
+        if ended == PartitionEnd::Stopped {
             // Another deployment of the partition may have begun since, under another epoch, and
             // its end may be unproved. So only the mark of this epoch is removed.
             let mut at = self.write();

@@ -49,7 +49,7 @@ pub(crate) struct Limits {
 
 /// The way in which a partition ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum PartitionEnd {
     /// The partition was stopped, and every write was answered.
     Stopped,
     /// The partition did not end in time, and may still be at work.
@@ -92,7 +92,7 @@ enum Stop {
 }
 
 impl Worker {
-    pub(crate) async fn run(mut self) -> Ended {
+    pub(crate) async fn run(mut self) -> PartitionEnd {
         let stop = loop {
             if let Err(stop) = self.until_ready().await {
                 break stop;
@@ -123,23 +123,23 @@ impl Worker {
                         // The recovery ended between two calls. An earlier call that failed may
                         // have left a write that still lands.
                         Ok(()) if is_recovering && groups.is_open(&monitor) => {
-                            Ended::Unproved("it was being recovered".to_owned())
+                            PartitionEnd::Unproved("it was being recovered".to_owned())
                         }
-                        Ok(()) => Ended::Stopped,
-                        Err(not_flushed) => Ended::Unproved(not_flushed.to_string()),
+                        Ok(()) => PartitionEnd::Stopped,
+                        Err(not_flushed) => PartitionEnd::Unproved(not_flushed.to_string()),
                     },
                     // After the leadership is lost nothing may be stored, so the task does not wait
                     // for its numbers.
-                    LeadLost(why) = groups.lost() => Ended::LeadLost(why),
+                    LeadLost(why) = groups.lost() => PartitionEnd::LeadLost(why),
                 }
             }
             Stop::Lost(LeadLost(why)) => {
                 groups.end(Status::LeadLost(why.clone()));
-                Ended::LeadLost(why)
+                PartitionEnd::LeadLost(why)
             }
             Stop::Open(why) => {
                 groups.end(Status::Failed(why.clone()));
-                Ended::Unproved(why)
+                PartitionEnd::Unproved(why)
             }
         };
         info!(partition = groups.name, ?ended, "a partition ended");

@@ -6,7 +6,7 @@ use clock::Instant;
 use eventlog::{Deployment, Log, NotDeployed, Reader};
 use futures::future::join_all;
 use ielections::Slot;
-use processor::Ended;
+use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
 use sysvvm::System;
 
@@ -139,9 +139,9 @@ pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> AllEnded {
     let stops = node.apps().iter().flat_map(|app| {
         app.partitions.status().into_iter().map(move |(partition, _)| async move {
             let (why, is_late) = match app.partitions.undeploy(partition, deadline).await {
-                Ended::Stopped => return None,
-                Ended::Unproved(why) | Ended::LeadLost(why) => (why, false),
-                Ended::Late => ("it did not end in time".to_owned(), true),
+                PartitionEnd::Stopped => return None,
+                PartitionEnd::Unproved(why) | PartitionEnd::LeadLost(why) => (why, false),
+                PartitionEnd::Late => ("it did not end in time".to_owned(), true),
             };
             Some((format!("partition {partition} of {}: {why}", app.name()), is_late))
         })

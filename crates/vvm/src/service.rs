@@ -37,7 +37,7 @@ pub trait Service: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The result of the task of a service.
-type Ended = Result<Result<(), ServiceError>, JoinError>;
+type TaskResult = Result<Result<(), ServiceError>, JoinError>;
 
 /// A service that runs in a task of its own. Dropping it aborts the task.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Running {
         }
     }
 
-    fn ended(&self, ended: Ended) -> Problem {
+    fn ended(&self, ended: TaskResult) -> Problem {
         let why = match ended {
             Ok(Ok(())) => "it returned, although nobody asked it to".into(),
             Ok(Err(why)) => why,

@@ -11,7 +11,7 @@ use clock::Instant;
 use eventlog::{Row, TrustLevel, WsId};
 use futures::future::join;
 use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
-use processor::{Command, Ended, Refused, Repeat, Status};
+use processor::{Command, PartitionEnd, Refused, Repeat, Status};
 use vvm_tests::{
     between::{Between, Through},
     commands::{At, Narrow, Node, NodeSettings, Stall, article, create_workspace, cud},
@@ -192,5 +192,5 @@ async fn stays_open(stage: &Stage) {
     *loses.pkey.lock().unwrap() = None;
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let ended = node.stop().await;
-    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
 }

@@ -10,7 +10,7 @@ use std::{
 
 use eventlog::TrustLevel;
 use istorage::{Fault, Faulty, Op, SharedStorage};
-use processor::{Busy, Command, Done, Ended, Refused, Status};
+use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
 use vvm_tests::commands::{Node, Stall, TestLead};
 
 use crate::{
@@ -155,7 +155,7 @@ async fn settle(
     assert!(again.is_repeated || may_be_refused);
     done(&|| scene.changes("last")).await;
     script.faulty.land_late().await;
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let writes = script.writes();
     scene.check(None).await;
     writes
@@ -219,7 +219,7 @@ async fn leave_open(
     if at.is_some() {
         node.until(|status| matches!(status, Status::LeadLost(_) | Status::Failed(_))).await;
     } else {
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
     }
     let writes = script.writes();
     node.kill();
@@ -237,10 +237,10 @@ async fn leave_open(
         land().await;
     }
     scene.run(&next, scene.changes("second again")).await.unwrap();
-    assert_eq!(next.stop().await, Ended::Stopped);
+    assert_eq!(next.stop().await, PartitionEnd::Stopped);
     let third = scene.next().await;
     scene.run(&third, scene.changes("third")).await.unwrap();
-    assert_eq!(third.stop().await, Ended::Stopped);
+    assert_eq!(third.stop().await, PartitionEnd::Stopped);
     let may_lose = how.level == TrustLevel::Two && lands == Lands::Behind;
     scene.check(may_lose.then(|| next.log.epoch())).await;
     writes

@@ -19,7 +19,7 @@ use isequencer::standard::WLOG_OFFSET;
 use istorage::{
     Consistency, Fault, Faulty, Key, Op, Order, OrderedPut, Range, RowStream, SharedStorage,
 };
-use processor::{Busy, Command, Ended, Refused, Repeat};
+use processor::{Busy, Command, PartitionEnd, Refused, Repeat};
 use vvm_tests::{
     between::{Between, Through},
     commands::{
@@ -93,7 +93,7 @@ async fn expired(stage: &Stage) {
         assert_ne!(second.answer.ids, first.answer.ids, "it made new records");
         let third = send("third").await;
         assert!(third.is_repeated && third.version() == second.version(), "{third:?}");
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
         check(site, partition, &ledger).await;
     }
 }
@@ -179,7 +179,7 @@ async fn acknowledged(stage: &Stage) {
 
     is_blind.store(false, Ordering::SeqCst);
     node.ready().await;
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let terms = Terms { in_view: true, since: None };
     check_under(site, PARTITION, &ledger, terms).await;
 }
@@ -217,7 +217,7 @@ async fn left_behind(stage: &Stage) {
     let next = stage.run(&node, &mut ledger, next).await.unwrap();
     assert_eq!(next.plog, done.plog.next());
     assert_eq!(last(&node).await.wlog, done.wlog, "it is no event of the log");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     // A leader with all numbers stored returns the same.
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Two));
     node.ready().await;
@@ -226,7 +226,7 @@ async fn left_behind(stage: &Stage) {
     let replaces = stage.run(&node, &mut ledger, command).await.unwrap();
     let is_told = (last(&node).await.wlog, last(&node).await.plog);
     assert_eq!(is_told, (replaces.wlog, replaces.plog));
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 /// A storage that cannot read one row, and does not say which one.
@@ -286,6 +286,6 @@ async fn unreadable(stage: &Stage) {
     }
     *spoiled.row.lock().unwrap() = None;
     assert_eq!((list().await, node.commands.damaged().1), ((3, false), 0));
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }

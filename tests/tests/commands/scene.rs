@@ -15,7 +15,7 @@ use futures::{
     stream,
 };
 use istorage::SharedStorage;
-use processor::{Command, Done, Ended, Refused, Repeat};
+use processor::{Command, Done, PartitionEnd, Refused, Repeat};
 use vvm_tests::{
     commands::{
         At, Batch, Ledger, Narrow, Node, NodeSettings, Stall, Terms, article, bill, check_under,
@@ -109,7 +109,7 @@ impl<'s> Scene<'s> {
         }
         let first = scene.command("first", ws, article("old"));
         scene.article = scene.run(&node, first).await.unwrap().answer.ids[0].1;
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
         scene
     }
 
