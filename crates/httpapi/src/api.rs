@@ -24,7 +24,7 @@ use vvm::{
 
 use self::{
     body::{Received, parsed},
-    headers::{if_match, no_version, repeat, request_id},
+    headers::{idempotency_key, if_match, no_version, request_id},
 };
 use crate::{
     Limits,
@@ -316,7 +316,7 @@ impl Requests {
             params,
             rows,
             request: asked.request.clone(),
-            repeat: repeat(asked, &body.bytes)?,
+            idempotency_key: idempotency_key(asked, &body.bytes)?,
             deadline: body.deadline,
         };
         match partition.commands().run(command).await.map_err(Trouble::refused) {

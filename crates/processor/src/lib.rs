@@ -25,7 +25,7 @@ mod worker;
 
 pub use application::{Application, BadApplication};
 pub use command::{
-    Answer, Busy, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange,
+    Answer, Busy, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
 };
 pub use group::READ_AHEAD_BYTES;
 pub use handler::{CommandContext, Handler, HandlerError};

@@ -177,7 +177,7 @@ pub fn cud(ws: u64, rows: Batch, deadline: Instant) -> Command {
         params: Bytes::new(),
         rows,
         request: String::new(),
-        repeat: None,
+        idempotency_key: None,
         deadline,
     }
 }

@@ -2,7 +2,7 @@
 
 use eventlog::{RecordId, TrustLevel, Value};
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
-use processor::{PartitionEnd, Refused, RejectionKind, Repeat};
+use processor::{IdempotencyKey, PartitionEnd, Refused, RejectionKind};
 use vvm_tests::commands::{
     Ledger, NodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
 };
@@ -85,7 +85,7 @@ async fn repeated(stage: &Stage) {
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     let command = |body: &[u8]| {
         let mut command = named("article", cud(WS, article("a"), site.soon()));
-        command.repeat = Some(Repeat::new("joe", b"key 1", body));
+        command.idempotency_key = Some(IdempotencyKey::new("joe", b"key 1", body));
         command
     };
     let first = stage.run(&node, &mut ledger, command(b"body")).await.unwrap();
@@ -103,7 +103,7 @@ async fn repeated(stage: &Stage) {
     // The same command is sent many times at once, and is done once.
     let both = |name: &str| {
         let mut command = named(name, cud(WS, article("b"), site.soon()));
-        command.repeat = Some(Repeat::new("joe", b"key 2", b""));
+        command.idempotency_key = Some(IdempotencyKey::new("joe", b"key 2", b""));
         command
     };
     let sent = (0..20).map(|_| next.commands.run(both("both")));

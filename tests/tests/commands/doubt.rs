@@ -18,7 +18,7 @@ use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Error, Fault, Faulty, Op, OrderedPut, Outcome,
     SharedStorage,
 };
-use processor::{Busy, Command, Done, PartitionEnd, Refused, Repeat, Status};
+use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::task::JoinSet;
 use vvm_tests::{
     between::{Between, Through},
@@ -83,7 +83,7 @@ async fn ends(stage: &Stage) {
             sent += 1;
             let mut command = cud(WS, vec![raw(1, "shop.Nothing", [])], site.soon());
             // With a key, the partition looks up whether the command was sent before.
-            command.repeat = Some(Repeat::new("joe", &sent.to_be_bytes(), b""));
+            command.idempotency_key = Some(IdempotencyKey::new("joe", &sent.to_be_bytes(), b""));
             let commands = node.commands.clone();
             noise.spawn(async move { commands.run(command).await });
             tokio::task::yield_now().await;

@@ -4,7 +4,7 @@
 use std::{pin::pin, sync::Arc};
 
 use eventlog::TrustLevel;
-use processor::{Command, PartitionEnd, Refused, Repeat, Status};
+use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use vvm_tests::commands::{At, Narrow, Node, NodeSettings, Stall, TestLead, article, cud};
 
 use crate::{
@@ -171,7 +171,7 @@ async fn at_level_2(stage: &Stage) {
 
     let repeatable = || {
         let command = named("repeatable", cud(WS, article("b"), site.soon()));
-        Command { repeat: Some(Repeat::new("joe", b"key", b"body")), ..command }
+        Command { idempotency_key: Some(IdempotencyKey::new("joe", b"key", b"body")), ..command }
     };
     let of_first = first.commands.run(repeatable()).await.unwrap();
     assert_eq!(of_first.plog, written.plog, "it looks like a success");

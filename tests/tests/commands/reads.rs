@@ -19,7 +19,7 @@ use isequencer::standard::WLOG_OFFSET;
 use istorage::{
     Consistency, Fault, Faulty, Key, Op, Order, OrderedPut, Range, RowStream, SharedStorage,
 };
-use processor::{Busy, Command, PartitionEnd, Refused, Repeat};
+use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused};
 use vvm_tests::{
     between::{Between, Through},
     commands::{
@@ -63,8 +63,11 @@ async fn expired(stage: &Stage) {
         let settings = NodeSettings { answers_kept: KEPT, ..NodeSettings::at(level) };
         let (node, mut ledger) = stage.begin(partition, ws, settings).await;
         let send = async |request: &str| {
-            let repeat = Some(Repeat::new("joe", b"key", b"body"));
-            let command = Command { repeat, ..named(request, cud(ws, article("a"), site.soon())) };
+            let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
+            let command = Command {
+                idempotency_key: repeat,
+                ..named(request, cud(ws, article("a"), site.soon()))
+            };
             node.commands.run(command).await.unwrap()
         };
         let begun = site.clock.now();
@@ -104,8 +107,11 @@ async fn damaged_event(stage: &Stage) {
     let site = &stage.site;
     let (node, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
     let send = async || {
-        let repeat = Some(Repeat::new("joe", b"key", b"body"));
-        let command = Command { repeat, ..named("first", cud(WS, article("a"), site.soon())) };
+        let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
+        let command = Command {
+            idempotency_key: repeat,
+            ..named("first", cud(WS, article("a"), site.soon()))
+        };
         node.commands.run(command).await
     };
     let first = send().await.unwrap();
@@ -157,9 +163,9 @@ async fn acknowledged(stage: &Stage) {
 
     is_armed.store(true, Ordering::SeqCst);
     hold.arm(At::Before(1));
-    let repeat = |key: &[u8]| Some(Repeat::new("joe", key, b""));
+    let repeat = |key: &[u8]| Some(IdempotencyKey::new("joe", key, b""));
     let command = |request: &str| Command {
-        repeat: repeat(request.as_bytes()),
+        idempotency_key: repeat(request.as_bytes()),
         ..named(request, cud(WS, article(request), site.soon()))
     };
     let sent = ["first", "second"].map(|request| node.commands.run(command(request)));

@@ -15,7 +15,7 @@ use futures::{
     stream,
 };
 use istorage::SharedStorage;
-use processor::{Command, Done, PartitionEnd, Refused, Repeat};
+use processor::{Command, Done, IdempotencyKey, PartitionEnd, Refused};
 use vvm_tests::{
     commands::{
         At, Batch, Ledger, Narrow, Node, NodeSettings, Stall, Terms, article, bill, check_under,
@@ -148,8 +148,8 @@ impl<'s> Scene<'s> {
     pub(crate) fn repeatable(&self) -> Command {
         let mut rows = article("new");
         rows.push(update(self.article, None, "repeatable"));
-        let repeat = Some(Repeat::new("joe", b"key", b"body"));
-        Command { repeat, ..self.command("repeatable", self.ws, rows) }
+        let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
+        Command { idempotency_key: repeat, ..self.command("repeatable", self.ws, rows) }
     }
 
     /// Commands over two workspaces. One changes a record that another one makes, two are the same,

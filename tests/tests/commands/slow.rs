@@ -20,7 +20,7 @@ use futures::{
     stream,
 };
 use istorage::{AtomicBatch, Consistency, Key, Outcome, Range, RowStream, SharedStorage};
-use processor::{Busy, Command, Done, PartitionEnd, Refused, Repeat, RowChange};
+use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, RowChange};
 use tokio::sync::watch;
 use vvm_tests::{
     between::{Between, Through},
@@ -334,8 +334,8 @@ async fn comes_back(stage: &Stage) {
     bills(stage, &node, &mut ledger, 1).await;
     let note = |request: &str| {
         let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), site.soon()) };
-        let repeat = Some(Repeat::new("joe", request.as_bytes(), b"body"));
-        named(request, Command { repeat, ..note })
+        let repeat = Some(IdempotencyKey::new("joe", request.as_bytes(), b"body"));
+        named(request, Command { idempotency_key: repeat, ..note })
     };
     let quick = named("quick", cud(WS, article("quick"), site.soon()));
     let sent = vec![quick, note("first note"), note("second note")];

@@ -215,7 +215,7 @@ pub(super) fn rows_of(
     kind: Option<WsKind>,
 ) -> impl Iterator<Item = Row> {
     let ws = command.ws;
-    let answer = command.repeat.as_ref().map(|repeat| Row::Answer(ws, repeat.key));
+    let answer = command.idempotency_key.as_ref().map(|own| Row::Answer(ws, own.key));
     let descriptor = kind.is_none().then_some(Row::Record(ws, DESCRIPTOR_ID));
     let named = command.rows.iter().filter_map(move |change| {
         let id = match change {
@@ -284,7 +284,8 @@ mod tests {
             let (name, params) = ("sys.CUD".parse().unwrap(), Bytes::new());
             let (request, deadline) = (String::new(), Instant::FAR_FUTURE);
             let ws = WsId(1);
-            let command = Command { ws, name, params, rows, request, repeat: None, deadline };
+            let command =
+                Command { ws, name, params, rows, request, idempotency_key: None, deadline };
             Queued::of(command, is_read_for)
         };
         let (done, waits, not_read) = (100_000, 200_000, 300_000);

@@ -193,7 +193,7 @@ impl Group {
             let what = format!("the handler of {name} went on after rows could not be written");
             return rejected(Rejection::new(RejectionKind::Internal, what));
         }
-        let Command { name, params, request, repeat, .. } = command;
+        let Command { name, params, request, idempotency_key, .. } = command;
         let answer = Answer { ids, result };
         let (epoch, plog) = (means.log.epoch(), Offset(joined.offset().get()));
         let place = Place { epoch, plog, ws, wlog };
@@ -203,10 +203,10 @@ impl Group {
             place,
             time: means.time,
             request,
-            idempotency: repeat.map(|repeat| Idempotency {
-                principal: repeat.principal,
-                key: repeat.key,
-                body: repeat.body,
+            idempotency: idempotency_key.map(|own| Idempotency {
+                principal: own.principal,
+                key: own.key,
+                body: own.body,
                 answer: answer.to_bytes(),
             }),
             command: name,
@@ -229,8 +229,8 @@ impl Group {
         let offset = joined.keep();
         debug_assert_eq!(offset.get(), plog.0);
         let index = self.events.len();
-        if let Some(repeat) = &event.idempotency {
-            self.repeats.insert((ws, repeat.key), (index, repeat.body));
+        if let Some(own) = &event.idempotency {
+            self.repeats.insert((ws, own.key), (index, own.body));
         }
         self.bytes += prepared.bytes();
         self.events.push(prepared);
@@ -245,19 +245,19 @@ impl Group {
         means: &Means,
         command: &Command,
     ) -> Result<Option<Step>, eventlog::Error> {
-        let Some(repeat) = command.repeat.as_ref() else { return Ok(None) };
+        let Some(own) = command.idempotency_key.as_ref() else { return Ok(None) };
         let reused = || {
             let what = "the key was used before, for a command that said something else";
             Ok(Some(rejected(Rejection::new(RejectionKind::KeyReused, what))))
         };
-        if let Some((event, body)) = self.repeats.get(&(command.ws, repeat.key)) {
-            return if *body == repeat.body {
+        if let Some((event, body)) = self.repeats.get(&(command.ws, own.key)) {
+            return if *body == own.body {
                 Ok(Some(Step::Outcome(Outcome::Same(*event))))
             } else {
                 reused()
             };
         }
-        let row = Row::Answer(command.ws, repeat.key);
+        let row = Row::Answer(command.ws, own.key);
         let bytes = match self.ahead.get(&row) {
             Some(bytes) => bytes,
             None => means.log.reader().row(row).await?,
@@ -269,7 +269,7 @@ impl Group {
         if !means.log.has(stored.place).await? {
             return Ok(None);
         }
-        if stored.body != repeat.body {
+        if stored.body != own.body {
             return reused();
         }
         let Some(answer) = Answer::from_bytes(&stored.answer) else {
