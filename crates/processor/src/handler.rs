@@ -16,7 +16,7 @@ use isequencer::{NoNumber, SeqId, WsKind, standard};
 use crate::{
     Application, Rejection, RejectionKind, RowChange,
     application::DESCRIPTOR_ID,
-    state::{Read, State},
+    state::{GroupView, ReadRecord},
 };
 
 /// Runs the commands of one name. A handler sees the effects of all earlier commands. No other
@@ -71,13 +71,13 @@ impl Numbers for isequencer::Command<'_, '_> {
 
 /// Finds the position of an element by its id. A short list is searched element by element.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
+pub(crate) struct PositionIndex {
     places: HashMap<RecordId, usize>,
     /// The number of elements in the index.
     count: usize,
 }
 
-impl Index {
+impl PositionIndex {
     fn find<T>(
         &mut self,
         all: &[T],
@@ -100,7 +100,7 @@ pub struct CommandContext<'g> {
     pub(crate) application: &'g Application,
     pub(crate) ws: WsId,
     pub(crate) kind: WsKind,
-    pub(crate) state: &'g State<'g>,
+    pub(crate) state: &'g GroupView<'g>,
     pub(crate) numbers: &'g mut dyn Numbers,
     /// The changes that the command writes.
     pub(crate) changes: Vec<Change>,
@@ -109,9 +109,9 @@ pub struct CommandContext<'g> {
     /// The raw ids of the new rows, each with its real id.
     pub(crate) ids: Vec<(RecordId, RecordId)>,
     /// The positions in `changes`, by the id of the record.
-    pub(crate) changes_by_id: Index,
+    pub(crate) changes_by_id: PositionIndex,
     /// The positions in `ids`, by raw id.
-    pub(crate) ids_by_raw: Index,
+    pub(crate) ids_by_raw: PositionIndex,
     /// The number of bytes in all rows that the command replaces.
     pub(crate) bytes: usize,
     /// Whether writing rows failed. The command fails then, even if its handler ignores the error.
@@ -156,7 +156,7 @@ impl CommandContext<'_> {
             return Ok(Some((change.record.clone(), None)));
         }
         let found = self.state.read(self.ws, id).await?;
-        Ok(found.map(|Read { stored: StoredRecord { version, record, .. }, .. }| {
+        Ok(found.map(|ReadRecord { stored: StoredRecord { version, record, .. }, .. }| {
             (record, Some(version))
         }))
     }
@@ -351,7 +351,7 @@ impl CommandContext<'_> {
     /// Each row is visited once.
     fn check_stand(&mut self, first: usize) -> Result<(), Rejection> {
         #[derive(Clone, Copy)]
-        enum Seen {
+        enum PathState {
             No,
             /// The row is on the chain of parents that is being followed.
             Now,
@@ -360,32 +360,34 @@ impl CommandContext<'_> {
             /// The chain of parents ends in a row that existed before the command.
             Outside,
         }
-        let mut seen = vec![Seen::No; self.changes.len() - first];
+        let mut seen = vec![PathState::No; self.changes.len() - first];
         let mut way = Vec::new();
         for at in first..self.changes.len() {
             let mut next = at;
             let top = loop {
                 // An earlier call of `write` has checked this row.
-                let Some(here) = next.checked_sub(first) else { break Seen::Inside };
+                let Some(here) = next.checked_sub(first) else { break PathState::Inside };
                 match seen[here] {
-                    Seen::No => {}
-                    Seen::Now => {
+                    PathState::No => {}
+                    PathState::Now => {
                         let what = "new rows stand in one another, and in no document";
                         return Err(Rejection::invalid(what));
                     }
                     top => break top,
                 }
-                seen[here] = Seen::Now;
+                seen[here] = PathState::Now;
                 way.push(here);
-                let Some(parent) = &self.changes[next].record.parent else { break Seen::Inside };
+                let Some(parent) = &self.changes[next].record.parent else {
+                    break PathState::Inside;
+                };
                 match self.place(parent.id) {
                     Some(above) => next = above,
-                    None => break Seen::Outside,
+                    None => break PathState::Outside,
                 }
             };
             for here in way.drain(..) {
                 let kind = self.changes[first + here].record.kind;
-                if matches!((kind, top), (TableKind::ORecord, Seen::Outside)) {
+                if matches!((kind, top), (TableKind::ORecord, PathState::Outside)) {
                     let what = "records of an operation are made with its document, by one command";
                     return Err(Rejection::invalid(what));
                 }
@@ -449,7 +451,7 @@ impl CommandContext<'_> {
 
     /// Reads a record that the command replaces, and adds the record to the changes.
     async fn take(&mut self, id: RecordId, expected: Option<Version>) -> Result<(), HandlerError> {
-        let Some(Read { stored: StoredRecord { version, record, .. }, bytes }) =
+        let Some(ReadRecord { stored: StoredRecord { version, record, .. }, bytes }) =
             self.state.read(self.ws, id).await?
         else {
             return Err(Rejection::not_found(format!("there is no record {}", id.0)).into());

@@ -12,12 +12,12 @@ use tokio::{
 
 use crate::{
     Application, Commands, PartitionEnd, Status,
-    group::{Group, Means},
-    meters::Meters,
-    queue::Shared,
+    group::{CommandGroup, PartitionContext},
+    meters::PartitionMeters,
+    queue::PartitionShared,
     recent::Recent,
-    state::Seen,
-    worker::{Groups, Limits, Pace, Worker},
+    state::LogEnd,
+    worker::{GroupLimits, GroupPace, GroupRunner, Worker},
 };
 
 /// The largest limit of a queue.
@@ -97,7 +97,7 @@ impl Partition {
         settings: PartitionSettings,
     ) -> Partition {
         let PartitionSettings { name, queue, workspaces, sequencer, .. } = settings;
-        let limits = Limits {
+        let limits = GroupLimits {
             commands: settings.group_commands.max(1),
             bytes: settings.group_bytes,
             time: settings.group_time,
@@ -108,31 +108,31 @@ impl Partition {
             ..sequencer
         };
         let sequencer = Sequencer::new(params, numbers, clock.clone());
-        let shared = Arc::new(Shared::new(clock.clone(), Meters::new(&name)));
+        let shared = Arc::new(PartitionShared::new(clock.clone(), PartitionMeters::new(&name)));
         let (sender, receiver) = mpsc::channel(queue.clamp(1, LONGEST_QUEUE));
         let commands =
             Commands::new(sender, Arc::clone(&shared), sequencer.monitor(), Arc::clone(&log));
         let (stop, stopped) = watch::channel(None);
         let epoch = log.epoch();
-        let means = Means {
+        let partition = PartitionContext {
             application,
             log,
             clock: clock.clone(),
             kinds: Recent::<WsId, _>::new(workspaces),
             time: clock::WallTime::from_nanos(0),
-            seen: Seen { next: Offset::FIRST, epoch: Epoch(0), sought: Offset(0) },
-            sought: Offset(0),
+            log_end: LogEnd { next: Offset::FIRST, epoch: Epoch(0), searched_to: Offset(0) },
+            searched_to: Offset(0),
         };
-        let groups = Groups {
-            means,
+        let groups = GroupRunner {
+            partition,
             queue: receiver,
             shared,
             limits,
             name,
             waiting: VecDeque::new(),
             violation: None,
-            group: Group::default(),
-            pace: Pace::default(),
+            group: CommandGroup::default(),
+            pace: GroupPace::default(),
         };
         let worker = Worker { sequencer, groups, stop: stopped };
         #[expect(clippy::disallowed_methods, reason = "the partition owns the task and ends it")]

@@ -17,7 +17,7 @@ use tokio::sync::{
     oneshot,
 };
 
-use crate::{Busy, Command, Done, Refused, damage::Damage, meters::Meters};
+use crate::{Busy, Command, Done, Refused, damage::Damage, meters::PartitionMeters};
 
 /// The answer to a command.
 pub(crate) type Answered = Result<Done, Refused>;
@@ -76,22 +76,22 @@ impl fmt::Display for Status {
 
 /// The state that the task of the partition and the senders of commands share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct PartitionShared {
     status: Mutex<Status>,
     is_ready: AtomicBool,
     /// The offset of the first event that is not known to be applied; 0 before the log was read.
     applied: AtomicU64,
     pub(crate) damage: Damage,
     pub(crate) clock: Clock,
-    pub(crate) meters: Meters,
+    pub(crate) meters: PartitionMeters,
 }
 
-impl Shared {
-    pub(crate) fn new(clock: Clock, meters: Meters) -> Shared {
+impl PartitionShared {
+    pub(crate) fn new(clock: Clock, meters: PartitionMeters) -> PartitionShared {
         let status = Mutex::new(Status::Recovering(None));
         let (is_ready, applied) = (AtomicBool::new(false), AtomicU64::new(0));
         let damage = Damage::default();
-        Shared { status, is_ready, applied, damage, clock, meters }
+        PartitionShared { status, is_ready, applied, damage, clock, meters }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -128,7 +128,7 @@ const GIVEN_UP: u8 = 2;
 
 /// A command that waits for its turn.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedCommand {
     pub(crate) command: Command,
     pub(crate) reply: Reply,
     /// The time at which the command began to wait.
@@ -138,13 +138,13 @@ pub(crate) struct Queued {
 }
 
 #[cfg(test)]
-impl Queued {
+impl QueuedCommand {
     /// Creates a queued command without a sender.
-    pub(crate) fn of(command: Command, is_read_for: bool) -> Queued {
+    pub(crate) fn of(command: Command, is_read_for: bool) -> QueuedCommand {
         let (answer, _) = oneshot::channel();
         let reply = Reply { answer, turn: Arc::new(AtomicU8::new(WAITING)) };
         let since = command.deadline;
-        Queued { command, reply, since, is_read_for }
+        QueuedCommand { command, reply, since, is_read_for }
     }
 }
 
@@ -196,16 +196,16 @@ impl Reply {
 /// The handle to which the commands of a partition are sent.
 #[derive(Clone, Debug)]
 pub struct Commands {
-    queue: mpsc::Sender<Queued>,
-    pub(crate) shared: Arc<Shared>,
+    queue: mpsc::Sender<QueuedCommand>,
+    pub(crate) shared: Arc<PartitionShared>,
     pub(crate) numbers: Monitor,
     pub(crate) log: Arc<Log>,
 }
 
 impl Commands {
     pub(crate) fn new(
-        queue: mpsc::Sender<Queued>,
-        shared: Arc<Shared>,
+        queue: mpsc::Sender<QueuedCommand>,
+        shared: Arc<PartitionShared>,
         numbers: Monitor,
         log: Arc<Log>,
     ) -> Commands {
@@ -234,7 +234,7 @@ impl Commands {
         let turn = Arc::new(AtomicU8::new(WAITING));
         let reply = Reply { answer, turn: Arc::clone(&turn) };
         let since = self.shared.clock.now();
-        let queued = Queued { command, reply, since, is_read_for: false };
+        let queued = QueuedCommand { command, reply, since, is_read_for: false };
         if let Err(error) = self.queue.try_send(queued) {
             return Err(Refused::Busy(match error {
                 TrySendError::Full(_) => Busy::QueueFull,

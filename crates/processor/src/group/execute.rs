@@ -14,22 +14,22 @@ use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
 use tracing::warn;
 
-use super::{Ahead, Group, Outcome, Waiting};
+use super::{CommandGroup, CommandOutcome, ReadAheadRows, WaitingCommand};
 use crate::{
     Answer, Application, Busy, Command, CommandContext, Done, HandlerError, Refused, Rejection,
     RejectionKind,
     application::{DESCRIPTOR_ID, KIND},
     builtin::{CREATE_WORKSPACE, NewWorkspace},
-    handler::Index,
+    handler::PositionIndex,
     in_full,
-    queue::Queued,
+    queue::QueuedCommand,
     recent::Recent,
-    state::{Overlay, Seen, State},
+    state::{GroupView, LogEnd, Overlay},
 };
 
 /// The state of a partition that its groups share.
 #[derive(Debug)]
-pub(crate) struct Means {
+pub(crate) struct PartitionContext {
     pub(crate) application: Arc<Application>,
     pub(crate) log: Arc<Log>,
     pub(crate) clock: Clock,
@@ -38,28 +38,28 @@ pub(crate) struct Means {
     /// The time of the last event.
     pub(crate) time: WallTime,
     /// The end of the log as this node knows it.
-    pub(crate) seen: Seen,
+    pub(crate) log_end: LogEnd,
     /// The offset up to which the replay looks for events that rows named and that this node had
     /// not seen.
-    pub(crate) sought: Offset,
+    pub(crate) searched_to: Offset,
 }
 
-impl Means {
-    fn state<'g>(&'g self, overlay: &'g Overlay, ahead: &'g Ahead) -> State<'g> {
-        State { overlay, ahead, reader: self.log.reader(), seen: self.seen }
+impl PartitionContext {
+    fn state<'g>(&'g self, overlay: &'g Overlay, ahead: &'g ReadAheadRows) -> GroupView<'g> {
+        GroupView { overlay, ahead, reader: self.log.reader(), log_end: self.log_end }
     }
 }
 
 /// The result of running a command that was to join a group.
 enum Step {
-    Outcome(Outcome),
+    CommandOutcome(CommandOutcome),
     /// The command must wait for the next group.
     Full(Command),
 }
 
 impl From<Refused> for Step {
     fn from(refused: Refused) -> Step {
-        Step::Outcome(Outcome::Refused(refused))
+        Step::CommandOutcome(CommandOutcome::Refused(refused))
     }
 }
 
@@ -67,7 +67,7 @@ fn rejected(rejection: Rejection) -> Step {
     Refused::Rejected(rejection).into()
 }
 
-impl Group {
+impl CommandGroup {
     /// Refuses a command because a row that it needs cannot be read. A damaged row stays damaged
     /// until an operator puts it right, and other commands do not need that row. So damage rejects
     /// only this command, and any other error ends the group.
@@ -89,47 +89,47 @@ impl Group {
     /// is not done at `until`.
     pub(crate) async fn add(
         &mut self,
-        means: &mut Means,
+        partition: &mut PartitionContext,
         transaction: &mut Transaction<'_>,
-        queued: Queued,
+        queued: QueuedCommand,
         until: Instant,
-    ) -> Option<Queued> {
-        let Queued { command, reply, since, is_read_for } = queued;
+    ) -> Option<QueuedCommand> {
+        let QueuedCommand { command, reply, since, is_read_for } = queued;
         if !reply.take() {
             return None;
         }
         let sees = self.events.len();
-        match self.run(means, transaction, command, until).await {
-            Step::Outcome(outcome) => {
-                self.waiting.push(Waiting { reply, outcome, sees });
+        match self.run(partition, transaction, command, until).await {
+            Step::CommandOutcome(outcome) => {
+                self.waiting.push(WaitingCommand { reply, outcome, sees });
                 None
             }
             Step::Full(command) => {
                 reply.put_back();
-                Some(Queued { command, reply, since, is_read_for })
+                Some(QueuedCommand { command, reply, since, is_read_for })
             }
         }
     }
 
     async fn run(
         &mut self,
-        means: &mut Means,
+        partition: &mut PartitionContext,
         transaction: &mut Transaction<'_>,
         mut command: Command,
         until: Instant,
     ) -> Step {
-        match self.repeated(means, &command).await {
+        match self.repeated(partition, &command).await {
             Ok(None) => {}
             Ok(Some(step)) => return step,
             Err(error) => return self.not_read(&error),
         }
         let ws = command.ws;
-        let application = Arc::clone(&means.application);
+        let application = Arc::clone(&partition.application);
         let Some(handler) = application.handler(&command.name) else {
             let what = format!("there is no command {}", command.name);
             return rejected(Rejection::not_found(what));
         };
-        let kind = match self.kind(means, &command).await {
+        let kind = match self.kind(partition, &command).await {
             Ok(Ok(kind)) => kind,
             Ok(Err(rejection)) => return rejected(rejection),
             Err(error) => return self.not_read(&error),
@@ -155,7 +155,7 @@ impl Group {
         let rows = mem::take(&mut command.rows);
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
-        let state = means.state(&self.overlay, &self.ahead);
+        let state = partition.state(&self.overlay, &self.ahead);
         let mut context = CommandContext {
             application: &application,
             ws,
@@ -165,14 +165,14 @@ impl Group {
             changes: Vec::with_capacity(rows.len()),
             before: Vec::new(),
             ids: Vec::with_capacity(rows.len()),
-            changes_by_id: Index::default(),
-            ids_by_raw: Index::default(),
+            changes_by_id: PositionIndex::default(),
+            ids_by_raw: PositionIndex::default(),
             bytes: 0,
             has_failed: false,
         };
         let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };
-        let ran = means.clock.timeout_at(until, ran).await;
+        let ran = partition.clock.timeout_at(until, ran).await;
         let name = &command.name;
         let result = match ran {
             Ok(Ok(Ok(result))) => result,
@@ -195,13 +195,13 @@ impl Group {
         }
         let Command { name, params, request, idempotency_key, .. } = command;
         let answer = Answer { ids, result };
-        let (epoch, plog) = (means.log.epoch(), Offset(joined.offset().get()));
+        let (epoch, plog) = (partition.log.epoch(), Offset(joined.offset().get()));
         let place = Place { epoch, plog, ws, wlog };
         let drawn = joined.drawn().map(|(key, last)| Drawn { seq: key.seq.0, last }).collect();
-        means.time = means.time.max(means.clock.wall());
+        partition.time = partition.time.max(partition.clock.wall());
         let event = Event {
             place,
-            time: means.time,
+            time: partition.time,
             request,
             idempotency: idempotency_key.map(|own| Idempotency {
                 principal: own.principal,
@@ -218,7 +218,7 @@ impl Group {
             before.iter().find(|(read, _)| *read == id).map(|(_, bytes)| bytes.clone())
         };
         let prepared = Prepared::new(&event, read);
-        let (largest, limit) = (prepared.largest_row(), means.log.largest_row());
+        let (largest, limit) = (prepared.largest_row(), partition.log.largest_row());
         if largest > limit {
             let what = format!(
                 "what it writes needs {largest} bytes in a row, and there is room for {limit}"
@@ -235,14 +235,14 @@ impl Group {
         self.bytes += prepared.bytes();
         self.events.push(prepared);
         self.overlay.add(place, event.changes);
-        Step::Outcome(Outcome::Event(index, answer))
+        Step::CommandOutcome(CommandOutcome::Event(index, answer))
     }
 
     /// The answer to a command with an idempotency key that was done before; `None` if the command
     /// was not done.
     async fn repeated(
         &self,
-        means: &Means,
+        partition: &PartitionContext,
         command: &Command,
     ) -> Result<Option<Step>, eventlog::Error> {
         let Some(own) = command.idempotency_key.as_ref() else { return Ok(None) };
@@ -252,7 +252,7 @@ impl Group {
         };
         if let Some((event, body)) = self.repeats.get(&(command.ws, own.key)) {
             return if *body == own.body {
-                Ok(Some(Step::Outcome(Outcome::Same(*event))))
+                Ok(Some(Step::CommandOutcome(CommandOutcome::Same(*event))))
             } else {
                 reused()
             };
@@ -260,13 +260,13 @@ impl Group {
         let row = Row::Answer(command.ws, own.key);
         let bytes = match self.ahead.get(&row) {
             Some(bytes) => bytes,
-            None => means.log.reader().row(row).await?,
+            None => partition.log.reader().row(row).await?,
         };
         let Some(bytes) = bytes else { return Ok(None) };
         let stored = row.answer(&bytes)?;
         let Place { epoch, plog, wlog, .. } = stored.place;
-        means.seen.check(row, Version { epoch, plog })?;
-        if !means.log.has(stored.place).await? {
+        partition.log_end.check(row, Version { epoch, plog })?;
+        if !partition.log.has(stored.place).await? {
             return Ok(None);
         }
         if stored.body != own.body {
@@ -277,14 +277,14 @@ impl Group {
             return Ok(Some(rejected(Rejection::new(RejectionKind::Internal, what))));
         };
         let done = Done { epoch, plog, wlog, answer, is_repeated: true };
-        Ok(Some(Step::Outcome(Outcome::Repeated(done))))
+        Ok(Some(Step::CommandOutcome(CommandOutcome::Repeated(done))))
     }
 
     /// The kind of the workspace of a command, as the earlier commands of the group leave the
     /// workspace. For a command that creates a workspace: the kind that the workspace will have.
     pub(super) async fn kind(
         &self,
-        means: &mut Means,
+        partition: &mut PartitionContext,
         command: &Command,
     ) -> Result<Result<WsKind, Rejection>, eventlog::Error> {
         let ws = command.ws;
@@ -293,22 +293,22 @@ impl Group {
                 Ok(NewWorkspace { kind, .. }) => kind,
                 Err(rejection) => return Ok(Err(rejection)),
             };
-            let known = means.application.kinds().get(&kind).copied();
+            let known = partition.application.kinds().get(&kind).copied();
             return Ok(known.ok_or_else(|| {
                 let what = format!("the application has no kind of workspaces `{kind}`");
                 Rejection::invalid(what)
             }));
         }
-        if let Some(kind) = means.kinds.get(&ws) {
+        if let Some(kind) = partition.kinds.get(&ws) {
             return Ok(Ok(*kind));
         }
-        let state = means.state(&self.overlay, &self.ahead);
+        let state = partition.state(&self.overlay, &self.ahead);
         let Some(read) = state.read(ws, DESCRIPTOR_ID).await? else {
             return Ok(Err(Rejection::not_found(format!("there is no workspace {}", ws.0))));
         };
         let StoredRecord { record, .. } = &read.stored;
         let kind = match record.fields.get(KIND) {
-            Some(Value::String(kind)) => means.application.kinds().get(kind).copied(),
+            Some(Value::String(kind)) => partition.application.kinds().get(kind).copied(),
             _ => None,
         };
         let Some(kind) = kind else {
@@ -316,7 +316,7 @@ impl Group {
             return Ok(Err(Rejection::new(RejectionKind::Internal, what)));
         };
         if read.bytes.is_some() {
-            means.kinds.insert(ws, kind);
+            partition.kinds.insert(ws, kind);
         }
         Ok(Ok(kind))
     }
