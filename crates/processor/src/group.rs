@@ -4,6 +4,7 @@
 //! Invariant: no command of a group is answered before the write outcome of the group is known.
 
 mod execute;
+mod lookup;
 mod read_ahead;
 
 use std::collections::VecDeque;
@@ -19,7 +20,6 @@ use crate::{
     state::Overlay,
 };
 
-pub(crate) use execute::PartitionContext;
 pub use read_ahead::READ_AHEAD_BYTES;
 pub(crate) use read_ahead::ReadAheadRows;
 

@@ -11,11 +11,13 @@
 mod application;
 mod builtin;
 mod command;
+mod command_context;
 mod damage;
 mod group;
 mod handler;
 mod meters;
 mod partition;
+mod partition_context;
 mod partitions;
 mod queue;
 mod readers;
@@ -27,8 +29,9 @@ pub use application::{Application, BadApplication};
 pub use command::{
     Answer, Busy, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
 };
+pub use command_context::CommandContext;
 pub use group::READ_AHEAD_BYTES;
-pub use handler::{CommandContext, Handler, HandlerError};
+pub use handler::{Handler, HandlerError};
 pub use isequencer::in_full;
 pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};

@@ -12,8 +12,9 @@ use tokio::{
 
 use crate::{
     Application, Commands, PartitionEnd, Status,
-    group::{CommandGroup, PartitionContext},
+    group::CommandGroup,
     meters::PartitionMeters,
+    partition_context::PartitionContext,
     queue::PartitionShared,
     recent::Recent,
     state::LogEnd,

@@ -17,8 +17,9 @@ use tracing::{debug, info, warn};
 
 use crate::{
     Busy, Status,
-    group::{CommandGroup, NodeRole, PartitionContext},
+    group::{CommandGroup, NodeRole},
     in_full,
+    partition_context::PartitionContext,
     queue::{PartitionShared, QueuedCommand},
     state::LogEnd,
 };

@@ -11,9 +11,10 @@ use eventlog::{Row, Schema, WsId};
 use hashbrown::{HashMap, HashSet};
 use isequencer::{Transaction, WsKind};
 
-use super::{CommandGroup, PartitionContext};
+use super::CommandGroup;
 use crate::{
-    Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE, queue::QueuedCommand,
+    Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE,
+    partition_context::PartitionContext, queue::QueuedCommand,
 };
 
 /// The largest number of rows in one call. The numbers of as many workspaces are read side by side.
@@ -203,7 +204,7 @@ impl CommandGroup {
             let is_known = command.name.as_str() == CREATE_WORKSPACE
                 || partition.kinds.get(&ws).is_some()
                 || self.ahead.get(&Row::Record(ws, DESCRIPTOR_ID)).is_some();
-            if is_known && let Ok(Ok(kind)) = self.kind(partition, command).await {
+            if is_known && let Ok(kind) = self.kind(partition, command).await {
                 workspaces.push((kind, isequencer::WsId(ws.0)));
             }
         }
