@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::{
     Node, NodeSettings, Problem, Service, Stage,
     clients::{Clients, Systems},
-    lead::UnderLead,
+    lease_fence::LeaseFence,
     opening, partitions,
     problem::FirstProblem,
     service::Services,
@@ -153,17 +153,17 @@ impl Drop for ToldOfPanic {
 }
 
 /// Waits until the leadership is lost; forever if there is no leadership.
-async fn over(lead: Option<&Lead>) {
-    match lead {
-        Some(lead) => drop(lead.leadership.over().await),
+async fn over(held: Option<&HeldLease>) {
+    match held {
+        Some(held) => drop(held.leadership.over().await),
         None => std::future::pending().await,
     }
 }
 
 /// The values that exist while the node leads.
-struct Lead {
+struct HeldLease {
     leadership: Leadership,
-    under: Arc<UnderLead>,
+    fence: Arc<LeaseFence>,
 }
 
 impl Parts {
@@ -178,7 +178,7 @@ impl Parts {
 
     async fn work_until(mut self, shutdown: CancellationToken) {
         let (mut admin, mut services) = (Services::default(), Services::default());
-        let mut lead = None;
+        let mut held = None;
         let is_bound = tokio::select! {
             biased;
             () = shutdown.cancelled() => false,
@@ -193,14 +193,14 @@ impl Parts {
                 biased;
                 () = shutdown.cancelled() => {}
                 _ = self.problem.wait() => {}
-                problem = self.work(lock, &mut lead) => self.problem.report(problem),
+                problem = self.work(lock, &mut held) => self.problem.report(problem),
                 problem = admin.ended() => self.problem.report(problem),
                 problem = services.ended() => self.problem.report(problem),
             }
         }
         // The host acts on a problem: it shuts the node down.
         shutdown.cancelled().await;
-        self.stop(admin, services, lead).await;
+        self.stop(admin, services, held).await;
     }
 
     /// Takes the exclusive resources of all services.
@@ -215,9 +215,9 @@ impl Parts {
     }
 
     /// Acquires leadership and works under it until there is a problem. The leadership stays in
-    /// `lead`, where the stop finds it.
-    async fn work(&self, lock: Option<LockFile>, lead: &mut Option<Lead>) -> Problem {
-        match self.try_work(lock, lead).await {
+    /// `held`, where the stop finds it.
+    async fn work(&self, lock: Option<LockFile>, held: &mut Option<HeldLease>) -> Problem {
+        match self.try_work(lock, held).await {
             Ok(lost) => Problem::LeadLost(lost),
             Err(problem) => problem,
         }
@@ -226,11 +226,11 @@ impl Parts {
     async fn try_work(
         &self,
         lock: Option<LockFile>,
-        lead: &mut Option<Lead>,
+        held: &mut Option<HeldLease>,
     ) -> Result<Lost, Problem> {
         let work = async {
             let systems = self.open().await?;
-            self.lead(&systems, lock, lead).await
+            self.lead(&systems, lock, held).await
         };
         tokio::select! {
             biased;
@@ -246,19 +246,19 @@ impl Parts {
         &self,
         systems: &Systems,
         lock: Option<LockFile>,
-        lead: &mut Option<Lead>,
+        held: &mut Option<HeldLease>,
     ) -> Result<Lost, Problem> {
         let leadership = self.acquire(&systems.elections, lock).await?;
         let slot = leadership.slot();
-        let under = Arc::new(UnderLead::new(leadership.work().map_err(Problem::LeadLost)?));
-        self.node.leads(Some((slot, Arc::clone(&under))));
+        let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadLost)?));
+        self.node.leads(Some((slot, Arc::clone(&fence))));
         self.node.enter(Stage::Recovering);
-        let Lead { leadership, under } = lead.insert(Lead { leadership, under });
+        let HeldLease { leadership, fence } = held.insert(HeldLease { leadership, fence });
         let settings = &self.settings;
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
-            deployed = partitions::deploy(&self.node, &systems.requests, settings, (slot, under), &self.clients) => deployed?,
+            deployed = partitions::deploy(&self.node, &systems.requests, settings, (slot, fence), &self.clients) => deployed?,
         }
         self.node.enter(Stage::Leading);
         tokio::select! {
@@ -332,7 +332,7 @@ impl Parts {
 
     /// Stops the parts of the node in the reverse order of their start. Each part has its share of
     /// the time ([`shares`]).
-    async fn stop(self, mut admin: Services, mut services: Services, lead: Option<Lead>) {
+    async fn stop(self, mut admin: Services, mut services: Services, held: Option<HeldLease>) {
         let start = self.clock.now();
         let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
         self.node.enter(Stage::Stopping);
@@ -343,11 +343,11 @@ impl Parts {
             // services that wait for slow clients must not delay the end of that work.
             let have_ended = tokio::select! {
                 biased;
-                () = over(lead.as_ref()) => false,
+                () = over(held.as_ref()) => false,
                 () = services.as_mut() => true,
             };
-            if let Some(lead) = lead {
-                self.give_up(lead, until(shares::PARTITIONS), until(shares::LEAD)).await;
+            if let Some(held) = held {
+                self.give_up(held, until(shares::PARTITIONS), until(shares::LEAD)).await;
             }
             if !have_ended {
                 services.await;
@@ -367,7 +367,7 @@ impl Parts {
     /// written any more.
     async fn give_up(
         &self,
-        Lead { leadership, under }: Lead,
+        HeldLease { leadership, fence }: HeldLease,
         partitions: Instant,
         deadline: Instant,
     ) {
@@ -381,11 +381,11 @@ impl Parts {
             // If a partition is late, its work may go on. The guard stays, so the killer ends the
             // process when the lease is nearly over.
             if !ended.is_late {
-                under.abandon();
+                fence.abandon();
             }
             return;
         }
-        under.finish();
+        fence.finish();
         match leadership.stopped(deadline).await {
             Ok(stopped) => match self.clock.timeout_at(deadline, stopped.release()).await {
                 Ok(_) => info!("the lead is given away"),

@@ -21,8 +21,8 @@
 mod builder;
 mod clients;
 mod launch;
-mod lead;
 mod leaders;
+mod lease_fence;
 mod node;
 mod opening;
 mod partitions;

@@ -17,8 +17,8 @@ use sysvvm::{AppName, NumberRows};
 
 use crate::{
     AppSettings, NodeSettings, NumbersIn, Problem,
-    lead::UnderLead,
     leaders::LeadersSeen,
+    lease_fence::LeaseFence,
     problem::FirstProblem,
     status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus},
 };
@@ -66,7 +66,7 @@ struct Inner {
     system: KeyspaceName,
     apps: Vec<App>,
     stage: Mutex<Stage>,
-    lead: RwLock<Option<(Slot, Arc<UnderLead>)>>,
+    lead: RwLock<Option<(Slot, Arc<LeaseFence>)>>,
     leaders: LeadersSeen,
     problem: FirstProblem,
 }
@@ -217,11 +217,11 @@ impl Node {
         !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
     }
 
-    pub(crate) fn leads(&self, lead: Option<(Slot, Arc<UnderLead>)>) {
+    pub(crate) fn leads(&self, lead: Option<(Slot, Arc<LeaseFence>)>) {
         *self.0.lead.write().unwrap_or_else(PoisonError::into_inner) = lead;
     }
 
-    fn lead(&self) -> Option<(Slot, Arc<UnderLead>)> {
+    fn lead(&self) -> Option<(Slot, Arc<LeaseFence>)> {
         self.0.lead.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -13,7 +13,7 @@ use sysvvm::System;
 use crate::{
     App, Node, NodeSettings, NumbersIn, Problem,
     clients::Clients,
-    lead::UnderLead,
+    lease_fence::LeaseFence,
     node::{Opened, slot_of},
     opening,
 };
@@ -27,7 +27,7 @@ pub(crate) async fn deploy(
     node: &Node,
     system: &Arc<System>,
     settings: &NodeSettings,
-    (slot, lead): (Slot, &Arc<UnderLead>),
+    (slot, fence): (Slot, &Arc<LeaseFence>),
     clients: &Clients,
 ) -> Result<(), Problem> {
     for (at, app) in node.apps().iter().enumerate() {
@@ -51,7 +51,7 @@ pub(crate) async fn deploy(
             if slot_of(partition, settings.slots) == slot {
                 // A partition spawns its tasks on the runtime that is entered.
                 let _entered = clients.runtime.enter();
-                put_to_work(app, node, &opened.app, partition, (system, settings, lead))?;
+                put_to_work(app, node, &opened.app, partition, (system, settings, fence))?;
             }
         }
     }
@@ -98,7 +98,7 @@ fn put_to_work(
     node: &Node,
     opened: &sysvvm::App,
     partition: u16,
-    (system, settings, lead): (&System, &NodeSettings, &Arc<UnderLead>),
+    (system, settings, fence): (&System, &NodeSettings, &Arc<LeaseFence>),
 ) -> Result<(), Problem> {
     let (clock, timeout) = (node.clock(), settings.call_timeout);
     let storage = &opened.storage;
@@ -109,8 +109,8 @@ fn put_to_work(
         answers_kept: app.settings.answers_kept,
         ..eventlog::Settings::default()
     };
-    let lead = Arc::clone(lead) as Arc<dyn eventlog::Lead>;
-    let log = Log::new(Arc::clone(storage), clock.clone(), lead, partition, log_settings);
+    let fence = Arc::clone(fence) as Arc<dyn eventlog::Lead>;
+    let log = Log::new(Arc::clone(storage), clock.clone(), fence, partition, log_settings);
     let log = Arc::new(log);
     let numbers = match app.settings.numbers {
         NumbersIn::System => {
