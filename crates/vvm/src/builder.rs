@@ -10,7 +10,7 @@ use sysvvm::AppName;
 use tokio::runtime::Handle;
 
 use crate::{
-    AppSettings, Launched, Node, NodeSettings, Service, clients::Clients, launch::Parts,
+    AppSettings, Launched, Node, NodeSettings, Service, clients::Clients, launch::NodeParts,
     problem::FirstProblem,
 };
 
@@ -119,7 +119,7 @@ impl Vvm {
         let problem = FirstProblem::default();
         let node = Node::new(&settings, driver.name(), apps, clock.clone(), problem.clone());
         let clients = Clients { elections: driver, requests: own, runtime };
-        Launched::start(Parts {
+        Launched::start(NodeParts {
             settings,
             clients,
             clock,

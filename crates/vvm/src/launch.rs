@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The interval at which the task checks whether the node is ready.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The deadlines of the parts of a node, which stop one after another, as shares of the time to
 /// stop.
@@ -36,7 +36,7 @@ mod shares {
 }
 
 /// The parts of a node of which nothing runs.
-pub(crate) struct Parts {
+pub(crate) struct NodeParts {
     pub(crate) settings: NodeSettings,
     pub(crate) clients: Clients,
     pub(crate) clock: Clock,
@@ -59,7 +59,7 @@ pub struct Launched {
 }
 
 impl Launched {
-    pub(crate) fn start(parts: Parts) -> Launched {
+    pub(crate) fn start(parts: NodeParts) -> Launched {
         let (node, problem) = (parts.node.clone(), parts.problem.clone());
         let shutdown = CancellationToken::new();
         #[expect(
@@ -92,7 +92,7 @@ impl Launched {
             match self.node.stage() {
                 Stage::Leading => return Ok(()),
                 stage if clock.now() >= deadline => return Err(NotReady::Late(stage)),
-                _ => clock.sleep(LOOK).await,
+                _ => clock.sleep(CHECK_INTERVAL).await,
             }
         }
     }
@@ -141,9 +141,9 @@ pub enum NotReady {
 
 /// Reports a panic of the orchestrator, for example in the `bind` of a service. Without this report
 /// the host would wait forever for a problem.
-struct ToldOfPanic(FirstProblem);
+struct PanicReport(FirstProblem);
 
-impl Drop for ToldOfPanic {
+impl Drop for PanicReport {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let (service, why) = ("the orchestrator", "it panicked".into());
@@ -153,7 +153,7 @@ impl Drop for ToldOfPanic {
 }
 
 /// Waits until the leadership is lost; forever if there is no leadership.
-async fn over(held: Option<&HeldLease>) {
+async fn until_lost(held: Option<&HeldLease>) {
     match held {
         Some(held) => drop(held.leadership.over().await),
         None => std::future::pending().await,
@@ -166,9 +166,9 @@ struct HeldLease {
     fence: Arc<LeaseFence>,
 }
 
-impl Parts {
+impl NodeParts {
     async fn run(self, shutdown: CancellationToken) {
-        let _told = ToldOfPanic(self.problem.clone());
+        let _told = PanicReport(self.problem.clone());
         let node = self.node.clone();
         tokio::select! {
             () = self.work_until(shutdown) => {}
@@ -251,8 +251,8 @@ impl Parts {
         let leadership = self.acquire(&systems.elections, lock).await?;
         let slot = leadership.slot();
         let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadLost)?));
-        self.node.leads(Some((slot, Arc::clone(&fence))));
-        self.node.enter(Stage::Recovering);
+        self.node.set_lease(Some((slot, Arc::clone(&fence))));
+        self.node.set_stage(Stage::Recovering);
         let HeldLease { leadership, fence } = held.insert(HeldLease { leadership, fence });
         let settings = &self.settings;
         tokio::select! {
@@ -260,13 +260,13 @@ impl Parts {
             lost = leadership.over() => return Ok(lost),
             deployed = partitions::deploy(&self.node, &systems.requests, settings, (slot, fence), &self.clients) => deployed?,
         }
-        self.node.enter(Stage::Leading);
+        self.node.set_stage(Stage::Leading);
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
             () = self.recovered() => {
                 info!(slot = slot.get(), at = %self.settings.advertised, "ready: commands are done here");
-                let partitions = self.node.violated();
+                let partitions = self.node.count_violated();
                 if partitions > 0 {
                     warn!(partitions, "not in these: an operator must put their logs right; the status of each says what");
                 }
@@ -278,7 +278,7 @@ impl Parts {
     /// Waits until the partitions have recovered.
     async fn recovered(&self) {
         while self.node.stage() != Stage::Leading {
-            self.clock.sleep(LOOK).await;
+            self.clock.sleep(CHECK_INTERVAL).await;
         }
     }
 
@@ -290,7 +290,7 @@ impl Parts {
             Some(_) => self.clock.now(),
         };
         let open = || self.clients.open(&self.settings, &self.clock);
-        opening::until(&self.clock, deadline, open).await
+        opening::retry_until(&self.clock, deadline, open).await
     }
 
     async fn acquire(
@@ -315,7 +315,7 @@ impl Parts {
         let node = self.node.clone();
         let elections = elections.with_health(Arc::new(move || node.is_well()));
         let budget = elections.budget();
-        let gives_up_after = self.settings.waits(storage.expiry_is_watched, budget);
+        let gives_up_after = self.settings.acquire_limit(storage.expiry_is_watched, budget);
         info!(
             failover = ?budget.failover_bound(),
             failover_of_slow = ?budget.slow_store_bound(),
@@ -324,8 +324,8 @@ impl Parts {
             "waiting for leadership: `failover` after a leader died whose storage answers in time; `failover_of_slow`, and the \
              storage's delay, after the last good renewal of a leader that lives and whose storage is slow"
         );
-        self.node.leaders().observes(elections.observer());
-        self.node.enter(Stage::Waiting);
+        self.node.leaders().set_observer(elections.observer());
+        self.node.set_stage(Stage::Waiting);
         let until = gives_up_after.map_or(Instant::FAR_FUTURE, |time| self.clock.now() + time);
         Ok(elections.acquire(slots, until).await?)
     }
@@ -335,7 +335,7 @@ impl Parts {
     async fn stop(self, mut admin: Services, mut services: Services, held: Option<HeldLease>) {
         let start = self.clock.now();
         let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
-        self.node.enter(Stage::Stopping);
+        self.node.set_stage(Stage::Stopping);
         {
             let services = services.stop(&self.clock, until(shares::SERVICES), &self.problem);
             let mut services = pin!(services);
@@ -343,11 +343,11 @@ impl Parts {
             // services that wait for slow clients must not delay the end of that work.
             let have_ended = tokio::select! {
                 biased;
-                () = over(held.as_ref()) => false,
+                () = until_lost(held.as_ref()) => false,
                 () = services.as_mut() => true,
             };
             if let Some(held) = held {
-                self.give_up(held, until(shares::PARTITIONS), until(shares::LEAD)).await;
+                self.end_leadership(held, until(shares::PARTITIONS), until(shares::LEAD)).await;
             }
             if !have_ended {
                 services.await;
@@ -358,21 +358,21 @@ impl Parts {
             warn!("the storage did not close in time, and is given up");
             self.problem.report(Problem::NotStopped("the storage".to_owned()));
         }
-        self.node.enter(Stage::Stopped);
+        self.node.set_stage(Stage::Stopped);
         admin.stop(&self.clock, until(shares::OF), &self.problem).await;
         info!(took = ?(self.clock.now() - start), "the node has stopped");
     }
 
     /// Ends all work under the leadership. Releases the lease if it is proved that nothing is
     /// written any more.
-    async fn give_up(
+    async fn end_leadership(
         &self,
         HeldLease { leadership, fence }: HeldLease,
         partitions: Instant,
         deadline: Instant,
     ) {
         let ended = partitions::undeploy(&self.node, partitions).await;
-        self.node.leads(None);
+        self.node.set_lease(None);
         if let Some(lost) = leadership.lost() {
             self.problem.report(Problem::LeadLost(lost));
         }

@@ -17,7 +17,7 @@ use sysvvm::{AppName, NumberRows};
 
 use crate::{
     AppSettings, NodeSettings, NumbersIn, Problem,
-    leaders::LeadersSeen,
+    leaders::LeadersCache,
     lease_fence::LeaseFence,
     problem::FirstProblem,
     status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus},
@@ -52,10 +52,10 @@ pub enum Stage {
 
 /// A node as its services see it. Clones are the same node.
 #[derive(Clone, Debug)]
-pub struct Node(Arc<Inner>);
+pub struct Node(Arc<NodeInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct NodeInner {
     clock: Clock,
     launched: Instant,
     slots: Slot,
@@ -67,7 +67,7 @@ struct Inner {
     apps: Vec<App>,
     stage: Mutex<Stage>,
     lead: RwLock<Option<(Slot, Arc<LeaseFence>)>>,
-    leaders: LeadersSeen,
+    leaders: LeadersCache,
     problem: FirstProblem,
 }
 
@@ -77,12 +77,12 @@ pub struct App {
     clock: Clock,
     pub(crate) settings: AppSettings,
     pub(crate) partitions: Partitions,
-    pub(crate) opened: OnceLock<Opened>,
+    pub(crate) opened: OnceLock<OpenedApp>,
 }
 
 /// An application with an open keyspace.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedApp {
     pub(crate) app: sysvvm::App,
     pub(crate) system: Arc<NumberRows>,
     pub(crate) reader: Reader,
@@ -105,9 +105,9 @@ impl Node {
         problem: FirstProblem,
     ) -> Node {
         let apps = apps.into_iter().map(|settings| App::new(settings, clock.clone())).collect();
-        Node(Arc::new(Inner {
+        Node(Arc::new(NodeInner {
             launched: clock.now(),
-            leaders: LeadersSeen::new(clock.clone()),
+            leaders: LeadersCache::new(clock.clone()),
             clock,
             slots: settings.slots,
             advertised: settings.advertised,
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn enter(&self, stage: Stage) {
+    pub(crate) fn set_stage(&self, stage: Stage) {
         *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
@@ -197,13 +197,13 @@ impl Node {
 
     /// The number of partitions on this node that run no commands until an operator has put their
     /// logs right.
-    pub(crate) fn violated(&self) -> usize {
+    pub(crate) fn count_violated(&self) -> usize {
         let statuses = self.0.apps.iter().flat_map(|app| app.partitions.status());
         statuses.filter(|(_, status)| matches!(status, processor::Status::Violation(_))).count()
     }
 
     /// The leaders, as the storage reported them last.
-    pub(crate) fn leaders(&self) -> &LeadersSeen {
+    pub(crate) fn leaders(&self) -> &LeadersCache {
         &self.0.leaders
     }
 
@@ -217,7 +217,7 @@ impl Node {
         !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
     }
 
-    pub(crate) fn leads(&self, lead: Option<(Slot, Arc<LeaseFence>)>) {
+    pub(crate) fn set_lease(&self, lead: Option<(Slot, Arc<LeaseFence>)>) {
         *self.0.lead.write().unwrap_or_else(PoisonError::into_inner) = lead;
     }
 
@@ -337,7 +337,7 @@ impl App {
 pub struct LocalPartition<'a> {
     commands: Commands,
     app: &'a App,
-    opened: &'a Opened,
+    opened: &'a OpenedApp,
     partition: u16,
 }
 

@@ -14,7 +14,7 @@ use crate::{
     App, Node, NodeSettings, NumbersIn, Problem,
     clients::Clients,
     lease_fence::LeaseFence,
-    node::{Opened, slot_of},
+    node::{OpenedApp, slot_of},
     opening,
 };
 
@@ -38,7 +38,7 @@ pub(crate) async fn deploy(
         let opening = async move {
             let app = &node_there.apps()[at];
             let open = || open(app, &node_there, &system_there, deadline);
-            opening::until(node_there.clock(), deadline, open).await
+            opening::retry_until(node_there.clock(), deadline, open).await
         };
         let opened = clients.on_requests(opening).await?;
         let reader = {
@@ -46,12 +46,12 @@ pub(crate) async fn deploy(
             Reader::new(storage, clock, settings.call_timeout, app.settings.partitions)
         };
         let numbers = Arc::new(system.numbers(&opened.entry));
-        let opened = app.opened.get_or_init(|| Opened { app: opened, system: numbers, reader });
+        let opened = app.opened.get_or_init(|| OpenedApp { app: opened, system: numbers, reader });
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
                 // A partition spawns its tasks on the runtime that is entered.
                 let _entered = clients.runtime.enter();
-                put_to_work(app, node, &opened.app, partition, (system, settings, fence))?;
+                deploy_partition(app, node, &opened.app, partition, (system, settings, fence))?;
             }
         }
     }
@@ -93,7 +93,7 @@ async fn open(
     Ok(opened)
 }
 
-fn put_to_work(
+fn deploy_partition(
     app: &App,
     node: &Node,
     opened: &sysvvm::App,
@@ -127,7 +127,7 @@ fn put_to_work(
 
 /// The ends of all partitions.
 #[derive(Debug, Default)]
-pub(crate) struct AllEnded {
+pub(crate) struct PartitionEnds {
     /// The descriptions of the partitions that did not prove that they write nothing any more.
     pub(crate) unproved: Vec<String>,
     /// Whether a partition may still be at work.
@@ -135,7 +135,7 @@ pub(crate) struct AllEnded {
 }
 
 /// Stops all partitions side by side.
-pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> AllEnded {
+pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> PartitionEnds {
     let stops = node.apps().iter().flat_map(|app| {
         app.partitions.status().into_iter().map(move |(partition, _)| async move {
             let (why, is_late) = match app.partitions.undeploy(partition, deadline).await {
@@ -146,7 +146,7 @@ pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> AllEnded {
             Some((format!("partition {partition} of {}: {why}", app.name()), is_late))
         })
     });
-    let mut all = AllEnded::default();
+    let mut all = PartitionEnds::default();
     for (why, is_late) in join_all(stops).await.into_iter().flatten() {
         all.unproved.push(why);
         all.is_late |= is_late;

@@ -41,19 +41,19 @@ type TaskResult = Result<Result<(), ServiceError>, JoinError>;
 
 /// A service that runs in a task of its own. Dropping it aborts the task.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningService {
     name: &'static str,
     stop: CancellationToken,
     task: JoinHandle<Result<(), ServiceError>>,
 }
 
-impl Running {
-    fn start(service: Box<dyn Service>, node: Node, runtime: &Handle) -> Running {
+impl RunningService {
+    fn start(service: Box<dyn Service>, node: Node, runtime: &Handle) -> RunningService {
         let (name, stop) = (service.name(), CancellationToken::new());
         #[expect(clippy::disallowed_methods, reason = "the orchestrator owns the task and ends it")]
         let task = runtime.spawn(service.run(node, stop.clone()));
         info!(service = name, "a service runs");
-        Running { name, stop, task }
+        RunningService { name, stop, task }
     }
 
     /// Stops the service in order, and gives it up at the deadline.
@@ -79,7 +79,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningService {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -87,7 +87,7 @@ impl Drop for Running {
 
 /// Services in the order in which they began. They stop in the reverse order.
 #[derive(Debug, Default)]
-pub(crate) struct Services(Vec<Running>);
+pub(crate) struct Services(Vec<RunningService>);
 
 impl Services {
     pub(crate) fn start(
@@ -95,7 +95,7 @@ impl Services {
         node: &Node,
         runtime: &Handle,
     ) -> Services {
-        let start = |service| Running::start(service, node.clone(), runtime);
+        let start = |service| RunningService::start(service, node.clone(), runtime);
         Services(services.into_iter().map(start).collect())
     }
 

@@ -116,7 +116,11 @@ impl NodeSettings {
     /// A node that watches leases sees the lease of a dead leader expire only after it has watched
     /// the lease for its whole duration. Suppose that the node gave up earlier and a supervisor
     /// started it again. The new process would begin to watch anew, and no node would ever lead.
-    pub(crate) fn waits(&self, expiry_is_watched: bool, budget: &Budget) -> Option<Duration> {
+    pub(crate) fn acquire_limit(
+        &self,
+        expiry_is_watched: bool,
+        budget: &Budget,
+    ) -> Option<Duration> {
         let least = if expiry_is_watched { budget.failover_bound() } else { Duration::ZERO };
         self.acquire_within.map(|within| within.max(least))
     }
@@ -207,12 +211,12 @@ mod tests {
             let budget = Budget::of_watched(Timing::of(lease * SECOND)).unwrap();
             let bound = budget.failover_bound();
             assert!(bound > lease * SECOND);
-            assert_eq!(settings(within).waits(true, &budget), Some(bound));
-            assert_eq!(settings(within).waits(false, &budget), within);
-            assert_eq!(settings(None).waits(true, &budget), None);
+            assert_eq!(settings(within).acquire_limit(true, &budget), Some(bound));
+            assert_eq!(settings(within).acquire_limit(false, &budget), within);
+            assert_eq!(settings(None).acquire_limit(true, &budget), None);
         }
         let budget = Budget::of_watched(Timing::default()).unwrap();
-        assert_eq!(settings(two_minutes).waits(true, &budget), two_minutes);
+        assert_eq!(settings(two_minutes).acquire_limit(true, &budget), two_minutes);
     }
 
     #[test]
