@@ -43,10 +43,10 @@ pub enum BadApplication {
     Sequences(#[from] BadSequences),
     /// A table or a command of the application is in the package `sys`, which belongs to the
     /// system.
-    #[error("the package `sys` is the system's, and {0} is in it")]
+    #[error("{0} is in the package `sys`, which belongs to the system: use another package")]
     System(QName),
     /// The application declares a sequence below 256. The system may need such a sequence.
-    #[error("sequence {0} is the system's: those of applications begin at 256")]
+    #[error("sequence {0} belongs to the system: use 256 or more")]
     SystemSequence(SeqId),
     /// Two kinds of workspaces have the same name.
     #[error("the kind of workspaces `{0}` is declared twice")]

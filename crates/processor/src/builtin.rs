@@ -38,7 +38,7 @@ impl Handler for Cud {
             return Err(Rejection::invalid("sys.CUD has no rows to write").into());
         }
         if !params.is_empty() {
-            return Err(Rejection::invalid("sys.CUD has rows, and no params").into());
+            return Err(Rejection::invalid("sys.CUD takes rows, and no params").into());
         }
         context.write(rows).await?;
         Ok(Bytes::new())
@@ -80,7 +80,7 @@ impl Handler for CreateWorkspace {
         context: &mut CommandContext<'_>,
     ) -> Result<Bytes, HandlerError> {
         if !rows.is_empty() {
-            let what = "sys.CreateWorkspace writes no rows but its own";
+            let what = "sys.CreateWorkspace takes no rows";
             return Err(Rejection::invalid(what).into());
         }
         let NewWorkspace { kind, name } = NewWorkspace::read(params)?;

@@ -147,7 +147,7 @@ pub enum Refused {
     Rejected(Rejection),
     /// The event of the command is in the PLog. The event will be applied when the named obstacle
     /// is gone.
-    #[error("it is in the log at offset {}, and could not be applied: {why}", .plog.0)]
+    #[error("the event of the command is in the log at offset {}, and cannot be applied yet: {why}", .plog.0)]
     NotApplied {
         /// The offset of the event in the PLog.
         plog: Offset,
@@ -156,7 +156,7 @@ pub enum Refused {
     },
     /// It is not known whether the command was done or will be done. A command with an idempotency
     /// key can be sent again, and is done once.
-    #[error("whether it was done is not known: {0}")]
+    #[error("the outcome of the command is unknown: {0}")]
     Unknown(String),
 }
 
@@ -167,7 +167,7 @@ pub enum Busy {
     #[error("too many commands wait")]
     QueueFull,
     /// The partition is recovering. The text is the error that delays the recovery.
-    #[error("the partition is being recovered{}", trouble(.0))]
+    #[error("the partition is recovering{}", trouble(.0))]
     Recovering(Option<String>),
     /// A row holds something else than it must. An operator must look at the row.
     #[error("the partition has stopped: {0}")]
@@ -176,13 +176,13 @@ pub enum Busy {
     #[error("this node does not lead any more: {0}")]
     LeadLost(String),
     /// The partition has ended. It must be deployed again under a new leadership.
-    #[error("the partition has failed, and must be deployed under a new lead: {0}")]
+    #[error("the partition has failed, and must be deployed under a new leadership: {0}")]
     Failed(String),
     /// The partition is being stopped.
-    #[error("the partition is being stopped")]
+    #[error("the partition is stopping")]
     Stopping,
     /// The deadline came before the turn of the command, or the handler took too long.
-    #[error("it was not done in time")]
+    #[error("the command was not done before its deadline")]
     TimedOut,
     /// A storage error, or the log has an event that the group of the command did not expect. The
     /// event was written before the group.

@@ -151,7 +151,8 @@ impl CommandContext<'_> {
     /// If there is no such sequence, or the sequence is used up.
     pub fn next(&mut self, seq: SeqId) -> Result<u64, HandlerError> {
         if seq < standard::FIRST_OF_APPLICATIONS {
-            let what = format!("sequence {seq} is the system's: nothing else draws from it");
+            let what =
+                format!("sequence {seq} belongs to the system: a handler cannot draw from it");
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         }
         self.draw(seq)
@@ -182,7 +183,7 @@ impl CommandContext<'_> {
         };
         if rows.iter().any(is_of_system) {
             self.has_failed = true;
-            let what = "the tables of `sys` are written by commands of their own";
+            let what = "only commands of the system write the tables of `sys`";
             return Err(Rejection::invalid(what).into());
         }
         self.write_any(rows).await

@@ -136,7 +136,7 @@ impl CommandGroup {
                 CommandOutcome::Refused(Refused::Rejected(_)) if sees > fate.committed => {
                     Err(match not_written(fate) {
                         Refused::Unknown(_) => {
-                            let why = "it is not known what was written before it";
+                            let why = "the outcome of earlier commands of the group is unknown";
                             Refused::Busy(Busy::LeadLost(why.to_owned()))
                         }
                         refused => refused,
@@ -183,14 +183,14 @@ fn not_written(fate: &Fate) -> Refused {
             Refused::Busy(Busy::Violation(in_full(error)))
         }
         Some(error) => Refused::Busy(Busy::Storage(in_full(error))),
-        None => Refused::Busy(Busy::Storage("its group was not written".to_owned())),
+        None => Refused::Busy(Busy::Storage("the group of the command was not written".to_owned())),
     }
 }
 
 /// The answer of a node that no longer leads. Another node may have replaced the rows that this
 /// node read or wrote.
 fn without_lead(answered: Answered, is_final: bool) -> Answered {
-    let why = "the lead was lost before it could be answered";
+    let why = "the leadership was lost before the command was answered";
     match answered {
         Ok(_) => Err(Refused::Unknown(why.to_owned())),
         Err(Refused::NotApplied { .. }) if !is_final => Err(Refused::Unknown(why.to_owned())),

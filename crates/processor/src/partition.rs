@@ -173,7 +173,9 @@ impl Partition {
 }
 
 fn ended(joined: Result<PartitionEnd, tokio::task::JoinError>) -> PartitionEnd {
-    joined.unwrap_or_else(|error| PartitionEnd::Unproved(format!("its task failed: {error}")))
+    joined.unwrap_or_else(|error| {
+        PartitionEnd::Unproved(format!("the task of the partition failed: {error}"))
+    })
 }
 
 impl Drop for Partition {

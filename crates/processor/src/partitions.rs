@@ -42,7 +42,7 @@ pub enum NotDeployable {
     #[error("partition {0} is at work already: undeploy it first")]
     Twice(u16),
     /// The partition ended under this epoch without a proof. A new leadership is needed.
-    #[error("partition {0} ended under epoch {epoch}, and may still be written under it: take a new lead", epoch = .1.0)]
+    #[error("partition {0} ended under epoch {epoch} without a proof, and may still write: deploy it under a new leadership", epoch = .1.0)]
     Open(u16, Epoch),
 }
 
@@ -116,7 +116,9 @@ impl Partitions {
             let mut deployments = self.write();
             let Some(working) = deployments.running.remove(&partition) else {
                 return match deployments.unproved.get(&partition) {
-                    Some(_) => PartitionEnd::Unproved("it ended before, and not surely".to_owned()),
+                    Some(_) => PartitionEnd::Unproved(
+                        "the partition ended before without a proof".to_owned(),
+                    ),
                     None => PartitionEnd::Stopped,
                 };
             };

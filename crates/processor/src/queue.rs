@@ -67,7 +67,7 @@ impl fmt::Display for Status {
             Status::Ready => f.write_str("ready"),
             Status::Stalled(what) => write!(f, "stalled: {what}"),
             Status::Violation(what) => write!(f, "violation: {what}"),
-            Status::LeadLost(why) => write!(f, "lead lost: {why}"),
+            Status::LeadLost(why) => write!(f, "leadership lost: {why}"),
             Status::Failed(why) => write!(f, "failed: {why}"),
             Status::Stopped => f.write_str("stopped"),
         }
@@ -251,8 +251,13 @@ impl Commands {
         };
         match self.shared.clock.timeout_at(deadline, answered).await {
             Ok(Ok(answered)) => answered,
-            Ok(Err(_)) => given_up(Busy::Stopping, "the partition ended before it was answered"),
-            Err(_) => given_up(Busy::TimedOut, "it was begun, and not answered in time"),
+            Ok(Err(_)) => {
+                given_up(Busy::Stopping, "the partition ended before it answered the command")
+            }
+            Err(_) => given_up(
+                Busy::TimedOut,
+                "the command was begun, and not answered before its deadline",
+            ),
         }
     }
 

@@ -125,7 +125,7 @@ impl Worker {
                         // The recovery ended between two calls. An earlier call that failed may
                         // have left a write that still lands.
                         Ok(()) if is_recovering && groups.is_open(&monitor) => {
-                            PartitionEnd::Unproved("it was being recovered".to_owned())
+                            PartitionEnd::Unproved("the partition was recovering".to_owned())
                         }
                         Ok(()) => PartitionEnd::Stopped,
                         Err(not_flushed) => PartitionEnd::Unproved(not_flushed.to_string()),
@@ -144,7 +144,7 @@ impl Worker {
                 PartitionEnd::Unproved(why)
             }
         };
-        info!(partition = groups.name, ?ended, "a partition ended");
+        info!(partition = groups.name, ?ended, "partition ended");
         ended
     }
 
@@ -268,7 +268,7 @@ impl Worker {
 impl Drop for GroupRunner {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.set(Status::Failed("its task panicked".to_owned()));
+            self.shared.set(Status::Failed("the task of the partition panicked".to_owned()));
         } else if !matches!(self.shared.status(), Status::LeadLost(_) | Status::Failed(_)) {
             self.shared.set(Status::Stopped);
         }
@@ -312,9 +312,9 @@ impl GroupRunner {
                 Status::Violation(what)
                 | Status::Recovering(Some(what))
                 | Status::Stalled(what) => {
-                    warn!(partition = self.name, what, "a partition takes no commands");
+                    warn!(partition = self.name, what, "partition takes no commands");
                 }
-                _ => debug!(partition = self.name, ?status, "a partition changed"),
+                _ => debug!(partition = self.name, ?status, "partition status changed"),
             }
         }
         if !is_ready && let Some(busy) = self.shared.busy() {
@@ -394,11 +394,7 @@ impl GroupRunner {
         }
         let Fate { applied, others, .. } = fate;
         for error in [applied.err(), others].into_iter().flatten() {
-            warn!(
-                partition = self.name,
-                error = in_full(&error),
-                "a group was not written as it should"
-            );
+            warn!(partition = self.name, error = in_full(&error), "group not written as expected");
             match error {
                 Error::Violation(violation) => self.violation = Some(*violation),
                 Error::LeadLost(lost) => return Err(StopReason::LeadLost(lost)),

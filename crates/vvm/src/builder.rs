@@ -41,11 +41,11 @@ impl std::fmt::Debug for Builder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSettings {
     /// An application is listed twice. Remove one of the entries.
-    #[error("the application {0} is there twice")]
+    #[error("the application {0} is listed twice")]
     AppTwice(AppName),
     /// Some slots would have no partitions. Take fewer slots or more partitions.
     #[error(
-        "there are {slots} slots, and no application has more than {partitions} partitions: who leads a slot above that has nothing to do"
+        "there are {slots} slots, and no application has more than {partitions} partitions: take fewer slots, or more partitions"
     )]
     IdleSlots {
         /// The number of slots.
@@ -56,8 +56,8 @@ pub enum BadSettings {
     /// A storage call may take longer than a lease allows. Shorten
     /// [`NodeSettings::call_timeout`], or take a longer lease.
     #[error(
-        "a call to the storage may take {call:?}, and of a lease of {lease:?} only {room:?} may be left when it is sent: \
-         let it take less, or take a longer lease"
+        "a call to the storage may take {call:?}, and a lease of {lease:?} leaves {room:?} for a call: \
+         shorten the time limit of calls, or take a longer lease"
     )]
     LongCalls {
         /// The time limit of a call.

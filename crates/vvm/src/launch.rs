@@ -132,10 +132,10 @@ impl Drop for Launched {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotReady {
     /// The node cannot go on.
-    #[error("the node does not go on: {0}")]
+    #[error("the node has failed: {0}")]
     Problem(Arc<Problem>),
     /// The node takes longer than the deadline.
-    #[error("the node is still {0:?}")]
+    #[error("the node was not ready in time: its stage is {0:?}")]
     Late(Stage),
 }
 
@@ -146,7 +146,7 @@ struct PanicReport(FirstProblem);
 impl Drop for PanicReport {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let (service, why) = ("the orchestrator", "it panicked".into());
+            let (service, why) = ("the orchestrator", "the task panicked".into());
             self.0.report(Problem::ServiceEnded { service, why });
         }
     }
@@ -265,10 +265,10 @@ impl NodeParts {
             biased;
             lost = leadership.over() => return Ok(lost),
             () = self.recovered() => {
-                info!(slot = slot.get(), at = %self.settings.advertised, "ready: commands are done here");
+                info!(slot = slot.get(), at = %self.settings.advertised, "node ready");
                 let partitions = self.node.count_violated();
                 if partitions > 0 {
-                    warn!(partitions, "not in these: an operator must put their logs right; the status of each says what");
+                    warn!(partitions, "partitions with violations: an operator must put their logs right, as their status says");
                 }
             }
         }
@@ -316,13 +316,15 @@ impl NodeParts {
         let elections = elections.with_health(Arc::new(move || node.is_well()));
         let budget = elections.budget();
         let gives_up_after = self.settings.acquire_limit(storage.expiry_is_watched, budget);
+        // `failover` counts from the death of a leader whose storage answers in time.
+        // `failover_of_slow` counts from the last good renewal of a leader that lives and whose
+        // storage is slow; the delay of the storage comes on top.
         info!(
             failover = ?budget.failover_bound(),
             failover_of_slow = ?budget.slow_store_bound(),
             stop = ?budget.stop_bound(),
             ?gives_up_after,
-            "waiting for leadership: `failover` after a leader died whose storage answers in time; `failover_of_slow`, and the \
-             storage's delay, after the last good renewal of a leader that lives and whose storage is slow"
+            "waiting for leadership"
         );
         self.node.leaders().set_observer(elections.observer());
         self.node.set_stage(Stage::Waiting);
@@ -355,12 +357,12 @@ impl NodeParts {
         }
         let closed = self.clients.close();
         if self.clock.timeout_at(until(shares::STORAGE), closed).await.is_err() {
-            warn!("the storage did not close in time, and is given up");
+            warn!("storage not closed in time");
             self.problem.report(Problem::NotStopped("the storage".to_owned()));
         }
         self.node.set_stage(Stage::Stopped);
         admin.stop(&self.clock, until(shares::OF), &self.problem).await;
-        info!(took = ?(self.clock.now() - start), "the node has stopped");
+        info!(took = ?(self.clock.now() - start), "node stopped");
     }
 
     /// Ends all work under the leadership. Releases the lease if it is proved that nothing is
@@ -388,10 +390,12 @@ impl NodeParts {
         fence.finish();
         match leadership.stopped(deadline).await {
             Ok(stopped) => match self.clock.timeout_at(deadline, stopped.release()).await {
-                Ok(_) => info!("the lead is given away"),
-                Err(_) => warn!("the storage does not answer: the lead is left to expire"),
+                Ok(_) => info!("lease released"),
+                Err(_) => {
+                    warn!("lease not released, and left to expire: the storage does not answer")
+                }
             },
-            Err(unproved) => warn!(%unproved, "the lead is left to expire"),
+            Err(unproved) => warn!(%unproved, "lease not released, and left to expire"),
         }
     }
 }

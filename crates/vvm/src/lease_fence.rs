@@ -50,7 +50,7 @@ impl LeaseFence {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         match &*work {
             Some(work) => work.may_send(timeout).map_err(|lost| LeadLost(lost.to_string())),
-            None => Err(LeadLost("its work is done".to_owned())),
+            None => Err(LeadLost("the work under this leadership has ended".to_owned())),
         }
     }
 }

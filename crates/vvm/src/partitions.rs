@@ -88,7 +88,7 @@ async fn open(
     let deployment = Deployment { level, schema };
     deployment.fix(&opened.storage, node.clock(), deadline).await.map_err(|why| match why {
         NotDeployed::Storage(error) => Problem::of_storage(&error),
-        why => Problem::Refused(format!("the application `{name}` cannot be deployed so: {why}")),
+        why => Problem::Refused(format!("the application `{name}` cannot be deployed: {why}")),
     })?;
     Ok(opened)
 }
@@ -141,7 +141,7 @@ pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> PartitionEnds {
             let (why, is_late) = match app.partitions.undeploy(partition, deadline).await {
                 PartitionEnd::Stopped => return None,
                 PartitionEnd::Unproved(why) | PartitionEnd::LeadLost(why) => (why, false),
-                PartitionEnd::Late => ("it did not end in time".to_owned(), true),
+                PartitionEnd::Late => ("the partition did not end in time".to_owned(), true),
             };
             Some((format!("partition {partition} of {}: {why}", app.name()), is_late))
         })

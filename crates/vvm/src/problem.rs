@@ -16,7 +16,7 @@ pub type ServiceError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// A resource that a service needs, such as its port, is taken. Nothing was started.
-    #[error("{service} cannot begin: {why}")]
+    #[error("{service} cannot start: {why}")]
     NotBound {
         /// The name of the service.
         service: &'static str,
@@ -28,16 +28,16 @@ pub enum Problem {
     #[error("{0}")]
     Refused(String),
     /// A storage error. Try again later.
-    #[error("the storage does not do what it is asked to: {0}")]
+    #[error("storage error: {0}")]
     Storage(String),
     /// The node did not become a leader: other nodes lead, or the storage fails.
-    #[error("the lead was not acquired: {0}")]
+    #[error("the leadership was not acquired: {0}")]
     NotAcquired(#[from] NotAcquired),
     /// The node no longer leads.
-    #[error("the lead is lost: {0}")]
+    #[error("the leadership was lost: {0}")]
     LeadLost(Lost),
     /// The node was asked to let another node lead.
-    #[error("it was asked to step down")]
+    #[error("the node was asked to step down")]
     SteppedDown,
     /// A service ended although it was not asked to.
     #[error("{service} ended: {why}")]
@@ -52,7 +52,7 @@ pub enum Problem {
     #[error("partitions did not end in order, and the lease is left to expire: {}", .0.join("; "))]
     NotEnded(Vec<String>),
     /// A part of the node did not stop in time, and was given up.
-    #[error("{0} did not stop in time, and was given up")]
+    #[error("{0} did not stop in time")]
     NotStopped(String),
 }
 
@@ -89,10 +89,10 @@ impl FirstProblem {
     pub(crate) fn report(&self, problem: Problem) {
         let problem = Arc::new(problem);
         if self.first.set(Arc::clone(&problem)).is_ok() {
-            error!(%problem, "the node does not go on");
+            error!(%problem, "node failed");
             self.is_there.cancel();
         } else {
-            warn!(%problem, "another problem, after the first");
+            warn!(%problem, "another problem after the first");
         }
     }
 

@@ -52,7 +52,7 @@ impl RunningService {
         let (name, stop) = (service.name(), CancellationToken::new());
         #[expect(clippy::disallowed_methods, reason = "the orchestrator owns the task and ends it")]
         let task = runtime.spawn(service.run(node, stop.clone()));
-        info!(service = name, "a service runs");
+        info!(service = name, "service started");
         RunningService { name, stop, task }
     }
 
@@ -60,10 +60,10 @@ impl RunningService {
     async fn stop(mut self, clock: &Clock, deadline: Instant, problem: &FirstProblem) {
         self.stop.cancel();
         match clock.timeout_at(deadline, &mut self.task).await {
-            Ok(Ok(Ok(()))) => info!(service = self.name, "a service stopped"),
+            Ok(Ok(Ok(()))) => info!(service = self.name, "service stopped"),
             Ok(ended) => problem.report(self.ended(ended)),
             Err(_) => {
-                warn!(service = self.name, "a service did not stop in time, and is given up");
+                warn!(service = self.name, "service not stopped in time");
                 problem.report(Problem::NotStopped(self.name.to_owned()));
             }
         }
@@ -71,7 +71,7 @@ impl RunningService {
 
     fn ended(&self, ended: TaskResult) -> Problem {
         let why = match ended {
-            Ok(Ok(())) => "it returned, although nobody asked it to".into(),
+            Ok(Ok(())) => "the service returned before the node stopped".into(),
             Ok(Err(why)) => why,
             Err(panicked) => panicked.into(),
         };

@@ -147,7 +147,7 @@ async fn unproved(stage: &Stage) {
     node.until(|status| matches!(status, Status::Recovering(Some(_)))).await;
     let ended = node.stop().await;
     assert!(
-        matches!(&ended, PartitionEnd::Unproved(why) if why == "it was being recovered"),
+        matches!(&ended, PartitionEnd::Unproved(why) if why == "the partition was recovering"),
         "{ended:?}"
     );
 }

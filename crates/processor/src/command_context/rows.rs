@@ -64,11 +64,13 @@ impl CommandContext<'_> {
 
     fn new_id(&mut self, raw: RecordId, table: &QName) -> Result<RecordId, HandlerError> {
         if !(1..=u64::from(u16::MAX)).contains(&raw.0) {
-            let what = format!("a new row is called {}, which is not from 1 to 65535", raw.0);
+            let what = format!("the raw id {} of a new row is not from 1 to 65535", raw.0);
             return Err(Rejection::invalid(what).into());
         }
         if self.called(raw).is_some() {
-            return Err(Rejection::invalid(format!("two new rows are called {}", raw.0)).into());
+            return Err(
+                Rejection::invalid(format!("two new rows have the raw id {}", raw.0)).into()
+            );
         }
         let table = self.table(table)?;
         let (kind, singleton) = (table.kind(), table.singleton_id());
@@ -96,7 +98,7 @@ impl CommandContext<'_> {
             return Ok(id);
         }
         let real = self.called(id);
-        real.ok_or_else(|| Rejection::invalid(format!("no new row is called {}", id.0)))
+        real.ok_or_else(|| Rejection::invalid(format!("no new row has the raw id {}", id.0)))
     }
 
     /// The real id of the new row with this raw id.
@@ -177,7 +179,7 @@ impl CommandContext<'_> {
                 match seen[here] {
                     PathState::No => {}
                     PathState::Now => {
-                        let what = "new rows stand in one another, and in no document";
+                        let what = "the parents of new rows form a cycle";
                         return Err(Rejection::invalid(what));
                     }
                     top => break top,
@@ -195,7 +197,7 @@ impl CommandContext<'_> {
             for here in way.drain(..) {
                 let kind = self.changes[first + here].record.kind;
                 if matches!((kind, top), (TableKind::ORecord, PathState::Outside)) {
-                    let what = "records of an operation are made with its document, by one command";
+                    let what = "a record of an operation must be created with its document, by the same command";
                     return Err(Rejection::invalid(what));
                 }
                 seen[here] = top;
@@ -235,7 +237,7 @@ impl CommandContext<'_> {
         }
         let mut record = self.changes[at].record.clone();
         if matches!(record.kind, TableKind::ODoc | TableKind::ORecord) {
-            let what = format!("record {} is of an operation, and does not change", id.0);
+            let what = format!("record {} belongs to an operation, and cannot change", id.0);
             return Err(Rejection::invalid(what).into());
         }
         record.is_active = is_active.unwrap_or(record.is_active);

@@ -102,7 +102,7 @@ impl CommandGroup {
     fn refuse_unread(&mut self, error: &eventlog::Error) -> Refused {
         let what = in_full(error);
         if error.is_lasting() {
-            warn!(what, "a command needs a row that cannot be read");
+            warn!(what, "a command needs a damaged row");
             let what = format!("{what}: an operator must put it right");
             return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }
@@ -240,7 +240,7 @@ fn prepare(
     let largest = prepared.largest_row();
     if largest > limit {
         let what =
-            format!("what it writes needs {largest} bytes in a row, and there is room for {limit}");
+            format!("the command writes a row of {largest} bytes, and a row has room for {limit}");
         return Err(Rejection::new(RejectionKind::TooLarge, what));
     }
     Ok(prepared)

@@ -27,7 +27,7 @@ impl CommandGroup {
     ) -> Result<Option<CommandOutcome>, NotRun> {
         let Some(own) = command.idempotency_key.as_ref() else { return Ok(None) };
         let reused = || {
-            let what = "the key was used before, for a command that said something else";
+            let what = "the idempotency key was used before, for another command";
             Err(Rejection::new(RejectionKind::KeyReused, what).into())
         };
         if let Some((event, body)) = self.repeats.get(&(command.ws, own.key)) {
@@ -53,7 +53,7 @@ impl CommandGroup {
             return reused();
         }
         let Some(answer) = Answer::from_bytes(&stored.answer) else {
-            let what = "the first answer cannot be read";
+            let what = "the stored answer of the command cannot be read";
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         };
         let done = Done { epoch, plog, wlog, answer, is_repeated: true };
@@ -93,7 +93,7 @@ impl CommandGroup {
             _ => None,
         };
         let Some(kind) = kind else {
-            let what = format!("workspace {} is of a kind that the application has not", ws.0);
+            let what = format!("the application does not declare the kind of workspace {}", ws.0);
             return Err(Rejection::new(RejectionKind::Internal, what).into());
         };
         if read.bytes.is_some() {
