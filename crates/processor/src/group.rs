@@ -110,6 +110,10 @@ impl CommandGroup {
     }
 
     /// Answers all commands of the group, by the role that this node has now.
+    ///
+    /// A rejection may rest on events of the same group. Command 1 creates a singleton. Command 2
+    /// is rejected because the singleton exists. The write of the group fails, so the singleton
+    /// does not exist. A rejection of command 2 would be wrong: command 2 is answered "busy".
     pub(crate) fn answer(&mut self, fate: &Fate, role: NodeRole) {
         let places: Vec<Place> = self.events.iter().map(Prepared::place).collect();
         // The answers of the events that other commands of the group share.

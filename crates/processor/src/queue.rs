@@ -154,6 +154,10 @@ impl QueuedCommand {
 /// gives up by changing `turn` from `WAITING`, and the partition takes the command in the same way.
 /// Only one of the two succeeds. If the partition has taken the command, the sender is told that
 /// the outcome is unknown.
+///
+/// Two flags, each set by one side, would not be enough. The partition sees that the sender waits.
+/// The sender sees that the command is not taken, and reports `Busy`. Then the partition takes the
+/// command and does it.
 #[derive(Debug)]
 pub(crate) struct Reply {
     answer: oneshot::Sender<Answered>,

@@ -132,7 +132,7 @@ impl Drop for Launched {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotReady {
     /// The node cannot go on.
-    #[error("the node has failed: {0}")]
+    #[error("the node cannot get ready: {0}")]
     Problem(Arc<Problem>),
     /// The node takes longer than the deadline.
     #[error("the node was not ready in time: its stage is {0:?}")]

@@ -89,7 +89,7 @@ impl FirstProblem {
     pub(crate) fn report(&self, problem: Problem) {
         let problem = Arc::new(problem);
         if self.first.set(Arc::clone(&problem)).is_ok() {
-            error!(%problem, "node failed");
+            error!(%problem, "node must stop");
             self.is_there.cancel();
         } else {
             warn!(%problem, "another problem after the first");
