@@ -25,7 +25,7 @@ mod recent;
 mod state;
 mod worker;
 
-pub use application::{Application, BadApplication};
+pub use application::{Application, InvalidApplication};
 pub use command::{
     Answer, Busy, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
 };
