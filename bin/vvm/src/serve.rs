@@ -10,7 +10,7 @@ use processor::READ_AHEAD_BYTES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
-use vvm::{AppSettings, BadSettings, Builder, NodeSettings, NumbersIn, Vvm};
+use vvm::{AppSettings, Builder, InvalidNodeSettings, NodeSettings, NumbersIn, Vvm};
 
 use crate::{
     cli::ServeArgs,
@@ -69,14 +69,14 @@ fn plan(config: &Config, target: &Target) -> Result<(NodeSettings, Vec<AppSettin
     settings.check(&apps).and(lease).map_err(|bad| {
         let twice;
         let key: &[&str] = match &bad {
-            BadSettings::AppTwice(name) => {
+            InvalidNodeSettings::AppTwice(name) => {
                 let second = config.apps.iter().rposition(|app| app.name == *name);
                 twice = second.unwrap_or_default().to_string();
                 &["apps", &twice, "name"]
             }
-            BadSettings::IdleSlots { .. } => &["node", "slots"],
-            BadSettings::LongCalls { .. } => &["node", "call_seconds"],
-            BadSettings::ShortLease { .. } => &["node", "lease_seconds"],
+            InvalidNodeSettings::IdleSlots { .. } => &["node", "slots"],
+            InvalidNodeSettings::LongCalls { .. } => &["node", "call_seconds"],
+            InvalidNodeSettings::ShortLease { .. } => &["node", "lease_seconds"],
         };
         config.source.wrong(key, bad)
     })?;

@@ -39,7 +39,7 @@ impl std::fmt::Debug for Builder {
 
 /// The reason why a node cannot be built from these settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSettings {
+pub enum InvalidNodeSettings {
     /// An application is listed twice. Remove one of the entries.
     #[error("the application {0} is listed twice")]
     AppTwice(AppName),
@@ -189,7 +189,7 @@ impl Builder {
     ///
     /// # Errors
     /// The setting that does not fit, and the way to correct it.
-    pub fn build(mut self) -> Result<Vvm, BadSettings> {
+    pub fn build(mut self) -> Result<Vvm, InvalidNodeSettings> {
         self.settings.check(&self.apps)?;
         if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
             // At level 2 a late write of the former process could replace a row of this process.

@@ -31,7 +31,7 @@ mod service;
 mod settings;
 mod status;
 
-pub use builder::{BadSettings, Builder, Vvm};
+pub use builder::{Builder, InvalidNodeSettings, Vvm};
 pub use launch::{Launched, NotReady};
 pub use node::{App, LocalPartition, Node, NotLeader, NotLeading, Stage};
 pub use problem::{Problem, ServiceError};

@@ -8,7 +8,7 @@ use istorage::KeyspaceName;
 use processor::Application;
 use sysvvm::AppName;
 
-use crate::BadSettings;
+use crate::InvalidNodeSettings;
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
@@ -63,19 +63,19 @@ impl NodeSettings {
     ///
     /// # Errors
     /// The setting that does not fit.
-    pub fn check(&self, apps: &[AppSettings]) -> Result<(), BadSettings> {
+    pub fn check(&self, apps: &[AppSettings]) -> Result<(), InvalidNodeSettings> {
         let mut names = BTreeSet::new();
         if let Some(twice) = apps.iter().find(|app| !names.insert(app.name.to_string())) {
-            return Err(BadSettings::AppTwice(twice.name.clone()));
+            return Err(InvalidNodeSettings::AppTwice(twice.name.clone()));
         }
         let partitions = apps.iter().map(|app| app.partitions.get()).max();
         let slots = self.slots.get();
         if let Some(partitions) = partitions.filter(|most| slots > u32::from(*most)) {
-            return Err(BadSettings::IdleSlots { slots, partitions });
+            return Err(InvalidNodeSettings::IdleSlots { slots, partitions });
         }
         let (call, lease) = (self.call_timeout, self.lease.duration);
         let room = self.lease.retry_for.saturating_sub(self.lease.call_timeout);
-        if call > room { Err(BadSettings::LongCalls { call, lease, room }) } else { Ok(()) }
+        if call > room { Err(InvalidNodeSettings::LongCalls { call, lease, room }) } else { Ok(()) }
     }
 }
 
@@ -95,7 +95,7 @@ impl NodeSettings {
         &self,
         levels: impl IntoIterator<Item = TrustLevel>,
         late_write: Duration,
-    ) -> Result<Timing, BadSettings> {
+    ) -> Result<Timing, InvalidNodeSettings> {
         let of = |late_writes| Timing { late_writes, ..self.lease };
         if !levels.into_iter().any(|level| level == TrustLevel::Two) {
             return Ok(of(Duration::ZERO));
@@ -106,7 +106,7 @@ impl NodeSettings {
         if !fits(late_write) && fits(Duration::ZERO) {
             let shortest = Timing::shortest(late_write).map(|timing| timing.duration);
             let lease = self.lease.duration;
-            return Err(BadSettings::ShortLease { lease, late_write, shortest });
+            return Err(InvalidNodeSettings::ShortLease { lease, late_write, shortest });
         }
         Ok(of(late_write))
     }
@@ -182,7 +182,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn lease_for(level: TrustLevel, late_write: Duration) -> Result<Timing, BadSettings> {
+    fn lease_for(level: TrustLevel, late_write: Duration) -> Result<Timing, InvalidNodeSettings> {
         let settings = NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], 8822)));
         settings.lease_for([TrustLevel::Zero, level], late_write)
     }
@@ -223,7 +223,10 @@ mod tests {
     fn at_level_2_a_lease_that_is_too_short_is_refused_with_the_shortest_that_is_not() {
         let bad = lease_for(TrustLevel::Two, 30 * SECOND).unwrap_err();
         let (lease, shortest) = (20 * SECOND, Some(134 * SECOND));
-        assert_eq!(bad, BadSettings::ShortLease { lease, late_write: 30 * SECOND, shortest });
+        assert_eq!(
+            bad,
+            InvalidNodeSettings::ShortLease { lease, late_write: 30 * SECOND, shortest }
+        );
         assert!(bad.to_string().contains("a lease of 134 s or more"), "{bad}");
         for level in [TrustLevel::Zero, TrustLevel::One] {
             lease_for(level, 30 * SECOND).unwrap();

@@ -23,7 +23,7 @@ use eventlog::WsId;
 use ielections::{Slot, Timing};
 use istorage::Fault;
 use sysvvm::AppName;
-use vvm::{AppSettings, BadSettings, Launched, NodeSettings, Problem, Stage, Vvm};
+use vvm::{AppSettings, InvalidNodeSettings, Launched, NodeSettings, Problem, Stage, Vvm};
 use vvm_tests::commands::{At, article, create_workspace, cud, shop};
 
 /// The number of partitions of the shop in these tests.
@@ -393,7 +393,7 @@ async fn more_slots_than_partitions_are_refused() {
     let cluster = Cluster::new();
     let eleven = |settings: &mut NodeSettings| settings.slots = Slot::new(11).unwrap();
     let refused = cluster.node(1, eleven).build().unwrap_err();
-    assert_eq!(refused, BadSettings::IdleSlots { slots: 11, partitions: 10 });
+    assert_eq!(refused, InvalidNodeSettings::IdleSlots { slots: 11, partitions: 10 });
 }
 
 /// Several problems happen together. The host is told the first one only.
