@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_systems_cannot_be_declared() {
+    fn an_application_cannot_declare_names_of_the_system() {
         let shop = || Application::new(Schema::default()).unwrap();
         let with = |seq| {
             let sequence = Sequence::counting_from(SeqId(seq), 1).unwrap();

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_of_its_principal() {
+    fn a_key_belongs_to_its_principal() {
         let key = |principal: &str, key: &[u8]| IdempotencyKey::new(principal, key, b"").key;
         assert_eq!(key("joe", b"1"), key("joe", b"1"));
         assert_ne!(key("joe", b"1"), key("joe", b"2"));
@@ -290,7 +290,7 @@ mod tests {
     /// Damaged bytes of an answer are either read or refused. The test changes each one or two
     /// bytes, and inserts lengths that no answer can have.
     #[test]
-    fn bytes_that_are_no_answer_are_read_or_refused() {
+    fn damaged_bytes_of_an_answer_are_read_or_refused() {
         const HUGE: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
         let read = |bytes: &[u8]| {
             if let Some(answer) = Answer::from_bytes(bytes) {

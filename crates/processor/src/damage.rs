@@ -69,7 +69,7 @@ mod tests {
     /// There was room for one damaged row. Readers met two damaged rows in turn. Each row took the
     /// place of the other, and was logged again each time.
     #[test]
-    fn each_damaged_row_is_news_once_and_told_until_a_reader_gets_past_it() {
+    fn each_damaged_row_is_new_once_and_reported_until_a_reader_reads_it() {
         let damage = Damage::default();
         assert!(damage.note_damage(record(1), "one") && damage.note_damage(record(5), "five"));
         for _ in 0..3 {

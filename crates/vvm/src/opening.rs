@@ -62,7 +62,7 @@ mod tests {
 
     /// The log had a line each second, because each error named another server or another duration.
     #[test]
-    fn a_storage_that_cannot_be_used_is_told_once_a_minute() {
+    fn a_storage_that_is_unavailable_is_logged_once_a_minute() {
         let start = ManualClock::new(0).clock().now();
         let mut timer = WarningTimer::default();
         let due = (0..180).filter(|second| timer.is_due(start + Duration::from_secs(*second)));

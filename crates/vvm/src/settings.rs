@@ -190,7 +190,7 @@ mod tests {
     /// Nothing asked the driver how late a write may land. Each lease reserved a tenth of itself
     /// for late writes.
     #[test]
-    fn at_level_2_the_lease_reckons_with_the_late_writes_of_the_storage() {
+    fn at_level_2_the_lease_reserves_time_for_late_writes() {
         for late_write in [Duration::ZERO, SECOND, 4 * SECOND] {
             let timing = lease_for(TrustLevel::Two, late_write).unwrap();
             assert_eq!(timing, Timing { late_writes: late_write, ..Timing::default() });
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn at_level_2_a_lease_that_is_too_short_is_refused_with_the_shortest_that_is_not() {
+    fn at_level_2_a_short_lease_is_refused_and_the_shortest_valid_one_is_named() {
         let bad = lease_for(TrustLevel::Two, 30 * SECOND).unwrap_err();
         let (lease, shortest) = (20 * SECOND, Some(134 * SECOND));
         assert_eq!(

@@ -255,7 +255,7 @@ mod tests {
     /// A call read 100 rows of any size. Where rows have a megabyte, that was 100 MiB for each
     /// partition.
     #[test]
-    fn what_is_read_ahead_has_a_bound_in_bytes() {
+    fn rows_that_are_read_ahead_have_a_bound_in_bytes() {
         for size in [1, 10_000, ROW - 1, ROW] {
             let row = Bytes::from(vec![0; size]);
             let (mut ahead, mut next) = (ReadAheadRows::default(), 0);
