@@ -30,7 +30,7 @@ use istorage_tck::KeyspaceTracker;
 use processor::{Application, Command, Done, Refused};
 use sysvvm::AppName;
 use tokio::runtime::{Builder, Runtime};
-use vvm::{AppSettings, Launched, Settings, Vvm};
+use vvm::{AppSettings, Launched, NodeSettings, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
     trials::{self, Server},
@@ -72,12 +72,12 @@ impl Node {
         let elections = keyspaces.track(control.spawn(connect()).await.unwrap());
         let theirs = keyspaces.track(requests.spawn(connect()).await.unwrap());
         let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let settings = Settings {
+        let settings = NodeSettings {
             system: KeyspaceName::new(format!("busy_{:016x}", clock.random())).unwrap(),
             open_within: PATIENCE,
             lease: Timing::of(LEASE),
             call_timeout: LEASE / 6,
-            ..Settings::new(([127, 0, 0, 1], 1).into())
+            ..NodeSettings::new(([127, 0, 0, 1], 1).into())
         };
         let node = Vvm::builder(elections, clock.clone(), settings)
             .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))
@@ -108,7 +108,15 @@ impl Node {
     }
 
     async fn run(&self, command: Command) -> Result<Done, Refused> {
-        self.launched.node().app("acme", "shop").unwrap().at(command.ws).unwrap().run(command).await
+        self.launched
+            .node()
+            .app("acme", "shop")
+            .unwrap()
+            .local_partition(command.ws)
+            .unwrap()
+            .commands()
+            .run(command)
+            .await
     }
 
     /// Runs a command, and many reads at once on the runtime of requests.
@@ -118,7 +126,7 @@ impl Node {
         let reads = (0..READS).map(|_| {
             let node = self.launched.node().clone();
             self.requests.spawn(async move {
-                let here = node.app("acme", "shop").unwrap().at(WsId(WS)).unwrap();
+                let here = node.app("acme", "shop").unwrap().local_partition(WsId(WS)).unwrap();
                 here.record(WsId(WS), Application::DESCRIPTOR).await.unwrap().unwrap();
             })
         });
@@ -192,7 +200,7 @@ async fn requests_are_blocked(server: &Server) {
         }
     }
     drop(blocked);
-    assert!(node.launched.node().app("acme", "shop").unwrap().at(WsId(1)).is_ok());
+    assert!(node.launched.node().app("acme", "shop").unwrap().local_partition(WsId(1)).is_ok());
     node.work(PATIENCE).await;
     node.stop(server).await;
 }

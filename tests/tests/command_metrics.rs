@@ -11,7 +11,9 @@ use metrics_util::{
     CompositeKey,
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
 };
-use processor::{Busy, Ended, NotDeployable, Partitions, Refused, Settings, Status};
+use processor::{
+    Busy, NotDeployable, PartitionEnd, PartitionSettings, Partitions, Refused, Status,
+};
 use seqstorage::PartitionStorage;
 use vvm_tests::commands::{NodeSettings, Site, article, create_workspace, cud};
 
@@ -86,7 +88,7 @@ fn what_is_done_is_counted() {
             }
             node.commands.run(cud(1, Vec::new(), site.soon())).await.unwrap_err();
             assert_eq!(reported().commands("rejected"), Some(&DebugValue::Counter(1)));
-            assert_eq!(node.stop().await, Ended::Stopped);
+            assert_eq!(node.stop().await, PartitionEnd::Stopped);
             let refused = node.commands.run(cud(1, article("a"), site.soon())).await;
             assert_eq!(refused.unwrap_err(), Refused::Busy(Busy::Stopping));
             assert_eq!(reported().commands("busy"), Some(&DebugValue::Counter(1)));
@@ -106,7 +108,7 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
         let log = Arc::new(Log::new(storage, clock, lead, partition, settings));
         let numbers = site.system.numbers(&site.app.entry);
         let numbers = PartitionStorage::in_system(numbers, Arc::clone(&log));
-        node.deploy(log, Arc::new(numbers), Settings::new(format!("{partition}")))
+        node.deploy(log, Arc::new(numbers), PartitionSettings::new(format!("{partition}")))
     };
     let ready = async |partition: u16| {
         while node.commands(partition).unwrap().status() != Status::Ready {
@@ -114,8 +116,7 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
         }
     };
     assert_eq!(node.of(eventlog::WsId(27)), 7);
-    let nowhere = node.run(create_workspace(27, site.soon())).await.unwrap_err();
-    assert_eq!(nowhere, Refused::Busy(Busy::NotDeployed));
+    assert!(node.commands(7).is_none(), "partition 7 is not deployed yet");
     assert_eq!(deploy(10, 1), Err(NotDeployable::Unknown(10, count)));
     deploy(7, 1).unwrap();
     assert_eq!(deploy(7, 1), Err(NotDeployable::Twice(7)));
@@ -124,22 +125,25 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
         ready(partition).await;
     }
     assert_eq!(node.status(), [(3, Status::Ready), (7, Status::Ready)]);
-    node.run(create_workspace(27, site.soon())).await.unwrap();
+    node.commands(7).unwrap().run(create_workspace(27, site.soon())).await.unwrap();
     // The partition was stopped in order, so it may go on in the same epoch.
-    assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
+    assert_eq!(node.undeploy(7, site.soon()).await, PartitionEnd::Stopped);
     deploy(7, 1).unwrap();
     ready(7).await;
-    node.run(cud(27, article("a"), site.soon())).await.unwrap();
+    node.commands(7).unwrap().run(cud(27, article("a"), site.soon())).await.unwrap();
     // The partition had no time to stop in order, so writes of the partition may still be under
     // way.
     let ended = node.undeploy(7, site.clock.now()).await;
-    assert!(matches!(ended, Ended::Late | Ended::Unproved(_)), "{ended:?}");
+    assert!(matches!(ended, PartitionEnd::Late | PartitionEnd::Unproved(_)), "{ended:?}");
     let again = node.undeploy(7, site.soon()).await;
-    assert!(matches!(again, Ended::Unproved(_)), "that it is gone proves nothing: {again:?}");
+    assert!(
+        matches!(again, PartitionEnd::Unproved(_)),
+        "that it is gone proves nothing: {again:?}"
+    );
     assert_eq!(deploy(7, 1), Err(NotDeployable::Open(7, Epoch(1))));
     deploy(7, 2).unwrap();
     ready(7).await;
-    node.run(cud(27, article("b"), site.soon())).await.unwrap();
-    assert_eq!(node.undeploy(7, site.soon()).await, Ended::Stopped);
-    assert_eq!(node.undeploy(9, site.soon()).await, Ended::Stopped, "it never was");
+    node.commands(7).unwrap().run(cud(27, article("b"), site.soon())).await.unwrap();
+    assert_eq!(node.undeploy(7, site.soon()).await, PartitionEnd::Stopped);
+    assert_eq!(node.undeploy(9, site.soon()).await, PartitionEnd::Stopped, "it never was");
 }

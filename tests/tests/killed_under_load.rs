@@ -23,7 +23,7 @@ use eventlog::{Epoch, Offset, RecordId, TrustLevel, Version};
 use istorage::{KeyspaceName, StorageDriver};
 use istorage_redb::{RedbConfig, RedbDriver};
 use libtest_mimic::{Arguments, Failed, Trial};
-use processor::{Answer, Busy, Done, Ended, Refused, Repeat};
+use processor::{Answer, Busy, Done, IdempotencyKey, PartitionEnd, Refused};
 use tokio::{runtime::Runtime, task::JoinSet};
 use vvm_tests::commands::{
     Ledger, Node, NodeSettings, Site, TestLead, article, bill, check, create_workspace, cud, update,
@@ -86,7 +86,7 @@ async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
     for count in 0..COMMANDS {
         let mut ws = below(WORKSPACES);
         let mut name = format!("{epoch}.{task}.{count}");
-        let mut repeat = None;
+        let mut idempotency_key = None;
         let mut command = match below(10) {
             // Most of these workspaces already exist.
             0 => create_workspace(ws, site.soon()),
@@ -94,7 +94,7 @@ async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
                 let key = below(KEYED);
                 ws = key % WORKSPACES;
                 name = format!("key.{key}");
-                repeat = Some(Repeat::new("joe", name.as_bytes(), b"body"));
+                idempotency_key = Some(IdempotencyKey::new("joe", name.as_bytes(), b"body"));
                 cud(ws, article(&name), site.soon())
             }
             3 | 4 => cud(ws, bill(&name), site.soon()),
@@ -109,7 +109,7 @@ async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
         };
         let partition = ws % u64::from(PARTITIONS);
         command.request = format!("{partition}.{name}");
-        command.repeat = repeat;
+        command.idempotency_key = idempotency_key;
         let request = command.request.clone();
         println!("sent {request}");
         let answered = nodes[usize::try_from(partition).unwrap()].commands.run(command).await;
@@ -169,7 +169,7 @@ impl Heard {
                 Err(Refused::NotApplied { plog: Offset(*plog), why: String::new() })
             }
             ("open", []) => Err(Refused::Unknown(String::new())),
-            ("refused", []) => Err(Refused::Busy(Busy::NotDeployed)),
+            ("refused", []) => Err(Refused::Busy(Busy::Stopping)),
             _ => panic!("it says `{line}`"),
         };
         *self.sent.get_mut(request).unwrap() -= 1;
@@ -227,7 +227,7 @@ fn killed_under_load() -> Result<(), Failed> {
         let (driver, site) = open(&file, &clock).await;
         for (partition, node) in (0..PARTITIONS).zip(nodes(&site, ROUNDS + 1)) {
             node.ready().await;
-            assert_eq!(node.stop().await, Ended::Stopped);
+            assert_eq!(node.stop().await, PartitionEnd::Stopped);
             let ledger = &heard.ledgers[&u64::from(partition)];
             let world = check(&site, partition, ledger).await;
             println!("{} events, {} were answered", world.events.len(), ledger.done());

@@ -34,7 +34,7 @@ use tokio::{
     runtime::{Handle, Runtime},
     task::JoinHandle,
 };
-use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
+use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
     long::is_long,
@@ -214,10 +214,10 @@ fn run(
 ) -> impl Future<Output = Result<Done, Refused>> + use<> {
     let node = node.node().clone();
     async move {
-        let Ok(partitions) = node.app("acme", "shop").unwrap().at(command.ws) else {
-            return Err(Refused::Busy(Busy::NotDeployed));
+        let Ok(partition) = node.app("acme", "shop").unwrap().local_partition(command.ws) else {
+            return Err(Refused::Busy(Busy::LeadLost("the partition is not on this node".into())));
         };
-        partitions.run(command).await
+        partition.commands().run(command).await
     }
 }
 
@@ -275,20 +275,20 @@ struct Nodes {
     addresses: String,
     clock: Clock,
     keyspaces: KeyspaceTracker,
-    settings: Settings,
+    settings: NodeSettings,
     opens_in: Duration,
 }
 
 impl Nodes {
     fn new(addresses: &str, round: Round) -> Nodes {
         let clock = Clock::system();
-        let settings = Settings {
+        let settings = NodeSettings {
             system: new_name(),
             acquire_within: Some(PATIENCE),
             open_within: PATIENCE,
             lease: Timing::of(round.lease),
             call_timeout: call_timeout(round.lease),
-            ..Settings::new(([127, 0, 0, 1], 1).into())
+            ..NodeSettings::new(([127, 0, 0, 1], 1).into())
         };
         let (addresses, opens_in) = (addresses.to_owned(), round.opens_in());
         Nodes { addresses, clock, keyspaces: KeyspaceTracker::default(), settings, opens_in }

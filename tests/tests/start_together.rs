@@ -14,7 +14,7 @@ use istorage::KeyspaceName;
 use istorage_tck::KeyspaceTracker;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
-use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
+use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
 use vvm_tests::{
     commands::shop,
     long::is_long,
@@ -33,12 +33,12 @@ async fn start_and_stop(server: &Server, nodes: u16) {
     let system = KeyspaceName::new(format!("together_{:016x}", server.clock.random())).unwrap();
     let mut launched = Vec::new();
     for number in 1..=nodes {
-        let settings = Settings {
+        let settings = NodeSettings {
             system: system.clone(),
             acquire_within: Some(PATIENCE),
             open_within: PATIENCE,
             lease: Timing::of(Duration::from_secs(20)),
-            ..Settings::new(([127, 0, 0, 1], number).into())
+            ..NodeSettings::new(([127, 0, 0, 1], number).into())
         };
         let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
         // Each node has connections of its own, as a process has: one client for elections, one for

@@ -49,11 +49,15 @@ impl Service for Upkeep {
         "the metrics"
     }
 
-    async fn bind(&mut self) -> Result<(), vvm::Failure> {
+    async fn bind(&mut self) -> Result<(), vvm::ServiceError> {
         Ok(())
     }
 
-    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), vvm::Failure> {
+    async fn run(
+        self: Box<Self>,
+        node: Node,
+        stop: CancellationToken,
+    ) -> Result<(), vvm::ServiceError> {
         const EVERY: Duration = Duration::from_secs(1);
         while !stop.is_cancelled() {
             tokio::select! {

@@ -10,7 +10,7 @@ use processor::READ_AHEAD_BYTES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tracing::{info, warn};
-use vvm::{AppSettings, BadSettings, Builder, NumbersIn, Settings, Vvm};
+use vvm::{AppSettings, Builder, InvalidNodeSettings, NodeSettings, NumbersIn, Vvm};
 
 use crate::{
     cli::ServeArgs,
@@ -57,7 +57,7 @@ pub(crate) fn check(config: Config) -> Result<usize, Failure> {
 }
 
 /// Makes the settings of a node from the configuration, or the error that names the wrong key.
-fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>), Failure> {
+fn plan(config: &Config, target: &Target) -> Result<(NodeSettings, Vec<AppSettings>), Failure> {
     check_listens(config)?;
     check_memory(config)?;
     check_slots(config, target)?;
@@ -69,14 +69,14 @@ fn plan(config: &Config, target: &Target) -> Result<(Settings, Vec<AppSettings>)
     settings.check(&apps).and(lease).map_err(|bad| {
         let twice;
         let key: &[&str] = match &bad {
-            BadSettings::AppTwice(name) => {
+            InvalidNodeSettings::AppTwice(name) => {
                 let second = config.apps.iter().rposition(|app| app.name == *name);
                 twice = second.unwrap_or_default().to_string();
                 &["apps", &twice, "name"]
             }
-            BadSettings::IdleSlots { .. } => &["node", "slots"],
-            BadSettings::LongCalls { .. } => &["node", "call_seconds"],
-            BadSettings::ShortLease { .. } => &["node", "lease_seconds"],
+            InvalidNodeSettings::IdleSlots { .. } => &["node", "slots"],
+            InvalidNodeSettings::LongCalls { .. } => &["node", "call_seconds"],
+            InvalidNodeSettings::ShortLease { .. } => &["node", "lease_seconds"],
         };
         config.source.wrong(key, bad)
     })?;
@@ -194,11 +194,11 @@ fn driver(target: &Target, clock: &Clock) -> Arc<dyn StorageDriver> {
     Arc::new(WrappedDriver::new(Arc::new(driver), metered))
 }
 
-fn settings(config: &Config) -> Settings {
+fn settings(config: &Config) -> NodeSettings {
     let node = &config.node;
     let lease = Timing::of(node.lease_seconds.get());
-    let usual = Settings::new(node.advertised.unwrap_or(config.http.listen));
-    Settings {
+    let usual = NodeSettings::new(node.advertised.unwrap_or(config.http.listen));
+    NodeSettings {
         system: config.storage.system_keyspace.clone().unwrap_or(usual.system),
         slots: node.slots,
         lease,
@@ -313,7 +313,7 @@ fn limits(Config { http, node, .. }: &Config) -> Limits {
 }
 
 /// Returns the maximum number of partitions that the node leads: the partitions of one slot.
-fn partitions_led(settings: &Settings, apps: &[AppSettings]) -> usize {
+fn partitions_led(settings: &NodeSettings, apps: &[AppSettings]) -> usize {
     let slots = settings.slots.get();
     apps.iter().map(|app| u32::from(app.partitions.get()).div_ceil(slots) as usize).sum()
 }

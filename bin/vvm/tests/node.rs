@@ -34,7 +34,7 @@ fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
     let known = load.stop();
     assert_eq!(status.code(), Some(0), "{}", first.said());
     assert!(took < Duration::from_secs(2), "it took {took:?}");
-    assert!(first.said().contains("the lead is given away"), "{}", first.said());
+    assert!(first.said().contains("lease released"), "{}", first.said());
 
     // The lease was released, so the next node need not wait.
     let start = Instant::now();
@@ -463,7 +463,7 @@ fn the_first_signal_after_a_step_down_changes_nothing() {
     let (status, answered) = answer(&mut slow).unwrap();
     assert_eq!(status, 200, "{answered}");
     assert_eq!(node.ended().code(), Some(11), "{}", node.said());
-    assert!(node.said().contains("the lead is given away"), "{}", node.said());
+    assert!(node.said().contains("lease released"), "{}", node.said());
 }
 
 /// Names and values of the environment may be any bytes except zeros.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use vvm::{Failure, Node, Service, Stage};
+use vvm::{Node, Service, ServiceError, Stage};
 
 use crate::{
     Limits,
@@ -61,12 +61,12 @@ impl Service for Admin {
         "the admin endpoint"
     }
 
-    async fn bind(&mut self) -> Result<(), Failure> {
+    async fn bind(&mut self) -> Result<(), ServiceError> {
         self.listener = Some(server::bind(self.settings.listen)?);
         Ok(())
     }
 
-    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure> {
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError> {
         let Admin { settings, listener } = *self;
         let listener = listener.ok_or("it has no port")?;
         let (clock, limits) = (node.clock().clone(), settings.limits);

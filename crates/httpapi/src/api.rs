@@ -18,13 +18,13 @@ use serde_json::{Value as Json, json, value::RawValue};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
-    App, Failure, Here, Node, NotLeader, Service,
+    App, LocalPartition, Node, NotLeader, Service, ServiceError,
     eventlog::{QName, WsId},
 };
 
 use self::{
     body::{Received, parsed},
-    headers::{if_match, no_version, repeat, request_id},
+    headers::{idempotency_key, if_match, no_version, request_id},
 };
 use crate::{
     Limits,
@@ -102,12 +102,12 @@ impl Service for Api {
         "the HTTP API"
     }
 
-    async fn bind(&mut self) -> Result<(), Failure> {
+    async fn bind(&mut self) -> Result<(), ServiceError> {
         self.listener = Some(server::bind(self.settings.listen)?);
         Ok(())
     }
 
-    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure> {
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError> {
         let Api { settings, listener } = *self;
         let listener = listener.ok_or("it has no port")?;
         let clock = node.clock().clone();
@@ -269,16 +269,21 @@ impl Requests {
     }
 
     /// The partition of a workspace, if it is at work here; else a problem that names the leader.
-    async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<Here<'a>, Trouble> {
-        match app.at(ws) {
-            Ok(here) => Ok(here),
+    async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<LocalPartition<'a>, Trouble> {
+        match app.local_partition(ws) {
+            Ok(partition) => Ok(partition),
             Err(why) => Err(self.not_leader(app, ws, why).await),
         }
     }
 
     /// Checks that a client may be given the rows that were read.
-    async fn still(&self, app: &App, ws: WsId, here: &Here<'_>) -> Result<(), Trouble> {
-        match here.may_answer() {
+    async fn still(
+        &self,
+        app: &App,
+        ws: WsId,
+        partition: &LocalPartition<'_>,
+    ) -> Result<(), Trouble> {
+        match partition.may_answer() {
             Ok(()) => Ok(()),
             Err(why) => Err(self.not_leader(app, ws, why).await),
         }
@@ -304,17 +309,17 @@ impl Requests {
         (name, params, rows): (QName, Bytes, Vec<RowChange>),
         body: &Received,
     ) -> Result<Done, Trouble> {
-        let here = self.at(app, ws).await?;
+        let partition = self.at(app, ws).await?;
         let command = Command {
             ws,
             name,
             params,
             rows,
             request: asked.request.clone(),
-            repeat: repeat(asked, &body.bytes)?,
+            idempotency_key: idempotency_key(asked, &body.bytes)?,
             deadline: body.deadline,
         };
-        match here.run(command).await.map_err(Trouble::refused) {
+        match partition.commands().run(command).await.map_err(Trouble::refused) {
             Err(trouble) if trouble.code() == NOT_LEADER => {
                 Err(self.elsewhere(app, ws, trouble).await)
             }

@@ -11,7 +11,7 @@ use processor::{Application, Commands, Refused};
 use serde_json::json;
 use tokio::{sync::OwnedSemaphorePermit, task::yield_now};
 use vvm::{
-    Here,
+    LocalPartition,
     eventlog::{self, Entry, Offset, RecordId, StoredRecord, Table, TableKind, WsId},
     isequencer::standard,
 };
@@ -49,7 +49,7 @@ const LOOKED_AT: usize = 10_000;
 
 /// Lists the documents of a collection in the order of their ids.
 pub(crate) async fn docs(
-    here: &Here<'_>,
+    partition: &LocalPartition<'_>,
     ws: WsId,
     table: &Table,
     query: Option<&str>,
@@ -61,10 +61,10 @@ pub(crate) async fn docs(
     let limit = limit(query, MOST_DOCS)?;
     let first = standard::FIRST_CRECORD_ID;
     let after: u64 = parameter(query, "after")?.unwrap_or(0);
-    let last = here.last_number(ws, standard::CRECORD_ID).await;
+    let last = partition.last_number(ws, standard::CRECORD_ID).await;
     let last = last.map_err(unreadable)?;
     let from = RecordId(first.max(after.saturating_add(1)));
-    let mut records = here.records(ws, from, RecordId(last.unwrap_or(first)));
+    let mut records = partition.records(ws, from, RecordId(last.unwrap_or(first)));
     let mut page = br#"{"docs":["#.to_vec();
     let (mut count, mut looked_at, mut next, mut step) = (0, 0, None, 0);
     while let Some(stored) = records.try_next().await.map_err(unreadable)? {
@@ -89,7 +89,7 @@ pub(crate) async fn docs(
         }
     }
     if count == 0 && next.is_none() {
-        exists(here, ws).await?;
+        exists(partition, ws).await?;
     }
     page.extend_from_slice(format!(r#"],"next":{}}}"#, json!(next)).as_bytes());
     Ok(page)
@@ -105,7 +105,7 @@ pub(crate) struct Held {
 
 /// Streams the log of a workspace, one event a line, up to the last event that is applied.
 pub(crate) async fn log(
-    here: &Here<'_>,
+    partition: &LocalPartition<'_>,
     ws: WsId,
     query: Option<&str>,
     held: Held,
@@ -115,13 +115,13 @@ pub(crate) async fn log(
     if from == 0 {
         return Err(Trouble::bad_request("the first event of a log is at offset 1"));
     }
-    let commands = here.commands().clone();
-    let entries = here.log(ws, Offset(from));
+    let commands = partition.commands().clone();
+    let entries = partition.log(ws, Offset(from));
     let mut entries = entries.map_err(|busy| Trouble::refused(Refused::Busy(busy)))?.boxed();
     // The first read comes before the answer begins. If it fails, the client still gets a problem.
     let first = held.turns.work(entries.try_next()).await.map_err(unreadable)?;
     if first.is_none() {
-        exists(here, ws).await?;
+        exists(partition, ws).await?;
     }
     let entries = stream::iter(first.map(Ok)).chain(entries).take(limit).boxed();
     let pieces = stream::try_unfold(Lines { entries, commands, held }, |mut lines| async move {
@@ -165,8 +165,8 @@ pub(crate) fn unreadable(error: eventlog::Error) -> Trouble {
 }
 
 /// Checks that a workspace exists. An empty answer needs this check.
-async fn exists(here: &Here<'_>, ws: WsId) -> Result<(), Trouble> {
-    match here.record(ws, Application::DESCRIPTOR).await.map_err(unreadable)? {
+async fn exists(partition: &LocalPartition<'_>, ws: WsId) -> Result<(), Trouble> {
+    match partition.record(ws, Application::DESCRIPTOR).await.map_err(unreadable)? {
         Some(_) => Ok(()),
         None => Err(Trouble::not_found(format!("there is no workspace {}", ws.0))),
     }
@@ -174,12 +174,12 @@ async fn exists(here: &Here<'_>, ws: WsId) -> Result<(), Trouble> {
 
 /// Reads a record of a table.
 pub(crate) async fn record(
-    here: &Here<'_>,
+    partition: &LocalPartition<'_>,
     ws: WsId,
     table: &Table,
     id: RecordId,
 ) -> Result<StoredRecord, Trouble> {
-    let stored = here.record(ws, id).await.map_err(unreadable)?;
+    let stored = partition.record(ws, id).await.map_err(unreadable)?;
     let stored = stored.filter(|stored| stored.record.table == *table.name());
     stored.ok_or_else(|| Trouble::not_found(format!("there is no {} {}", table.name(), id.0)))
 }

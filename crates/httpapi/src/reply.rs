@@ -92,7 +92,7 @@ impl Trouble {
                     Busy::QueueFull => "queue_full",
                     Busy::Recovering(_) => "recovering",
                     Busy::Violation(_) => "violation",
-                    Busy::LeadLost(_) | Busy::NotDeployed => NOT_LEADER,
+                    Busy::LeadLost(_) => NOT_LEADER,
                     Busy::Failed(_) => "failed",
                     Busy::Stopping => "stopping",
                     Busy::TimedOut => "timed_out",

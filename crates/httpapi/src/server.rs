@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use vvm::Failure;
+use vvm::ServiceError;
 
 pub(crate) use self::connection::Peer;
 use crate::{incoming::RequestBody, reply::Body};
@@ -73,7 +73,7 @@ pub(crate) trait Answers: Send + Sync + 'static {
 const BACKLOG: u32 = 4_096;
 
 /// Takes a port. The listener belongs to no runtime until [`serve`] is called on a runtime.
-pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
+pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServiceError> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         // Connections of a former process may still hold the port.
@@ -105,7 +105,7 @@ pub(crate) async fn serve<A: Answers>(
     limits: Limits,
     clock: &Clock,
     stop: &CancellationToken,
-) -> Result<(), Failure> {
+) -> Result<(), ServiceError> {
     const PAUSE: Duration = Duration::from_millis(50);
     let listener = TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));

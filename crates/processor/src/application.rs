@@ -34,7 +34,7 @@ pub struct Application {
 
 /// The reason why an application cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadApplication {
+pub enum InvalidApplication {
     /// The tables do not fit together.
     #[error(transparent)]
     Schema(#[from] BadSchema),
@@ -43,10 +43,10 @@ pub enum BadApplication {
     Sequences(#[from] BadSequences),
     /// A table or a command of the application is in the package `sys`, which belongs to the
     /// system.
-    #[error("the package `sys` is the system's, and {0} is in it")]
+    #[error("{0} is in the package `sys`, which belongs to the system: use another package")]
     System(QName),
     /// The application declares a sequence below 256. The system may need such a sequence.
-    #[error("sequence {0} is the system's: those of applications begin at 256")]
+    #[error("sequence {0} belongs to the system: use 256 or more")]
     SystemSequence(SeqId),
     /// Two kinds of workspaces have the same name.
     #[error("the kind of workspaces `{0}` is declared twice")]
@@ -84,9 +84,9 @@ impl Application {
     ///
     /// # Errors
     /// If a table is in the package `sys`.
-    pub fn new(schema: Schema) -> Result<Application, BadApplication> {
+    pub fn new(schema: Schema) -> Result<Application, InvalidApplication> {
         if let Some(table) = schema.tables().find(|table| table.name().package() == "sys") {
-            return Err(BadApplication::System(table.name().clone()));
+            return Err(InvalidApplication::System(table.name().clone()));
         }
         let descriptor = Table::singleton(known(DESCRIPTOR), DESCRIPTOR_ID)
             .with_field(known::<Name>(KIND), FieldType::String)
@@ -109,18 +109,18 @@ impl Application {
         name: impl Into<String>,
         kind: WsKind,
         sequences: impl IntoIterator<Item = Sequence>,
-    ) -> Result<Application, BadApplication> {
+    ) -> Result<Application, InvalidApplication> {
         let name = name.into();
         let mut all = standard::sequences();
         for sequence in sequences {
             if sequence.id() < standard::FIRST_OF_APPLICATIONS {
-                return Err(BadApplication::SystemSequence(sequence.id()));
+                return Err(InvalidApplication::SystemSequence(sequence.id()));
             }
             all.push(sequence);
         }
         self.sequences = self.sequences.with(kind, all)?;
         if self.kinds.insert(name.clone(), kind).is_some() {
-            return Err(BadApplication::KindTwice(name));
+            return Err(InvalidApplication::KindTwice(name));
         }
         Ok(self)
     }
@@ -133,12 +133,12 @@ impl Application {
         mut self,
         name: QName,
         handler: impl Handler,
-    ) -> Result<Application, BadApplication> {
+    ) -> Result<Application, InvalidApplication> {
         if name.package() == "sys" {
-            return Err(BadApplication::System(name));
+            return Err(InvalidApplication::System(name));
         }
         if self.handlers.insert(name.clone(), Arc::new(handler)).is_some() {
-            return Err(BadApplication::HandlerTwice(name));
+            return Err(InvalidApplication::HandlerTwice(name));
         }
         Ok(self)
     }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_systems_cannot_be_declared() {
+    fn an_application_cannot_declare_names_of_the_system() {
         let shop = || Application::new(Schema::default()).unwrap();
         let with = |seq| {
             let sequence = Sequence::counting_from(SeqId(seq), 1).unwrap();
@@ -180,15 +180,15 @@ mod tests {
         };
         for seq in [1, 4, 255] {
             let refused = with(seq).unwrap_err();
-            assert_eq!(refused, BadApplication::SystemSequence(SeqId(seq)));
+            assert_eq!(refused, InvalidApplication::SystemSequence(SeqId(seq)));
         }
         let (same, again) = (with(256).unwrap(), with(256).unwrap());
         let refused = same.with_workspaces("Shop", WsKind(2), []).unwrap_err();
-        assert_eq!(refused, BadApplication::KindTwice("Shop".to_owned()));
+        assert_eq!(refused, InvalidApplication::KindTwice("Shop".to_owned()));
         let refused = again.with_workspaces("Other", WsKind(1), []).unwrap_err();
-        assert!(matches!(refused, BadApplication::Sequences(_)), "{refused:?}");
+        assert!(matches!(refused, InvalidApplication::Sequences(_)), "{refused:?}");
         let table = Table::new(known("sys.Mine"), eventlog::TableKind::CDoc);
         let refused = Application::new(Schema::new([table]).unwrap()).unwrap_err();
-        assert_eq!(refused, BadApplication::System(known("sys.Mine")));
+        assert_eq!(refused, InvalidApplication::System(known("sys.Mine")));
     }
 }

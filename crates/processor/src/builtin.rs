@@ -8,7 +8,7 @@ use eventlog::{QName, RecordId, Value};
 use serde::Deserialize;
 
 use crate::{
-    Failure, Handler, Rejection, RejectionKind, RowChange, Work,
+    CommandContext, Handler, HandlerError, Rejection, RejectionKind, RowChange,
     application::{DESCRIPTOR, KIND, NAME, known},
 };
 
@@ -32,15 +32,15 @@ impl Handler for Cud {
         &self,
         params: &Bytes,
         rows: Vec<RowChange>,
-        work: &mut Work<'_>,
-    ) -> Result<Bytes, Failure> {
+        context: &mut CommandContext<'_>,
+    ) -> Result<Bytes, HandlerError> {
         if rows.is_empty() {
             return Err(Rejection::invalid("sys.CUD has no rows to write").into());
         }
         if !params.is_empty() {
-            return Err(Rejection::invalid("sys.CUD has rows, and no params").into());
+            return Err(Rejection::invalid("sys.CUD takes rows, and no params").into());
         }
-        work.write(rows).await?;
+        context.write(rows).await?;
         Ok(Bytes::new())
     }
 }
@@ -77,10 +77,10 @@ impl Handler for CreateWorkspace {
         &self,
         params: &Bytes,
         rows: Vec<RowChange>,
-        work: &mut Work<'_>,
-    ) -> Result<Bytes, Failure> {
+        context: &mut CommandContext<'_>,
+    ) -> Result<Bytes, HandlerError> {
         if !rows.is_empty() {
-            let what = "sys.CreateWorkspace writes no rows but its own";
+            let what = "sys.CreateWorkspace takes no rows";
             return Err(Rejection::invalid(what).into());
         }
         let NewWorkspace { kind, name } = NewWorkspace::read(params)?;
@@ -91,10 +91,10 @@ impl Handler for CreateWorkspace {
             parent: None,
             fields: fields.into(),
         };
-        let ws = work.ws();
-        match work.write_any(vec![descriptor]).await {
+        let ws = context.ws();
+        match context.write_any(vec![descriptor]).await {
             // Only the descriptor of an existing workspace can cause this conflict.
-            Err(Failure::Rejected(Rejection { kind: RejectionKind::Conflict, .. })) => {
+            Err(HandlerError::Rejected(Rejection { kind: RejectionKind::Conflict, .. })) => {
                 Err(Rejection::conflict(format!("workspace {} exists already", ws.0)).into())
             }
             Err(failure) => Err(failure),

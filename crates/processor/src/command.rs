@@ -22,7 +22,7 @@ pub struct Command {
     /// The name of the request. Events and logs carry the name, so that a request can be traced.
     pub request: String,
     /// The idempotency key, if the sender may send the command again.
-    pub repeat: Option<Repeat>,
+    pub idempotency_key: Option<IdempotencyKey>,
     /// The time until which the command may begin and the sender waits for the answer.
     pub deadline: Instant,
 }
@@ -58,10 +58,10 @@ pub enum RowChange {
     },
 }
 
-/// The identity of a command that may be sent again. The command is done once, and each repetition
-/// gets the first answer.
+/// The idempotency key of a command that may be sent again. The command is done once, and each
+/// repetition gets the first answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repeat {
+pub struct IdempotencyKey {
     /// The sender of the command.
     pub(crate) principal: String,
     /// The hash of the principal and the key.
@@ -70,16 +70,16 @@ pub struct Repeat {
     pub(crate) body: [u8; 32],
 }
 
-impl Repeat {
-    /// Creates the identity of a command. `key` is the name that the principal gave to the command.
+impl IdempotencyKey {
+    /// Creates the idempotency key of a command. `key` is the name that the principal gave to the command.
     /// `body` is the whole content of the command: the same key with another body is refused.
-    pub fn new(principal: impl Into<String>, key: &[u8], body: &[u8]) -> Repeat {
+    pub fn new(principal: impl Into<String>, key: &[u8], body: &[u8]) -> IdempotencyKey {
         let principal = principal.into();
         let mut both = Sha256::new();
         both.update((principal.len() as u64).to_be_bytes());
         both.update(&principal);
         both.update(key);
-        Repeat { key: both.finalize().into(), body: Sha256::digest(body).into(), principal }
+        IdempotencyKey { key: both.finalize().into(), body: Sha256::digest(body).into(), principal }
     }
 }
 
@@ -147,7 +147,7 @@ pub enum Refused {
     Rejected(Rejection),
     /// The event of the command is in the PLog. The event will be applied when the named obstacle
     /// is gone.
-    #[error("it is in the log at offset {}, and could not be applied: {why}", .plog.0)]
+    #[error("the event of the command is in the log at offset {}, and cannot be applied yet: {why}", .plog.0)]
     NotApplied {
         /// The offset of the event in the PLog.
         plog: Offset,
@@ -156,7 +156,7 @@ pub enum Refused {
     },
     /// It is not known whether the command was done or will be done. A command with an idempotency
     /// key can be sent again, and is done once.
-    #[error("whether it was done is not known: {0}")]
+    #[error("the outcome of the command is unknown: {0}")]
     Unknown(String),
 }
 
@@ -167,7 +167,7 @@ pub enum Busy {
     #[error("too many commands wait")]
     QueueFull,
     /// The partition is recovering. The text is the error that delays the recovery.
-    #[error("the partition is being recovered{}", trouble(.0))]
+    #[error("the partition is recovering{}", trouble(.0))]
     Recovering(Option<String>),
     /// A row holds something else than it must. An operator must look at the row.
     #[error("the partition has stopped: {0}")]
@@ -176,16 +176,13 @@ pub enum Busy {
     #[error("this node does not lead any more: {0}")]
     LeadLost(String),
     /// The partition has ended. It must be deployed again under a new leadership.
-    #[error("the partition has failed, and must be deployed under a new lead: {0}")]
+    #[error("the partition has failed, and must be deployed under a new leadership: {0}")]
     Failed(String),
-    /// The partition is not at work on this node.
-    #[error("the partition is not at work on this node")]
-    NotDeployed,
     /// The partition is being stopped.
-    #[error("the partition is being stopped")]
+    #[error("the partition is stopping")]
     Stopping,
     /// The deadline came before the turn of the command, or the handler took too long.
-    #[error("it was not done in time")]
+    #[error("the command was not done before its deadline")]
     TimedOut,
     /// A storage error, or the log has an event that the group of the command did not expect. The
     /// event was written before the group.
@@ -258,12 +255,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_of_its_principal() {
-        let key = |principal: &str, key: &[u8]| Repeat::new(principal, key, b"").key;
+    fn a_key_belongs_to_its_principal() {
+        let key = |principal: &str, key: &[u8]| IdempotencyKey::new(principal, key, b"").key;
         assert_eq!(key("joe", b"1"), key("joe", b"1"));
         assert_ne!(key("joe", b"1"), key("joe", b"2"));
         assert_ne!(key("joe", b"1"), key("jo", b"e1"), "where the name ends counts");
-        assert_ne!(Repeat::new("joe", b"1", b"a").body, Repeat::new("joe", b"1", b"b").body);
+        assert_ne!(
+            IdempotencyKey::new("joe", b"1", b"a").body,
+            IdempotencyKey::new("joe", b"1", b"b").body
+        );
     }
 
     /// The hashes are stored. A sender that repeats a command after an upgrade relies on the same
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn hashes_of_keys_and_bodies_are_pinned() {
         let hex = |bytes: [u8; 32]| bytes.map(|byte| format!("{byte:02x}")).concat();
-        let Repeat { key, body, .. } = Repeat::new("joe", b"key", b"body");
+        let IdempotencyKey { key, body, .. } = IdempotencyKey::new("joe", b"key", b"body");
         assert_eq!(hex(key), "27476cfb89c9ec11a7eb38eb5d5e94a4a61932d3a9fedd37267cea68fc7a095e");
         assert_eq!(hex(body), "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5");
     }
@@ -290,7 +290,7 @@ mod tests {
     /// Damaged bytes of an answer are either read or refused. The test changes each one or two
     /// bytes, and inserts lengths that no answer can have.
     #[test]
-    fn bytes_that_are_no_answer_are_read_or_refused() {
+    fn damaged_bytes_of_an_answer_are_read_or_refused() {
         const HUGE: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
         let read = |bytes: &[u8]| {
             if let Some(answer) = Answer::from_bytes(bytes) {

@@ -15,7 +15,7 @@ use eventlog::Row;
 const REMEMBERED: usize = 1_000;
 
 /// The number of damaged rows that are reported by name.
-const TOLD: usize = 16;
+const REPORTED: usize = 16;
 
 /// The damaged rows that readers met. A row stays here until a reader reads that row without an
 /// error.
@@ -31,7 +31,7 @@ impl Damage {
     }
 
     /// Notes damage of a row. Returns whether the damage is new.
-    pub(crate) fn met(&self, row: Row, what: &str) -> bool {
+    pub(crate) fn note_damage(&self, row: Row, what: &str) -> bool {
         let mut rows = self.rows();
         self.is_known.store(true, Ordering::Release);
         if rows.len() >= REMEMBERED && !rows.contains_key(&row) {
@@ -41,7 +41,7 @@ impl Damage {
     }
 
     /// Forgets the damage of rows that a reader has read without an error.
-    pub(crate) fn passed(&self, passed: RangeInclusive<Row>) {
+    pub(crate) fn note_readable(&self, passed: RangeInclusive<Row>) {
         if self.is_known.load(Ordering::Acquire) {
             let mut rows = self.rows();
             rows.retain(|row, _| !passed.contains(row));
@@ -50,9 +50,9 @@ impl Damage {
     }
 
     /// The first damaged rows by name, and the number of all of them.
-    pub(crate) fn told(&self) -> (Vec<String>, usize) {
+    pub(crate) fn report(&self) -> (Vec<String>, usize) {
         let rows = self.rows();
-        (rows.values().take(TOLD).cloned().collect(), rows.len())
+        (rows.values().take(REPORTED).cloned().collect(), rows.len())
     }
 }
 
@@ -69,27 +69,29 @@ mod tests {
     /// There was room for one damaged row. Readers met two damaged rows in turn. Each row took the
     /// place of the other, and was logged again each time.
     #[test]
-    fn each_damaged_row_is_news_once_and_told_until_a_reader_gets_past_it() {
+    fn each_damaged_row_is_new_once_and_reported_until_a_reader_reads_it() {
         let damage = Damage::default();
-        assert!(damage.met(record(1), "one") && damage.met(record(5), "five"));
+        assert!(damage.note_damage(record(1), "one") && damage.note_damage(record(5), "five"));
         for _ in 0..3 {
-            assert!(!damage.met(record(1), "one") && !damage.met(record(5), "five"));
+            assert!(
+                !damage.note_damage(record(1), "one") && !damage.note_damage(record(5), "five")
+            );
         }
-        assert_eq!(damage.told(), (vec!["one".to_owned(), "five".to_owned()], 2));
-        assert!(damage.met(record(1), "another thing"), "other damage of the row is news");
-        damage.passed(record(2)..=record(5));
-        assert_eq!(damage.told(), (vec!["another thing".to_owned()], 1));
-        damage.passed(record(1)..=record(1));
-        assert_eq!(damage.told(), (Vec::new(), 0));
+        assert_eq!(damage.report(), (vec!["one".to_owned(), "five".to_owned()], 2));
+        assert!(damage.note_damage(record(1), "another thing"), "other damage of the row is news");
+        damage.note_readable(record(2)..=record(5));
+        assert_eq!(damage.report(), (vec!["another thing".to_owned()], 1));
+        damage.note_readable(record(1)..=record(1));
+        assert_eq!(damage.report(), (Vec::new(), 0));
     }
 
     #[test]
     fn many_damaged_rows_are_counted_and_the_first_are_named() {
         let damage = Damage::default();
         for id in 0..2 * REMEMBERED as u64 {
-            assert_eq!(damage.met(record(id), &id.to_string()), id < REMEMBERED as u64);
+            assert_eq!(damage.note_damage(record(id), &id.to_string()), id < REMEMBERED as u64);
         }
-        let (named, count) = damage.told();
-        assert_eq!((named.len(), &*named[15], count), (TOLD, "15", REMEMBERED));
+        let (named, count) = damage.report();
+        assert_eq!((named.len(), &*named[15], count), (REPORTED, "15", REMEMBERED));
     }
 }

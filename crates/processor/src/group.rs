@@ -3,8 +3,9 @@
 //!
 //! Invariant: no command of a group is answered before the write outcome of the group is known.
 
-mod ahead;
 mod execute;
+mod lookup;
+mod read_ahead;
 
 use std::collections::VecDeque;
 
@@ -14,25 +15,24 @@ use isequencer::WsKind;
 
 use crate::{
     Answer, Busy, Done, Refused, in_full,
-    queue::{Answered, Queued, Reply},
+    queue::{Answered, QueuedCommand, Reply},
     recent::Recent,
     state::Overlay,
 };
 
-pub(crate) use ahead::Ahead;
-pub use ahead::READ_AHEAD_BYTES;
-pub(crate) use execute::Means;
+pub use read_ahead::READ_AHEAD_BYTES;
+pub(crate) use read_ahead::ReadAheadRows;
 
 /// Commands that are written together.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct CommandGroup {
     pub(crate) events: Vec<Prepared>,
     pub(crate) bytes: usize,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingCommand>,
     overlay: Overlay,
     /// The rows that were read before the commands ran. The rows of commands that still wait stay
     /// here for the next group.
-    ahead: Ahead,
+    ahead: ReadAheadRows,
     /// Whether a command could not be judged because the storage does not answer. The group ends
     /// with that command.
     pub(crate) is_hindered: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Group {
 
 /// The role of the node that answers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Says {
+pub(crate) enum NodeRole {
     Leader,
     /// Another node may lead and write. If `is_final`, that node cannot replace an event in the
     /// log.
@@ -56,15 +56,15 @@ pub(crate) enum Says {
 
 /// A command that waits for the write outcome of its group.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCommand {
     reply: Reply,
-    outcome: Outcome,
+    outcome: CommandOutcome,
     /// The number of events of the group that the command could see.
     sees: usize,
 }
 
 #[derive(Debug)]
-enum Outcome {
+enum CommandOutcome {
     /// The command wrote this event, and is done when the event is.
     Event(usize, Answer),
     /// Another command of the group has the same idempotency key and the same body, and wrote this
@@ -75,7 +75,7 @@ enum Outcome {
     Refused(Refused),
 }
 
-impl Group {
+impl CommandGroup {
     /// The number of commands that wait for the write outcome.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
@@ -93,7 +93,7 @@ impl Group {
         &mut self,
         schema: &Schema,
         kinds: &mut Recent<WsId, WsKind>,
-        waiting: &VecDeque<Queued>,
+        waiting: &VecDeque<QueuedCommand>,
     ) {
         if waiting.is_empty() {
             return self.forget_all_rows();
@@ -103,50 +103,54 @@ impl Group {
             self.ahead.remove(&Row::Answer(*ws, *key));
         }
         let read_for = waiting.iter().filter(|queued| queued.is_read_for);
-        self.ahead.keep(read_for.flat_map(|Queued { command, .. }| {
+        self.ahead.keep(read_for.flat_map(|QueuedCommand { command, .. }| {
             let kind = kinds.get(&command.ws).copied();
-            ahead::rows_of(schema, command, kind)
+            read_ahead::rows_of(schema, command, kind)
         }));
     }
 
     /// Answers all commands of the group, by the role that this node has now.
-    pub(crate) fn answer(&mut self, fate: &Fate, says: Says) {
+    ///
+    /// A rejection may rest on events of the same group. Command 1 creates a singleton. Command 2
+    /// is rejected because the singleton exists. The write of the group fails, so the singleton
+    /// does not exist. A rejection of command 2 would be wrong: command 2 is answered "busy".
+    pub(crate) fn answer(&mut self, fate: &Fate, role: NodeRole) {
         let places: Vec<Place> = self.events.iter().map(Prepared::place).collect();
         // The answers of the events that other commands of the group share.
         let mut answers: HashMap<usize, Answer> = HashMap::new();
-        if self.waiting.iter().any(|waiting| matches!(waiting.outcome, Outcome::Same(_))) {
+        if self.waiting.iter().any(|waiting| matches!(waiting.outcome, CommandOutcome::Same(_))) {
             for waiting in &self.waiting {
-                if let Outcome::Event(event, answer) = &waiting.outcome {
+                if let CommandOutcome::Event(event, answer) = &waiting.outcome {
                     answers.insert(*event, answer.clone());
                 }
             }
         }
-        for Waiting { reply, outcome, sees } in self.waiting.drain(..) {
-            let is_repeated = matches!(outcome, Outcome::Same(_));
+        for WaitingCommand { reply, outcome, sees } in self.waiting.drain(..) {
+            let is_repeated = matches!(outcome, CommandOutcome::Same(_));
             let answered = match outcome {
-                Outcome::Event(event, answer) => {
+                CommandOutcome::Event(event, answer) => {
                     of_event(fate, places[event], event, answer, is_repeated)
                 }
-                Outcome::Same(event) => {
+                CommandOutcome::Same(event) => {
                     let answer = answers.get(&event).cloned().unwrap_or_default();
                     of_event(fate, places[event], event, answer, is_repeated)
                 }
-                Outcome::Repeated(done) => Ok(done),
+                CommandOutcome::Repeated(done) => Ok(done),
                 // The handler rejected the command after it saw events that were not written.
-                Outcome::Refused(Refused::Rejected(_)) if sees > fate.committed => {
+                CommandOutcome::Refused(Refused::Rejected(_)) if sees > fate.committed => {
                     Err(match not_written(fate) {
                         Refused::Unknown(_) => {
-                            let why = "it is not known what was written before it";
+                            let why = "the outcome of earlier commands of the group is unknown";
                             Refused::Busy(Busy::LeadLost(why.to_owned()))
                         }
                         refused => refused,
                     })
                 }
-                Outcome::Refused(refused) => Err(refused),
+                CommandOutcome::Refused(refused) => Err(refused),
             };
-            reply.answer(match says {
-                Says::Leader => answered,
-                Says::FormerLeader { is_final } => without_lead(answered, is_final),
+            reply.answer(match role {
+                NodeRole::Leader => answered,
+                NodeRole::FormerLeader { is_final } => without_lead(answered, is_final),
             });
         }
         self.events.clear();
@@ -183,14 +187,14 @@ fn not_written(fate: &Fate) -> Refused {
             Refused::Busy(Busy::Violation(in_full(error)))
         }
         Some(error) => Refused::Busy(Busy::Storage(in_full(error))),
-        None => Refused::Busy(Busy::Storage("its group was not written".to_owned())),
+        None => Refused::Busy(Busy::Storage("the group of the command was not written".to_owned())),
     }
 }
 
 /// The answer of a node that no longer leads. Another node may have replaced the rows that this
 /// node read or wrote.
 fn without_lead(answered: Answered, is_final: bool) -> Answered {
-    let why = "the lead was lost before it could be answered";
+    let why = "the leadership was lost before the command was answered";
     match answered {
         Ok(_) => Err(Refused::Unknown(why.to_owned())),
         Err(Refused::NotApplied { .. }) if !is_final => Err(Refused::Unknown(why.to_owned())),

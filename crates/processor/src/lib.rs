@@ -11,11 +11,13 @@
 mod application;
 mod builtin;
 mod command;
+mod command_context;
 mod damage;
 mod group;
 mod handler;
 mod meters;
 mod partition;
+mod partition_context;
 mod partitions;
 mod queue;
 mod readers;
@@ -23,14 +25,15 @@ mod recent;
 mod state;
 mod worker;
 
-pub use application::{Application, BadApplication};
+pub use application::{Application, InvalidApplication};
 pub use command::{
-    Answer, Busy, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange,
+    Answer, Busy, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
 };
+pub use command_context::CommandContext;
 pub use group::READ_AHEAD_BYTES;
-pub use handler::{Failure, Handler, Work};
+pub use handler::{Handler, HandlerError};
 pub use isequencer::in_full;
-pub use partition::{Partition, Settings};
+pub use partition::{Partition, PartitionSettings};
 pub use partitions::{NotDeployable, Partitions};
 pub use queue::{Commands, Status};
-pub use worker::Ended;
+pub use worker::PartitionEnd;

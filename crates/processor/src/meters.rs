@@ -19,7 +19,7 @@ use metrics::{Counter, Gauge, Histogram};
 
 use crate::{Refused, Status, queue::Answered};
 
-pub(crate) struct Meters {
+pub(crate) struct PartitionMeters {
     status: Gauge,
     done: Counter,
     repeated: Counter,
@@ -36,14 +36,14 @@ pub(crate) struct Meters {
     recoveries: Counter,
 }
 
-impl fmt::Debug for Meters {
+impl fmt::Debug for PartitionMeters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Meters")
+        f.write_str("PartitionMeters")
     }
 }
 
-impl Meters {
-    pub(crate) fn new(partition: &str) -> Meters {
+impl PartitionMeters {
+    pub(crate) fn new(partition: &str) -> PartitionMeters {
         let label = || partition.to_owned();
         let outcome = |outcome: &'static str| {
             metrics::counter!(
@@ -55,7 +55,7 @@ impl Meters {
                 "processor_stage_seconds", "partition" => label(), "stage" => stage
             )
         };
-        Meters {
+        PartitionMeters {
             status: metrics::gauge!("processor_status", "partition" => label()),
             done: outcome("done"),
             repeated: outcome("repeated"),

@@ -11,13 +11,14 @@ use tokio::{
 };
 
 use crate::{
-    Application, Commands, Ended, Status,
-    group::{Group, Means},
-    meters::Meters,
-    queue::Shared,
+    Application, Commands, PartitionEnd, Status,
+    group::CommandGroup,
+    meters::PartitionMeters,
+    partition_context::PartitionContext,
+    queue::PartitionShared,
     recent::Recent,
-    state::Seen,
-    worker::{Groups, Limits, Pace, Worker},
+    state::LogEnd,
+    worker::{GroupLimits, GroupPace, GroupRunner, Worker},
 };
 
 /// The largest limit of a queue.
@@ -25,7 +26,7 @@ const LONGEST_QUEUE: usize = 1 << 20;
 
 /// The settings of a partition.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct PartitionSettings {
     /// The name of the partition in metrics and logs.
     pub name: String,
     /// The number of commands that may wait, up to 2^20.
@@ -44,18 +45,18 @@ pub struct Settings {
     pub sequencer: Params,
 }
 
-impl Settings {
+impl PartitionSettings {
     /// The default settings: 1,000 commands may wait. A group ends at 500 commands, at 1 MiB or
     /// after 50 ms. The kinds of 10,000 workspaces are remembered. Numbers gather for up to 100 ms
     /// before they are stored: the log has them too, so storing them late costs only time at the
     /// next start.
-    pub fn new(name: impl Into<String>) -> Settings {
+    pub fn new(name: impl Into<String>) -> PartitionSettings {
         let name = name.into();
         let sequencer = Params {
             flush_delay: Duration::from_millis(100),
             ..Params::new(name.clone(), Sequences::new())
         };
-        Settings {
+        PartitionSettings {
             name,
             queue: 1_000,
             group_commands: 500,
@@ -73,7 +74,7 @@ impl Settings {
 pub struct Partition {
     commands: Commands,
     stop: watch::Sender<Option<Instant>>,
-    task: JoinHandle<Ended>,
+    task: JoinHandle<PartitionEnd>,
     epoch: Epoch,
     clock: Clock,
 }
@@ -94,10 +95,10 @@ impl Partition {
         log: Arc<Log>,
         numbers: Arc<dyn SeqStorage>,
         clock: Clock,
-        settings: Settings,
+        settings: PartitionSettings,
     ) -> Partition {
-        let Settings { name, queue, workspaces, sequencer, .. } = settings;
-        let limits = Limits {
+        let PartitionSettings { name, queue, workspaces, sequencer, .. } = settings;
+        let limits = GroupLimits {
             commands: settings.group_commands.max(1),
             bytes: settings.group_bytes,
             time: settings.group_time,
@@ -108,31 +109,31 @@ impl Partition {
             ..sequencer
         };
         let sequencer = Sequencer::new(params, numbers, clock.clone());
-        let shared = Arc::new(Shared::new(clock.clone(), Meters::new(&name)));
+        let shared = Arc::new(PartitionShared::new(clock.clone(), PartitionMeters::new(&name)));
         let (sender, receiver) = mpsc::channel(queue.clamp(1, LONGEST_QUEUE));
         let commands =
             Commands::new(sender, Arc::clone(&shared), sequencer.monitor(), Arc::clone(&log));
         let (stop, stopped) = watch::channel(None);
         let epoch = log.epoch();
-        let means = Means {
+        let partition = PartitionContext {
             application,
             log,
             clock: clock.clone(),
             kinds: Recent::<WsId, _>::new(workspaces),
             time: clock::WallTime::from_nanos(0),
-            seen: Seen { next: Offset::FIRST, epoch: Epoch(0), sought: Offset(0) },
-            sought: Offset(0),
+            log_end: LogEnd { next: Offset::FIRST, epoch: Epoch(0), searched_to: Offset(0) },
+            searched_to: Offset(0),
         };
-        let groups = Groups {
-            means,
+        let groups = GroupRunner {
+            partition,
             queue: receiver,
             shared,
             limits,
             name,
             waiting: VecDeque::new(),
             violation: None,
-            group: Group::default(),
-            pace: Pace::default(),
+            group: CommandGroup::default(),
+            pace: GroupPace::default(),
         };
         let worker = Worker { sequencer, groups, stop: stopped };
         #[expect(clippy::disallowed_methods, reason = "the partition owns the task and ends it")]
@@ -156,23 +157,25 @@ impl Partition {
     }
 
     /// Ends the partition in order: it takes no more commands, finishes its current group, and
-    /// stores the waiting numbers. Only [`Ended::Stopped`] proves that the partition writes nothing
+    /// stores the waiting numbers. Only [`PartitionEnd::Stopped`] proves that the partition writes nothing
     /// any more. After any other result no other partition may work under the same epoch, and the
     /// lease must not be released.
     ///
     /// # Cancel safety
     /// Dropping the call ends the partition as dropping the partition does.
-    pub async fn undeploy(mut self, deadline: Instant) -> Ended {
+    pub async fn undeploy(mut self, deadline: Instant) -> PartitionEnd {
         self.stop.send_replace(Some(deadline));
         match self.clock.timeout_at(deadline, &mut self.task).await {
             Ok(joined) => ended(joined),
-            Err(_) => Ended::Late,
+            Err(_) => PartitionEnd::Late,
         }
     }
 }
 
-fn ended(joined: Result<Ended, tokio::task::JoinError>) -> Ended {
-    joined.unwrap_or_else(|error| Ended::Unproved(format!("its task failed: {error}")))
+fn ended(joined: Result<PartitionEnd, tokio::task::JoinError>) -> PartitionEnd {
+    joined.unwrap_or_else(|error| {
+        PartitionEnd::Unproved(format!("the task of the partition failed: {error}"))
+    })
 }
 
 impl Drop for Partition {

@@ -13,10 +13,7 @@ use eventlog::{Epoch, Log, WsId};
 use hashbrown::HashMap;
 use isequencer::SeqStorage;
 
-use crate::{
-    Application, Busy, Command, Commands, Ended, Partition, Refused, Settings, Status,
-    queue::Answered,
-};
+use crate::{Application, Commands, Partition, PartitionEnd, PartitionSettings, Status};
 
 /// The partitions of an application that are at work on this node. A workspace is always in the
 /// same partition: its number modulo the number of partitions.
@@ -25,14 +22,14 @@ pub struct Partitions {
     application: Arc<Application>,
     count: NonZeroU16,
     clock: Clock,
-    at: RwLock<At>,
+    deployments: RwLock<Deployments>,
 }
 
 #[derive(Debug, Default)]
-struct At {
-    work: HashMap<u16, Partition>,
+struct Deployments {
+    running: HashMap<u16, Partition>,
     /// Partitions that ended under an epoch, and that may still write under it.
-    open: HashMap<u16, Epoch>,
+    unproved: HashMap<u16, Epoch>,
 }
 
 /// The reason why a partition cannot be deployed.
@@ -45,7 +42,7 @@ pub enum NotDeployable {
     #[error("partition {0} is at work already: undeploy it first")]
     Twice(u16),
     /// The partition ended under this epoch without a proof. A new leadership is needed.
-    #[error("partition {0} ended under epoch {epoch}, and may still be written under it: take a new lead", epoch = .1.0)]
+    #[error("partition {0} ended under epoch {epoch} without a proof, and may still write: deploy it under a new leadership", epoch = .1.0)]
     Open(u16, Epoch),
 }
 
@@ -53,7 +50,7 @@ impl Partitions {
     /// Creates the set without any partition. The number of partitions is fixed when the
     /// application is deployed for the first time.
     pub fn new(application: Arc<Application>, count: NonZeroU16, clock: Clock) -> Partitions {
-        Partitions { application, count, clock, at: RwLock::default() }
+        Partitions { application, count, clock, deployments: RwLock::default() }
     }
 
     /// The partition of a workspace.
@@ -72,51 +69,36 @@ impl Partitions {
         &self,
         log: Arc<Log>,
         numbers: Arc<dyn SeqStorage>,
-        settings: Settings,
+        settings: PartitionSettings,
     ) -> Result<(), NotDeployable> {
         let (partition, epoch) = (log.partition(), log.epoch());
         if partition >= self.count.get() {
             return Err(NotDeployable::Unknown(partition, self.count));
         }
-        let mut at = self.write();
-        if at.work.contains_key(&partition) {
+        let mut deployments = self.write();
+        if deployments.running.contains_key(&partition) {
             return Err(NotDeployable::Twice(partition));
         }
-        if at.open.get(&partition) == Some(&epoch) {
+        if deployments.unproved.get(&partition) == Some(&epoch) {
             return Err(NotDeployable::Open(partition, epoch));
         }
         let (application, clock) = (Arc::clone(&self.application), self.clock.clone());
         let deployed = Partition::deploy(application, log, numbers, clock, settings);
-        at.work.insert(partition, deployed);
+        deployments.running.insert(partition, deployed);
         Ok(())
-    }
-
-    /// Runs a command in the partition of its workspace.
-    ///
-    /// # Errors
-    /// Those of [`Commands::run`], and [`Busy::NotDeployed`] if the partition is not at work on
-    /// this node.
-    ///
-    /// # Cancel safety
-    /// The same as for [`Commands::run`].
-    pub async fn run(&self, command: Command) -> Answered {
-        match self.commands(self.of(command.ws)) {
-            Some(commands) => commands.run(command).await,
-            None => Err(Refused::Busy(Busy::NotDeployed)),
-        }
     }
 
     /// The handle to which commands of a partition are sent; `None` if the partition is not at work
     /// on this node.
     pub fn commands(&self, partition: u16) -> Option<Commands> {
-        self.read().work.get(&partition).map(|partition| partition.commands().clone())
+        self.read().running.get(&partition).map(|partition| partition.commands().clone())
     }
 
     /// The status of each partition that is at work, sorted by number.
     pub fn status(&self) -> Vec<(u16, Status)> {
         let mut all: Vec<_> = self
             .read()
-            .work
+            .running
             .iter()
             .map(|(number, partition)| (*number, partition.status()))
             .collect();
@@ -129,36 +111,38 @@ impl Partitions {
     /// # Cancel safety
     /// Dropping the call ends the task of the partition at once, even during a write. Then the
     /// partition can be deployed again only under another epoch.
-    pub async fn undeploy(&self, partition: u16, deadline: Instant) -> Ended {
+    pub async fn undeploy(&self, partition: u16, deadline: Instant) -> PartitionEnd {
         let working = {
-            let mut at = self.write();
-            let Some(working) = at.work.remove(&partition) else {
-                return match at.open.get(&partition) {
-                    Some(_) => Ended::Unproved("it ended before, and not surely".to_owned()),
-                    None => Ended::Stopped,
+            let mut deployments = self.write();
+            let Some(working) = deployments.running.remove(&partition) else {
+                return match deployments.unproved.get(&partition) {
+                    Some(_) => PartitionEnd::Unproved(
+                        "the partition ended before without a proof".to_owned(),
+                    ),
+                    None => PartitionEnd::Stopped,
                 };
             };
-            at.open.insert(partition, working.epoch());
+            deployments.unproved.insert(partition, working.epoch());
             working
         };
         let epoch = working.epoch();
         let ended = working.undeploy(deadline).await;
-        if ended == Ended::Stopped {
+        if ended == PartitionEnd::Stopped {
             // Another deployment of the partition may have begun since, under another epoch, and
             // its end may be unproved. So only the mark of this epoch is removed.
-            let mut at = self.write();
-            if at.open.get(&partition) == Some(&epoch) {
-                at.open.remove(&partition);
+            let mut deployments = self.write();
+            if deployments.unproved.get(&partition) == Some(&epoch) {
+                deployments.unproved.remove(&partition);
             }
         }
         ended
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, At> {
-        self.at.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Deployments> {
+        self.deployments.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, At> {
-        self.at.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Deployments> {
+        self.deployments.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

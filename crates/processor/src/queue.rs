@@ -17,7 +17,7 @@ use tokio::sync::{
     oneshot,
 };
 
-use crate::{Busy, Command, Done, Refused, damage::Damage, meters::Meters};
+use crate::{Busy, Command, Done, Refused, damage::Damage, meters::PartitionMeters};
 
 /// The answer to a command.
 pub(crate) type Answered = Result<Done, Refused>;
@@ -67,7 +67,7 @@ impl fmt::Display for Status {
             Status::Ready => f.write_str("ready"),
             Status::Stalled(what) => write!(f, "stalled: {what}"),
             Status::Violation(what) => write!(f, "violation: {what}"),
-            Status::LeadLost(why) => write!(f, "lead lost: {why}"),
+            Status::LeadLost(why) => write!(f, "leadership lost: {why}"),
             Status::Failed(why) => write!(f, "failed: {why}"),
             Status::Stopped => f.write_str("stopped"),
         }
@@ -76,22 +76,22 @@ impl fmt::Display for Status {
 
 /// The state that the task of the partition and the senders of commands share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct PartitionShared {
     status: Mutex<Status>,
     is_ready: AtomicBool,
     /// The offset of the first event that is not known to be applied; 0 before the log was read.
     applied: AtomicU64,
     pub(crate) damage: Damage,
     pub(crate) clock: Clock,
-    pub(crate) meters: Meters,
+    pub(crate) meters: PartitionMeters,
 }
 
-impl Shared {
-    pub(crate) fn new(clock: Clock, meters: Meters) -> Shared {
+impl PartitionShared {
+    pub(crate) fn new(clock: Clock, meters: PartitionMeters) -> PartitionShared {
         let status = Mutex::new(Status::Recovering(None));
         let (is_ready, applied) = (AtomicBool::new(false), AtomicU64::new(0));
         let damage = Damage::default();
-        Shared { status, is_ready, applied, damage, clock, meters }
+        PartitionShared { status, is_ready, applied, damage, clock, meters }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -128,7 +128,7 @@ const GIVEN_UP: u8 = 2;
 
 /// A command that waits for its turn.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedCommand {
     pub(crate) command: Command,
     pub(crate) reply: Reply,
     /// The time at which the command began to wait.
@@ -138,13 +138,13 @@ pub(crate) struct Queued {
 }
 
 #[cfg(test)]
-impl Queued {
+impl QueuedCommand {
     /// Creates a queued command without a sender.
-    pub(crate) fn of(command: Command, is_read_for: bool) -> Queued {
+    pub(crate) fn of(command: Command, is_read_for: bool) -> QueuedCommand {
         let (answer, _) = oneshot::channel();
         let reply = Reply { answer, turn: Arc::new(AtomicU8::new(WAITING)) };
         let since = command.deadline;
-        Queued { command, reply, since, is_read_for }
+        QueuedCommand { command, reply, since, is_read_for }
     }
 }
 
@@ -154,6 +154,10 @@ impl Queued {
 /// gives up by changing `turn` from `WAITING`, and the partition takes the command in the same way.
 /// Only one of the two succeeds. If the partition has taken the command, the sender is told that
 /// the outcome is unknown.
+///
+/// Two flags, each set by one side, would not be enough. The partition sees that the sender waits.
+/// The sender sees that the command is not taken, and reports `Busy`. Then the partition takes the
+/// command and does it.
 #[derive(Debug)]
 pub(crate) struct Reply {
     answer: oneshot::Sender<Answered>,
@@ -196,16 +200,16 @@ impl Reply {
 /// The handle to which the commands of a partition are sent.
 #[derive(Clone, Debug)]
 pub struct Commands {
-    queue: mpsc::Sender<Queued>,
-    pub(crate) shared: Arc<Shared>,
+    queue: mpsc::Sender<QueuedCommand>,
+    pub(crate) shared: Arc<PartitionShared>,
     pub(crate) numbers: Monitor,
     pub(crate) log: Arc<Log>,
 }
 
 impl Commands {
     pub(crate) fn new(
-        queue: mpsc::Sender<Queued>,
-        shared: Arc<Shared>,
+        queue: mpsc::Sender<QueuedCommand>,
+        shared: Arc<PartitionShared>,
         numbers: Monitor,
         log: Arc<Log>,
     ) -> Commands {
@@ -234,7 +238,7 @@ impl Commands {
         let turn = Arc::new(AtomicU8::new(WAITING));
         let reply = Reply { answer, turn: Arc::clone(&turn) };
         let since = self.shared.clock.now();
-        let queued = Queued { command, reply, since, is_read_for: false };
+        let queued = QueuedCommand { command, reply, since, is_read_for: false };
         if let Err(error) = self.queue.try_send(queued) {
             return Err(Refused::Busy(match error {
                 TrySendError::Full(_) => Busy::QueueFull,
@@ -251,8 +255,13 @@ impl Commands {
         };
         match self.shared.clock.timeout_at(deadline, answered).await {
             Ok(Ok(answered)) => answered,
-            Ok(Err(_)) => given_up(Busy::Stopping, "the partition ended before it was answered"),
-            Err(_) => given_up(Busy::TimedOut, "it was begun, and not answered in time"),
+            Ok(Err(_)) => {
+                given_up(Busy::Stopping, "the partition ended before it answered the command")
+            }
+            Err(_) => given_up(
+                Busy::TimedOut,
+                "the command was begun, and not answered before its deadline",
+            ),
         }
     }
 
@@ -284,7 +293,8 @@ impl Commands {
     }
 
     /// The offset of the first event in the PLog that is not known to be applied. Readers of the
-    /// logs see only events before this offset.
+    /// logs see only events before this offset. A client that reads right after the answer to its
+    /// command finds the event of that command.
     ///
     /// # Errors
     /// The reason why the log was not read yet. Nothing of the log may be shown before that,

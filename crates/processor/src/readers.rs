@@ -32,18 +32,18 @@ impl Commands {
             let mut next = from;
             let entries = log.reader().wlog(ws, from, known).inspect(move |read| {
                 let row = Row::Wlog(ws, next);
-                commands.met(row..=row, read);
+                commands.note_read(row..=row, read);
                 next = next.next();
             });
             // At trust level 2 a former leader may have left an event behind the last offset. Such
             // an event is in the WLog and not in the PLog. At the other levels, and up to the last
             // offset, each event is in the PLog, and the check is not needed.
-            let is_told = move |entry: &Entry| {
+            let is_shown = move |entry: &Entry| {
                 let (place, log) = (entry.place(), Arc::clone(&log));
                 let is_known = known.is_some_and(|known| place.wlog <= known);
                 async move { Ok(place.plog < end && (is_known || log.has(place).await?)) }
             };
-            Ok(entries.try_take_while(is_told))
+            Ok(entries.try_take_while(is_shown))
         };
         Ok(entries.try_flatten_stream().boxed())
     }
@@ -60,7 +60,7 @@ impl Commands {
         self.log.reader().records(ws, from, last).inspect(move |read| {
             // An error that names no row comes from a row behind the last one that was read.
             let id = read.as_ref().map_or(next, |stored| stored.record.id);
-            commands.met(Row::Record(ws, next)..=Row::Record(ws, id), read);
+            commands.note_read(Row::Record(ws, next)..=Row::Record(ws, id), read);
             next = RecordId(id.0.saturating_add(1));
         })
     }
@@ -72,7 +72,7 @@ impl Commands {
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
         let read = self.log.reader().record(ws, id).await;
         let row = Row::Record(ws, id);
-        self.met(row..=row, &read);
+        self.note_read(row..=row, &read);
         read
     }
 
@@ -95,16 +95,16 @@ impl Commands {
     }
 
     /// Notes the result of reading rows. Each damage is logged once.
-    fn met<T>(&self, rows: RangeInclusive<Row>, read: &Result<T>) {
+    fn note_read<T>(&self, rows: RangeInclusive<Row>, read: &Result<T>) {
         match read {
-            Ok(_) => self.shared.damage.passed(rows),
+            Ok(_) => self.shared.damage.note_readable(rows),
             Err(error) if error.is_lasting() => {
                 let row = match error {
                     Error::Broken(broken) => broken.row(),
                     _ => *rows.start(),
                 };
                 let what = in_full(error);
-                if self.shared.damage.met(row, &what) {
+                if self.shared.damage.note_damage(row, &what) {
                     warn!(partition = self.log.partition(), what, "damaged row");
                 }
             }
@@ -115,6 +115,6 @@ impl Commands {
     /// The damaged rows that readers met: the first ones in the order of their names, and the
     /// number of all. A row stays here until a reader reads it without an error.
     pub fn damaged(&self) -> (Vec<String>, usize) {
-        self.shared.damage.told()
+        self.shared.damage.report()
     }
 }

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_what_is_not_goes() {
+    fn entries_in_use_stay_and_others_are_dropped() {
         let mut recent = Recent::new(10);
         for key in 0..1_000 {
             recent.insert(key, key);

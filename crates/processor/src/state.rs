@@ -10,7 +10,7 @@ use eventlog::{
 };
 use hashbrown::HashMap;
 
-use crate::group::Ahead;
+use crate::group::ReadAheadRows;
 
 /// The changes of the commands of a group so far.
 #[derive(Debug, Default)]
@@ -18,15 +18,15 @@ pub(crate) struct Overlay {
     events: Vec<(Place, Vec<Change>)>,
     /// The position of the last change of each record. The index is built at the first read,
     /// because most groups never read a changed record.
-    index: OnceLock<Index>,
+    index: OnceLock<ChangeIndex>,
 }
 
-type Index = HashMap<(WsId, RecordId), (usize, usize)>;
+type ChangeIndex = HashMap<(WsId, RecordId), (usize, usize)>;
 
 impl Overlay {
     pub(crate) fn add(&mut self, place: Place, changes: Vec<Change>) {
         if let Some(index) = self.index.get_mut() {
-            note(index, self.events.len(), place, &changes);
+            index_changes(index, self.events.len(), place, &changes);
         }
         self.events.push((place, changes));
     }
@@ -36,9 +36,9 @@ impl Overlay {
             return None;
         }
         let index = self.index.get_or_init(|| {
-            let mut index = Index::new();
+            let mut index = ChangeIndex::new();
             for (event, (place, changes)) in self.events.iter().enumerate() {
-                note(&mut index, event, *place, changes);
+                index_changes(&mut index, event, *place, changes);
             }
             index
         });
@@ -61,7 +61,7 @@ impl Overlay {
     }
 }
 
-fn note(index: &mut Index, event: usize, place: Place, changes: &[Change]) {
+fn index_changes(index: &mut ChangeIndex, event: usize, place: Place, changes: &[Change]) {
     for (change, Change { record, .. }) in changes.iter().enumerate() {
         index.insert((place.ws, record.id), (event, change));
     }
@@ -69,16 +69,16 @@ fn note(index: &mut Index, event: usize, place: Place, changes: &[Change]) {
 
 /// The end of the log as this node knows it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct LogEnd {
     /// The offset of the next event.
     pub(crate) next: Offset,
     /// The epoch of the last event.
     pub(crate) epoch: Epoch,
     /// The last replay looked for events up to this offset, because rows named these events.
-    pub(crate) sought: Offset,
+    pub(crate) searched_to: Offset,
 }
 
-impl Seen {
+impl LogEnd {
     /// Checks that the event which wrote a row is known to this node.
     ///
     /// A row may name an event that this node has not replayed. Leader A stalls before it writes an
@@ -93,7 +93,7 @@ impl Seen {
         if left.plog < self.next || left.epoch < self.epoch {
             return Ok(());
         }
-        if left.plog <= self.sought {
+        if left.plog <= self.searched_to {
             return Err(Broken::OfNoEvent { row, plog: left.plog }.into());
         }
         Err(eventlog::Error::Overtaken(left.plog))
@@ -102,30 +102,30 @@ impl Seen {
 
 /// The state that a command of a group sees.
 #[derive(Debug)]
-pub(crate) struct State<'g> {
+pub(crate) struct GroupView<'g> {
     pub(crate) overlay: &'g Overlay,
-    pub(crate) ahead: &'g Ahead,
+    pub(crate) ahead: &'g ReadAheadRows,
     pub(crate) reader: &'g Reader,
-    pub(crate) seen: Seen,
+    pub(crate) log_end: LogEnd,
 }
 
 /// A record that was read.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct ReadRecord {
     pub(crate) stored: StoredRecord,
     /// The stored bytes of the record; `None` if the record is not stored yet.
     pub(crate) bytes: Option<Bytes>,
 }
 
-impl State<'_> {
+impl GroupView<'_> {
     pub(crate) async fn read(
         &self,
         ws: WsId,
         id: RecordId,
-    ) -> Result<Option<Read>, eventlog::Error> {
+    ) -> Result<Option<ReadRecord>, eventlog::Error> {
         if let Some((version, record)) = self.overlay.get(ws, id) {
             let stored = StoredRecord { ws, version, record: record.clone() };
-            return Ok(Some(Read { stored, bytes: None }));
+            return Ok(Some(ReadRecord { stored, bytes: None }));
         }
         let row = Row::Record(ws, id);
         let bytes = match self.ahead.get(&row) {
@@ -134,7 +134,7 @@ impl State<'_> {
         };
         let Some(bytes) = bytes else { return Ok(None) };
         let stored = row.record(&bytes)?;
-        self.seen.check(row, stored.version)?;
-        Ok(Some(Read { stored, bytes: Some(bytes) }))
+        self.log_end.check(row, stored.version)?;
+        Ok(Some(ReadRecord { stored, bytes: Some(bytes) }))
     }
 }

@@ -5,31 +5,28 @@
 //! which events were written.
 
 mod form;
+mod runner;
 
-use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use clock::Instant;
-use eventlog::{Error, Fate, LeadLost, Offset, Tail, Violation};
-pub(crate) use form::Pace;
-use isequencer::{Monitor, Sequencer, StorageError, Transaction};
-use tokio::sync::{mpsc, watch};
-use tracing::{debug, info, warn};
+use eventlog::{Error, LeadLost, Tail};
+use isequencer::{Sequencer, StorageError};
+use tokio::sync::watch;
+use tracing::info;
 
-use crate::{
-    Busy, Status,
-    group::{Group, Means, Says},
-    in_full,
-    queue::{Queued, Shared},
-    state::Seen,
-};
+pub(crate) use form::GroupPace;
+pub(crate) use runner::GroupRunner;
+
+use crate::{Status, in_full, state::LogEnd};
 
 /// The interval at which the task checks whether an obstacle is gone, and whether the leadership
 /// still lasts.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval of the leadership check while there is no command. A command that arrives causes a
 /// check at once.
-const IDLE_LOOK: Duration = Duration::from_secs(1);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time after which the status of the partition reports a write that is not done. For the write
 /// of a group, the status reports the error because of which a part of the write is sent again.
@@ -41,7 +38,7 @@ const ANSWER_SHARE: u32 = 8;
 
 /// The limits of a group: its commands, its bytes, and the time during which commands are added.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct GroupLimits {
     pub(crate) commands: usize,
     pub(crate) bytes: usize,
     pub(crate) time: Duration,
@@ -49,7 +46,7 @@ pub(crate) struct Limits {
 
 /// The way in which a partition ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum PartitionEnd {
     /// The partition was stopped, and every write was answered.
     Stopped,
     /// The partition did not end in time, and may still be at work.
@@ -63,36 +60,22 @@ pub enum Ended {
 
 pub(crate) struct Worker {
     pub(crate) sequencer: Sequencer,
-    pub(crate) groups: Groups,
+    pub(crate) groups: GroupRunner,
     /// The deadline of the stop; `None` while the partition works.
     pub(crate) stop: watch::Receiver<Option<Instant>>,
 }
 
-/// The groups of a partition, one after another: from the waiting commands to the answers.
-pub(crate) struct Groups {
-    pub(crate) means: Means,
-    pub(crate) queue: mpsc::Receiver<Queued>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) limits: Limits,
-    pub(crate) name: String,
-    /// The next commands, taken from the queue.
-    pub(crate) waiting: VecDeque<Queued>,
-    /// The violation that must be put right before the partition goes on.
-    pub(crate) violation: Option<Violation>,
-    pub(crate) group: Group,
-    pub(crate) pace: Pace,
-}
-
 /// The reason why the task ends.
-enum Stop {
-    Asked,
-    Lost(LeadLost),
+enum StopReason {
+    /// The partition was asked to stop.
+    Requested,
+    LeadLost(LeadLost),
     /// It is not known whether an event was written.
-    Open(String),
+    Unproved(String),
 }
 
 impl Worker {
-    pub(crate) async fn run(mut self) -> Ended {
+    pub(crate) async fn run(mut self) -> PartitionEnd {
         let stop = loop {
             if let Err(stop) = self.until_ready().await {
                 break stop;
@@ -104,17 +87,17 @@ impl Worker {
         let Worker { sequencer, mut groups, stop: asked } = self;
         // The partition may be asked to stop because the leadership is lost. Then it ends as
         // `LeadLost`.
-        let stop = match (stop, groups.look()) {
-            (Stop::Asked, Err(lost)) => lost,
+        let stop = match (stop, groups.check_lead()) {
+            (StopReason::Requested, Err(lost)) => lost,
             (stop, _) => stop,
         };
         let ended = match stop {
-            Stop::Asked => {
+            StopReason::Requested => {
                 groups.end(Status::Stopped);
                 let asked = asked.borrow().unwrap_or(Instant::FAR_FUTURE);
                 // The caller must get the reason before its deadline. Otherwise the caller knows
                 // only that the stop is late.
-                let deadline = asked - (asked - groups.means.clock.now()) / ANSWER_SHARE;
+                let deadline = asked - (asked - groups.partition.clock.now()) / ANSWER_SHARE;
                 let monitor = sequencer.monitor();
                 let is_recovering = monitor.busy() == Some(isequencer::SequencerBusy::Actualizing);
                 tokio::select! {
@@ -123,39 +106,39 @@ impl Worker {
                         // The recovery ended between two calls. An earlier call that failed may
                         // have left a write that still lands.
                         Ok(()) if is_recovering && groups.is_open(&monitor) => {
-                            Ended::Unproved("it was being recovered".to_owned())
+                            PartitionEnd::Unproved("the partition was recovering".to_owned())
                         }
-                        Ok(()) => Ended::Stopped,
-                        Err(not_flushed) => Ended::Unproved(not_flushed.to_string()),
+                        Ok(()) => PartitionEnd::Stopped,
+                        Err(not_flushed) => PartitionEnd::Unproved(not_flushed.to_string()),
                     },
                     // After the leadership is lost nothing may be stored, so the task does not wait
                     // for its numbers.
-                    LeadLost(why) = groups.lost() => Ended::LeadLost(why),
+                    LeadLost(why) = groups.until_lead_lost() => PartitionEnd::LeadLost(why),
                 }
             }
-            Stop::Lost(LeadLost(why)) => {
+            StopReason::LeadLost(LeadLost(why)) => {
                 groups.end(Status::LeadLost(why.clone()));
-                Ended::LeadLost(why)
+                PartitionEnd::LeadLost(why)
             }
-            Stop::Open(why) => {
+            StopReason::Unproved(why) => {
                 groups.end(Status::Failed(why.clone()));
-                Ended::Unproved(why)
+                PartitionEnd::Unproved(why)
             }
         };
-        info!(partition = groups.name, ?ended, "a partition ended");
+        info!(partition = groups.name, ?ended, "partition ended");
         ended
     }
 
     /// Waits until the log is read and no obstacle is left. Commands are refused meanwhile.
-    async fn until_ready(&mut self) -> Result<(), Stop> {
+    async fn until_ready(&mut self) -> Result<(), StopReason> {
         loop {
-            self.groups.look()?;
+            self.groups.check_lead()?;
             if self.stop.borrow().is_some() {
-                return Err(Stop::Asked);
+                return Err(StopReason::Requested);
             }
             if let Some(violation) = &self.groups.violation {
                 // If the check fails, the violation stays, and the next round checks again.
-                if matches!(self.groups.means.log.is_still(violation).await, Ok(false)) {
+                if matches!(self.groups.partition.log.is_still(violation).await, Ok(false)) {
                     self.groups.violation = None;
                 }
             }
@@ -165,7 +148,7 @@ impl Worker {
                 (Some(violation), _) => Status::Violation(violation.to_string()),
                 (None, None | Some(isequencer::SequencerBusy::Unflushed)) => break,
                 (None, Some(isequencer::SequencerBusy::Closed)) => {
-                    return Err(Stop::Open("the sequencer has ended".to_owned()));
+                    return Err(StopReason::Unproved("the sequencer has ended".to_owned()));
                 }
                 (None, Some(isequencer::SequencerBusy::Actualizing)) => match trouble {
                     Some(trouble) => status_of(&trouble),
@@ -177,30 +160,30 @@ impl Worker {
             tokio::select! {
                 _ = self.sequencer.ready(), if !is_violated => {}
                 _ = self.stop.changed() => {}
-                () = self.groups.means.clock.sleep(LOOK) => {}
+                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
             }
         }
-        let Tail { next, epoch, time } = self.groups.means.log.tail();
-        self.groups.means.time = self.groups.means.time.max(time);
-        let sought = self.groups.means.sought;
-        self.groups.see(Seen { next, epoch, sought });
+        let Tail { next, epoch, time } = self.groups.partition.log.tail();
+        self.groups.partition.time = self.groups.partition.time.max(time);
+        let searched_to = self.groups.partition.searched_to;
+        self.groups.set_log_end(LogEnd { next, epoch, searched_to });
         self.groups.set(Status::Ready);
         Ok(())
     }
 
     /// Writes one group after another, until the partition must recover.
-    async fn until_trouble(&mut self) -> Result<(), Stop> {
+    async fn until_trouble(&mut self) -> Result<(), StopReason> {
         loop {
             if self.groups.waiting.is_empty() {
                 tokio::select! {
                     biased;
                     queued = self.groups.queue.recv() => match queued {
                         Some(queued) => self.groups.waiting.push_back(queued),
-                        None => return Err(Stop::Asked),
+                        None => return Err(StopReason::Requested),
                     },
-                    _ = self.stop.changed() => return Err(Stop::Asked),
-                    () = self.groups.means.clock.sleep(IDLE_LOOK) => {
-                        self.groups.look()?;
+                    _ = self.stop.changed() => return Err(StopReason::Requested),
+                    () = self.groups.partition.clock.sleep(IDLE_CHECK_INTERVAL) => {
+                        self.groups.check_lead()?;
                         if !self.until_admitted().await? {
                             return Ok(());
                         }
@@ -208,9 +191,9 @@ impl Worker {
                     }
                 }
             }
-            self.groups.look()?;
+            self.groups.check_lead()?;
             if self.stop.borrow().is_some() {
-                return Err(Stop::Asked);
+                return Err(StopReason::Requested);
             }
             let Ok(transaction) = self.sequencer.start() else {
                 if !self.until_admitted().await? {
@@ -218,7 +201,7 @@ impl Worker {
                 }
                 continue;
             };
-            if !self.groups.group(transaction).await? {
+            if !self.groups.run_group(transaction).await? {
                 return Ok(());
             }
         }
@@ -229,8 +212,8 @@ impl Worker {
     ///
     /// Commands wait meanwhile. If the storage does not take the numbers, commands are refused with
     /// the reason. Otherwise no command could be done in time, and no sender would learn why.
-    async fn until_admitted(&mut self) -> Result<bool, Stop> {
-        let start = self.groups.means.clock.now();
+    async fn until_admitted(&mut self) -> Result<bool, StopReason> {
+        let start = self.groups.partition.clock.now();
         let mut is_stalled = false;
         loop {
             let monitor = self.sequencer.monitor();
@@ -244,9 +227,9 @@ impl Worker {
                 }
                 Some(_) => return Ok(false),
             }
-            self.groups.look()?;
+            self.groups.check_lead()?;
             let trouble = monitor.trouble();
-            if trouble.is_some() || self.groups.means.clock.now() - start >= LONG_WRITE {
+            if trouble.is_some() || self.groups.partition.clock.now() - start >= LONG_WRITE {
                 let why =
                     trouble.map_or_else(|| "the storage is slow".to_owned(), |why| in_full(&*why));
                 self.groups.set(Status::Stalled(format!("numbers cannot be stored: {why}")));
@@ -254,184 +237,10 @@ impl Worker {
             }
             tokio::select! {
                 _ = self.sequencer.ready() => {}
-                _ = self.stop.changed() => return Err(Stop::Asked),
-                () = self.groups.means.clock.sleep(LOOK) => {}
+                _ = self.stop.changed() => return Err(StopReason::Requested),
+                () = self.groups.partition.clock.sleep(CHECK_INTERVAL) => {}
             }
         }
-    }
-}
-
-/// Sets a final status when the task ends in any way. So the status never reports a partition at
-/// work without a task.
-impl Drop for Groups {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.shared.set(Status::Failed("its task panicked".to_owned()));
-        } else if !matches!(self.shared.status(), Status::LeadLost(_) | Status::Failed(_)) {
-            self.shared.set(Status::Stopped);
-        }
-    }
-}
-
-impl Groups {
-    /// Fails if this node no longer leads.
-    fn look(&self) -> Result<(), Stop> {
-        self.means.log.lost().map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
-    }
-
-    /// Whether a write may still land while the log is being read: a write of the last group or of
-    /// the recovery. The recovery reports a row that stands in the way only after all its other
-    /// calls are settled. So such an error leaves no write open.
-    fn is_open(&self, monitor: &Monitor) -> bool {
-        let trouble = monitor.trouble();
-        self.means.log.is_open() || trouble.is_some_and(|trouble| !is_lasting(&trouble))
-    }
-
-    /// Waits until this node no longer leads.
-    async fn lost(&self) -> LeadLost {
-        loop {
-            if let Some(lost) = self.means.log.lost() {
-                return lost;
-            }
-            self.means.clock.sleep(LOOK).await;
-        }
-    }
-
-    /// Notes that the log is known and applied up to this point.
-    fn see(&mut self, seen: Seen) {
-        self.means.seen = seen;
-        self.shared.set_applied(seen.next);
-    }
-
-    fn set(&mut self, status: Status) {
-        let is_ready = status == Status::Ready;
-        if self.shared.set(status.clone()) {
-            match &status {
-                Status::Violation(what)
-                | Status::Recovering(Some(what))
-                | Status::Stalled(what) => {
-                    warn!(partition = self.name, what, "a partition takes no commands");
-                }
-                _ => debug!(partition = self.name, ?status, "a partition changed"),
-            }
-        }
-        if !is_ready && let Some(busy) = self.shared.busy() {
-            self.refuse_all(&busy);
-        }
-    }
-
-    /// Refuses the waiting commands. They arrived before the new status was known.
-    fn refuse_all(&mut self, busy: &Busy) {
-        let queued = iter::from_fn(|| self.queue.try_recv().ok());
-        for Queued { reply, .. } in self.waiting.drain(..).chain(queued) {
-            reply.refuse(busy);
-        }
-        self.group.forget_all_rows();
-        self.pace.forget();
-    }
-
-    fn end(&mut self, status: Status) {
-        self.shared.set(status);
-        if let Some(busy) = self.shared.busy() {
-            self.refuse_all(&busy);
-        }
-    }
-
-    /// Forms a group of waiting commands, writes the group, and answers. Returns whether the next
-    /// group can follow at once.
-    async fn group(&mut self, mut transaction: Transaction<'_>) -> Result<bool, Stop> {
-        let start = self.means.clock.now();
-        self.form(&mut transaction).await;
-        self.shared.meters.ran(self.means.clock.now() - start);
-        let formed = self.means.clock.now();
-        let fate = self.write().await;
-        if !self.group.events.is_empty() {
-            self.pace.note_write(self.means.clock.now() - formed);
-        }
-        // The check comes before the answers, because clients send their next commands after the
-        // answers.
-        if self.waiting.is_empty() && self.queue.is_empty() {
-            self.pace.forget();
-        }
-        let overtaken = self.group.overtaken;
-        let is_done = fate.others.is_none() && fate.applied.is_ok() && overtaken.is_none();
-        if is_done {
-            transaction.flush();
-        } else {
-            transaction.actualize();
-        }
-        if fate.committed > 0 && fate.applied.is_ok() {
-            // The answers follow after this line. A client that reads the log right after its
-            // answer finds its event, even if later events of the group failed.
-            let next = Offset(self.means.seen.next.0 + fate.committed as u64);
-            self.see(Seen { next, epoch: self.means.log.epoch(), ..self.means.seen });
-        }
-        if is_done && self.shared.busy().is_some() {
-            self.set(Status::Ready);
-        }
-        if !is_done {
-            // The status changes before the answers. A client that sends a command right after its
-            // answer is told to wait.
-            self.set(Status::Recovering(None));
-            self.means.sought = overtaken.unwrap_or(Offset(0));
-        }
-        let Means { application, kinds, .. } = &mut self.means;
-        self.group.forget_rows(application.schema(), kinds, &self.waiting);
-        let log = &self.means.log;
-        let says = match log.may_answer() {
-            true => Says::Leader,
-            false => Says::FormerLeader { is_final: log.is_final() },
-        };
-        self.group.answer(&fate, says);
-        if is_done {
-            return Ok(true);
-        }
-        let Fate { applied, others, .. } = fate;
-        for error in [applied.err(), others].into_iter().flatten() {
-            warn!(
-                partition = self.name,
-                error = in_full(&error),
-                "a group was not written as it should"
-            );
-            match error {
-                Error::Violation(violation) => self.violation = Some(*violation),
-                Error::LeadLost(lost) => return Err(Stop::Lost(lost)),
-                error @ Error::Unknown(_) => return Err(Stop::Open(in_full(&error))),
-                Error::Storage(_) | Error::Overtaken(_) | Error::Broken(_) => {}
-            }
-        }
-        self.shared.meters.recovers();
-        Ok(false)
-    }
-
-    async fn write(&mut self) -> Fate {
-        if self.group.events.is_empty() {
-            return Fate { committed: 0, applied: Ok(()), others: None, to_log: Duration::ZERO };
-        }
-        let (log, clock) = (Arc::clone(&self.means.log), self.means.clock.clone());
-        let start = clock.now();
-        let events = mem::take(&mut self.group.events);
-        let fate = {
-            let mut write = pin!(log.write(&events));
-            loop {
-                tokio::select! {
-                    biased;
-                    fate = write.as_mut() => break fate,
-                    () = clock.sleep(LONG_WRITE) => {}
-                }
-                match log.trouble() {
-                    Some(trouble) => {
-                        let what = format!("a write is sent again and again: {trouble}");
-                        self.set(Status::Stalled(what));
-                    }
-                    None => self.set(Status::Ready),
-                }
-            }
-        };
-        self.group.events = events;
-        let rest = (self.means.clock.now() - start).saturating_sub(fate.to_log);
-        self.shared.meters.written(self.group.events.len(), self.group.bytes, fate.to_log, rest);
-        fate
     }
 }
 

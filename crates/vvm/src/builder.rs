@@ -10,7 +10,7 @@ use sysvvm::AppName;
 use tokio::runtime::Handle;
 
 use crate::{
-    AppSettings, Launched, Node, Service, Settings, clients::Clients, launch::Parts,
+    AppSettings, Launched, Node, NodeSettings, Service, clients::Clients, launch::NodeParts,
     problem::FirstProblem,
 };
 
@@ -20,7 +20,7 @@ pub struct Vvm(Builder);
 
 /// The parts of a node.
 pub struct Builder {
-    settings: Settings,
+    settings: NodeSettings,
     driver: Arc<dyn StorageDriver>,
     clock: Clock,
     apps: Vec<AppSettings>,
@@ -39,13 +39,13 @@ impl std::fmt::Debug for Builder {
 
 /// The reason why a node cannot be built from these settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSettings {
+pub enum InvalidNodeSettings {
     /// An application is listed twice. Remove one of the entries.
-    #[error("the application {0} is there twice")]
+    #[error("the application {0} is listed twice")]
     AppTwice(AppName),
     /// Some slots would have no partitions. Take fewer slots or more partitions.
     #[error(
-        "there are {slots} slots, and no application has more than {partitions} partitions: who leads a slot above that has nothing to do"
+        "there are {slots} slots, and no application has more than {partitions} partitions: take fewer slots, or more partitions"
     )]
     IdleSlots {
         /// The number of slots.
@@ -53,11 +53,11 @@ pub enum BadSettings {
         /// The largest number of partitions of an application.
         partitions: u16,
     },
-    /// A storage call may take longer than a lease allows. Shorten [`Settings::call_timeout`], or
-    /// take a longer lease.
+    /// A storage call may take longer than a lease allows. Shorten
+    /// [`NodeSettings::call_timeout`], or take a longer lease.
     #[error(
-        "a call to the storage may take {call:?}, and of a lease of {lease:?} only {room:?} may be left when it is sent: \
-         let it take less, or take a longer lease"
+        "a call to the storage may take {call:?}, and a lease of {lease:?} leaves {room:?} for a call: \
+         shorten the time limit of calls, or take a longer lease"
     )]
     LongCalls {
         /// The time limit of a call.
@@ -96,7 +96,11 @@ fn longer(shortest: &Option<Duration>) -> String {
 
 impl Vvm {
     /// Creates a builder of a node on a storage.
-    pub fn builder(driver: Arc<dyn StorageDriver>, clock: Clock, settings: Settings) -> Builder {
+    pub fn builder(
+        driver: Arc<dyn StorageDriver>,
+        clock: Clock,
+        settings: NodeSettings,
+    ) -> Builder {
         let (apps, admin, services) = (Vec::new(), Vec::new(), Vec::new());
         let (kill, lock, requests) = (None, None, None);
         Builder { settings, driver, clock, apps, admin, services, kill, lock, requests }
@@ -115,7 +119,7 @@ impl Vvm {
         let problem = FirstProblem::default();
         let node = Node::new(&settings, driver.name(), apps, clock.clone(), problem.clone());
         let clients = Clients { elections: driver, requests: own, runtime };
-        Launched::start(Parts {
+        Launched::start(NodeParts {
             settings,
             clients,
             clock,
@@ -185,7 +189,7 @@ impl Builder {
     ///
     /// # Errors
     /// The setting that does not fit, and the way to correct it.
-    pub fn build(mut self) -> Result<Vvm, BadSettings> {
+    pub fn build(mut self) -> Result<Vvm, InvalidNodeSettings> {
         self.settings.check(&self.apps)?;
         if self.apps.iter().any(|app| app.level == TrustLevel::Two) {
             // At level 2 a late write of the former process could replace a row of this process.

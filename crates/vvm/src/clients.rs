@@ -14,7 +14,7 @@ use istorage::StorageDriver;
 use sysvvm::System;
 use tokio::{runtime::Handle, task::JoinSet};
 
-use crate::{Failure, Problem, Settings};
+use crate::{NodeSettings, Problem, ServiceError};
 
 /// The clients, none of which is open yet.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Clients {
     /// Opens the system keyspace with both clients at the same time.
     pub(crate) async fn open(
         &self,
-        settings: &Settings,
+        settings: &NodeSettings,
         clock: &Clock,
     ) -> Result<Systems, Problem> {
         let deadline = clock.now() + settings.open_within;
@@ -71,7 +71,7 @@ impl Clients {
         match task.join_next().await {
             Some(Ok(done)) => done,
             ended => {
-                let why = ended.and_then(Result::err).map_or("no task".into(), Failure::from);
+                let why = ended.and_then(Result::err).map_or("no task".into(), ServiceError::from);
                 Err(Problem::ServiceEnded { service: "the runtime of requests", why })
             }
         }

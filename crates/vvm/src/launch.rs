@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    Node, Problem, Service, Settings, Stage,
+    Node, NodeSettings, Problem, Service, Stage,
     clients::{Clients, Systems},
-    lead::UnderLead,
+    lease_fence::LeaseFence,
     opening, partitions,
     problem::FirstProblem,
     service::Services,
 };
 
 /// The interval at which the task checks whether the node is ready.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The deadlines of the parts of a node, which stop one after another, as shares of the time to
 /// stop.
@@ -36,8 +36,8 @@ mod shares {
 }
 
 /// The parts of a node of which nothing runs.
-pub(crate) struct Parts {
-    pub(crate) settings: Settings,
+pub(crate) struct NodeParts {
+    pub(crate) settings: NodeSettings,
     pub(crate) clients: Clients,
     pub(crate) clock: Clock,
     pub(crate) node: Node,
@@ -59,7 +59,7 @@ pub struct Launched {
 }
 
 impl Launched {
-    pub(crate) fn start(parts: Parts) -> Launched {
+    pub(crate) fn start(parts: NodeParts) -> Launched {
         let (node, problem) = (parts.node.clone(), parts.problem.clone());
         let shutdown = CancellationToken::new();
         #[expect(
@@ -92,7 +92,7 @@ impl Launched {
             match self.node.stage() {
                 Stage::Leading => return Ok(()),
                 stage if clock.now() >= deadline => return Err(NotReady::Late(stage)),
-                _ => clock.sleep(LOOK).await,
+                _ => clock.sleep(CHECK_INTERVAL).await,
             }
         }
     }
@@ -132,43 +132,43 @@ impl Drop for Launched {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotReady {
     /// The node cannot go on.
-    #[error("the node does not go on: {0}")]
+    #[error("the node cannot get ready: {0}")]
     Problem(Arc<Problem>),
     /// The node takes longer than the deadline.
-    #[error("the node is still {0:?}")]
+    #[error("the node was not ready in time: its stage is {0:?}")]
     Late(Stage),
 }
 
 /// Reports a panic of the orchestrator, for example in the `bind` of a service. Without this report
 /// the host would wait forever for a problem.
-struct ToldOfPanic(FirstProblem);
+struct PanicReport(FirstProblem);
 
-impl Drop for ToldOfPanic {
+impl Drop for PanicReport {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let (service, why) = ("the orchestrator", "it panicked".into());
+            let (service, why) = ("the orchestrator", "the task panicked".into());
             self.0.report(Problem::ServiceEnded { service, why });
         }
     }
 }
 
 /// Waits until the leadership is lost; forever if there is no leadership.
-async fn over(lead: Option<&Lead>) {
-    match lead {
-        Some(lead) => drop(lead.leadership.over().await),
+async fn until_lost(held: Option<&HeldLease>) {
+    match held {
+        Some(held) => drop(held.leadership.over().await),
         None => std::future::pending().await,
     }
 }
 
 /// The values that exist while the node leads.
-struct Lead {
+struct HeldLease {
     leadership: Leadership,
-    under: Arc<UnderLead>,
+    fence: Arc<LeaseFence>,
 }
 
-impl Parts {
+impl NodeParts {
     async fn run(self, shutdown: CancellationToken) {
-        let _told = ToldOfPanic(self.problem.clone());
+        let _told = PanicReport(self.problem.clone());
         let node = self.node.clone();
         tokio::select! {
             () = self.work_until(shutdown) => {}
@@ -178,7 +178,7 @@ impl Parts {
 
     async fn work_until(mut self, shutdown: CancellationToken) {
         let (mut admin, mut services) = (Services::default(), Services::default());
-        let mut lead = None;
+        let mut held = None;
         let is_bound = tokio::select! {
             biased;
             () = shutdown.cancelled() => false,
@@ -193,14 +193,14 @@ impl Parts {
                 biased;
                 () = shutdown.cancelled() => {}
                 _ = self.problem.wait() => {}
-                problem = self.work(lock, &mut lead) => self.problem.report(problem),
+                problem = self.work(lock, &mut held) => self.problem.report(problem),
                 problem = admin.ended() => self.problem.report(problem),
                 problem = services.ended() => self.problem.report(problem),
             }
         }
         // The host acts on a problem: it shuts the node down.
         shutdown.cancelled().await;
-        self.stop(admin, services, lead).await;
+        self.stop(admin, services, held).await;
     }
 
     /// Takes the exclusive resources of all services.
@@ -215,9 +215,9 @@ impl Parts {
     }
 
     /// Acquires leadership and works under it until there is a problem. The leadership stays in
-    /// `lead`, where the stop finds it.
-    async fn work(&self, lock: Option<LockFile>, lead: &mut Option<Lead>) -> Problem {
-        match self.try_work(lock, lead).await {
+    /// `held`, where the stop finds it.
+    async fn work(&self, lock: Option<LockFile>, held: &mut Option<HeldLease>) -> Problem {
+        match self.try_work(lock, held).await {
             Ok(lost) => Problem::LeadLost(lost),
             Err(problem) => problem,
         }
@@ -226,11 +226,11 @@ impl Parts {
     async fn try_work(
         &self,
         lock: Option<LockFile>,
-        lead: &mut Option<Lead>,
+        held: &mut Option<HeldLease>,
     ) -> Result<Lost, Problem> {
         let work = async {
             let systems = self.open().await?;
-            self.lead(&systems, lock, lead).await
+            self.lead(&systems, lock, held).await
         };
         tokio::select! {
             biased;
@@ -246,29 +246,29 @@ impl Parts {
         &self,
         systems: &Systems,
         lock: Option<LockFile>,
-        lead: &mut Option<Lead>,
+        held: &mut Option<HeldLease>,
     ) -> Result<Lost, Problem> {
         let leadership = self.acquire(&systems.elections, lock).await?;
         let slot = leadership.slot();
-        let under = Arc::new(UnderLead::new(leadership.work().map_err(Problem::LeadLost)?));
-        self.node.leads(Some((slot, Arc::clone(&under))));
-        self.node.enter(Stage::Recovering);
-        let Lead { leadership, under } = lead.insert(Lead { leadership, under });
+        let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadLost)?));
+        self.node.set_lease(Some((slot, Arc::clone(&fence))));
+        self.node.set_stage(Stage::Recovering);
+        let HeldLease { leadership, fence } = held.insert(HeldLease { leadership, fence });
         let settings = &self.settings;
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
-            deployed = partitions::deploy(&self.node, &systems.requests, settings, (slot, under), &self.clients) => deployed?,
+            deployed = partitions::deploy(&self.node, &systems.requests, settings, (slot, fence), &self.clients) => deployed?,
         }
-        self.node.enter(Stage::Leading);
+        self.node.set_stage(Stage::Leading);
         tokio::select! {
             biased;
             lost = leadership.over() => return Ok(lost),
             () = self.recovered() => {
-                info!(slot = slot.get(), at = %self.settings.advertised, "ready: commands are done here");
-                let partitions = self.node.violated();
+                info!(slot = slot.get(), at = %self.settings.advertised, "node ready");
+                let partitions = self.node.count_violated();
                 if partitions > 0 {
-                    warn!(partitions, "not in these: an operator must put their logs right; the status of each says what");
+                    warn!(partitions, "partitions with violations: an operator must put their logs right, as their status says");
                 }
             }
         }
@@ -278,7 +278,7 @@ impl Parts {
     /// Waits until the partitions have recovered.
     async fn recovered(&self) {
         while self.node.stage() != Stage::Leading {
-            self.clock.sleep(LOOK).await;
+            self.clock.sleep(CHECK_INTERVAL).await;
         }
     }
 
@@ -290,7 +290,7 @@ impl Parts {
             Some(_) => self.clock.now(),
         };
         let open = || self.clients.open(&self.settings, &self.clock);
-        opening::until(&self.clock, deadline, open).await
+        opening::retry_until(&self.clock, deadline, open).await
     }
 
     async fn acquire(
@@ -298,7 +298,7 @@ impl Parts {
         system: &System,
         lock: Option<LockFile>,
     ) -> Result<Leadership, Problem> {
-        let Settings { slots, advertised, .. } = self.settings;
+        let NodeSettings { slots, advertised, .. } = self.settings;
         let levels = self.node.apps().iter().map(|app| app.settings.level);
         let storage = system.storage().capabilities();
         let lease = self.settings.lease_for(levels, storage.late_write);
@@ -315,27 +315,29 @@ impl Parts {
         let node = self.node.clone();
         let elections = elections.with_health(Arc::new(move || node.is_well()));
         let budget = elections.budget();
-        let gives_up_after = self.settings.waits(storage.expiry_is_watched, budget);
+        let gives_up_after = self.settings.acquire_limit(storage.expiry_is_watched, budget);
+        // `failover` counts from the death of a leader whose storage answers in time.
+        // `failover_of_slow` counts from the last good renewal of a leader that lives and whose
+        // storage is slow; the delay of the storage comes on top.
         info!(
             failover = ?budget.failover_bound(),
             failover_of_slow = ?budget.slow_store_bound(),
             stop = ?budget.stop_bound(),
             ?gives_up_after,
-            "waiting for leadership: `failover` after a leader died whose storage answers in time; `failover_of_slow`, and the \
-             storage's delay, after the last good renewal of a leader that lives and whose storage is slow"
+            "waiting for leadership"
         );
-        self.node.leaders().observes(elections.observer());
-        self.node.enter(Stage::Waiting);
+        self.node.leaders().set_observer(elections.observer());
+        self.node.set_stage(Stage::Waiting);
         let until = gives_up_after.map_or(Instant::FAR_FUTURE, |time| self.clock.now() + time);
         Ok(elections.acquire(slots, until).await?)
     }
 
     /// Stops the parts of the node in the reverse order of their start. Each part has its share of
     /// the time ([`shares`]).
-    async fn stop(self, mut admin: Services, mut services: Services, lead: Option<Lead>) {
+    async fn stop(self, mut admin: Services, mut services: Services, held: Option<HeldLease>) {
         let start = self.clock.now();
         let until = |share: u32| start + self.settings.stop_within * share / shares::OF;
-        self.node.enter(Stage::Stopping);
+        self.node.set_stage(Stage::Stopping);
         {
             let services = services.stop(&self.clock, until(shares::SERVICES), &self.problem);
             let mut services = pin!(services);
@@ -343,11 +345,11 @@ impl Parts {
             // services that wait for slow clients must not delay the end of that work.
             let have_ended = tokio::select! {
                 biased;
-                () = over(lead.as_ref()) => false,
+                () = until_lost(held.as_ref()) => false,
                 () = services.as_mut() => true,
             };
-            if let Some(lead) = lead {
-                self.give_up(lead, until(shares::PARTITIONS), until(shares::LEAD)).await;
+            if let Some(held) = held {
+                self.end_leadership(held, until(shares::PARTITIONS), until(shares::LEAD)).await;
             }
             if !have_ended {
                 services.await;
@@ -355,24 +357,24 @@ impl Parts {
         }
         let closed = self.clients.close();
         if self.clock.timeout_at(until(shares::STORAGE), closed).await.is_err() {
-            warn!("the storage did not close in time, and is given up");
+            warn!("storage not closed in time");
             self.problem.report(Problem::NotStopped("the storage".to_owned()));
         }
-        self.node.enter(Stage::Stopped);
+        self.node.set_stage(Stage::Stopped);
         admin.stop(&self.clock, until(shares::OF), &self.problem).await;
-        info!(took = ?(self.clock.now() - start), "the node has stopped");
+        info!(took = ?(self.clock.now() - start), "node stopped");
     }
 
     /// Ends all work under the leadership. Releases the lease if it is proved that nothing is
     /// written any more.
-    async fn give_up(
+    async fn end_leadership(
         &self,
-        Lead { leadership, under }: Lead,
+        HeldLease { leadership, fence }: HeldLease,
         partitions: Instant,
         deadline: Instant,
     ) {
         let ended = partitions::undeploy(&self.node, partitions).await;
-        self.node.leads(None);
+        self.node.set_lease(None);
         if let Some(lost) = leadership.lost() {
             self.problem.report(Problem::LeadLost(lost));
         }
@@ -381,17 +383,19 @@ impl Parts {
             // If a partition is late, its work may go on. The guard stays, so the killer ends the
             // process when the lease is nearly over.
             if !ended.is_late {
-                under.abandon();
+                fence.abandon();
             }
             return;
         }
-        under.finish();
+        fence.finish();
         match leadership.stopped(deadline).await {
             Ok(stopped) => match self.clock.timeout_at(deadline, stopped.release()).await {
-                Ok(_) => info!("the lead is given away"),
-                Err(_) => warn!("the storage does not answer: the lead is left to expire"),
+                Ok(_) => info!("lease released"),
+                Err(_) => {
+                    warn!("lease not released, and left to expire: the storage does not answer")
+                }
             },
-            Err(unproved) => warn!(%unproved, "the lead is left to expire"),
+            Err(unproved) => warn!(%unproved, "lease not released, and left to expire"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The leader of each slot, as the storage reported it last.
 //!
-//! Invariant: only [`LeadersSeen::watch`] asks the storage, one call at a time, on the runtime of
+//! Invariant: only [`LeadersCache::watch`] asks the storage, one call at a time, on the runtime of
 //! elections. Requests and `/status` read the last answer. They wait for a fresh answer only for a
 //! short time of their own.
 
@@ -18,16 +18,16 @@ const FIRST_WITHIN: Duration = Duration::from_millis(500);
 
 /// The last report of the storage about the leaders.
 #[derive(Debug)]
-pub(crate) struct LeadersSeen {
+pub(crate) struct LeadersCache {
     clock: Clock,
     observer: OnceLock<Observer>,
     is_wanted: Notify,
-    last: watch::Sender<Seen>,
+    last: watch::Sender<LeadersReport>,
 }
 
 /// A report of the storage.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LeadersReport {
     /// The last answer, and the time of its arrival.
     pub(crate) answer: Option<(Instant, Leaders)>,
     /// The error of the last call, if the call failed.
@@ -36,25 +36,25 @@ pub(crate) struct Seen {
     ended: Option<Instant>,
 }
 
-impl LeadersSeen {
-    pub(crate) fn new(clock: Clock) -> LeadersSeen {
-        LeadersSeen {
+impl LeadersCache {
+    pub(crate) fn new(clock: Clock) -> LeadersCache {
+        LeadersCache {
             clock,
             observer: OnceLock::new(),
             is_wanted: Notify::new(),
-            last: watch::Sender::new(Seen::default()),
+            last: watch::Sender::new(LeadersReport::default()),
         }
     }
 
     /// Sets the observer when the storage is open.
-    pub(crate) fn observes(&self, observer: Observer) {
+    pub(crate) fn set_observer(&self, observer: Observer) {
         // The observer is set only once.
         let _ = self.observer.set(observer);
     }
 
     /// The last report, after a fresh call if that call ends within this time. While nothing is
     /// known, this method waits longer.
-    pub(crate) async fn get(&self, within: Duration) -> Seen {
+    pub(crate) async fn get(&self, within: Duration) -> LeadersReport {
         let mut last = self.last.subscribe();
         if self.observer.get().is_some() && !self.is_fresh(&last.borrow()) {
             self.is_wanted.notify_one();
@@ -76,19 +76,20 @@ impl LeadersSeen {
             {
                 let leaders = observer.leaders().await;
                 let now = self.clock.now();
-                self.last.send_modify(|seen| seen.hear(now, leaders.map_err(|e| e.to_string())));
+                self.last
+                    .send_modify(|seen| seen.note_answer(now, leaders.map_err(|e| e.to_string())));
             }
         }
     }
 
-    fn is_fresh(&self, seen: &Seen) -> bool {
+    fn is_fresh(&self, seen: &LeadersReport) -> bool {
         seen.ended.is_some_and(|ended| self.clock.now() < ended + FRESH)
     }
 }
 
-impl Seen {
+impl LeadersReport {
     /// Notes the result of a call. A call that fails leaves the last answer as it is.
-    fn hear(&mut self, now: Instant, leaders: Result<Leaders, String>) {
+    fn note_answer(&mut self, now: Instant, leaders: Result<Leaders, String>) {
         self.ended = Some(now);
         match leaders {
             Ok(leaders) => (self.answer, self.trouble) = (Some((now, leaders)), None),

@@ -21,8 +21,8 @@
 mod builder;
 mod clients;
 mod launch;
-mod lead;
 mod leaders;
+mod lease_fence;
 mod node;
 mod opening;
 mod partitions;
@@ -31,12 +31,12 @@ mod service;
 mod settings;
 mod status;
 
-pub use builder::{BadSettings, Builder, Vvm};
+pub use builder::{Builder, InvalidNodeSettings, Vvm};
 pub use launch::{Launched, NotReady};
-pub use node::{App, Here, Node, NotLeader, NotLeading, Stage};
-pub use problem::{Failure, Problem};
+pub use node::{App, LocalPartition, Node, NotLeader, NotLeading, Stage};
+pub use problem::{Problem, ServiceError};
 pub use service::Service;
-pub use settings::{AppSettings, NumbersIn, Settings};
+pub use settings::{AppSettings, NodeSettings, NumbersIn};
 pub use status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus};
 
 pub use clock;

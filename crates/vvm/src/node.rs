@@ -12,13 +12,13 @@ use futures::{Stream, stream::BoxStream};
 use ielections::Slot;
 use isequencer::{SeqId, standard};
 use istorage::KeyspaceName;
-use processor::{Application, Busy, Command, Commands, Done, Partitions, Refused};
+use processor::{Application, Busy, Commands, Partitions};
 use sysvvm::{AppName, NumberRows};
 
 use crate::{
-    AppSettings, NumbersIn, Problem, Settings,
-    lead::UnderLead,
-    leaders::LeadersSeen,
+    AppSettings, NodeSettings, NumbersIn, Problem,
+    leaders::LeadersCache,
+    lease_fence::LeaseFence,
     problem::FirstProblem,
     status::{AppStatus, LeadStatus, NodeStatus, PartitionStatus, StorageStatus},
 };
@@ -52,10 +52,10 @@ pub enum Stage {
 
 /// A node as its services see it. Clones are the same node.
 #[derive(Clone, Debug)]
-pub struct Node(Arc<Inner>);
+pub struct Node(Arc<NodeInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct NodeInner {
     clock: Clock,
     launched: Instant,
     slots: Slot,
@@ -66,8 +66,8 @@ struct Inner {
     system: KeyspaceName,
     apps: Vec<App>,
     stage: Mutex<Stage>,
-    lead: RwLock<Option<(Slot, Arc<UnderLead>)>>,
-    leaders: LeadersSeen,
+    lead: RwLock<Option<(Slot, Arc<LeaseFence>)>>,
+    leaders: LeadersCache,
     problem: FirstProblem,
 }
 
@@ -77,12 +77,12 @@ pub struct App {
     clock: Clock,
     pub(crate) settings: AppSettings,
     pub(crate) partitions: Partitions,
-    pub(crate) opened: OnceLock<Opened>,
+    pub(crate) opened: OnceLock<ServedApp>,
 }
 
 /// An application with an open keyspace.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct ServedApp {
     pub(crate) app: sysvvm::OpenedApp,
     pub(crate) system: Arc<NumberRows>,
     pub(crate) reader: Reader,
@@ -98,16 +98,16 @@ pub struct NotLeader {
 
 impl Node {
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &NodeSettings,
         driver: &'static str,
         apps: Vec<AppSettings>,
         clock: Clock,
         problem: FirstProblem,
     ) -> Node {
         let apps = apps.into_iter().map(|settings| App::new(settings, clock.clone())).collect();
-        Node(Arc::new(Inner {
+        Node(Arc::new(NodeInner {
             launched: clock.now(),
-            leaders: LeadersSeen::new(clock.clone()),
+            leaders: LeadersCache::new(clock.clone()),
             clock,
             slots: settings.slots,
             advertised: settings.advertised,
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn enter(&self, stage: Stage) {
+    pub(crate) fn set_stage(&self, stage: Stage) {
         *self.0.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
@@ -197,13 +197,13 @@ impl Node {
 
     /// The number of partitions on this node that run no commands until an operator has put their
     /// logs right.
-    pub(crate) fn violated(&self) -> usize {
+    pub(crate) fn count_violated(&self) -> usize {
         let statuses = self.0.apps.iter().flat_map(|app| app.partitions.status());
         statuses.filter(|(_, status)| matches!(status, processor::Status::Violation(_))).count()
     }
 
     /// The leaders, as the storage reported them last.
-    pub(crate) fn leaders(&self) -> &LeadersSeen {
+    pub(crate) fn leaders(&self) -> &LeadersCache {
         &self.0.leaders
     }
 
@@ -217,11 +217,11 @@ impl Node {
         !self.0.apps.iter().any(|app| app.partitions.status().iter().any(has_ended))
     }
 
-    pub(crate) fn leads(&self, lead: Option<(Slot, Arc<UnderLead>)>) {
+    pub(crate) fn set_lease(&self, lead: Option<(Slot, Arc<LeaseFence>)>) {
         *self.0.lead.write().unwrap_or_else(PoisonError::into_inner) = lead;
     }
 
-    fn lead(&self) -> Option<(Slot, Arc<UnderLead>)> {
+    fn lead(&self) -> Option<(Slot, Arc<LeaseFence>)> {
         self.0.lead.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -297,14 +297,14 @@ impl App {
     ///
     /// # Errors
     /// If the partition is not at work here: another node leads it, or this node is not ready.
-    pub fn at(&self, ws: WsId) -> Result<Here<'_>, NotLeader> {
+    pub fn local_partition(&self, ws: WsId) -> Result<LocalPartition<'_>, NotLeader> {
         let partition = self.partition_of(ws);
         let not_leader = NotLeader { partition };
         let commands = self.partitions.commands(partition).ok_or(not_leader)?;
         let opened = self.opened.get().ok_or(not_leader)?;
-        let here = Here { commands, app: self, opened, partition };
-        here.may_answer()?;
-        Ok(here)
+        let local = LocalPartition { commands, app: self, opened, partition };
+        local.may_answer()?;
+        Ok(local)
     }
 
     fn status(&self) -> AppStatus {
@@ -334,25 +334,14 @@ impl App {
 
 /// A partition that is at work on this node.
 #[derive(Clone, Debug)]
-pub struct Here<'a> {
+pub struct LocalPartition<'a> {
     commands: Commands,
     app: &'a App,
-    opened: &'a Opened,
+    opened: &'a ServedApp,
     partition: u16,
 }
 
-impl Here<'_> {
-    /// Runs a command.
-    ///
-    /// # Errors
-    /// Those of [`Commands::run`].
-    ///
-    /// # Cancel safety
-    /// The same as for [`Commands::run`].
-    pub async fn run(&self, command: Command) -> Result<Done, Refused> {
-        self.commands.run(command).await
-    }
-
+impl LocalPartition<'_> {
     /// Checks that a reader may be given the rows that were read. A node that stood still may not
     /// know yet that it no longer leads.
     ///
@@ -366,15 +355,6 @@ impl Here<'_> {
     /// The handle to which commands of the partition are sent.
     pub fn commands(&self) -> &Commands {
         &self.commands
-    }
-
-    /// The offset in front of which all events of the PLog are applied. A client that asks right
-    /// after the answer to its command finds the event of that command among them.
-    ///
-    /// # Errors
-    /// The reason why the log was not read yet.
-    pub fn applied(&self) -> Result<Offset, Busy> {
-        self.commands.applied()
     }
 
     /// Reads the WLog of a workspace of the partition from an event on, up to the last event that

@@ -8,29 +8,29 @@ use tracing::{info, warn};
 use crate::Problem;
 
 /// The pause before the next attempt to open a storage.
-const OPEN_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The interval at which the log reports that a storage is not available. The error text may differ
 /// each time.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Opens something. While the storage is not available, the function tries again until a deadline.
-pub(crate) async fn until<T, F: Future<Output = Result<T, Problem>>>(
+pub(crate) async fn retry_until<T, F: Future<Output = Result<T, Problem>>>(
     clock: &Clock,
     deadline: Instant,
     open: impl Fn() -> F,
 ) -> Result<T, Problem> {
-    let mut told = Told::default();
+    let mut timer = WarningTimer::default();
     loop {
         match open().await {
-            Err(Problem::Storage(why)) if clock.now() + OPEN_AGAIN < deadline => {
-                if told.is_due(clock.now()) {
-                    warn!(why, retry_every = ?OPEN_AGAIN, "waiting for the storage");
+            Err(Problem::Storage(why)) if clock.now() + RETRY_DELAY < deadline => {
+                if timer.is_due(clock.now()) {
+                    warn!(why, retry_every = ?RETRY_DELAY, "waiting for the storage");
                 }
-                clock.sleep(OPEN_AGAIN).await;
+                clock.sleep(RETRY_DELAY).await;
             }
             opened => {
-                if opened.is_ok() && told.0.is_some() {
+                if opened.is_ok() && timer.0.is_some() {
                     info!("storage opened");
                 }
                 return opened;
@@ -41,12 +41,12 @@ pub(crate) async fn until<T, F: Future<Output = Result<T, Problem>>>(
 
 /// The time of the last line in the log.
 #[derive(Debug, Default)]
-struct Told(Option<Instant>);
+struct WarningTimer(Option<Instant>);
 
-impl Told {
+impl WarningTimer {
     /// Whether a line is due now. If it is, the line counts as written.
     fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.0.is_none_or(|told| now >= told + TELL_AGAIN);
+        let is_due = self.0.is_none_or(|last| now >= last + WARN_INTERVAL);
         if is_due {
             self.0 = Some(now);
         }
@@ -62,10 +62,10 @@ mod tests {
 
     /// The log had a line each second, because each error named another server or another duration.
     #[test]
-    fn a_storage_that_cannot_be_used_is_told_once_a_minute() {
+    fn a_storage_that_is_unavailable_is_logged_once_a_minute() {
         let start = ManualClock::new(0).clock().now();
-        let mut told = Told::default();
-        let due = (0..180).filter(|second| told.is_due(start + Duration::from_secs(*second)));
+        let mut timer = WarningTimer::default();
+        let due = (0..180).filter(|second| timer.is_due(start + Duration::from_secs(*second)));
         assert_eq!(due.collect::<Vec<_>>(), [0, 60, 120]);
     }
 }

@@ -6,15 +6,15 @@ use clock::Instant;
 use eventlog::{Deployment, Log, NotDeployed, Reader};
 use futures::future::join_all;
 use ielections::Slot;
-use processor::Ended;
+use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
 use sysvvm::System;
 
 use crate::{
-    App, Node, NumbersIn, Problem, Settings,
+    App, Node, NodeSettings, NumbersIn, Problem,
     clients::Clients,
-    lead::UnderLead,
-    node::{Opened, slot_of},
+    lease_fence::LeaseFence,
+    node::{ServedApp, slot_of},
     opening,
 };
 
@@ -26,8 +26,8 @@ use crate::{
 pub(crate) async fn deploy(
     node: &Node,
     system: &Arc<System>,
-    settings: &Settings,
-    (slot, lead): (Slot, &Arc<UnderLead>),
+    settings: &NodeSettings,
+    (slot, fence): (Slot, &Arc<LeaseFence>),
     clients: &Clients,
 ) -> Result<(), Problem> {
     for (at, app) in node.apps().iter().enumerate() {
@@ -38,7 +38,7 @@ pub(crate) async fn deploy(
         let opening = async move {
             let app = &node_there.apps()[at];
             let open = || open(app, &node_there, &system_there, deadline);
-            opening::until(node_there.clock(), deadline, open).await
+            opening::retry_until(node_there.clock(), deadline, open).await
         };
         let opened = clients.on_requests(opening).await?;
         let reader = {
@@ -46,12 +46,12 @@ pub(crate) async fn deploy(
             Reader::new(storage, clock, settings.call_timeout, app.settings.partitions)
         };
         let numbers = Arc::new(system.numbers(&opened.entry));
-        let opened = app.opened.get_or_init(|| Opened { app: opened, system: numbers, reader });
+        let opened = app.opened.get_or_init(|| ServedApp { app: opened, system: numbers, reader });
         for partition in 0..app.settings.partitions.get() {
             if slot_of(partition, settings.slots) == slot {
                 // A partition spawns its tasks on the runtime that is entered.
                 let _entered = clients.runtime.enter();
-                put_to_work(app, node, &opened.app, partition, (system, settings, lead))?;
+                deploy_partition(app, node, &opened.app, partition, (system, settings, fence))?;
             }
         }
     }
@@ -88,17 +88,17 @@ async fn open(
     let deployment = Deployment { level, schema };
     deployment.fix(&opened.storage, node.clock(), deadline).await.map_err(|why| match why {
         NotDeployed::Storage(error) => Problem::of_storage(&error),
-        why => Problem::Refused(format!("the application `{name}` cannot be deployed so: {why}")),
+        why => Problem::Refused(format!("the application `{name}` cannot be deployed: {why}")),
     })?;
     Ok(opened)
 }
 
-fn put_to_work(
+fn deploy_partition(
     app: &App,
     node: &Node,
     opened: &sysvvm::OpenedApp,
     partition: u16,
-    (system, settings, lead): (&System, &Settings, &Arc<UnderLead>),
+    (system, settings, fence): (&System, &NodeSettings, &Arc<LeaseFence>),
 ) -> Result<(), Problem> {
     let (clock, timeout) = (node.clock(), settings.call_timeout);
     let storage = &opened.storage;
@@ -109,8 +109,8 @@ fn put_to_work(
         answers_kept: app.settings.answers_kept,
         ..eventlog::Settings::default()
     };
-    let lead = Arc::clone(lead) as Arc<dyn eventlog::Lead>;
-    let log = Log::new(Arc::clone(storage), clock.clone(), lead, partition, log_settings);
+    let fence = Arc::clone(fence) as Arc<dyn eventlog::Lead>;
+    let log = Log::new(Arc::clone(storage), clock.clone(), fence, partition, log_settings);
     let log = Arc::new(log);
     let numbers = match app.settings.numbers {
         NumbersIn::System => {
@@ -127,7 +127,7 @@ fn put_to_work(
 
 /// The ends of all partitions.
 #[derive(Debug, Default)]
-pub(crate) struct AllEnded {
+pub(crate) struct PartitionEnds {
     /// The descriptions of the partitions that did not prove that they write nothing any more.
     pub(crate) unproved: Vec<String>,
     /// Whether a partition may still be at work.
@@ -135,18 +135,18 @@ pub(crate) struct AllEnded {
 }
 
 /// Stops all partitions side by side.
-pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> AllEnded {
+pub(crate) async fn undeploy(node: &Node, deadline: Instant) -> PartitionEnds {
     let stops = node.apps().iter().flat_map(|app| {
         app.partitions.status().into_iter().map(move |(partition, _)| async move {
             let (why, is_late) = match app.partitions.undeploy(partition, deadline).await {
-                Ended::Stopped => return None,
-                Ended::Unproved(why) | Ended::LeadLost(why) => (why, false),
-                Ended::Late => ("it did not end in time".to_owned(), true),
+                PartitionEnd::Stopped => return None,
+                PartitionEnd::Unproved(why) | PartitionEnd::LeadLost(why) => (why, false),
+                PartitionEnd::Late => ("the partition did not end in time".to_owned(), true),
             };
             Some((format!("partition {partition} of {}: {why}", app.name()), is_late))
         })
     });
-    let mut all = AllEnded::default();
+    let mut all = PartitionEnds::default();
     for (why, is_late) in join_all(stops).await.into_iter().flatten() {
         all.unproved.push(why);
         all.is_late |= is_late;

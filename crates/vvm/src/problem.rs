@@ -10,34 +10,34 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 /// The error that ended a service.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type ServiceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a node cannot go on. The host learns the problem and shuts the node down.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// A resource that a service needs, such as its port, is taken. Nothing was started.
-    #[error("{service} cannot begin: {why}")]
+    #[error("{service} cannot start: {why}")]
     NotBound {
         /// The name of the service.
         service: &'static str,
         /// The reason.
-        why: Failure,
+        why: ServiceError,
     },
     /// The configuration does not fit the storage: the storage was deployed in another way, holds
     /// rows of another program, or does not accept such requests. Correct the configuration.
     #[error("{0}")]
     Refused(String),
     /// A storage error. Try again later.
-    #[error("the storage does not do what it is asked to: {0}")]
+    #[error("storage error: {0}")]
     Storage(String),
     /// The node did not become a leader: other nodes lead, or the storage fails.
-    #[error("the lead was not acquired: {0}")]
+    #[error("the leadership was not acquired: {0}")]
     NotAcquired(#[from] NotAcquired),
     /// The node no longer leads.
-    #[error("the lead is lost: {0}")]
+    #[error("the leadership was lost: {0}")]
     LeadLost(Lost),
     /// The node was asked to let another node lead.
-    #[error("it was asked to step down")]
+    #[error("the node was asked to step down")]
     SteppedDown,
     /// A service ended although it was not asked to.
     #[error("{service} ended: {why}")]
@@ -45,14 +45,14 @@ pub enum Problem {
         /// The name of the service.
         service: &'static str,
         /// The reason.
-        why: Failure,
+        why: ServiceError,
     },
     /// Partitions ended without a proof that every write was answered. So the lease was not
     /// released, and the next node waits until the lease expires.
     #[error("partitions did not end in order, and the lease is left to expire: {}", .0.join("; "))]
     NotEnded(Vec<String>),
     /// A part of the node did not stop in time, and was given up.
-    #[error("{0} did not stop in time, and was given up")]
+    #[error("{0} did not stop in time")]
     NotStopped(String),
 }
 
@@ -89,10 +89,10 @@ impl FirstProblem {
     pub(crate) fn report(&self, problem: Problem) {
         let problem = Arc::new(problem);
         if self.first.set(Arc::clone(&problem)).is_ok() {
-            error!(%problem, "the node does not go on");
+            error!(%problem, "node must stop");
             self.is_there.cancel();
         } else {
-            warn!(%problem, "another problem, after the first");
+            warn!(%problem, "another problem after the first");
         }
     }
 

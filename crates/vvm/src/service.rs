@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{Failure, Node, Problem, problem::FirstProblem};
+use crate::{Node, Problem, ServiceError, problem::FirstProblem};
 
 /// A service of a node. It works from launch to the end of the node, also while the node waits for
 /// leadership.
@@ -26,52 +26,52 @@ pub trait Service: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason why a resource cannot be taken. The node is not launched then.
-    async fn bind(&mut self) -> Result<(), Failure>;
+    async fn bind(&mut self) -> Result<(), ServiceError>;
 
     /// Works until `stop` is cancelled, finishes the current requests, and returns. If the service
     /// returns before, the node has a problem.
     ///
     /// # Errors
     /// The reason why the service cannot go on.
-    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure>;
+    async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError>;
 }
 
 /// The result of the task of a service.
-type Ended = Result<Result<(), Failure>, JoinError>;
+type TaskResult = Result<Result<(), ServiceError>, JoinError>;
 
 /// A service that runs in a task of its own. Dropping it aborts the task.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningService {
     name: &'static str,
     stop: CancellationToken,
-    task: JoinHandle<Result<(), Failure>>,
+    task: JoinHandle<Result<(), ServiceError>>,
 }
 
-impl Running {
-    fn start(service: Box<dyn Service>, node: Node, runtime: &Handle) -> Running {
+impl RunningService {
+    fn start(service: Box<dyn Service>, node: Node, runtime: &Handle) -> RunningService {
         let (name, stop) = (service.name(), CancellationToken::new());
         #[expect(clippy::disallowed_methods, reason = "the orchestrator owns the task and ends it")]
         let task = runtime.spawn(service.run(node, stop.clone()));
-        info!(service = name, "a service runs");
-        Running { name, stop, task }
+        info!(service = name, "service started");
+        RunningService { name, stop, task }
     }
 
     /// Stops the service in order, and gives it up at the deadline.
     async fn stop(mut self, clock: &Clock, deadline: Instant, problem: &FirstProblem) {
         self.stop.cancel();
         match clock.timeout_at(deadline, &mut self.task).await {
-            Ok(Ok(Ok(()))) => info!(service = self.name, "a service stopped"),
+            Ok(Ok(Ok(()))) => info!(service = self.name, "service stopped"),
             Ok(ended) => problem.report(self.ended(ended)),
             Err(_) => {
-                warn!(service = self.name, "a service did not stop in time, and is given up");
+                warn!(service = self.name, "service not stopped in time");
                 problem.report(Problem::NotStopped(self.name.to_owned()));
             }
         }
     }
 
-    fn ended(&self, ended: Ended) -> Problem {
+    fn ended(&self, ended: TaskResult) -> Problem {
         let why = match ended {
-            Ok(Ok(())) => "it returned, although nobody asked it to".into(),
+            Ok(Ok(())) => "the service returned before the node stopped".into(),
             Ok(Err(why)) => why,
             Err(panicked) => panicked.into(),
         };
@@ -79,7 +79,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningService {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -87,7 +87,7 @@ impl Drop for Running {
 
 /// Services in the order in which they began. They stop in the reverse order.
 #[derive(Debug, Default)]
-pub(crate) struct Services(Vec<Running>);
+pub(crate) struct Services(Vec<RunningService>);
 
 impl Services {
     pub(crate) fn start(
@@ -95,7 +95,7 @@ impl Services {
         node: &Node,
         runtime: &Handle,
     ) -> Services {
-        let start = |service| Running::start(service, node.clone(), runtime);
+        let start = |service| RunningService::start(service, node.clone(), runtime);
         Services(services.into_iter().map(start).collect())
     }
 

@@ -8,11 +8,11 @@ use istorage::KeyspaceName;
 use processor::Application;
 use sysvvm::AppName;
 
-use crate::BadSettings;
+use crate::InvalidNodeSettings;
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct NodeSettings {
     /// The system keyspace, which all nodes of the cluster share: leases, numbers, and the registry
     /// of applications.
     pub system: KeyspaceName,
@@ -37,7 +37,7 @@ pub struct Settings {
     pub stop_within: Duration,
 }
 
-impl Settings {
+impl NodeSettings {
     /// The default name of the system keyspace.
     pub const SYSTEM: &str = "sysvvm";
 
@@ -46,9 +46,9 @@ impl Settings {
     ///
     /// # Panics
     /// Never: the name of the system keyspace is valid.
-    pub fn new(advertised: SocketAddr) -> Settings {
-        Settings {
-            system: KeyspaceName::new(Settings::SYSTEM).expect("it is a name"),
+    pub fn new(advertised: SocketAddr) -> NodeSettings {
+        NodeSettings {
+            system: KeyspaceName::new(NodeSettings::SYSTEM).expect("it is a name"),
             slots: Slot::new(1).expect("one is a slot"),
             advertised,
             lease: Timing::default(),
@@ -63,23 +63,23 @@ impl Settings {
     ///
     /// # Errors
     /// The setting that does not fit.
-    pub fn check(&self, apps: &[AppSettings]) -> Result<(), BadSettings> {
+    pub fn check(&self, apps: &[AppSettings]) -> Result<(), InvalidNodeSettings> {
         let mut names = BTreeSet::new();
         if let Some(twice) = apps.iter().find(|app| !names.insert(app.name.to_string())) {
-            return Err(BadSettings::AppTwice(twice.name.clone()));
+            return Err(InvalidNodeSettings::AppTwice(twice.name.clone()));
         }
         let partitions = apps.iter().map(|app| app.partitions.get()).max();
         let slots = self.slots.get();
         if let Some(partitions) = partitions.filter(|most| slots > u32::from(*most)) {
-            return Err(BadSettings::IdleSlots { slots, partitions });
+            return Err(InvalidNodeSettings::IdleSlots { slots, partitions });
         }
         let (call, lease) = (self.call_timeout, self.lease.duration);
         let room = self.lease.retry_for.saturating_sub(self.lease.call_timeout);
-        if call > room { Err(BadSettings::LongCalls { call, lease, room }) } else { Ok(()) }
+        if call > room { Err(InvalidNodeSettings::LongCalls { call, lease, room }) } else { Ok(()) }
     }
 }
 
-impl Settings {
+impl NodeSettings {
     /// The split of the lease's time on a storage where a write may land up to `late_write` after
     /// it was sent ([`Capabilities::late_write`](istorage::Capabilities::late_write)), for
     /// applications of these trust levels.
@@ -95,7 +95,7 @@ impl Settings {
         &self,
         levels: impl IntoIterator<Item = TrustLevel>,
         late_write: Duration,
-    ) -> Result<Timing, BadSettings> {
+    ) -> Result<Timing, InvalidNodeSettings> {
         let of = |late_writes| Timing { late_writes, ..self.lease };
         if !levels.into_iter().any(|level| level == TrustLevel::Two) {
             return Ok(of(Duration::ZERO));
@@ -106,7 +106,7 @@ impl Settings {
         if !fits(late_write) && fits(Duration::ZERO) {
             let shortest = Timing::shortest(late_write).map(|timing| timing.duration);
             let lease = self.lease.duration;
-            return Err(BadSettings::ShortLease { lease, late_write, shortest });
+            return Err(InvalidNodeSettings::ShortLease { lease, late_write, shortest });
         }
         Ok(of(late_write))
     }
@@ -116,7 +116,11 @@ impl Settings {
     /// A node that watches leases sees the lease of a dead leader expire only after it has watched
     /// the lease for its whole duration. Suppose that the node gave up earlier and a supervisor
     /// started it again. The new process would begin to watch anew, and no node would ever lead.
-    pub(crate) fn waits(&self, expiry_is_watched: bool, budget: &Budget) -> Option<Duration> {
+    pub(crate) fn acquire_limit(
+        &self,
+        expiry_is_watched: bool,
+        budget: &Budget,
+    ) -> Option<Duration> {
         let least = if expiry_is_watched { budget.failover_bound() } else { Duration::ZERO };
         self.acquire_within.map(|within| within.max(least))
     }
@@ -149,7 +153,7 @@ pub struct AppSettings {
     /// gets its first answer.
     pub answers_kept: Duration,
     /// The settings of each partition. The name in them is replaced.
-    pub partition: processor::Settings,
+    pub partition: processor::PartitionSettings,
 }
 
 impl AppSettings {
@@ -167,7 +171,7 @@ impl AppSettings {
             level,
             numbers: NumbersIn::default(),
             answers_kept,
-            partition: processor::Settings::new(String::new()),
+            partition: processor::PartitionSettings::new(String::new()),
         }
     }
 }
@@ -178,15 +182,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn lease_for(level: TrustLevel, late_write: Duration) -> Result<Timing, BadSettings> {
-        let settings = Settings::new(SocketAddr::from(([127, 0, 0, 1], 8822)));
+    fn lease_for(level: TrustLevel, late_write: Duration) -> Result<Timing, InvalidNodeSettings> {
+        let settings = NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], 8822)));
         settings.lease_for([TrustLevel::Zero, level], late_write)
     }
 
     /// Nothing asked the driver how late a write may land. Each lease reserved a tenth of itself
     /// for late writes.
     #[test]
-    fn at_level_2_the_lease_reckons_with_the_late_writes_of_the_storage() {
+    fn at_level_2_the_lease_reserves_time_for_late_writes() {
         for late_write in [Duration::ZERO, SECOND, 4 * SECOND] {
             let timing = lease_for(TrustLevel::Two, late_write).unwrap();
             assert_eq!(timing, Timing { late_writes: late_write, ..Timing::default() });
@@ -198,28 +202,31 @@ mod tests {
 
     #[test]
     fn a_node_that_watches_leases_waits_for_its_failover_bound_at_least() {
-        let settings = |acquire_within| Settings {
+        let settings = |acquire_within| NodeSettings {
             acquire_within,
-            ..Settings::new(SocketAddr::from(([127, 0, 0, 1], 8822)))
+            ..NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], 8822)))
         };
         let two_minutes = Some(120 * SECOND);
         for (lease, within) in [(20, Some(10 * SECOND)), (536, two_minutes)] {
             let budget = Budget::of_watched(Timing::of(lease * SECOND)).unwrap();
             let bound = budget.failover_bound();
             assert!(bound > lease * SECOND);
-            assert_eq!(settings(within).waits(true, &budget), Some(bound));
-            assert_eq!(settings(within).waits(false, &budget), within);
-            assert_eq!(settings(None).waits(true, &budget), None);
+            assert_eq!(settings(within).acquire_limit(true, &budget), Some(bound));
+            assert_eq!(settings(within).acquire_limit(false, &budget), within);
+            assert_eq!(settings(None).acquire_limit(true, &budget), None);
         }
         let budget = Budget::of_watched(Timing::default()).unwrap();
-        assert_eq!(settings(two_minutes).waits(true, &budget), two_minutes);
+        assert_eq!(settings(two_minutes).acquire_limit(true, &budget), two_minutes);
     }
 
     #[test]
-    fn at_level_2_a_lease_that_is_too_short_is_refused_with_the_shortest_that_is_not() {
+    fn at_level_2_a_short_lease_is_refused_and_the_shortest_valid_one_is_named() {
         let bad = lease_for(TrustLevel::Two, 30 * SECOND).unwrap_err();
         let (lease, shortest) = (20 * SECOND, Some(134 * SECOND));
-        assert_eq!(bad, BadSettings::ShortLease { lease, late_write: 30 * SECOND, shortest });
+        assert_eq!(
+            bad,
+            InvalidNodeSettings::ShortLease { lease, late_write: 30 * SECOND, shortest }
+        );
         assert!(bad.to_string().contains("a lease of 134 s or more"), "{bad}");
         for level in [TrustLevel::Zero, TrustLevel::One] {
             lease_for(level, 30 * SECOND).unwrap();

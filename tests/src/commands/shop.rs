@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clock::Instant;
 use eventlog::{Name, Parent, QName, RecordId, Schema, Value, Version, WsId};
 use isequencer::{SeqId, Sequence, WsKind, standard};
-use processor::{Application, Command, Failure, Handler, RowChange, Work};
+use processor::{Application, Command, CommandContext, Handler, HandlerError, RowChange};
 
 /// The sequence that the shop itself declares.
 const INVOICES: SeqId = SeqId(256);
@@ -63,14 +63,14 @@ impl Handler for Note {
         &self,
         _params: &Bytes,
         _rows: Vec<RowChange>,
-        work: &mut Work<'_>,
-    ) -> Result<Bytes, Failure> {
+        context: &mut CommandContext<'_>,
+    ) -> Result<Bytes, HandlerError> {
         let descriptor = RecordId(65_536);
-        assert!(work.get(descriptor).await?.is_some(), "the workspace is there");
+        assert!(context.get(descriptor).await?.is_some(), "the workspace is there");
         for seq in [standard::WLOG_OFFSET, standard::RECORD_ID, standard::CRECORD_ID] {
-            assert!(work.next(seq).is_err(), "only the system draws from {seq}");
+            assert!(context.next(seq).is_err(), "only the system draws from {seq}");
         }
-        let number = work.next(INVOICES)?;
+        let number = context.next(INVOICES)?;
         Ok(number.to_string().into())
     }
 }
@@ -85,9 +85,9 @@ impl Handler for Fail {
         &self,
         _params: &Bytes,
         rows: Vec<RowChange>,
-        work: &mut Work<'_>,
-    ) -> Result<Bytes, Failure> {
-        work.write(rows).await?;
+        context: &mut CommandContext<'_>,
+    ) -> Result<Bytes, HandlerError> {
+        context.write(rows).await?;
         panic!("this handler is to panic")
     }
 }
@@ -102,9 +102,9 @@ impl Handler for Swallow {
         &self,
         _params: &Bytes,
         rows: Vec<RowChange>,
-        work: &mut Work<'_>,
-    ) -> Result<Bytes, Failure> {
-        let written = work.write(rows).await.map(<[_]>::len);
+        context: &mut CommandContext<'_>,
+    ) -> Result<Bytes, HandlerError> {
+        let written = context.write(rows).await.map(<[_]>::len);
         Ok(format!("{written:?}").into())
     }
 }
@@ -119,8 +119,8 @@ impl Handler for Never {
         &self,
         _params: &Bytes,
         _rows: Vec<RowChange>,
-        _work: &mut Work<'_>,
-    ) -> Result<Bytes, Failure> {
+        _context: &mut CommandContext<'_>,
+    ) -> Result<Bytes, HandlerError> {
         std::future::pending().await
     }
 }
@@ -135,11 +135,11 @@ impl Handler for Twice {
         &self,
         _params: &Bytes,
         mut rows: Vec<RowChange>,
-        work: &mut Work<'_>,
-    ) -> Result<Bytes, Failure> {
+        context: &mut CommandContext<'_>,
+    ) -> Result<Bytes, HandlerError> {
         let last = rows.split_off(rows.len().saturating_sub(1));
-        let first = work.write(rows).await?.len();
-        assert!(first == 0 || work.write(last).await?.len() == 1, "it tells what it made");
+        let first = context.write(rows).await?.len();
+        assert!(first == 0 || context.write(last).await?.len() == 1, "it tells what it made");
         Ok(Bytes::new())
     }
 }
@@ -177,7 +177,7 @@ pub fn cud(ws: u64, rows: Batch, deadline: Instant) -> Command {
         params: Bytes::new(),
         rows,
         request: String::new(),
-        repeat: None,
+        idempotency_key: None,
         deadline,
     }
 }

@@ -13,7 +13,7 @@ use clock::{Clock, Instant};
 use eventlog::{Epoch, Lead, LeadLost, Log, Reader, TrustLevel, WsId};
 use isequencer::{SeqId, SeqStorage, StorageError};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
-use processor::{Application, Commands, Ended, Partition, Settings, Status};
+use processor::{Application, Commands, Partition, PartitionEnd, PartitionSettings, Status};
 use seqstorage::PartitionStorage;
 use sysvvm::{AppName, OpenedApp, System};
 
@@ -87,14 +87,14 @@ pub struct NodeSettings {
     /// Whether numbers are kept in the application's keyspace.
     pub in_view: bool,
     /// The settings of each partition.
-    pub partition: Settings,
+    pub partition: PartitionSettings,
 }
 
 impl NodeSettings {
     /// The usual settings, at a trust level.
     #[must_use]
     pub fn at(level: TrustLevel) -> NodeSettings {
-        let mut partition = Settings::new("test");
+        let mut partition = PartitionSettings::new("test");
         partition.sequencer.retry_after = Duration::from_millis(50);
         NodeSettings {
             level,
@@ -253,15 +253,15 @@ impl Node {
     }
 
     /// Stops the partition in order.
-    pub async fn stop(&self) -> Ended {
+    pub async fn stop(&self) -> PartitionEnd {
         self.stop_within(PATIENCE).await
     }
 
     /// Stops the partition in order, within a given time.
-    pub async fn stop_within(&self, time: Duration) -> Ended {
+    pub async fn stop_within(&self, time: Duration) -> PartitionEnd {
         match self.take() {
             Some(partition) => partition.undeploy(self.clock.now() + time).await,
-            None => Ended::Stopped,
+            None => PartitionEnd::Stopped,
         }
     }
 

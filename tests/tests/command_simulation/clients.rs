@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use clock::Instant;
 use eventlog::{Epoch, RecordId, Version, WsId};
-use processor::{Answer, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange};
+use processor::{
+    Answer, Command, Done, IdempotencyKey, Refused, Rejection, RejectionKind, RowChange,
+};
 use tokio::task::JoinHandle;
 use vvm_tests::commands::{
     TestLead, article, bill, create_workspace, cud, raw, record_name, text, update,
@@ -128,7 +130,7 @@ impl Knowledge {
             if dice.one_in(6) {
                 // Another command with the same key.
                 sent.request = format!("r{}", self.requests);
-                sent.command.repeat = Some(repeat(&sent, &sent.request));
+                sent.command.idempotency_key = Some(repeat(&sent, &sent.request));
             }
             return sent;
         }
@@ -136,7 +138,7 @@ impl Knowledge {
         let mut sent = Sent { request, command, key: None, has_workspace: false };
         if dice.one_in(2) {
             sent.key = Some(sent.request.clone());
-            sent.command.repeat = Some(repeat(&sent, "body"));
+            sent.command.idempotency_key = Some(repeat(&sent, "body"));
             self.keyed.push(sent.clone());
         }
         sent
@@ -176,7 +178,7 @@ impl Knowledge {
     }
 }
 
-fn repeat(sent: &Sent, body: &str) -> Repeat {
+fn repeat(sent: &Sent, body: &str) -> IdempotencyKey {
     let key = sent.key.as_deref().unwrap_or_default();
-    Repeat::new("joe", key.as_bytes(), body.as_bytes())
+    IdempotencyKey::new("joe", key.as_bytes(), body.as_bytes())
 }

@@ -12,7 +12,7 @@ use clock::{Clock, ManualClock};
 use eventlog::{Epoch, Lead};
 use futures::FutureExt;
 use istorage::KeyspaceName;
-use processor::{Done, Ended, Refused, Status};
+use processor::{Done, PartitionEnd, Refused, Status};
 use tokio::task::JoinHandle;
 use vvm_tests::commands::{Ledger, Node, Site, Terms, TestLead, check_under};
 
@@ -60,7 +60,7 @@ impl Told {
 struct Leader {
     epoch: u64,
     node: Arc<Node>,
-    stops: Option<JoinHandle<Ended>>,
+    stops: Option<JoinHandle<PartitionEnd>>,
 }
 
 struct History {
@@ -145,7 +145,7 @@ impl History {
         let lead = TestLead::of(self.epochs);
         let node = self.site.node_of(PARTITION, lead, self.plan.settings.clone());
         self.in_time(node.ready()).await;
-        assert_eq!(self.in_time(node.stop()).await, Ended::Stopped);
+        assert_eq!(self.in_time(node.stop()).await, PartitionEnd::Stopped);
     }
 
     fn note(&mut self, what: &str) {

@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use eventlog::TrustLevel;
 use istorage::FaultRates;
-use processor::Settings;
+use processor::PartitionSettings;
 use vvm_tests::commands::NodeSettings;
 
 use crate::{lies::Lie, turns::Dice};
@@ -93,7 +93,7 @@ fn within(dice: &Dice, end: u64) -> usize {
 }
 
 fn settings(level: TrustLevel, dice: &Dice) -> NodeSettings {
-    let mut partition = Settings::new("simulated");
+    let mut partition = PartitionSettings::new("simulated");
     partition.queue = 1 + within(dice, 8);
     partition.group_commands = 1 + within(dice, 8);
     partition.group_time = Duration::from_millis(1 + dice.below(100));

@@ -2,7 +2,7 @@
 
 use eventlog::{RecordId, TrustLevel, Value};
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
-use processor::{Ended, Refused, RejectionKind, Repeat};
+use processor::{IdempotencyKey, PartitionEnd, Refused, RejectionKind};
 use vvm_tests::commands::{
     Ledger, NodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
 };
@@ -39,7 +39,7 @@ async fn built_in_sequences(stage: &Stage) {
         let ids: Vec<_> = (0..3).map(|n| (RecordId(n + 1), RecordId(first + n))).collect();
         assert_eq!(done.answer.ids, ids);
     }
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -73,7 +73,7 @@ async fn written(stage: &Stage) {
             assert_eq!(record.record.fields["name"], text("newer"));
             assert_eq!(record.record.fields["weight"], Value::Float64(1.5));
             assert_eq!(record.version.plog, done.plog);
-            assert_eq!(node.stop().await, Ended::Stopped);
+            assert_eq!(node.stop().await, PartitionEnd::Stopped);
         }
         check(site, partition, &ledger).await;
     }
@@ -85,7 +85,7 @@ async fn repeated(stage: &Stage) {
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     let command = |body: &[u8]| {
         let mut command = named("article", cud(WS, article("a"), site.soon()));
-        command.repeat = Some(Repeat::new("joe", b"key 1", body));
+        command.idempotency_key = Some(IdempotencyKey::new("joe", b"key 1", body));
         command
     };
     let first = stage.run(&node, &mut ledger, command(b"body")).await.unwrap();
@@ -103,7 +103,7 @@ async fn repeated(stage: &Stage) {
     // The same command is sent many times at once, and is done once.
     let both = |name: &str| {
         let mut command = named(name, cud(WS, article("b"), site.soon()));
-        command.repeat = Some(Repeat::new("joe", b"key 2", b""));
+        command.idempotency_key = Some(IdempotencyKey::new("joe", b"key 2", b""));
         command
     };
     let sent = (0..20).map(|_| next.commands.run(both("both")));
@@ -113,7 +113,7 @@ async fn repeated(stage: &Stage) {
     }
     let firsts = answers.iter().filter(|answer| !answer.as_ref().unwrap().is_repeated);
     assert_eq!(firsts.count(), 1);
-    assert_eq!(next.stop().await, Ended::Stopped);
+    assert_eq!(next.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -170,6 +170,6 @@ async fn rejected(stage: &Stage) {
     let given = first.answer.ids.len() as u64;
     assert_eq!(last.answer.ids[0].1.0, id.0 + given, "whoever fails gives its numbers back");
     assert_eq!(last.plog.0, 4);
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }

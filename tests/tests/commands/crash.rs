@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use processor::Ended;
+use processor::PartitionEnd;
 use vvm_tests::commands::{At, Stall, bill, update};
 
 use crate::{
@@ -64,7 +64,7 @@ async fn crash(stage: &Stage, partition: u16, how: How, act: Act, at: At) -> usi
             }
             Act::Recovery => {}
         }
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
     };
     tokio::select! {
         () = acts => {}
@@ -92,6 +92,6 @@ async fn recover(scene: &Scene<'_>) {
     let mut rows = bill("last");
     rows.push(update(scene.article, None, "last"));
     scene.run(&node, scene.command("last", scene.ws, rows)).await.unwrap();
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     scene.check(None).await;
 }

@@ -18,7 +18,7 @@ use istorage::{
     AppStorageExt, AtomicBatch, CallKind, Conditional, Error, Fault, Faulty, OrderedPut, Outcome,
     SharedStorage,
 };
-use processor::{Busy, Command, Done, Ended, Refused, Repeat, Status};
+use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, Status};
 use tokio::task::JoinSet;
 use vvm_tests::{
     between::{Between, Through},
@@ -83,7 +83,7 @@ async fn ends(stage: &Stage) {
             sent += 1;
             let mut command = cud(WS, vec![raw(1, "shop.Nothing", [])], site.soon());
             // With a key, the partition looks up whether the command was sent before.
-            command.repeat = Some(Repeat::new("joe", &sent.to_be_bytes(), b""));
+            command.idempotency_key = Some(IdempotencyKey::new("joe", &sent.to_be_bytes(), b""));
             let commands = node.commands.clone();
             noise.spawn(async move { commands.run(command).await });
             tokio::task::yield_now().await;
@@ -99,7 +99,7 @@ async fn ends(stage: &Stage) {
         let refused = refused.unwrap().unwrap_err();
         assert!(matches!(refused, Refused::Rejected(_)), "{refused:?}");
     }
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -115,7 +115,7 @@ async fn stopped(stage: &Stage) {
         stall.until_still().await;
         let go_on = async { stall.go_on() };
         let (ended, ()) = join(node.stop(), go_on).await;
-        assert_eq!(ended, Ended::Stopped, "before call {call}");
+        assert_eq!(ended, PartitionEnd::Stopped, "before call {call}");
     }
     let key = Row::Plog(PARTITION, eventlog::Offset::FIRST).key();
     let damaged = Bytes::from_static(b"damaged");
@@ -123,7 +123,7 @@ async fn stopped(stage: &Stage) {
     assert!(put.await.unwrap().is_applied());
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 /// A call that does not end is cut off, and the outcome of a failed call is not known. Neither
@@ -135,7 +135,7 @@ async fn unproved(stage: &Stage) {
     let node = site.node(PARTITION, at(Arc::new(stall.clone())));
     stall.until_still().await;
     let ended = node.stop_within(Duration::from_secs(1)).await;
-    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
 
     let script = |op| match op {
         CallKind::WriteAtomic | CallKind::PutOrdered => Fault::NotAppliedButError,
@@ -146,7 +146,10 @@ async fn unproved(stage: &Stage) {
     let node = site.node(PARTITION + 1, NodeSettings { in_view: true, ..at(faulty) });
     node.until(|status| matches!(status, Status::Recovering(Some(_)))).await;
     let ended = node.stop().await;
-    assert!(matches!(&ended, Ended::Unproved(why) if why == "it was being recovered"), "{ended:?}");
+    assert!(
+        matches!(&ended, PartitionEnd::Unproved(why) if why == "the partition was recovering"),
+        "{ended:?}"
+    );
 }
 
 /// The partition tried to store the last numbers until the very deadline of the stop. So the stop
@@ -166,7 +169,8 @@ async fn numbers_not_stored(stage: &Stage) {
     let (node, _) = stage.begin(PARTITION, WS, settings).await;
     is_full.store(true, Ordering::SeqCst);
     let ended = node.stop_within(Duration::from_secs(2)).await;
-    let is_told = matches!(&ended, Ended::Unproved(why) if why.contains("not stored in time"));
+    let is_told =
+        matches!(&ended, PartitionEnd::Unproved(why) if why.contains("not stored in time"));
     assert!(is_told, "{ended:?}");
 }
 
@@ -195,7 +199,7 @@ async fn may_land(stage: &Stage) {
     assert!(matches!(answered, Err(Refused::Unknown(_))), "{answered:?}");
     node.until(|status| matches!(status, Status::Failed(_))).await;
     let ended = node.stop().await;
-    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
 }
 
 /// A storage that once gives no answer to a write of one storage partition, and does not do the
@@ -246,7 +250,7 @@ async fn row_in_the_way(stage: &Stage) {
     node.until(|status| matches!(status, Status::Violation(_))).await;
     assert!(loses.pkey.lock().unwrap().is_none(), "the attempt was lost");
     let ended = node.stop().await;
-    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
 }
 
 /// Sends commands together, on a storage on which each group is one write. Returns the answers and
@@ -387,7 +391,7 @@ async fn closes(stage: &Stage) {
         assert!(matches!(answered, Err(Refused::Unknown(_))), "{level:?} {answered:?}");
         node.until(|status| matches!(status, Status::Failed(_))).await;
         let ended = node.stop().await;
-        assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+        assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
     }
 }
 
@@ -431,7 +435,7 @@ async fn told(stage: &Stage) {
         assert_eq!(node.commands.status(), Status::Ready);
         let after = named("after", cud(ws, article("c"), site.soon()));
         stage.run(&node, &mut ledger, after).await.unwrap();
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
         check(site, partition, &ledger).await;
     }
 }

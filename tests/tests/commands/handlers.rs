@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventlog::{RecordId, TrustLevel, Value, WsId};
-use processor::{Busy, Command, Ended, Refused, RejectionKind};
+use processor::{Busy, Command, PartitionEnd, Refused, RejectionKind};
 use vvm_tests::commands::{NodeSettings, check, child, cud, raw, record_name, text, update};
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
@@ -42,7 +42,7 @@ async fn swallows(stage: &Stage) {
     let command =
         named("right", by("shop.Swallow", cud(WS, vec![raw(1, "shop.Article", [])], site.soon())));
     stage.run(&node, &mut ledger, command).await.unwrap();
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -59,7 +59,7 @@ async fn never_ends(stage: &Stage) {
     let deadline = site.clock.now() + Duration::from_secs(20);
     let command = named("after", cud(WS, vec![raw(1, "shop.Article", [])], deadline));
     stage.run(&node, &mut ledger, command).await.unwrap();
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -85,7 +85,7 @@ async fn in_two_calls(stage: &Stage) {
     let too_many = by("shop.Twice", cud(WS, rows(4_097).collect(), site.soon()));
     let refused = stage.run(&node, &mut ledger, named("too many", too_many)).await.unwrap_err();
     of_kind(refused, RejectionKind::TooLarge);
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 async fn forbidden(stage: &Stage) {
@@ -118,6 +118,6 @@ async fn forbidden(stage: &Stage) {
     let ids = stage.run(&node, &mut ledger, tree).await.unwrap().answer.ids;
     let deep = site.reader().record(WsId(WS), ids[0].1).await.unwrap().unwrap();
     assert_eq!(deep.record.parent.unwrap().id, ids[1].1);
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }

@@ -11,7 +11,7 @@ use clock::Instant;
 use eventlog::{Row, TrustLevel, WsId};
 use futures::future::join;
 use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
-use processor::{Command, Ended, Refused, Repeat, Status};
+use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use vvm_tests::{
     between::{Between, Through},
     commands::{At, Narrow, Node, NodeSettings, Stall, article, create_workspace, cud},
@@ -110,8 +110,8 @@ async fn put_foreign(stage: &Stage, row: Row) {
 /// of the first one is looked up. Neither is applied.
 async fn together(node: &Node, hold: &Stall, [one, two]: [Command; 2]) {
     hold.arm(At::Before(1));
-    let repeat = Some(Repeat::new("joe", b"key", b"body"));
-    let one = node.commands.run(Command { repeat, ..one });
+    let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
+    let one = node.commands.run(Command { idempotency_key: repeat, ..one });
     let two = async {
         hold.until_still().await;
         let sent = node.commands.run(two);
@@ -192,5 +192,5 @@ async fn stays_open(stage: &Stage) {
     *loses.pkey.lock().unwrap() = None;
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let ended = node.stop().await;
-    assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+    assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
 }

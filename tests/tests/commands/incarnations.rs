@@ -4,7 +4,7 @@
 use std::{pin::pin, sync::Arc};
 
 use eventlog::TrustLevel;
-use processor::{Command, Ended, Refused, Repeat, Status};
+use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};
 use vvm_tests::commands::{At, Narrow, Node, NodeSettings, Stall, TestLead, article, cud};
 
 use crate::{
@@ -87,7 +87,7 @@ async fn undisturbed(stage: &Stage, partition: u16, how: How, begun: Begun) -> u
         Begun::Command => drop(scene.run(&node, scene.repeatable()).await.unwrap()),
         Begun::Recovery => node.ready().await,
     }
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     scene.check(None).await;
     stall.calls()
 }
@@ -128,7 +128,7 @@ async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Orde
     let more = if order == Order::SecondFirst { "second again" } else { "second" };
     scene.until_done(&second, || scene.changes(more)).await;
     first.kill();
-    assert_eq!(second.stop().await, Ended::Stopped);
+    assert_eq!(second.stop().await, PartitionEnd::Stopped);
 
     let third = scene.next().await;
     if how.level != TrustLevel::Two {
@@ -138,7 +138,7 @@ async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Orde
         assert!(!was_done || again.is_repeated, "{was:?} {again:?}");
     }
     scene.until_done(&third, || scene.changes("third")).await;
-    assert_eq!(third.stop().await, Ended::Stopped);
+    assert_eq!(third.stop().await, PartitionEnd::Stopped);
     let since = (how.level == TrustLevel::Two).then(|| second.log.epoch());
     if since.is_some() {
         // Only the second leader has given promises.
@@ -159,7 +159,7 @@ async fn at_level_2(stage: &Stage) {
     let site = &stage.site;
     let settings = |storage| NodeSettings { storage, ..NodeSettings::at(TrustLevel::Two) };
     let (begins, mut ledger) = stage.begin(PARTITION, WS, settings(None)).await;
-    assert_eq!(begins.stop().await, Ended::Stopped);
+    assert_eq!(begins.stop().await, PartitionEnd::Stopped);
     let stall = Stall::new(Narrow::of(Arc::clone(&site.app.storage), 100, true));
     let (lead, storage) = (TestLead::of(1 << 10), Arc::new(stall.clone()));
     let first = site.node_of(PARTITION, Arc::clone(&lead), settings(Some(storage)));
@@ -171,7 +171,7 @@ async fn at_level_2(stage: &Stage) {
 
     let repeatable = || {
         let command = named("repeatable", cud(WS, article("b"), site.soon()));
-        Command { repeat: Some(Repeat::new("joe", b"key", b"body")), ..command }
+        Command { idempotency_key: Some(IdempotencyKey::new("joe", b"key", b"body")), ..command }
     };
     let of_first = first.commands.run(repeatable()).await.unwrap();
     assert_eq!(of_first.plog, written.plog, "it looks like a success");
@@ -190,5 +190,5 @@ async fn at_level_2(stage: &Stage) {
     let (refused, ()) = futures::future::join(sent, loses).await;
     assert!(matches!(refused, Err(Refused::Unknown(_))), "{refused:?}");
     first.kill();
-    assert_eq!(second.stop().await, Ended::Stopped);
+    assert_eq!(second.stop().await, PartitionEnd::Stopped);
 }

@@ -10,7 +10,7 @@ use std::{
 
 use eventlog::TrustLevel;
 use istorage::{CallKind, Fault, Faulty, SharedStorage};
-use processor::{Busy, Command, Done, Ended, Refused, Status};
+use processor::{Busy, Command, Done, PartitionEnd, Refused, Status};
 use vvm_tests::commands::{Node, Stall, TestLead};
 
 use crate::{
@@ -161,7 +161,7 @@ async fn settle(
     assert!(again.is_repeated || may_be_refused);
     done(&|| scene.changes("last")).await;
     script.faulty.land_late_writes().await;
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let writes = script.writes();
     scene.check(None).await;
     writes
@@ -173,8 +173,8 @@ async fn left_open(stage: &Stage, sent: Sent) {
 
 /// At level 2 a write was sent under a valid lease, and landed after the next leader had recovered
 /// the log. The write left a record with a state that no event has. The cause: the lease did not
-/// have to last until the write had landed ([`vvm::Settings::lease_for`]). If the lease lasts that
-/// long, level 2 keeps all that the other levels keep.
+/// have to last until the write had landed ([`vvm::NodeSettings::lease_for`]). If the lease lasts
+/// that long, level 2 keeps all that the other levels keep.
 async fn in_time(stage: &Stage) {
     for sent in [Sent::Lone, Sent::Group] {
         open_at_each_write(stage, sent, Lands::InFront).await;
@@ -225,7 +225,7 @@ async fn leave_open(
     if at.is_some() {
         node.until(|status| matches!(status, Status::LeadLost(_) | Status::Failed(_))).await;
     } else {
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
     }
     let writes = script.writes();
     node.kill();
@@ -243,10 +243,10 @@ async fn leave_open(
         land().await;
     }
     scene.run(&next, scene.changes("second again")).await.unwrap();
-    assert_eq!(next.stop().await, Ended::Stopped);
+    assert_eq!(next.stop().await, PartitionEnd::Stopped);
     let third = scene.next().await;
     scene.run(&third, scene.changes("third")).await.unwrap();
-    assert_eq!(third.stop().await, Ended::Stopped);
+    assert_eq!(third.stop().await, PartitionEnd::Stopped);
     let may_lose = how.level == TrustLevel::Two && lands == Lands::Behind;
     scene.check(may_lose.then(|| next.log.epoch())).await;
     writes

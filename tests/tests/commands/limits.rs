@@ -8,7 +8,7 @@ use futures::{
     future::{join, join_all},
 };
 use istorage::{Consistency, Range};
-use processor::{Busy, Command, Done, Ended, Refused, RejectionKind};
+use processor::{Busy, Command, Done, PartitionEnd, Refused, RejectionKind};
 use vvm_tests::commands::{
     At, Ledger, Narrow, Node, NodeSettings, Stall, TestLead, article, check, create_workspace, cud,
     raw, record_name, text, update,
@@ -74,10 +74,10 @@ async fn crossing(stage: &Stage) {
         scene.run_group(&node, &hold, many(&scene, "second")).await;
         let last = scene.answer("second 29").unwrap().unwrap();
         assert!(last.plog > Offset(BOUNDARY));
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
         let next = scene.next().await;
         scene.run(&next, scene.changes("last")).await.unwrap();
-        assert_eq!(next.stop().await, Ended::Stopped);
+        assert_eq!(next.stop().await, PartitionEnd::Stopped);
         scene.check(None).await;
     })
     .await;
@@ -95,7 +95,7 @@ async fn fill(scene: &Scene<'_>) {
         });
         join_all(sent).await;
     }
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 /// Lets a leader die at the boundary. The events in front of the boundary are in the log and not
@@ -130,7 +130,7 @@ async fn large(stage: &Stage) {
         let answers: Vec<Done> =
             (0..30).map(|n| scene.answer(&format!("many {n}")).unwrap().unwrap()).collect();
         assert!(answers.windows(2).all(|two| two[0].plog.next() == two[1].plog));
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
         scene.check(None).await;
     })
     .await;
@@ -161,10 +161,10 @@ async fn large_rows(stage: &Stage) {
     for request in ["large", "large again"] {
         scene.run(&node, of_size(request, scene.article, nearly)).await.unwrap();
     }
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let next = scene.next().await;
     scene.run(&next, scene.changes("last")).await.unwrap();
-    assert_eq!(next.stop().await, Ended::Stopped);
+    assert_eq!(next.stop().await, PartitionEnd::Stopped);
     scene.check(None).await;
 }
 
@@ -193,7 +193,7 @@ async fn full_queue(stage: &Stage) {
     }
     // The queue has room again.
     scene.run(&node, scene.changes("last")).await.unwrap();
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     scene.check(None).await;
 }
 
@@ -217,7 +217,7 @@ async fn too_late(stage: &Stage) {
     scene.run(&node, scene.changes("last")).await.unwrap();
     let again = scene.run(&node, scene.repeatable()).await.unwrap();
     assert_eq!(scene.run(&node, scene.repeatable()).await.unwrap().answer, again.answer);
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     scene.check(None).await;
 }
 
@@ -242,7 +242,7 @@ async fn panics(stage: &Stage) {
     let ids = done.map(|done| done.answer.ids[0].1.0);
     assert_eq!(ids[0] + 3, ids[1], "and its ids");
     scene.run(&node, scene.changes("last")).await.unwrap();
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     scene.check(None).await;
 }
 
@@ -301,7 +301,7 @@ async fn clocks(stage: &Stage) {
             let done = stage.run(&node, &mut ledger, command).await.unwrap();
             article = Some(done.answer.ids[0].1);
             second_at = if epoch == 2 { site.clock.wall() } else { second_at };
-            assert_eq!(node.stop().await, Ended::Stopped);
+            assert_eq!(node.stop().await, PartitionEnd::Stopped);
         }
         let world = check(site, partition, &ledger).await;
         let times: Vec<_> = world.events.iter().map(|event| event.time).collect();

@@ -7,7 +7,7 @@ use eventlog::{Broken, Drawn, Entry, Error, Offset, Row, TrustLevel, WsId};
 use futures::TryStreamExt;
 use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
-use processor::{Ended, Status};
+use processor::{PartitionEnd, Status};
 use seqstorage::{NotMarked, PartitionStorage};
 use vvm_tests::commands::{Node, NodeSettings, article, cud};
 
@@ -40,7 +40,7 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     let (first, mut ledger) = stage.begin(partition, ws, NodeSettings::at(level)).await;
     let command = named("article", cud(ws, article("a"), site.soon()));
     let done = stage.run(&first, &mut ledger, command).await.unwrap();
-    assert_eq!(first.stop().await, Ended::Stopped);
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog) = (done.plog.next(), done.wlog.next());
     damage(stage, level, Row::Plog(partition, plog), first.log.epoch().0, plog).await;
 
@@ -73,7 +73,7 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     let after = stage.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
     assert_eq!(after.answer.ids[0].1.0, last + 6, "what it drew is not given again");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let reader = site.reader();
     let logs: [Vec<Entry>; 2] = [
         reader.plog(partition, plog, None).try_collect().await.unwrap(),
@@ -98,7 +98,7 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
     let (first, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
     let command = named("article", cud(WS, article("a"), site.soon()));
     let done = stage.run(&first, &mut ledger, command).await.unwrap();
-    assert_eq!(first.stop().await, Ended::Stopped);
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
     for row in [Row::Plog(PARTITION, done.plog), Row::Wlog(WsId(WS), done.wlog)] {
         let (storage, key) = (&site.app.storage, row.key());
         let there = storage.get(&key, Consistency::Linearizable, site.soon()).await.unwrap();
@@ -117,7 +117,7 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
     assert_eq!((after.plog, after.wlog), (done.plog.next(), done.wlog.next()));
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     assert_eq!(after.answer.ids[0].1.0, last + 1, "its numbers were stored");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let logged: Vec<Entry> =
         site.reader().wlog(WsId(WS), done.wlog, None).try_collect().await.unwrap();
     assert_eq!(logged[0], Entry::Corrupted(marker));
@@ -129,7 +129,7 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
 async fn known(stage: &Stage) {
     let site = &stage.site;
     let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
-    assert_eq!(first.stop().await, Ended::Stopped);
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let mut settings = NodeSettings::at(TrustLevel::Zero);
     settings.partition.sequencer.flush_delay = Duration::from_secs(600);
     let second = site.node(PARTITION, settings);
@@ -171,7 +171,7 @@ async fn known(stage: &Stage) {
     let command = named("after", cud(WS, article("after"), site.soon()));
     let after = node.commands.run(command).await.unwrap();
     assert_eq!(after.wlog, done[2].wlog.next());
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let log: Vec<Entry> = site.reader().wlog(WsId(WS), wlog, None).try_collect().await.unwrap();
     assert_eq!(log.len(), 3, "the marker, and two behind it");
 }
@@ -182,7 +182,7 @@ async fn known(stage: &Stage) {
 async fn once(stage: &Stage) {
     let site = &stage.site;
     let (first, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
-    assert_eq!(first.stop().await, Ended::Stopped);
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
     damage(stage, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
@@ -202,7 +202,7 @@ async fn once(stage: &Stage) {
     let command = named("after", cud(WS, article("after"), site.soon()));
     let after = stage.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 /// An operator gave the number of another workspace, with an empty log. The marker went into the
@@ -211,7 +211,7 @@ async fn once(stage: &Stage) {
 async fn elsewhere(stage: &Stage) {
     let site = &stage.site;
     let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
-    assert_eq!(first.stop().await, Ended::Stopped);
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog, other) = (Offset(2), Offset(2), WsId(WS + 1));
     damage(stage, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
@@ -227,13 +227,13 @@ async fn elsewhere(stage: &Stage) {
     assert_eq!(site.app.storage.get_linearizable(&key, site.soon()).await.unwrap(), None);
     operator.mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await.unwrap();
     node.ready().await;
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 async fn largest(stage: &Stage) {
     let site = &stage.site;
     let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
-    assert_eq!(first.stop().await, Ended::Stopped);
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
     let bytes = Bytes::from(vec![7; first.log.largest_row()]);
     let key = Row::Plog(PARTITION, plog).key();
@@ -244,7 +244,7 @@ async fn largest(stage: &Stage) {
     let mark = operator(stage, &node).mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await;
     assert_eq!(mark.unwrap().bytes, bytes);
     node.ready().await;
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 /// Of two writes of the same order either one may stay. So a row that was written in the epoch of
@@ -252,7 +252,7 @@ async fn largest(stage: &Stage) {
 async fn under_one_epoch(stage: &Stage) {
     let site = &stage.site;
     let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
-    assert_eq!(first.stop().await, Ended::Stopped);
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let plog = Offset(2);
     let row = Row::Plog(PARTITION, plog);
     damage(stage, TrustLevel::Two, row, first.log.epoch().0 + 1, plog).await;

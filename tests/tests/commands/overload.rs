@@ -12,7 +12,7 @@ use std::{
 use eventlog::{RecordId, TrustLevel};
 use futures::future::{join, join_all};
 use istorage::SharedStorage;
-use processor::{Busy, Command, Ended, Refused};
+use processor::{Busy, Command, PartitionEnd, Refused};
 use vvm_tests::{
     between::Through,
     commands::{At, Ledger, Node, NodeSettings, Stall, article, check, cud, record_name, update},
@@ -90,7 +90,7 @@ async fn waited_too_long(stage: &Stage) {
     assert!(first.is_ok() && rest.iter().all(Result::is_ok), "{first:?} {rest:?}");
     let reads = slow.reads.load(Ordering::SeqCst);
     assert_eq!(reads, COMMANDS.div_ceil(32), "of {COMMANDS} rows");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -130,7 +130,7 @@ async fn slow_handlers(stage: &Stage) {
         ledger.note(&format!("quick {at}"), answer);
     }
     assert!(notes.iter().chain(&quick).all(Result::is_ok), "{notes:?} {quick:?}");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -172,7 +172,7 @@ async fn after_idle(stage: &Stage) {
     let answers = join_all(names.iter().map(|name| create(name, 2 * PAUSE / 3))).await;
     names.iter().zip(&answers).for_each(|(name, answer)| ledger.note(name, answer));
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -207,7 +207,7 @@ async fn late_ones(stage: &Stage) {
     assert!(answers[..3].iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(answers[3], Err(Refused::Busy(Busy::TimedOut)));
     assert!(answers[4].is_ok(), "{answers:?}");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 

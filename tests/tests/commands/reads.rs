@@ -19,7 +19,7 @@ use isequencer::standard::WLOG_OFFSET;
 use istorage::{
     CallKind, Consistency, Fault, Faulty, Key, Order, OrderedPut, Range, RowStream, SharedStorage,
 };
-use processor::{Busy, Command, Ended, Refused, Repeat};
+use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused};
 use vvm_tests::{
     between::{Between, Through},
     commands::{
@@ -63,8 +63,11 @@ async fn expired(stage: &Stage) {
         let settings = NodeSettings { answers_kept: KEPT, ..NodeSettings::at(level) };
         let (node, mut ledger) = stage.begin(partition, ws, settings).await;
         let send = async |request: &str| {
-            let repeat = Some(Repeat::new("joe", b"key", b"body"));
-            let command = Command { repeat, ..named(request, cud(ws, article("a"), site.soon())) };
+            let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
+            let command = Command {
+                idempotency_key: repeat,
+                ..named(request, cud(ws, article("a"), site.soon()))
+            };
             node.commands.run(command).await.unwrap()
         };
         let begun = site.clock.now();
@@ -93,7 +96,7 @@ async fn expired(stage: &Stage) {
         assert_ne!(second.answer.ids, first.answer.ids, "it made new records");
         let third = send("third").await;
         assert!(third.is_repeated && third.version() == second.version(), "{third:?}");
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
         check(site, partition, &ledger).await;
     }
 }
@@ -104,8 +107,11 @@ async fn damaged_event(stage: &Stage) {
     let site = &stage.site;
     let (node, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
     let send = async || {
-        let repeat = Some(Repeat::new("joe", b"key", b"body"));
-        let command = Command { repeat, ..named("first", cud(WS, article("a"), site.soon())) };
+        let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
+        let command = Command {
+            idempotency_key: repeat,
+            ..named("first", cud(WS, article("a"), site.soon()))
+        };
         node.commands.run(command).await
     };
     let first = send().await.unwrap();
@@ -157,9 +163,9 @@ async fn acknowledged(stage: &Stage) {
 
     is_armed.store(true, Ordering::SeqCst);
     hold.arm(At::Before(1));
-    let repeat = |key: &[u8]| Some(Repeat::new("joe", key, b""));
+    let repeat = |key: &[u8]| Some(IdempotencyKey::new("joe", key, b""));
     let command = |request: &str| Command {
-        repeat: repeat(request.as_bytes()),
+        idempotency_key: repeat(request.as_bytes()),
         ..named(request, cud(WS, article(request), site.soon()))
     };
     let sent = ["first", "second"].map(|request| node.commands.run(command(request)));
@@ -179,7 +185,7 @@ async fn acknowledged(stage: &Stage) {
 
     is_blind.store(false, Ordering::SeqCst);
     node.ready().await;
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let terms = Terms { in_view: true, since: None };
     check_under(site, PARTITION, &ledger, terms).await;
 }
@@ -217,7 +223,7 @@ async fn left_behind(stage: &Stage) {
     let next = stage.run(&node, &mut ledger, next).await.unwrap();
     assert_eq!(next.plog, done.plog.next());
     assert_eq!(last(&node).await.wlog, done.wlog, "it is no event of the log");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     // A leader with all numbers stored returns the same.
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Two));
     node.ready().await;
@@ -226,7 +232,7 @@ async fn left_behind(stage: &Stage) {
     let replaces = stage.run(&node, &mut ledger, command).await.unwrap();
     let is_told = (last(&node).await.wlog, last(&node).await.plog);
     assert_eq!(is_told, (replaces.wlog, replaces.plog));
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 /// A storage that cannot read one row, and does not say which one.
@@ -286,6 +292,6 @@ async fn unreadable(stage: &Stage) {
     }
     *spoiled.row.lock().unwrap() = None;
     assert_eq!((list().await, node.commands.damaged().1), ((3, false), 0));
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }

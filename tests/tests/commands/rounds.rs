@@ -14,7 +14,7 @@ use clock::{Clock, Instant};
 use eventlog::TrustLevel;
 use isequencer::{NumberKey, Offset, SeqId, SeqStorage, WsId};
 use istorage::{Conditional, Outcome, Result, SharedStorage};
-use processor::Ended;
+use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
 use vvm_tests::{
     between::{Between, Through},
@@ -60,7 +60,7 @@ async fn two(stage: &Stage) {
     let done = stage.run(&node, &mut ledger, many).await.unwrap();
     assert_eq!(done.answer.ids.len(), 60);
     assert_eq!(rounds.rounds.load(Ordering::SeqCst), 2, "one after the other");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -96,7 +96,7 @@ async fn in_view(stage: &Stage) {
         let request = format!("article {round}");
         let command = named(&request, cud(WS, article("a"), site.soon()));
         stage.run(&node, &mut ledger, command).await.unwrap();
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
     }
     let view =
         seqstorage::numbers_in_view(Arc::clone(&site.app.storage), site.clock.clone(), PARTITION);

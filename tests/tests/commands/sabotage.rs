@@ -10,7 +10,7 @@ use eventlog::{Offset, RecordId, Row, StoredRecord, TrustLevel, WsId};
 use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Key, Order, OrderedPut, Outcome, SharedStorage,
 };
-use processor::{Busy, Done, Ended, Refused, Status};
+use processor::{Busy, Done, PartitionEnd, Refused, Status};
 use vvm_tests::{
     between::{Between, Through},
     commands::{Ledger, Node, NodeSettings, article, check, cud, update},
@@ -110,7 +110,7 @@ impl<'s> Case<'s> {
         assert!(gone.await.unwrap().is_applied());
         self.node.ready().await;
         self.run("after").await.unwrap();
-        assert_eq!(self.node.stop().await, Ended::Stopped);
+        assert_eq!(self.node.stop().await, PartitionEnd::Stopped);
         check(site, self.partition, &self.ledger).await;
     }
 
@@ -126,7 +126,7 @@ impl<'s> Case<'s> {
         let is_later = epoch > self.node.log.epoch().0;
         assert_eq!(self.there(row).await == Some(FOREIGN), is_later);
         self.run("after").await.unwrap();
-        assert_eq!(self.node.stop().await, Ended::Stopped);
+        assert_eq!(self.node.stop().await, PartitionEnd::Stopped);
         if !is_later {
             check(site, self.partition, &self.ledger).await;
         }
@@ -218,7 +218,7 @@ async fn changed(stage: &Stage) {
     let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
     let command = named("article", cud(WS, article("a"), site.soon()));
     let done = stage.run(&node, &mut ledger, command).await.unwrap();
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let id = done.answer.ids[0].1;
     let key = Row::Record(WsId(WS), id).key();
     let there = site.app.storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
@@ -239,7 +239,7 @@ async fn changed(stage: &Stage) {
     if at_once {
         node.ready().await;
         node.commands.run(named("again", change())).await.unwrap();
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
     } else {
         assert!(matches!(refused, Refused::NotApplied { .. }), "{refused:?}");
         node.until(|status| matches!(status, Status::Violation(_))).await;

@@ -15,7 +15,7 @@ use futures::{
     stream,
 };
 use istorage::SharedStorage;
-use processor::{Command, Done, Ended, Refused, Repeat};
+use processor::{Command, Done, IdempotencyKey, PartitionEnd, Refused};
 use vvm_tests::{
     commands::{
         At, Batch, Ledger, Narrow, Node, NodeSettings, Stall, Terms, article, bill, check_under,
@@ -109,7 +109,7 @@ impl<'s> Scene<'s> {
         }
         let first = scene.command("first", ws, article("old"));
         scene.article = scene.run(&node, first).await.unwrap().answer.ids[0].1;
-        assert_eq!(node.stop().await, Ended::Stopped);
+        assert_eq!(node.stop().await, PartitionEnd::Stopped);
         scene
     }
 
@@ -148,8 +148,8 @@ impl<'s> Scene<'s> {
     pub(crate) fn repeatable(&self) -> Command {
         let mut rows = article("new");
         rows.push(update(self.article, None, "repeatable"));
-        let repeat = Some(Repeat::new("joe", b"key", b"body"));
-        Command { repeat, ..self.command("repeatable", self.ws, rows) }
+        let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
+        Command { idempotency_key: repeat, ..self.command("repeatable", self.ws, rows) }
     }
 
     /// Commands over two workspaces. One changes a record that another one makes, two are the same,

@@ -20,7 +20,7 @@ use futures::{
     stream,
 };
 use istorage::{AtomicBatch, Consistency, Key, Outcome, Range, RowStream, SharedStorage};
-use processor::{Busy, Command, Done, Ended, Refused, Repeat, RowChange};
+use processor::{Busy, Command, Done, IdempotencyKey, PartitionEnd, Refused, RowChange};
 use tokio::sync::watch;
 use vvm_tests::{
     between::{Between, Through},
@@ -218,7 +218,7 @@ async fn many_commands(stage: &Stage) {
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     let reads = slow.reads.load(Ordering::SeqCst);
     assert!(reads <= 18, "{reads} reads for 480 rows");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -241,7 +241,7 @@ async fn one_command(stage: &Stage) {
     stage.run(&node, &mut ledger, named("all", cud(WS, rows, site.soon()))).await.unwrap();
     let (reads, most) = (slow.reads.load(Ordering::SeqCst), count.div_ceil(31) + 2);
     assert!(reads as u64 <= most, "{reads} reads for {count} rows");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -273,7 +273,7 @@ async fn in_time(stage: &Stage) {
     assert!(done >= 8, "{done} were done, and {unknown} are not known");
     // Only the commands of the group that was under way may have an unknown outcome.
     assert!(unknown <= 4, "{done} were done, and {unknown} are not known");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -320,7 +320,7 @@ async fn does_not_end(stage: &Stage) {
     node.kill();
     let next = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
     next.ready().await;
-    assert_eq!(next.stop().await, Ended::Stopped);
+    assert_eq!(next.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -334,8 +334,8 @@ async fn comes_back(stage: &Stage) {
     bills(stage, &node, &mut ledger, 1).await;
     let note = |request: &str| {
         let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), site.soon()) };
-        let repeat = Some(Repeat::new("joe", request.as_bytes(), b"body"));
-        named(request, Command { repeat, ..note })
+        let repeat = Some(IdempotencyKey::new("joe", request.as_bytes(), b"body"));
+        named(request, Command { idempotency_key: repeat, ..note })
     };
     let quick = named("quick", cud(WS, article("quick"), site.soon()));
     let sent = vec![quick, note("first note"), note("second note")];
@@ -349,7 +349,7 @@ async fn comes_back(stage: &Stage) {
     assert_eq!(numbers, [b"1", b"2"], "the first run gave its number back");
     let again = stage.run(&node, &mut ledger, note("first note")).await.unwrap();
     assert_eq!((again.plog, again.is_repeated), (done[1].plog, true));
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -375,7 +375,7 @@ async fn large_rows(stage: &Stage) {
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     let rows = slow.rows.load(Ordering::SeqCst);
     assert!(rows as u64 <= count + 4, "{rows} rows were read for {count} updates");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -395,7 +395,7 @@ async fn many_workspaces(stage: &Stage) {
     for (ws, answer) in all.clone().skip(1).zip(&made) {
         ledger.note(&format!("create {ws}"), answer);
     }
-    assert_eq!(former.stop().await, Ended::Stopped);
+    assert_eq!(former.stop().await, PartitionEnd::Stopped);
 
     let slow = slow(Arc::clone(&site.app.storage), &site.clock, Duration::from_millis(45));
     let node = site.node(PARTITION, at(Some(Arc::clone(&slow) as SharedStorage)));
@@ -406,6 +406,6 @@ async fn many_workspaces(stage: &Stage) {
     let done = answers.iter().filter(|answer| answer.is_ok()).count();
     assert_eq!(done as u64, count, "of {count} commands");
     assert_eq!(slow.side_by_side.most.load(Ordering::SeqCst), 32, "workspaces at the same time");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check_under(site, PARTITION, &ledger, Terms { in_view: true, since: None }).await;
 }

@@ -9,7 +9,7 @@ use clock::{Clock, Instant};
 use eventlog::{TrustLevel, WsId, layout};
 use futures::future::join;
 use istorage::{AtomicBatch, Conditional, Error, Key, OrderedPut, Outcome, Result, SharedStorage};
-use processor::{Busy, Ended, Refused, Status};
+use processor::{Busy, PartitionEnd, Refused, Status};
 use tokio::sync::watch;
 use vvm_tests::{
     between::{Between, Through},
@@ -141,7 +141,7 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
     node.until(|status| matches!(status, Status::Stalled(_))).await;
     storage.mood.send_replace(Mood::Takes);
     node.ready().await;
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check_under(site, PARTITION, &ledger, Terms { in_view: true, since: None }).await;
 }
 
@@ -179,7 +179,7 @@ async fn ended_while_idle(stage: &Stage) {
         let failed = node.until(|status| matches!(status, Status::Failed(_))).await;
         assert_eq!(failed, Status::Failed("the sequencer has ended".to_owned()));
         let ended = node.stop().await;
-        assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
+        assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
     }
 }
 
@@ -242,6 +242,6 @@ async fn passed(stage: &Stage) {
     ledger.note("first", &first);
     ledger.note("next", &next);
     assert!(first.is_ok() && next.is_ok(), "{first:?} {next:?}");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }

@@ -7,7 +7,7 @@ use eventlog::{
     TrustLevel, Version, WsId,
 };
 use istorage::AppStorageExt;
-use processor::{Busy, Ended, Refused, RejectionKind};
+use processor::{Busy, PartitionEnd, Refused, RejectionKind};
 use vvm_tests::commands::{
     NodeSettings, article, check, create_workspace, cud, record_name, text, update,
 };
@@ -27,7 +27,7 @@ async fn judged(stage: &Stage) {
     let site = &stage.site;
     let settings = NodeSettings::at(TrustLevel::Zero);
     let (first, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    assert_eq!(first.stop().await, Ended::Stopped);
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
     node.ready().await;
 
@@ -51,7 +51,7 @@ async fn judged(stage: &Stage) {
     let is_there =
         matches!(&refused, Refused::Rejected(why) if why.kind == RejectionKind::Conflict);
     assert!(is_there, "now it has seen it: {refused:?}");
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
     check(site, PARTITION, &ledger).await;
 }
 
@@ -81,7 +81,7 @@ async fn of_no_event(stage: &Stage) {
         let command = named(&format!("beside {request}"), cud(WS, article("b"), site.soon()));
         stage.run(&node, &mut ledger, command).await.unwrap();
     }
-    assert_eq!(node.stop().await, Ended::Stopped);
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
 /// The event of the command `again`.

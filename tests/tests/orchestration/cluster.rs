@@ -20,7 +20,7 @@ use processor::{Command, Done, Refused};
 use sysvvm::{AppName, System};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use vvm::{AppSettings, Builder, Failure, Launched, Node, Service, Settings, Stage, Vvm};
+use vvm::{AppSettings, Builder, Launched, Node, NodeSettings, Service, ServiceError, Stage, Vvm};
 use vvm_tests::commands::{Stall, create_workspace, shop};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,14 +57,14 @@ impl Cluster {
     /// Settings with the usual times. A machine may stand still for a moment, for example while the
     /// panic of a test is printed with all its frames. With these times no node loses its
     /// leadership then.
-    pub(crate) fn settings(&self, number: u16) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self, number: u16) -> NodeSettings {
+        NodeSettings {
             acquire_within: None,
-            ..Settings::new(SocketAddr::from(([127, 0, 0, 1], number)))
+            ..NodeSettings::new(SocketAddr::from(([127, 0, 0, 1], number)))
         }
     }
 
-    pub(crate) fn node(&self, number: u16, change: impl FnOnce(&mut Settings)) -> Builder {
+    pub(crate) fn node(&self, number: u16, change: impl FnOnce(&mut NodeSettings)) -> Builder {
         let mut settings = self.settings(number);
         change(&mut settings);
         let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
@@ -123,7 +123,7 @@ impl Cluster {
 }
 
 /// Sets leases that end soon.
-pub(crate) fn hasty(settings: &mut Settings) {
+pub(crate) fn hasty(settings: &mut NodeSettings) {
     settings.lease = Timing::of(Duration::from_secs(2));
     settings.call_timeout = Duration::from_millis(200);
 }
@@ -253,7 +253,7 @@ impl Service for Told {
         "the told one"
     }
 
-    async fn bind(&mut self) -> Result<(), Failure> {
+    async fn bind(&mut self) -> Result<(), ServiceError> {
         match self.binds {
             Binds::Well => Ok(()),
             Binds::Taken => Err("the port is taken".into()),
@@ -262,7 +262,7 @@ impl Service for Told {
         }
     }
 
-    async fn run(self: Box<Self>, _: Node, stop: CancellationToken) -> Result<(), Failure> {
+    async fn run(self: Box<Self>, _: Node, stop: CancellationToken) -> Result<(), ServiceError> {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.fails.notified() => {
@@ -285,7 +285,15 @@ pub(crate) fn send(
     command: Command,
 ) -> impl Future<Output = Result<Done, Refused>> + Send + use<> {
     let node = launched.node().clone();
-    async move { node.app("acme", "shop").unwrap().at(command.ws).unwrap().run(command).await }
+    async move {
+        node.app("acme", "shop")
+            .unwrap()
+            .local_partition(command.ws)
+            .unwrap()
+            .commands()
+            .run(command)
+            .await
+    }
 }
 
 pub(crate) async fn run(launched: &Launched, command: Command) -> Done {

@@ -8,7 +8,7 @@ use eventlog::TrustLevel;
 use ielections::{Row, Slot, Timing, TtlStore, Written};
 use istorage::{Capabilities, SharedStorage, StorageDriver, WrappedDriver};
 use sysvvm::AppName;
-use vvm::{AppSettings, Builder, Launched, Problem, Settings, Stage, Vvm};
+use vvm::{AppSettings, Builder, Launched, NodeSettings, Problem, Stage, Vvm};
 use vvm_tests::{
     between::{Between, Through},
     commands::shop,
@@ -34,7 +34,11 @@ impl Between for Says {
 }
 
 /// A node on a driver with storages that report other capabilities.
-fn node(cluster: &Cluster, settings: Settings, says: fn(Capabilities) -> Capabilities) -> Builder {
+fn node(
+    cluster: &Cluster,
+    settings: NodeSettings,
+    says: fn(Capabilities) -> Capabilities,
+) -> Builder {
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
     let driver = WrappedDriver::new(driver, move |storage| Through::new(Says(storage, says)));
     Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings)
@@ -45,7 +49,7 @@ fn app() -> AppSettings {
 }
 
 fn launch(cluster: &Cluster, level: TrustLevel, lease: Timing) -> Launched {
-    let settings = Settings { lease, ..cluster.settings(1) };
+    let settings = NodeSettings { lease, ..cluster.settings(1) };
     let late = |own| Capabilities { late_write: LATE_WRITE, ..own };
     let node = node(cluster, settings, late);
     node.with_app(AppSettings { level, ..app() }).build().unwrap().launch()

@@ -11,7 +11,7 @@ use std::{
 use ielections::Timing;
 use istorage::{CallKind, Fault, Faulty, StorageDriver, WrappedDriver};
 use sysvvm::AppName;
-use vvm::{AppSettings, Settings, Stage, Vvm};
+use vvm::{AppSettings, NodeSettings, Stage, Vvm};
 use vvm_tests::commands::shop;
 
 use crate::cluster::Cluster;
@@ -43,7 +43,7 @@ async fn clients_are_sent_to_a_leader_only_while_its_lease_can_last() {
     let (driver, is_hung) = hanging(&cluster);
     let lease = Timing::of(Duration::from_secs(4));
     let call_timeout = Duration::from_millis(400);
-    let settings = Settings { lease, call_timeout, ..cluster.settings(2) };
+    let settings = NodeSettings { lease, call_timeout, ..cluster.settings(2) };
     let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
     let node = Vvm::builder(driver, cluster.clock.clone(), settings).with_app(app);
     let node = node.build().unwrap().launch();
@@ -67,7 +67,7 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     let cluster = Cluster::new();
     let (driver, is_hung) = hanging(&cluster);
     let lease = Timing::of(Duration::from_secs(200));
-    let settings = Settings { lease, ..cluster.settings(1) };
+    let settings = NodeSettings { lease, ..cluster.settings(1) };
     let app = AppSettings::new(AppName::new("acme", "shop").unwrap(), shop());
     let node = Vvm::builder(driver, cluster.clock.clone(), settings).with_app(app);
     let node = node.build().unwrap().launch();

@@ -23,7 +23,7 @@ use eventlog::WsId;
 use ielections::{Slot, Timing};
 use istorage::Fault;
 use sysvvm::AppName;
-use vvm::{AppSettings, BadSettings, Launched, Problem, Settings, Stage, Vvm};
+use vvm::{AppSettings, InvalidNodeSettings, Launched, NodeSettings, Problem, Stage, Vvm};
 use vvm_tests::commands::{At, article, create_workspace, cud, shop};
 
 /// The number of partitions of the shop in these tests.
@@ -44,7 +44,7 @@ async fn the_first_leads_and_the_second_does_not() {
     assert!(matches!(*problem, Problem::NotAcquired(_)), "{problem}");
     let leader = second.node().leader_of(7).await;
     assert_eq!(leader, Some(first.node().advertised()));
-    assert!(second.node().app("acme", "shop").unwrap().at(WsId(7)).is_err());
+    assert!(second.node().app("acme", "shop").unwrap().local_partition(WsId(7)).is_err());
     assert!(matches!(*second.shutdown().await.unwrap_err(), Problem::NotAcquired(_)));
     first.shutdown().await.unwrap();
 }
@@ -111,7 +111,7 @@ async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
     cluster.usurp(1).await;
     assert!(matches!(*node.problem().await, Problem::LeadLost(_)));
     cluster.driver.is_held.store(false, Ordering::SeqCst);
-    let here = |ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
+    let here = |ws| node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok();
     assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
     assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
     assert_eq!(cluster.lease(1).await.unwrap(), "x", "what another one holds is left to it");
@@ -379,21 +379,21 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
     let node = cluster.launch_hasty(1);
     cluster.until(&node, Stage::Leading).await;
     let app = node.node().app("acme", "shop").unwrap();
-    let here = app.at(WsId(7)).unwrap();
+    let here = app.local_partition(WsId(7)).unwrap();
     assert!(here.may_answer().is_ok());
     // The sleep blocks the only thread of the runtime, so nothing else goes on either.
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(here.may_answer().is_err(), "what was read before");
-    assert!(app.at(WsId(7)).is_err(), "what would be read now");
+    assert!(app.local_partition(WsId(7)).is_err(), "what would be read now");
     node.shutdown().await.unwrap_err();
 }
 
 #[tokio::test]
 async fn more_slots_than_partitions_are_refused() {
     let cluster = Cluster::new();
-    let eleven = |settings: &mut Settings| settings.slots = Slot::new(11).unwrap();
+    let eleven = |settings: &mut NodeSettings| settings.slots = Slot::new(11).unwrap();
     let refused = cluster.node(1, eleven).build().unwrap_err();
-    assert_eq!(refused, BadSettings::IdleSlots { slots: 11, partitions: 10 });
+    assert_eq!(refused, InvalidNodeSettings::IdleSlots { slots: 11, partitions: 10 });
 }
 
 /// Several problems happen together. The host is told the first one only.
@@ -432,12 +432,14 @@ async fn who_steps_down_lets_another_lead() {
 #[tokio::test]
 async fn two_slots_are_led_by_two_nodes_and_each_has_its_partitions() {
     let cluster = Cluster::new();
-    let two = |settings: &mut Settings| settings.slots = Slot::new(2).unwrap();
+    let two = |settings: &mut NodeSettings| settings.slots = Slot::new(2).unwrap();
     let nodes = [1, 2].map(|number| cluster.node(number, two).build().unwrap().launch());
     for node in &nodes {
         cluster.until(node, Stage::Leading).await;
     }
-    let here = |node: &Launched, ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
+    let here = |node: &Launched, ws| {
+        node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok()
+    };
     for ws in 0..20 {
         assert!(here(&nodes[0], ws) != here(&nodes[1], ws), "workspace {ws}");
         assert_eq!(here(&nodes[0], ws), here(&nodes[0], ws + 2), "its slot has every other one");
@@ -457,7 +459,7 @@ async fn another_number_of_slots_or_partitions_is_refused() {
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
 
-    let three = |settings: &mut Settings| settings.slots = Slot::new(3).unwrap();
+    let three = |settings: &mut NodeSettings| settings.slots = Slot::new(3).unwrap();
     let node = cluster.node(1, three).build().unwrap().launch();
     let problem = node.problem().await.to_string();
     assert!(problem.contains("1 slots") && problem.contains('3'), "{problem}");

@@ -13,7 +13,7 @@ use httpapi::{Api, ApiSettings};
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
 use tokio::task::spawn_blocking;
-use vvm::{Launched, Settings, Stage};
+use vvm::{Launched, NodeSettings, Stage};
 use vvm_tests::commands::{At, article, child, cud, raw, text, update};
 
 use crate::{
@@ -33,7 +33,7 @@ async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
     }
     let storage = cluster.driver.keyspace.get().unwrap();
     let app = node.node().app("acme", "shop").unwrap();
-    let here = app.at(WsId(7)).unwrap();
+    let here = app.local_partition(WsId(7)).unwrap();
     let damaged = async || {
         let status = node.node().status().await;
         let partitions = &status.apps[0].here;
@@ -92,7 +92,7 @@ async fn a_record_in_the_row_of_another_is_told_in_the_status() {
         assert!(swap.await.unwrap().is_applied());
     };
     swap(&there[1], &there[0]).await;
-    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
+    let here = node.node().app("acme", "shop").unwrap().local_partition(WsId(7)).unwrap();
     here.record(WsId(7), second).await.unwrap_err();
     let list: Vec<_> = here.records(WsId(7), first, second).collect().await;
     assert!(list.len() == 2 && list[0].is_ok() && list[1].is_err(), "{list:?}");
@@ -127,7 +127,7 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
         assert!(cluster.clock.now() < soon, "it is not written");
         cluster.clock.sleep(Duration::from_millis(2)).await;
     }
-    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
+    let here = node.node().app("acme", "shop").unwrap().local_partition(WsId(7)).unwrap();
     assert_eq!(here.log(WsId(7), Offset::FIRST).unwrap().count().await, 1);
     assert_eq!(here.log(WsId(7), Offset(2)).unwrap().count().await, 0);
     *cluster.driver.writes.lock().unwrap() = Fault::None;
@@ -149,7 +149,7 @@ async fn a_log_is_not_told_before_it_was_read() {
     stall.until_still().await;
     let app = node.node().app("acme", "shop").unwrap();
     let here = loop {
-        match app.at(WsId(7)) {
+        match app.local_partition(WsId(7)) {
             Ok(here) => break here,
             Err(_) => cluster.clock.sleep(Duration::from_millis(2)).await,
         }
@@ -188,12 +188,13 @@ async fn a_command_that_changes_too_much_is_refused_while_it_is_read() {
     for _ in 0..12 {
         ids.push(run(&node, cud(7, large(), soon)).await.answer.ids[0].1);
     }
-    let here = node.node().app("acme", "shop").unwrap().at(WsId(7)).unwrap();
+    let here = node.node().app("acme", "shop").unwrap().local_partition(WsId(7)).unwrap();
     let change = |id: &RecordId| update(*id, None, "x");
-    let refused = here.run(cud(7, ids.iter().map(change).collect(), soon)).await.unwrap_err();
+    let refused =
+        here.commands().run(cud(7, ids.iter().map(change).collect(), soon)).await.unwrap_err();
     assert!(refused.to_string().contains("the rows that it changes"), "{refused}");
     // A few of these records are not too much.
-    here.run(cud(7, ids[..3].iter().map(change).collect(), soon)).await.unwrap();
+    here.commands().run(cud(7, ids[..3].iter().map(change).collect(), soon)).await.unwrap();
     node.shutdown().await.unwrap();
 }
 
@@ -232,7 +233,7 @@ async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
 async fn with_api(
     cluster: &Cluster,
     command_time: Duration,
-    change: impl FnOnce(&mut Settings),
+    change: impl FnOnce(&mut NodeSettings),
 ) -> (Launched, impl Fn(&'static str) -> BoxFuture<'static, String>) {
     let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let settings = ApiSettings { command_time, ..ApiSettings::new(listen) };

@@ -9,7 +9,7 @@ use std::{
 
 use eventlog::Schema;
 use isequencer::WsKind;
-use processor::{Application, BadApplication};
+use processor::{Application, InvalidApplication};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 
@@ -63,7 +63,7 @@ fn name_as_text<S: Serializer>(name: &AppName, to: S) -> Result<S::Ok, S::Error>
 fn of_schema(
     schema: Schema,
     workspaces: &BTreeMap<String, u16>,
-) -> Result<Application, BadApplication> {
+) -> Result<Application, InvalidApplication> {
     let mut application = Application::new(schema)?;
     for (kind, number) in workspaces {
         application = application.with_workspaces(kind, WsKind(*number), [])?;

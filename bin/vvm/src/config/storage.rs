@@ -61,7 +61,7 @@ impl StorageConfig {
     /// Adds the values in force that `said` does not set, if they are the same for every node.
     pub(super) fn complete(&self, said: &mut toml::Table) -> Result<(), toml::ser::Error> {
         said.insert("driver".to_owned(), toml::Value::try_from(self.driver)?);
-        said.entry("system_keyspace").or_insert_with(|| vvm::Settings::SYSTEM.into());
+        said.entry("system_keyspace").or_insert_with(|| vvm::NodeSettings::SYSTEM.into());
         if matches!(self.driver, DriverName::Redb) {
             said.insert("redb".to_owned(), toml::Value::try_from(&self.redb)?);
         }

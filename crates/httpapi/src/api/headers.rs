@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clock::Clock;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH};
-use processor::Repeat;
+use processor::IdempotencyKey;
 use vvm::eventlog::{Epoch, Offset, Version};
 
 use super::Asked;
@@ -27,7 +27,10 @@ pub(super) fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
 }
 
 /// The idempotency key of a command, if the client sent one. Such a command may be sent again.
-pub(super) fn repeat(asked: &Asked, body: &Bytes) -> Result<Option<Repeat>, Trouble> {
+pub(super) fn idempotency_key(
+    asked: &Asked,
+    body: &Bytes,
+) -> Result<Option<IdempotencyKey>, Trouble> {
     let mut keys = asked.headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(key) = keys.next() else { return Ok(None) };
     if keys.next().is_some() {
@@ -40,7 +43,7 @@ pub(super) fn repeat(asked: &Asked, body: &Bytes) -> Result<Option<Repeat>, Trou
     let method = asked.method.as_str().as_bytes();
     let if_match = asked.headers.get(IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
     let all = [method, b"\0", asked.path.as_bytes(), b"\0", if_match, b"\0", body].concat();
-    Ok(Some(Repeat::new(ANYBODY, key.as_bytes(), &all)))
+    Ok(Some(IdempotencyKey::new(ANYBODY, key.as_bytes(), &all)))
 }
 
 /// The version that a change expects, from a header with the `ETag` of the document.

@@ -31,13 +31,13 @@ impl Requests {
         table: &Table,
         id: RecordId,
     ) -> Result<Response<Body>, Trouble> {
-        let here = self.at(app, ws).await?;
+        let partition = self.at(app, ws).await?;
         let deadline = self.deadline();
         let read = || async {
-            let stored = self.turns.work(read::record(&here, ws, table, id)).await;
+            let stored = self.turns.work(read::record(&partition, ws, table, id)).await;
             // The leadership is checked even if the record was not found, because the present
             // leader may have the record.
-            self.still(app, ws, &here).await?;
+            self.still(app, ws, &partition).await?;
             let stored = stored?;
             let json = self.turns.work(async { json_of_record(&stored).to_string() }).await;
             Ok((json.into_bytes(), stored.version))
@@ -53,12 +53,12 @@ impl Requests {
         ws: WsId,
         table: &Table,
     ) -> Result<Response<Body>, Trouble> {
-        let here = self.at(app, ws).await?;
+        let partition = self.at(app, ws).await?;
         let deadline = self.deadline();
         let read = || async {
-            let docs = read::docs(&here, ws, table, asked.query.as_deref());
+            let docs = read::docs(&partition, ws, table, asked.query.as_deref());
             let docs = self.turns.work(docs).await;
-            self.still(app, ws, &here).await?;
+            self.still(app, ws, &partition).await?;
             Ok((docs?, ()))
         };
         let (docs, ()) = self.in_room(deadline, read).await?;
@@ -97,15 +97,15 @@ impl Requests {
         app: &App,
         ws: WsId,
     ) -> Result<Response<Body>, Trouble> {
-        let here = self.at(app, ws).await?;
+        let partition = self.at(app, ws).await?;
         if asked.version < hyper::Version::HTTP_11 {
             let reason = "a log has no end that such a client could see: ask by HTTP/1.1 (in nginx: proxy_http_version 1.1)";
             let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
             return Err(Trouble::new(status, "http_version", reason));
         }
         let held = self.room_for_a_log().await?;
-        let log = read::log(&here, ws, asked.query.as_deref(), held).await;
-        self.still(app, ws, &here).await?;
+        let log = read::log(&partition, ws, asked.query.as_deref(), held).await;
+        self.still(app, ws, &partition).await?;
         log
     }
 

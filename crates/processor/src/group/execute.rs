@@ -5,318 +5,243 @@
 
 use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
-use clock::{Clock, Instant, WallTime};
-use eventlog::{
-    Drawn, Event, Idempotency, Log, Offset, Place, Prepared, RecordId, Row, StoredRecord, Value,
-    Version, WsId,
-};
+use bytes::Bytes;
+use clock::Instant;
+use eventlog::{Change, Drawn, Event, Idempotency, Offset, Place, Prepared, RecordId};
 use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
 use tracing::warn;
 
-use super::{Ahead, Group, Outcome, Waiting};
+use super::{CommandGroup, CommandOutcome, WaitingCommand};
 use crate::{
-    Answer, Application, Busy, Command, Done, Failure, Refused, Rejection, RejectionKind, Work,
-    application::{DESCRIPTOR_ID, KIND},
-    builtin::{CREATE_WORKSPACE, NewWorkspace},
-    handler::Index,
-    in_full,
-    queue::Queued,
-    recent::Recent,
-    state::{Overlay, Seen, State},
+    Answer, Busy, Command, CommandContext, Handler, HandlerError, Refused, Rejection,
+    RejectionKind, command_context::Numbers, in_full, partition_context::PartitionContext,
+    queue::QueuedCommand,
 };
 
-/// The state of a partition that its groups share.
-#[derive(Debug)]
-pub(crate) struct Means {
-    pub(crate) application: Arc<Application>,
-    pub(crate) log: Arc<Log>,
-    pub(crate) clock: Clock,
-    /// The kinds of workspaces that have a stored descriptor.
-    pub(crate) kinds: Recent<WsId, WsKind>,
-    /// The time of the last event.
-    pub(crate) time: WallTime,
-    /// The end of the log as this node knows it.
-    pub(crate) seen: Seen,
-    /// The offset up to which the replay looks for events that rows named and that this node had
-    /// not seen.
-    pub(crate) sought: Offset,
-}
-
-impl Means {
-    fn state<'g>(&'g self, overlay: &'g Overlay, ahead: &'g Ahead) -> State<'g> {
-        State { overlay, ahead, reader: self.log.reader(), seen: self.seen }
-    }
-}
-
-/// The result of running a command that was to join a group.
-enum Step {
-    Outcome(Outcome),
+/// The reason why running a command made no event.
+pub(super) enum NotRun {
+    Rejected(Rejection),
+    /// A row that the command needs cannot be read.
+    Unreadable(eventlog::Error),
+    /// The numbers of the workspace cannot be read.
+    NoNumbers(NotJoined),
+    /// The handler was not done at the deadline of its command.
+    TimedOut,
     /// The command must wait for the next group.
-    Full(Command),
+    Deferred(Box<Command>),
 }
 
-impl From<Refused> for Step {
-    fn from(refused: Refused) -> Step {
-        Step::Outcome(Outcome::Refused(refused))
+impl From<Rejection> for NotRun {
+    fn from(rejection: Rejection) -> NotRun {
+        NotRun::Rejected(rejection)
     }
 }
 
-fn rejected(rejection: Rejection) -> Step {
-    Refused::Rejected(rejection).into()
+impl From<eventlog::Error> for NotRun {
+    fn from(error: eventlog::Error) -> NotRun {
+        NotRun::Unreadable(error)
+    }
 }
 
-impl Group {
+impl From<HandlerError> for NotRun {
+    fn from(error: HandlerError) -> NotRun {
+        match error {
+            HandlerError::Rejected(rejection) => NotRun::Rejected(rejection),
+            HandlerError::Storage(error) => NotRun::Unreadable(error),
+        }
+    }
+}
+
+/// The effects of a handler that succeeded.
+struct HandlerEffects {
+    changes: Vec<Change>,
+    /// The stored bytes of the records that the command replaces.
+    before: Vec<(RecordId, Bytes)>,
+    answer: Answer,
+}
+
+impl CommandGroup {
+    /// Runs a command. The command is returned if the group has no room for it, or if its handler
+    /// is not done at `until`.
+    pub(crate) async fn add(
+        &mut self,
+        partition: &mut PartitionContext,
+        transaction: &mut Transaction<'_>,
+        queued: QueuedCommand,
+        until: Instant,
+    ) -> Option<QueuedCommand> {
+        let QueuedCommand { command, reply, since, is_read_for } = queued;
+        if !reply.take() {
+            return None;
+        }
+        let sees = self.events.len();
+        let outcome = match self.run(partition, transaction, command, until).await {
+            Ok(outcome) => outcome,
+            Err(NotRun::Deferred(command)) => {
+                reply.put_back();
+                return Some(QueuedCommand { command: *command, reply, since, is_read_for });
+            }
+            Err(NotRun::Rejected(rejection)) => {
+                CommandOutcome::Refused(Refused::Rejected(rejection))
+            }
+            Err(NotRun::Unreadable(error)) => CommandOutcome::Refused(self.refuse_unread(&error)),
+            Err(NotRun::NoNumbers(error)) => {
+                self.is_hindered = true;
+                CommandOutcome::Refused(Refused::Busy(Busy::Storage(in_full(&error))))
+            }
+            Err(NotRun::TimedOut) => CommandOutcome::Refused(Refused::Busy(Busy::TimedOut)),
+        };
+        self.waiting.push(WaitingCommand { reply, outcome, sees });
+        None
+    }
+
     /// Refuses a command because a row that it needs cannot be read. A damaged row stays damaged
     /// until an operator puts it right, and other commands do not need that row. So damage rejects
     /// only this command, and any other error ends the group.
-    fn not_read(&mut self, error: &eventlog::Error) -> Step {
+    fn refuse_unread(&mut self, error: &eventlog::Error) -> Refused {
         let what = in_full(error);
         if error.is_lasting() {
-            warn!(what, "a command needs a row that cannot be read");
+            warn!(what, "a command needs a damaged row");
             let what = format!("{what}: an operator must put it right");
-            return rejected(Rejection::new(RejectionKind::Internal, what));
+            return Refused::Rejected(Rejection::new(RejectionKind::Internal, what));
         }
         self.is_hindered = true;
         if let eventlog::Error::Overtaken(by) = error {
             self.overtaken = self.overtaken.max(Some(*by));
         }
-        Refused::Busy(Busy::Storage(what)).into()
+        Refused::Busy(Busy::Storage(what))
     }
 
-    /// Runs a command. The command is returned if the group has no room for it, or if its handler
-    /// is not done at `until`.
-    pub(crate) async fn add(
-        &mut self,
-        means: &mut Means,
-        transaction: &mut Transaction<'_>,
-        queued: Queued,
-        until: Instant,
-    ) -> Option<Queued> {
-        let Queued { command, reply, since, is_read_for } = queued;
-        if !reply.take() {
-            return None;
-        }
-        let sees = self.events.len();
-        match self.run(means, transaction, command, until).await {
-            Step::Outcome(outcome) => {
-                self.waiting.push(Waiting { reply, outcome, sees });
-                None
-            }
-            Step::Full(command) => {
-                reply.put_back();
-                Some(Queued { command, reply, since, is_read_for })
-            }
-        }
-    }
-
+    /// Runs a command and adds its event to the group.
+    ///
+    /// Every step that can fail comes before `keep`. Suppose that command 1 kept its offset first,
+    /// and was then refused because its event is too large. Command 2 would get the next offset.
+    /// The log would have a gap, and a replay would take the gap for the end of the log and lose
+    /// the event of command 2.
     async fn run(
         &mut self,
-        means: &mut Means,
+        partition: &mut PartitionContext,
         transaction: &mut Transaction<'_>,
-        mut command: Command,
+        command: Command,
         until: Instant,
-    ) -> Step {
-        match self.repeated(means, &command).await {
-            Ok(None) => {}
-            Ok(Some(step)) => return step,
-            Err(error) => return self.not_read(&error),
+    ) -> Result<CommandOutcome, NotRun> {
+        if let Some(outcome) = self.done_before(partition, &command).await? {
+            return Ok(outcome);
         }
         let ws = command.ws;
-        let application = Arc::clone(&means.application);
+        let application = Arc::clone(&partition.application);
         let Some(handler) = application.handler(&command.name) else {
             let what = format!("there is no command {}", command.name);
-            return rejected(Rejection::not_found(what));
+            return Err(Rejection::not_found(what).into());
         };
-        let kind = match self.kind(means, &command).await {
-            Ok(Ok(kind)) => kind,
-            Ok(Err(rejection)) => return rejected(rejection),
-            Err(error) => return self.not_read(&error),
-        };
+        let kind = self.kind(partition, &command).await?;
         let mut joined = match transaction.join(kind, isequencer::WsId(ws.0)).await {
             Ok(joined) => joined,
-            Err(NotJoined::Full) => return Step::Full(command),
+            Err(NotJoined::Full) => return Err(NotRun::Deferred(Box::new(command))),
             Err(error @ NotJoined::UnknownKind(_)) => {
-                return rejected(Rejection::new(RejectionKind::Internal, error.to_string()));
+                return Err(Rejection::new(RejectionKind::Internal, error.to_string()).into());
             }
-            Err(error @ NotJoined::Storage(..)) => {
-                self.is_hindered = true;
-                return Refused::Busy(Busy::Storage(in_full(&error))).into();
-            }
+            Err(error @ NotJoined::Storage(..)) => return Err(NotRun::NoNumbers(error)),
         };
-        let wlog = match joined.next(standard::WLOG_OFFSET) {
-            Ok(wlog) => Offset(wlog),
-            Err(error) => return rejected(Rejection::conflict(error.to_string())),
+        let wlog = joined.next(standard::WLOG_OFFSET);
+        let wlog = Offset(wlog.map_err(|error| Rejection::conflict(error.to_string()))?);
+        let (command, HandlerEffects { changes, before, answer }) =
+            self.handle(partition, handler.as_ref(), kind, &mut joined, command, until).await?;
+        let place = {
+            let (epoch, plog) = (partition.log.epoch(), Offset(joined.offset().get()));
+            Place { epoch, plog, ws, wlog }
         };
+        let drawn = joined.drawn().map(|(key, last)| Drawn { seq: key.seq.0, last }).collect();
+        partition.time = partition.time.max(partition.clock.wall());
+        let Command { name, params, request, idempotency_key, .. } = command;
+        let idempotency = idempotency_key.map(|own| Idempotency {
+            principal: own.principal,
+            key: own.key,
+            body: own.body,
+            answer: answer.to_bytes(),
+        });
+        let time = partition.time;
+        let event =
+            Event { place, time, request, idempotency, command: name, params, changes, drawn };
+        let prepared = prepare(&event, &before, partition.log.largest_row())?;
+        // From here on nothing can fail any more, so the offset and the numbers are given for good.
+        let offset = joined.keep();
+        debug_assert_eq!(offset.get(), place.plog.0);
+        Ok(CommandOutcome::Event(self.push(event, prepared), answer))
+    }
+
+    /// Runs the handler of a command. Returns the command without its rows.
+    async fn handle(
+        &self,
+        partition: &PartitionContext,
+        handler: &dyn Handler,
+        kind: WsKind,
+        numbers: &mut dyn Numbers,
+        mut command: Command,
+        until: Instant,
+    ) -> Result<(Command, HandlerEffects), NotRun> {
+        let application = &partition.application;
         // The rows for commands of the system were read ahead. A handler of the application reads
         // by itself, and the rest of the group waits for these reads.
         let may_come_back = until < command.deadline && !application.is_of_system(&command.name);
         let rows = mem::take(&mut command.rows);
         // The handler consumes its rows, even if the handler is dropped before it is done.
         let again = may_come_back.then(|| rows.clone());
-        let state = means.state(&self.overlay, &self.ahead);
-        let mut work = Work {
-            application: &application,
-            ws,
-            kind,
-            state: &state,
-            numbers: &mut joined,
-            changes: Vec::with_capacity(rows.len()),
-            before: Vec::new(),
-            ids: Vec::with_capacity(rows.len()),
-            changes_by_id: Index::default(),
-            ids_by_raw: Index::default(),
-            bytes: 0,
-            has_failed: false,
-        };
-        let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut work)).catch_unwind();
+        let view = partition.view(&self.overlay, &self.ahead);
+        let workspace = (kind, command.ws);
+        let mut context = CommandContext::new(application, workspace, &view, numbers, rows.len());
+        let ran = AssertUnwindSafe(handler.run(&command.params, rows, &mut context)).catch_unwind();
         let until = if again.is_some() { until } else { command.deadline };
-        let ran = means.clock.timeout_at(until, ran).await;
-        let name = &command.name;
-        let result = match ran {
-            Ok(Ok(Ok(result))) => result,
-            Ok(Ok(Err(Failure::Rejected(rejection)))) => return rejected(rejection),
-            Ok(Ok(Err(Failure::Storage(error)))) => return self.not_read(&error),
+        let result = match partition.clock.timeout_at(until, ran).await {
+            Ok(Ok(result)) => result?,
             Ok(Err(_)) => {
-                let what = format!("the handler of {name} panicked");
-                return rejected(Rejection::new(RejectionKind::Internal, what));
+                let what = format!("the handler of {} panicked", command.name);
+                return Err(Rejection::new(RejectionKind::Internal, what).into());
             }
             Err(_) => {
-                let timed_out = || Refused::Busy(Busy::TimedOut).into();
-                return again
-                    .map_or_else(timed_out, |rows| Step::Full(Command { rows, ..command }));
+                return Err(match again {
+                    Some(rows) => NotRun::Deferred(Box::new(Command { rows, ..command })),
+                    None => NotRun::TimedOut,
+                });
             }
         };
-        let Work { changes, before, ids, has_failed, .. } = work;
+        let CommandContext { changes, before, ids, has_failed, .. } = context;
         if has_failed {
+            let name = &command.name;
             let what = format!("the handler of {name} went on after rows could not be written");
-            return rejected(Rejection::new(RejectionKind::Internal, what));
+            return Err(Rejection::new(RejectionKind::Internal, what).into());
         }
-        let Command { name, params, request, repeat, .. } = command;
-        let answer = Answer { ids, result };
-        let (epoch, plog) = (means.log.epoch(), Offset(joined.offset().get()));
-        let place = Place { epoch, plog, ws, wlog };
-        let drawn = joined.drawn().map(|(key, last)| Drawn { seq: key.seq.0, last }).collect();
-        means.time = means.time.max(means.clock.wall());
-        let event = Event {
-            place,
-            time: means.time,
-            request,
-            idempotency: repeat.map(|repeat| Idempotency {
-                principal: repeat.principal,
-                key: repeat.key,
-                body: repeat.body,
-                answer: answer.to_bytes(),
-            }),
-            command: name,
-            params,
-            changes,
-            drawn,
-        };
-        let read = |id: RecordId| {
-            before.iter().find(|(read, _)| *read == id).map(|(_, bytes)| bytes.clone())
-        };
-        let prepared = Prepared::new(&event, read);
-        let (largest, limit) = (prepared.largest_row(), means.log.largest_row());
-        if largest > limit {
-            let what = format!(
-                "what it writes needs {largest} bytes in a row, and there is room for {limit}"
-            );
-            return rejected(Rejection::new(RejectionKind::TooLarge, what));
-        }
-        // From here on nothing can fail any more, so the offset and the numbers are given for good.
-        let offset = joined.keep();
-        debug_assert_eq!(offset.get(), plog.0);
-        let index = self.events.len();
-        if let Some(repeat) = &event.idempotency {
-            self.repeats.insert((ws, repeat.key), (index, repeat.body));
+        Ok((command, HandlerEffects { changes, before, answer: Answer { ids, result } }))
+    }
+
+    /// Adds an event to the group. Returns the index of the event.
+    fn push(&mut self, event: Event, prepared: Prepared) -> usize {
+        let (index, place) = (self.events.len(), event.place);
+        if let Some(own) = &event.idempotency {
+            self.repeats.insert((place.ws, own.key), (index, own.body));
         }
         self.bytes += prepared.bytes();
         self.events.push(prepared);
         self.overlay.add(place, event.changes);
-        Step::Outcome(Outcome::Event(index, answer))
+        index
     }
+}
 
-    /// The answer to a command with an idempotency key that was done before; `None` if the command
-    /// was not done.
-    async fn repeated(
-        &self,
-        means: &Means,
-        command: &Command,
-    ) -> Result<Option<Step>, eventlog::Error> {
-        let Some(repeat) = command.repeat.as_ref() else { return Ok(None) };
-        let reused = || {
-            let what = "the key was used before, for a command that said something else";
-            Ok(Some(rejected(Rejection::new(RejectionKind::KeyReused, what))))
-        };
-        if let Some((event, body)) = self.repeats.get(&(command.ws, repeat.key)) {
-            return if *body == repeat.body {
-                Ok(Some(Step::Outcome(Outcome::Same(*event))))
-            } else {
-                reused()
-            };
-        }
-        let row = Row::Answer(command.ws, repeat.key);
-        let bytes = match self.ahead.get(&row) {
-            Some(bytes) => bytes,
-            None => means.log.reader().row(row).await?,
-        };
-        let Some(bytes) = bytes else { return Ok(None) };
-        let stored = row.answer(&bytes)?;
-        let Place { epoch, plog, wlog, .. } = stored.place;
-        means.seen.check(row, Version { epoch, plog })?;
-        if !means.log.has(stored.place).await? {
-            return Ok(None);
-        }
-        if stored.body != repeat.body {
-            return reused();
-        }
-        let Some(answer) = Answer::from_bytes(&stored.answer) else {
-            let what = "the first answer cannot be read";
-            return Ok(Some(rejected(Rejection::new(RejectionKind::Internal, what))));
-        };
-        let done = Done { epoch, plog, wlog, answer, is_repeated: true };
-        Ok(Some(Step::Outcome(Outcome::Repeated(done))))
+/// Packs an event. Refuses an event with a row that is larger than `limit`.
+fn prepare(
+    event: &Event,
+    before: &[(RecordId, Bytes)],
+    limit: usize,
+) -> Result<Prepared, Rejection> {
+    let read =
+        |id: RecordId| before.iter().find(|(read, _)| *read == id).map(|(_, bytes)| bytes.clone());
+    let prepared = Prepared::new(event, read);
+    let largest = prepared.largest_row();
+    if largest > limit {
+        let what =
+            format!("the command writes a row of {largest} bytes, and a row has room for {limit}");
+        return Err(Rejection::new(RejectionKind::TooLarge, what));
     }
-
-    /// The kind of the workspace of a command, as the earlier commands of the group leave the
-    /// workspace. For a command that creates a workspace: the kind that the workspace will have.
-    pub(super) async fn kind(
-        &self,
-        means: &mut Means,
-        command: &Command,
-    ) -> Result<Result<WsKind, Rejection>, eventlog::Error> {
-        let ws = command.ws;
-        if command.name.as_str() == CREATE_WORKSPACE {
-            let kind = match NewWorkspace::read(&command.params) {
-                Ok(NewWorkspace { kind, .. }) => kind,
-                Err(rejection) => return Ok(Err(rejection)),
-            };
-            let known = means.application.kinds().get(&kind).copied();
-            return Ok(known.ok_or_else(|| {
-                let what = format!("the application has no kind of workspaces `{kind}`");
-                Rejection::invalid(what)
-            }));
-        }
-        if let Some(kind) = means.kinds.get(&ws) {
-            return Ok(Ok(*kind));
-        }
-        let state = means.state(&self.overlay, &self.ahead);
-        let Some(read) = state.read(ws, DESCRIPTOR_ID).await? else {
-            return Ok(Err(Rejection::not_found(format!("there is no workspace {}", ws.0))));
-        };
-        let StoredRecord { record, .. } = &read.stored;
-        let kind = match record.fields.get(KIND) {
-            Some(Value::String(kind)) => means.application.kinds().get(kind).copied(),
-            _ => None,
-        };
-        let Some(kind) = kind else {
-            let what = format!("workspace {} is of a kind that the application has not", ws.0);
-            return Ok(Err(Rejection::new(RejectionKind::Internal, what)));
-        };
-        if read.bytes.is_some() {
-            means.kinds.insert(ws, kind);
-        }
-        Ok(Ok(kind))
-    }
+    Ok(prepared)
 }

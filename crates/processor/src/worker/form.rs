@@ -6,8 +6,8 @@ use std::{mem, time::Duration};
 use clock::Instant;
 use isequencer::Transaction;
 
-use super::Groups;
-use crate::{Busy, queue::Queued};
+use super::GroupRunner;
+use crate::{Busy, queue::QueuedCommand};
 
 /// Adding commands to a group takes at most one part in `SHARE_OF_TIME` of the time that is left to
 /// its commands. The rest is for writing them.
@@ -24,13 +24,13 @@ const GROUPS: usize = 3;
 /// enough time for the write, but not for the read before it. A slow handler, or the calls for a
 /// command of many rows, say nothing about the next group.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct GroupPace {
     groups: [Duration; GROUPS],
     /// The duration of the read ahead for the group that is being formed.
     read: Duration,
 }
 
-impl Pace {
+impl GroupPace {
     fn note_read(&mut self, commands: usize, took: Duration) {
         self.read = if commands > 1 { took } else { Duration::ZERO };
     }
@@ -43,7 +43,7 @@ impl Pace {
     /// Forgets all durations. No command waits, so there is no overload, and past groups say
     /// nothing about a later one.
     pub(crate) fn forget(&mut self) {
-        *self = Pace::default();
+        *self = GroupPace::default();
     }
 
     /// The time that a command must have left when its group begins. Running the commands of a
@@ -54,16 +54,16 @@ impl Pace {
     }
 }
 
-impl Groups {
+impl GroupRunner {
     /// Takes commands from the queue. A command that has less time left than a group needs is
     /// refused: it would be done too late, and commands that can be done in time would wait for it.
     /// If there is no other command, the last of the late commands is tried, so that the partition
     /// notices when groups become quick again.
     fn fill(&mut self) {
-        let now = self.means.clock.now();
+        let now = self.partition.clock.now();
         let in_time = now + self.pace.needed();
         let mut before = mem::take(&mut self.waiting);
-        let mut late: Option<Queued> = None;
+        let mut late: Option<QueuedCommand> = None;
         while self.group.waiting() + self.waiting.len() < self.limits.commands
             && let Some(queued) = before.pop_front().or_else(|| self.queue.try_recv().ok())
         {
@@ -93,16 +93,17 @@ impl Groups {
     /// are read ahead for many commands at once. Reads one by one could take longer than the first
     /// command can wait.
     pub(super) async fn form(&mut self, transaction: &mut Transaction<'_>) {
-        let start = self.means.clock.now();
+        let start = self.partition.clock.now();
         let mut earliest = Instant::FAR_FUTURE;
         loop {
             self.fill();
-            let filled = self.means.clock.now();
-            let ahead = self.group.read_ahead(&mut self.means, transaction, &self.waiting).await;
+            let filled = self.partition.clock.now();
+            let ahead =
+                self.group.read_ahead(&mut self.partition, transaction, &self.waiting).await;
             self.waiting.iter_mut().take(ahead).for_each(|queued| queued.is_read_for = true);
             // The rows that were read for a command are used, if running the commands does not take
             // long.
-            let read = self.means.clock.now();
+            let read = self.partition.clock.now();
             if self.group.waiting() == 0 {
                 self.pace.note_read(ahead, read - filled);
             }
@@ -121,7 +122,7 @@ impl Groups {
                     0 => deadline,
                     _ => self.until(now, earliest),
                 };
-                let added = self.group.add(&mut self.means, transaction, queued, until).await;
+                let added = self.group.add(&mut self.partition, transaction, queued, until).await;
                 if let Some(back) = added {
                     self.waiting.push_front(back);
                     return;
@@ -132,7 +133,7 @@ impl Groups {
                 if self.group.waiting() > before {
                     earliest = earliest.min(deadline);
                 }
-                now = self.means.clock.now();
+                now = self.partition.clock.now();
                 if self.is_full() || now >= self.until(read, earliest) {
                     return;
                 }
@@ -162,8 +163,8 @@ mod tests {
 
     /// Creates a pace from groups that read ahead for several commands. Each pair is the time of
     /// the read and of the write, in milliseconds.
-    fn after<const GROUPS: usize>(groups: [(u64, u64); GROUPS]) -> Pace {
-        let mut pace = Pace::default();
+    fn after<const GROUPS: usize>(groups: [(u64, u64); GROUPS]) -> GroupPace {
+        let mut pace = GroupPace::default();
         for (read, write) in groups {
             pace.note_read(2, Duration::from_millis(read));
             pace.note_write(Duration::from_millis(write));

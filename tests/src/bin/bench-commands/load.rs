@@ -137,7 +137,7 @@ fn bill(names: &Names, ws: u64, deadline: Instant) -> Command {
             row(3, &names.line, standing()),
         ],
         request: String::new(),
-        repeat: None,
+        idempotency_key: None,
         deadline,
     }
 }

@@ -11,14 +11,14 @@ use ielections::Work;
 
 /// The work guard of all partitions of a slot under one leadership.
 #[derive(Debug)]
-pub(crate) struct UnderLead {
+pub(crate) struct LeaseFence {
     epoch: Epoch,
     work: Mutex<Option<Work>>,
 }
 
-impl UnderLead {
-    pub(crate) fn new(work: Work) -> UnderLead {
-        UnderLead { epoch: Epoch(work.epoch().0), work: Mutex::new(Some(work)) }
+impl LeaseFence {
+    pub(crate) fn new(work: Work) -> LeaseFence {
+        LeaseFence { epoch: Epoch(work.epoch().0), work: Mutex::new(Some(work)) }
     }
 
     /// Reports that every write was answered and that nothing is written any more. Without this
@@ -50,12 +50,12 @@ impl UnderLead {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         match &*work {
             Some(work) => work.may_send(timeout).map_err(|lost| LeadLost(lost.to_string())),
-            None => Err(LeadLost("its work is done".to_owned())),
+            None => Err(LeadLost("the work under this leadership has ended".to_owned())),
         }
     }
 }
 
-impl Lead for UnderLead {
+impl Lead for LeaseFence {
     fn epoch(&self) -> Epoch {
         self.epoch
     }

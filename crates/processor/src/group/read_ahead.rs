@@ -11,9 +11,10 @@ use eventlog::{Row, Schema, WsId};
 use hashbrown::{HashMap, HashSet};
 use isequencer::{Transaction, WsKind};
 
-use super::{Group, Means};
+use super::CommandGroup;
 use crate::{
-    Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE, queue::Queued,
+    Command, RowChange, application::DESCRIPTOR_ID, builtin::CREATE_WORKSPACE,
+    partition_context::PartitionContext, queue::QueuedCommand,
 };
 
 /// The largest number of rows in one call. The numbers of as many workspaces are read side by side.
@@ -34,8 +35,12 @@ pub const READ_AHEAD_BYTES: usize = ROWS * ROW;
 ///
 /// Invariant: a row here holds the bytes that the storage holds. Only the leader writes these rows,
 /// so a row stays as it was read until a group of this partition writes the row.
+///
+/// So a group drops the rows that it wrote. Suppose that it kept them. Group 1 reads a record
+/// ahead and changes it. A command of group 2 finds the bytes from before group 1, and replaces a
+/// version that the storage no longer has. The write of group 2 finds another row than it expects.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct ReadAheadRows {
     /// The bytes of each row; `None` for a row that does not exist.
     rows: HashMap<Row, Option<Bytes>>,
     /// The number of bytes in all rows.
@@ -45,13 +50,13 @@ pub(crate) struct Ahead {
     most: usize,
 }
 
-impl Default for Ahead {
-    fn default() -> Ahead {
-        Ahead { rows: HashMap::new(), bytes: 0, most: ROWS }
+impl Default for ReadAheadRows {
+    fn default() -> ReadAheadRows {
+        ReadAheadRows { rows: HashMap::new(), bytes: 0, most: ROWS }
     }
 }
 
-impl Ahead {
+impl ReadAheadRows {
     /// The content of a row, if the row was read ahead.
     pub(crate) fn get(&self, row: &Row) -> Option<Option<Bytes>> {
         if self.rows.is_empty() { None } else { self.rows.get(row).cloned() }
@@ -100,7 +105,7 @@ impl Ahead {
 
 /// The rows and numbers that commands need and that are not in memory.
 #[derive(Default)]
-struct Missing<'q> {
+struct MissingReads<'q> {
     rows: Vec<Row>,
     /// The first command of each workspace with missing numbers.
     numbers: Vec<&'q Command>,
@@ -108,7 +113,7 @@ struct Missing<'q> {
     seen_workspaces: HashSet<WsId>,
 }
 
-impl Group {
+impl CommandGroup {
     /// Reads the missing rows and numbers for as many of the next commands as one call can serve.
     /// Returns the number of commands that can run now, or 0 if the group ends before the next
     /// command. A command that needs more than one call is the first of its group, so no other
@@ -117,15 +122,15 @@ impl Group {
     /// Rows that cannot be read here are left to the commands that need them.
     pub(crate) async fn read_ahead(
         &mut self,
-        means: &mut Means,
+        partition: &mut PartitionContext,
         transaction: &mut Transaction<'_>,
-        waiting: &VecDeque<Queued>,
+        waiting: &VecDeque<QueuedCommand>,
     ) -> usize {
-        let (mut missing, mut commands) = (Missing::default(), 0);
+        let (mut missing, mut commands) = (MissingReads::default(), 0);
         let most = self.ahead.rows_of_a_call();
-        for Queued { command, .. } in waiting {
+        for QueuedCommand { command, .. } in waiting {
             let (rows, numbers) = (missing.rows.len(), missing.numbers.len());
-            self.note_missing(means, transaction, command, &mut missing);
+            self.note_missing(partition, transaction, command, &mut missing);
             let is_first = commands == 0 && self.waiting() == 0;
             if !is_first && (missing.rows.len() > most || missing.numbers.len() > ROWS) {
                 missing.rows.truncate(rows);
@@ -139,24 +144,24 @@ impl Group {
         if missing.rows.len() > 1
             && let Some(first) = waiting.front()
         {
-            self.read_rows(means, &missing.rows, first.command.deadline).await;
+            self.read_rows(partition, &missing.rows, first.command.deadline).await;
         }
         if missing.numbers.len() > 1 {
-            self.read_numbers(means, transaction, &missing.numbers).await;
+            self.read_numbers(partition, transaction, &missing.numbers).await;
         }
         commands
     }
 
     fn note_missing<'q>(
         &self,
-        means: &mut Means,
+        partition: &mut PartitionContext,
         transaction: &Transaction<'_>,
         command: &'q Command,
-        missing: &mut Missing<'q>,
+        missing: &mut MissingReads<'q>,
     ) {
         let ws = command.ws;
-        let kind = means.kinds.get(&ws).copied();
-        for row in rows_of(means.application.schema(), command, kind) {
+        let kind = partition.kinds.get(&ws).copied();
+        for row in rows_of(partition.application.schema(), command, kind) {
             if self.ahead.get(&row).is_none() && missing.seen_rows.insert(row) {
                 missing.rows.push(row);
             }
@@ -167,14 +172,19 @@ impl Group {
         }
     }
 
-    async fn read_rows(&mut self, means: &mut Means, mut rows: &[Row], deadline: Instant) {
-        while means.clock.now() < deadline {
+    async fn read_rows(
+        &mut self,
+        partition: &mut PartitionContext,
+        mut rows: &[Row],
+        deadline: Instant,
+    ) {
+        while partition.clock.now() < deadline {
             let now;
             (now, rows) = rows.split_at(self.ahead.rows_of_a_call().min(rows.len()));
             if now.is_empty() {
                 return;
             }
-            let found = means.log.reader().rows(now).await;
+            let found = partition.log.reader().rows(now).await;
             self.ahead.note_call(found.is_ok());
             match found {
                 Ok(found) => self.ahead.add(now, found),
@@ -188,7 +198,7 @@ impl Group {
     /// numbers.
     async fn read_numbers(
         &self,
-        means: &mut Means,
+        partition: &mut PartitionContext,
         transaction: &mut Transaction<'_>,
         commands: &[&Command],
     ) {
@@ -196,9 +206,9 @@ impl Group {
         for command in commands {
             let ws = command.ws;
             let is_known = command.name.as_str() == CREATE_WORKSPACE
-                || means.kinds.get(&ws).is_some()
+                || partition.kinds.get(&ws).is_some()
                 || self.ahead.get(&Row::Record(ws, DESCRIPTOR_ID)).is_some();
-            if is_known && let Ok(Ok(kind)) = self.kind(means, command).await {
+            if is_known && let Ok(kind) = self.kind(partition, command).await {
                 workspaces.push((kind, isequencer::WsId(ws.0)));
             }
         }
@@ -215,7 +225,7 @@ pub(super) fn rows_of(
     kind: Option<WsKind>,
 ) -> impl Iterator<Item = Row> {
     let ws = command.ws;
-    let answer = command.repeat.as_ref().map(|repeat| Row::Answer(ws, repeat.key));
+    let answer = command.idempotency_key.as_ref().map(|own| Row::Answer(ws, own.key));
     let descriptor = kind.is_none().then_some(Row::Record(ws, DESCRIPTOR_ID));
     let named = command.rows.iter().filter_map(move |change| {
         let id = match change {
@@ -245,10 +255,10 @@ mod tests {
     /// A call read 100 rows of any size. Where rows have a megabyte, that was 100 MiB for each
     /// partition.
     #[test]
-    fn what_is_read_ahead_has_a_bound_in_bytes() {
+    fn rows_that_are_read_ahead_have_a_bound_in_bytes() {
         for size in [1, 10_000, ROW - 1, ROW] {
             let row = Bytes::from(vec![0; size]);
-            let (mut ahead, mut next) = (Ahead::default(), 0);
+            let (mut ahead, mut next) = (ReadAheadRows::default(), 0);
             for _ in 0..100 {
                 let rows = rows(next, ahead.rows_of_a_call());
                 next += rows.len() as u64;
@@ -284,11 +294,12 @@ mod tests {
             let (name, params) = ("sys.CUD".parse().unwrap(), Bytes::new());
             let (request, deadline) = (String::new(), Instant::FAR_FUTURE);
             let ws = WsId(1);
-            let command = Command { ws, name, params, rows, request, repeat: None, deadline };
-            Queued::of(command, is_read_for)
+            let command =
+                Command { ws, name, params, rows, request, idempotency_key: None, deadline };
+            QueuedCommand::of(command, is_read_for)
         };
         let (done, waits, not_read) = (100_000, 200_000, 300_000);
-        let mut group = Group::default();
+        let mut group = CommandGroup::default();
         for id in [done, waits, not_read] {
             group.ahead.add(&rows(id, 1), vec![Some(Bytes::from(vec![0; 1_000]))]);
         }
@@ -302,7 +313,7 @@ mod tests {
     /// waiting commands of 2,000 rows each.
     #[test]
     fn the_search_for_rows_ends_when_all_are_found() {
-        let mut ahead = Ahead::default();
+        let mut ahead = ReadAheadRows::default();
         ahead.add(&rows(100, 10), vec![Some(Bytes::from_static(b"row")); 10]);
         let mut looked_up = 0;
         ahead.keep(rows(95, 10_000).into_iter().inspect(|_| looked_up += 1));
@@ -313,8 +324,8 @@ mod tests {
     /// group waited for the time-out of that call, and then read row by row.
     #[test]
     fn calls_that_fail_become_small_and_grow_again_when_calls_are_answered() {
-        let mut ahead = Ahead::default();
-        let after = |ahead: &mut Ahead, is_answered| {
+        let mut ahead = ReadAheadRows::default();
+        let after = |ahead: &mut ReadAheadRows, is_answered| {
             ahead.note_call(is_answered);
             ahead.rows_of_a_call()
         };

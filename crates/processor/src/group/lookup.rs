@@ -1,0 +1,104 @@
+//! The rows that decide about a command before its handler runs: its stored answer, and the
+//! descriptor of its workspace.
+
+use eventlog::{Place, Row, StoredRecord, Value, Version};
+use isequencer::WsKind;
+
+use super::{CommandGroup, CommandOutcome, execute::NotRun};
+use crate::{
+    Answer, Command, Done, Rejection, RejectionKind,
+    application::{DESCRIPTOR_ID, KIND},
+    builtin::{CREATE_WORKSPACE, NewWorkspace},
+    partition_context::PartitionContext,
+};
+
+impl CommandGroup {
+    /// The answer to a command with an idempotency key that was done before; `None` if the command
+    /// was not done.
+    ///
+    /// At trust level 2 a stored answer may have no event in the log. Leader A sends its event 7
+    /// with the stored answer, and stalls. Leader B recovers, and writes another event 7. Then the
+    /// answer of A lands. The command of A was not done. So an answer counts only if the log has
+    /// its event.
+    pub(super) async fn done_before(
+        &self,
+        partition: &PartitionContext,
+        command: &Command,
+    ) -> Result<Option<CommandOutcome>, NotRun> {
+        let Some(own) = command.idempotency_key.as_ref() else { return Ok(None) };
+        let reused = || {
+            let what = "the idempotency key was used before, for another command";
+            Err(Rejection::new(RejectionKind::KeyReused, what).into())
+        };
+        if let Some((event, body)) = self.repeats.get(&(command.ws, own.key)) {
+            return if *body == own.body {
+                Ok(Some(CommandOutcome::Same(*event)))
+            } else {
+                reused()
+            };
+        }
+        let row = Row::Answer(command.ws, own.key);
+        let bytes = match self.ahead.get(&row) {
+            Some(bytes) => bytes,
+            None => partition.log.reader().row(row).await?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let stored = row.answer(&bytes).map_err(eventlog::Error::from)?;
+        let Place { epoch, plog, wlog, .. } = stored.place;
+        partition.log_end.check(row, Version { epoch, plog })?;
+        if !partition.log.has(stored.place).await? {
+            return Ok(None);
+        }
+        if stored.body != own.body {
+            return reused();
+        }
+        let Some(answer) = Answer::from_bytes(&stored.answer) else {
+            let what = "the stored answer of the command cannot be read";
+            return Err(Rejection::new(RejectionKind::Internal, what).into());
+        };
+        let done = Done { epoch, plog, wlog, answer, is_repeated: true };
+        Ok(Some(CommandOutcome::Repeated(done)))
+    }
+
+    /// The kind of the workspace of a command, as the earlier commands of the group leave the
+    /// workspace. For a command that creates a workspace: the kind that the workspace will have.
+    ///
+    /// Only the kind of a stored workspace is remembered. Command 1 creates a workspace. Command 2
+    /// of the same group sees it. The group is not written. If the kind were remembered, command 3
+    /// would run in a workspace that does not exist.
+    pub(super) async fn kind(
+        &self,
+        partition: &mut PartitionContext,
+        command: &Command,
+    ) -> Result<WsKind, NotRun> {
+        let ws = command.ws;
+        if command.name.as_str() == CREATE_WORKSPACE {
+            let NewWorkspace { kind, .. } = NewWorkspace::read(&command.params)?;
+            let known = partition.application.kinds().get(&kind).copied();
+            return known.ok_or_else(|| {
+                let what = format!("the application has no kind of workspaces `{kind}`");
+                Rejection::invalid(what).into()
+            });
+        }
+        if let Some(kind) = partition.kinds.get(&ws) {
+            return Ok(*kind);
+        }
+        let view = partition.view(&self.overlay, &self.ahead);
+        let Some(read) = view.read(ws, DESCRIPTOR_ID).await? else {
+            return Err(Rejection::not_found(format!("there is no workspace {}", ws.0)).into());
+        };
+        let StoredRecord { record, .. } = &read.stored;
+        let kind = match record.fields.get(KIND) {
+            Some(Value::String(kind)) => partition.application.kinds().get(kind).copied(),
+            _ => None,
+        };
+        let Some(kind) = kind else {
+            let what = format!("the application does not declare the kind of workspace {}", ws.0);
+            return Err(Rejection::new(RejectionKind::Internal, what).into());
+        };
+        if read.bytes.is_some() {
+            partition.kinds.insert(ws, kind);
+        }
+        Ok(kind)
+    }
+}

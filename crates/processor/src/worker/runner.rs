@@ -1,0 +1,215 @@
+//! The groups of a partition: each is formed, written and answered, and then the next one begins.
+
+use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
+
+use eventlog::{Error, Fate, LeadLost, Offset, Violation};
+use isequencer::{Monitor, Transaction};
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::{CHECK_INTERVAL, GroupLimits, GroupPace, LONG_WRITE, StopReason, is_lasting};
+use crate::{
+    Busy, Status,
+    group::{CommandGroup, NodeRole},
+    in_full,
+    partition_context::PartitionContext,
+    queue::{PartitionShared, QueuedCommand},
+    state::LogEnd,
+};
+
+/// The groups of a partition, one after another: from the waiting commands to the answers.
+pub(crate) struct GroupRunner {
+    pub(crate) partition: PartitionContext,
+    pub(crate) queue: mpsc::Receiver<QueuedCommand>,
+    pub(crate) shared: Arc<PartitionShared>,
+    pub(crate) limits: GroupLimits,
+    pub(crate) name: String,
+    /// The next commands, taken from the queue.
+    pub(crate) waiting: VecDeque<QueuedCommand>,
+    /// The violation that must be put right before the partition goes on.
+    pub(crate) violation: Option<Violation>,
+    pub(crate) group: CommandGroup,
+    pub(crate) pace: GroupPace,
+}
+
+/// Sets a final status when the task ends in any way. So the status never reports a partition at
+/// work without a task.
+impl Drop for GroupRunner {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.set(Status::Failed("the task of the partition panicked".to_owned()));
+        } else if !matches!(self.shared.status(), Status::LeadLost(_) | Status::Failed(_)) {
+            self.shared.set(Status::Stopped);
+        }
+    }
+}
+
+impl GroupRunner {
+    /// Fails if this node no longer leads.
+    pub(super) fn check_lead(&self) -> Result<(), StopReason> {
+        self.partition.log.lost().map_or(Ok(()), |lost| Err(StopReason::LeadLost(lost)))
+    }
+
+    /// Whether a write may still land while the log is being read: a write of the last group or of
+    /// the recovery. The recovery reports a row that stands in the way only after all its other
+    /// calls are settled. So such an error leaves no write open.
+    pub(super) fn is_open(&self, monitor: &Monitor) -> bool {
+        let trouble = monitor.trouble();
+        self.partition.log.is_open() || trouble.is_some_and(|trouble| !is_lasting(&trouble))
+    }
+
+    /// Waits until this node no longer leads.
+    pub(super) async fn until_lead_lost(&self) -> LeadLost {
+        loop {
+            if let Some(lost) = self.partition.log.lost() {
+                return lost;
+            }
+            self.partition.clock.sleep(CHECK_INTERVAL).await;
+        }
+    }
+
+    /// Notes that the log is known and applied up to this point.
+    pub(super) fn set_log_end(&mut self, log_end: LogEnd) {
+        self.partition.log_end = log_end;
+        self.shared.set_applied(log_end.next);
+    }
+
+    pub(super) fn set(&mut self, status: Status) {
+        let is_ready = status == Status::Ready;
+        if self.shared.set(status.clone()) {
+            match &status {
+                Status::Violation(what)
+                | Status::Recovering(Some(what))
+                | Status::Stalled(what) => {
+                    warn!(partition = self.name, what, "partition takes no commands");
+                }
+                _ => debug!(partition = self.name, ?status, "partition status changed"),
+            }
+        }
+        if !is_ready && let Some(busy) = self.shared.busy() {
+            self.refuse_all(&busy);
+        }
+    }
+
+    /// Refuses the waiting commands. They arrived before the new status was known.
+    fn refuse_all(&mut self, busy: &Busy) {
+        let queued = iter::from_fn(|| self.queue.try_recv().ok());
+        for QueuedCommand { reply, .. } in self.waiting.drain(..).chain(queued) {
+            reply.refuse(busy);
+        }
+        self.group.forget_all_rows();
+        self.pace.forget();
+    }
+
+    pub(super) fn end(&mut self, status: Status) {
+        self.shared.set(status);
+        if let Some(busy) = self.shared.busy() {
+            self.refuse_all(&busy);
+        }
+    }
+
+    /// Forms a group of waiting commands, writes the group, and answers. Returns whether the next
+    /// group can follow at once.
+    ///
+    /// Invariant: the numbers of a group are flushed only if all its events are applied. Suppose
+    /// that the numbers were flushed although an event is in the PLog and its records are not
+    /// written. The sequencer would store an offset behind that event. After a crash the replay
+    /// would begin at that offset, and the records would never be written.
+    pub(super) async fn run_group(
+        &mut self,
+        mut transaction: Transaction<'_>,
+    ) -> Result<bool, StopReason> {
+        let start = self.partition.clock.now();
+        self.form(&mut transaction).await;
+        self.shared.meters.ran(self.partition.clock.now() - start);
+        let formed = self.partition.clock.now();
+        let fate = self.write().await;
+        if !self.group.events.is_empty() {
+            self.pace.note_write(self.partition.clock.now() - formed);
+        }
+        // The check comes before the answers, because clients send their next commands after the
+        // answers.
+        if self.waiting.is_empty() && self.queue.is_empty() {
+            self.pace.forget();
+        }
+        let overtaken = self.group.overtaken;
+        let is_done = fate.others.is_none() && fate.applied.is_ok() && overtaken.is_none();
+        if is_done {
+            transaction.flush();
+        } else {
+            transaction.actualize();
+        }
+        if fate.committed > 0 && fate.applied.is_ok() {
+            // The answers follow after this line. A client that reads the log right after its
+            // answer finds its event, even if later events of the group failed.
+            let next = Offset(self.partition.log_end.next.0 + fate.committed as u64);
+            self.set_log_end(LogEnd {
+                next,
+                epoch: self.partition.log.epoch(),
+                ..self.partition.log_end
+            });
+        }
+        if is_done && self.shared.busy().is_some() {
+            self.set(Status::Ready);
+        }
+        if !is_done {
+            // The status changes before the answers. A client that sends a command right after its
+            // answer is told to wait.
+            self.set(Status::Recovering(None));
+            self.partition.searched_to = overtaken.unwrap_or(Offset(0));
+        }
+        let PartitionContext { application, kinds, .. } = &mut self.partition;
+        self.group.forget_rows(application.schema(), kinds, &self.waiting);
+        let log = &self.partition.log;
+        let role = match log.may_answer() {
+            true => NodeRole::Leader,
+            false => NodeRole::FormerLeader { is_final: log.is_final() },
+        };
+        self.group.answer(&fate, role);
+        if is_done {
+            return Ok(true);
+        }
+        let Fate { applied, others, .. } = fate;
+        for error in [applied.err(), others].into_iter().flatten() {
+            warn!(partition = self.name, error = in_full(&error), "group not written as expected");
+            match error {
+                Error::Violation(violation) => self.violation = Some(*violation),
+                Error::LeadLost(lost) => return Err(StopReason::LeadLost(lost)),
+                error @ Error::Unknown(_) => return Err(StopReason::Unproved(in_full(&error))),
+                Error::Storage(_) | Error::Overtaken(_) | Error::Broken(_) => {}
+            }
+        }
+        self.shared.meters.recovers();
+        Ok(false)
+    }
+
+    async fn write(&mut self) -> Fate {
+        if self.group.events.is_empty() {
+            return Fate { committed: 0, applied: Ok(()), others: None, to_log: Duration::ZERO };
+        }
+        let (log, clock) = (Arc::clone(&self.partition.log), self.partition.clock.clone());
+        let start = clock.now();
+        let events = mem::take(&mut self.group.events);
+        let fate = {
+            let mut write = pin!(log.write(&events));
+            loop {
+                tokio::select! {
+                    biased;
+                    fate = write.as_mut() => break fate,
+                    () = clock.sleep(LONG_WRITE) => {}
+                }
+                match log.trouble() {
+                    Some(trouble) => {
+                        let what = format!("a write is sent again and again: {trouble}");
+                        self.set(Status::Stalled(what));
+                    }
+                    None => self.set(Status::Ready),
+                }
+            }
+        };
+        self.group.events = events;
+        let rest = (self.partition.clock.now() - start).saturating_sub(fate.to_log);
+        self.shared.meters.written(self.group.events.len(), self.group.bytes, fate.to_log, rest);
+        fate
+    }
+}
