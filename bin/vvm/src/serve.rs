@@ -164,7 +164,7 @@ fn provide(
                 ..limits
             },
             metrics,
-            only_local: !config.admin.anybody_may_do_everything,
+            only_local: !config.admin.allow_unauthenticated,
             version: env!("CARGO_PKG_VERSION"),
         }))
         .with_service(Api::new(ApiSettings {
@@ -174,7 +174,7 @@ fn provide(
             bodies_bytes: config.http.bodies_bytes.get(),
             answers_bytes: config.http.answers_bytes.get(),
             logs: config.http.logs.get(),
-            only_local: !config.http.anybody_may_do_everything,
+            only_local: !config.http.allow_unauthenticated,
         }))
         .with_killer(Arc::new(kill));
     for app in apps {
@@ -213,21 +213,21 @@ fn settings(config: &Config) -> Settings {
 /// the API nor the admin endpoint has authentication.
 fn check_listens(config: &Config) -> Result<(), Failure> {
     let Config { http, admin, source, .. } = config;
-    for (section, listen, is_wanted) in [
-        ("http", http.listen, http.anybody_may_do_everything),
-        ("admin", admin.listen, admin.anybody_may_do_everything),
+    for (section, listen, is_allowed) in [
+        ("http", http.listen, http.allow_unauthenticated),
+        ("admin", admin.listen, admin.allow_unauthenticated),
     ] {
         if listen.ip().is_loopback() {
             continue;
         }
-        if !is_wanted {
+        if !is_allowed {
             let why = format!(
-                "others can reach {listen}, and nobody is asked there who he is: listen on 127.0.0.1, or set \
-                 `{section}.anybody_may_do_everything = true` if something in front of it does ask"
+                "other machines can reach {listen}, and the node has no authentication: listen on 127.0.0.1, \
+                 or put an authenticating proxy in front and set `{section}.allow_unauthenticated = true`"
             );
             return Err(source.wrong(&[section, "listen"], why));
         }
-        warn!(section, %listen, "whoever can reach it can do everything");
+        warn!(section, %listen, "every client that can reach this address can do everything");
     }
     if http.listen == admin.listen && http.listen.port() != 0 {
         let why = format!("the API listens on {} already: choose another port", http.listen);

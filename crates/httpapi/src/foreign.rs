@@ -15,7 +15,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The advice to an operator of a node that serves other machines.
 const ALLOW: &str =
-    "to serve others, put an authenticating proxy in front and set `anybody_may_do_everything`";
+    "to serve others, put an authenticating proxy in front and set `allow_unauthenticated`";
 
 /// Refuses a request to another host than this machine. A browser sends such a request if the DNS
 /// resolves the host of a page to this machine (DNS rebinding).

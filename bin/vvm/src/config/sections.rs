@@ -61,7 +61,7 @@ pub(crate) struct HttpConfig {
     pub(crate) listen: SocketAddr,
     /// Whether other machines may reach the API. The API has no authentication: every client can do
     /// everything.
-    pub(crate) anybody_may_do_everything: bool,
+    pub(crate) allow_unauthenticated: bool,
     /// The maximum number of connections.
     pub(crate) connections: NonZeroUsize,
     /// How long the head of a request may take. Also how long a connection may be idle, or take
@@ -89,7 +89,7 @@ impl Default for HttpConfig {
     fn default() -> HttpConfig {
         HttpConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8822)),
-            anybody_may_do_everything: false,
+            allow_unauthenticated: false,
             connections: most(15_000),
             head_seconds: Seconds(30.0),
             body_bytes: most(1 << 20),
@@ -116,13 +116,13 @@ pub(crate) struct AdminConfig {
     pub(crate) listen: SocketAddr,
     /// Whether other machines may reach the admin endpoint. The endpoint has no authentication:
     /// every client can make the node step down.
-    pub(crate) anybody_may_do_everything: bool,
+    pub(crate) allow_unauthenticated: bool,
 }
 
 impl Default for AdminConfig {
     fn default() -> AdminConfig {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 55_555));
-        AdminConfig { listen, anybody_may_do_everything: false }
+        AdminConfig { listen, allow_unauthenticated: false }
     }
 }
 
