@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::servers::{CASSANDRA, DYNAMODB, Server};
+use crate::servers::{CASSANDRA, DYNAMODB, TestServer};
 
 /// Any error. Every error ends a bench.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -108,8 +108,8 @@ pub fn millis(duration: Duration) -> String {
 ///
 /// # Errors
 /// If the address was not given.
-pub fn address(server: Server) -> Result<String, Failure> {
-    let Server { variable, .. } = server;
+pub fn address(server: TestServer) -> Result<String, Failure> {
+    let TestServer { variable, .. } = server;
     let missing = || format!("{variable} is not set: run this as `cargo xtask bench`");
     Ok(server.address().ok_or_else(missing)?)
 }

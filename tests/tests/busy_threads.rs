@@ -33,7 +33,7 @@ use tokio::runtime::{Builder, Runtime};
 use vvm::{AppSettings, Launched, Settings, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
-    trials::{self, Server},
+    trials::{self, ServerFixture},
 };
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ fn runtime(name: &str) -> Runtime {
 }
 
 impl Node {
-    async fn start(server: &Server) -> Node {
+    async fn start(server: &ServerFixture) -> Node {
         let (control, requests) = (runtime("control"), runtime("requests"));
         let clock = server.clock.clone();
         let keyspaces = Keyspaces::default();
@@ -126,7 +126,7 @@ impl Node {
         reads.into_iter().for_each(|read| read.unwrap());
     }
 
-    async fn stop(self, server: &Server) {
+    async fn stop(self, server: &ServerFixture) {
         self.launched.shutdown().await.unwrap();
         let driver = server.subject.node(0).await.unwrap();
         let left = self.keyspaces.drop_all(&*driver, &self.clock).await;
@@ -178,7 +178,7 @@ fn is_ok(admin: SocketAddr, path: &str) -> bool {
 
 /// A renewal took a connection of DynamoDB that a request had opened. While the threads of requests
 /// were busy, no thread read the answer to the renewal, and the lease ended.
-async fn requests_are_blocked(server: &Server) {
+async fn requests_are_blocked(server: &ServerFixture) {
     let node = Node::start(server).await;
     node.work(PATIENCE).await;
     let blocked = Blocked::all_of(&node.requests);
@@ -199,7 +199,7 @@ async fn requests_are_blocked(server: &Server) {
 
 /// All connections of Cassandra belonged to the threads of elections, so these threads did the work
 /// of all requests.
-async fn elections_are_blocked(server: &Server) {
+async fn elections_are_blocked(server: &ServerFixture) {
     let node = Node::start(server).await;
     let blocked = Blocked::all_of(&node.control);
     node.work(LEASE / 3).await;
@@ -208,7 +208,7 @@ async fn elections_are_blocked(server: &Server) {
 }
 
 fn main() -> ExitCode {
-    trials::hold::<Server>(
+    trials::run_trials::<ServerFixture>(
         env!("CARGO_TARGET_TMPDIR"),
         |drivers| vec![("cassandra", drivers.cassandra), ("dynamodb", drivers.dynamodb)],
         &[&[

@@ -68,7 +68,7 @@ fn main() {
     let runtime = Runtime::new().unwrap();
     let name = "cassandra_cluster::two_of_three_nodes_that_are_gone_end_the_lead_before_the_lease";
     let trial = Trial::ignorable_test(name, move || match CASSANDRA_CLUSTER.address() {
-        None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.not_asked_for)),
+        None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.ignored_because)),
         // Processes of other machines must not be stopped.
         Some(addresses) if !addresses.split(',').all(|address| address.starts_with("127.")) => {
             Ok(Completion::ignored_with("the nodes of the cluster are not on this machine"))

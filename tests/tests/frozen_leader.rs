@@ -28,7 +28,7 @@ use tokio::{
 };
 use vvm_tests::{
     processes::Stopped,
-    servers::{CASSANDRA, DYNAMODB, Server},
+    servers::{CASSANDRA, DYNAMODB, TestServer},
     subjects::{Cassandra, DynamoDb},
 };
 
@@ -52,7 +52,7 @@ const LEADER: &str = "leader";
 
 struct Database {
     name: &'static str,
-    server: Server,
+    server: TestServer,
     at: fn(&str) -> Arc<dyn Subject>,
 }
 
@@ -204,7 +204,7 @@ fn main() {
         let handle = runtime.handle().clone();
         Trial::ignorable_test(format!("{}::{name}", database.name), move || {
             if database.server.address().is_none() {
-                return Ok(Completion::ignored_with(database.server.not_asked_for));
+                return Ok(Completion::ignored_with(database.server.ignored_because));
             }
             handle.block_on(stands_still(database));
             Ok(Completion::Completed)

@@ -448,7 +448,7 @@ fn trial(round: Option<Round>, handle: &Handle) -> Trial {
     };
     let name = format!("cassandra_cluster::{name}").to_lowercase();
     Trial::ignorable_test(name, move || match CASSANDRA_CLUSTER.address() {
-        None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.not_asked_for)),
+        None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.ignored_because)),
         // Processes of other machines must not be stopped.
         Some(addresses) if !addresses.split(',').all(|address| address.starts_with("127.")) => {
             Ok(Completion::ignored_with("the servers of the cluster are not on this machine"))

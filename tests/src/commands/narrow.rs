@@ -9,7 +9,7 @@ use istorage::{
     AtomicBatch, BatchLimits, Capabilities, Conditional, Error, Outcome, Result, SharedStorage,
 };
 
-use crate::between::{Between, Through};
+use crate::storage_wrapper::{StorageWrapper, WrappedStorage};
 
 /// A storage that writes nothing atomically but a few conditional rows of one storage partition. So
 /// groups are written in steps on every driver.
@@ -24,13 +24,13 @@ impl Narrow {
     /// Wraps a storage. One call writes at most `rows` rows. Without `ordered`, ordered rows are
     /// written one by one.
     #[must_use]
-    pub fn of(inner: SharedStorage, rows: usize, ordered: bool) -> Arc<Through<Narrow>> {
-        Through::new(Narrow { inner, rows, ordered })
+    pub fn of(inner: SharedStorage, rows: usize, ordered: bool) -> Arc<WrappedStorage<Narrow>> {
+        WrappedStorage::new(Narrow { inner, rows, ordered })
     }
 }
 
 #[async_trait]
-impl Between for Narrow {
+impl StorageWrapper for Narrow {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }

@@ -17,7 +17,7 @@ use istorage::{
     AtomicBatch, Conditional, Conflict, Consistency, Key, Order, OrderedPut, Outcome, Range,
     Result, Row, RowStream, SharedStorage,
 };
-use vvm_tests::between::{Between, Through};
+use vvm_tests::storage_wrapper::{StorageWrapper, WrappedStorage};
 
 /// The ways in which a storage, or a leadership, breaks its contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +91,9 @@ pub(crate) struct Lying {
 }
 
 impl Lying {
-    pub(crate) fn of(inner: SharedStorage, lie: Lie) -> Arc<Through<Lying>> {
+    pub(crate) fn of(inner: SharedStorage, lie: Lie) -> Arc<WrappedStorage<Lying>> {
         let (count, late, values) = (Arc::default(), Mutex::default(), Mutex::default());
-        Through::new(Lying { inner, lie, count, late, values })
+        WrappedStorage::new(Lying { inner, lie, count, late, values })
     }
 
     /// Whether this call is the last one of `times` calls.
@@ -166,7 +166,7 @@ fn forced(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
 }
 
 #[async_trait]
-impl Between for Lying {
+impl StorageWrapper for Lying {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }

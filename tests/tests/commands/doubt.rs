@@ -21,10 +21,10 @@ use istorage::{
 use processor::{Busy, Command, Done, Ended, Refused, Repeat, Status};
 use tokio::task::JoinSet;
 use vvm_tests::{
-    between::{Between, Through},
     commands::{
         At, Ledger, Narrow, NodeSettings, Stall, article, check, create_workspace, cud, raw,
     },
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
@@ -207,7 +207,7 @@ struct LosesOne {
 }
 
 #[async_trait]
-impl Between for LosesOne {
+impl StorageWrapper for LosesOne {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -232,7 +232,7 @@ impl Between for LosesOne {
 async fn row_in_the_way(stage: &Stage) {
     let site = &stage.site;
     let inner = Arc::clone(&site.app.storage);
-    let loses = Through::new(LosesOne { inner, pkey: Mutex::default() });
+    let loses = WrappedStorage::new(LosesOne { inner, pkey: Mutex::default() });
     let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let (node, mut ledger) = stage.begin(PARTITION, WS, at(in_steps)).await;
     let command = |request: &str| named(request, cud(WS, article("a"), site.soon()));
@@ -336,7 +336,7 @@ impl Closes {
 }
 
 #[async_trait]
-impl Between for Closes {
+impl StorageWrapper for Closes {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -373,7 +373,7 @@ async fn closes(stage: &Stage) {
     for (partition, (level, in_steps)) in (PARTITION..).zip(ways) {
         let inner = Arc::clone(&stage.site.app.storage);
         let (is_armed, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let closes = Through::new(Closes { inner, is_armed, is_closed });
+        let closes = WrappedStorage::new(Closes { inner, is_armed, is_closed });
         let storage: SharedStorage = match in_steps {
             true => Narrow::of(Arc::clone(&closes) as SharedStorage, 100, true),
             false => Arc::clone(&closes) as SharedStorage,

@@ -13,8 +13,8 @@ use futures::future::join;
 use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
 use processor::{Command, Ended, Refused, Repeat, Status};
 use vvm_tests::{
-    between::{Between, Through},
     commands::{At, Narrow, Node, NodeSettings, Stall, article, create_workspace, cud},
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
@@ -59,14 +59,14 @@ struct Loses {
 }
 
 impl Loses {
-    fn new(stage: &Stage, together: Together) -> Arc<Through<Loses>> {
+    fn new(stage: &Stage, together: Together) -> Arc<WrappedStorage<Loses>> {
         let inner = Arc::clone(&stage.site.app.storage);
-        Through::new(Loses { inner, pkey: Mutex::default(), together })
+        WrappedStorage::new(Loses { inner, pkey: Mutex::default(), together })
     }
 }
 
 #[async_trait]
-impl Between for Loses {
+impl StorageWrapper for Loses {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }

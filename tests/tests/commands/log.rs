@@ -22,8 +22,8 @@ use istorage::{
 };
 use seqstorage::PartitionStorage;
 use vvm_tests::{
-    between::{Between, Through},
     commands::{Narrow, record_name, text},
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::{
@@ -202,7 +202,7 @@ struct Mute {
 }
 
 #[async_trait]
-impl Between for Mute {
+impl StorageWrapper for Mute {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -230,7 +230,7 @@ impl Between for Mute {
 async fn refused(stage: &Stage) {
     let (refusals, refuses) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
     let inner = Narrow::of(Arc::clone(&stage.site.app.storage), 3, true);
-    let mute = Through::new(Mute { inner, refusals, refuses });
+    let mute = WrappedStorage::new(Mute { inner, refusals, refuses });
     let lead = Arc::new(eventlog::Alone(Epoch(2)));
     let log = log(stage, Arc::clone(&mute) as SharedStorage, PARTITION, lead);
     let fate = log.write(&prepared(&events(2, WS, 1))).await;

@@ -23,7 +23,7 @@ mod stage;
 mod stalled;
 mod unseen;
 
-use vvm_tests::trials::hold;
+use vvm_tests::trials::run_trials;
 
 fn main() -> std::process::ExitCode {
     let trials = [
@@ -45,7 +45,7 @@ fn main() -> std::process::ExitCode {
         stalled::TRIALS,
         unseen::TRIALS,
     ];
-    hold(
+    run_trials(
         env!("CARGO_TARGET_TMPDIR"),
         |drivers| {
             vec![

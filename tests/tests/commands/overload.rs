@@ -14,8 +14,8 @@ use futures::future::{join, join_all};
 use istorage::SharedStorage;
 use processor::{Busy, Command, Ended, Refused};
 use vvm_tests::{
-    between::Through,
     commands::{At, Ledger, Node, NodeSettings, Stall, article, check, cud, record_name, update},
+    storage_wrapper::WrappedStorage,
 };
 
 use crate::{
@@ -46,7 +46,7 @@ const DELAY: Duration = Duration::from_millis(45);
 async fn begin(
     stage: &Stage,
     count: u64,
-) -> (Node, Ledger, Arc<Through<Slow>>, Stall, Vec<RecordId>) {
+) -> (Node, Ledger, Arc<WrappedStorage<Slow>>, Stall, Vec<RecordId>) {
     let stall = Stall::new(Arc::clone(&stage.site.app.storage));
     let slow = slow(Arc::new(stall.clone()), &stage.site.clock, DELAY);
     let storage = Some(Arc::clone(&slow) as SharedStorage);

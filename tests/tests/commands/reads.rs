@@ -21,11 +21,11 @@ use istorage::{
 };
 use processor::{Busy, Command, Ended, Refused, Repeat};
 use vvm_tests::{
-    between::{Between, Through},
     commands::{
         At, Narrow, Node, NodeSettings, Stall, Terms, article, check, check_under,
         create_workspace, cud,
     },
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::{
@@ -237,7 +237,7 @@ struct Spoiled {
 }
 
 #[async_trait]
-impl Between for Spoiled {
+impl StorageWrapper for Spoiled {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -265,7 +265,7 @@ impl Between for Spoiled {
 async fn unreadable(stage: &Stage) {
     let site = &stage.site;
     let inner = Arc::clone(&site.app.storage);
-    let spoiled = Through::new(Spoiled { inner, row: Mutex::default() });
+    let spoiled = WrappedStorage::new(Spoiled { inner, row: Mutex::default() });
     let storage = Some(Arc::clone(&spoiled) as SharedStorage);
     let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;

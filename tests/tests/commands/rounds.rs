@@ -17,8 +17,8 @@ use istorage::{Conditional, Outcome, Result, SharedStorage};
 use processor::Ended;
 use seqstorage::PartitionStorage;
 use vvm_tests::{
-    between::{Between, Through},
     commands::{Ledger, Narrow, NodeSettings, article, bill, check, create_workspace, cud},
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
@@ -32,7 +32,7 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
 async fn two(stage: &Stage) {
     let site = &stage.site;
     let inner = Narrow::of(Arc::clone(&site.app.storage), 100, false);
-    let rounds = Through::new(Rounds {
+    let rounds = WrappedStorage::new(Rounds {
         inner,
         clock: site.clock.clone(),
         under_way: AtomicUsize::new(0),
@@ -116,7 +116,7 @@ struct Rounds {
 }
 
 #[async_trait]
-impl Between for Rounds {
+impl StorageWrapper for Rounds {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }

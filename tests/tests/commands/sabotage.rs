@@ -12,8 +12,8 @@ use istorage::{
 };
 use processor::{Busy, Done, Ended, Refused, Status};
 use vvm_tests::{
-    between::{Between, Through},
     commands::{Ledger, Node, NodeSettings, article, check, cud, update},
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
@@ -185,7 +185,7 @@ impl PutsRight {
 }
 
 #[async_trait]
-impl Between for PutsRight {
+impl StorageWrapper for PutsRight {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -227,7 +227,7 @@ async fn changed(stage: &Stage) {
     stored.version.plog = Offset(stored.version.plog.0 - 1);
     let value = Mutex::new(Some(stored.to_bytes()));
     let inner = Arc::clone(&site.app.storage);
-    let storage: SharedStorage = Through::new(PutsRight { inner, key, value });
+    let storage: SharedStorage = WrappedStorage::new(PutsRight { inner, key, value });
     let at_once = storage.capabilities().atomic.is_some();
     let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) };
     let node = site.node(PARTITION, settings);

@@ -23,11 +23,11 @@ use istorage::{AtomicBatch, Consistency, Key, Outcome, Range, RowStream, SharedS
 use processor::{Busy, Command, Done, Ended, Refused, Repeat, RowChange};
 use tokio::sync::watch;
 use vvm_tests::{
-    between::{Between, Through},
     commands::{
         At, Ledger, Node, NodeSettings, Stall, Terms, article, check, check_under, child,
         create_workspace, cud, raw, record_name, text, update,
     },
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::stage::{PARTITION, PARTITIONS, Stage, TrialFn, WS, named};
@@ -99,7 +99,7 @@ impl Slow {
 }
 
 #[async_trait]
-impl Between for Slow {
+impl StorageWrapper for Slow {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -156,7 +156,11 @@ impl Between for Slow {
 }
 
 /// Wraps a storage, with one delay for reads and writes.
-pub(crate) fn slow(inner: SharedStorage, clock: &Clock, delay: Duration) -> Arc<Through<Slow>> {
+pub(crate) fn slow(
+    inner: SharedStorage,
+    clock: &Clock,
+    delay: Duration,
+) -> Arc<WrappedStorage<Slow>> {
     slow_at(inner, clock, delay, delay)
 }
 
@@ -166,8 +170,8 @@ pub(crate) fn slow_at(
     clock: &Clock,
     delay: Duration,
     write_delay: Duration,
-) -> Arc<Through<Slow>> {
-    Through::new(Slow {
+) -> Arc<WrappedStorage<Slow>> {
+    WrappedStorage::new(Slow {
         inner,
         clock: clock.clone(),
         delay,
@@ -180,7 +184,7 @@ pub(crate) fn slow_at(
 }
 
 /// A leader with a workspace, on a storage with this delay.
-async fn begin(stage: &Stage, delay: Duration) -> (Node, Ledger, Arc<Through<Slow>>) {
+async fn begin(stage: &Stage, delay: Duration) -> (Node, Ledger, Arc<WrappedStorage<Slow>>) {
     let slow = slow(Arc::clone(&stage.site.app.storage), &stage.site.clock, delay);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
     let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };

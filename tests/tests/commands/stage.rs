@@ -33,7 +33,7 @@ pub(crate) struct Stage {
 }
 
 #[async_trait]
-impl trials::Stage for Stage {
+impl trials::Fixture for Stage {
     async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Stage> {
         let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
         let driver = keyspaces.noted_by(subject.node(0).await?);

@@ -12,11 +12,11 @@ use istorage::{AtomicBatch, Conditional, Error, Key, OrderedPut, Outcome, Result
 use processor::{Busy, Ended, Refused, Status};
 use tokio::sync::watch;
 use vvm_tests::{
-    between::{Between, Through},
     commands::{
         Ledger, Narrow, Node, NodeSettings, Terms, article, check, check_under, create_workspace,
         cud,
     },
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::stage::{PARTITION, PARTITIONS, Stage, TrialFn, WS, named};
@@ -79,7 +79,7 @@ impl Numbers {
 }
 
 #[async_trait]
-impl Between for Numbers {
+impl StorageWrapper for Numbers {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -96,9 +96,13 @@ impl Between for Numbers {
 }
 
 /// A node, with a storage that lets the trial decide about the numbers.
-async fn begin(stage: &Stage, partition: u16, ws: u64) -> (Node, Ledger, Arc<Through<Numbers>>) {
+async fn begin(
+    stage: &Stage,
+    partition: u16,
+    ws: u64,
+) -> (Node, Ledger, Arc<WrappedStorage<Numbers>>) {
     let (inner, told) = (Arc::clone(&stage.site.app.storage), watch::Sender::new(Mood::Takes));
-    let storage = Through::new(Numbers { inner, partition, mood: told });
+    let storage = WrappedStorage::new(Numbers { inner, partition, mood: told });
     let shared = Some(Arc::clone(&storage) as SharedStorage);
     let mut settings =
         NodeSettings { in_view: true, storage: shared, ..NodeSettings::at(TrustLevel::Zero) };
@@ -193,7 +197,7 @@ struct Unsteady {
 }
 
 #[async_trait]
-impl Between for Unsteady {
+impl StorageWrapper for Unsteady {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -226,7 +230,7 @@ impl Between for Unsteady {
 async fn passed(stage: &Stage) {
     let site = &stage.site;
     let (inner, clock) = (Arc::clone(&site.app.storage), site.clock.clone());
-    let unsteady = Through::new(Unsteady { inner, clock, writes: watch::Sender::new(None) });
+    let unsteady = WrappedStorage::new(Unsteady { inner, clock, writes: watch::Sender::new(None) });
     let storage: SharedStorage = Narrow::of(Arc::clone(&unsteady) as SharedStorage, 100, true);
     let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) };
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;

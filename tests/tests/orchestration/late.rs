@@ -10,8 +10,8 @@ use istorage::{Capabilities, SharedStorage, StorageDriver, WrappedDriver};
 use sysvvm::AppName;
 use vvm::{AppSettings, Builder, Launched, Problem, Settings, Stage, Vvm};
 use vvm_tests::{
-    between::{Between, Through},
     commands::shop,
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::cluster::{Cluster, PATIENCE, hasty};
@@ -23,7 +23,7 @@ const LATE_WRITE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Says(SharedStorage, fn(Capabilities) -> Capabilities);
 
-impl Between for Says {
+impl StorageWrapper for Says {
     fn inner(&self) -> &SharedStorage {
         &self.0
     }
@@ -36,7 +36,8 @@ impl Between for Says {
 /// A node on a driver with storages that report other capabilities.
 fn node(cluster: &Cluster, settings: Settings, says: fn(Capabilities) -> Capabilities) -> Builder {
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
-    let driver = WrappedDriver::new(driver, move |storage| Through::new(Says(storage, says)));
+    let driver =
+        WrappedDriver::new(driver, move |storage| WrappedStorage::new(Says(storage, says)));
     Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings)
 }
 

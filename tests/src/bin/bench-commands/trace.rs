@@ -13,7 +13,7 @@ use futures::future::join_all;
 use istorage::{AtomicBatch, Conditional, OrderedPut, Outcome, Result, SharedStorage};
 use vvm_tests::{
     bench::Failure,
-    between::{Between, Through},
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 /// A write.
@@ -32,8 +32,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn of(inner: SharedStorage) -> Arc<Through<Recorder>> {
-        Through::new(Recorder { inner, calls: Mutex::default() })
+    pub(crate) fn of(inner: SharedStorage) -> Arc<WrappedStorage<Recorder>> {
+        WrappedStorage::new(Recorder { inner, calls: Mutex::default() })
     }
 
     fn note(&self, call: Call) {
@@ -185,7 +185,7 @@ impl Trace {
 }
 
 #[async_trait]
-impl Between for Recorder {
+impl StorageWrapper for Recorder {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }

@@ -13,7 +13,7 @@ use istorage::{
 /// A wrapper around a storage. The default methods pass each call on; an implementation overrides
 /// some of them.
 #[async_trait]
-pub trait Between: fmt::Debug + Send + Sync + 'static {
+pub trait StorageWrapper: fmt::Debug + Send + Sync + 'static {
     /// The wrapped storage.
     fn inner(&self) -> &SharedStorage;
 
@@ -71,17 +71,17 @@ pub trait Between: fmt::Debug + Send + Sync + 'static {
 
 /// A storage with a wrapper that each call goes through.
 #[derive(Debug)]
-pub struct Through<B>(B);
+pub struct WrappedStorage<B>(B);
 
-impl<B: Between> Through<B> {
+impl<B: StorageWrapper> WrappedStorage<B> {
     /// Puts a wrapper around its inner storage.
-    pub fn new(between: B) -> Arc<Through<B>> {
-        Arc::new(Through(between))
+    pub fn new(wrapper: B) -> Arc<WrappedStorage<B>> {
+        Arc::new(WrappedStorage(wrapper))
     }
 }
 
 /// Gives access to the wrapper.
-impl<B> Deref for Through<B> {
+impl<B> Deref for WrappedStorage<B> {
     type Target = B;
 
     fn deref(&self) -> &B {
@@ -91,7 +91,7 @@ impl<B> Deref for Through<B> {
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl<B: Between> AppStorage for Through<B> {
+impl<B: StorageWrapper> AppStorage for WrappedStorage<B> {
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
     }
