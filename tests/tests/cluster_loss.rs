@@ -16,7 +16,7 @@ use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
 use sysvvm::System;
 use tokio::{runtime::Runtime, sync::mpsc};
-use vvm_tests::{processes::Stopped, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
+use vvm_tests::{processes::SuspendedProcesses, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
 
 const LEASE: Duration = Duration::from_secs(8);
 
@@ -46,7 +46,7 @@ async fn two_of_three(addresses: &str) {
     let epoch = leadership.epoch();
 
     let nodes: Vec<&str> = addresses.split(',').collect();
-    let stopped = Stopped::nodes_at(&nodes[1..]).unwrap();
+    let stopped = SuspendedProcesses::nodes_at(&nodes[1..]).unwrap();
     assert_eq!(leadership.over().await, Lost::Expired);
     let over = clock.now();
     // The moment at which the last answered renewal was sent. The servers count the lease from this

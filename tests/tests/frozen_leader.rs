@@ -27,7 +27,7 @@ use tokio::{
     runtime::Runtime,
 };
 use vvm_tests::{
-    processes::Stopped,
+    processes::SuspendedProcesses,
     servers::{CASSANDRA, DYNAMODB, TestServer},
     subjects::{Cassandra, DynamoDb},
 };
@@ -160,7 +160,7 @@ async fn stands_still(database: &Database) {
     asks.write_all(b"write\n").await.unwrap();
     assert_eq!(answer().await, format!("wrote {epoch}\n"));
 
-    let stopped = Stopped::process(leader.id().unwrap()).unwrap();
+    let stopped = SuspendedProcesses::process(leader.id().unwrap()).unwrap();
     let stood = clock.now();
     let next = node.elections.acquire(Slot::FIRST, soon()).await.unwrap();
     let took = clock.now() - stood;

@@ -38,7 +38,7 @@ use vvm::{AppSettings, Launched, Settings, Stage, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
     long::is_long,
-    processes::{Killed, Stopped},
+    processes::{KilledServer, SuspendedProcesses},
     servers::CASSANDRA_CLUSTER,
     subjects::Cassandra,
 };
@@ -127,17 +127,19 @@ const LONG: [Round; 10] = [
 
 /// A failure that lasts until this value is dropped.
 enum Troubled {
-    Frozen { _stopped: Stopped },
+    Frozen { _stopped: SuspendedProcesses },
     Slow { stop: Arc<AtomicBool>, thread: Option<std::thread::JoinHandle<()>> },
-    Killed { _killed: Killed },
+    Killed { _killed: KilledServer },
     CutOff { _routes: Vec<CutOff> },
 }
 
 impl Troubled {
     fn begin(trouble: Trouble, server: &str) -> Troubled {
         match trouble {
-            Trouble::Frozen => Troubled::Frozen { _stopped: Stopped::nodes_at(&[server]).unwrap() },
-            Trouble::Killed => Troubled::Killed { _killed: Killed::node_at(server).unwrap() },
+            Trouble::Frozen => {
+                Troubled::Frozen { _stopped: SuspendedProcesses::nodes_at(&[server]).unwrap() }
+            }
+            Trouble::Killed => Troubled::Killed { _killed: KilledServer::node_at(server).unwrap() },
             Trouble::CutOff => {
                 let routes = [server.to_owned(), of_peers(server)];
                 Troubled::CutOff {
@@ -152,7 +154,7 @@ impl Troubled {
                 let (stopped, server) = (Arc::clone(&stop), server.to_owned());
                 let thread = std::thread::spawn(move || {
                     while !stopped.load(Ordering::SeqCst) {
-                        let still = Stopped::nodes_at(&[&server]).unwrap();
+                        let still = SuspendedProcesses::nodes_at(&[&server]).unwrap();
                         std::thread::sleep(Duration::from_millis(500));
                         drop(still);
                         std::thread::sleep(Duration::from_millis(50));
@@ -399,7 +401,7 @@ async fn opened_beside_a_hung_server(addresses: &str) {
         connect(addresses, replicas).await.create(name, soon()).await.unwrap();
     }
     for server in addresses.split(',') {
-        let hung = Stopped::nodes_at(&[server]).unwrap();
+        let hung = SuspendedProcesses::nodes_at(&[server]).unwrap();
         let start = clock.now();
         let driver = connect(addresses, 3).await;
         for name in &names {
@@ -422,7 +424,7 @@ async fn opened_beside_a_hung_server(addresses: &str) {
 /// because another client may use that server.
 async fn made_by_a_server_that_was_slow(addresses: &str) {
     let (name, server) = (new_name(), addresses.split(',').next_back().unwrap());
-    let slow = Stopped::nodes_at(&[server]).unwrap();
+    let slow = SuspendedProcesses::nodes_at(&[server]).unwrap();
     let driver = connect(addresses, 3).await;
     let has_resumed = AtomicBool::new(false);
     let made = async {

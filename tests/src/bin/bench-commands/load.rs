@@ -15,7 +15,7 @@ use eventlog::{Name, Parent, QName, RecordId, TrustLevel, Value, WsId};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Command, Commands, Refused, RowChange};
 use vvm_tests::{
-    bench::{Failure, Sample},
+    bench::{BenchError, Sample},
     commands::{Node, NodeSettings, Site, create_workspace},
 };
 
@@ -50,7 +50,7 @@ impl Works {
         workspaces: u64,
         wrap: impl Fn(SharedStorage) -> SharedStorage,
         clock: &Clock,
-    ) -> Result<Works, Failure> {
+    ) -> Result<Works, BenchError> {
         let partitions = NonZeroU16::new(PARTITIONS).ok_or("ten is not zero")?;
         let site = Site::new(Arc::clone(driver), name, partitions, clock.clone()).await;
         let storage = wrap(Arc::clone(&site.app.storage));
@@ -67,7 +67,7 @@ impl Works {
         Ok(works)
     }
 
-    async fn create_workspaces(&self) -> Result<(), Failure> {
+    async fn create_workspaces(&self) -> Result<(), BenchError> {
         let mut running = tokio::task::JoinSet::new();
         for client in 0..32 {
             let (commands, workspaces) = (Arc::clone(&self.commands), self.workspaces);
@@ -86,7 +86,7 @@ impl Works {
     }
 
     /// Runs a number of clients for a time.
-    pub(crate) async fn run(&self, clients: usize, span: Duration) -> Result<Sample, Failure> {
+    pub(crate) async fn run(&self, clients: usize, span: Duration) -> Result<Sample, BenchError> {
         let names = Names {
             cud: "sys.CUD".parse()?,
             bill: "shop.Bill".parse()?,
@@ -106,7 +106,7 @@ impl Works {
                 Ok(())
             }
         };
-        Sample::take(&self.clock, clients, span, call).await
+        Sample::measure(&self.clock, clients, span, call).await
     }
 
     pub(crate) async fn stop(self) -> Site {

@@ -12,7 +12,7 @@ use clock::{Clock, Instant};
 use futures::future::join_all;
 use istorage::{AtomicBatch, Conditional, OrderedPut, Outcome, Result, SharedStorage};
 use vvm_tests::{
-    bench::Failure,
+    bench::BenchError,
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
@@ -154,7 +154,7 @@ impl Trace {
         storage: &SharedStorage,
         clock: &Clock,
         side_by_side: bool,
-    ) -> std::result::Result<Duration, Failure> {
+    ) -> std::result::Result<Duration, BenchError> {
         let partitions = Trace::clone(self).0.into_values();
         let start = clock.now();
         let mut running = tokio::task::JoinSet::new();

@@ -18,7 +18,7 @@ use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::Keyspaces;
 use sysvvm::{LastNumber, Replayed};
 use vvm_tests::{
-    bench::{Database, Failure, millis},
+    bench::{BenchDatabase, BenchError, millis},
     commands::{NodeSettings, Site, TestLead},
 };
 
@@ -47,19 +47,19 @@ struct Args {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BenchError> {
     let args = Args::parse();
     let clock = Clock::system();
     println!("| driver | events | behind the offset | workspaces | recovered in | most memory |");
     println!("|---|---:|---:|---:|---:|---:|");
     for driver in &args.drivers {
-        let database = Database::connect(driver, &clock).await?;
+        let database = BenchDatabase::connect(driver, &clock).await?;
         run(&args, &clock, Arc::clone(&database.driver)).await?;
     }
     Ok(())
 }
 
-async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), Failure> {
+async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), BenchError> {
     let keyspaces = Keyspaces::default();
     let driver = keyspaces.noted_by(driver);
     let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
@@ -109,7 +109,7 @@ fn workspace(partition: u16, n: u64) -> u64 {
 }
 
 /// Writes a log of events that are all applied, with one record each.
-async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<(), Failure> {
+async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<(), BenchError> {
     let log = Log::new(
         Arc::clone(&site.app.storage),
         site.clock.clone(),
@@ -138,7 +138,7 @@ async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<
     Ok(())
 }
 
-fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, Failure> {
+fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, BenchError> {
     let place = Place { epoch: Epoch(1), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) };
     let text = "a text of sixty bytes, as there are many in documents of shops";
     let record = Record {
@@ -168,7 +168,7 @@ async fn set_back(
     epoch: u64,
     events: u64,
     args: &Args,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let numbers = site.system.numbers(&site.app.entry);
     let next = events.saturating_sub(args.tail) + 1;
     let done = (next - 1) / args.workspaces;
@@ -181,7 +181,7 @@ async fn set_back(
 }
 
 /// The most memory that this process ever had.
-fn most_memory() -> Result<String, Failure> {
+fn most_memory() -> Result<String, BenchError> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     Ok(most.ok_or("there is no VmHWM")?.trim().to_owned())
