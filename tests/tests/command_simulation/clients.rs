@@ -7,7 +7,7 @@ use eventlog::{Epoch, RecordId, Version, WsId};
 use processor::{Answer, Command, Done, Refused, Rejection, RejectionKind, Repeat, RowChange};
 use tokio::task::JoinHandle;
 use vvm_tests::commands::{
-    TestLead, article, bill, create_workspace, cud, raw, record_name, text, update,
+    TestFence, article, bill, create_workspace, cud, raw, record_name, text, update,
 };
 
 use crate::turns::Dice;
@@ -30,7 +30,7 @@ pub(crate) struct Flight {
     pub(crate) deadline: Instant,
     /// The epoch of the leader that the command was sent to.
     pub(crate) epoch: u64,
-    pub(crate) lead: Arc<TestLead>,
+    pub(crate) fence: Arc<TestFence>,
     pub(crate) task: JoinHandle<Result<Done, Refused>>,
 }
 

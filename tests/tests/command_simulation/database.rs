@@ -14,7 +14,7 @@ use clock::{Clock, Instant};
 use istorage::{
     FaultRates, Faulty, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
 };
-use vvm_tests::commands::Narrow;
+use vvm_tests::commands::NarrowStorage;
 
 use crate::{
     gate::{Gate, Side},
@@ -134,7 +134,7 @@ impl StorageDriver for OfNode {
         // No call of a node outlives its deadline, also if no answer comes.
         let guarded = Arc::new(Guarded::new(gate, database.clock.clone()));
         Ok(Some(match database.narrow {
-            Some((rows, ordered)) => Narrow::of(guarded, rows, ordered),
+            Some((rows, ordered)) => NarrowStorage::of(guarded, rows, ordered),
             None => guarded,
         }))
     }

@@ -14,7 +14,9 @@ use futures::FutureExt;
 use istorage::KeyspaceName;
 use processor::{Done, Ended, Refused, Status};
 use tokio::task::JoinHandle;
-use vvm_tests::commands::{Ledger, Node, Site, Terms, TestLead, check_under};
+use vvm_tests::commands::{
+    AnswerLedger, CheckOptions, ShopDatabase, ShopNode, TestFence, check_under,
+};
 
 use crate::{
     clients::{Flight, Knowledge},
@@ -59,7 +61,7 @@ impl Told {
 
 struct Leader {
     epoch: u64,
-    node: Arc<Node>,
+    node: Arc<ShopNode>,
     stops: Option<JoinHandle<Ended>>,
 }
 
@@ -71,14 +73,14 @@ struct History {
     idle: Idle,
     database: Arc<Database>,
     /// The site without any faults.
-    site: Site,
+    shop_db: ShopDatabase,
     /// The running leaders. Only the last one really leads: the others have not noticed their end
     /// yet.
     leaders: Vec<Leader>,
     epochs: u64,
     clients: [Option<Flight>; CLIENTS],
     knowledge: Knowledge,
-    ledger: Ledger,
+    ledger: AnswerLedger,
     reading: [Option<Reading>; READERS],
     readers: Readers,
     digest: DefaultHasher,
@@ -107,7 +109,7 @@ impl History {
         let Plan { rates, narrow, .. } = plan;
         let lie = lie.filter(|lie| !lie.is_of_lead());
         let database = Database::new(clock.clone(), dice.number(), rates, narrow, lie);
-        let site = open(Arc::new(database.mem.clone()), &clock).await;
+        let shop_db = open(Arc::new(database.mem.clone()), &clock).await;
         let mut history = History {
             plan,
             dice,
@@ -115,12 +117,12 @@ impl History {
             clock,
             idle,
             database,
-            site,
+            shop_db,
             leaders: Vec::new(),
             epochs: 0,
             clients: Default::default(),
             knowledge: Knowledge::default(),
-            ledger: Ledger::default(),
+            ledger: AnswerLedger::default(),
             reading: Default::default(),
             readers: Readers::default(),
             digest: DefaultHasher::new(),
@@ -130,8 +132,8 @@ impl History {
             println!("{:#?}", history.plan);
         }
         if let Some(left) = history.plan.past {
-            let History { site, plan, ledger, .. } = &mut history;
-            past::write(site, PARTITION, &plan.settings, left, ledger).await;
+            let History { shop_db, plan, ledger, .. } = &mut history;
+            past::write(shop_db, PARTITION, &plan.settings, left, ledger).await;
             history.epochs = 1;
             // A leader recovers these events, and stores their numbers.
             history.clean_lead().await;
@@ -142,8 +144,8 @@ impl History {
     /// Leads without any faults, and stops.
     async fn clean_lead(&mut self) {
         self.epochs += 1;
-        let lead = TestLead::of(self.epochs);
-        let node = self.site.node_of(PARTITION, lead, self.plan.settings.clone());
+        let fence = TestFence::of(self.epochs);
+        let node = self.shop_db.node_of(PARTITION, fence, self.plan.settings.clone());
         self.in_time(node.ready()).await;
         assert_eq!(self.in_time(node.stop()).await, Ended::Stopped);
     }
@@ -213,7 +215,7 @@ impl History {
     }
 
     async fn hear(&mut self, flight: Flight, answered: &Result<Done, Refused>, newest: u64) {
-        let Flight { sent, epoch, lead, .. } = flight;
+        let Flight { sent, epoch, fence, .. } = flight;
         self.tell(|| format!("{}: {answered:?}", sent.request));
         // The reason of a refusal depends on the task that first notices the deadline, so the
         // reason is not part of the digest.
@@ -222,7 +224,7 @@ impl History {
         match answered {
             Ok(done) => {
                 if !self.plan.may_lose {
-                    let written = check_applied(&self.site, sent.ws(), done).await;
+                    let written = check_applied(&self.shop_db, sent.ws(), done).await;
                     // The next leader finds only later the events of a leader that has not noticed
                     // its end yet.
                     if epoch == newest {
@@ -239,7 +241,11 @@ impl History {
         // An answer from before the loss of the leadership would have been taken at that time. So
         // this answer was given afterwards, and a node without its leadership must not answer so.
         let is_told = matches!(answered, Ok(_) | Err(Refused::Rejected(_)));
-        assert!(!is_told || lead.lost().is_none(), "{} without a lead: {answered:?}", sent.request);
+        assert!(
+            !is_told || fence.lost().is_none(),
+            "{} without leadership: {answered:?}",
+            sent.request
+        );
         // The answer comes from a leader that has lost its leadership, or repeats the answer of
         // such a leader. The event of the command may be lost.
         let is_repeated = matches!(answered, Ok(done) if done.is_repeated);
@@ -262,13 +268,13 @@ impl History {
         let patience = Duration::from_millis(10 + self.dice.below(2_000));
         let deadline =
             self.clock.now() + patience + Duration::from_nanos(self.knowledge.requests());
-        let (epoch, lead, commands) = (*epoch, Arc::clone(&node.lead), node.commands.clone());
+        let (epoch, fence, commands) = (*epoch, Arc::clone(&node.fence), node.commands.clone());
         let command = sent.command(deadline);
         let what = format!("{client} asks {epoch} for {command:?}");
         #[expect(clippy::disallowed_methods, reason = "clients are heard one by one, or give up")]
         let task = tokio::spawn(async move { commands.run(command).await });
         self.note(&what);
-        self.clients[client] = Some(Flight { sent, deadline, epoch, lead, task });
+        self.clients[client] = Some(Flight { sent, deadline, epoch, fence, task });
     }
 
     /// Lets a client read. If the history may lose events, clients know of no log and nothing is
@@ -295,8 +301,8 @@ impl History {
             let found = found.unwrap();
             self.tell(|| format!("{:?} of {}: {found:?}", reading.wanted, reading.epoch));
             if let Some(found) = found {
-                let is_lost = reading.node.lead.lost();
-                assert_eq!(is_lost, None, "{:?} was answered without a lead", reading.wanted);
+                let is_lost = reading.node.fence.lost();
+                assert_eq!(is_lost, None, "{:?} was answered without leadership", reading.wanted);
                 self.readers.hear(&reading, found, reading.epoch == self.epochs);
             }
         }
@@ -346,13 +352,13 @@ impl History {
             3..6 if self.plan.overlaps > 0 => {
                 self.plan.overlaps -= 1;
                 if self.dice.one_in(2) {
-                    self.leaders[last].node.lead.lose();
+                    self.leaders[last].node.fence.lose();
                 }
                 self.lead().await;
             }
             6 if last > 0 => {
                 let which = usize::try_from(self.dice.below(last as u64)).unwrap();
-                self.leaders[which].node.lead.lose();
+                self.leaders[which].node.fence.lose();
                 let epoch = self.leaders[which].epoch;
                 self.note(&format!("{epoch} notices"));
             }
@@ -369,10 +375,10 @@ impl History {
         }
         self.epochs += 1;
         let driver = OfNode::new(&self.database, self.epochs);
-        let site = open(Arc::new(driver.clone()), &self.clock).await;
+        let shop_db = open(Arc::new(driver.clone()), &self.clock).await;
         driver.works();
-        let lead = TestLead::of(self.epochs);
-        let node = Arc::new(site.node_of(PARTITION, lead, self.plan.settings.clone()));
+        let fence = TestFence::of(self.epochs);
+        let node = Arc::new(shop_db.node_of(PARTITION, fence, self.plan.settings.clone()));
         self.note(&format!("{} leads", self.epochs));
         self.leaders.push(Leader { epoch: self.epochs, node, stops: None });
     }
@@ -407,11 +413,11 @@ impl History {
         let _landed = self.database.land_late().await;
         let leaders = self.epochs;
         self.clean_lead().await;
-        let terms = Terms {
+        let terms = CheckOptions {
             in_view: self.plan.settings.in_view,
             since: self.plan.may_lose.then_some(Epoch(self.epochs)),
         };
-        let world = check_under(&self.site, PARTITION, &self.ledger, terms).await;
+        let world = check_under(&self.shop_db, PARTITION, &self.ledger, terms).await;
         self.readers.check(&world);
         for singleton in &self.knowledge.singletons {
             assert!(world.records.contains_key(singleton), "{singleton:?} was said to be there");
@@ -444,7 +450,7 @@ impl History {
     }
 }
 
-async fn open(driver: Arc<dyn istorage::StorageDriver>, clock: &Clock) -> Site {
+async fn open(driver: Arc<dyn istorage::StorageDriver>, clock: &Clock) -> ShopDatabase {
     let keyspace = KeyspaceName::new("simulated").unwrap();
-    Site::new(driver, keyspace, NonZeroU16::new(10).unwrap(), clock.clone()).await
+    ShopDatabase::new(driver, keyspace, NonZeroU16::new(10).unwrap(), clock.clone()).await
 }

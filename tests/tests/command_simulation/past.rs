@@ -8,7 +8,7 @@ use eventlog::{
     layout::NEIGHBOURS_PER_PARTITION,
 };
 use isequencer::standard::WLOG_OFFSET;
-use vvm_tests::commands::{Ledger, NodeSettings, Site, record_name};
+use vvm_tests::commands::{AnswerLedger, ShopDatabase, ShopNodeSettings, record_name};
 
 /// The workspace of these events.
 const WS: WsId = WsId(11);
@@ -16,16 +16,16 @@ const WS: WsId = WsId(11);
 /// Writes events until a partition of the storage has room for only `left` more events. All these
 /// events have the first epoch.
 pub(crate) async fn write(
-    site: &Site,
+    shop_db: &ShopDatabase,
     partition: u16,
-    settings: &NodeSettings,
+    settings: &ShopNodeSettings,
     left: u64,
-    ledger: &mut Ledger,
+    ledger: &mut AnswerLedger,
 ) {
     let epoch = Epoch(1);
     let event = |offset: u64| Event {
         place: Place { epoch, plog: Offset(offset), ws: WS, wlog: Offset(offset) },
-        time: site.clock.wall(),
+        time: shop_db.clock.wall(),
         request: format!("past {offset}"),
         idempotency: None,
         command: record_name("sys.CUD"),
@@ -36,10 +36,11 @@ pub(crate) async fn write(
     let events: Vec<Event> = (1..NEIGHBOURS_PER_PARTITION - left).map(event).collect();
     events.iter().for_each(|event| ledger.open(&event.request));
     let group: Vec<Prepared> = events.iter().map(|event| Prepared::new(event, |_| None)).collect();
-    let storage = Arc::clone(&site.app.storage);
+    let storage = Arc::clone(&shop_db.app.storage);
     let lead = Arc::new(Alone(epoch));
-    let partitions = site.app.entry.partitions;
+    let partitions = shop_db.app.entry.partitions;
     let settings = Settings { partitions, level: settings.level, ..Settings::default() };
-    let fate = Log::new(storage, site.clock.clone(), lead, partition, settings).write(&group).await;
+    let fate =
+        Log::new(storage, shop_db.clock.clone(), lead, partition, settings).write(&group).await;
     assert!(fate.others.is_none() && fate.applied.is_ok(), "{fate:?}");
 }

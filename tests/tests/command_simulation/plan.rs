@@ -5,13 +5,13 @@ use std::{num::NonZeroUsize, time::Duration};
 use eventlog::TrustLevel;
 use istorage::FaultRates;
 use processor::Settings;
-use vvm_tests::commands::NodeSettings;
+use vvm_tests::commands::ShopNodeSettings;
 
 use crate::{lies::Lie, turns::Dice};
 
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) settings: NodeSettings,
+    pub(crate) settings: ShopNodeSettings,
     pub(crate) rates: FaultRates,
     /// The limit of rows in one write, and whether the limit also applies to ordered rows, or these
     /// are written one by one.
@@ -92,7 +92,7 @@ fn within(dice: &Dice, end: u64) -> usize {
     usize::try_from(dice.below(end)).unwrap()
 }
 
-fn settings(level: TrustLevel, dice: &Dice) -> NodeSettings {
+fn settings(level: TrustLevel, dice: &Dice) -> ShopNodeSettings {
     let mut partition = Settings::new("simulated");
     partition.queue = 1 + within(dice, 8);
     partition.group_commands = 1 + within(dice, 8);
@@ -102,11 +102,11 @@ fn settings(level: TrustLevel, dice: &Dice) -> NodeSettings {
     partition.sequencer.cached_numbers = 1 + within(dice, 20);
     partition.sequencer.flush_delay = Duration::from_millis(dice.below(30));
     partition.sequencer.retry_after = Duration::from_millis(20);
-    NodeSettings {
+    ShopNodeSettings {
         timeout: Duration::from_millis(90),
         apply_for: Duration::from_millis(dice.below(400)),
         in_view: dice.one_in(3),
         partition,
-        ..NodeSettings::at(level)
+        ..ShopNodeSettings::at(level)
     }
 }

@@ -13,7 +13,7 @@ use futures::TryStreamExt;
 use isequencer::standard::{self, FIRST_CRECORD_ID};
 use processor::{Busy, Done};
 use tokio::task::JoinHandle;
-use vvm_tests::commands::{Node, Site, World};
+use vvm_tests::commands::{ShopDatabase, ShopNode, StoredState};
 
 use crate::turns::Dice;
 
@@ -41,7 +41,7 @@ pub(crate) struct Reading {
     pub(crate) wanted: Wanted,
     /// The epoch of the leader that is asked.
     pub(crate) epoch: u64,
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<ShopNode>,
     /// All that clients knew when the read began. `None` if another node really leads.
     known: Option<Known>,
     pub(crate) task: JoinHandle<Option<Result<Found, Error>>>,
@@ -81,7 +81,7 @@ impl Readers {
     pub(crate) fn begin(
         &self,
         dice: &Dice,
-        node: &Arc<Node>,
+        node: &Arc<ShopNode>,
         epoch: u64,
         newest: u64,
     ) -> Option<Reading> {
@@ -224,7 +224,7 @@ impl Readers {
     ///
     /// # Panics
     /// If a client read something that is not stored.
-    pub(crate) fn check(&self, world: &World) {
+    pub(crate) fn check(&self, world: &StoredState) {
         let event =
             |plog: Offset| usize::try_from(plog.0).ok().and_then(|plog| world.events.get(plog - 1));
         for entry in &self.entries {
@@ -248,7 +248,7 @@ impl Readers {
 }
 
 /// Reads as the API does. Returns nothing if the node does not lead any more.
-async fn read(node: &Node, wanted: Wanted) -> Option<Result<Found, Error>> {
+async fn read(node: &ShopNode, wanted: Wanted) -> Option<Result<Found, Error>> {
     let commands = &node.commands;
     let found = match wanted {
         Wanted::Log(ws, from) => {
@@ -262,7 +262,7 @@ async fn read(node: &Node, wanted: Wanted) -> Option<Result<Found, Error>> {
     commands.may_answer().then_some(found)
 }
 
-async fn list(node: &Node, ws: WsId) -> Result<Vec<StoredRecord>, Error> {
+async fn list(node: &ShopNode, ws: WsId) -> Result<Vec<StoredRecord>, Error> {
     let first = RecordId(FIRST_CRECORD_ID);
     let stored = node.stored(ws, standard::CRECORD_ID);
     let last = node.commands.last_number(ws, standard::CRECORD_ID, stored).await?;
@@ -274,8 +274,8 @@ async fn list(node: &Node, ws: WsId) -> Result<Vec<StoredRecord>, Error> {
 ///
 /// # Panics
 /// If the event or a record is missing.
-pub(crate) async fn check_applied(site: &Site, ws: WsId, done: &Done) -> Vec<RecordId> {
-    let (reader, version) = (site.reader(), done.version());
+pub(crate) async fn check_applied(shop_db: &ShopDatabase, ws: WsId, done: &Done) -> Vec<RecordId> {
+    let (reader, version) = (shop_db.reader(), done.version());
     let first = reader.wlog(ws, done.wlog, None).try_next().await.unwrap();
     let Some(Entry::Event(event)) = first else {
         panic!("{done:?} is not in the log of {ws:?}: {first:?}")

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use processor::Ended;
-use vvm_tests::commands::{At, Stall, bill, update};
+use vvm_tests::commands::{StallPoint, StallingStorage, bill, update};
 
 use crate::{
     scene::{How, Scene, play, sample, ways},
@@ -28,9 +28,9 @@ enum Act {
 async fn everywhere(stage: &Stage, act: Act) {
     let mut cases = Vec::new();
     for (how, partition) in ways(stage).into_iter().zip(0..) {
-        let calls = crash(stage, partition, how, act, At::Nowhere).await;
+        let calls = crash(stage, partition, how, act, StallPoint::Nowhere).await;
         assert!(calls > 2, "{calls} calls cannot be all");
-        let at = (1..=calls).flat_map(|call| [At::Before(call), At::After(call)]);
+        let at = (1..=calls).flat_map(|call| [StallPoint::Before(call), StallPoint::After(call)]);
         cases.extend(at.map(|at| (how, at)));
     }
     play(sample(stage, cases), 100, async |partition, (how, at)| {
@@ -40,17 +40,17 @@ async fn everywhere(stage: &Stage, act: Act) {
 }
 
 /// Plays one case, and returns the number of calls to the storage.
-async fn crash(stage: &Stage, partition: u16, how: How, act: Act, at: At) -> usize {
+async fn crash(stage: &Stage, partition: u16, how: How, act: Act, at: StallPoint) -> usize {
     let scene = Scene::new(stage, partition, how).await;
     if act == Act::Recovery {
         scene.leave_a_tail().await;
     }
-    let dies = Stall::new(scene.storage());
-    let hold = Stall::new(Arc::new(dies.clone()));
+    let dies = StallingStorage::new(scene.storage());
+    let hold = StallingStorage::new(Arc::new(dies.clone()));
     if act == Act::Recovery {
         dies.arm(at);
     }
-    let node = stage.site.node(partition, scene.settings(Arc::new(hold.clone())));
+    let node = stage.shop_db.node(partition, scene.settings(Arc::new(hold.clone())));
     let acts = async {
         node.ready().await;
         match act {
@@ -72,7 +72,7 @@ async fn crash(stage: &Stage, partition: u16, how: How, act: Act, at: At) -> usi
     }
     node.kill();
     let calls = dies.calls();
-    assert!(at == At::Nowhere || dies.is_still(), "it did not get there");
+    assert!(at == StallPoint::Nowhere || dies.is_still(), "it did not get there");
     recover(&scene).await;
     calls
 }

@@ -22,7 +22,8 @@ use processor::{Busy, Command, Done, Ended, Refused, Repeat, Status};
 use tokio::task::JoinSet;
 use vvm_tests::{
     commands::{
-        At, Ledger, Narrow, NodeSettings, Stall, article, check, create_workspace, cud, raw,
+        AnswerLedger, NarrowStorage, ShopNodeSettings, StallPoint, StallingStorage, article, check,
+        create_workspace, cud, raw,
     },
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
@@ -56,8 +57,8 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("doubt::a_write_that_is_sent_again_and_again_is_no_secret", |stage| Box::pin(told(stage))),
 ];
 
-fn at(storage: SharedStorage) -> NodeSettings {
-    NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) }
+fn at(storage: SharedStorage) -> ShopNodeSettings {
+    ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) }
 }
 
 /// The group waited for commands that write nothing. For each such command something was read, and
@@ -65,31 +66,31 @@ fn at(storage: SharedStorage) -> NodeSettings {
 async fn ends(stage: &Stage) {
     const READ: Duration = Duration::from_millis(2);
     const LONG: Duration = Duration::from_secs(20);
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let slow = |op| if op == Op::Get { Fault::Slow(READ) } else { Fault::None };
-    let inner = Arc::clone(&site.app.storage);
-    let mut settings = at(Arc::new(Faulty::scripted(inner, site.clock.clone(), slow)));
+    let inner = Arc::clone(&shop_db.app.storage);
+    let mut settings = at(Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), slow)));
     settings.partition.group_commands = 10;
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     let mut noise = JoinSet::new();
-    let command = named("among them", cud(WS, article("a"), site.soon()));
+    let command = named("among them", cud(WS, article("a"), shop_db.soon()));
     let mut among_them = pin!(node.commands.run(command));
     let mut sent = 0u64;
-    let end = site.clock.now() + LONG;
+    let end = shop_db.clock.now() + LONG;
     let answered = loop {
-        assert!(site.clock.now() < end, "it is written only when no others come any more");
+        assert!(shop_db.clock.now() < end, "it is written only when no others come any more");
         // At least one command always waits.
         while node.commands.waiting() < 5 {
             sent += 1;
-            let mut command = cud(WS, vec![raw(1, "shop.Nothing", [])], site.soon());
+            let mut command = cud(WS, vec![raw(1, "shop.Nothing", [])], shop_db.soon());
             // With a key, the partition looks up whether the command was sent before.
             command.repeat = Some(Repeat::new("joe", &sent.to_be_bytes(), b""));
             let commands = node.commands.clone();
             noise.spawn(async move { commands.run(command).await });
             tokio::task::yield_now().await;
         }
-        let soon = site.clock.now() + READ / 10;
-        if let Ok(answered) = site.clock.timeout_at(soon, &mut among_them).await {
+        let soon = shop_db.clock.now() + READ / 10;
+        if let Ok(answered) = shop_db.clock.timeout_at(soon, &mut among_them).await {
             break answered;
         }
     };
@@ -100,18 +101,18 @@ async fn ends(stage: &Stage) {
         assert!(matches!(refused, Refused::Rejected(_)), "{refused:?}");
     }
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// The recovery was dropped in the middle of a call, although the storage answered. So a node that
 /// was stopped during its recovery kept its lease, and ended with an error. The same happened to
 /// each node with a partition that an operator had to put right.
 async fn stopped(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     for (partition, call) in (PARTITION..).zip(1..=3) {
-        let stall = Stall::new(Arc::clone(&site.app.storage));
-        stall.arm(At::Before(call));
-        let node = site.node(partition, at(Arc::new(stall.clone())));
+        let stall = StallingStorage::new(Arc::clone(&shop_db.app.storage));
+        stall.arm(StallPoint::Before(call));
+        let node = shop_db.node(partition, at(Arc::new(stall.clone())));
         stall.until_still().await;
         let go_on = async { stall.go_on() };
         let (ended, ()) = join(node.stop(), go_on).await;
@@ -119,9 +120,9 @@ async fn stopped(stage: &Stage) {
     }
     let key = Row::Plog(PARTITION, eventlog::Offset::FIRST).key();
     let damaged = Bytes::from_static(b"damaged");
-    let put = site.app.storage.insert_if_not_exists(key, damaged, None, site.soon());
+    let put = shop_db.app.storage.insert_if_not_exists(key, damaged, None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     assert_eq!(node.stop().await, Ended::Stopped);
 }
@@ -129,10 +130,10 @@ async fn stopped(stage: &Stage) {
 /// A call that does not end is cut off, and the outcome of a failed call is not known. Neither
 /// proves that the partition has ended.
 async fn unproved(stage: &Stage) {
-    let site = &stage.site;
-    let stall = Stall::new(Arc::clone(&site.app.storage));
-    stall.arm(At::Before(1));
-    let node = site.node(PARTITION, at(Arc::new(stall.clone())));
+    let shop_db = &stage.shop_db;
+    let stall = StallingStorage::new(Arc::clone(&shop_db.app.storage));
+    stall.arm(StallPoint::Before(1));
+    let node = shop_db.node(PARTITION, at(Arc::new(stall.clone())));
     stall.until_still().await;
     let ended = node.stop_within(Duration::from_secs(1)).await;
     assert!(matches!(ended, Ended::Unproved(_)), "{ended:?}");
@@ -141,9 +142,9 @@ async fn unproved(stage: &Stage) {
         Op::WriteAtomic | Op::PutOrdered => Fault::NotAppliedButError,
         _ => Fault::None,
     };
-    let inner = Arc::clone(&site.app.storage);
-    let faulty = Arc::new(Faulty::scripted(inner, site.clock.clone(), script));
-    let node = site.node(PARTITION + 1, NodeSettings { in_view: true, ..at(faulty) });
+    let inner = Arc::clone(&shop_db.app.storage);
+    let faulty = Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), script));
+    let node = shop_db.node(PARTITION + 1, ShopNodeSettings { in_view: true, ..at(faulty) });
     node.until(|status| matches!(status, Status::Recovering(Some(_)))).await;
     let ended = node.stop().await;
     assert!(matches!(&ended, Ended::Unproved(why) if why == "it was being recovered"), "{ended:?}");
@@ -152,16 +153,16 @@ async fn unproved(stage: &Stage) {
 /// The partition tried to store the last numbers until the very deadline of the stop. So the stop
 /// was reported as late, and the reason was lost.
 async fn numbers_not_stored(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let is_full = Arc::new(AtomicBool::new(false));
     let full = Arc::clone(&is_full);
     let script = move |op| {
         let is_write = matches!(op, Op::WriteAtomic | Op::PutOrdered);
         if is_write && full.load(Ordering::SeqCst) { Fault::Unavailable } else { Fault::None }
     };
-    let inner = Arc::clone(&site.app.storage);
-    let faulty = Faulty::scripted(inner, site.clock.clone(), script);
-    let mut settings = NodeSettings { in_view: true, ..at(Arc::new(faulty)) };
+    let inner = Arc::clone(&shop_db.app.storage);
+    let faulty = Faulty::scripted(inner, shop_db.clock.clone(), script);
+    let mut settings = ShopNodeSettings { in_view: true, ..at(Arc::new(faulty)) };
     settings.partition.sequencer.flush_delay = Duration::from_secs(600);
     let (node, _) = stage.begin(PARTITION, WS, settings).await;
     is_full.store(true, Ordering::SeqCst);
@@ -172,7 +173,7 @@ async fn numbers_not_stored(stage: &Stage) {
 
 /// The first attempt may still land, so the sender must not be told that nothing was done.
 async fn may_land(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let is_armed = Arc::new(AtomicBool::new(false));
     let armed = Arc::clone(&is_armed);
     let script = move |op| {
@@ -180,17 +181,17 @@ async fn may_land(stage: &Stage) {
         let is_first = is_write && armed.swap(false, Ordering::SeqCst);
         if is_first { Fault::NotAppliedButError } else { Fault::None }
     };
-    let inner = Arc::clone(&site.app.storage);
-    let faulty = Arc::new(Faulty::scripted(inner, site.clock.clone(), script));
-    let node = site.node(PARTITION, at(faulty));
+    let inner = Arc::clone(&shop_db.app.storage);
+    let faulty = Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), script));
+    let node = shop_db.node(PARTITION, at(faulty));
     node.ready().await;
     let key = Row::Plog(PARTITION, eventlog::Offset::FIRST).key();
     let foreign = Bytes::from_static(&[1]);
-    let put = site.app.storage.insert_if_not_exists(key, foreign, None, site.soon());
+    let put = shop_db.app.storage.insert_if_not_exists(key, foreign, None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());
     is_armed.store(true, Ordering::SeqCst);
-    let mut ledger = Ledger::default();
-    let command = named("create", create_workspace(WS, site.soon()));
+    let mut ledger = AnswerLedger::default();
+    let command = named("create", create_workspace(WS, shop_db.soon()));
     let answered = stage.run(&node, &mut ledger, command).await;
     assert!(matches!(answered, Err(Refused::Unknown(_))), "{answered:?}");
     node.until(|status| matches!(status, Status::Failed(_))).await;
@@ -230,16 +231,16 @@ impl StorageWrapper for LosesOne {
 /// partition reported only the row. So a node that was stopped released its lease, although the
 /// first attempt could still land once the row was removed.
 async fn row_in_the_way(stage: &Stage) {
-    let site = &stage.site;
-    let inner = Arc::clone(&site.app.storage);
+    let shop_db = &stage.shop_db;
+    let inner = Arc::clone(&shop_db.app.storage);
     let loses = WrappedStorage::new(LosesOne { inner, pkey: Mutex::default() });
-    let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
+    let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let (node, mut ledger) = stage.begin(PARTITION, WS, at(in_steps)).await;
-    let command = |request: &str| named(request, cud(WS, article("a"), site.soon()));
+    let command = |request: &str| named(request, cud(WS, article("a"), shop_db.soon()));
     let first = stage.run(&node, &mut ledger, command("first")).await.unwrap();
     let key = Row::Wlog(WsId(WS), first.wlog.next()).key();
     let foreign = Bytes::from_static(&[1]);
-    let put = site.app.storage.insert_if_not_exists(key.clone(), foreign, None, site.soon());
+    let put = shop_db.app.storage.insert_if_not_exists(key.clone(), foreign, None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());
     *loses.pkey.lock().unwrap() = Some(key.pkey);
     let _ = stage.run(&node, &mut ledger, command("second")).await;
@@ -253,11 +254,11 @@ async fn row_in_the_way(stage: &Stage) {
 /// the number of writes. With `fails`, all these writes fail.
 async fn in_one_group(
     stage: &Stage,
-    change: impl FnOnce(&mut NodeSettings),
+    change: impl FnOnce(&mut ShopNodeSettings),
     fails: bool,
     commands: Vec<Command>,
 ) -> (Vec<Result<Done, Refused>>, usize) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let written = Arc::new(AtomicUsize::new(0));
     let is_armed = Arc::new(AtomicBool::new(false));
     let (count, armed) = (Arc::clone(&written), Arc::clone(&is_armed));
@@ -268,14 +269,14 @@ async fn in_one_group(
         count.fetch_add(1, Ordering::SeqCst);
         if fails { Fault::Unavailable } else { Fault::None }
     };
-    let inner = Arc::clone(&site.app.storage);
-    let faulty = Arc::new(Faulty::scripted(inner, site.clock.clone(), script));
-    let hold = Stall::new(faulty);
+    let inner = Arc::clone(&shop_db.app.storage);
+    let faulty = Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), script));
+    let hold = StallingStorage::new(faulty);
     let mut settings = at(Arc::new(hold.clone()));
     change(&mut settings);
     let (node, _) = stage.begin(PARTITION, WS, settings).await;
     is_armed.store(true, Ordering::SeqCst);
-    hold.arm(At::Before(1));
+    hold.arm(StallPoint::Before(1));
     let sent = commands.into_iter().map(|command| node.commands.run(command));
     // All other commands wait when the first one begins.
     let held = async {
@@ -294,7 +295,7 @@ async fn judged_by_nothing(stage: &Stage) {
     if !stage.is_embedded {
         return;
     }
-    let create = || create_workspace(OTHER_WS, stage.site.soon());
+    let create = || create_workspace(OTHER_WS, stage.shop_db.soon());
     let (answered, written) = in_one_group(stage, |_| {}, true, vec![create(), create()]).await;
     assert_eq!(written, 1, "both are in one group");
     for refused in answered {
@@ -307,8 +308,8 @@ async fn few_bytes(stage: &Stage) {
     if !stage.is_embedded {
         return;
     }
-    let four = (0..4).map(|_| cud(WS, article("a"), stage.site.soon())).collect();
-    let change = |settings: &mut NodeSettings| settings.partition.group_bytes = 1;
+    let four = (0..4).map(|_| cud(WS, article("a"), stage.shop_db.soon())).collect();
+    let change = |settings: &mut ShopNodeSettings| settings.partition.group_bytes = 1;
     let (answered, written) = in_one_group(stage, change, false, four).await;
     answered.into_iter().for_each(|answered| drop(answered.unwrap()));
     assert_eq!(written, 4, "each by itself");
@@ -371,18 +372,18 @@ async fn closes(stage: &Stage) {
     let levels = [TrustLevel::Zero, TrustLevel::Two];
     let ways = levels.into_iter().flat_map(|level| [false, true].map(|steps| (level, steps)));
     for (partition, (level, in_steps)) in (PARTITION..).zip(ways) {
-        let inner = Arc::clone(&stage.site.app.storage);
+        let inner = Arc::clone(&stage.shop_db.app.storage);
         let (is_armed, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
         let closes = WrappedStorage::new(Closes { inner, is_armed, is_closed });
         let storage: SharedStorage = match in_steps {
-            true => Narrow::of(Arc::clone(&closes) as SharedStorage, 100, true),
+            true => NarrowStorage::of(Arc::clone(&closes) as SharedStorage, 100, true),
             false => Arc::clone(&closes) as SharedStorage,
         };
-        let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(level) };
+        let settings = ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(level) };
         let ws = WS + u64::from(partition - PARTITION);
         let (node, mut ledger) = stage.begin(partition, ws, settings).await;
         closes.is_armed.store(true, Ordering::SeqCst);
-        let command = named("open", cud(ws, article("a"), stage.site.soon()));
+        let command = named("open", cud(ws, article("a"), stage.shop_db.soon()));
         let answered = stage.run(&node, &mut ledger, command).await;
         assert!(matches!(answered, Err(Refused::Unknown(_))), "{level:?} {answered:?}");
         node.until(|status| matches!(status, Status::Failed(_))).await;
@@ -394,7 +395,7 @@ async fn closes(stage: &Stage) {
 /// The disk was full. The partition reported that it was ready, and commands waited in its queue
 /// until their deadlines.
 async fn told(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     for (partition, level) in (PARTITION..).zip([TrustLevel::Zero, TrustLevel::Two]) {
         let is_full = Arc::new(AtomicBool::new(false));
         let full = Arc::clone(&is_full);
@@ -404,29 +405,30 @@ async fn told(stage: &Stage) {
             let fails = is_write && full.load(Ordering::SeqCst);
             if fails { Fault::NotAppliedButError } else { Fault::None }
         };
-        let inner = Arc::clone(&site.app.storage);
-        let storage: SharedStorage = Arc::new(Faulty::scripted(inner, site.clock.clone(), script));
-        let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(level) };
+        let inner = Arc::clone(&shop_db.app.storage);
+        let storage: SharedStorage =
+            Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), script));
+        let settings = ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(level) };
         let ws = WS + u64::from(partition - PARTITION);
         let (node, mut ledger) = stage.begin(partition, ws, settings).await;
         is_full.store(true, Ordering::SeqCst);
-        let open = named("open", cud(ws, article("a"), site.soon()));
+        let open = named("open", cud(ws, article("a"), shop_db.soon()));
         let mut open = pin!(node.commands.run(open));
         let is_told = |status: &Status| matches!(status, Status::Stalled(what) if what.contains("again and again"));
         tokio::select! {
             answered = &mut open => panic!("nothing was written: {answered:?}"),
             _ = node.until(is_told) => {}
         }
-        let next = node.commands.run(named("next", cud(ws, article("b"), site.soon()))).await;
+        let next = node.commands.run(named("next", cud(ws, article("b"), shop_db.soon()))).await;
         assert!(matches!(next, Err(Refused::Busy(Busy::Storage(_)))), "{next:?}");
         is_full.store(false, Ordering::SeqCst);
         let answered = open.await;
         ledger.note("open", &answered);
         assert!(answered.is_ok(), "{level:?} {answered:?}");
         assert_eq!(node.commands.status(), Status::Ready);
-        let after = named("after", cud(ws, article("c"), site.soon()));
+        let after = named("after", cud(ws, article("c"), shop_db.soon()));
         stage.run(&node, &mut ledger, after).await.unwrap();
         assert_eq!(node.stop().await, Ended::Stopped);
-        check(site, partition, &ledger).await;
+        check(shop_db, partition, &ledger).await;
     }
 }

@@ -13,7 +13,10 @@ use futures::future::join;
 use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
 use processor::{Command, Ended, Refused, Repeat, Status};
 use vvm_tests::{
-    commands::{At, Narrow, Node, NodeSettings, Stall, article, create_workspace, cud},
+    commands::{
+        NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article,
+        create_workspace, cud,
+    },
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
@@ -31,11 +34,11 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     }),
 ];
 
-fn at(storage: SharedStorage) -> NodeSettings {
-    NodeSettings {
+fn at(storage: SharedStorage) -> ShopNodeSettings {
+    ShopNodeSettings {
         apply_for: Duration::from_millis(100),
         storage: Some(storage),
-        ..NodeSettings::at(TrustLevel::Zero)
+        ..ShopNodeSettings::at(TrustLevel::Zero)
     }
 }
 
@@ -60,7 +63,7 @@ struct Loses {
 
 impl Loses {
     fn new(stage: &Stage, together: Together) -> Arc<WrappedStorage<Loses>> {
-        let inner = Arc::clone(&stage.site.app.storage);
+        let inner = Arc::clone(&stage.shop_db.app.storage);
         WrappedStorage::new(Loses { inner, pkey: Mutex::default(), together })
     }
 }
@@ -100,16 +103,20 @@ impl StorageWrapper for Loses {
 
 /// Puts a foreign row in the place of a row that an event is to write.
 async fn put_foreign(stage: &Stage, row: Row) {
-    let storage = &stage.site.app.storage;
-    let put =
-        storage.insert_if_not_exists(row.key(), Bytes::from_static(&[1]), None, stage.site.soon());
+    let storage = &stage.shop_db.app.storage;
+    let put = storage.insert_if_not_exists(
+        row.key(),
+        Bytes::from_static(&[1]),
+        None,
+        stage.shop_db.soon(),
+    );
     assert!(put.await.unwrap().is_applied());
 }
 
 /// Sends two commands that are written together. The second one is sent while the idempotency key
 /// of the first one is looked up. Neither is applied.
-async fn together(node: &Node, hold: &Stall, [one, two]: [Command; 2]) {
-    hold.arm(At::Before(1));
+async fn together(node: &ShopNode, hold: &StallingStorage, [one, two]: [Command; 2]) {
+    hold.arm(StallPoint::Before(1));
     let repeat = Some(Repeat::new("joe", b"key", b"body"));
     let one = node.commands.run(Command { repeat, ..one });
     let two = async {
@@ -126,19 +133,20 @@ async fn together(node: &Node, hold: &Stall, [one, two]: [Command; 2]) {
 /// A foreign row was in the way of the first of two events in the log of a workspace. So the rest
 /// of the write was given up, and the second event was not written there until a recovery.
 async fn others_are_written(stage: &Stage) {
-    let site = &stage.site;
-    let in_steps = Narrow::of(Loses::new(stage, Together::Fails) as SharedStorage, 100, true);
-    let hold = Stall::new(in_steps);
+    let shop_db = &stage.shop_db;
+    let in_steps =
+        NarrowStorage::of(Loses::new(stage, Together::Fails) as SharedStorage, 100, true);
+    let hold = StallingStorage::new(in_steps);
     let mut settings = at(Arc::new(hold.clone()));
     settings.partition.group_time = Duration::from_secs(60);
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    let first = named("first", cud(WS, article("a"), site.soon()));
+    let first = named("first", cud(WS, article("a"), shop_db.soon()));
     let next = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
     put_foreign(stage, Row::Wlog(WsId(WS), next)).await;
-    let commands = ["b", "c"].map(|name| cud(WS, article(name), site.soon()));
+    let commands = ["b", "c"].map(|name| cud(WS, article(name), shop_db.soon()));
     together(&node, &hold, commands).await;
     let second = Row::Wlog(WsId(WS), next.next()).key();
-    let there = site.app.storage.get_linearizable(&second, site.soon()).await.unwrap();
+    let there = shop_db.app.storage.get_linearizable(&second, shop_db.soon()).await.unwrap();
     assert!(there.is_some(), "the second event is in the log of its workspace");
     node.kill();
 }
@@ -148,24 +156,24 @@ async fn others_are_written(stage: &Stage) {
 /// never wrote the rows of the first workspace again. As long as the foreign row stayed, nobody
 /// could know whether those rows were written.
 async fn others_are_applied(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let loses = Loses::new(stage, Together::Mends);
-    let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
-    let hold = Stall::new(in_steps);
+    let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
+    let hold = StallingStorage::new(in_steps);
     let mut settings = at(Arc::new(hold.clone()));
     settings.partition.group_time = Duration::from_secs(60);
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    let create = named("other", create_workspace(OTHER_WS, site.soon()));
+    let create = named("other", create_workspace(OTHER_WS, shop_db.soon()));
     let other = stage.run(&node, &mut ledger, create).await.unwrap().wlog.next();
-    let first = named("first", cud(WS, article("a"), site.soon()));
+    let first = named("first", cud(WS, article("a"), shop_db.soon()));
     let lost = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
     put_foreign(stage, Row::Wlog(WsId(OTHER_WS), other)).await;
     let lost = Row::Wlog(WsId(WS), lost).key();
     *loses.pkey.lock().unwrap() = Some(lost.pkey.clone());
-    let commands = [WS, OTHER_WS].map(|ws| cud(ws, article("b"), site.soon()));
+    let commands = [WS, OTHER_WS].map(|ws| cud(ws, article("b"), shop_db.soon()));
     together(&node, &hold, commands).await;
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let there = site.app.storage.get_linearizable(&lost, site.soon()).await.unwrap();
+    let there = shop_db.app.storage.get_linearizable(&lost, shop_db.soon()).await.unwrap();
     assert!(there.is_some(), "the log of the first workspace is whole");
     node.kill();
 }
@@ -174,19 +182,19 @@ async fn others_are_applied(stage: &Stage) {
 /// place, and the partition reported only that row. So a stop released the lease, although the
 /// first attempt could still land once the foreign row was removed.
 async fn stays_open(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let loses = Loses::new(stage, Together::Reads);
-    let in_steps = Narrow::of(Arc::clone(&loses) as SharedStorage, 100, true);
+    let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let settings = || at(Arc::clone(&in_steps) as SharedStorage);
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings()).await;
-    let first = named("first", cud(WS, article("a"), site.soon()));
+    let first = named("first", cud(WS, article("a"), shop_db.soon()));
     let next = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
     let row = Row::Wlog(WsId(WS), next);
     *loses.pkey.lock().unwrap() = Some(row.key().pkey);
-    let second = node.commands.run(cud(WS, article("b"), site.soon())).await;
+    let second = node.commands.run(cud(WS, article("b"), shop_db.soon())).await;
     assert!(matches!(second, Err(Refused::NotApplied { .. })), "{second:?}");
     node.kill();
-    let node = site.node(PARTITION, settings());
+    let node = shop_db.node(PARTITION, settings());
     node.until(|status| matches!(status, Status::Recovering(Some(_)))).await;
     put_foreign(stage, row).await;
     *loses.pkey.lock().unwrap() = None;

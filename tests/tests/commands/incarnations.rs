@@ -5,7 +5,9 @@ use std::{pin::pin, sync::Arc};
 
 use eventlog::TrustLevel;
 use processor::{Command, Ended, Refused, Repeat, Status};
-use vvm_tests::commands::{At, Narrow, Node, NodeSettings, Stall, TestLead, article, cud};
+use vvm_tests::commands::{
+    NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, TestFence, article, cud,
+};
 
 use crate::{
     scene::{How, Scene, play, sample, ways},
@@ -54,7 +56,7 @@ async fn everywhere(stage: &Stage, begun: Begun, order: Order) {
     for (how, partition) in ways(stage).into_iter().zip(0..) {
         let calls = undisturbed(stage, partition, how, begun).await;
         assert!(calls > 2, "{calls} calls cannot be all");
-        let at = (1..=calls).flat_map(|call| [At::Before(call), At::After(call)]);
+        let at = (1..=calls).flat_map(|call| [StallPoint::Before(call), StallPoint::After(call)]);
         cases.extend(at.map(|at| (how, at)));
     }
     play(sample(stage, cases), 100, async |partition, (how, at)| {
@@ -63,16 +65,16 @@ async fn everywhere(stage: &Stage, begun: Begun, order: Order) {
     .await;
 }
 
-async fn first(scene: &Scene<'_>, begun: Begun, at: At) -> (Node, Stall) {
+async fn first(scene: &Scene<'_>, begun: Begun, at: StallPoint) -> (ShopNode, StallingStorage) {
     if begun == Begun::Recovery {
         scene.leave_a_tail().await;
     }
-    let stall = Stall::new(scene.storage());
+    let stall = StallingStorage::new(scene.storage());
     if begun == Begun::Recovery {
         stall.arm(at);
     }
     let settings = scene.settings(Arc::new(stall.clone()));
-    let node = scene.stage.site.node(scene.partition, settings);
+    let node = scene.stage.shop_db.node(scene.partition, settings);
     if begun == Begun::Command {
         node.ready().await;
         stall.arm(at);
@@ -82,7 +84,7 @@ async fn first(scene: &Scene<'_>, begun: Begun, at: At) -> (Node, Stall) {
 
 async fn undisturbed(stage: &Stage, partition: u16, how: How, begun: Begun) -> usize {
     let scene = Scene::new(stage, partition, how).await;
-    let (node, stall) = first(&scene, begun, At::Nowhere).await;
+    let (node, stall) = first(&scene, begun, StallPoint::Nowhere).await;
     match begun {
         Begun::Command => drop(scene.run(&node, scene.repeatable()).await.unwrap()),
         Begun::Recovery => node.ready().await,
@@ -92,7 +94,7 @@ async fn undisturbed(stage: &Stage, partition: u16, how: How, begun: Begun) -> u
     stall.calls()
 }
 
-async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Order, at: At) {
+async fn meet(stage: &Stage, partition: u16, how: How, begun: Begun, order: Order, at: StallPoint) {
     let scene = Scene::new(stage, partition, how).await;
     let (first, stall) = first(&scene, begun, at).await;
     // This future ends when the first leader has gone on.
@@ -156,21 +158,22 @@ fn has_recovered(status: &Status) -> bool {
 /// once it knows that it leads no more. The second leader must not acknowledge it either, when a
 /// client sends the command of the first leader again.
 async fn at_level_2(stage: &Stage) {
-    let site = &stage.site;
-    let settings = |storage| NodeSettings { storage, ..NodeSettings::at(TrustLevel::Two) };
+    let shop_db = &stage.shop_db;
+    let settings = |storage| ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Two) };
     let (begins, mut ledger) = stage.begin(PARTITION, WS, settings(None)).await;
     assert_eq!(begins.stop().await, Ended::Stopped);
-    let stall = Stall::new(Narrow::of(Arc::clone(&site.app.storage), 100, true));
-    let (lead, storage) = (TestLead::of(1 << 10), Arc::new(stall.clone()));
-    let first = site.node_of(PARTITION, Arc::clone(&lead), settings(Some(storage)));
+    let stall =
+        StallingStorage::new(NarrowStorage::of(Arc::clone(&shop_db.app.storage), 100, true));
+    let (fence, storage) = (TestFence::of(1 << 10), Arc::new(stall.clone()));
+    let first = shop_db.node_of(PARTITION, Arc::clone(&fence), settings(Some(storage)));
     first.ready().await;
-    let second = site.node_of(PARTITION, TestLead::of(1 << 11), settings(None));
+    let second = shop_db.node_of(PARTITION, TestFence::of(1 << 11), settings(None));
     second.ready().await;
-    let written = named("of the second", cud(WS, article("a"), site.soon()));
+    let written = named("of the second", cud(WS, article("a"), shop_db.soon()));
     let written = stage.run(&second, &mut ledger, written).await.unwrap();
 
     let repeatable = || {
-        let command = named("repeatable", cud(WS, article("b"), site.soon()));
+        let command = named("repeatable", cud(WS, article("b"), shop_db.soon()));
         Command { repeat: Some(Repeat::new("joe", b"key", b"body")), ..command }
     };
     let of_first = first.commands.run(repeatable()).await.unwrap();
@@ -180,11 +183,11 @@ async fn at_level_2(stage: &Stage) {
     let again = second.commands.run(repeatable()).await.unwrap();
     assert_eq!((again.is_repeated, again.version()), (true, done.version()));
 
-    stall.arm(At::AfterWrite(1));
-    let sent = first.commands.run(named("of the first", cud(WS, article("c"), site.soon())));
+    stall.arm(StallPoint::AfterWrite(1));
+    let sent = first.commands.run(named("of the first", cud(WS, article("c"), shop_db.soon())));
     let loses = async {
         stall.until_still().await;
-        lead.lose();
+        fence.lose();
         stall.go_on();
     };
     let (refused, ()) = futures::future::join(sent, loses).await;

@@ -11,7 +11,7 @@ use std::{
 use eventlog::TrustLevel;
 use istorage::{Fault, Faulty, Op, SharedStorage};
 use processor::{Busy, Command, Done, Ended, Refused, Status};
-use vvm_tests::commands::{Node, Stall, TestLead};
+use vvm_tests::commands::{ShopNode, StallingStorage, TestFence};
 
 use crate::{
     scene::{How, Scene, play, sample, ways},
@@ -63,7 +63,7 @@ struct Script {
 }
 
 impl Script {
-    fn new(scene: &Scene<'_>, at: Option<(usize, Fault)>, lead: Option<Arc<TestLead>>) -> Script {
+    fn new(scene: &Scene<'_>, at: Option<(usize, Fault)>, fence: Option<Arc<TestFence>>) -> Script {
         let writes = Arc::new(AtomicUsize::new(usize::MAX / 2));
         let counted = Arc::clone(&writes);
         let script = move |op| {
@@ -73,15 +73,15 @@ impl Script {
             let this = counted.fetch_add(1, Ordering::SeqCst) + 1;
             match at {
                 Some((write, fault)) if write == this => {
-                    if let Some(lead) = &lead {
-                        lead.lose();
+                    if let Some(fence) = &fence {
+                        fence.lose();
                     }
                     fault
                 }
                 _ => Fault::None,
             }
         };
-        let clock = scene.stage.site.clock.clone();
+        let clock = scene.stage.shop_db.clock.clone();
         Script { faulty: Arc::new(Faulty::scripted(scene.storage(), clock, script)), writes }
     }
 
@@ -94,7 +94,7 @@ impl Script {
     }
 }
 
-async fn send(scene: &Scene<'_>, node: &Node, hold: &Stall, sent: Sent) {
+async fn send(scene: &Scene<'_>, node: &ShopNode, hold: &StallingStorage, sent: Sent) {
     match sent {
         Sent::Lone => drop(scene.run(node, scene.repeatable()).await),
         Sent::Group => scene.run_group(node, hold, scene.group()).await,
@@ -128,8 +128,8 @@ async fn settle(
 ) -> usize {
     let scene = Scene::new(stage, partition, how).await;
     let script = Script::new(&scene, at, None);
-    let hold = Stall::new(Arc::clone(&script.faulty) as SharedStorage);
-    let node = stage.site.node(partition, scene.settings(Arc::new(hold.clone())));
+    let hold = StallingStorage::new(Arc::clone(&script.faulty) as SharedStorage);
+    let node = stage.shop_db.node(partition, scene.settings(Arc::new(hold.clone())));
     node.ready().await;
     script.arm();
     send(&scene, &node, &hold, sent).await;
@@ -207,12 +207,12 @@ async fn leave_open(
 ) -> usize {
     let scene = Scene::new(stage, partition, how).await;
     let before = scene.next().await;
-    let lead = TestLead::of(before.log.epoch().0);
+    let fence = TestFence::of(before.log.epoch().0);
     before.kill();
     let fault = at.map(|write| (write, Fault::AppliedLate(NEVER)));
-    let script = Script::new(&scene, fault, Some(Arc::clone(&lead)));
-    let hold = Stall::new(Arc::clone(&script.faulty) as SharedStorage);
-    let node = stage.site.node_of(partition, lead, scene.settings(Arc::new(hold.clone())));
+    let script = Script::new(&scene, fault, Some(Arc::clone(&fence)));
+    let hold = StallingStorage::new(Arc::clone(&script.faulty) as SharedStorage);
+    let node = stage.shop_db.node_of(partition, fence, scene.settings(Arc::new(hold.clone())));
     node.ready().await;
     script.arm();
     send(&scene, &node, &hold, sent).await;

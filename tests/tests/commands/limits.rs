@@ -10,8 +10,8 @@ use futures::{
 use istorage::{Consistency, Range};
 use processor::{Busy, Command, Done, Ended, Refused, RejectionKind};
 use vvm_tests::commands::{
-    At, Ledger, Narrow, Node, NodeSettings, Stall, TestLead, article, check, create_workspace, cud,
-    raw, record_name, text, update,
+    AnswerLedger, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
+    TestFence, article, check, create_workspace, cud, raw, record_name, text, update,
 };
 
 use crate::{
@@ -44,16 +44,16 @@ const WAVE: usize = 900;
 
 /// A leader, and the stall that can hold it.
 struct Held {
-    node: Node,
-    hold: Stall,
+    node: ShopNode,
+    hold: StallingStorage,
 }
 
 impl Held {
-    async fn new(scene: &Scene<'_>, change: impl FnOnce(&mut NodeSettings)) -> Held {
-        let hold = Stall::new(scene.storage());
+    async fn new(scene: &Scene<'_>, change: impl FnOnce(&mut ShopNodeSettings)) -> Held {
+        let hold = StallingStorage::new(scene.storage());
         let mut settings = scene.settings(Arc::new(hold.clone()));
         change(&mut settings);
-        let node = scene.stage.site.node(scene.partition, settings);
+        let node = scene.stage.shop_db.node(scene.partition, settings);
         node.ready().await;
         Held { node, hold }
     }
@@ -101,12 +101,16 @@ async fn fill(scene: &Scene<'_>) {
 /// Lets a leader die at the boundary. The events in front of the boundary are in the log and not
 /// applied. The events behind the boundary are not in the log.
 async fn die_at_the_boundary(scene: &Scene<'_>) {
-    let dies = Stall::new(Narrow::of(Arc::clone(&scene.stage.site.app.storage), 100, true));
-    let hold = Stall::new(Arc::new(dies.clone()));
+    let dies = StallingStorage::new(NarrowStorage::of(
+        Arc::clone(&scene.stage.shop_db.app.storage),
+        100,
+        true,
+    ));
+    let hold = StallingStorage::new(Arc::new(dies.clone()));
     let settings = scene.settings(Arc::new(hold.clone()));
-    let node = scene.stage.site.node(scene.partition, settings);
+    let node = scene.stage.shop_db.node(scene.partition, settings);
     node.ready().await;
-    dies.arm(At::AfterWrite(1));
+    dies.arm(StallPoint::AfterWrite(1));
     tokio::select! {
         () = scene.run_group(&node, &hold, many(scene, "first")) => panic!("nobody is answered"),
         () = dies.until_still() => {}
@@ -175,7 +179,7 @@ async fn full_queue(stage: &Stage) {
     // One command is running, two wait, and the queue has no room for the others.
     let mut commands = vec![scene.repeatable()];
     commands.extend(sent);
-    hold.arm(At::Before(1));
+    hold.arm(StallPoint::Before(1));
     let first = scene.run(&node, scene.repeatable());
     let others = async {
         hold.until_still().await;
@@ -200,9 +204,9 @@ async fn full_queue(stage: &Stage) {
 async fn too_late(stage: &Stage) {
     let scene = Scene::new(stage, 100, ZERO).await;
     let Held { node, hold } = Held::new(&scene, |_| {}).await;
-    let soon = || stage.site.clock.now() + Duration::from_millis(100);
+    let soon = || stage.shop_db.clock.now() + Duration::from_millis(100);
     // The command has read its rows, and its group is being written.
-    hold.arm(At::Before(2));
+    hold.arm(StallPoint::Before(2));
     let begun = scene.run(&node, Command { deadline: soon(), ..scene.repeatable() });
     let waiting = async {
         hold.until_still().await;
@@ -265,7 +269,7 @@ async fn used_up(stage: &Stage) {
     };
     #[expect(clippy::disallowed_methods, reason = "nobody can wait for a thread that may not end")]
     drop(std::thread::spawn(read));
-    let clock = &stage.site.clock;
+    let clock = &stage.shop_db.clock;
     let read = clock.timeout_at(clock.now() + timeout, is_done).await;
     assert_eq!(read.expect("it ends").unwrap().unwrap().len(), 3);
 }
@@ -282,14 +286,14 @@ async fn use_up(turns: usize) {
 
 async fn clocks(stage: &Stage) {
     const AHEAD_MS: i64 = 5_000;
-    let (site, ahead) = (&stage.site, stage.ahead(AHEAD_MS).await);
+    let (shop_db, ahead) = (&stage.shop_db, stage.ahead(AHEAD_MS).await);
     for (partition, level) in (PARTITION..).zip(LEVELS) {
         let ws = WS + u64::from(partition - PARTITION);
-        let mut ledger = Ledger::default();
-        let (mut article, mut second_at) = (None, site.clock.wall());
+        let mut ledger = AnswerLedger::default();
+        let (mut article, mut second_at) = (None, shop_db.clock.wall());
         for epoch in 1..=4 {
-            let here = if epoch % 2 == 1 { &ahead } else { site };
-            let node = here.node_of(partition, TestLead::of(epoch), NodeSettings::at(level));
+            let here = if epoch % 2 == 1 { &ahead } else { shop_db };
+            let node = here.node_of(partition, TestFence::of(epoch), ShopNodeSettings::at(level));
             node.ready().await;
             let mut rows = vec![raw(1, "shop.Article", [("name", text("new"))])];
             rows.extend(article.map(|id| update(id, None, "newer")));
@@ -300,10 +304,10 @@ async fn clocks(stage: &Stage) {
             let command = named(&format!("{epoch}"), cud(ws, rows, here.soon()));
             let done = stage.run(&node, &mut ledger, command).await.unwrap();
             article = Some(done.answer.ids[0].1);
-            second_at = if epoch == 2 { site.clock.wall() } else { second_at };
+            second_at = if epoch == 2 { shop_db.clock.wall() } else { second_at };
             assert_eq!(node.stop().await, Ended::Stopped);
         }
-        let world = check(site, partition, &ledger).await;
+        let world = check(shop_db, partition, &ledger).await;
         let times: Vec<_> = world.events.iter().map(|event| event.time).collect();
         assert!(times.is_sorted(), "{times:?}");
         assert!(times[2] > second_at, "the clock of the second was behind the first's events");

@@ -22,7 +22,7 @@ use istorage::{
 };
 use seqstorage::PartitionStorage;
 use vvm_tests::{
-    commands::{Narrow, record_name, text},
+    commands::{NarrowStorage, record_name, text},
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
@@ -108,7 +108,7 @@ fn prepared(events: &[Event]) -> Vec<Prepared> {
 
 /// Leaves bytes in a row, as a leader does that ends in the middle of a write.
 async fn put(stage: &Stage, level: TrustLevel, row: Row, place: Place, value: Bytes) {
-    let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
+    let (storage, key, deadline) = (&stage.shop_db.app.storage, row.key(), stage.shop_db.soon());
     if level == TrustLevel::Two {
         let order = Order::of_two(place.epoch.0, place.plog.0).unwrap();
         let put = OrderedPut { key, value, order, ttl: None };
@@ -121,12 +121,12 @@ async fn put(stage: &Stage, level: TrustLevel, row: Row, place: Place, value: By
 
 fn log(stage: &Stage, storage: SharedStorage, partition: u16, lead: Arc<dyn Lead>) -> Log {
     let settings = Settings {
-        partitions: stage.site.app.entry.partitions,
+        partitions: stage.shop_db.app.entry.partitions,
         timeout: TIMEOUT,
         apply_for: Duration::from_millis(300),
         ..Settings::default()
     };
-    Log::new(storage, stage.site.clock.clone(), lead, partition, settings)
+    Log::new(storage, stage.shop_db.clock.clone(), lead, partition, settings)
 }
 
 /// No suite failed when the log asked the fence without the timeout of the call. Nor did one fail
@@ -135,8 +135,9 @@ async fn in_time(stage: &Stage) {
     let ways = LEVELS.into_iter().flat_map(|level| [false, true].map(|narrow| (level, narrow)));
     for (n, (level, is_narrow)) in (0..).zip(ways) {
         let (partition, ws) = (PARTITION + n, WS + u64::from(n));
-        let inner = Arc::clone(&stage.site.app.storage);
-        let inner: SharedStorage = if is_narrow { Narrow::of(inner, 3, true) } else { inner };
+        let inner = Arc::clone(&stage.shop_db.app.storage);
+        let inner: SharedStorage =
+            if is_narrow { NarrowStorage::of(inner, 3, true) } else { inner };
         let lead = Arc::new(Short { epoch: 2, in_vain: AtomicUsize::new(ASKED_IN_VAIN) });
         let (writes, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counted, asked) = ((Arc::clone(&writes), Arc::clone(&early)), Arc::clone(&lead));
@@ -149,7 +150,7 @@ async fn in_time(stage: &Stage) {
             Fault::None
         };
         let faulty: SharedStorage =
-            Arc::new(Faulty::scripted(inner, stage.site.clock.clone(), script));
+            Arc::new(Faulty::scripted(inner, stage.shop_db.clock.clone(), script));
         let sent = |what: &str| {
             let [sent, early] = [&writes, &early].map(|count| count.swap(0, Ordering::SeqCst));
             assert!(sent > 0, "{what} writes something");
@@ -157,9 +158,9 @@ async fn in_time(stage: &Stage) {
             let most = if what == NUMBERS { sent - 1 } else { 0 };
             assert!(early <= most, "{what} at {level:?}: {early} of {sent} were sent too late");
         };
-        let clock = stage.site.clock.clone();
+        let clock = stage.shop_db.clock.clone();
         let settings = Settings {
-            partitions: stage.site.app.entry.partitions,
+            partitions: stage.shop_db.app.entry.partitions,
             level,
             timeout: TIMEOUT,
             ..Settings::default()
@@ -229,7 +230,7 @@ impl StorageWrapper for Mute {
 /// The write was sent again at once, for ever, and the node did nothing else.
 async fn refused(stage: &Stage) {
     let (refusals, refuses) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-    let inner = Narrow::of(Arc::clone(&stage.site.app.storage), 3, true);
+    let inner = NarrowStorage::of(Arc::clone(&stage.shop_db.app.storage), 3, true);
     let mute = WrappedStorage::new(Mute { inner, refusals, refuses });
     let lead = Arc::new(eventlog::Alone(Epoch(2)));
     let log = log(stage, Arc::clone(&mute) as SharedStorage, PARTITION, lead);

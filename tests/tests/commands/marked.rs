@@ -9,7 +9,7 @@ use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
 use processor::{Ended, Status};
 use seqstorage::{NotMarked, PartitionStorage};
-use vvm_tests::commands::{Node, NodeSettings, article, cud};
+use vvm_tests::commands::{ShopNode, ShopNodeSettings, article, cud};
 
 use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
 
@@ -36,15 +36,15 @@ async fn marked(stage: &Stage) {
 }
 
 async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
-    let site = &stage.site;
-    let (first, mut ledger) = stage.begin(partition, ws, NodeSettings::at(level)).await;
-    let command = named("article", cud(ws, article("a"), site.soon()));
+    let shop_db = &stage.shop_db;
+    let (first, mut ledger) = stage.begin(partition, ws, ShopNodeSettings::at(level)).await;
+    let command = named("article", cud(ws, article("a"), shop_db.soon()));
     let done = stage.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, Ended::Stopped);
     let (plog, wlog) = (done.plog.next(), done.wlog.next());
     damage(stage, level, Row::Plog(partition, plog), first.log.epoch().0, plog).await;
 
-    let node = site.node(partition, NodeSettings::at(level));
+    let node = shop_db.node(partition, ShopNodeSettings::at(level));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(stage, &node);
     let mark = async |plog, given| operator.mark_corrupted(plog, WsId(ws), wlog, given).await;
@@ -69,12 +69,12 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
     assert_eq!((&marker.bytes, marker.marked), (&DAMAGED, node.log.epoch()));
 
     node.ready().await;
-    let command = named("after", cud(ws, article("b"), site.soon()));
+    let command = named("after", cud(ws, article("b"), shop_db.soon()));
     let after = stage.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
     assert_eq!(after.answer.ids[0].1.0, last + 6, "what it drew is not given again");
     assert_eq!(node.stop().await, Ended::Stopped);
-    let reader = site.reader();
+    let reader = shop_db.reader();
     let logs: [Vec<Entry>; 2] = [
         reader.plog(partition, plog, None).try_collect().await.unwrap(),
         reader.wlog(WsId(ws), wlog, None).try_collect().await.unwrap(),
@@ -85,8 +85,8 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
 }
 
 /// The storage through which an operator marks events, in the epoch of a node.
-fn operator(stage: &Stage, node: &Node) -> PartitionStorage {
-    let numbers = stage.site.system.numbers(&stage.site.app.entry);
+fn operator(stage: &Stage, node: &ShopNode) -> PartitionStorage {
+    let numbers = stage.shop_db.system.numbers(&stage.shop_db.app.entry);
     PartitionStorage::in_system(numbers, Arc::clone(&node.log))
 }
 
@@ -94,32 +94,33 @@ fn operator(stage: &Stage, node: &Node) -> PartitionStorage {
 /// recovery too. The numbers of this event are already stored, so no number could be above the
 /// stored ones.
 async fn in_front_of_the_stored_offset(stage: &Stage) {
-    let site = &stage.site;
-    let (first, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
-    let command = named("article", cud(WS, article("a"), site.soon()));
+    let shop_db = &stage.shop_db;
+    let (first, mut ledger) =
+        stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), shop_db.soon()));
     let done = stage.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, Ended::Stopped);
     for row in [Row::Plog(PARTITION, done.plog), Row::Wlog(WsId(WS), done.wlog)] {
-        let (storage, key) = (&site.app.storage, row.key());
-        let there = storage.get(&key, Consistency::Linearizable, site.soon()).await.unwrap();
-        let swap = storage.compare_and_swap(key, there.unwrap(), DAMAGED, None, site.soon());
+        let (storage, key) = (&shop_db.app.storage, row.key());
+        let there = storage.get(&key, Consistency::Linearizable, shop_db.soon()).await.unwrap();
+        let swap = storage.compare_and_swap(key, there.unwrap(), DAMAGED, None, shop_db.soon());
         assert!(swap.await.unwrap().is_applied());
     }
 
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(stage, &node);
     let marker = operator.mark_corrupted(done.plog, WsId(WS), done.wlog, None).await.unwrap();
     assert_eq!(marker.drawn, [Drawn { seq: WLOG_OFFSET.0, last: done.wlog.0 }]);
     node.ready().await;
-    let command = named("after", cud(WS, article("b"), site.soon()));
+    let command = named("after", cud(WS, article("b"), shop_db.soon()));
     let after = stage.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (done.plog.next(), done.wlog.next()));
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     assert_eq!(after.answer.ids[0].1.0, last + 1, "its numbers were stored");
     assert_eq!(node.stop().await, Ended::Stopped);
     let logged: Vec<Entry> =
-        site.reader().wlog(WsId(WS), done.wlog, None).try_collect().await.unwrap();
+        shop_db.reader().wlog(WsId(WS), done.wlog, None).try_collect().await.unwrap();
     assert_eq!(logged[0], Entry::Corrupted(marker));
 }
 
@@ -127,32 +128,32 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
 /// that the first event had drawn was accepted as a number of the second event. The number was
 /// given again.
 async fn known(stage: &Stage) {
-    let site = &stage.site;
-    let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    let shop_db = &stage.shop_db;
+    let (first, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
-    let mut settings = NodeSettings::at(TrustLevel::Zero);
+    let mut settings = ShopNodeSettings::at(TrustLevel::Zero);
     settings.partition.sequencer.flush_delay = Duration::from_secs(600);
-    let second = site.node(PARTITION, settings);
+    let second = shop_db.node(PARTITION, settings);
     second.ready().await;
     let mut done = Vec::new();
     for name in ["one", "two", "three"] {
-        let command = named(name, cud(WS, article(name), site.soon()));
+        let command = named(name, cud(WS, article(name), shop_db.soon()));
         done.push(second.commands.run(command).await.unwrap());
     }
     second.kill();
     let (plog, wlog) = (done[1].plog, done[1].wlog);
     for row in [Row::Plog(PARTITION, plog), Row::Wlog(WsId(WS), wlog)] {
-        let (storage, key) = (&site.app.storage, row.key());
-        let old = storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
+        let (storage, key) = (&shop_db.app.storage, row.key());
+        let old = storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
         let write = if matches!(row, Row::Plog(..)) {
-            storage.compare_and_swap(key, old, DAMAGED, None, site.soon()).await
+            storage.compare_and_swap(key, old, DAMAGED, None, shop_db.soon()).await
         } else {
             // In the log of the workspace the event is missing.
-            storage.compare_and_delete(key, old, site.soon()).await
+            storage.compare_and_delete(key, old, shop_db.soon()).await
         };
         assert!(write.unwrap().is_applied());
     }
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(stage, &node);
     let mark = async |wlog, seq: isequencer::SeqId, last| {
@@ -168,11 +169,11 @@ async fn known(stage: &Stage) {
     assert!(matches!(taken, NotMarked::NotBefore { .. } | NotMarked::Log(_)), "{taken:?}");
     mark(wlog, CRECORD_ID, last(&done[1])).await.unwrap();
     node.ready().await;
-    let command = named("after", cud(WS, article("after"), site.soon()));
+    let command = named("after", cud(WS, article("after"), shop_db.soon()));
     let after = node.commands.run(command).await.unwrap();
     assert_eq!(after.wlog, done[2].wlog.next());
     assert_eq!(node.stop().await, Ended::Stopped);
-    let log: Vec<Entry> = site.reader().wlog(WsId(WS), wlog, None).try_collect().await.unwrap();
+    let log: Vec<Entry> = shop_db.reader().wlog(WsId(WS), wlog, None).try_collect().await.unwrap();
     assert_eq!(log.len(), 3, "the marker, and two behind it");
 }
 
@@ -180,12 +181,13 @@ async fn known(stage: &Stage) {
 /// value was checked. The higher value was counted, so the next event of the workspace left a hole
 /// in that log.
 async fn once(stage: &Stage) {
-    let site = &stage.site;
-    let (first, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    let shop_db = &stage.shop_db;
+    let (first, mut ledger) =
+        stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
     damage(stage, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(stage, &node);
     let mark = async |given: &[(isequencer::SeqId, u64)]| {
@@ -199,7 +201,7 @@ async fn once(stage: &Stage) {
     }
     mark(&[(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)]).await.unwrap();
     node.ready().await;
-    let command = named("after", cud(WS, article("after"), site.soon()));
+    let command = named("after", cud(WS, article("after"), shop_db.soon()));
     let after = stage.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
     assert_eq!(node.stop().await, Ended::Stopped);
@@ -209,12 +211,12 @@ async fn once(stage: &Stage) {
 /// log of that workspace, which is in another partition. The first event of that workspace found
 /// the marker in its way.
 async fn elsewhere(stage: &Stage) {
-    let site = &stage.site;
-    let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    let shop_db = &stage.shop_db;
+    let (first, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let (plog, wlog, other) = (Offset(2), Offset(2), WsId(WS + 1));
     damage(stage, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(stage, &node);
     let refused = operator.mark_corrupted(plog, other, Offset(1), Some(Vec::new())).await;
@@ -224,22 +226,22 @@ async fn elsewhere(stage: &Stage) {
     );
     assert!(is_told, "{refused:?}");
     let key = Row::Wlog(other, Offset(1)).key();
-    assert_eq!(site.app.storage.get_linearizable(&key, site.soon()).await.unwrap(), None);
+    assert_eq!(shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap(), None);
     operator.mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await.unwrap();
     node.ready().await;
     assert_eq!(node.stop().await, Ended::Stopped);
 }
 
 async fn largest(stage: &Stage) {
-    let site = &stage.site;
-    let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
+    let shop_db = &stage.shop_db;
+    let (first, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
     let bytes = Bytes::from(vec![7; first.log.largest_row()]);
     let key = Row::Plog(PARTITION, plog).key();
-    let put = site.app.storage.insert_if_not_exists(key, bytes.clone(), None, site.soon());
+    let put = shop_db.app.storage.insert_if_not_exists(key, bytes.clone(), None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let mark = operator(stage, &node).mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await;
     assert_eq!(mark.unwrap().bytes, bytes);
@@ -250,17 +252,18 @@ async fn largest(stage: &Stage) {
 /// Of two writes of the same order either one may stay. So a row that was written in the epoch of
 /// the operator may stay as it is. Then the operator gets an error.
 async fn under_one_epoch(stage: &Stage) {
-    let site = &stage.site;
-    let (first, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
+    let shop_db = &stage.shop_db;
+    let (first, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let plog = Offset(2);
     let row = Row::Plog(PARTITION, plog);
     damage(stage, TrustLevel::Two, row, first.log.epoch().0 + 1, plog).await;
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Two));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Two));
     assert_eq!(node.log.epoch().0, first.log.epoch().0 + 1);
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let mark = operator(stage, &node).mark_corrupted(plog, WsId(WS), plog, Some(Vec::new())).await;
-    let there = site.app.storage.get_linearizable(&row.key(), site.soon()).await.unwrap().unwrap();
+    let there =
+        shop_db.app.storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap().unwrap();
     let is_marked = matches!(Entry::from_bytes(&there), Ok(Entry::Corrupted(_)));
     assert_eq!(mark.is_ok(), is_marked, "{mark:?}");
     node.stop().await;
@@ -268,7 +271,7 @@ async fn under_one_epoch(stage: &Stage) {
 
 /// Leaves unreadable bytes in the place of an event.
 async fn damage(stage: &Stage, level: TrustLevel, row: Row, epoch: u64, plog: Offset) {
-    let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
+    let (storage, key, deadline) = (&stage.shop_db.app.storage, row.key(), stage.shop_db.soon());
     if level == TrustLevel::Two {
         let order = Order::of_two(epoch, plog.0).unwrap();
         let put = OrderedPut { key, value: DAMAGED, order, ttl: None };

@@ -14,7 +14,10 @@ use futures::future::{join, join_all};
 use istorage::SharedStorage;
 use processor::{Busy, Command, Ended, Refused};
 use vvm_tests::{
-    commands::{At, Ledger, Node, NodeSettings, Stall, article, check, cud, record_name, update},
+    commands::{
+        AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
+        record_name, update,
+    },
     storage_wrapper::WrappedStorage,
 };
 
@@ -46,11 +49,11 @@ const DELAY: Duration = Duration::from_millis(45);
 async fn begin(
     stage: &Stage,
     count: u64,
-) -> (Node, Ledger, Arc<WrappedStorage<Slow>>, Stall, Vec<RecordId>) {
-    let stall = Stall::new(Arc::clone(&stage.site.app.storage));
-    let slow = slow(Arc::new(stall.clone()), &stage.site.clock, DELAY);
+) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<Slow>>, StallingStorage, Vec<RecordId>) {
+    let stall = StallingStorage::new(Arc::clone(&stage.shop_db.app.storage));
+    let slow = slow(Arc::new(stall.clone()), &stage.shop_db.clock, DELAY);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
-    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     let ids = bills(stage, &node, &mut ledger, count).await;
     (node, ledger, slow, stall, ids)
@@ -60,15 +63,15 @@ async fn begin(
 /// nothing was read ahead, and each of the later commands read its rows one by one.
 async fn waited_too_long(stage: &Stage) {
     const COMMANDS: usize = 60;
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let (node, mut ledger, slow, stall, ids) = begin(stage, 2 + COMMANDS as u64).await;
     let command = |at: usize, within| {
         let rows = vec![update(ids[at], None, "second")];
-        named(&format!("update {at}"), cud(WS, rows, site.clock.now() + within))
+        named(&format!("update {at}"), cud(WS, rows, shop_db.clock.now() + within))
     };
     let (short, long) = (Duration::from_millis(50), Duration::from_secs(10));
     // The command reads its row, and stands still when the row is written.
-    stall.arm(At::Before(2));
+    stall.arm(StallPoint::Before(2));
     let first = node.commands.run(command(0, long));
     let others = async {
         stall.until_still().await;
@@ -76,7 +79,7 @@ async fn waited_too_long(stage: &Stage) {
         let late = node.commands.run(command(1, short));
         let rest = join_all((2..COMMANDS + 2).map(|at| node.commands.run(command(at, long))));
         let go_on = async {
-            site.clock.sleep(2 * short).await;
+            shop_db.clock.sleep(2 * short).await;
             stall.go_on();
         };
         let (late, rest, ()) = futures::join!(late, rest, go_on);
@@ -91,33 +94,34 @@ async fn waited_too_long(stage: &Stage) {
     let reads = slow.reads.load(Ordering::SeqCst);
     assert_eq!(reads, COMMANDS.div_ceil(32), "of {COMMANDS} rows");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// A note reads for a second, and is the first command of its group. After three notes the
 /// partition refused commands that had half a second left, although their group took milliseconds.
 async fn slow_handlers(stage: &Stage) {
     const NOTES: usize = 3;
-    let (site, read) = (&stage.site, Duration::from_secs(1));
-    let inner = Arc::clone(&site.app.storage);
-    let slow = slow_at(inner, &site.clock, read, Duration::ZERO);
+    let (shop_db, read) = (&stage.shop_db, Duration::from_secs(1));
+    let inner = Arc::clone(&shop_db.app.storage);
+    let slow = slow_at(inner, &shop_db.clock, read, Duration::ZERO);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
-    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     // From here on the kind of the workspace is in memory.
     bills(stage, &node, &mut ledger, 1).await;
     slow.reads.store(0, Ordering::SeqCst);
     let note = |at: usize| {
-        let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), site.soon()) };
+        let note =
+            Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), shop_db.soon()) };
         node.commands.run(named(&format!("note {at}"), note))
     };
     let quick = async {
         while slow.reads.load(Ordering::SeqCst) < NOTES {
-            site.clock.sleep(Duration::from_millis(5)).await;
+            shop_db.clock.sleep(Duration::from_millis(5)).await;
         }
-        site.clock.sleep(read / 2).await;
+        shop_db.clock.sleep(read / 2).await;
         let quick = |at: usize| {
-            let command = cud(WS, article("quick"), site.clock.now() + read);
+            let command = cud(WS, article("quick"), shop_db.clock.now() + read);
             node.commands.run(named(&format!("quick {at}"), command))
         };
         join_all((0..20).map(quick)).await
@@ -131,17 +135,20 @@ async fn slow_handlers(stage: &Stage) {
     }
     assert!(notes.iter().chain(&quick).all(Result::is_ok), "{notes:?} {quick:?}");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// The time for which the storage stands still in a slow group.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A leader with a limit of commands in a group. Its storage stands still when the stall is armed.
-async fn pausing(stage: &Stage, group_commands: usize) -> (Node, Ledger, Stall) {
-    let stall = Stall::new(Arc::clone(&stage.site.app.storage));
+async fn pausing(
+    stage: &Stage,
+    group_commands: usize,
+) -> (ShopNode, AnswerLedger, StallingStorage) {
+    let stall = StallingStorage::new(Arc::clone(&stage.shop_db.app.storage));
     let storage = Some(Arc::new(stall.clone()) as SharedStorage);
-    let mut settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let mut settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
     settings.partition.group_commands = group_commands;
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     bills(stage, &node, &mut ledger, 1).await;
@@ -151,17 +158,17 @@ async fn pausing(stage: &Stage, group_commands: usize) -> (Node, Ledger, Stall) 
 /// Three groups were slow, and no command waited. Later 20 commands came together, and the
 /// partition refused 19 of them, even after a long pause.
 async fn after_idle(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let (node, mut ledger, stall) = pausing(stage, 500).await;
     let create = |name: &str, within| {
-        node.commands.run(named(name, cud(WS, article("a"), site.clock.now() + within)))
+        node.commands.run(named(name, cud(WS, article("a"), shop_db.clock.now() + within)))
     };
     for at in 0..3 {
         let name = format!("slow {at}");
-        stall.arm(At::Before(1));
+        stall.arm(StallPoint::Before(1));
         let go_on = async {
             stall.until_still().await;
-            site.clock.sleep(PAUSE).await;
+            shop_db.clock.sleep(PAUSE).await;
             stall.go_on();
         };
         let (answer, ()) = join(create(&name, Duration::from_secs(10)), go_on).await;
@@ -173,7 +180,7 @@ async fn after_idle(stage: &Stage) {
     names.iter().zip(&answers).for_each(|(name, answer)| ledger.note(name, answer));
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// While groups are slow, the partition refuses a command that has less time left than a group
@@ -184,20 +191,20 @@ async fn late_ones(stage: &Stage) {
     if !stage.is_embedded {
         return;
     }
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let (node, mut ledger, stall) = pausing(stage, 1).await;
     let long = Duration::from_secs(10);
     let little = 3 * PAUSE + 2 * PAUSE / 3;
     let sent =
         [("a", long), ("b", long), ("c", long), ("late", little), ("last", little)].map(|sent| {
             let (name, within) = sent;
-            node.commands.run(named(name, cud(WS, article("a"), site.clock.now() + within)))
+            node.commands.run(named(name, cud(WS, article("a"), shop_db.clock.now() + within)))
         });
-    stall.arm(At::Before(1));
+    stall.arm(StallPoint::Before(1));
     let pause = async {
-        for then in [At::Before(1), At::Before(1), At::Nowhere] {
+        for then in [StallPoint::Before(1), StallPoint::Before(1), StallPoint::Nowhere] {
             stall.until_still().await;
-            site.clock.sleep(PAUSE).await;
+            shop_db.clock.sleep(PAUSE).await;
             stall.go_on_to(then);
         }
     };
@@ -208,7 +215,7 @@ async fn late_ones(stage: &Stage) {
     assert_eq!(answers[3], Err(Refused::Busy(Busy::TimedOut)));
     assert!(answers[4].is_ok(), "{answers:?}");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// After a pause of the storage, the first waiting command was always one with little time left. So
@@ -216,7 +223,7 @@ async fn late_ones(stage: &Stage) {
 /// command was done for as long as clients went on sending.
 async fn ends(stage: &Stage) {
     const CLIENTS: usize = 300;
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     // A group on a server without a processor of its own takes longer than a group of this process.
     let within = Duration::from_millis(if stage.is_embedded { 600 } else { 1_500 });
     let (node, _, _, stall, ids) = begin(stage, CLIENTS as u64).await;
@@ -224,25 +231,25 @@ async fn ends(stage: &Stage) {
     let counts = || (done.load(Ordering::SeqCst), unknown.load(Ordering::SeqCst));
     let client = async |at: usize| loop {
         let rows = vec![update(ids[at], None, "again")];
-        let command = cud(WS, rows, site.clock.now() + within);
+        let command = cud(WS, rows, shop_db.clock.now() + within);
         match node.commands.run(command).await {
             Ok(_) => drop(done.fetch_add(1, Ordering::SeqCst)),
             Err(Refused::Unknown(_)) => drop(unknown.fetch_add(1, Ordering::SeqCst)),
-            Err(Refused::Busy(_)) => site.clock.sleep(Duration::from_millis(20)).await,
+            Err(Refused::Busy(_)) => shop_db.clock.sleep(Duration::from_millis(20)).await,
             Err(refused) => panic!("{refused}"),
         }
     };
     let load = join_all((0..CLIENTS).map(client));
     let watch = async {
-        site.clock.sleep(within).await;
-        stall.arm(At::Before(1));
+        shop_db.clock.sleep(within).await;
+        stall.arm(StallPoint::Before(1));
         stall.until_still().await;
-        site.clock.sleep(2 * within).await;
+        shop_db.clock.sleep(2 * within).await;
         stall.go_on();
         // Wait until the earlier commands are done, and groups are measured again.
-        site.clock.sleep(2 * within).await;
+        shop_db.clock.sleep(2 * within).await;
         let before = counts();
-        site.clock.sleep(2 * within).await;
+        shop_db.clock.sleep(2 * within).await;
         let after = counts();
         (after.0 - before.0, after.1 - before.1)
     };

@@ -12,7 +12,7 @@ use istorage::{
 };
 use processor::{Busy, Done, Ended, Refused, Status};
 use vvm_tests::{
-    commands::{Ledger, Node, NodeSettings, article, check, cud, update},
+    commands::{AnswerLedger, ShopNode, ShopNodeSettings, article, check, cud, update},
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
@@ -59,36 +59,38 @@ struct Case<'s> {
     stage: &'s Stage,
     partition: u16,
     ws: u64,
-    node: Node,
-    ledger: Ledger,
+    node: ShopNode,
+    ledger: AnswerLedger,
     last: Done,
 }
 
 impl<'s> Case<'s> {
     async fn new(stage: &'s Stage, level: TrustLevel, number: u16) -> Case<'s> {
         let (partition, ws) = (PARTITION + 10 * number, WS + 10 * u64::from(number));
-        let (node, mut ledger) = stage.begin(partition, ws, NodeSettings::at(level)).await;
-        let first = named("first", cud(ws, article("first"), stage.site.soon()));
+        let (node, mut ledger) = stage.begin(partition, ws, ShopNodeSettings::at(level)).await;
+        let first = named("first", cud(ws, article("first"), stage.shop_db.soon()));
         let last = stage.run(&node, &mut ledger, first).await.unwrap();
         Case { stage, partition, ws, node, ledger, last }
     }
 
     async fn run(&mut self, request: &str) -> Result<Done, Refused> {
-        let command = named(request, cud(self.ws, article(request), self.stage.site.soon()));
+        let command = named(request, cud(self.ws, article(request), self.stage.shop_db.soon()));
         self.stage.run(&self.node, &mut self.ledger, command).await
     }
 
     async fn there(&self, row: Row) -> Option<Bytes> {
-        let storage = &self.stage.site.app.storage;
-        storage.get_linearizable(&row.key(), self.stage.site.soon()).await.unwrap()
+        let storage = &self.stage.shop_db.app.storage;
+        storage.get_linearizable(&row.key(), self.stage.shop_db.soon()).await.unwrap()
     }
 
     /// Checks that the foreign row is not overwritten. The partition reports the row, and goes on
     /// when the row is gone.
     async fn stops_at(mut self, target: Target) {
-        let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
+        let (shop_db, row) =
+            (&self.stage.shop_db, target.next(self.partition, self.ws, &self.last));
         let key = row.key();
-        let put = site.app.storage.insert_if_not_exists(key.clone(), FOREIGN, None, site.soon());
+        let put =
+            shop_db.app.storage.insert_if_not_exists(key.clone(), FOREIGN, None, shop_db.soon());
         assert!(put.await.unwrap().is_applied());
         let refused = self.run("stopped").await.unwrap_err();
         match (&refused, target) {
@@ -106,21 +108,22 @@ impl<'s> Case<'s> {
         assert!(matches!(refused, Refused::Busy(Busy::Violation(_))), "{refused:?}");
         assert_eq!(self.there(row).await, Some(FOREIGN), "it is not overwritten");
 
-        let gone = site.app.storage.compare_and_delete(key, FOREIGN, site.soon());
+        let gone = shop_db.app.storage.compare_and_delete(key, FOREIGN, shop_db.soon());
         assert!(gone.await.unwrap().is_applied());
         self.node.ready().await;
         self.run("after").await.unwrap();
         assert_eq!(self.node.stop().await, Ended::Stopped);
-        check(site, self.partition, &self.ledger).await;
+        check(shop_db, self.partition, &self.ledger).await;
     }
 
     /// Checks that the foreign row is not noticed. Of the two writes of the row the higher order
     /// stays.
     async fn passes(mut self, target: Target, epoch: u64) {
-        let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
+        let (shop_db, row) =
+            (&self.stage.shop_db, target.next(self.partition, self.ws, &self.last));
         let order = Order::of_two(epoch, self.last.plog.0).unwrap();
         let put = OrderedPut { key: row.key(), value: FOREIGN, order, ttl: None };
-        site.app.storage.put_ordered(vec![put], site.soon()).await.unwrap();
+        shop_db.app.storage.put_ordered(vec![put], shop_db.soon()).await.unwrap();
         let done = self.run("unnoticed").await.unwrap();
         assert_eq!(done.plog, self.last.plog.next());
         let is_later = epoch > self.node.log.epoch().0;
@@ -128,7 +131,7 @@ impl<'s> Case<'s> {
         self.run("after").await.unwrap();
         assert_eq!(self.node.stop().await, Ended::Stopped);
         if !is_later {
-            check(site, self.partition, &self.ledger).await;
+            check(shop_db, self.partition, &self.ledger).await;
         }
     }
 }
@@ -214,25 +217,27 @@ impl StorageWrapper for PutsRight {
 /// command is not in the log, a new read is enough. But the partition used to wait until the row
 /// changed once more. If the event is in the log, an operator has to look at the row.
 async fn changed(stage: &Stage) {
-    let site = &stage.site;
-    let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
-    let command = named("article", cud(WS, article("a"), site.soon()));
+    let shop_db = &stage.shop_db;
+    let (node, mut ledger) =
+        stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), shop_db.soon()));
     let done = stage.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!(node.stop().await, Ended::Stopped);
     let id = done.answer.ids[0].1;
     let key = Row::Record(WsId(WS), id).key();
-    let there = site.app.storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
+    let there = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
     let mut stored = StoredRecord::from_bytes(&there).unwrap();
     // The record is as it was at an earlier moment.
     stored.version.plog = Offset(stored.version.plog.0 - 1);
     let value = Mutex::new(Some(stored.to_bytes()));
-    let inner = Arc::clone(&site.app.storage);
+    let inner = Arc::clone(&shop_db.app.storage);
     let storage: SharedStorage = WrappedStorage::new(PutsRight { inner, key, value });
     let at_once = storage.capabilities().atomic.is_some();
-    let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) };
-    let node = site.node(PARTITION, settings);
+    let settings =
+        ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let node = shop_db.node(PARTITION, settings);
     node.ready().await;
-    let change = || cud(WS, vec![update(id, None, "newer")], site.soon());
+    let change = || cud(WS, vec![update(id, None, "newer")], shop_db.soon());
     let refused = node.commands.run(named("changed", change())).await.unwrap_err();
     let row = Row::Record(WsId(WS), id);
     assert!(says(&refused.to_string(), row), "{refused}");

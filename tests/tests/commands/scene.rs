@@ -18,8 +18,8 @@ use istorage::SharedStorage;
 use processor::{Command, Done, Ended, Refused, Repeat};
 use vvm_tests::{
     commands::{
-        At, Batch, Ledger, Narrow, Node, NodeSettings, Stall, Terms, article, bill, check_under,
-        create_workspace, cud, update,
+        AnswerLedger, Batch, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint,
+        StallingStorage, article, bill, check_under, create_workspace, cud, update,
     },
     long::is_long,
 };
@@ -91,7 +91,7 @@ pub(crate) struct Scene<'s> {
 #[derive(Default)]
 struct Answered {
     asked: BTreeSet<String>,
-    ledger: Ledger,
+    ledger: AnswerLedger,
     /// The last answer to each request.
     answers: BTreeMap<String, Result<Done, Refused>>,
 }
@@ -101,10 +101,10 @@ impl<'s> Scene<'s> {
         let ws = u64::from(PARTITIONS) + u64::from(partition);
         let (other, answered) = (ws + u64::from(PARTITIONS), Mutex::default());
         let mut scene = Scene { stage, partition, how, ws, other, article: RecordId(0), answered };
-        let node = stage.site.node(partition, scene.settings(scene.storage()));
+        let node = stage.shop_db.node(partition, scene.settings(scene.storage()));
         node.ready().await;
         for (request, ws) in [("create", ws), ("create other", other)] {
-            let command = create_workspace(ws, stage.site.soon());
+            let command = create_workspace(ws, stage.shop_db.soon());
             scene.run(&node, named(request, command)).await.unwrap();
         }
         let first = scene.command("first", ws, article("old"));
@@ -115,17 +115,17 @@ impl<'s> Scene<'s> {
 
     /// The storage as a node sees it, without faults.
     pub(crate) fn storage(&self) -> SharedStorage {
-        let storage = Arc::clone(&self.stage.site.app.storage);
+        let storage = Arc::clone(&self.stage.shop_db.app.storage);
         match self.how.narrow {
-            Some((rows, ordered)) => Narrow::of(storage, rows, ordered),
+            Some((rows, ordered)) => NarrowStorage::of(storage, rows, ordered),
             None => storage,
         }
     }
 
     /// The settings of a node on a storage. Numbers are in the application's keyspace, so that a
     /// fault of that storage also concerns the numbers.
-    pub(crate) fn settings(&self, storage: SharedStorage) -> NodeSettings {
-        let mut settings = NodeSettings::at(self.how.level);
+    pub(crate) fn settings(&self, storage: SharedStorage) -> ShopNodeSettings {
+        let mut settings = ShopNodeSettings::at(self.how.level);
         (settings.in_view, settings.storage) = (true, Some(storage));
         settings.partition.sequencer.flush_delay = Duration::ZERO;
         // All commands that a test sends together form one group, also on a slow machine.
@@ -134,14 +134,14 @@ impl<'s> Scene<'s> {
     }
 
     /// Starts the next leader, without faults, and waits until it is ready.
-    pub(crate) async fn next(&self) -> Node {
-        let node = self.stage.site.node(self.partition, self.settings(self.storage()));
+    pub(crate) async fn next(&self) -> ShopNode {
+        let node = self.stage.shop_db.node(self.partition, self.settings(self.storage()));
         node.ready().await;
         node
     }
 
     pub(crate) fn command(&self, request: &str, ws: u64, rows: Batch) -> Command {
-        named(request, cud(ws, rows, self.stage.site.soon()))
+        named(request, cud(ws, rows, self.stage.shop_db.soon()))
     }
 
     /// A command that may be sent again. The command makes a new article, and changes the old one.
@@ -178,7 +178,7 @@ impl<'s> Scene<'s> {
 
     /// Sends a command until it is done. The command may be refused before, because of an event of
     /// another leader, or because the storage is not available.
-    pub(crate) async fn until_done(&self, node: &Node, command: impl Fn() -> Command) -> Done {
+    pub(crate) async fn until_done(&self, node: &ShopNode, command: impl Fn() -> Command) -> Done {
         loop {
             node.ready().await;
             match self.run(node, command()).await {
@@ -191,15 +191,15 @@ impl<'s> Scene<'s> {
 
     /// Waits until a leader that begins now would begin behind this event.
     pub(crate) async fn until_stored(&self, plog: Offset) {
-        let site = &self.stage.site;
-        let numbers = seqstorage::view(self.storage(), site.clock.clone(), self.partition);
-        while numbers.next_offset(self.partition, site.soon()).await.unwrap() <= Some(plog.0) {
-            site.clock.sleep(Duration::from_millis(1)).await;
+        let shop_db = &self.stage.shop_db;
+        let numbers = seqstorage::view(self.storage(), shop_db.clock.clone(), self.partition);
+        while numbers.next_offset(self.partition, shop_db.soon()).await.unwrap() <= Some(plog.0) {
+            shop_db.clock.sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// Sends a command, and notes the answer.
-    pub(crate) async fn run(&self, node: &Node, command: Command) -> Result<Done, Refused> {
+    pub(crate) async fn run(&self, node: &ShopNode, command: Command) -> Result<Done, Refused> {
         let request = command.request.clone();
         self.answered.lock().unwrap().asked.insert(request.clone());
         let answer = node.commands.run(command).await;
@@ -212,8 +212,13 @@ impl<'s> Scene<'s> {
     /// Sends commands so that they are one group. The first command is one that may be sent again:
     /// the rows that it needs are read before anything else. The others are sent during that read,
     /// so the calls of the group do not depend on how fast the commands are sent.
-    pub(crate) async fn run_group(&self, node: &Node, hold: &Stall, commands: Vec<Command>) {
-        hold.arm(At::Before(1));
+    pub(crate) async fn run_group(
+        &self,
+        node: &ShopNode,
+        hold: &StallingStorage,
+        commands: Vec<Command>,
+    ) {
+        hold.arm(StallPoint::Before(1));
         let mut commands = commands.into_iter();
         let first = join_all(commands.next().map(|command| self.run(node, command)));
         let others = async {
@@ -227,14 +232,18 @@ impl<'s> Scene<'s> {
 
     /// Leaves events in the PLog of which nothing is applied.
     pub(crate) async fn leave_a_tail(&self) {
-        let dies = Stall::new(Narrow::of(Arc::clone(&self.stage.site.app.storage), 3, true));
-        let hold = Stall::new(Arc::new(dies.clone()));
+        let dies = StallingStorage::new(NarrowStorage::of(
+            Arc::clone(&self.stage.shop_db.app.storage),
+            3,
+            true,
+        ));
+        let hold = StallingStorage::new(Arc::new(dies.clone()));
         let mut settings = self.settings(Arc::new(hold.clone()));
         // Nothing else is written meanwhile.
         settings.partition.sequencer.flush_delay = Duration::from_secs(600);
-        let node = self.stage.site.node(self.partition, settings);
+        let node = self.stage.shop_db.node(self.partition, settings);
         node.ready().await;
-        dies.arm(At::AfterWrite(2));
+        dies.arm(StallPoint::AfterWrite(2));
         tokio::select! {
             () = self.run_group(&node, &hold, self.group()) => panic!("nobody can be answered"),
             () = dies.until_still() => {}
@@ -265,7 +274,7 @@ impl<'s> Scene<'s> {
             }
             ledger
         };
-        let terms = Terms { in_view: true, since };
-        check_under(&self.stage.site, self.partition, &ledger, terms).await;
+        let terms = CheckOptions { in_view: true, since };
+        check_under(&self.stage.shop_db, self.partition, &ledger, terms).await;
     }
 }

@@ -24,8 +24,8 @@ use processor::{Busy, Command, Done, Ended, Refused, Repeat, RowChange};
 use tokio::sync::watch;
 use vvm_tests::{
     commands::{
-        At, Ledger, Node, NodeSettings, Stall, Terms, article, check, check_under, child,
-        create_workspace, cud, raw, record_name, text, update,
+        AnswerLedger, CheckOptions, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
+        article, check, check_under, child, create_workspace, cud, raw, record_name, text, update,
     },
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
@@ -75,9 +75,9 @@ impl Slow {
     /// Sends commands together: no rows are read before all commands wait.
     pub(crate) async fn together(
         &self,
-        node: &Node,
+        node: &ShopNode,
         sent: Vec<Command>,
-        ledger: &mut Ledger,
+        ledger: &mut AnswerLedger,
     ) -> Vec<Result<Done, Refused>> {
         self.reads.store(0, Ordering::SeqCst);
         self.rows.store(0, Ordering::SeqCst);
@@ -184,10 +184,13 @@ pub(crate) fn slow_at(
 }
 
 /// A leader with a workspace, on a storage with this delay.
-async fn begin(stage: &Stage, delay: Duration) -> (Node, Ledger, Arc<WrappedStorage<Slow>>) {
-    let slow = slow(Arc::clone(&stage.site.app.storage), &stage.site.clock, delay);
+async fn begin(
+    stage: &Stage,
+    delay: Duration,
+) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<Slow>>) {
+    let slow = slow(Arc::clone(&stage.shop_db.app.storage), &stage.shop_db.clock, delay);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
-    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
     let (node, ledger) = stage.begin(PARTITION, WS, settings).await;
     (node, ledger, slow)
 }
@@ -195,12 +198,12 @@ async fn begin(stage: &Stage, delay: Duration) -> (Node, Ledger, Arc<WrappedStor
 /// Makes a number of bills, and returns their ids.
 pub(crate) async fn bills(
     stage: &Stage,
-    node: &Node,
-    ledger: &mut Ledger,
+    node: &ShopNode,
+    ledger: &mut AnswerLedger,
     count: u64,
 ) -> Vec<RecordId> {
     let rows = (1..=count).map(|id| raw(id, "shop.Bill", [("name", text("first"))])).collect();
-    let made = named("bills", cud(WS, rows, stage.site.soon()));
+    let made = named("bills", cud(WS, rows, stage.shop_db.soon()));
     let done = stage.run(node, ledger, made).await.unwrap();
     done.answer.ids.into_iter().map(|(_, id)| id).collect()
 }
@@ -209,10 +212,10 @@ pub(crate) async fn bills(
 /// for one command after another, in one group. No command was done, and 212 were begun with an
 /// unknown outcome, although 200 could have been done one by one.
 async fn many_commands(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let (node, mut ledger, slow) = begin(stage, Duration::from_millis(45)).await;
     let ids = bills(stage, &node, &mut ledger, 480).await;
-    let deadline = site.clock.now() + Duration::from_secs(10);
+    let deadline = shop_db.clock.now() + Duration::from_secs(10);
     let update = |id: &RecordId| {
         let rows = vec![update(*id, None, "second")];
         named(&format!("update {}", id.0), cud(WS, rows, deadline))
@@ -223,14 +226,14 @@ async fn many_commands(stage: &Stage) {
     let reads = slow.reads.load(Ordering::SeqCst);
     assert!(reads <= 18, "{reads} reads for 480 rows");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// A command with 4,096 rows read them one by one. At 45 ms a read this would have taken three
 /// minutes, so such a command could not be done at all.
 async fn one_command(stage: &Stage) {
     let count = if stage.is_embedded { 4_096 } else { 400 };
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let (node, mut ledger, slow) = begin(stage, Duration::ZERO).await;
     let ids = bills(stage, &node, &mut ledger, count).await;
     let lines = ids.iter().zip(1..).map(|(id, raw)| {
@@ -242,11 +245,11 @@ async fn one_command(stage: &Stage) {
     });
     let rows: Vec<RowChange> = lines.collect();
     slow.reads.store(0, Ordering::SeqCst);
-    stage.run(&node, &mut ledger, named("all", cud(WS, rows, site.soon()))).await.unwrap();
+    stage.run(&node, &mut ledger, named("all", cud(WS, rows, shop_db.soon()))).await.unwrap();
     let (reads, most) = (slow.reads.load(Ordering::SeqCst), count.div_ceil(31) + 2);
     assert!(reads as u64 <= most, "{reads} reads for {count} rows");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// The rows that a handler reads by itself cannot be read ahead. The commands of a group wait for
@@ -254,11 +257,11 @@ async fn one_command(stage: &Stage) {
 /// little time.
 async fn in_time(stage: &Stage) {
     const COMMANDS: usize = 60;
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let (node, mut ledger, slow) = begin(stage, Duration::from_millis(45)).await;
     // From here on the kind of the workspace is in memory, and its descriptor is not read ahead.
     bills(stage, &node, &mut ledger, 1).await;
-    let deadline = site.clock.now() + Duration::from_secs(2);
+    let deadline = shop_db.clock.now() + Duration::from_secs(2);
     let note = |number| {
         let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), deadline) };
         named(&format!("note {number}"), note)
@@ -278,22 +281,22 @@ async fn in_time(stage: &Stage) {
     // Only the commands of the group that was under way may have an unknown outcome.
     assert!(unknown <= 4, "{done} were done, and {unknown} are not known");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// A handler was given time until the deadline of its command. All commands that were in its group
 /// before it waited as long for their answers.
 async fn does_not_end(stage: &Stage) {
-    let site = &stage.site;
-    let stall = Stall::new(Arc::clone(&site.app.storage));
+    let shop_db = &stage.shop_db;
+    let stall = StallingStorage::new(Arc::clone(&shop_db.app.storage));
     let storage = Some(Arc::new(stall.clone()) as SharedStorage);
-    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    stall.arm(At::Before(1));
+    stall.arm(StallPoint::Before(1));
     let run = |name: &str, command| node.commands.run(named(name, command));
-    let first = run("first", cud(WS, article("first"), site.soon()));
-    let quick = run("quick", cud(WS, article("quick"), site.soon()));
-    let deadline = site.soon();
+    let first = run("first", cud(WS, article("first"), shop_db.soon()));
+    let quick = run("quick", cud(WS, article("quick"), shop_db.soon()));
+    let deadline = shop_db.soon();
     let never = Command { name: record_name("shop.Never"), ..cud(WS, Vec::new(), deadline) };
     let never = run("never", never);
     // The other two commands wait while the first one is written, and are in one group.
@@ -315,33 +318,34 @@ async fn does_not_end(stage: &Stage) {
         }
     };
     let (first, quick) = join(first, others).await;
-    assert!(site.clock.now() + Duration::from_secs(60) < deadline, "the group waited");
+    assert!(shop_db.clock.now() + Duration::from_secs(60) < deadline, "the group waited");
     ledger.note("first", &first);
     ledger.note("quick", &quick);
     ledger.open("never");
     assert!(first.is_ok() && quick.is_ok(), "{first:?} {quick:?}");
     // Now the handler runs again, as the first one of a group.
     node.kill();
-    let next = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let next = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     next.ready().await;
     assert_eq!(next.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// A handler that takes longer than the others of its group may wait is dropped, and runs again. No
 /// trial demanded that such a command is done in the end. A partition that forgot the command, or
 /// kept the number of the first run, passed all trials.
 async fn comes_back(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     // A note reads the descriptor by itself, so it takes longer than the 50 ms of a group.
     let (node, mut ledger, slow) = begin(stage, Duration::from_millis(120)).await;
     bills(stage, &node, &mut ledger, 1).await;
     let note = |request: &str| {
-        let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), site.soon()) };
+        let note =
+            Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), shop_db.soon()) };
         let repeat = Some(Repeat::new("joe", request.as_bytes(), b"body"));
         named(request, Command { repeat, ..note })
     };
-    let quick = named("quick", cud(WS, article("quick"), site.soon()));
+    let quick = named("quick", cud(WS, article("quick"), shop_db.soon()));
     let sent = vec![quick, note("first note"), note("second note")];
     let answers = slow.together(&node, sent, &mut ledger).await;
     let done: Vec<&Done> = answers.iter().map(|answer| answer.as_ref().unwrap()).collect();
@@ -354,14 +358,14 @@ async fn comes_back(stage: &Stage) {
     let again = stage.run(&node, &mut ledger, note("first note")).await.unwrap();
     assert_eq!((again.plog, again.is_repeated), (done[1].plog, true));
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// A group ends at 1 MiB, so it took 4 updates of rows with 100 KB. The partition had read ahead
 /// for 32 commands, and dropped these rows with the group. So each of the rows of 100 updates was
 /// read about seven times.
 async fn large_rows(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let count = if stage.is_embedded { 100 } else { 40 };
     let (node, mut ledger, slow) = begin(stage, Duration::ZERO).await;
     let ids = bills(stage, &node, &mut ledger, count).await;
@@ -369,7 +373,7 @@ async fn large_rows(stage: &Stage) {
         let name = "x".repeat(100_000);
         let update = |id: &RecordId| {
             let rows = vec![update(*id, None, &name)];
-            named(&format!("{turn} {}", id.0), cud(WS, rows, site.soon()))
+            named(&format!("{turn} {}", id.0), cud(WS, rows, shop_db.soon()))
         };
         ids.iter().map(update).collect::<Vec<_>>()
     };
@@ -380,36 +384,39 @@ async fn large_rows(stage: &Stage) {
     let rows = slow.rows.load(Ordering::SeqCst);
     assert!(rows as u64 <= count + 4, "{rows} rows were read for {count} updates");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// A partition that begins has no numbers in memory. The numbers of each workspace were read when
 /// its first command joined the group, one workspace after another. Of 480 commands about 110 were
 /// done in time.
 async fn many_workspaces(stage: &Stage) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     // A server may be slow by itself, so the time says little there.
     let (count, seconds) = if stage.is_embedded { (480, 10) } else { (100, 60) };
     let all = (0..count).map(|number| WS + number * u64::from(PARTITIONS));
-    let at =
-        |storage| NodeSettings { in_view: true, storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let at = |storage| ShopNodeSettings {
+        in_view: true,
+        storage,
+        ..ShopNodeSettings::at(TrustLevel::Zero)
+    };
     let (former, mut ledger) = stage.begin(PARTITION, WS, at(None)).await;
-    let create = |ws| named(&format!("create {ws}"), create_workspace(ws, site.soon()));
+    let create = |ws| named(&format!("create {ws}"), create_workspace(ws, shop_db.soon()));
     let made = join_all(all.clone().skip(1).map(|ws| former.commands.run(create(ws)))).await;
     for (ws, answer) in all.clone().skip(1).zip(&made) {
         ledger.note(&format!("create {ws}"), answer);
     }
     assert_eq!(former.stop().await, Ended::Stopped);
 
-    let slow = slow(Arc::clone(&site.app.storage), &site.clock, Duration::from_millis(45));
-    let node = site.node(PARTITION, at(Some(Arc::clone(&slow) as SharedStorage)));
+    let slow = slow(Arc::clone(&shop_db.app.storage), &shop_db.clock, Duration::from_millis(45));
+    let node = shop_db.node(PARTITION, at(Some(Arc::clone(&slow) as SharedStorage)));
     node.ready().await;
-    let deadline = site.clock.now() + Duration::from_secs(seconds);
+    let deadline = shop_db.clock.now() + Duration::from_secs(seconds);
     let sent = all.map(|ws| named(&format!("bill {ws}"), cud(ws, article("a"), deadline)));
     let answers = slow.together(&node, sent.collect(), &mut ledger).await;
     let done = answers.iter().filter(|answer| answer.is_ok()).count();
     assert_eq!(done as u64, count, "of {count} commands");
     assert_eq!(slow.side_by_side.most.load(Ordering::SeqCst), 32, "workspaces at the same time");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check_under(site, PARTITION, &ledger, Terms { in_view: true, since: None }).await;
+    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }

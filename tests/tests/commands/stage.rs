@@ -7,7 +7,7 @@ use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::{Keyspaces, Scale, Subject};
 use processor::{Command, Done, Refused};
 use vvm_tests::{
-    commands::{Ledger, Node, NodeSettings, Site, create_workspace},
+    commands::{AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, create_workspace},
     trials,
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct Stage {
     subject: Arc<dyn Subject>,
     driver: Arc<dyn StorageDriver>,
     system: KeyspaceName,
-    pub(crate) site: Site,
+    pub(crate) shop_db: ShopDatabase,
     /// Whether calls cost next to nothing.
     pub(crate) is_embedded: bool,
 }
@@ -39,24 +39,25 @@ impl trials::Fixture for Stage {
         let driver = keyspaces.noted_by(subject.node(0).await?);
         let system = KeyspaceName::new(format!("shop_{:016x}", clock.random()))?;
         let partitions = NonZeroU16::new(PARTITIONS).unwrap();
-        let site = Site::new(Arc::clone(&driver), system.clone(), partitions, clock).await;
+        let shop_db =
+            ShopDatabase::new(Arc::clone(&driver), system.clone(), partitions, clock).await;
         let is_embedded = subject.scale() == Scale::Embedded;
-        Ok(Stage { keyspaces, subject, driver, system, site, is_embedded })
+        Ok(Stage { keyspaces, subject, driver, system, shop_db, is_embedded })
     }
 
     async fn remove(self) -> istorage::Result<()> {
-        let left = self.keyspaces.drop_all(&*self.driver, &self.site.clock).await;
+        let left = self.keyspaces.drop_all(&*self.driver, &self.shop_db.clock).await;
         left.into_iter().try_for_each(|(_, error)| Err(error))
     }
 }
 
 impl Stage {
     /// The same database, as a machine sees it that has its wall clock ahead.
-    pub(crate) async fn ahead(&self, ms: i64) -> Site {
+    pub(crate) async fn ahead(&self, ms: i64) -> ShopDatabase {
         let driver = self.subject.node(ms).await.unwrap();
-        let clock = self.site.clock.with_wall_offset(ms);
+        let clock = self.shop_db.clock.with_wall_offset(ms);
         let partitions = NonZeroU16::new(PARTITIONS).unwrap();
-        Site::new(driver, self.system.clone(), partitions, clock).await
+        ShopDatabase::new(driver, self.system.clone(), partitions, clock).await
     }
 
     /// A node that leads a partition with one workspace.
@@ -64,11 +65,11 @@ impl Stage {
         &self,
         partition: u16,
         ws: u64,
-        settings: NodeSettings,
-    ) -> (Node, Ledger) {
-        let (node, mut ledger) = (self.site.node(partition, settings), Ledger::default());
+        settings: ShopNodeSettings,
+    ) -> (ShopNode, AnswerLedger) {
+        let (node, mut ledger) = (self.shop_db.node(partition, settings), AnswerLedger::default());
         node.ready().await;
-        let create = named("create", create_workspace(ws, self.site.soon()));
+        let create = named("create", create_workspace(ws, self.shop_db.soon()));
         self.run(&node, &mut ledger, create).await.unwrap();
         (node, ledger)
     }
@@ -76,8 +77,8 @@ impl Stage {
     /// Runs a command, and notes the answer.
     pub(crate) async fn run(
         &self,
-        node: &Node,
-        ledger: &mut Ledger,
+        node: &ShopNode,
+        ledger: &mut AnswerLedger,
         command: Command,
     ) -> Result<Done, Refused> {
         let request = command.request.clone();

@@ -13,8 +13,8 @@ use processor::{Busy, Ended, Refused, Status};
 use tokio::sync::watch;
 use vvm_tests::{
     commands::{
-        Ledger, Narrow, Node, NodeSettings, Terms, article, check, check_under, create_workspace,
-        cud,
+        AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
+        check_under, create_workspace, cud,
     },
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
@@ -100,12 +100,15 @@ async fn begin(
     stage: &Stage,
     partition: u16,
     ws: u64,
-) -> (Node, Ledger, Arc<WrappedStorage<Numbers>>) {
-    let (inner, told) = (Arc::clone(&stage.site.app.storage), watch::Sender::new(Mood::Takes));
+) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<Numbers>>) {
+    let (inner, told) = (Arc::clone(&stage.shop_db.app.storage), watch::Sender::new(Mood::Takes));
     let storage = WrappedStorage::new(Numbers { inner, partition, mood: told });
     let shared = Some(Arc::clone(&storage) as SharedStorage);
-    let mut settings =
-        NodeSettings { in_view: true, storage: shared, ..NodeSettings::at(TrustLevel::Zero) };
+    let mut settings = ShopNodeSettings {
+        in_view: true,
+        storage: shared,
+        ..ShopNodeSettings::at(TrustLevel::Zero)
+    };
     settings.timeout = NEVER;
     settings.partition.sequencer.max_unflushed = NonZeroUsize::MIN.saturating_add(MOST - 1);
     let (node, ledger) = stage.begin(partition, ws, settings).await;
@@ -115,12 +118,12 @@ async fn begin(
 /// As many numbers waited to be stored as may wait, so no command could begin. The partition
 /// reported that it was ready, and each command ran into its deadline. Nobody could see the reason.
 async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
-    let site = &stage.site;
+    let shop_db = &stage.shop_db;
     let (node, mut ledger, storage) = begin(stage, PARTITION, WS).await;
     storage.mood.send_replace(mood);
     let refused = loop {
         let number = ledger.done();
-        let deadline = site.clock.now() + PATIENCE;
+        let deadline = shop_db.clock.now() + PATIENCE;
         let command = named(&format!("stalled {number}"), cud(WS, article("a"), deadline));
         if let Err(refused) = stage.run(&node, &mut ledger, command).await {
             break refused;
@@ -132,13 +135,13 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
     assert_eq!(node.commands.status(), Status::Stalled(what), "it is not ready");
     storage.mood.send_replace(Mood::Takes);
     node.ready().await;
-    let after = named("after", cud(WS, article("b"), site.soon()));
+    let after = named("after", cud(WS, article("b"), shop_db.soon()));
     stage.run(&node, &mut ledger, after).await.unwrap();
 
     // The partition must also notice the stall when no command waits. First wait until the numbers
     // that were drawn before are stored.
     while node.commands.unflushed().numbers > 0 {
-        site.clock.sleep(Duration::from_millis(1)).await;
+        shop_db.clock.sleep(Duration::from_millis(1)).await;
     }
     storage.mood.send_replace(mood);
     fill(stage, &node, &mut ledger, WS).await;
@@ -146,16 +149,16 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
     storage.mood.send_replace(Mood::Takes);
     node.ready().await;
     assert_eq!(node.stop().await, Ended::Stopped);
-    check_under(site, PARTITION, &ledger, Terms { in_view: true, since: None }).await;
+    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }
 
 /// Runs commands until as many numbers wait as may wait.
-async fn fill(stage: &Stage, node: &Node, ledger: &mut Ledger, ws: u64) {
+async fn fill(stage: &Stage, node: &ShopNode, ledger: &mut AnswerLedger, ws: u64) {
     for ws in (1..).map(|number| ws + u64::from(PARTITIONS) * number) {
         if node.commands.unflushed().numbers >= MOST {
             return;
         }
-        let create = named(&format!("create {ws}"), create_workspace(ws, stage.site.soon()));
+        let create = named(&format!("create {ws}"), create_workspace(ws, stage.shop_db.soon()));
         stage.run(node, ledger, create).await.unwrap();
     }
 }
@@ -168,7 +171,7 @@ async fn ended_while_idle(stage: &Stage) {
         let ws = WS + u64::from(partition - PARTITION);
         let (node, mut ledger, storage) = begin(stage, partition, ws).await;
         while node.commands.unflushed().numbers > 0 {
-            stage.site.clock.sleep(Duration::from_millis(1)).await;
+            stage.shop_db.clock.sleep(Duration::from_millis(1)).await;
         }
         storage.mood.send_replace(Mood::Hangs);
         if is_stalled {
@@ -176,7 +179,7 @@ async fn ended_while_idle(stage: &Stage) {
             node.until(|status| matches!(status, Status::Stalled(_))).await;
         } else {
             let last =
-                named("last", create_workspace(ws + u64::from(PARTITIONS), stage.site.soon()));
+                named("last", create_workspace(ws + u64::from(PARTITIONS), stage.shop_db.soon()));
             stage.run(&node, &mut ledger, last).await.unwrap();
         }
         storage.mood.send_replace(Mood::Panics);
@@ -228,14 +231,16 @@ impl StorageWrapper for Unsteady {
 /// took more than a second. The partition reported that the write was sent again and again, and
 /// refused the waiting commands.
 async fn passed(stage: &Stage) {
-    let site = &stage.site;
-    let (inner, clock) = (Arc::clone(&site.app.storage), site.clock.clone());
+    let shop_db = &stage.shop_db;
+    let (inner, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
     let unsteady = WrappedStorage::new(Unsteady { inner, clock, writes: watch::Sender::new(None) });
-    let storage: SharedStorage = Narrow::of(Arc::clone(&unsteady) as SharedStorage, 100, true);
-    let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) };
+    let storage: SharedStorage =
+        NarrowStorage::of(Arc::clone(&unsteady) as SharedStorage, 100, true);
+    let settings =
+        ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
     let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     unsteady.writes.send_replace(Some(0));
-    let run = |name| node.commands.run(named(name, cud(WS, article(name), site.soon())));
+    let run = |name| node.commands.run(named(name, cud(WS, article(name), shop_db.soon())));
     let next = async {
         // Wait until the group of the first command is being written.
         let mut writes = unsteady.writes.subscribe();
@@ -247,5 +252,5 @@ async fn passed(stage: &Stage) {
     ledger.note("next", &next);
     assert!(first.is_ok() && next.is_ok(), "{first:?} {next:?}");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }

@@ -9,7 +9,7 @@ use eventlog::{
 use istorage::AppStorageExt;
 use processor::{Busy, Ended, Refused, RejectionKind};
 use vvm_tests::commands::{
-    NodeSettings, article, check, create_workspace, cud, record_name, text, update,
+    ShopNodeSettings, article, check, create_workspace, cud, record_name, text, update,
 };
 
 use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
@@ -24,26 +24,27 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
 /// The record of that event existed. The client sent the command of the event again, and the
 /// command was rejected, as if it had done nothing.
 async fn judged(stage: &Stage) {
-    let site = &stage.site;
-    let settings = NodeSettings::at(TrustLevel::Zero);
+    let shop_db = &stage.shop_db;
+    let settings = ShopNodeSettings::at(TrustLevel::Zero);
     let (first, mut ledger) = stage.begin(PARTITION, WS, settings).await;
     assert_eq!(first.stop().await, Ended::Stopped);
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
 
-    let event = created(first.log.epoch(), site.clock.wall());
+    let event = created(first.log.epoch(), shop_db.clock.wall());
     let Place { epoch, plog, ws, .. } = event.place;
     let record = event.changes[0].record.clone();
     let row = Row::Record(ws, record.id);
     let stored = StoredRecord { ws, version: Version { epoch, plog }, record };
     let (log, table) = (Row::Plog(PARTITION, plog).key(), row.key());
     for (key, value) in [(log, event.to_bytes()), (table, stored.to_bytes())] {
-        let inserted = site.app.storage.insert_if_not_exists(key, value, None, site.soon()).await;
+        let inserted =
+            shop_db.app.storage.insert_if_not_exists(key, value, None, shop_db.soon()).await;
         assert!(inserted.unwrap().is_applied());
     }
 
     ledger.open("again");
-    let again = || named("again", create_workspace(OTHER_WS, site.soon()));
+    let again = || named("again", create_workspace(OTHER_WS, shop_db.soon()));
     let refused = node.commands.run(again()).await.unwrap_err();
     assert!(matches!(refused, Refused::Busy(Busy::Storage(_))), "{refused:?}");
     node.ready().await;
@@ -52,33 +53,35 @@ async fn judged(stage: &Stage) {
         matches!(&refused, Refused::Rejected(why) if why.kind == RejectionKind::Conflict);
     assert!(is_there, "now it has seen it: {refused:?}");
     assert_eq!(node.stop().await, Ended::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// A record names an event that does not exist, as after part of the storage was restored from an
 /// earlier moment. For each command that read the record, the log was read again. Meanwhile all
 /// other commands were refused.
 async fn of_no_event(stage: &Stage) {
-    let site = &stage.site;
-    let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
-    let command = named("article", cud(WS, article("a"), site.soon()));
+    let shop_db = &stage.shop_db;
+    let (node, mut ledger) =
+        stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), shop_db.soon()));
     let done = stage.run(&node, &mut ledger, command).await.unwrap();
     let id = done.answer.ids[0].1;
     let key = Row::Record(WsId(WS), id).key();
-    let old = site.app.storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
+    let old = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
     let mut stored = StoredRecord::from_bytes(&old).unwrap();
     stored.version.plog = Offset(1_000);
-    let swap = site.app.storage.compare_and_swap(key, old, stored.to_bytes(), None, site.soon());
+    let swap =
+        shop_db.app.storage.compare_and_swap(key, old, stored.to_bytes(), None, shop_db.soon());
     assert!(swap.await.unwrap().is_applied());
 
-    let look = || cud(WS, vec![update(id, None, "x")], site.soon());
+    let look = || cud(WS, vec![update(id, None, "x")], shop_db.soon());
     let refused = stage.run(&node, &mut ledger, named("look", look())).await.unwrap_err();
     assert!(matches!(refused, Refused::Busy(Busy::Storage(_))), "{refused:?}");
     node.ready().await;
     for request in ["look again", "and again"] {
         let refused = stage.run(&node, &mut ledger, named(request, look())).await.unwrap_err();
         assert!(refused.to_string().contains("event 1000 wrote it"), "{refused}");
-        let command = named(&format!("beside {request}"), cud(WS, article("b"), site.soon()));
+        let command = named(&format!("beside {request}"), cud(WS, article("b"), shop_db.soon()));
         stage.run(&node, &mut ledger, command).await.unwrap();
     }
     assert_eq!(node.stop().await, Ended::Stopped);

@@ -21,7 +21,7 @@ use sysvvm::{AppName, System};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Failure, Launched, Node, Service, Settings, Stage, Vvm};
-use vvm_tests::commands::{Stall, create_workspace, shop};
+use vvm_tests::commands::{StallingStorage, create_workspace, shop};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -140,7 +140,7 @@ pub(crate) struct Moody {
     /// While this is set, opening an application waits.
     pub(crate) is_held: AtomicBool,
     /// The stall between nodes and the keyspaces of applications.
-    pub(crate) stall: OnceLock<Stall>,
+    pub(crate) stall: OnceLock<StallingStorage>,
     pub(crate) never_closes: AtomicBool,
     /// Cancelled when the driver cannot go on.
     pub(crate) failed: CancellationToken,
@@ -196,7 +196,7 @@ impl StorageDriver for Moody {
                 _ => Fault::None,
             };
             let faulty = Faulty::scripted(Arc::clone(storage), self.clock.clone(), script);
-            let stall = self.stall.get_or_init(|| Stall::new(Arc::new(faulty)));
+            let stall = self.stall.get_or_init(|| StallingStorage::new(Arc::new(faulty)));
             Arc::new(stall.clone()) as SharedStorage
         };
         Ok(opened.map(stalled))

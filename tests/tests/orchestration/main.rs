@@ -24,7 +24,7 @@ use ielections::{Slot, Timing};
 use istorage::Fault;
 use sysvvm::AppName;
 use vvm::{AppSettings, BadSettings, Launched, Problem, Settings, Stage, Vvm};
-use vvm_tests::commands::{At, article, create_workspace, cud, shop};
+use vvm_tests::commands::{StallPoint, article, create_workspace, cud, shop};
 
 /// The number of partitions of the shop in these tests.
 const PARTITIONS: NonZeroU16 = NonZeroU16::new(10).unwrap();
@@ -126,7 +126,7 @@ async fn whose_lead_is_lost_while_it_recovers_stops() {
     node.shutdown().await.unwrap();
 
     let stall = cluster.driver.stall.get().unwrap().clone();
-    stall.arm(At::Before(5));
+    stall.arm(StallPoint::Before(5));
     let node = cluster.launch_hasty(1);
     stall.until_still().await;
     cluster.until(&node, Stage::Recovering).await;
@@ -297,7 +297,7 @@ async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
     let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(1));
     let (node, soon) = cluster.with_workspace(node).await;
     let stall = cluster.driver.stall.get().unwrap().clone();
-    stall.arm(At::Before(1));
+    stall.arm(StallPoint::Before(1));
     let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
     stall.until_still().await;
     let problem = node.shutdown().await.unwrap_err();

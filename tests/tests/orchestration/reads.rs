@@ -14,7 +14,7 @@ use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
 use tokio::task::spawn_blocking;
 use vvm::{Launched, Settings, Stage};
-use vvm_tests::commands::{At, article, child, cud, raw, text, update};
+use vvm_tests::commands::{StallPoint, article, child, cud, raw, text, update};
 
 use crate::{
     PARTITIONS,
@@ -144,7 +144,7 @@ async fn a_log_is_not_told_before_it_was_read() {
     node.shutdown().await.unwrap();
 
     let stall = cluster.driver.stall.get().unwrap().clone();
-    stall.arm(At::Before(5));
+    stall.arm(StallPoint::Before(5));
     let node = cluster.launch(1);
     stall.until_still().await;
     let app = node.node().app("acme", "shop").unwrap();
@@ -205,7 +205,7 @@ async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
     let (node, answer_of) = with_api(&cluster, Duration::from_millis(300), |_| {}).await;
     let stall = cluster.driver.stall.get().unwrap().clone();
     for path in ["docs/shop.Article/322685000131099", "cdocs/shop.Article"] {
-        stall.arm(At::Before(1));
+        stall.arm(StallPoint::Before(1));
         let answer = cluster.clock.timeout_at(cluster.clock.now() + PATIENCE, answer_of(path));
         let answer = answer.await.expect("it waits for the storage");
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("timed_out"), "{answer}");

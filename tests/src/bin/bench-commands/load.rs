@@ -16,15 +16,15 @@ use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Command, Commands, Refused, RowChange};
 use vvm_tests::{
     bench::{BenchError, Sample},
-    commands::{Node, NodeSettings, Site, create_workspace},
+    commands::{ShopDatabase, ShopNode, ShopNodeSettings, create_workspace},
 };
 
 pub(crate) const PARTITIONS: u16 = 10;
 
 /// A site with all its partitions running.
 pub(crate) struct Works {
-    site: Site,
-    nodes: Vec<Node>,
+    shop_db: ShopDatabase,
+    nodes: Vec<ShopNode>,
     commands: Arc<Vec<Commands>>,
     workspaces: u64,
     next: Arc<AtomicU64>,
@@ -52,17 +52,17 @@ impl Works {
         clock: &Clock,
     ) -> Result<Works, BenchError> {
         let partitions = NonZeroU16::new(PARTITIONS).ok_or("ten is not zero")?;
-        let site = Site::new(Arc::clone(driver), name, partitions, clock.clone()).await;
-        let storage = wrap(Arc::clone(&site.app.storage));
-        let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(level) };
-        let nodes: Vec<Node> =
-            (0..PARTITIONS).map(|partition| site.node(partition, settings.clone())).collect();
+        let shop_db = ShopDatabase::new(Arc::clone(driver), name, partitions, clock.clone()).await;
+        let storage = wrap(Arc::clone(&shop_db.app.storage));
+        let settings = ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(level) };
+        let nodes: Vec<ShopNode> =
+            (0..PARTITIONS).map(|partition| shop_db.node(partition, settings.clone())).collect();
         for node in &nodes {
             node.ready().await;
         }
         let commands = Arc::new(nodes.iter().map(|node| node.commands.clone()).collect());
         let next = Arc::new(AtomicU64::new(0));
-        let works = Works { site, nodes, commands, workspaces, next, clock: clock.clone() };
+        let works = Works { shop_db, nodes, commands, workspaces, next, clock: clock.clone() };
         works.create_workspaces().await?;
         Ok(works)
     }
@@ -109,11 +109,11 @@ impl Works {
         Sample::measure(&self.clock, clients, span, call).await
     }
 
-    pub(crate) async fn stop(self) -> Site {
+    pub(crate) async fn stop(self) -> ShopDatabase {
         for node in &self.nodes {
             node.stop().await;
         }
-        self.site
+        self.shop_db
     }
 }
 

@@ -19,7 +19,7 @@ use istorage_tck::Keyspaces;
 use sysvvm::{LastNumber, Replayed};
 use vvm_tests::{
     bench::{BenchDatabase, BenchError, millis},
-    commands::{NodeSettings, Site, TestLead},
+    commands::{ShopDatabase, ShopNodeSettings, TestFence},
 };
 
 /// The allocator of the `vvm` binary.
@@ -64,21 +64,21 @@ async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Resu
     let driver = keyspaces.noted_by(driver);
     let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
     let partitions = NonZeroU16::new(10).ok_or("ten is not zero")?;
-    let site = Site::new(Arc::clone(&driver), name, partitions, clock.clone()).await;
+    let shop_db = ShopDatabase::new(Arc::clone(&driver), name, partitions, clock.clone()).await;
     // Write all logs first, and then recover them in turn: if the speed of the machine drifts, the
     // drift is the same for all logs.
     for (partition, events) in (0..).zip(&args.events) {
-        write(&site, partition, *events, args).await?;
+        write(&shop_db, partition, *events, args).await?;
         eprintln!("{}: {events} events are written", driver.name());
     }
     let mut times = vec![Vec::new(); args.events.len()];
     for round in 0..=args.rounds {
         for (partition, events) in (0..).zip(&args.events) {
             let epoch = 2 + 2 * round as u64;
-            set_back(&site, partition, epoch, *events, args).await?;
+            set_back(&shop_db, partition, epoch, *events, args).await?;
             let start = clock.now();
-            let lead = TestLead::of(epoch + 1);
-            let node = site.node_of(partition, lead, NodeSettings::at(TrustLevel::Zero));
+            let fence = TestFence::of(epoch + 1);
+            let node = shop_db.node_of(partition, fence, ShopNodeSettings::at(TrustLevel::Zero));
             node.ready().await;
             let took = clock.now() - start;
             node.stop().await;
@@ -109,14 +109,19 @@ fn workspace(partition: u16, n: u64) -> u64 {
 }
 
 /// Writes a log of events that are all applied, with one record each.
-async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<(), BenchError> {
+async fn write(
+    shop_db: &ShopDatabase,
+    partition: u16,
+    events: u64,
+    args: &Args,
+) -> Result<(), BenchError> {
     let log = Log::new(
-        Arc::clone(&site.app.storage),
-        site.clock.clone(),
+        Arc::clone(&shop_db.app.storage),
+        shop_db.clock.clone(),
         Arc::new(Alone(Epoch(1))),
         partition,
         Settings {
-            partitions: site.app.entry.partitions,
+            partitions: shop_db.app.entry.partitions,
             timeout: Duration::from_secs(30),
             ..Settings::default()
         },
@@ -163,13 +168,13 @@ fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, BenchError> {
 
 /// Sets the stored offset back, as if the last leader had stored no numbers of the tail.
 async fn set_back(
-    site: &Site,
+    shop_db: &ShopDatabase,
     partition: u16,
     epoch: u64,
     events: u64,
     args: &Args,
 ) -> Result<(), BenchError> {
-    let numbers = site.system.numbers(&site.app.entry);
+    let numbers = shop_db.system.numbers(&shop_db.app.entry);
     let next = events.saturating_sub(args.tail) + 1;
     let done = (next - 1) / args.workspaces;
     let lasts: Vec<LastNumber> = (0..args.workspaces)
@@ -177,7 +182,7 @@ async fn set_back(
         .map(|n| LastNumber { ws: workspace(partition, n), seq: 1, number: done })
         .collect();
     let replayed = Replayed { partition, epoch, next };
-    Ok(numbers.store(&lasts, replayed, site.soon()).await?)
+    Ok(numbers.store(&lasts, replayed, shop_db.soon()).await?)
 }
 
 /// The most memory that this process ever had.

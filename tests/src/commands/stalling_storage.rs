@@ -20,9 +20,9 @@ use tokio::sync::watch;
 /// can refuse it.
 const LATE: Duration = Duration::from_secs(120);
 
-/// The call at which a node stands still. The first call after [`Stall::arm`] is call 1.
+/// The call at which a node stands still. The first call after [`StallingStorage::arm`] is call 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum StallPoint {
     /// No call. Calls are only counted.
     Nowhere,
     /// The node stands still before this call, which is not sent.
@@ -35,7 +35,7 @@ pub enum At {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    at: At,
+    at: StallPoint,
     calls: usize,
     writes: usize,
     is_still: bool,
@@ -46,7 +46,7 @@ struct State {
 /// The storage as a node sees it that stands still at one of its calls. From that call on no call
 /// is sent, and none is answered, until the node goes on. Clones belong to the same node.
 #[derive(Clone, Debug)]
-pub struct Stall {
+pub struct StallingStorage {
     inner: SharedStorage,
     state: Arc<watch::Sender<State>>,
 }
@@ -60,16 +60,17 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-impl Stall {
+impl StallingStorage {
     /// A node that does not stand still yet.
     #[must_use]
-    pub fn new(inner: SharedStorage) -> Stall {
-        let state = State { at: At::Nowhere, calls: 0, writes: 0, is_still: false, under_way: 0 };
-        Stall { inner, state: Arc::new(watch::Sender::new(state)) }
+    pub fn new(inner: SharedStorage) -> StallingStorage {
+        let state =
+            State { at: StallPoint::Nowhere, calls: 0, writes: 0, is_still: false, under_way: 0 };
+        StallingStorage { inner, state: Arc::new(watch::Sender::new(state)) }
     }
 
     /// Counts calls from now on, and lets the node stand still at the given call.
-    pub fn arm(&self, at: At) {
+    pub fn arm(&self, at: StallPoint) {
         self.state.send_modify(|state| (state.at, state.calls, state.writes) = (at, 0, 0));
     }
 
@@ -97,12 +98,12 @@ impl Stall {
 
     /// Lets the node go on. The node does not stand still again.
     pub fn go_on(&self) {
-        self.state.send_modify(|state| (state.at, state.is_still) = (At::Nowhere, false));
+        self.state.send_modify(|state| (state.at, state.is_still) = (StallPoint::Nowhere, false));
     }
 
     /// Lets the node go on, counts calls from now on, and lets the node stand still at the given
     /// call.
-    pub fn go_on_to(&self, at: At) {
+    pub fn go_on_to(&self, at: StallPoint) {
         self.state.send_modify(|state| {
             (state.at, state.calls, state.writes, state.is_still) = (at, 0, 0, false);
         });
@@ -126,15 +127,15 @@ impl Stall {
             state.writes += usize::from(is_write);
             this = Some((state.at, state.calls, if is_write { state.writes } else { 0 }));
         });
-        let (at, this, write) = this.unwrap_or((At::Nowhere, 0, 0));
-        if at == At::Before(this) {
+        let (at, this, write) = this.unwrap_or((StallPoint::Nowhere, 0, 0));
+        if at == StallPoint::Before(this) {
             self.stand_still();
         }
         self.going().await;
         self.state.send_modify(|state| state.under_way += 1);
         let under_way = UnderWay(&self.state);
         let answer = call.await;
-        if at == At::After(this) || at == At::AfterWrite(write) {
+        if at == StallPoint::After(this) || at == StallPoint::AfterWrite(write) {
             self.stand_still();
         }
         drop(under_way);
@@ -159,7 +160,7 @@ impl Stall {
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl AppStorage for Stall {
+impl AppStorage for StallingStorage {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

@@ -10,11 +10,11 @@ use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
 use istorage::{Consistency, Range};
 use processor::{Done, Refused};
 
-use super::Site;
+use super::ShopDatabase;
 
 /// The answers to commands, by the names of their requests.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct AnswerLedger {
     done: BTreeMap<String, Done>,
     /// Commands that were in the log and not applied when they were answered.
     not_applied: BTreeMap<String, Offset>,
@@ -22,7 +22,7 @@ pub struct Ledger {
     refused: BTreeSet<String>,
 }
 
-impl Ledger {
+impl AnswerLedger {
     /// Notes an answer.
     ///
     /// # Panics
@@ -66,7 +66,7 @@ impl Ledger {
 
 /// The place of the numbers, and the promises that are checked.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Terms {
+pub struct CheckOptions {
     /// Whether the numbers are in the application's keyspace. Otherwise they are in the system
     /// keyspace.
     pub in_view: bool,
@@ -79,7 +79,7 @@ pub struct Terms {
 
 /// All events of the log, and all that follows from them.
 #[derive(Debug, Default)]
-pub struct World {
+pub struct StoredState {
     /// All events, in the order of the log.
     pub events: Vec<Event>,
     /// All records.
@@ -90,8 +90,8 @@ pub struct World {
     pub numbers: BTreeMap<(WsId, u16), u64>,
 }
 
-impl World {
-    fn add(&mut self, event: Event, terms: Terms) {
+impl StoredState {
+    fn add(&mut self, event: Event, terms: CheckOptions) {
         let Place { epoch, plog, ws, wlog } = event.place;
         assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has no gaps");
         if let Some(before) = self.events.last() {
@@ -144,17 +144,22 @@ fn in_range(StoredRecord { record, .. }: &StoredRecord) {
 ///
 /// # Panics
 /// If something is not as it must be.
-pub async fn check(site: &Site, partition: u16, ledger: &Ledger) -> World {
-    check_under(site, partition, ledger, Terms::default()).await
+pub async fn check(shop_db: &ShopDatabase, partition: u16, ledger: &AnswerLedger) -> StoredState {
+    check_under(shop_db, partition, ledger, CheckOptions::default()).await
 }
 
 /// Checks a partition as [`check`] does, under other terms.
 ///
 /// # Panics
 /// If something is not as it must be.
-pub async fn check_under(site: &Site, partition: u16, ledger: &Ledger, terms: Terms) -> World {
-    let reader = site.reader();
-    let mut world = World::default();
+pub async fn check_under(
+    shop_db: &ShopDatabase,
+    partition: u16,
+    ledger: &AnswerLedger,
+    terms: CheckOptions,
+) -> StoredState {
+    let reader = shop_db.reader();
+    let mut world = StoredState::default();
     let mut entries = reader.plog(partition, Offset::FIRST, None);
     while let Some(entry) = entries.try_next().await.expect("the log can be read") {
         let Entry::Event(event) = entry else { panic!("{entry:?} was not marked here") };
@@ -165,18 +170,18 @@ pub async fn check_under(site: &Site, partition: u16, ledger: &Ledger, terms: Te
         world.add(*event, terms);
     }
     match terms.since {
-        None => check_all(site, partition, &world).await,
-        Some(since) => check_later(site, since, &world).await,
+        None => check_all(shop_db, partition, &world).await,
+        Some(since) => check_later(shop_db, since, &world).await,
     }
-    check_numbers(site, partition, &world, terms).await;
+    check_numbers(shop_db, partition, &world, terms).await;
     check_ledger(&world, ledger);
     world
 }
 
 /// Checks that all that is stored follows from the log.
-async fn check_all(site: &Site, partition: u16, world: &World) {
-    let reader = site.reader();
-    check_rows(site, partition, world).await;
+async fn check_all(shop_db: &ShopDatabase, partition: u16, world: &StoredState) {
+    let reader = shop_db.reader();
+    check_rows(shop_db, partition, world).await;
     for (ws, last) in &world.wlogs {
         let wlog: Vec<Entry> =
             reader.wlog(*ws, Offset::FIRST, None).try_collect().await.expect("it can be read");
@@ -193,8 +198,8 @@ async fn check_all(site: &Site, partition: u16, world: &World) {
 
 /// Checks that all that follows from the log is stored. A record may instead be of a lost event,
 /// with an epoch before `since`.
-async fn check_later(site: &Site, since: Epoch, world: &World) {
-    let reader = site.reader();
+async fn check_later(shop_db: &ShopDatabase, since: Epoch, world: &StoredState) {
+    let reader = shop_db.reader();
     for event in &world.events {
         let Place { ws, wlog, .. } = event.place;
         let mut from = reader.wlog(ws, wlog, None);
@@ -212,7 +217,7 @@ async fn check_later(site: &Site, since: Epoch, world: &World) {
 }
 
 /// Checks that no row is stored but the rows that follow from the log.
-async fn check_rows(site: &Site, partition: u16, world: &World) {
+async fn check_rows(shop_db: &ShopDatabase, partition: u16, world: &StoredState) {
     let mut expected: BTreeMap<_, usize> = BTreeMap::new();
     for event in &world.events {
         let Place { plog, ws, wlog, .. } = event.place;
@@ -231,24 +236,30 @@ async fn check_rows(site: &Site, partition: u16, world: &World) {
     }
     for (pkey, count) in expected {
         let timeout = std::time::Duration::from_secs(10);
-        let rows = site.app.storage.read(pkey.clone(), Range::all(), Consistency::Plain, timeout);
+        let rows =
+            shop_db.app.storage.read(pkey.clone(), Range::all(), Consistency::Plain, timeout);
         let rows: Vec<_> = rows.try_collect().await.expect("it can be read");
         assert_eq!(rows.len(), count, "{pkey:?} holds what no event says");
     }
 }
 
-async fn check_numbers(site: &Site, partition: u16, world: &World, terms: Terms) {
+async fn check_numbers(
+    shop_db: &ShopDatabase,
+    partition: u16,
+    world: &StoredState,
+    terms: CheckOptions,
+) {
     let numbers = if terms.in_view {
-        let storage = std::sync::Arc::clone(&site.app.storage);
-        seqstorage::view(storage, site.clock.clone(), partition)
+        let storage = std::sync::Arc::clone(&shop_db.app.storage);
+        seqstorage::view(storage, shop_db.clock.clone(), partition)
     } else {
-        site.system.numbers(&site.app.entry)
+        shop_db.system.numbers(&shop_db.app.entry)
     };
-    let next = numbers.next_offset(partition, site.soon()).await.expect("it can be read");
+    let next = numbers.next_offset(partition, shop_db.soon()).await.expect("it can be read");
     assert_eq!(next.unwrap_or(1), world.events.len() as u64 + 1, "the stored offset");
     for ws in world.wlogs.keys() {
         let seqs = [1, 2, 3, 256];
-        let stored = numbers.last(ws.0, &seqs, site.soon()).await.expect("they can be read");
+        let stored = numbers.last(ws.0, &seqs, shop_db.soon()).await.expect("they can be read");
         let expected = seqs.map(|seq| world.numbers.get(&(*ws, seq)).copied());
         // Numbers that were drawn by lost events may be stored.
         let is_right = stored == expected
@@ -257,7 +268,7 @@ async fn check_numbers(site: &Site, partition: u16, world: &World, terms: Terms)
     }
 }
 
-fn check_ledger(world: &World, ledger: &Ledger) {
+fn check_ledger(world: &StoredState, ledger: &AnswerLedger) {
     let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
     for event in &world.events {
         let request = event.request.as_str();

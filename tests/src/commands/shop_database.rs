@@ -24,16 +24,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A fence that a test takes away.
 #[derive(Debug)]
-pub struct TestLead {
+pub struct TestFence {
     epoch: Epoch,
     is_lost: AtomicBool,
 }
 
-impl TestLead {
+impl TestFence {
     /// A leadership of this epoch.
     #[must_use]
-    pub fn of(epoch: u64) -> Arc<TestLead> {
-        Arc::new(TestLead { epoch: Epoch(epoch), is_lost: AtomicBool::new(false) })
+    pub fn of(epoch: u64) -> Arc<TestFence> {
+        Arc::new(TestFence { epoch: Epoch(epoch), is_lost: AtomicBool::new(false) })
     }
 
     /// Ends the leadership.
@@ -42,7 +42,7 @@ impl TestLead {
     }
 }
 
-impl Lead for TestLead {
+impl Lead for TestFence {
     fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -59,7 +59,7 @@ impl Lead for TestLead {
 
 /// A database with the shop in it.
 #[derive(Debug)]
-pub struct Site {
+pub struct ShopDatabase {
     /// The system keyspace.
     pub system: System,
     /// The shop.
@@ -73,7 +73,7 @@ pub struct Site {
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
-pub struct NodeSettings {
+pub struct ShopNodeSettings {
     /// The trust level of the application.
     pub level: TrustLevel,
     /// The timeout of each call to the storage.
@@ -82,7 +82,7 @@ pub struct NodeSettings {
     pub apply_for: Duration,
     /// The time for which a command that is sent again gets the first answer.
     pub answers_kept: Duration,
-    /// The storage of the application, if it differs from the storage of the site.
+    /// The storage of the application, if it differs from that of the shop database.
     pub storage: Option<SharedStorage>,
     /// Whether numbers are kept in the application's keyspace.
     pub in_view: bool,
@@ -90,13 +90,13 @@ pub struct NodeSettings {
     pub partition: Settings,
 }
 
-impl NodeSettings {
+impl ShopNodeSettings {
     /// The usual settings, at a trust level.
     #[must_use]
-    pub fn at(level: TrustLevel) -> NodeSettings {
+    pub fn at(level: TrustLevel) -> ShopNodeSettings {
         let mut partition = Settings::new("test");
         partition.sequencer.retry_after = Duration::from_millis(50);
-        NodeSettings {
+        ShopNodeSettings {
             level,
             timeout: Duration::from_secs(10),
             apply_for: Duration::from_secs(5),
@@ -110,19 +110,19 @@ impl NodeSettings {
 
 /// A node that leads a partition.
 #[derive(Debug)]
-pub struct Node {
+pub struct ShopNode {
     partition: Mutex<Option<Partition>>,
     /// The queue of its commands.
     pub commands: Commands,
     /// The fence of its leadership.
-    pub lead: Arc<TestLead>,
+    pub fence: Arc<TestFence>,
     /// Its log.
     pub log: Arc<Log>,
     numbers: Arc<PartitionStorage>,
     clock: Clock,
 }
 
-impl Site {
+impl ShopDatabase {
     /// Makes or opens the shop, with a number of partitions, in a database.
     ///
     /// # Panics
@@ -132,7 +132,7 @@ impl Site {
         system: KeyspaceName,
         partitions: NonZeroU16,
         clock: Clock,
-    ) -> Site {
+    ) -> ShopDatabase {
         let soon = clock.now() + PATIENCE;
         let system = System::open(driver, system, clock.clone(), soon).await;
         let system = system.expect("the system keyspace can be opened");
@@ -144,18 +144,23 @@ impl Site {
                 app.expect("the application can be made")
             }
         };
-        Site { system, app, application: shop(), clock, epochs: AtomicU64::new(0) }
+        ShopDatabase { system, app, application: shop(), clock, epochs: AtomicU64::new(0) }
     }
 
     /// Starts the next leader of a partition.
-    pub fn node(&self, partition: u16, settings: NodeSettings) -> Node {
+    pub fn node(&self, partition: u16, settings: ShopNodeSettings) -> ShopNode {
         let epoch = self.epochs.fetch_add(1, Ordering::SeqCst) + 1;
-        self.node_of(partition, TestLead::of(epoch), settings)
+        self.node_of(partition, TestFence::of(epoch), settings)
     }
 
     /// Starts a leader of a partition with the given fence.
-    pub fn node_of(&self, partition: u16, lead: Arc<TestLead>, settings: NodeSettings) -> Node {
-        let NodeSettings {
+    pub fn node_of(
+        &self,
+        partition: u16,
+        fence: Arc<TestFence>,
+        settings: ShopNodeSettings,
+    ) -> ShopNode {
+        let ShopNodeSettings {
             level,
             timeout,
             apply_for,
@@ -171,7 +176,7 @@ impl Site {
         let log = Arc::new(Log::new(
             Arc::clone(&storage),
             self.clock.clone(),
-            Arc::clone(&lead) as _,
+            Arc::clone(&fence) as _,
             partition,
             settings,
         ));
@@ -191,7 +196,7 @@ impl Site {
         );
         let commands = partition.commands().clone();
         let partition = Mutex::new(Some(partition));
-        Node { partition, commands, lead, log, numbers, clock: self.clock.clone() }
+        ShopNode { partition, commands, fence, log, numbers, clock: self.clock.clone() }
     }
 
     /// A reader of all that the shop has stored.
@@ -208,7 +213,7 @@ impl Site {
     }
 }
 
-impl Node {
+impl ShopNode {
     fn take(&self) -> Option<Partition> {
         self.partition.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

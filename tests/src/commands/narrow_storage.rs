@@ -14,23 +14,27 @@ use crate::storage_wrapper::{StorageWrapper, WrappedStorage};
 /// A storage that writes nothing atomically but a few conditional rows of one storage partition. So
 /// groups are written in steps on every driver.
 #[derive(Debug)]
-pub struct Narrow {
+pub struct NarrowStorage {
     inner: SharedStorage,
     rows: usize,
     ordered: bool,
 }
 
-impl Narrow {
+impl NarrowStorage {
     /// Wraps a storage. One call writes at most `rows` rows. Without `ordered`, ordered rows are
     /// written one by one.
     #[must_use]
-    pub fn of(inner: SharedStorage, rows: usize, ordered: bool) -> Arc<WrappedStorage<Narrow>> {
-        WrappedStorage::new(Narrow { inner, rows, ordered })
+    pub fn of(
+        inner: SharedStorage,
+        rows: usize,
+        ordered: bool,
+    ) -> Arc<WrappedStorage<NarrowStorage>> {
+        WrappedStorage::new(NarrowStorage { inner, rows, ordered })
     }
 }
 
 #[async_trait]
-impl StorageWrapper for Narrow {
+impl StorageWrapper for NarrowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
