@@ -23,7 +23,7 @@ use std::{
 use clock::Clock;
 use eventlog::WsId;
 use futures::future::join_all;
-use httpapi::{Admin, AdminSettings, Limits};
+use httpapi::{AdminEndpoint, AdminSettings, HttpLimits};
 use ielections::Timing;
 use istorage::KeyspaceName;
 use istorage_tck::Keyspaces;
@@ -81,9 +81,9 @@ impl Node {
         };
         let node = Vvm::builder(elections, clock.clone(), settings)
             .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))
-            .with_admin(Admin::new(AdminSettings {
+            .with_admin(AdminEndpoint::new(AdminSettings {
                 listen: admin,
-                limits: Limits::default(),
+                limits: HttpLimits::default(),
                 metrics: Arc::new(String::new),
                 only_local: true,
                 version: "0",

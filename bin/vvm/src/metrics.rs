@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use httpapi::Metrics;
+use httpapi::MetricsRenderer;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service};
@@ -23,7 +23,7 @@ const AMOUNTS: [f64; 11] =
 
 /// Begins to collect the metrics of all parts of the process. Returns the function that reads the
 /// metrics, and the service that maintains them.
-pub(crate) fn install() -> Result<(Metrics, Upkeep), Failure> {
+pub(crate) fn install() -> Result<(MetricsRenderer, Upkeep), Failure> {
     let failed = |error| Failure::unfinished(format!("metrics: {error}"));
     let builder = PrometheusBuilder::new()
         .set_buckets(&AMOUNTS)

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
 
 use clock::Clock;
-use httpapi::{Admin, AdminSettings, Api, ApiSettings, Limits, READ_BYTES};
+use httpapi::{AdminEndpoint, AdminSettings, HttpApi, HttpApiSettings, HttpLimits, READ_BYTES};
 use ielections::{LockFile, Timing};
 use istorage::{Metered, StorageDriver, WrappedDriver};
 use processor::READ_AHEAD_BYTES;
@@ -142,7 +142,7 @@ fn provide(
     }
     let (metrics, upkeep) = metrics::install()?;
     let connections = allow_connections(config.http.connections.get());
-    let limits = Limits { connections, ..limits(&config) };
+    let limits = HttpLimits { connections, ..limits(&config) };
     let (listen, admin) = (config.http.listen, config.admin.listen);
     // A storage in memory has no lease that outlives the process.
     let lock = if target == Target::Mem { None } else { lock(&config.node.folder) };
@@ -155,9 +155,9 @@ fn provide(
     let mut builder = Vvm::builder(driver, clock.clone(), settings)
         .with_requests_on(requests, for_requests)
         .with_admin(upkeep)
-        .with_admin(Admin::new(AdminSettings {
+        .with_admin(AdminEndpoint::new(AdminSettings {
             listen: admin,
-            limits: Limits {
+            limits: HttpLimits {
                 connections: 100,
                 head_time: limits.head_time.min(ADMIN_HEAD),
                 drain_time: limits.drain_time / 6,
@@ -167,7 +167,7 @@ fn provide(
             only_local: !config.admin.allow_unauthenticated,
             version: env!("CARGO_PKG_VERSION"),
         }))
-        .with_service(Api::new(ApiSettings {
+        .with_service(HttpApi::new(HttpApiSettings {
             listen,
             limits,
             command_time: config.http.command_seconds.get(),
@@ -300,15 +300,15 @@ fn check_memory(Config { http, source, .. }: &Config) -> Result<(), Failure> {
 
 /// Makes the limits of the API. At a stop, requests under way get a little less time than the
 /// service itself.
-fn limits(Config { http, node, .. }: &Config) -> Limits {
-    Limits {
+fn limits(Config { http, node, .. }: &Config) -> HttpLimits {
+    HttpLimits {
         drain_time: node.stop_seconds.get() * 3 / 8,
         connections: http.connections.get(),
         head_time: http.head_seconds.get(),
         body_time: http.body_seconds.get(),
         body_bytes: http.body_bytes.get(),
         answer_time: http.answer_seconds.get(),
-        ..Limits::default()
+        ..HttpLimits::default()
     }
 }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use vvm::{Failure, Node, Service, Stage};
 
 use crate::{
-    Limits,
+    HttpLimits,
     check::check,
     incoming::RequestBody,
     reply::{Body, Trouble, json_of, of_bytes},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A function that renders all metrics in the text format of Prometheus.
-pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The settings of the admin endpoint.
 #[derive(Clone)]
@@ -26,9 +26,9 @@ pub struct AdminSettings {
     /// The address on which the endpoint listens.
     pub listen: SocketAddr,
     /// The limits of connections.
-    pub limits: Limits,
+    pub limits: HttpLimits,
     /// The metrics of the process.
-    pub metrics: Metrics,
+    pub metrics: MetricsRenderer,
     /// The version of the program.
     pub version: &'static str,
     /// Whether the endpoint serves only this machine, as for the API.
@@ -43,20 +43,20 @@ impl fmt::Debug for AdminSettings {
 
 /// The admin endpoint of a node.
 #[derive(Debug)]
-pub struct Admin {
+pub struct AdminEndpoint {
     settings: AdminSettings,
     listener: Option<std::net::TcpListener>,
 }
 
-impl Admin {
+impl AdminEndpoint {
     /// Creates the endpoint. It listens when the node is launched.
-    pub fn new(settings: AdminSettings) -> Admin {
-        Admin { settings, listener: None }
+    pub fn new(settings: AdminSettings) -> AdminEndpoint {
+        AdminEndpoint { settings, listener: None }
     }
 }
 
 #[async_trait]
-impl Service for Admin {
+impl Service for AdminEndpoint {
     fn name(&self) -> &'static str {
         "the admin endpoint"
     }
@@ -67,7 +67,7 @@ impl Service for Admin {
     }
 
     async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure> {
-        let Admin { settings, listener } = *self;
+        let AdminEndpoint { settings, listener } = *self;
         let listener = listener.ok_or("it has no port")?;
         let (clock, limits) = (node.clock().clone(), settings.limits);
         let requests = Requests { node, settings };

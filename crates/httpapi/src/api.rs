@@ -27,7 +27,7 @@ use self::{
     headers::{if_match, no_version, repeat, request_id},
 };
 use crate::{
-    Limits,
+    HttpLimits,
     check::check,
     incoming::RequestBody,
     reply::{Body, NOT_LEADER, REQUEST_ID, Trouble, of_bytes},
@@ -42,11 +42,11 @@ const JSON: &str = "application/json";
 
 /// The settings of the API.
 #[derive(Clone, Copy, Debug)]
-pub struct ApiSettings {
+pub struct HttpApiSettings {
     /// The address on which the API listens.
     pub listen: SocketAddr,
     /// The limits of connections.
-    pub limits: Limits,
+    pub limits: HttpLimits,
     /// The time that a command may take, or the reading of a document or a list. Waiting counts,
     /// too.
     pub command_time: Duration,
@@ -66,13 +66,13 @@ pub struct ApiSettings {
     pub only_local: bool,
 }
 
-impl ApiSettings {
+impl HttpApiSettings {
     /// The default settings: 10 s for a command, 256 MiB for bodies, 128 MiB for answers, and 32
     /// logs.
-    pub fn new(listen: SocketAddr) -> ApiSettings {
-        ApiSettings {
+    pub fn new(listen: SocketAddr) -> HttpApiSettings {
+        HttpApiSettings {
             listen,
-            limits: Limits::default(),
+            limits: HttpLimits::default(),
             command_time: Duration::from_secs(10),
             bodies_bytes: 256 << 20,
             answers_bytes: 128 << 20,
@@ -84,20 +84,20 @@ impl ApiSettings {
 
 /// The HTTP API of a node.
 #[derive(Debug)]
-pub struct Api {
-    settings: ApiSettings,
+pub struct HttpApi {
+    settings: HttpApiSettings,
     listener: Option<std::net::TcpListener>,
 }
 
-impl Api {
+impl HttpApi {
     /// Creates the API. It listens when the node is launched.
-    pub fn new(settings: ApiSettings) -> Api {
-        Api { settings, listener: None }
+    pub fn new(settings: HttpApiSettings) -> HttpApi {
+        HttpApi { settings, listener: None }
     }
 }
 
 #[async_trait]
-impl Service for Api {
+impl Service for HttpApi {
     fn name(&self) -> &'static str {
         "the HTTP API"
     }
@@ -108,7 +108,7 @@ impl Service for Api {
     }
 
     async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), Failure> {
-        let Api { settings, listener } = *self;
+        let HttpApi { settings, listener } = *self;
         let listener = listener.ok_or("it has no port")?;
         let clock = node.clock().clone();
         let requests = Requests::new(node, settings);
@@ -118,7 +118,7 @@ impl Service for Api {
 
 struct Requests {
     node: Node,
-    settings: ApiSettings,
+    settings: HttpApiSettings,
     bodies: Room,
     answers: Room,
     /// The memory for answers that are too large for their share of `answers`. Small answers do not
@@ -196,7 +196,7 @@ impl Answers for Requests {
 }
 
 impl Requests {
-    fn new(node: Node, settings: ApiSettings) -> Requests {
+    fn new(node: Node, settings: HttpApiSettings) -> Requests {
         let room = |of, bytes| Room::new(of, bytes, node.clock().clone());
         let large = settings.answers_bytes / 4;
         let bodies = room("bodies", settings.bodies_bytes);

@@ -16,7 +16,7 @@ mod rows;
 mod server;
 mod turns;
 
-pub use admin::{Admin, AdminSettings, Metrics};
-pub use api::{Api, ApiSettings};
+pub use admin::{AdminEndpoint, AdminSettings, MetricsRenderer};
+pub use api::{HttpApi, HttpApiSettings};
 pub use read::READ_BYTES;
-pub use server::Limits;
+pub use server::HttpLimits;

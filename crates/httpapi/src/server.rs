@@ -24,7 +24,7 @@ use crate::{incoming::RequestBody, reply::Body};
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct HttpLimits {
     /// The number of connections. A new connection above the limit takes the place of the
     /// connection that has been idle longest. If no connection is idle, the new one waits until a
     /// connection becomes idle or ends.
@@ -44,11 +44,11 @@ pub struct Limits {
     pub drain_time: Duration,
 }
 
-impl Default for Limits {
+impl Default for HttpLimits {
     /// The default limits: 15,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a
     /// body, 60 s to receive an answer, and 2 s to end.
-    fn default() -> Limits {
-        Limits {
+    fn default() -> HttpLimits {
+        HttpLimits {
             connections: 15_000,
             head_time: Duration::from_secs(30),
             head_bytes: 16 << 10,
@@ -88,7 +88,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Failure
 struct Shared<A> {
     service: &'static str,
     answers: A,
-    limits: Limits,
+    limits: HttpLimits,
     clock: Clock,
     stop: CancellationToken,
     /// Asks the connection that has been idle longest to end.
@@ -102,7 +102,7 @@ pub(crate) async fn serve<A: Answers>(
     name: &'static str,
     listener: std::net::TcpListener,
     answers: A,
-    limits: Limits,
+    limits: HttpLimits,
     clock: &Clock,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {

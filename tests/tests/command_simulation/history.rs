@@ -72,7 +72,7 @@ struct History {
     clock: Clock,
     idle: Idle,
     database: Arc<Database>,
-    /// The site without any faults.
+    /// The shop database without any faults.
     shop_db: ShopDatabase,
     /// The running leaders. Only the last one really leads: the others have not noticed their end
     /// yet.

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use eventlog::{Broken, Offset, Reader, RecordId, Row, WsId};
 use futures::{FutureExt, StreamExt, future::BoxFuture};
-use httpapi::{Api, ApiSettings};
+use httpapi::{HttpApi, HttpApiSettings};
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
 use tokio::task::spawn_blocking;
@@ -235,8 +235,8 @@ async fn with_api(
     change: impl FnOnce(&mut Settings),
 ) -> (Launched, impl Fn(&'static str) -> BoxFuture<'static, String>) {
     let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let settings = ApiSettings { command_time, ..ApiSettings::new(listen) };
-    let node = cluster.node(1, change).with_service(Api::new(settings));
+    let settings = HttpApiSettings { command_time, ..HttpApiSettings::new(listen) };
+    let node = cluster.node(1, change).with_service(HttpApi::new(settings));
     let (node, _) = cluster.with_workspace(node).await;
     let ask = move |path| {
         let mut stream = std::net::TcpStream::connect(listen).unwrap();

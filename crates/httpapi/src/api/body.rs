@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use serde::Deserialize;
 
 use super::{Asked, Requests};
-use crate::{Limits, incoming::RequestBody, reply::Trouble, room::Share, rows::Object};
+use crate::{HttpLimits, incoming::RequestBody, reply::Trouble, room::Share, rows::Object};
 
 /// The body of a command.
 pub(super) struct Received {
@@ -39,7 +39,7 @@ impl Requests {
         asked: &Asked,
         body: &mut RequestBody,
     ) -> Result<Received, Trouble> {
-        let Limits { body_bytes, body_time, .. } = self.settings.limits;
+        let HttpLimits { body_bytes, body_time, .. } = self.settings.limits;
         let clock = self.node.clock();
         let deadline = clock.now() + body_time;
         let too_large = || {

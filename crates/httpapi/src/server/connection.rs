@@ -23,7 +23,7 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::{
-    Answers, Limits, Shared,
+    Answers, HttpLimits, Shared,
     transport::{Exchange, Transport},
     under_way::{Tracked, UnderWay},
 };
@@ -194,7 +194,7 @@ async fn answered<A: Answers>(
 }
 
 /// The problem of a request that hyper could not read.
-fn malformed(error: &hyper::Error, read: &[u8], limits: &Limits) -> Trouble {
+fn malformed(error: &hyper::Error, read: &[u8], limits: &HttpLimits) -> Trouble {
     let head_bytes = limits.head_bytes;
     if error.is_parse_too_large() && !read.contains(&b'\n') {
         let reason = format!("the request line has more than {head_bytes} bytes");

@@ -1,4 +1,4 @@
-//! Clients that send commands to a site. Each client sends the next command when the one before is
+//! Clients that send commands to a shop. Each client sends the next command when the one before is
 //! answered.
 
 use std::{
@@ -21,7 +21,7 @@ use vvm_tests::{
 
 pub(crate) const PARTITIONS: u16 = 10;
 
-/// A site with all its partitions running.
+/// A shop database with all its partitions running.
 pub(crate) struct Works {
     shop_db: ShopDatabase,
     nodes: Vec<ShopNode>,
