@@ -46,7 +46,7 @@ impl fmt::Debug for Upkeep {
 #[async_trait]
 impl Service for Upkeep {
     fn name(&self) -> &'static str {
-        "the metrics"
+        "metrics"
     }
 
     async fn bind(&mut self) -> Result<(), vvm::Failure> {

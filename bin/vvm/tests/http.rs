@@ -498,7 +498,7 @@ fn each_metric_is_documented_and_there() {
         assert!(line.ends_with(" 1"), "{line}");
     }
     // The upkeep service runs, so metrics that no client reads do not fill the memory.
-    assert!(node.said().contains("the metrics"), "{}", node.said());
+    assert!(node.said().contains("\"metrics\""), "{}", node.said());
     node.stop();
 }
 
@@ -565,7 +565,7 @@ fn the_bench_measures_a_node_that_runs() {
         .unwrap();
     assert_eq!(other.status.code(), Some(1), "it was reached");
     let other = String::from_utf8(other.stderr).unwrap();
-    assert!(other.contains("there is no application demo/none"), "{other}");
+    assert!(other.contains("this node has no application demo/none"), "{other}");
     node.stop();
 }
 

@@ -9,20 +9,22 @@ use hyper::{
     header::{HeaderMap, HeaderName, ORIGIN},
 };
 
-use crate::{authority::Host, reply::Trouble};
+use crate::{authority::Host, response::ProblemDetails};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The advice to an operator of a node that serves other machines.
 const ALLOW: &str =
-    "to serve others, put an authenticating proxy in front and set `allow_unauthenticated`";
+    "to serve other machines, put an authenticating proxy in front and set `allow_unauthenticated`";
 
 /// Refuses a request to another host than this machine. A browser sends such a request if the DNS
 /// resolves the host of a page to this machine (DNS rebinding).
-pub(crate) fn check_host(scheme: Option<&str>, host: Host<'_>) -> Result<(), Trouble> {
-    let misdirected = |what: String| {
-        let reason = format!("{what}: this node serves only `http` to this machine; {ALLOW}");
-        Err(Trouble::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", reason))
+pub(crate) fn check_host(scheme: Option<&str>, host: Host<'_>) -> Result<(), ProblemDetails> {
+    let misdirected = |mismatch: String| {
+        let reason = format!(
+            "{mismatch}: the node serves only requests to this machine over `http`; {ALLOW}"
+        );
+        Err(ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", reason))
     };
     if let Some(scheme) = scheme.filter(|scheme| *scheme != "http") {
         return misdirected(format!("the request is for a resource of `{scheme}`"));
@@ -35,10 +37,11 @@ pub(crate) fn check_host(scheme: Option<&str>, host: Host<'_>) -> Result<(), Tro
 }
 
 /// Refuses a request that a page of another site made.
-pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Trouble> {
-    let foreign = |what: String| {
-        let reason = format!("{what}: web pages of other sites are not served; {ALLOW}");
-        Err(Trouble::new(StatusCode::FORBIDDEN, "foreign", reason))
+pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+    let foreign = |mismatch: String| {
+        let reason =
+            format!("{mismatch}: the node does not serve web pages of other sites; {ALLOW}");
+        Err(ProblemDetails::new(StatusCode::FORBIDDEN, "foreign", reason))
     };
     for origin in headers.get_all(ORIGIN) {
         if !origin.to_str().is_ok_and(is_local_origin) {

@@ -17,14 +17,14 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use hyper::body::{Frame, SizeHint};
 
-use crate::reply::Body;
+use crate::response::Body;
 
 /// The requests of a connection that are under way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnderWay(Arc<Mutex<State>>);
+pub(super) struct ActiveRequests(Arc<Mutex<ActiveState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ActiveState {
     requests: usize,
     /// The number of pieces of answers that wait for the client.
     pieces: usize,
@@ -34,17 +34,17 @@ struct State {
     before: Duration,
 }
 
-impl State {
+impl ActiveState {
     /// The time that the client has taken to receive the last answer.
     fn taken(&self, now: Instant) -> Duration {
         self.before + self.since.map_or(Duration::ZERO, |since| now - since)
     }
 }
 
-impl UnderWay {
-    pub(super) fn begin(&self) -> Begun {
+impl ActiveRequests {
+    pub(super) fn begin(&self) -> ActiveRequest {
         self.state().requests += 1;
-        Begun(self.clone())
+        ActiveRequest(self.clone())
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -62,60 +62,60 @@ impl UnderWay {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ActiveState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request that is under way until this value is dropped.
 #[derive(Debug)]
-pub(super) struct Begun(UnderWay);
+pub(super) struct ActiveRequest(ActiveRequests);
 
-impl Drop for Begun {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.state().requests -= 1;
     }
 }
 
 /// The body of an answer.
-pub(super) struct Tracked {
+pub(super) struct TrackedBody {
     body: Body,
-    begun: Arc<Begun>,
+    begun: Arc<ActiveRequest>,
     clock: Clock,
 }
 
-impl Tracked {
+impl TrackedBody {
     /// Creates the body of a new answer. The time of the client begins anew.
-    pub(super) fn new(body: Body, begun: Begun, clock: Clock) -> Tracked {
+    pub(super) fn new(body: Body, begun: ActiveRequest, clock: Clock) -> TrackedBody {
         {
             let mut state = begun.0.state();
             state.before = Duration::ZERO;
             state.since = state.since.map(|_| clock.now());
         }
-        Tracked { body, begun: Arc::new(begun), clock }
+        TrackedBody { body, begun: Arc::new(begun), clock }
     }
 }
 
 /// A piece of a body that waits for the client. The piece holds the request that it answers.
-struct Piece {
+struct BodyPiece {
     bytes: Bytes,
-    begun: Arc<Begun>,
+    begun: Arc<ActiveRequest>,
     clock: Clock,
 }
 
-impl Piece {
-    fn new(bytes: Bytes, begun: Arc<Begun>, clock: Clock) -> Piece {
+impl BodyPiece {
+    fn new(bytes: Bytes, begun: Arc<ActiveRequest>, clock: Clock) -> BodyPiece {
         let now = clock.now();
         {
             let mut state = begun.0.state();
             state.pieces += 1;
             state.since.get_or_insert(now);
         }
-        Piece { bytes, begun, clock }
+        BodyPiece { bytes, begun, clock }
     }
 }
 
-impl Drop for Piece {
+impl Drop for BodyPiece {
     fn drop(&mut self) {
         let now = self.clock.now();
         let mut state = self.begun.0.state();
@@ -127,13 +127,13 @@ impl Drop for Piece {
     }
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for BodyPiece {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl hyper::body::Body for Tracked {
+impl hyper::body::Body for TrackedBody {
     type Data = <Body as hyper::body::Body>::Data;
     type Error = <Body as hyper::body::Body>::Error;
 
@@ -144,7 +144,7 @@ impl hyper::body::Body for Tracked {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         let held = |bytes| {
             let (begun, clock) = (Arc::clone(&self.begun), self.clock.clone());
-            Bytes::from_owner(Piece::new(bytes, begun, clock))
+            Bytes::from_owner(BodyPiece::new(bytes, begun, clock))
         };
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))
     }
@@ -165,19 +165,19 @@ mod tests {
     use hyper::body::Body as _;
 
     use super::*;
-    use crate::reply::stream_of;
+    use crate::response::stream_response;
 
     /// A log that the node read slowly was cut, as if its client had been too slow to receive it.
     #[test]
     fn a_client_is_timed_only_while_an_answer_waits_for_it() {
         let manual = ManualClock::new(0);
-        let (clock, under_way) = (manual.clock(), UnderWay::default());
+        let (clock, under_way) = (manual.clock(), ActiveRequests::default());
         let taken = || under_way.state().taken(manual.clock().now());
         let second = Duration::from_secs(1);
         for _ in 0..2 {
             let pieces = ["one", "two"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
-            let body = stream_of("text/plain", stream::iter(pieces).boxed()).into_body();
-            let mut body = Tracked::new(body, under_way.begin(), clock.clone());
+            let body = stream_response("text/plain", stream::iter(pieces).boxed()).into_body();
+            let mut body = TrackedBody::new(body, under_way.begin(), clock.clone());
             let mut next = || {
                 let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
                 frame.now_or_never().unwrap()

@@ -1,4 +1,4 @@
-//! Answers as JSON, and problems as JSON (RFC 9457).
+//! RequestHandler as JSON, and problems as JSON (RFC 9457).
 
 use std::io;
 
@@ -25,7 +25,7 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 
 /// A problem with a request, for programs and for people.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct ProblemDetails {
     status: StatusCode,
     /// The code, for programs. Codes do not change.
     code: &'static str,
@@ -38,19 +38,23 @@ pub(crate) struct Trouble {
     more: Map<String, Value>,
 }
 
-impl Trouble {
+impl ProblemDetails {
     pub(crate) fn new(
         status: StatusCode,
         code: &'static str,
         reason: impl Into<String>,
-    ) -> Trouble {
+    ) -> ProblemDetails {
         let (reason, more) = (reason.into(), Map::new());
-        Trouble { status, code, reason, retry_after: None, allow: None, more }
+        ProblemDetails { status, code, reason, retry_after: None, allow: None, more }
     }
 
-    pub(crate) fn method_not_allowed(allow: &'static str, reason: impl Into<String>) -> Trouble {
-        let trouble = Trouble::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
-        Trouble { allow: Some(allow), ..trouble }
+    pub(crate) fn method_not_allowed(
+        allow: &'static str,
+        reason: impl Into<String>,
+    ) -> ProblemDetails {
+        let problem =
+            ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
+        ProblemDetails { allow: Some(allow), ..problem }
     }
 
     /// The code, for programs.
@@ -67,24 +71,24 @@ impl Trouble {
         &self.reason
     }
 
-    pub(crate) fn bad_request(reason: impl Into<String>) -> Trouble {
-        Trouble::new(StatusCode::BAD_REQUEST, "bad_request", reason)
+    pub(crate) fn bad_request(reason: impl Into<String>) -> ProblemDetails {
+        ProblemDetails::new(StatusCode::BAD_REQUEST, "bad_request", reason)
     }
 
-    pub(crate) fn not_found(reason: impl Into<String>) -> Trouble {
-        Trouble::new(StatusCode::NOT_FOUND, "not_found", reason)
+    pub(crate) fn not_found(reason: impl Into<String>) -> ProblemDetails {
+        ProblemDetails::new(StatusCode::NOT_FOUND, "not_found", reason)
     }
 
     /// A problem of a request of which nothing was done. The client may try again.
-    pub(crate) fn unavailable(code: &'static str, reason: impl Into<String>) -> Trouble {
-        Trouble {
+    pub(crate) fn unavailable(code: &'static str, reason: impl Into<String>) -> ProblemDetails {
+        ProblemDetails {
             retry_after: Some(1),
-            ..Trouble::new(StatusCode::SERVICE_UNAVAILABLE, code, reason)
+            ..ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, code, reason)
         }
     }
 
     /// The problem of a command that a partition refused.
-    pub(crate) fn refused(refused: Refused) -> Trouble {
+    pub(crate) fn refused(refused: Refused) -> ProblemDetails {
         let reason = refused.to_string();
         match refused {
             Refused::Busy(busy) => {
@@ -98,7 +102,7 @@ impl Trouble {
                     Busy::TimedOut => "timed_out",
                     Busy::Storage(_) => "storage",
                 };
-                Trouble::unavailable(code, reason)
+                ProblemDetails::unavailable(code, reason)
             }
             Refused::Rejected(rejection) => {
                 let (status, code) = match rejection.kind {
@@ -109,23 +113,25 @@ impl Trouble {
                     RejectionKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
                     RejectionKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
                 };
-                Trouble::new(status, code, rejection.message)
+                ProblemDetails::new(status, code, rejection.message)
             }
             Refused::NotApplied { plog, .. } => {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Trouble::new(status, "not_applied", reason).with("plogOffset", plog.0)
+                ProblemDetails::new(status, "not_applied", reason).with("plogOffset", plog.0)
             }
-            Refused::Unknown(_) => Trouble::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason),
+            Refused::Unknown(_) => {
+                ProblemDetails::new(StatusCode::GATEWAY_TIMEOUT, "unknown", reason)
+            }
         }
     }
 
-    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Trouble {
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> ProblemDetails {
         self.more.insert(name.to_owned(), value.into());
         self
     }
 
     pub(crate) fn into_response(self, request: &str) -> Response<Body> {
-        let Trouble { status, code, reason, retry_after, allow, more } = self;
+        let ProblemDetails { status, code, reason, retry_after, allow, more } = self;
         let mut problem = json!({
             "type": "about:blank",
             "title": status.canonical_reason(),
@@ -139,7 +145,7 @@ impl Trouble {
             }
             problem.extend(more);
         }
-        let mut response = json_of(status, &problem);
+        let mut response = json_response(status, &problem);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = retry_after {
@@ -153,35 +159,39 @@ impl Trouble {
 }
 
 /// An answer as JSON.
-pub(crate) fn json_of(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+pub(crate) fn json_response(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     match serde_json::to_vec(value) {
-        Ok(bytes) => of_bytes(status, "application/json", bytes),
+        Ok(bytes) => bytes_response(status, "application/json", bytes),
         Err(error) => {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            of_bytes(status, "text/plain", format!("the answer cannot be written: {error}"))
+            bytes_response(
+                status,
+                "text/plain",
+                format!("the answer cannot be converted to JSON: {error}"),
+            )
         }
     }
 }
 
-pub(crate) fn of_bytes(
+pub(crate) fn bytes_response(
     status: StatusCode,
-    what: &'static str,
+    content_type: &'static str,
     bytes: impl Into<Bytes>,
 ) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(bytes.into())));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(what));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
 /// An answer that is sent in pieces. If a piece fails, the answer is cut, so that no client takes
 /// the answer for complete.
-pub(crate) fn stream_of(
-    what: &'static str,
-    bits: BoxStream<'static, io::Result<Frame<Bytes>>>,
+pub(crate) fn stream_response(
+    content_type: &'static str,
+    pieces: BoxStream<'static, io::Result<Frame<Bytes>>>,
 ) -> Response<Body> {
-    let mut response = Response::new(Either::Right(StreamBody::new(bits)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(what));
+    let mut response = Response::new(Either::Right(StreamBody::new(pieces)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -190,15 +200,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_tried_again_says_when_and_nothing_else_does() {
-        let after = |trouble: Trouble| {
-            trouble
+    fn only_a_problem_that_passes_has_a_retry_after_header() {
+        let after = |problem: ProblemDetails| {
+            problem
                 .into_response("r")
                 .headers()
                 .get(RETRY_AFTER)
                 .map(|after| after.to_str().unwrap().to_owned())
         };
-        assert_eq!(after(Trouble::unavailable("recovering", "it recovers")).as_deref(), Some("1"));
-        assert_eq!(after(Trouble::not_found("there is none")), None);
+        assert_eq!(
+            after(ProblemDetails::unavailable("recovering", "the partition recovers")).as_deref(),
+            Some("1")
+        );
+        assert_eq!(after(ProblemDetails::not_found("there is no such document")), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Turns: a limit on the threads that compute for reads.
+//! ReadThrottle: a limit on the threads that compute for reads.
 //!
 //! Invariant: reads use at most half of the threads at any moment, so that commands find the other
 //! half.
@@ -16,17 +16,17 @@ use tokio_util::sync::PollSemaphore;
 /// The turns of all reads. A read waits for its turn before each step, in order. A step ends where
 /// the read waits or [yields](tokio::task::yield_now).
 #[derive(Clone, Debug)]
-pub(crate) struct Turns(Arc<Semaphore>);
+pub(crate) struct ReadThrottle(Arc<Semaphore>);
 
-impl Turns {
+impl ReadThrottle {
     /// Creates turns for half of the threads of this runtime, and at least one.
-    pub(crate) fn new() -> Turns {
+    pub(crate) fn new() -> ReadThrottle {
         let threads = Handle::current().metrics().num_workers();
-        Turns(Arc::new(Semaphore::new((threads / 2).max(1))))
+        ReadThrottle(Arc::new(Semaphore::new((threads / 2).max(1))))
     }
 
     /// Does work with each of its steps on a turn. The work holds no turn while it waits.
-    pub(crate) async fn work<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut turns = PollSemaphore::new(Arc::clone(&self.0));
         let mut work = pin!(work);
         poll_fn(|context| {
