@@ -28,7 +28,7 @@ pub(crate) struct NodeConfig {
     #[serde(deserialize_with = "lease")]
     pub(crate) lease_seconds: Seconds,
     /// How long the node waits for leadership. 0 is for ever.
-    #[serde(deserialize_with = "or_for_ever", serialize_with = "for_ever_is_0")]
+    #[serde(deserialize_with = "zero_as_none", serialize_with = "none_as_zero")]
     pub(crate) acquire_seconds: Option<Seconds>,
     /// The most time that the whole node may take to stop.
     pub(crate) stop_seconds: Seconds,
@@ -160,7 +160,7 @@ pub(crate) enum SequencesIn {
 
 fn slots<'de, D: Deserializer<'de>>(from: D) -> Result<Slot, D::Error> {
     let slots = Slot::new(u32::deserialize(from)?);
-    slots.ok_or_else(|| D::Error::custom("at least one node works: 1 or more"))
+    slots.ok_or_else(|| D::Error::custom("the number of slots must be 1 or more"))
 }
 
 fn slots_as_number<S: serde::Serializer>(slots: &Slot, to: S) -> Result<S::Ok, S::Error> {
@@ -170,16 +170,16 @@ fn slots_as_number<S: serde::Serializer>(slots: &Slot, to: S) -> Result<S::Ok, S
 fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
     let lease = Seconds::deserialize(from)?;
     if lease.get() < SHORTEST_LEASE {
-        return Err(D::Error::custom("a lease lasts a second or more"));
+        return Err(D::Error::custom("a lease must last a second or more"));
     }
     Ok(lease)
 }
 
-fn or_for_ever<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Seconds>, D::Error> {
+fn zero_as_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Seconds>, D::Error> {
     Ok(Some(seconds(from)?).filter(|seconds| !seconds.get().is_zero()))
 }
 
-fn for_ever_is_0<S: serde::Serializer>(time: &Option<Seconds>, to: S) -> Result<S::Ok, S::Error> {
+fn none_as_zero<S: serde::Serializer>(time: &Option<Seconds>, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(time.map_or(0.0, |Seconds(seconds)| seconds))
 }
 

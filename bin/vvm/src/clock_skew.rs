@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The difference of two clocks, and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Skew {
+pub(crate) struct ClockSkew {
     /// The time by which the storage's clock is ahead of this machine's clock. It is negative if
     /// the storage's clock is behind.
     pub(crate) server_ahead_ms: i64,
@@ -16,13 +16,13 @@ pub(crate) struct Skew {
     pub(crate) uncertainty_ms: i64,
 }
 
-impl fmt::Display for Skew {
+impl fmt::Display for ClockSkew {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Skew { server_ahead_ms, uncertainty_ms } = self;
+        let ClockSkew { server_ahead_ms, uncertainty_ms } = self;
         let apart = server_ahead_ms.unsigned_abs();
         match server_ahead_ms {
             1.. => write!(f, "The storage's clock is {apart} ms ahead of this machine's")?,
-            0 => f.write_str("The storage's clock is where this machine's is")?,
+            0 => f.write_str("The storage's clock equals this machine's")?,
             _ => write!(f, "The storage's clock is {apart} ms behind this machine's")?,
         }
         write!(f, ", give or take {uncertainty_ms} ms")
@@ -34,8 +34,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Measures a few times, and returns the result with the least uncertainty. `None` if the storage
 /// has no clock of its own.
-pub(crate) async fn measure(storage: &dyn AppStorage, clock: &Clock) -> Result<Option<Skew>> {
-    let mut best: Option<Skew> = None;
+pub(crate) async fn measure(storage: &dyn AppStorage, clock: &Clock) -> Result<Option<ClockSkew>> {
+    let mut best: Option<ClockSkew> = None;
     for _ in 0..READINGS {
         let (start, before) = (clock.now(), clock.wall());
         let Some(server) = storage.server_time(start + CALL_TIMEOUT).await? else {
@@ -45,7 +45,7 @@ pub(crate) async fn measure(storage: &dyn AppStorage, clock: &Clock) -> Result<O
         // The server read its clock at an unknown moment of the call, and truncated the time to its
         // unit. The estimate takes the middle of both ranges.
         let (half_call, half_unit) = (took / 2, server.uncertainty / 2);
-        let skew = Skew {
+        let skew = ClockSkew {
             server_ahead_ms: (server.at + half_unit).millis_ahead_of(before + half_call),
             uncertainty_ms: i64::try_from((half_call + half_unit).as_millis())
                 .unwrap_or(i64::MAX)
@@ -63,8 +63,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_ahead_or_behind_and_never_by_less_than_nothing() {
-        let text = |server_ahead_ms| Skew { server_ahead_ms, uncertainty_ms: 3 }.to_string();
+    fn the_text_says_whether_the_clock_is_ahead_or_behind() {
+        let text = |server_ahead_ms| ClockSkew { server_ahead_ms, uncertainty_ms: 3 }.to_string();
         assert!(
             text(5).ends_with("5 ms ahead of this machine's, give or take 3 ms"),
             "{}",

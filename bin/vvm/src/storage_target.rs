@@ -14,43 +14,45 @@ use tokio::sync::{Notify, OnceCell};
 
 /// A storage, with its settings.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Target {
+pub(crate) enum StorageTarget {
     Mem,
     Redb(istorage_redb::Config),
     Cassandra(Box<istorage_cassandra::Config>),
     DynamoDb(Box<istorage_dynamodb::Config>),
 }
 
-impl Target {
+impl StorageTarget {
     /// Returns whether the data of the storage belong to this process. Then a second connection is
     /// the same as the first one.
     pub(crate) fn is_embedded(&self) -> bool {
-        matches!(self, Target::Mem | Target::Redb(_))
+        matches!(self, StorageTarget::Mem | StorageTarget::Redb(_))
     }
 
     /// Returns the capabilities of the keyspaces, without a connection.
     pub(crate) fn capabilities(&self) -> Capabilities {
         match self {
-            Target::Mem => istorage::mem::CAPABILITIES,
-            Target::Redb(_) => istorage_redb::CAPABILITIES,
-            Target::Cassandra(_) => istorage_cassandra::CAPABILITIES,
-            Target::DynamoDb(_) => istorage_dynamodb::CAPABILITIES,
+            StorageTarget::Mem => istorage::mem::CAPABILITIES,
+            StorageTarget::Redb(_) => istorage_redb::CAPABILITIES,
+            StorageTarget::Cassandra(_) => istorage_cassandra::CAPABILITIES,
+            StorageTarget::DynamoDb(_) => istorage_dynamodb::CAPABILITIES,
         }
     }
 
     /// Returns instructions to remove a keyspace that was left behind in the storage.
-    pub(crate) fn how_to_remove(&self, keyspace: &KeyspaceName) -> String {
+    pub(crate) fn removal_instructions(&self, keyspace: &KeyspaceName) -> String {
         match self {
-            Target::Mem => "it ends with this process".to_owned(),
-            Target::Redb(config) => {
+            StorageTarget::Mem => "the keyspace ends with this process".to_owned(),
+            StorageTarget::Redb(config) => {
                 format!(
-                    "it is inside of {}: remove that if it holds nothing else",
+                    "the keyspace is in {}: remove that file if it holds nothing else",
                     config.path.display()
                 )
             }
-            Target::Cassandra(_) => format!("remove it in cqlsh: DROP KEYSPACE {keyspace};"),
-            Target::DynamoDb(config) => format!(
-                "remove it: aws dynamodb delete-table --table-name {}{keyspace}",
+            StorageTarget::Cassandra(_) => {
+                format!("remove the keyspace in cqlsh: DROP KEYSPACE {keyspace};")
+            }
+            StorageTarget::DynamoDb(config) => format!(
+                "remove the table: aws dynamodb delete-table --table-name {}{keyspace}",
                 config.table_prefix
             ),
         }
@@ -63,12 +65,12 @@ impl Target {
         deadline: Instant,
     ) -> Result<Arc<dyn StorageDriver>> {
         Ok(match self.clone() {
-            Target::Mem => Arc::new(MemDriver::new(clock)),
-            Target::Redb(config) => Arc::new(RedbDriver::open(config, clock).await?),
-            Target::Cassandra(config) => {
+            StorageTarget::Mem => Arc::new(MemDriver::new(clock)),
+            StorageTarget::Redb(config) => Arc::new(RedbDriver::open(config, clock).await?),
+            StorageTarget::Cassandra(config) => {
                 Arc::new(CassandraDriver::connect(*config, clock, deadline).await?)
             }
-            Target::DynamoDb(config) => {
+            StorageTarget::DynamoDb(config) => {
                 Arc::new(DynamoDbDriver::connect(*config, clock, deadline).await?)
             }
         })
@@ -78,16 +80,16 @@ impl Target {
 /// A driver that connects when it is used for the first time. Before that, the node already takes
 /// its ports and answers about its state.
 #[derive(Debug)]
-pub(crate) struct OnDemand {
-    target: Target,
+pub(crate) struct LazyDriver {
+    target: StorageTarget,
     clock: Clock,
     driver: OnceCell<Arc<dyn StorageDriver>>,
     is_connected: Notify,
 }
 
-impl OnDemand {
-    pub(crate) fn new(target: Target, clock: Clock) -> OnDemand {
-        OnDemand { target, clock, driver: OnceCell::new(), is_connected: Notify::new() }
+impl LazyDriver {
+    pub(crate) fn new(target: StorageTarget, clock: Clock) -> LazyDriver {
+        LazyDriver { target, clock, driver: OnceCell::new(), is_connected: Notify::new() }
     }
 
     async fn driver(&self, deadline: Instant) -> Result<&Arc<dyn StorageDriver>> {
@@ -101,13 +103,13 @@ impl OnDemand {
 }
 
 #[async_trait]
-impl StorageDriver for OnDemand {
+impl StorageDriver for LazyDriver {
     fn name(&self) -> &'static str {
         match self.target {
-            Target::Mem => "mem",
-            Target::Redb(_) => "redb",
-            Target::Cassandra(_) => "cassandra",
-            Target::DynamoDb(_) => "dynamodb",
+            StorageTarget::Mem => "mem",
+            StorageTarget::Redb(_) => "redb",
+            StorageTarget::Cassandra(_) => "cassandra",
+            StorageTarget::DynamoDb(_) => "dynamodb",
         }
     }
 
@@ -147,13 +149,15 @@ impl StorageDriver for OnDemand {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for StorageTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Mem => f.write_str("mem"),
-            Target::Redb(config) => write!(f, "redb:{}", config.path.display()),
-            Target::Cassandra(config) => write!(f, "cassandra:{}", config.contact_points.join(",")),
-            Target::DynamoDb(config) => match &config.endpoint {
+            StorageTarget::Mem => f.write_str("mem"),
+            StorageTarget::Redb(config) => write!(f, "redb:{}", config.path.display()),
+            StorageTarget::Cassandra(config) => {
+                write!(f, "cassandra:{}", config.contact_points.join(","))
+            }
+            StorageTarget::DynamoDb(config) => match &config.endpoint {
                 Some(endpoint) => write!(f, "dynamodb:{endpoint}"),
                 None => f.write_str("dynamodb"),
             },
@@ -161,19 +165,19 @@ impl fmt::Display for Target {
     }
 }
 
-impl FromStr for Target {
+impl FromStr for StorageTarget {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Target, String> {
+    fn from_str(text: &str) -> std::result::Result<StorageTarget, String> {
         let (driver, address) = text.split_once(':').unwrap_or((text, ""));
         match (driver, address) {
-            ("mem", "") => Ok(Target::Mem),
-            ("redb", path) if !path.is_empty() => Ok(Target::Redb(istorage_redb::Config::new(path))),
+            ("mem", "") => Ok(StorageTarget::Mem),
+            ("redb", path) if !path.is_empty() => Ok(StorageTarget::Redb(istorage_redb::Config::new(path))),
             ("cassandra", address) if has_port(address) => {
-                Ok(Target::Cassandra(Box::new(cassandra(address))))
+                Ok(StorageTarget::Cassandra(Box::new(cassandra(address))))
             }
             ("dynamodb", endpoint) if endpoint.starts_with("http://") || endpoint.starts_with("https://") => {
-                Ok(Target::DynamoDb(Box::new(dynamodb(endpoint))))
+                Ok(StorageTarget::DynamoDb(Box::new(dynamodb(endpoint))))
             }
             _ => Err("expected mem, redb:PATH, cassandra:HOST:PORT (several with commas) or dynamodb:ENDPOINT, where \
                       ENDPOINT starts with http:// or https://"
@@ -212,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn storages_are_read_as_they_are_written() {
+    fn a_storage_is_parsed_from_its_text() {
         for text in [
             "mem",
             "redb:data/vvm.redb",
@@ -220,18 +224,18 @@ mod tests {
             "cassandra:a:9042,b:9042",
             "dynamodb:http://127.0.0.1:8000",
         ] {
-            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<StorageTarget>().unwrap().to_string(), text);
         }
     }
 
     /// `config check` judges a configuration without a connection, and must judge it like a node
     /// with a connection.
     #[tokio::test]
-    async fn what_a_storage_can_do_is_known_without_a_connection() {
+    async fn capabilities_without_a_connection_equal_those_with_one() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("vvm.redb");
         let (clock, soon) = (Clock::system(), Instant::FAR_FUTURE);
-        for target in [Target::Mem, Target::Redb(istorage_redb::Config::new(file))] {
+        for target in [StorageTarget::Mem, StorageTarget::Redb(istorage_redb::Config::new(file))] {
             let driver = target.connect(clock.clone(), soon).await.unwrap();
             let keyspace = KeyspaceName::new("sysvvm").unwrap();
             driver.create(&keyspace, soon).await.unwrap();
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_storage_is_refused() {
+    fn an_invalid_storage_is_refused() {
         for text in [
             "",
             "mem:x",
@@ -256,7 +260,7 @@ mod tests {
             "dynamodb:host:1",
             "mongo:x",
         ] {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<StorageTarget>().is_err(), "{text}");
         }
     }
 }

@@ -37,17 +37,17 @@ const FOUND: [(&str, &str); 6] = [
 const LISTS: [&str; 2] = ["apps", "storage.cassandra.contact_points"];
 
 /// Returns an error in words for the operator, with the line or the keys that surround it.
-pub(super) fn shown(error: &toml::de::Error) -> String {
+pub(super) fn operator_message(error: &toml::de::Error) -> String {
     let (all, message) = (error.to_string(), error.message());
     let (before, after) = all.rsplit_once(message).unwrap_or_default();
-    format!("{before}{}{}", in_words(message), after.trim_end())
+    format!("{before}{}{}", translated(message), after.trim_end())
 }
 
-fn in_words(message: &str) -> String {
+fn translated(message: &str) -> String {
     let of_kind = ["invalid type: ", "invalid value: "];
     let rest = of_kind.iter().find_map(|kind| message.strip_prefix(kind));
     if let Some((found, expected)) = rest.and_then(|rest| rest.rsplit_once(", expected ")) {
-        return format!("{} is expected, and not {}", of_type(expected), of_value(found));
+        return format!("{} is expected, and not {}", expected_value(expected), found_value(found));
     }
     match message {
         "u64 value was too large" => "a smaller number is expected".to_owned(),
@@ -60,7 +60,7 @@ fn in_words(message: &str) -> String {
     }
 }
 
-fn of_type(expected: &str) -> &str {
+fn expected_value(expected: &str) -> &str {
     match EXPECTED.iter().find(|(theirs, _)| *theirs == expected) {
         Some((_, ours)) => ours,
         None if expected.starts_with("struct ") => "a table",
@@ -68,7 +68,7 @@ fn of_type(expected: &str) -> &str {
     }
 }
 
-fn of_value(found: &str) -> String {
+fn found_value(found: &str) -> String {
     let found = found.trim_end_matches(" as i128").trim_end_matches(" as u128");
     let with =
         |(theirs, ours): &(&str, &str)| Some(format!("{ours}{}", found.strip_prefix(theirs)?));
@@ -77,12 +77,12 @@ fn of_value(found: &str) -> String {
 
 /// Finds the first list in a place where a list is not allowed, and replaces the list by an empty
 /// table. Returns the keys of the place.
-pub(super) fn unlist(table: &mut toml::Table) -> Option<Vec<String>> {
-    table.iter_mut().find_map(|(key, value)| unlist_in(value, vec![key.clone()]))
+pub(super) fn replace_misplaced_list(table: &mut toml::Table) -> Option<Vec<String>> {
+    table.iter_mut().find_map(|(key, value)| replace_list_in(value, vec![key.clone()]))
 }
 
-fn unlist_in(value: &mut Value, path: Vec<String>) -> Option<Vec<String>> {
-    let inside = |key: String, value| unlist_in(value, [path.as_slice(), &[key]].concat());
+fn replace_list_in(value: &mut Value, path: Vec<String>) -> Option<Vec<String>> {
+    let inside = |key: String, value| replace_list_in(value, [path.as_slice(), &[key]].concat());
     match value {
         Value::Table(table) => table.iter_mut().find_map(|(key, value)| inside(key.clone(), value)),
         Value::Array(values) if LISTS.contains(&&*path.join(".")) => {
@@ -97,6 +97,6 @@ fn unlist_in(value: &mut Value, path: Vec<String>) -> Option<Vec<String>> {
 }
 
 /// Returns whether an error says that a table is not expected in this place.
-pub(super) fn is_no_table(error: &str) -> bool {
+pub(super) fn expects_no_table(error: &str) -> bool {
     error.contains("and not a table") || error.contains(NAME)
 }
