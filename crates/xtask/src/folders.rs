@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 
 /// Returns the root of the checkout that `cargo xtask` was called in.
 pub(crate) fn root() -> Result<PathBuf> {
-    let manifest = env::var_os("CARGO_MANIFEST_DIR")
-        .ok_or_else(|| Error::Failed("xtask is run by cargo: call `cargo xtask`".to_owned()))?;
+    let manifest = env::var_os("CARGO_MANIFEST_DIR").ok_or_else(|| {
+        Error::Failed("xtask must be run by cargo: call `cargo xtask`".to_owned())
+    })?;
     let root = PathBuf::from(manifest).join("../..");
     root.canonicalize().map_err(|error| Error::Failed(format!("{}: {error}", root.display())))
 }
@@ -18,7 +19,7 @@ pub(crate) fn cache() -> Result<PathBuf> {
     cache_in(|name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
         .ok_or_else(|| {
             Error::Failed(
-                "no place for the cache: set VVM_CACHE_DIR to an absolute path, or set HOME"
+                "the folder for the cache is unknown: set VVM_CACHE_DIR to an absolute path, or set HOME"
                     .to_owned(),
             )
         })
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_special_variable_names_the_cache() {
+    fn the_most_specific_variable_names_the_cache() {
         let set = |names: &'static [(&str, &str)]| {
             cache_in(|name| {
                 names.iter().find(|(n, _)| *n == name).map(|(_, value)| PathBuf::from(value))

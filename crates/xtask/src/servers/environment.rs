@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Kind, Variables};
+use super::{ServerKind, Variables};
 use crate::error::{Result, failed};
 
 /// Returns the servers that the environment names, and the kinds that must be started.
-pub(super) fn by_the_environment(kinds: &[Kind]) -> Result<(Variables, Vec<Kind>)> {
+pub(super) fn split_by_environment(kinds: &[ServerKind]) -> Result<(Variables, Vec<ServerKind>)> {
     let (mut given, mut missing) = (Vec::new(), Vec::new());
     for &kind in kinds {
         let variable = kind.variable();
@@ -18,8 +18,8 @@ pub(super) fn by_the_environment(kinds: &[Kind]) -> Result<(Variables, Vec<Kind>
             Ok(value) if answers(&value) => given.push((variable, value)),
             Ok(value) => {
                 return failed(format!(
-                    "{variable} is set, but nothing answers at {value}: start it, or `unset {variable}` to have a \
-                     server started"
+                    "{variable} is set, but no server answers at {value}: start the server, or run `unset {variable}` to let \
+                     this command start one"
                 ));
             }
             Err(_) => missing.push(kind),

@@ -23,7 +23,7 @@ fn check_file(file: &SourceFile) -> Vec<String> {
     lines
         .filter_map(|(i, line)| {
             let word = FORBIDDEN.iter().find(|word| line.contains(*word))?;
-            Some(format!("{}:{}: {word} has no place in the repository", file.path, i + 1))
+            Some(format!("{}:{}: `{word}` must not be in the repository", file.path, i + 1))
         })
         .collect()
 }

@@ -27,13 +27,13 @@ fn check_file(file: &SourceFile, longer: &[(&str, usize)]) -> Option<String> {
             Some(format!("{path} has {lines} lines, more than {LINES_MAX}"))
         }
         Some(allowed) if lines > allowed => {
-            Some(format!("{path} has grown from {allowed} to {lines} lines"))
+            Some(format!("{path} has {lines} lines, more than the allowed {allowed}"))
         }
         Some(_) if lines <= LINES_MAX => {
-            Some(format!("{path} is short enough: take it off the list in tidy/sizes.rs"))
+            Some(format!("{path} is short enough: remove it from the list in tidy/sizes.rs"))
         }
         Some(allowed) if lines < allowed => {
-            Some(format!("{path} has shrunk: lower its line in tidy/sizes.rs to {lines}"))
+            Some(format!("{path} is shorter: lower its entry in tidy/sizes.rs to {lines}"))
         }
         _ => None,
     }
