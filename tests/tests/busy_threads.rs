@@ -212,7 +212,7 @@ fn main() -> ExitCode {
         env!("CARGO_TARGET_TMPDIR"),
         |drivers| vec![("cassandra", drivers.cassandra), ("dynamodb", drivers.dynamodb)],
         &[&[
-            ("the_lead_is_renewed_while_requests_block_all_their_threads", |server| {
+            ("the_lease_is_renewed_while_requests_block_all_their_threads", |server| {
                 Box::pin(requests_are_blocked(server))
             }),
             ("commands_are_done_while_the_threads_of_elections_are_blocked", |server| {

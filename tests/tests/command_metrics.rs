@@ -57,7 +57,7 @@ impl Reported {
 }
 
 #[test]
-fn what_is_done_is_counted() {
+fn commands_are_counted_by_their_outcome() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     // The task of the partition runs on this thread, and so sees the recorder.
@@ -95,7 +95,7 @@ fn what_is_done_is_counted() {
 }
 
 #[tokio::test]
-async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
+async fn a_partition_is_deployed_again_only_after_its_end_is_proved() {
     let shop_db = shop_db().await;
     let count = NonZeroU16::new(10).unwrap();
     let node = Partitions::new(Arc::clone(&shop_db.application), count, shop_db.clock.clone());

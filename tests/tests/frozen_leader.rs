@@ -200,7 +200,7 @@ fn main() {
 
     let runtime = Runtime::new().unwrap();
     let trials = DATABASES.iter().map(|database| {
-        let name = "a_leader_that_stood_still_past_its_lease_does_not_write_when_it_goes_on";
+        let name = "a_leader_that_was_suspended_past_its_lease_does_not_write_afterwards";
         let handle = runtime.handle().clone();
         Trial::ignorable_test(format!("{}::{name}", database.name), move || {
             if database.server.address().is_none() {

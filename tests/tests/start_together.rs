@@ -103,7 +103,7 @@ fn main() -> ExitCode {
                 ("dynamodb", drivers.dynamodb),
             ]
         },
-        &[&[("nodes_that_start_together_on_nothing_all_come_up", |server| {
+        &[&[("nodes_that_start_together_on_an_empty_storage_all_come_up", |server| {
             Box::pin(all_come_up(server))
         })]],
     )

@@ -214,9 +214,9 @@ fn main() {
     let arguments = Arguments::from_args();
     let trials: [(&str, Run); 5] = [
         ("two_slots_have_leaders_of_their_own", two_slots),
-        ("the_leader_is_killed_under_load", killed),
-        ("the_leader_stands_still_for_longer_than_its_lease", frozen),
-        ("the_leader_is_cut_off_from_its_storage", cut_off),
+        ("another_node_takes_over_from_a_leader_that_is_killed_under_load", killed),
+        ("another_node_takes_over_from_a_leader_that_is_suspended_past_its_lease", frozen),
+        ("another_node_takes_over_from_a_leader_that_is_cut_off_from_its_storage", cut_off),
         ("nodes_lead_in_turn", in_turn),
     ];
     // Only one process can use a redb file.

@@ -167,7 +167,7 @@ fn small_answers_do_not_wait_behind_a_large_one() {
 /// The node reserved memory for announced bodies, and all other requests waited behind these
 /// bodies.
 #[test]
-fn who_announces_a_body_and_sends_none_is_in_nobodys_way() {
+fn a_client_that_announces_a_body_and_sends_none_takes_no_memory() {
     let (_folder, node) = node_with("");
     let path = command_path(WS, "sys.CUD");
     let silent = |how: &str| {

@@ -21,7 +21,7 @@ use node::{Node, answer, command_path, free, request, workspace_path};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 
 #[test]
-fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
+fn sigterm_finishes_current_requests_and_releases_the_lease() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = Node::start(folder.path(), "").ready();
     (1..=8).for_each(|ws| first.create_workspace(ws));
@@ -51,7 +51,7 @@ fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_node_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = Node::start(folder.path(), "").ready();
     // A request that never ends keeps the node from stopping.
@@ -74,7 +74,7 @@ fn a_second_signal_ends_it_at_once() {
 
 /// Such a request had two seconds to end, however little time there was to stop the node.
 #[test]
-fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
+fn a_request_that_does_not_end_is_cut_in_time() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = Node::start(folder.path(), "[node]\nstop_seconds = 3\n").ready();
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
@@ -91,7 +91,7 @@ fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
 /// The node went on answering commands for as long as the process lived, and nothing of these
 /// commands was ever found again.
 #[test]
-fn who_has_lost_its_file_does_nothing_more_and_ends() {
+fn a_node_that_lost_its_storage_file_ends() {
     let folder = tempfile::tempdir().unwrap();
     let (data, away) = (folder.path().join("data"), folder.path().join("away"));
     let mut node = Node::start(folder.path(), "[node]\nlease_seconds = 12\n").ready();
@@ -111,7 +111,7 @@ fn who_has_lost_its_file_does_nothing_more_and_ends() {
 
 /// Half a head is not a request yet, so the node does not wait for the rest.
 #[test]
-fn half_heads_do_not_keep_it_from_stopping() {
+fn incomplete_heads_do_not_delay_a_stop() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = Node::start(folder.path(), "").ready();
     let half = [node.api, node.admin].map(|address| {
@@ -130,7 +130,7 @@ fn half_heads_do_not_keep_it_from_stopping() {
 
 /// A hangup of the terminal stops the node, unless the node was started with SIGHUP ignored.
 #[test]
-fn hanging_up_stops_it_unless_that_is_ignored() {
+fn sighup_stops_the_node_unless_the_signal_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = Node::start(folder.path(), "").ready();
     node.signal(Signal::HUP);
@@ -145,7 +145,7 @@ fn hanging_up_stops_it_unless_that_is_ignored() {
 }
 
 #[test]
-fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
+fn a_killed_node_comes_back_at_once_with_every_acknowledged_event() {
     let folder = tempfile::tempdir().unwrap();
     // A node that comes back waits for late writes of its former process. At trust level 0 that
     // wait is zero, so only the long lease could delay the node.
@@ -171,7 +171,7 @@ fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
 /// A client sends a command again with its key until the command is answered. The command is done
 /// once, however often the node was killed in between.
 #[test]
-fn what_is_sent_again_with_its_key_is_done_once() {
+fn a_command_that_is_sent_again_with_its_key_is_done_once() {
     let folder = tempfile::tempdir().unwrap();
     let (api, admin) = (free(), free());
     let mut node = Node::start_at(folder.path(), "", api, admin).ready();
@@ -197,7 +197,7 @@ fn refused(folder: &Path, config: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_it_cannot_begin_with_is_told_and_nothing_is_harmed() {
+fn an_invalid_start_is_reported_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (code, said) = refused(folder.path(), "[http]\nlisen = \"127.0.0.1:1\"\n");
     assert_eq!(code, Some(3), "{said}");
@@ -228,7 +228,7 @@ fn what_it_cannot_begin_with_is_told_and_nothing_is_harmed() {
 
 /// A node with such a file ended with code 4, "start it again", or did not end at all.
 #[test]
-fn a_storage_file_that_an_operator_must_put_right_is_told_with_code_3() {
+fn a_damaged_storage_file_is_reported_with_code_3() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     Node::start(folder.path(), "").ready().stop();
@@ -289,7 +289,7 @@ fn a_file_is_checked_without_being_changed() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_at_once() {
+fn a_taken_port_is_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     for (api, admin) in
@@ -305,7 +305,7 @@ fn a_port_that_is_taken_is_told_at_once() {
 }
 
 #[test]
-fn a_file_that_another_process_holds_is_told() {
+fn a_file_that_another_process_holds_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let first = Node::start(folder.path(), "").ready();
     let (code, said) = refused(folder.path(), "");
@@ -317,7 +317,7 @@ fn a_file_that_another_process_holds_is_told() {
 /// The test expected code 4, "start it again". It ran only as root, and root may write everywhere,
 /// so it proved nothing.
 #[test]
-fn a_folder_that_cannot_be_written_is_told_with_code_3() {
+fn a_folder_that_cannot_be_written_is_reported_with_code_3() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
@@ -338,7 +338,7 @@ fn a_folder_that_cannot_be_written_is_told_with_code_3() {
 }
 
 #[test]
-fn others_must_not_reach_it_unless_that_is_asked_for() {
+fn a_node_does_not_listen_beyond_this_machine_unless_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = Node::start_at(folder.path(), "", "0.0.0.0:0".parse().unwrap(), free());
     assert_eq!(node.ended().code(), Some(3), "{}", node.said());
@@ -425,7 +425,7 @@ fn limit_files(node: &Node, bytes: Option<u64>) {
 
 /// The node tried to store numbers after the end of its leadership, until the killer ended it.
 #[test]
-fn a_lead_that_is_lost_while_numbers_wait_to_be_stored_ends_in_order() {
+fn a_node_that_loses_its_leadership_before_numbers_are_stored_ends_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let config = "[node]\nlease_seconds = 8\nstop_seconds = 30\n";
     let mut node = limited(folder.path(), config).ready();
@@ -468,7 +468,7 @@ fn the_first_signal_after_a_step_down_changes_nothing() {
 
 /// Names and values of the environment may be any bytes except zeros.
 #[test]
-fn variables_that_are_no_text_are_no_matter_unless_they_are_ours() {
+fn variables_of_other_programs_may_be_invalid_text() {
     use std::os::unix::ffi::OsStrExt;
     let check = |name: &str| {
         let value = std::ffi::OsStr::from_bytes(b"\xff");
@@ -482,7 +482,7 @@ fn variables_that_are_no_text_are_no_matter_unless_they_are_ours() {
 /// The files cannot grow, as on a full disk. The node reports this, takes no commands, and goes on
 /// by itself when the disk has room again.
 #[test]
-fn a_full_disk_is_told_and_nothing_is_lost() {
+fn a_full_disk_is_reported_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let config = "[node]\nlease_seconds = 10\n";
     let mut node = limited(folder.path(), config).ready();
@@ -537,7 +537,7 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
 
 /// The node said only how soon a standby takes over, as if another node led.
 #[test]
-fn who_waits_for_its_own_former_lease_says_so_with_the_time() {
+fn a_node_that_waits_for_its_own_former_lease_logs_the_remaining_time() {
     let folder = tempfile::tempdir().unwrap();
     let (config, api, admin) = ("[node]\nlease_seconds = 5\n", free(), free());
     let mut node = Node::start_at(folder.path(), config, api, admin).ready();
@@ -562,7 +562,7 @@ fn who_waits_for_its_own_former_lease_says_so_with_the_time() {
 
 /// The log records the numbers of events, so it does not matter which place stored the numbers.
 #[test]
-fn numbers_can_be_kept_elsewhere() {
+fn numbers_can_be_kept_in_the_view() {
     let folder = tempfile::tempdir().unwrap();
     let mut ids = Vec::new();
     for (round, place) in ["system", "view", "system", "view"].into_iter().enumerate() {
@@ -613,7 +613,7 @@ fn a_node_that_waits_for_ever_waits_for_a_storage_that_is_out_of_reach() {
 
 /// The storage is a server that accepts connections and sends nothing.
 #[test]
-fn while_its_storage_says_nothing_it_tells_how_it_does_and_can_be_stopped() {
+fn a_node_with_a_silent_storage_reports_its_state_and_can_be_stopped() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"{}\"]\n",

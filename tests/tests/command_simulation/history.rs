@@ -19,13 +19,13 @@ use vvm_tests::commands::{
 };
 
 use crate::{
-    clients::{Flight, Knowledge},
-    database::{Database, OfNode},
-    lies::Lie,
-    past,
+    call_turns::{Dice, Idle},
+    clients::{Knowledge, PendingCommand},
+    database::{Database, NodeDriver},
+    defects::Defect,
+    earlier_events,
     plan::Plan,
     readers::{Readers, Reading, check_applied},
-    turns::{Dice, Idle},
 };
 
 const PARTITION: u16 = 1;
@@ -34,7 +34,7 @@ const READERS: usize = 2;
 
 /// The result of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct HistoryReport {
     /// A hash of all steps, and of all that is stored at the end.
     pub(crate) digest: u64,
     pub(crate) done: usize,
@@ -47,9 +47,9 @@ pub(crate) struct Told {
     pub(crate) leaders: u64,
 }
 
-impl Told {
+impl HistoryReport {
     /// Adds the result of another history.
-    pub(crate) fn add(&mut self, other: &Told) {
+    pub(crate) fn add(&mut self, other: &HistoryReport) {
         self.done += other.done;
         self.read += other.read;
         self.logs += other.logs;
@@ -78,7 +78,7 @@ struct History {
     /// yet.
     leaders: Vec<Leader>,
     epochs: u64,
-    clients: [Option<Flight>; CLIENTS],
+    clients: [Option<PendingCommand>; CLIENTS],
     knowledge: Knowledge,
     ledger: AnswerLedger,
     reading: [Option<Reading>; READERS],
@@ -91,10 +91,10 @@ struct History {
 ///
 /// # Panics
 /// If something is not as it must be.
-pub(crate) fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Told {
+pub(crate) fn run(seed: u64, defect: Option<Defect>, tell: bool) -> HistoryReport {
     let (runtime, idle) = Idle::runtime();
     runtime.block_on(Box::pin(async {
-        let mut history = History::new(seed, lie, idle, tell).await;
+        let mut history = History::new(seed, defect, idle, tell).await;
         for _ in 0..history.plan.steps {
             history.step().await;
         }
@@ -103,12 +103,12 @@ pub(crate) fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Told {
 }
 
 impl History {
-    async fn new(seed: u64, lie: Option<Lie>, idle: Idle, tell: bool) -> History {
+    async fn new(seed: u64, defect: Option<Defect>, idle: Idle, tell: bool) -> History {
         let (dice, manual) = (Dice::of(seed), ManualClock::new(0));
-        let (plan, clock) = (Plan::of(seed, &dice, lie), manual.clock());
+        let (plan, clock) = (Plan::of(seed, &dice, defect), manual.clock());
         let Plan { rates, narrow, .. } = plan;
-        let lie = lie.filter(|lie| !lie.is_of_lead());
-        let database = Database::new(clock.clone(), dice.number(), rates, narrow, lie);
+        let defect = defect.filter(|defect| !defect.is_of_fence());
+        let database = Database::new(clock.clone(), dice.number(), rates, narrow, defect);
         let shop_db = open(Arc::new(database.mem.clone()), &clock).await;
         let mut history = History {
             plan,
@@ -133,7 +133,7 @@ impl History {
         }
         if let Some(left) = history.plan.past {
             let History { shop_db, plan, ledger, .. } = &mut history;
-            past::write(shop_db, PARTITION, &plan.settings, left, ledger).await;
+            earlier_events::write(shop_db, PARTITION, &plan.settings, left, ledger).await;
             history.epochs = 1;
             // A leader recovers these events, and stores their numbers.
             history.clean_lead().await;
@@ -214,8 +214,13 @@ impl History {
         }
     }
 
-    async fn hear(&mut self, flight: Flight, answered: &Result<Done, Refused>, newest: u64) {
-        let Flight { sent, epoch, fence, .. } = flight;
+    async fn hear(
+        &mut self,
+        flight: PendingCommand,
+        answered: &Result<Done, Refused>,
+        newest: u64,
+    ) {
+        let PendingCommand { sent, epoch, fence, .. } = flight;
         self.tell(|| format!("{}: {answered:?}", sent.request));
         // The reason of a refusal depends on the task that first notices the deadline, so the
         // reason is not part of the digest.
@@ -274,7 +279,7 @@ impl History {
         #[expect(clippy::disallowed_methods, reason = "clients are heard one by one, or give up")]
         let task = tokio::spawn(async move { commands.run(command).await });
         self.note(&what);
-        self.clients[client] = Some(Flight { sent, deadline, epoch, fence, task });
+        self.clients[client] = Some(PendingCommand { sent, deadline, epoch, fence, task });
     }
 
     /// Lets a client read. If the history may lose events, clients know of no log and nothing is
@@ -310,7 +315,7 @@ impl History {
 
     fn give_up(&mut self) {
         let client = usize::try_from(self.dice.below(CLIENTS as u64)).unwrap();
-        if let Some(Flight { sent, task, .. }) = self.clients[client].take() {
+        if let Some(PendingCommand { sent, task, .. }) = self.clients[client].take() {
             task.abort();
             self.note(&format!("{} is given up", sent.request));
             self.ledger.open(&sent.request);
@@ -374,7 +379,7 @@ impl History {
             self.note(&format!("{landed} land in time"));
         }
         self.epochs += 1;
-        let driver = OfNode::new(&self.database, self.epochs);
+        let driver = NodeDriver::new(&self.database, self.epochs);
         let shop_db = open(Arc::new(driver.clone()), &self.clock).await;
         driver.works();
         let fence = TestFence::of(self.epochs);
@@ -398,9 +403,9 @@ impl History {
     }
 
     /// Ends all faults, and checks all that is stored.
-    async fn end(mut self) -> Told {
+    async fn end(mut self) -> HistoryReport {
         for client in 0..CLIENTS {
-            if let Some(Flight { sent, task, .. }) = self.clients[client].take() {
+            if let Some(PendingCommand { sent, task, .. }) = self.clients[client].take() {
                 task.abort();
                 self.ledger.open(&sent.request);
             }
@@ -423,7 +428,7 @@ impl History {
             assert!(world.records.contains_key(singleton), "{singleton:?} was said to be there");
         }
         format!("{:?}{:?}{:?}", world.events, world.wlogs, world.numbers).hash(&mut self.digest);
-        Told {
+        HistoryReport {
             digest: self.digest.finish(),
             done: self.ledger.done(),
             read: self.readers.answered,

@@ -7,7 +7,7 @@ use istorage::FaultRates;
 use processor::Settings;
 use vvm_tests::commands::ShopNodeSettings;
 
-use crate::{lies::Lie, turns::Dice};
+use crate::{call_turns::Dice, defects::Defect};
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -34,8 +34,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn of(seed: u64, dice: &Dice, lie: Option<Lie>) -> Plan {
-        let lead_lies = lie.is_some_and(Lie::is_of_lead);
+    pub(crate) fn of(seed: u64, dice: &Dice, defect: Option<Defect>) -> Plan {
+        let lead_lies = defect.is_some_and(Defect::is_of_fence);
         let level = match seed % 3 {
             _ if lead_lies => TrustLevel::Two,
             0 => TrustLevel::Zero,
@@ -49,8 +49,8 @@ impl Plan {
         // that lies has more than one.
         let (overlaps, is_late, is_waited_for) = match (is_trusted && !lead_lies, dice.below(4)) {
             (false, _) => (u64::MAX, true, false),
-            (true, 0) if lie.is_none() => (1, false, false),
-            (true, 1) if lie.is_none() => (0, true, false),
+            (true, 0) if defect.is_none() => (1, false, false),
+            (true, 1) if defect.is_none() => (0, true, false),
             (true, 2) => (0, true, true),
             (true, _) => (0, false, false),
         };
@@ -79,7 +79,7 @@ impl Plan {
             rates,
             narrow,
             overlaps,
-            may_lose: is_trusted && lie != Some(Lie::TwoLead) && is_lost,
+            may_lose: is_trusted && defect != Some(Defect::TwoLead) && is_lost,
             past: dice.one_in(40).then(|| dice.below(8)),
             old_wait: dice.one_in(2),
             calm: 1 + dice.below(10),

@@ -7,35 +7,35 @@ use vvm_tests::commands::{
     AnswerLedger, ShopNodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
 };
 
-use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("basics::the_first_numbers_are_those_of_the_built_in_sequences", |stage| {
-        Box::pin(built_in_sequences(stage))
+    ("basics::the_first_numbers_come_from_the_built_in_sequences", |fixture| {
+        Box::pin(built_in_sequences(fixture))
     }),
-    ("basics::what_is_written_is_read_at_every_level", |stage| Box::pin(written(stage))),
-    ("basics::a_command_that_is_sent_again_gets_the_first_answer", |stage| {
-        Box::pin(repeated(stage))
+    ("basics::written_rows_can_be_read_at_every_level", |fixture| Box::pin(written(fixture))),
+    ("basics::a_command_that_is_sent_again_gets_the_first_answer", |fixture| {
+        Box::pin(repeated(fixture))
     }),
-    ("basics::what_cannot_be_done_harms_nothing", |stage| Box::pin(rejected(stage))),
+    ("basics::a_rejected_command_changes_nothing", |fixture| Box::pin(rejected(fixture))),
 ];
 
 /// The case BuiltInSequences.
-async fn built_in_sequences(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn built_in_sequences(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
     let mut ledger = AnswerLedger::default();
     let create = named("create", create_workspace(WS, shop_db.soon()));
-    let created = stage.run(&node, &mut ledger, create).await.unwrap();
+    let created = fixture.run(&node, &mut ledger, create).await.unwrap();
     assert_eq!((created.plog.0, created.wlog.0), (1, 1));
     let other = named("other", create_workspace(OTHER_WS, shop_db.soon()));
-    let other = stage.run(&node, &mut ledger, other).await.unwrap();
+    let other = fixture.run(&node, &mut ledger, other).await.unwrap();
     assert_eq!((other.plog.0, other.wlog.0), (2, 1), "each workspace has a log of its own");
     for (first, rows) in [(FIRST_CRECORD_ID, article("a")), (FIRST_RECORD_ID, bill("b"))] {
         let name = format!("first {first}");
         let command = named(&name, cud(WS, rows, shop_db.soon()));
-        let done = stage.run(&node, &mut ledger, command).await.unwrap();
+        let done = fixture.run(&node, &mut ledger, command).await.unwrap();
         let ids: Vec<_> = (0..3).map(|n| (RecordId(n + 1), RecordId(first + n))).collect();
         assert_eq!(done.answer.ids, ids);
     }
@@ -43,8 +43,8 @@ async fn built_in_sequences(stage: &Stage) {
     check(shop_db, PARTITION, &ledger).await;
 }
 
-async fn written(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn written(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     for (partition, level) in [(1, TrustLevel::Zero), (2, TrustLevel::One), (3, TrustLevel::Two)] {
         let ws = WS + u64::from(partition - PARTITION);
         let mut ledger = AnswerLedger::default();
@@ -55,7 +55,7 @@ async fn written(stage: &Stage) {
             node.ready().await;
             if round == 0 {
                 let create = named("create", create_workspace(ws, shop_db.soon()));
-                stage.run(&node, &mut ledger, create).await.unwrap();
+                fixture.run(&node, &mut ledger, create).await.unwrap();
             }
             let request = format!("article {round}");
             let mut rows = article("new");
@@ -64,11 +64,11 @@ async fn written(stage: &Stage) {
                 rows.reverse();
             }
             let command = named(&request, cud(ws, rows, shop_db.soon()));
-            let done = stage.run(&node, &mut ledger, command).await.unwrap();
+            let done = fixture.run(&node, &mut ledger, command).await.unwrap();
             let (_, id) = *done.answer.ids.iter().find(|(raw, _)| *raw == RecordId(1)).unwrap();
             let request = format!("update {round}");
             let command = named(&request, cud(ws, vec![update(id, None, "newer")], shop_db.soon()));
-            let done = stage.run(&node, &mut ledger, command).await.unwrap();
+            let done = fixture.run(&node, &mut ledger, command).await.unwrap();
             let record = shop_db.reader().record(eventlog::WsId(ws), id).await.unwrap().unwrap();
             assert_eq!(record.record.fields["name"], text("newer"));
             assert_eq!(record.record.fields["weight"], Value::Float64(1.5));
@@ -79,18 +79,18 @@ async fn written(stage: &Stage) {
     }
 }
 
-async fn repeated(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn repeated(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let settings = ShopNodeSettings::at(TrustLevel::Zero);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let command = |body: &[u8]| {
         let mut command = named("article", cud(WS, article("a"), shop_db.soon()));
         command.repeat = Some(Repeat::new("joe", b"key 1", body));
         command
     };
-    let first = stage.run(&node, &mut ledger, command(b"body")).await.unwrap();
+    let first = fixture.run(&node, &mut ledger, command(b"body")).await.unwrap();
     assert!(!first.is_repeated);
-    let again = stage.run(&node, &mut ledger, command(b"body")).await.unwrap();
+    let again = fixture.run(&node, &mut ledger, command(b"body")).await.unwrap();
     assert!(again.is_repeated);
     assert_eq!((again.plog, &again.answer), (first.plog, &first.answer));
     let other = node.commands.run(command(b"another body")).await.unwrap_err();
@@ -98,7 +98,7 @@ async fn repeated(stage: &Stage) {
     node.kill();
     let next = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     next.ready().await;
-    let again = stage.run(&next, &mut ledger, command(b"body")).await.unwrap();
+    let again = fixture.run(&next, &mut ledger, command(b"body")).await.unwrap();
     assert!(again.is_repeated && again.answer == first.answer, "after a crash too");
     // The same command is sent many times at once, and is done once.
     let both = |name: &str| {
@@ -117,18 +117,18 @@ async fn repeated(stage: &Stage) {
     check(shop_db, PARTITION, &ledger).await;
 }
 
-async fn rejected(stage: &Stage) {
+async fn rejected(fixture: &CommandsFixture) {
     use RejectionKind::{Conflict, Invalid, NotFound, TooLarge};
-    let shop_db = &stage.shop_db;
+    let shop_db = &fixture.shop_db;
     let mut ledger = AnswerLedger::default();
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
     let nowhere = node.commands.run(named("x", cud(WS, article("a"), shop_db.soon()))).await;
     assert!(matches!(nowhere, Err(Refused::Rejected(why)) if why.kind == NotFound));
     let create = named("create", create_workspace(WS, shop_db.soon()));
-    stage.run(&node, &mut ledger, create).await.unwrap();
+    fixture.run(&node, &mut ledger, create).await.unwrap();
     let first = named("first", cud(WS, article("a"), shop_db.soon()));
-    let first = stage.run(&node, &mut ledger, first).await.unwrap();
+    let first = fixture.run(&node, &mut ledger, first).await.unwrap();
     let id = first.answer.ids[0].1;
     let stored = shop_db.reader().record(eventlog::WsId(WS), id).await.unwrap().unwrap();
     let mut stale = stored.version;
@@ -162,12 +162,12 @@ async fn rejected(stage: &Stage) {
     let mut settings = vec![raw(1, "shop.Settings", [("name", text("x"))])];
     for (request, is_done) in [("one", true), ("two", false)] {
         let command = named(request, cud(WS, settings.clone(), shop_db.soon()));
-        let done = stage.run(&node, &mut ledger, command).await;
+        let done = fixture.run(&node, &mut ledger, command).await;
         assert_eq!(done.is_ok(), is_done, "a singleton is made once: {done:?}");
     }
     settings = vec![like(id.0), update(id, Some(stored.version), "right")];
     let last = named("last", cud(WS, settings, shop_db.soon()));
-    let last = stage.run(&node, &mut ledger, last).await.unwrap();
+    let last = fixture.run(&node, &mut ledger, last).await.unwrap();
     let given = first.answer.ids.len() as u64;
     assert_eq!(last.answer.ids[0].1.0, id.0 + given, "whoever fails gives its numbers back");
     assert_eq!(last.plog.0, 4);

@@ -15,26 +15,28 @@ use vvm_tests::commands::{
 };
 
 use crate::{
-    scene::{How, LEVELS, Scene, play},
-    stage::{PARTITION, Stage, TrialFn, WS, named},
+    fixture::{CommandsFixture, PARTITION, TrialFn, WS, named},
+    scene::{LEVELS, Scene, WriteSetup, play},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("limits::a_group_crosses_into_the_next_partition_of_the_storage", |stage| {
-        Box::pin(crossing(stage))
+    ("limits::a_group_crosses_into_the_next_partition_of_the_storage", |fixture| {
+        Box::pin(crossing(fixture))
     }),
-    ("limits::a_group_is_larger_than_what_is_written_at_once", |stage| Box::pin(large(stage))),
-    ("limits::a_row_is_as_large_as_the_storage_takes_and_larger", |stage| {
-        Box::pin(large_rows(stage))
+    ("limits::a_group_is_larger_than_one_write", |fixture| Box::pin(large(fixture))),
+    ("limits::a_row_of_the_largest_size_is_written_and_a_larger_one_is_refused", |fixture| {
+        Box::pin(large_rows(fixture))
     }),
-    ("limits::a_full_queue_takes_nothing", |stage| Box::pin(full_queue(stage))),
-    ("limits::what_waits_too_long_is_not_done", |stage| Box::pin(too_late(stage))),
-    ("limits::a_handler_that_panics_harms_nobody_else", |stage| Box::pin(panics(stage))),
-    ("limits::a_task_reads_that_has_used_up_its_turn", |stage| Box::pin(used_up(stage))),
-    ("limits::time_never_falls_when_clocks_differ", |stage| Box::pin(clocks(stage))),
+    ("limits::a_full_queue_takes_nothing", |fixture| Box::pin(full_queue(fixture))),
+    ("limits::a_command_that_waits_too_long_is_not_done", |fixture| Box::pin(too_late(fixture))),
+    ("limits::a_handler_that_panics_does_not_harm_other_commands", |fixture| {
+        Box::pin(panics(fixture))
+    }),
+    ("limits::a_task_that_has_used_up_its_budget_can_read", |fixture| Box::pin(used_up(fixture))),
+    ("limits::time_never_falls_when_clocks_differ", |fixture| Box::pin(clocks(fixture))),
 ];
 
-const ZERO: How = How { level: TrustLevel::Zero, narrow: None };
+const ZERO: WriteSetup = WriteSetup { level: TrustLevel::Zero, narrow: None };
 
 /// The offset at which the second partition of the storage begins.
 const BOUNDARY: u64 = 4_096;
@@ -43,33 +45,34 @@ const BOUNDARY: u64 = 4_096;
 const WAVE: usize = 900;
 
 /// A leader, and the stall that can hold it.
-struct Held {
+struct HeldLeader {
     node: ShopNode,
     hold: StallingStorage,
 }
 
-impl Held {
-    async fn new(scene: &Scene<'_>, change: impl FnOnce(&mut ShopNodeSettings)) -> Held {
+impl HeldLeader {
+    async fn new(scene: &Scene<'_>, change: impl FnOnce(&mut ShopNodeSettings)) -> HeldLeader {
         let hold = StallingStorage::new(scene.storage());
         let mut settings = scene.settings(Arc::new(hold.clone()));
         change(&mut settings);
-        let node = scene.stage.shop_db.node(scene.partition, settings);
+        let node = scene.fixture.shop_db.node(scene.partition, settings);
         node.ready().await;
-        Held { node, hold }
+        HeldLeader { node, hold }
     }
 }
 
-async fn crossing(stage: &Stage) {
+async fn crossing(fixture: &CommandsFixture) {
     // A group is written atomically, if the storage can, and in steps.
-    let ways = if stage.is_embedded { vec![None, Some((100, true))] } else { vec![None] };
-    let cases = ways.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
+    let write_setups = if fixture.is_embedded { vec![None, Some((100, true))] } else { vec![None] };
+    let cases =
+        write_setups.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
     play(cases.collect(), 100, async |partition, (narrow, dies)| {
-        let scene = Scene::new(stage, partition, How { narrow, ..ZERO }).await;
+        let scene = Scene::new(fixture, partition, WriteSetup { narrow, ..ZERO }).await;
         fill(&scene).await;
         if dies {
             die_at_the_boundary(&scene).await;
         }
-        let Held { node, hold } = Held::new(&scene, |_| {}).await;
+        let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
         assert_eq!(node.log.tail().next >= Offset(BOUNDARY), dies);
         scene.run_group(&node, &hold, many(&scene, "second")).await;
         let last = scene.answer("second 29").unwrap().unwrap();
@@ -102,13 +105,13 @@ async fn fill(scene: &Scene<'_>) {
 /// applied. The events behind the boundary are not in the log.
 async fn die_at_the_boundary(scene: &Scene<'_>) {
     let dies = StallingStorage::new(NarrowStorage::of(
-        Arc::clone(&scene.stage.shop_db.app.storage),
+        Arc::clone(&scene.fixture.shop_db.app.storage),
         100,
         true,
     ));
     let hold = StallingStorage::new(Arc::new(dies.clone()));
     let settings = scene.settings(Arc::new(hold.clone()));
-    let node = scene.stage.shop_db.node(scene.partition, settings);
+    let node = scene.fixture.shop_db.node(scene.partition, settings);
     node.ready().await;
     dies.arm(StallPoint::AfterWrite(1));
     tokio::select! {
@@ -124,12 +127,13 @@ fn many(scene: &Scene<'_>, request: &str) -> Vec<Command> {
     [scene.repeatable()].into_iter().chain(changes).collect()
 }
 
-async fn large(stage: &Stage) {
+async fn large(fixture: &CommandsFixture) {
     let narrow = [None, Some((3, true)), Some((3, false))];
-    let ways = LEVELS.into_iter().flat_map(|level| narrow.map(|narrow| How { level, narrow }));
-    play(ways.collect(), 100, async |partition, how| {
-        let scene = Scene::new(stage, partition, how).await;
-        let Held { node, hold } = Held::new(&scene, |_| {}).await;
+    let write_setups =
+        LEVELS.into_iter().flat_map(|level| narrow.map(|narrow| WriteSetup { level, narrow }));
+    play(write_setups.collect(), 100, async |partition, setup| {
+        let scene = Scene::new(fixture, partition, setup).await;
+        let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
         scene.run_group(&node, &hold, many(&scene, "many")).await;
         let answers: Vec<Done> =
             (0..30).map(|n| scene.answer(&format!("many {n}")).unwrap().unwrap()).collect();
@@ -140,9 +144,9 @@ async fn large(stage: &Stage) {
     .await;
 }
 
-async fn large_rows(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
-    let Held { node, hold } = Held::new(&scene, |_| {}).await;
+async fn large_rows(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
+    let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
     let largest = node.log.largest_row();
     let of_size = |request: &str, id: RecordId, size: usize| {
         scene.command(request, scene.ws, vec![update(id, None, &"x".repeat(size))])
@@ -172,9 +176,10 @@ async fn large_rows(stage: &Stage) {
     scene.check(None).await;
 }
 
-async fn full_queue(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
-    let Held { node, hold } = Held::new(&scene, |settings| settings.partition.queue = 2).await;
+async fn full_queue(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
+    let HeldLeader { node, hold } =
+        HeldLeader::new(&scene, |settings| settings.partition.queue = 2).await;
     let sent = (0..5).map(|n| scene.changes(&format!("{n}")));
     // One command is running, two wait, and the queue has no room for the others.
     let mut commands = vec![scene.repeatable()];
@@ -201,10 +206,10 @@ async fn full_queue(stage: &Stage) {
     scene.check(None).await;
 }
 
-async fn too_late(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
-    let Held { node, hold } = Held::new(&scene, |_| {}).await;
-    let soon = || stage.shop_db.clock.now() + Duration::from_millis(100);
+async fn too_late(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
+    let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
+    let soon = || fixture.shop_db.clock.now() + Duration::from_millis(100);
     // The command has read its rows, and its group is being written.
     hold.arm(StallPoint::Before(2));
     let begun = scene.run(&node, Command { deadline: soon(), ..scene.repeatable() });
@@ -225,9 +230,9 @@ async fn too_late(stage: &Stage) {
     scene.check(None).await;
 }
 
-async fn panics(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
-    let Held { node, hold } = Held::new(&scene, |_| {}).await;
+async fn panics(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
+    let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
     let panics = |request: &str| {
         let command = scene.command(request, scene.ws, article("never"));
         Command { name: record_name("shop.Fail"), ..command }
@@ -256,8 +261,8 @@ async fn panics(stage: &Stage) {
 /// waking it at once. The timeout of the stream took this wake for a sign of life, and polled the
 /// stream again without an end. The bug occurred on redb, because its answers come through channels
 /// of tokio.
-async fn used_up(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
+async fn used_up(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
     let key = Row::Plog(scene.partition, Offset::FIRST).key();
     let timeout = Duration::from_secs(10);
     let rows = scene.storage().read(key.pkey, Range::all(), Consistency::Plain, timeout);
@@ -269,7 +274,7 @@ async fn used_up(stage: &Stage) {
     };
     #[expect(clippy::disallowed_methods, reason = "nobody can wait for a thread that may not end")]
     drop(std::thread::spawn(read));
-    let clock = &stage.shop_db.clock;
+    let clock = &fixture.shop_db.clock;
     let read = clock.timeout_at(clock.now() + timeout, is_done).await;
     assert_eq!(read.expect("it ends").unwrap().unwrap().len(), 3);
 }
@@ -284,9 +289,9 @@ async fn use_up(turns: usize) {
     }
 }
 
-async fn clocks(stage: &Stage) {
+async fn clocks(fixture: &CommandsFixture) {
     const AHEAD_MS: i64 = 5_000;
-    let (shop_db, ahead) = (&stage.shop_db, stage.ahead(AHEAD_MS).await);
+    let (shop_db, ahead) = (&fixture.shop_db, fixture.ahead(AHEAD_MS).await);
     for (partition, level) in (PARTITION..).zip(LEVELS) {
         let ws = WS + u64::from(partition - PARTITION);
         let mut ledger = AnswerLedger::default();
@@ -299,10 +304,10 @@ async fn clocks(stage: &Stage) {
             rows.extend(article.map(|id| update(id, None, "newer")));
             if epoch == 1 {
                 let create = named("create", create_workspace(ws, here.soon()));
-                stage.run(&node, &mut ledger, create).await.unwrap();
+                fixture.run(&node, &mut ledger, create).await.unwrap();
             }
             let command = named(&format!("{epoch}"), cud(ws, rows, here.soon()));
-            let done = stage.run(&node, &mut ledger, command).await.unwrap();
+            let done = fixture.run(&node, &mut ledger, command).await.unwrap();
             article = Some(done.answer.ids[0].1);
             second_at = if epoch == 2 { shop_db.clock.wall() } else { second_at };
             assert_eq!(node.stop().await, Ended::Stopped);

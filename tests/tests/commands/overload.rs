@@ -22,24 +22,22 @@ use vvm_tests::{
 };
 
 use crate::{
-    slow::{Slow, bills, slow, slow_at},
-    stage::{PARTITION, Stage, TrialFn, WS, named},
+    fixture::{CommandsFixture, PARTITION, TrialFn, WS, named},
+    slow_storage::{SlowStorage, bills, slow, slow_at},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("overload::a_command_that_waited_too_long_holds_up_no_other", |stage| {
-        Box::pin(waited_too_long(stage))
+    ("overload::a_command_that_waited_too_long_does_not_delay_others", |fixture| {
+        Box::pin(waited_too_long(fixture))
     }),
-    ("overload::slow_handlers_do_not_make_the_partition_refuse_others", |stage| {
-        Box::pin(slow_handlers(stage))
+    ("overload::slow_handlers_do_not_make_the_partition_refuse_others", |fixture| {
+        Box::pin(slow_handlers(fixture))
     }),
-    ("overload::slow_groups_do_not_make_an_idle_partition_refuse_commands", |stage| {
-        Box::pin(after_idle(stage))
+    ("overload::slow_groups_do_not_make_an_idle_partition_refuse_commands", |fixture| {
+        Box::pin(after_idle(fixture))
     }),
-    ("overload::of_commands_that_are_late_only_the_last_is_tried", |stage| {
-        Box::pin(late_ones(stage))
-    }),
-    ("overload::overload_ends_when_the_storage_works_again", |stage| Box::pin(ends(stage))),
+    ("overload::only_the_last_of_late_commands_is_tried", |fixture| Box::pin(late_ones(fixture))),
+    ("overload::overload_ends_when_the_storage_works_again", |fixture| Box::pin(ends(fixture))),
 ];
 
 /// The time of a call to the storage.
@@ -47,24 +45,24 @@ const DELAY: Duration = Duration::from_millis(45);
 
 /// A leader with a number of bills. Its storage is slow, and stands still when the stall is armed.
 async fn begin(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     count: u64,
-) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<Slow>>, StallingStorage, Vec<RecordId>) {
-    let stall = StallingStorage::new(Arc::clone(&stage.shop_db.app.storage));
-    let slow = slow(Arc::new(stall.clone()), &stage.shop_db.clock, DELAY);
+) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<SlowStorage>>, StallingStorage, Vec<RecordId>) {
+    let stall = StallingStorage::new(Arc::clone(&fixture.shop_db.app.storage));
+    let slow = slow(Arc::new(stall.clone()), &fixture.shop_db.clock, DELAY);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
     let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    let ids = bills(stage, &node, &mut ledger, count).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    let ids = bills(fixture, &node, &mut ledger, count).await;
     (node, ledger, slow, stall, ids)
 }
 
 /// The read ahead had the deadline of the first waiting command. When that deadline had passed,
 /// nothing was read ahead, and each of the later commands read its rows one by one.
-async fn waited_too_long(stage: &Stage) {
+async fn waited_too_long(fixture: &CommandsFixture) {
     const COMMANDS: usize = 60;
-    let shop_db = &stage.shop_db;
-    let (node, mut ledger, slow, stall, ids) = begin(stage, 2 + COMMANDS as u64).await;
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, slow, stall, ids) = begin(fixture, 2 + COMMANDS as u64).await;
     let command = |at: usize, within| {
         let rows = vec![update(ids[at], None, "second")];
         named(&format!("update {at}"), cud(WS, rows, shop_db.clock.now() + within))
@@ -99,16 +97,16 @@ async fn waited_too_long(stage: &Stage) {
 
 /// A note reads for a second, and is the first command of its group. After three notes the
 /// partition refused commands that had half a second left, although their group took milliseconds.
-async fn slow_handlers(stage: &Stage) {
+async fn slow_handlers(fixture: &CommandsFixture) {
     const NOTES: usize = 3;
-    let (shop_db, read) = (&stage.shop_db, Duration::from_secs(1));
+    let (shop_db, read) = (&fixture.shop_db, Duration::from_secs(1));
     let inner = Arc::clone(&shop_db.app.storage);
     let slow = slow_at(inner, &shop_db.clock, read, Duration::ZERO);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
     let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     // From here on the kind of the workspace is in memory.
-    bills(stage, &node, &mut ledger, 1).await;
+    bills(fixture, &node, &mut ledger, 1).await;
     slow.reads.store(0, Ordering::SeqCst);
     let note = |at: usize| {
         let note =
@@ -143,23 +141,23 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// A leader with a limit of commands in a group. Its storage stands still when the stall is armed.
 async fn pausing(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     group_commands: usize,
 ) -> (ShopNode, AnswerLedger, StallingStorage) {
-    let stall = StallingStorage::new(Arc::clone(&stage.shop_db.app.storage));
+    let stall = StallingStorage::new(Arc::clone(&fixture.shop_db.app.storage));
     let storage = Some(Arc::new(stall.clone()) as SharedStorage);
     let mut settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
     settings.partition.group_commands = group_commands;
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    bills(stage, &node, &mut ledger, 1).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    bills(fixture, &node, &mut ledger, 1).await;
     (node, ledger, stall)
 }
 
 /// Three groups were slow, and no command waited. Later 20 commands came together, and the
 /// partition refused 19 of them, even after a long pause.
-async fn after_idle(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let (node, mut ledger, stall) = pausing(stage, 500).await;
+async fn after_idle(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, stall) = pausing(fixture, 500).await;
     let create = |name: &str, within| {
         node.commands.run(named(name, cud(WS, article("a"), shop_db.clock.now() + within)))
     };
@@ -186,13 +184,13 @@ async fn after_idle(stage: &Stage) {
 /// While groups are slow, the partition refuses a command that has less time left than a group
 /// takes. The last waiting command is not refused: otherwise the partition would never notice that
 /// groups are quick again.
-async fn late_ones(stage: &Stage) {
+async fn late_ones(fixture: &CommandsFixture) {
     // On a server the write of a group is several calls.
-    if !stage.is_embedded {
+    if !fixture.is_embedded {
         return;
     }
-    let shop_db = &stage.shop_db;
-    let (node, mut ledger, stall) = pausing(stage, 1).await;
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, stall) = pausing(fixture, 1).await;
     let long = Duration::from_secs(10);
     let little = 3 * PAUSE + 2 * PAUSE / 3;
     let sent =
@@ -221,12 +219,12 @@ async fn late_ones(stage: &Stage) {
 /// After a pause of the storage, the first waiting command was always one with little time left. So
 /// its group ended at once, with this one command, and was late. The next group was the same. So no
 /// command was done for as long as clients went on sending.
-async fn ends(stage: &Stage) {
+async fn ends(fixture: &CommandsFixture) {
     const CLIENTS: usize = 300;
-    let shop_db = &stage.shop_db;
+    let shop_db = &fixture.shop_db;
     // A group on a server without a processor of its own takes longer than a group of this process.
-    let within = Duration::from_millis(if stage.is_embedded { 600 } else { 1_500 });
-    let (node, _, _, stall, ids) = begin(stage, CLIENTS as u64).await;
+    let within = Duration::from_millis(if fixture.is_embedded { 600 } else { 1_500 });
+    let (node, _, _, stall, ids) = begin(fixture, CLIENTS as u64).await;
     let (done, unknown) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let counts = || (done.load(Ordering::SeqCst), unknown.load(Ordering::SeqCst));
     let client = async |at: usize| loop {

@@ -29,25 +29,26 @@ use vvm_tests::{
 };
 
 use crate::{
+    fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named},
     scene::LEVELS,
-    stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("reads::an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed", |stage| {
-        Box::pin(acknowledged(stage))
+    ("reads::an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed", |fixture| {
+        Box::pin(acknowledged(fixture))
     }),
-    ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |stage| {
-        Box::pin(expired(stage))
+    ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |fixture| {
+        Box::pin(expired(fixture))
     }),
-    ("reads::a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged", |stage| {
-        Box::pin(damaged_event(stage))
+    (
+        "reads::a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged",
+        |fixture| Box::pin(damaged_event(fixture)),
+    ),
+    ("reads::an_event_of_a_former_leader_behind_the_last_offset_is_not_returned", |fixture| {
+        Box::pin(left_behind(fixture))
     }),
-    ("reads::an_event_that_a_former_leader_left_behind_the_last_offset_is_not_told", |stage| {
-        Box::pin(left_behind(stage))
-    }),
-    ("reads::a_row_that_the_storage_cannot_read_is_told_until_a_reader_gets_past_it", |stage| {
-        Box::pin(unreadable(stage))
+    ("reads::an_unreadable_row_is_reported_until_it_can_be_read", |fixture| {
+        Box::pin(unreadable(fixture))
     }),
 ];
 
@@ -56,12 +57,12 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
 const KEPT: Duration = Duration::from_secs(3);
 
 /// When an answer has expired, the same command is a new one. No suite waited for that.
-async fn expired(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn expired(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     for (partition, level) in (PARTITION..).zip(LEVELS) {
         let ws = WS + u64::from(partition - PARTITION);
         let settings = ShopNodeSettings { answers_kept: KEPT, ..ShopNodeSettings::at(level) };
-        let (node, mut ledger) = stage.begin(partition, ws, settings).await;
+        let (node, mut ledger) = fixture.begin(partition, ws, settings).await;
         let send = async |request: &str| {
             let repeat = Some(Repeat::new("joe", b"key", b"body"));
             let command =
@@ -101,9 +102,9 @@ async fn expired(stage: &Stage) {
 
 /// At trust level 2 the event of a stored answer is looked up in the log. An event that could not
 /// be read was treated like an event that does not exist, so the command was done a second time.
-async fn damaged_event(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let (node, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
+async fn damaged_event(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
     let send = async || {
         let repeat = Some(Repeat::new("joe", b"key", b"body"));
         let command = Command { repeat, ..named("first", cud(WS, article("a"), shop_db.soon())) };
@@ -128,8 +129,8 @@ async fn damaged_event(stage: &Stage) {
 /// A group of two events was written in two steps, and the second step failed. The first command
 /// was acknowledged, but readers of logs still got the end from before the group. So the
 /// acknowledged event was missing from `/wlog` until the recovery was done.
-async fn acknowledged(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn acknowledged(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let (is_armed, is_blind) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
     let (armed, blind) = (Arc::new(is_armed), Arc::clone(&is_blind));
     let writes = AtomicUsize::new(0);
@@ -155,7 +156,7 @@ async fn acknowledged(stage: &Stage) {
         in_view: true,
         ..ShopNodeSettings::at(TrustLevel::Zero)
     };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
 
     is_armed.store(true, Ordering::SeqCst);
     hold.arm(StallPoint::Before(1));
@@ -189,14 +190,14 @@ async fn acknowledged(stage: &Stage) {
 /// At level 2 a leader that had lost its leadership left an event in both logs. Another event
 /// replaced it in the PLog. Readers of the log of the workspace got the replaced event all the
 /// same, which is no event any more.
-async fn left_behind(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn left_behind(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let (node, mut ledger) =
-        stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
     let other = named("other", create_workspace(OTHER_WS, shop_db.soon()));
-    stage.run(&node, &mut ledger, other).await.unwrap();
+    fixture.run(&node, &mut ledger, other).await.unwrap();
     let done = named("done", cud(WS, article("a"), shop_db.soon()));
-    let done = stage.run(&node, &mut ledger, done).await.unwrap();
+    let done = fixture.run(&node, &mut ledger, done).await.unwrap();
     let (ws, reader) = (WsId(WS), shop_db.reader());
     let mut entry = reader.wlog(ws, done.wlog, None).try_next().await.unwrap().unwrap();
     let Entry::Event(event) = &mut entry else { panic!("{entry:?}") };
@@ -217,7 +218,7 @@ async fn left_behind(stage: &Stage) {
     assert_eq!(last(&node).await.wlog, done.wlog);
     // The replacing event belongs to another workspace, and has the same PLog offset.
     let next = named("next", cud(OTHER_WS, article("b"), shop_db.soon()));
-    let next = stage.run(&node, &mut ledger, next).await.unwrap();
+    let next = fixture.run(&node, &mut ledger, next).await.unwrap();
     assert_eq!(next.plog, done.plog.next());
     assert_eq!(last(&node).await.wlog, done.wlog, "it is no event of the log");
     assert_eq!(node.stop().await, Ended::Stopped);
@@ -226,7 +227,7 @@ async fn left_behind(stage: &Stage) {
     node.ready().await;
     assert_eq!(last(&node).await.wlog, done.wlog, "nor for the next leader");
     let command = named("replaces", cud(WS, article("c"), shop_db.soon()));
-    let replaces = stage.run(&node, &mut ledger, command).await.unwrap();
+    let replaces = fixture.run(&node, &mut ledger, command).await.unwrap();
     let is_told = (last(&node).await.wlog, last(&node).await.plog);
     assert_eq!(is_told, (replaces.wlog, replaces.plog));
     assert_eq!(node.stop().await, Ended::Stopped);
@@ -234,13 +235,13 @@ async fn left_behind(stage: &Stage) {
 
 /// A storage that cannot read one row, and does not say which one.
 #[derive(Debug)]
-struct Spoiled {
+struct UnreadableRowStorage {
     inner: SharedStorage,
     row: Mutex<Option<Key>>,
 }
 
 #[async_trait]
-impl StorageWrapper for Spoiled {
+impl StorageWrapper for UnreadableRowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -265,15 +266,15 @@ impl StorageWrapper for Spoiled {
 /// A row that the storage could not read was noted as damage of the first row of the list. The next
 /// reader of that row found it undamaged, so the status forgot the damage. The next list logged the
 /// damage again.
-async fn unreadable(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn unreadable(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let inner = Arc::clone(&shop_db.app.storage);
-    let spoiled = WrappedStorage::new(Spoiled { inner, row: Mutex::default() });
+    let spoiled = WrappedStorage::new(UnreadableRowStorage { inner, row: Mutex::default() });
     let storage = Some(Arc::clone(&spoiled) as SharedStorage);
     let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let done = named("article", cud(WS, article("a"), shop_db.soon()));
-    let done = stage.run(&node, &mut ledger, done).await.unwrap();
+    let done = fixture.run(&node, &mut ledger, done).await.unwrap();
     let (ws, ids) = (WsId(WS), [0, 1, 2].map(|n| done.answer.ids[n].1));
     let list = async || {
         let read: Vec<_> = node.commands.records(ws, ids[0], ids[2]).collect().await;

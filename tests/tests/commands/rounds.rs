@@ -23,18 +23,18 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("rounds::a_lone_command_takes_two_rounds_whatever_it_writes", |stage| Box::pin(two(stage))),
-    ("rounds::a_number_that_was_never_stored_is_absent", |stage| Box::pin(absent(stage))),
-    ("rounds::numbers_may_be_kept_in_the_application", |stage| Box::pin(in_view(stage))),
+    ("rounds::a_lone_command_takes_two_rounds_for_any_rows", |fixture| Box::pin(two(fixture))),
+    ("rounds::a_number_that_was_never_stored_is_absent", |fixture| Box::pin(absent(fixture))),
+    ("rounds::numbers_may_be_kept_in_the_application", |fixture| Box::pin(in_view(fixture))),
 ];
 
-async fn two(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn two(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let inner = NarrowStorage::of(Arc::clone(&shop_db.app.storage), 100, false);
-    let rounds = WrappedStorage::new(Rounds {
+    let rounds = WrappedStorage::new(RoundCountingStorage {
         inner,
         clock: shop_db.clock.clone(),
         under_way: AtomicUsize::new(0),
@@ -42,9 +42,9 @@ async fn two(stage: &Stage) {
     });
     let storage = Some(Arc::clone(&rounds) as SharedStorage);
     let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let first = named("few", cud(WS, article("few"), shop_db.soon()));
-    stage.run(&node, &mut ledger, first).await.unwrap();
+    fixture.run(&node, &mut ledger, first).await.unwrap();
     // The records are of both kinds, so they are in two partitions of the storage.
     let mut many = Vec::new();
     for (turn, mut rows) in (0..10).flat_map(|turn| [(turn, article("a")), (turn + 10, bill("b"))])
@@ -59,15 +59,15 @@ async fn two(stage: &Stage) {
     }
     rounds.rounds.store(0, Ordering::SeqCst);
     let many = named("many", cud(WS, many, shop_db.soon()));
-    let done = stage.run(&node, &mut ledger, many).await.unwrap();
+    let done = fixture.run(&node, &mut ledger, many).await.unwrap();
     assert_eq!(done.answer.ids.len(), 60);
     assert_eq!(rounds.rounds.load(Ordering::SeqCst), 2, "one after the other");
     assert_eq!(node.stop().await, Ended::Stopped);
     check(shop_db, PARTITION, &ledger).await;
 }
 
-async fn absent(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn absent(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
     let log = || Arc::clone(&node.log);
@@ -84,8 +84,8 @@ async fn absent(stage: &Stage) {
     node.kill();
 }
 
-async fn in_view(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn in_view(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let mut ledger = AnswerLedger::default();
     for round in 0..2 {
         let settings = ShopNodeSettings { in_view: true, ..ShopNodeSettings::at(TrustLevel::Zero) };
@@ -93,11 +93,11 @@ async fn in_view(stage: &Stage) {
         node.ready().await;
         if round == 0 {
             let create = named("create", create_workspace(WS, shop_db.soon()));
-            stage.run(&node, &mut ledger, create).await.unwrap();
+            fixture.run(&node, &mut ledger, create).await.unwrap();
         }
         let request = format!("article {round}");
         let command = named(&request, cud(WS, article("a"), shop_db.soon()));
-        stage.run(&node, &mut ledger, command).await.unwrap();
+        fixture.run(&node, &mut ledger, command).await.unwrap();
         assert_eq!(node.stop().await, Ended::Stopped);
     }
     let view = seqstorage::view(Arc::clone(&shop_db.app.storage), shop_db.clock.clone(), PARTITION);
@@ -110,7 +110,7 @@ async fn in_view(stage: &Stage) {
 /// A storage that counts rounds of conditional writes. Writes that are under way at the same time
 /// are one round.
 #[derive(Debug)]
-struct Rounds {
+struct RoundCountingStorage {
     inner: SharedStorage,
     clock: Clock,
     under_way: AtomicUsize,
@@ -118,7 +118,7 @@ struct Rounds {
 }
 
 #[async_trait]
-impl StorageWrapper for Rounds {
+impl StorageWrapper for RoundCountingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }

@@ -24,14 +24,14 @@ use vvm_tests::{
     long::is_long,
 };
 
-use crate::stage::{PARTITIONS, Stage, named};
+use crate::fixture::{CommandsFixture, PARTITIONS, named};
 
 /// The number of scenes that are played at once.
 const SIDE_BY_SIDE: usize = 8;
 
 /// The way in which the rows of an application are written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct How {
+pub(crate) struct WriteSetup {
     pub(crate) level: TrustLevel,
     /// The number of rows of each step, and whether ordered rows are written together too. `None`
     /// leaves the storage as it is.
@@ -41,17 +41,17 @@ pub(crate) struct How {
 pub(crate) const LEVELS: [TrustLevel; 3] = [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two];
 
 /// All ways to try. Steps are only tried where a call costs little.
-pub(crate) fn ways(stage: &Stage) -> Vec<How> {
+pub(crate) fn write_setups(fixture: &CommandsFixture) -> Vec<WriteSetup> {
     let narrow: &[_] =
-        if stage.is_embedded { &[None, Some((3, true)), Some((2, false))] } else { &[None] };
-    let at = |level| narrow.iter().map(move |narrow| How { level, narrow: *narrow });
+        if fixture.is_embedded { &[None, Some((3, true)), Some((2, false))] } else { &[None] };
+    let at = |level| narrow.iter().map(move |narrow| WriteSetup { level, narrow: *narrow });
     LEVELS.into_iter().flat_map(at).collect()
 }
 
 /// The cases that are played: all where a call costs little. On a server a fixed third of them,
 /// unless the long rounds are wanted.
-pub(crate) fn sample<C>(stage: &Stage, mut cases: Vec<C>) -> Vec<C> {
-    if !stage.is_embedded && !is_long() {
+pub(crate) fn sample<C>(fixture: &CommandsFixture, mut cases: Vec<C>) -> Vec<C> {
+    if !fixture.is_embedded && !is_long() {
         fastrand::Rng::with_seed(1).shuffle(&mut cases);
         cases.truncate(cases.len().div_ceil(3));
     }
@@ -79,17 +79,17 @@ where
 
 /// A partition with two workspaces, and an article in the first one.
 pub(crate) struct Scene<'s> {
-    pub(crate) stage: &'s Stage,
+    pub(crate) fixture: &'s CommandsFixture,
     pub(crate) partition: u16,
-    pub(crate) how: How,
+    pub(crate) setup: WriteSetup,
     pub(crate) ws: u64,
     pub(crate) other: u64,
     pub(crate) article: RecordId,
-    answered: Mutex<Answered>,
+    answered: Mutex<AnswerNotes>,
 }
 
 #[derive(Default)]
-struct Answered {
+struct AnswerNotes {
     asked: BTreeSet<String>,
     ledger: AnswerLedger,
     /// The last answer to each request.
@@ -97,14 +97,19 @@ struct Answered {
 }
 
 impl<'s> Scene<'s> {
-    pub(crate) async fn new(stage: &'s Stage, partition: u16, how: How) -> Scene<'s> {
+    pub(crate) async fn new(
+        fixture: &'s CommandsFixture,
+        partition: u16,
+        setup: WriteSetup,
+    ) -> Scene<'s> {
         let ws = u64::from(PARTITIONS) + u64::from(partition);
         let (other, answered) = (ws + u64::from(PARTITIONS), Mutex::default());
-        let mut scene = Scene { stage, partition, how, ws, other, article: RecordId(0), answered };
-        let node = stage.shop_db.node(partition, scene.settings(scene.storage()));
+        let mut scene =
+            Scene { fixture, partition, setup, ws, other, article: RecordId(0), answered };
+        let node = fixture.shop_db.node(partition, scene.settings(scene.storage()));
         node.ready().await;
         for (request, ws) in [("create", ws), ("create other", other)] {
-            let command = create_workspace(ws, stage.shop_db.soon());
+            let command = create_workspace(ws, fixture.shop_db.soon());
             scene.run(&node, named(request, command)).await.unwrap();
         }
         let first = scene.command("first", ws, article("old"));
@@ -115,8 +120,8 @@ impl<'s> Scene<'s> {
 
     /// The storage as a node sees it, without faults.
     pub(crate) fn storage(&self) -> SharedStorage {
-        let storage = Arc::clone(&self.stage.shop_db.app.storage);
-        match self.how.narrow {
+        let storage = Arc::clone(&self.fixture.shop_db.app.storage);
+        match self.setup.narrow {
             Some((rows, ordered)) => NarrowStorage::of(storage, rows, ordered),
             None => storage,
         }
@@ -125,7 +130,7 @@ impl<'s> Scene<'s> {
     /// The settings of a node on a storage. Numbers are in the application's keyspace, so that a
     /// fault of that storage also concerns the numbers.
     pub(crate) fn settings(&self, storage: SharedStorage) -> ShopNodeSettings {
-        let mut settings = ShopNodeSettings::at(self.how.level);
+        let mut settings = ShopNodeSettings::at(self.setup.level);
         (settings.in_view, settings.storage) = (true, Some(storage));
         settings.partition.sequencer.flush_delay = Duration::ZERO;
         // All commands that a test sends together form one group, also on a slow machine.
@@ -135,13 +140,13 @@ impl<'s> Scene<'s> {
 
     /// Starts the next leader, without faults, and waits until it is ready.
     pub(crate) async fn next(&self) -> ShopNode {
-        let node = self.stage.shop_db.node(self.partition, self.settings(self.storage()));
+        let node = self.fixture.shop_db.node(self.partition, self.settings(self.storage()));
         node.ready().await;
         node
     }
 
     pub(crate) fn command(&self, request: &str, ws: u64, rows: Batch) -> Command {
-        named(request, cud(ws, rows, self.stage.shop_db.soon()))
+        named(request, cud(ws, rows, self.fixture.shop_db.soon()))
     }
 
     /// A command that may be sent again. The command makes a new article, and changes the old one.
@@ -191,7 +196,7 @@ impl<'s> Scene<'s> {
 
     /// Waits until a leader that begins now would begin behind this event.
     pub(crate) async fn until_stored(&self, plog: Offset) {
-        let shop_db = &self.stage.shop_db;
+        let shop_db = &self.fixture.shop_db;
         let numbers = seqstorage::view(self.storage(), shop_db.clock.clone(), self.partition);
         while numbers.next_offset(self.partition, shop_db.soon()).await.unwrap() <= Some(plog.0) {
             shop_db.clock.sleep(Duration::from_millis(1)).await;
@@ -233,7 +238,7 @@ impl<'s> Scene<'s> {
     /// Leaves events in the PLog of which nothing is applied.
     pub(crate) async fn leave_a_tail(&self) {
         let dies = StallingStorage::new(NarrowStorage::of(
-            Arc::clone(&self.stage.shop_db.app.storage),
+            Arc::clone(&self.fixture.shop_db.app.storage),
             3,
             true,
         ));
@@ -241,7 +246,7 @@ impl<'s> Scene<'s> {
         let mut settings = self.settings(Arc::new(hold.clone()));
         // Nothing else is written meanwhile.
         settings.partition.sequencer.flush_delay = Duration::from_secs(600);
-        let node = self.stage.shop_db.node(self.partition, settings);
+        let node = self.fixture.shop_db.node(self.partition, settings);
         node.ready().await;
         dies.arm(StallPoint::AfterWrite(2));
         tokio::select! {
@@ -268,13 +273,13 @@ impl<'s> Scene<'s> {
     pub(crate) async fn check(&self, since: Option<Epoch>) {
         let ledger = {
             let mut answered = self.answered.lock().unwrap();
-            let Answered { asked, mut ledger, answers } = std::mem::take(&mut *answered);
+            let AnswerNotes { asked, mut ledger, answers } = std::mem::take(&mut *answered);
             for request in asked.iter().filter(|asked| !answers.contains_key(*asked)) {
                 ledger.open(request);
             }
             ledger
         };
         let terms = CheckOptions { in_view: true, since };
-        check_under(&self.stage.shop_db, self.partition, &ledger, terms).await;
+        check_under(&self.fixture.shop_db, self.partition, &ledger, terms).await;
     }
 }

@@ -27,7 +27,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A database, and nodes on it.
 pub(crate) struct Cluster {
-    pub(crate) driver: Arc<Moody>,
+    pub(crate) driver: Arc<ScriptedDriver>,
     pub(crate) clock: Clock,
 }
 
@@ -37,7 +37,7 @@ pub(crate) type Journal = Arc<Mutex<Vec<&'static str>>>;
 impl Cluster {
     pub(crate) fn new() -> Cluster {
         let clock = Clock::system();
-        let driver = Moody {
+        let driver = ScriptedDriver {
             inner: MemDriver::new(clock.clone()),
             clock: clock.clone(),
             is_out_of_reach: AtomicBool::default(),
@@ -130,7 +130,7 @@ pub(crate) fn hasty(settings: &mut Settings) {
 
 /// A database in memory. The database stays open when a node closes it, because other nodes use it.
 #[derive(Debug)]
-pub(crate) struct Moody {
+pub(crate) struct ScriptedDriver {
     inner: MemDriver,
     clock: Clock,
     /// While this is set, no keyspace can be opened.
@@ -155,7 +155,7 @@ pub(crate) struct Moody {
 }
 
 #[async_trait]
-impl StorageDriver for Moody {
+impl StorageDriver for ScriptedDriver {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -225,7 +225,7 @@ impl StorageDriver for Moody {
 
 /// The ways in which a service binds its port.
 #[derive(Debug, Default)]
-pub(crate) enum Binds {
+pub(crate) enum BindBehaviour {
     #[default]
     Well,
     Taken,
@@ -235,8 +235,8 @@ pub(crate) enum Binds {
 
 /// A service that a test controls.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    pub(crate) binds: Binds,
+pub(crate) struct ScriptedService {
+    pub(crate) binds: BindBehaviour,
     pub(crate) hangs: bool,
     pub(crate) fails: Arc<Notify>,
     pub(crate) panics: bool,
@@ -246,17 +246,17 @@ pub(crate) struct Told {
 }
 
 #[async_trait]
-impl Service for Told {
+impl Service for ScriptedService {
     fn name(&self) -> &'static str {
         "the told one"
     }
 
     async fn bind(&mut self) -> Result<(), Failure> {
         match self.binds {
-            Binds::Well => Ok(()),
-            Binds::Taken => Err("the port is taken".into()),
-            Binds::Never => std::future::pending().await,
-            Binds::Panics => panic!("it was told to"),
+            BindBehaviour::Well => Ok(()),
+            BindBehaviour::Taken => Err("the port is taken".into()),
+            BindBehaviour::Never => std::future::pending().await,
+            BindBehaviour::Panics => panic!("it was told to"),
         }
     }
 

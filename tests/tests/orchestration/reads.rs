@@ -25,7 +25,7 @@ use crate::{
 /// in front of the event that could not be found. The list of the documents ended too early in the
 /// same way.
 #[tokio::test]
-async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
+async fn a_log_with_a_missing_event_is_cut() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     for name in ["a", "b", "c"] {
@@ -76,7 +76,7 @@ async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
 /// The bytes of one record were in the row of another record. Only a client that read that other
 /// record could notice, and only by looking at the id.
 #[tokio::test]
-async fn a_record_in_the_row_of_another_is_told_in_the_status() {
+async fn a_record_in_the_row_of_another_is_reported_in_the_status() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let done = run(&node, cud(7, article("a"), soon)).await;
@@ -138,7 +138,7 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
 
 /// The log was returned as empty, although events had been acknowledged.
 #[tokio::test]
-async fn a_log_is_not_told_before_it_was_read() {
+async fn a_log_is_not_answered_before_its_first_read() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     node.shutdown().await.unwrap();
@@ -166,7 +166,7 @@ async fn a_log_is_not_told_before_it_was_read() {
 /// Each row was searched among all other rows, up to the topmost parent. The command took minutes,
 /// and blocked everything else.
 #[tokio::test]
-async fn thousands_of_rows_that_stand_in_one_another_take_no_time() {
+async fn thousands_of_nested_rows_are_handled_quickly() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let part = |id| child(id, "shop.Part", (id + 1, "parts"), []);
@@ -217,7 +217,7 @@ async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
 /// The node answered that there was no such record. But the node had stood still past its lease,
 /// and the present leader may have that record.
 #[tokio::test]
-async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
+async fn a_node_that_was_suspended_does_not_answer_that_a_record_is_missing() {
     let cluster = Cluster::new();
     let (node, answer_of) = with_api(&cluster, PATIENCE, hasty).await;
     cluster.driver.stands_still.store(true, Ordering::SeqCst);

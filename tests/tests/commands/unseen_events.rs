@@ -12,21 +12,24 @@ use vvm_tests::commands::{
     ShopNodeSettings, article, check, create_workspace, cud, record_name, text, update,
 };
 
-use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("unseen::nothing_is_judged_by_an_event_that_was_not_seen", |stage| Box::pin(judged(stage))),
-    ("unseen::a_row_of_no_event_is_told_and_in_nobody_elses_way", |stage| {
-        Box::pin(of_no_event(stage))
+    ("unseen_events::no_command_is_judged_by_an_event_that_was_not_replayed", |fixture| {
+        Box::pin(judged(fixture))
     }),
+    (
+        "unseen_events::a_row_of_a_missing_event_is_reported_and_delays_no_other_command",
+        |fixture| Box::pin(of_no_event(fixture)),
+    ),
 ];
 
 /// The record of that event existed. The client sent the command of the event again, and the
 /// command was rejected, as if it had done nothing.
-async fn judged(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn judged(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let settings = ShopNodeSettings::at(TrustLevel::Zero);
-    let (first, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (first, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
@@ -59,12 +62,12 @@ async fn judged(stage: &Stage) {
 /// A record names an event that does not exist, as after part of the storage was restored from an
 /// earlier moment. For each command that read the record, the log was read again. Meanwhile all
 /// other commands were refused.
-async fn of_no_event(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn of_no_event(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let (node, mut ledger) =
-        stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     let command = named("article", cud(WS, article("a"), shop_db.soon()));
-    let done = stage.run(&node, &mut ledger, command).await.unwrap();
+    let done = fixture.run(&node, &mut ledger, command).await.unwrap();
     let id = done.answer.ids[0].1;
     let key = Row::Record(WsId(WS), id).key();
     let old = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
@@ -75,14 +78,14 @@ async fn of_no_event(stage: &Stage) {
     assert!(swap.await.unwrap().is_applied());
 
     let look = || cud(WS, vec![update(id, None, "x")], shop_db.soon());
-    let refused = stage.run(&node, &mut ledger, named("look", look())).await.unwrap_err();
+    let refused = fixture.run(&node, &mut ledger, named("look", look())).await.unwrap_err();
     assert!(matches!(refused, Refused::Busy(Busy::Storage(_))), "{refused:?}");
     node.ready().await;
     for request in ["look again", "and again"] {
-        let refused = stage.run(&node, &mut ledger, named(request, look())).await.unwrap_err();
+        let refused = fixture.run(&node, &mut ledger, named(request, look())).await.unwrap_err();
         assert!(refused.to_string().contains("event 1000 wrote it"), "{refused}");
         let command = named(&format!("beside {request}"), cud(WS, article("b"), shop_db.soon()));
-        stage.run(&node, &mut ledger, command).await.unwrap();
+        fixture.run(&node, &mut ledger, command).await.unwrap();
     }
     assert_eq!(node.stop().await, Ended::Stopped);
 }

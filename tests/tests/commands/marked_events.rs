@@ -11,42 +11,52 @@ use processor::{Ended, Status};
 use seqstorage::{NotMarked, PartitionStorage};
 use vvm_tests::commands::{ShopNode, ShopNodeSettings, article, cud};
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("marked::an_operator_marks_it_and_the_partition_goes_on", |stage| Box::pin(marked(stage))),
-    ("marked::one_in_front_of_the_stored_offset_needs_no_numbers", |stage| {
-        Box::pin(in_front_of_the_stored_offset(stage))
+    ("marked_events::the_partition_goes_on_after_an_operator_marked_an_event", |fixture| {
+        Box::pin(marked(fixture))
     }),
-    ("marked::what_is_known_of_it_is_not_believed_otherwise", |stage| Box::pin(known(stage))),
-    ("marked::each_sequence_is_given_once", |stage| Box::pin(once(stage))),
-    ("marked::a_marker_is_put_only_into_a_workspace_of_the_partition", |stage| {
-        Box::pin(elsewhere(stage))
+    ("marked_events::a_marker_in_front_of_the_stored_offset_needs_no_numbers", |fixture| {
+        Box::pin(in_front_of_the_stored_offset(fixture))
     }),
-    ("marked::the_largest_event_has_room_for_its_marker", |stage| Box::pin(largest(stage))),
-    ("marked::what_is_said_to_be_marked_at_level_2_is", |stage| Box::pin(under_one_epoch(stage))),
+    ("marked_events::a_marker_that_contradicts_stored_rows_is_refused", |fixture| {
+        Box::pin(known(fixture))
+    }),
+    ("marked_events::a_marker_that_names_a_sequence_twice_is_refused", |fixture| {
+        Box::pin(once(fixture))
+    }),
+    ("marked_events::a_marker_is_put_only_into_a_workspace_of_the_partition", |fixture| {
+        Box::pin(elsewhere(fixture))
+    }),
+    ("marked_events::the_marker_of_the_largest_event_fits_into_a_row", |fixture| {
+        Box::pin(largest(fixture))
+    }),
+    ("marked_events::at_level_2_a_reported_marker_is_stored", |fixture| {
+        Box::pin(under_one_epoch(fixture))
+    }),
 ];
 
 const DAMAGED: Bytes = Bytes::from_static(b"damaged");
 
-async fn marked(stage: &Stage) {
+async fn marked(fixture: &CommandsFixture) {
     for (number, level) in (0..).zip([TrustLevel::Zero, TrustLevel::One, TrustLevel::Two]) {
-        at_level(stage, level, PARTITION + number, WS + u64::from(number)).await;
+        at_level(fixture, level, PARTITION + number, WS + u64::from(number)).await;
     }
 }
 
-async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
-    let shop_db = &stage.shop_db;
-    let (first, mut ledger) = stage.begin(partition, ws, ShopNodeSettings::at(level)).await;
+async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, ws: u64) {
+    let shop_db = &fixture.shop_db;
+    let (first, mut ledger) = fixture.begin(partition, ws, ShopNodeSettings::at(level)).await;
     let command = named("article", cud(ws, article("a"), shop_db.soon()));
-    let done = stage.run(&first, &mut ledger, command).await.unwrap();
+    let done = fixture.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, Ended::Stopped);
     let (plog, wlog) = (done.plog.next(), done.wlog.next());
-    damage(stage, level, Row::Plog(partition, plog), first.log.epoch().0, plog).await;
+    damage(fixture, level, Row::Plog(partition, plog), first.log.epoch().0, plog).await;
 
     let node = shop_db.node(partition, ShopNodeSettings::at(level));
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let operator = operator(stage, &node);
+    let operator = operator(fixture, &node);
     let mark = async |plog, given| operator.mark_corrupted(plog, WsId(ws), wlog, given).await;
     let readable = mark(done.plog, None).await.unwrap_err();
     assert!(matches!(readable, NotMarked::Readable(_)), "{readable:?}");
@@ -70,7 +80,7 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
 
     node.ready().await;
     let command = named("after", cud(ws, article("b"), shop_db.soon()));
-    let after = stage.run(&node, &mut ledger, command).await.unwrap();
+    let after = fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
     assert_eq!(after.answer.ids[0].1.0, last + 6, "what it drew is not given again");
     assert_eq!(node.stop().await, Ended::Stopped);
@@ -85,20 +95,20 @@ async fn at_level(stage: &Stage, level: TrustLevel, partition: u16, ws: u64) {
 }
 
 /// The storage through which an operator marks events, in the epoch of a node.
-fn operator(stage: &Stage, node: &ShopNode) -> PartitionStorage {
-    let numbers = stage.shop_db.system.numbers(&stage.shop_db.app.entry);
+fn operator(fixture: &CommandsFixture, node: &ShopNode) -> PartitionStorage {
+    let numbers = fixture.shop_db.system.numbers(&fixture.shop_db.app.entry);
     PartitionStorage::in_system(numbers, Arc::clone(&node.log))
 }
 
 /// A recovery also reads the event in front of the stored offset, so damage there stops the
 /// recovery too. The numbers of this event are already stored, so no number could be above the
 /// stored ones.
-async fn in_front_of_the_stored_offset(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let (first, mut ledger) =
-        stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     let command = named("article", cud(WS, article("a"), shop_db.soon()));
-    let done = stage.run(&first, &mut ledger, command).await.unwrap();
+    let done = fixture.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, Ended::Stopped);
     for row in [Row::Plog(PARTITION, done.plog), Row::Wlog(WsId(WS), done.wlog)] {
         let (storage, key) = (&shop_db.app.storage, row.key());
@@ -109,12 +119,12 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
 
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let operator = operator(stage, &node);
+    let operator = operator(fixture, &node);
     let marker = operator.mark_corrupted(done.plog, WsId(WS), done.wlog, None).await.unwrap();
     assert_eq!(marker.drawn, [Drawn { seq: WLOG_OFFSET.0, last: done.wlog.0 }]);
     node.ready().await;
     let command = named("after", cud(WS, article("b"), shop_db.soon()));
-    let after = stage.run(&node, &mut ledger, command).await.unwrap();
+    let after = fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (done.plog.next(), done.wlog.next()));
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     assert_eq!(after.answer.ids[0].1.0, last + 1, "its numbers were stored");
@@ -127,9 +137,9 @@ async fn in_front_of_the_stored_offset(stage: &Stage) {
 /// The log has events with numbers that are not stored, and the second event is damaged. A number
 /// that the first event had drawn was accepted as a number of the second event. The number was
 /// given again.
-async fn known(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let (first, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+async fn known(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let mut settings = ShopNodeSettings::at(TrustLevel::Zero);
     settings.partition.sequencer.flush_delay = Duration::from_secs(600);
@@ -155,7 +165,7 @@ async fn known(stage: &Stage) {
     }
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let operator = operator(stage, &node);
+    let operator = operator(fixture, &node);
     let mark = async |wlog, seq: isequencer::SeqId, last| {
         let given = Some(vec![Drawn { seq: seq.0, last }]);
         operator.mark_corrupted(plog, WsId(WS), wlog, given).await
@@ -180,16 +190,16 @@ async fn known(stage: &Stage) {
 /// An operator gave the offset of the event in the log of its workspace twice, and only the first
 /// value was checked. The higher value was counted, so the next event of the workspace left a hole
 /// in that log.
-async fn once(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn once(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let (first, mut ledger) =
-        stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
-    damage(stage, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
+    damage(fixture, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let operator = operator(stage, &node);
+    let operator = operator(fixture, &node);
     let mark = async |given: &[(isequencer::SeqId, u64)]| {
         let given = given.iter().map(|(seq, last)| Drawn { seq: seq.0, last: *last }).collect();
         operator.mark_corrupted(plog, WsId(WS), wlog, Some(given)).await
@@ -202,7 +212,7 @@ async fn once(stage: &Stage) {
     mark(&[(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)]).await.unwrap();
     node.ready().await;
     let command = named("after", cud(WS, article("after"), shop_db.soon()));
-    let after = stage.run(&node, &mut ledger, command).await.unwrap();
+    let after = fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
     assert_eq!(node.stop().await, Ended::Stopped);
 }
@@ -210,15 +220,15 @@ async fn once(stage: &Stage) {
 /// An operator gave the number of another workspace, with an empty log. The marker went into the
 /// log of that workspace, which is in another partition. The first event of that workspace found
 /// the marker in its way.
-async fn elsewhere(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let (first, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+async fn elsewhere(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let (plog, wlog, other) = (Offset(2), Offset(2), WsId(WS + 1));
-    damage(stage, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
+    damage(fixture, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let operator = operator(stage, &node);
+    let operator = operator(fixture, &node);
     let refused = operator.mark_corrupted(plog, other, Offset(1), Some(Vec::new())).await;
     let is_told = matches!(
         refused,
@@ -232,9 +242,9 @@ async fn elsewhere(stage: &Stage) {
     assert_eq!(node.stop().await, Ended::Stopped);
 }
 
-async fn largest(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let (first, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+async fn largest(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
     let bytes = Bytes::from(vec![7; first.log.largest_row()]);
@@ -243,7 +253,8 @@ async fn largest(stage: &Stage) {
     assert!(put.await.unwrap().is_applied());
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let mark = operator(stage, &node).mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await;
+    let mark =
+        operator(fixture, &node).mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await;
     assert_eq!(mark.unwrap().bytes, bytes);
     node.ready().await;
     assert_eq!(node.stop().await, Ended::Stopped);
@@ -251,17 +262,18 @@ async fn largest(stage: &Stage) {
 
 /// Of two writes of the same order either one may stay. So a row that was written in the epoch of
 /// the operator may stay as it is. Then the operator gets an error.
-async fn under_one_epoch(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let (first, _) = stage.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
+async fn under_one_epoch(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
     assert_eq!(first.stop().await, Ended::Stopped);
     let plog = Offset(2);
     let row = Row::Plog(PARTITION, plog);
-    damage(stage, TrustLevel::Two, row, first.log.epoch().0 + 1, plog).await;
+    damage(fixture, TrustLevel::Two, row, first.log.epoch().0 + 1, plog).await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Two));
     assert_eq!(node.log.epoch().0, first.log.epoch().0 + 1);
     node.until(|status| matches!(status, Status::Violation(_))).await;
-    let mark = operator(stage, &node).mark_corrupted(plog, WsId(WS), plog, Some(Vec::new())).await;
+    let mark =
+        operator(fixture, &node).mark_corrupted(plog, WsId(WS), plog, Some(Vec::new())).await;
     let there =
         shop_db.app.storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap().unwrap();
     let is_marked = matches!(Entry::from_bytes(&there), Ok(Entry::Corrupted(_)));
@@ -270,8 +282,9 @@ async fn under_one_epoch(stage: &Stage) {
 }
 
 /// Leaves unreadable bytes in the place of an event.
-async fn damage(stage: &Stage, level: TrustLevel, row: Row, epoch: u64, plog: Offset) {
-    let (storage, key, deadline) = (&stage.shop_db.app.storage, row.key(), stage.shop_db.soon());
+async fn damage(fixture: &CommandsFixture, level: TrustLevel, row: Row, epoch: u64, plog: Offset) {
+    let (storage, key, deadline) =
+        (&fixture.shop_db.app.storage, row.key(), fixture.shop_db.soon());
     if level == TrustLevel::Two {
         let order = Order::of_two(epoch, plog.0).unwrap();
         let put = OrderedPut { key, value: DAMAGED, order, ttl: None };

@@ -30,29 +30,35 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::stage::{PARTITION, PARTITIONS, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("slow::what_many_commands_read_is_read_together", |stage| Box::pin(many_commands(stage))),
-    ("slow::what_one_command_reads_is_read_together", |stage| Box::pin(one_command(stage))),
-    ("slow::a_group_is_written_before_its_members_are_late", |stage| Box::pin(in_time(stage))),
-    ("slow::a_group_does_not_wait_for_a_handler_that_does_not_end", |stage| {
-        Box::pin(does_not_end(stage))
+    ("slow_storage::the_rows_of_many_commands_are_read_together", |fixture| {
+        Box::pin(many_commands(fixture))
     }),
-    ("slow::a_command_whose_handler_is_slow_is_done_in_the_next_group", |stage| {
-        Box::pin(comes_back(stage))
+    ("slow_storage::the_rows_of_one_command_are_read_together", |fixture| {
+        Box::pin(one_command(fixture))
     }),
-    ("slow::each_row_is_read_once_however_few_commands_a_group_takes", |stage| {
-        Box::pin(large_rows(stage))
+    ("slow_storage::a_group_is_written_before_its_members_are_late", |fixture| {
+        Box::pin(in_time(fixture))
     }),
-    ("slow::numbers_of_many_workspaces_are_read_side_by_side", |stage| {
-        Box::pin(many_workspaces(stage))
+    ("slow_storage::a_group_does_not_wait_for_a_handler_that_does_not_end", |fixture| {
+        Box::pin(does_not_end(fixture))
+    }),
+    ("slow_storage::a_command_whose_handler_is_slow_is_done_in_the_next_group", |fixture| {
+        Box::pin(comes_back(fixture))
+    }),
+    ("slow_storage::each_row_is_read_once_however_few_commands_a_group_takes", |fixture| {
+        Box::pin(large_rows(fixture))
+    }),
+    ("slow_storage::numbers_of_many_workspaces_are_read_side_by_side", |fixture| {
+        Box::pin(many_workspaces(fixture))
     }),
 ];
 
 /// A storage with slow reads and slow atomic writes, which counts its reads.
 #[derive(Debug)]
-pub(crate) struct Slow {
+pub(crate) struct SlowStorage {
     inner: SharedStorage,
     clock: Clock,
     delay: Duration,
@@ -71,7 +77,7 @@ struct SideBySide {
     most: AtomicUsize,
 }
 
-impl Slow {
+impl SlowStorage {
     /// Sends commands together: no rows are read before all commands wait.
     pub(crate) async fn together(
         &self,
@@ -99,7 +105,7 @@ impl Slow {
 }
 
 #[async_trait]
-impl StorageWrapper for Slow {
+impl StorageWrapper for SlowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -160,7 +166,7 @@ pub(crate) fn slow(
     inner: SharedStorage,
     clock: &Clock,
     delay: Duration,
-) -> Arc<WrappedStorage<Slow>> {
+) -> Arc<WrappedStorage<SlowStorage>> {
     slow_at(inner, clock, delay, delay)
 }
 
@@ -170,8 +176,8 @@ pub(crate) fn slow_at(
     clock: &Clock,
     delay: Duration,
     write_delay: Duration,
-) -> Arc<WrappedStorage<Slow>> {
-    WrappedStorage::new(Slow {
+) -> Arc<WrappedStorage<SlowStorage>> {
+    WrappedStorage::new(SlowStorage {
         inner,
         clock: clock.clone(),
         delay,
@@ -185,36 +191,36 @@ pub(crate) fn slow_at(
 
 /// A leader with a workspace, on a storage with this delay.
 async fn begin(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     delay: Duration,
-) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<Slow>>) {
-    let slow = slow(Arc::clone(&stage.shop_db.app.storage), &stage.shop_db.clock, delay);
+) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<SlowStorage>>) {
+    let slow = slow(Arc::clone(&fixture.shop_db.app.storage), &fixture.shop_db.clock, delay);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
     let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let (node, ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, ledger) = fixture.begin(PARTITION, WS, settings).await;
     (node, ledger, slow)
 }
 
 /// Makes a number of bills, and returns their ids.
 pub(crate) async fn bills(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     node: &ShopNode,
     ledger: &mut AnswerLedger,
     count: u64,
 ) -> Vec<RecordId> {
     let rows = (1..=count).map(|id| raw(id, "shop.Bill", [("name", text("first"))])).collect();
-    let made = named("bills", cud(WS, rows, stage.shop_db.soon()));
-    let done = stage.run(node, ledger, made).await.unwrap();
+    let made = named("bills", cud(WS, rows, fixture.shop_db.soon()));
+    let done = fixture.run(node, ledger, made).await.unwrap();
     done.answer.ids.into_iter().map(|(_, id)| id).collect()
 }
 
 /// Each of 480 commands updated a record and had 10 s, and a read took 45 ms. The partition read
 /// for one command after another, in one group. No command was done, and 212 were begun with an
 /// unknown outcome, although 200 could have been done one by one.
-async fn many_commands(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let (node, mut ledger, slow) = begin(stage, Duration::from_millis(45)).await;
-    let ids = bills(stage, &node, &mut ledger, 480).await;
+async fn many_commands(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, slow) = begin(fixture, Duration::from_millis(45)).await;
+    let ids = bills(fixture, &node, &mut ledger, 480).await;
     let deadline = shop_db.clock.now() + Duration::from_secs(10);
     let update = |id: &RecordId| {
         let rows = vec![update(*id, None, "second")];
@@ -231,11 +237,11 @@ async fn many_commands(stage: &Stage) {
 
 /// A command with 4,096 rows read them one by one. At 45 ms a read this would have taken three
 /// minutes, so such a command could not be done at all.
-async fn one_command(stage: &Stage) {
-    let count = if stage.is_embedded { 4_096 } else { 400 };
-    let shop_db = &stage.shop_db;
-    let (node, mut ledger, slow) = begin(stage, Duration::ZERO).await;
-    let ids = bills(stage, &node, &mut ledger, count).await;
+async fn one_command(fixture: &CommandsFixture) {
+    let count = if fixture.is_embedded { 4_096 } else { 400 };
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, slow) = begin(fixture, Duration::ZERO).await;
+    let ids = bills(fixture, &node, &mut ledger, count).await;
     let lines = ids.iter().zip(1..).map(|(id, raw)| {
         // Half of the bills are updated, and the others get a line.
         match raw % 2 {
@@ -245,7 +251,7 @@ async fn one_command(stage: &Stage) {
     });
     let rows: Vec<RowChange> = lines.collect();
     slow.reads.store(0, Ordering::SeqCst);
-    stage.run(&node, &mut ledger, named("all", cud(WS, rows, shop_db.soon()))).await.unwrap();
+    fixture.run(&node, &mut ledger, named("all", cud(WS, rows, shop_db.soon()))).await.unwrap();
     let (reads, most) = (slow.reads.load(Ordering::SeqCst), count.div_ceil(31) + 2);
     assert!(reads as u64 <= most, "{reads} reads for {count} rows");
     assert_eq!(node.stop().await, Ended::Stopped);
@@ -255,12 +261,12 @@ async fn one_command(stage: &Stage) {
 /// The rows that a handler reads by itself cannot be read ahead. The commands of a group wait for
 /// the reads of all of them. So a group ends after 50 ms, or earlier if one of its commands has
 /// little time.
-async fn in_time(stage: &Stage) {
+async fn in_time(fixture: &CommandsFixture) {
     const COMMANDS: usize = 60;
-    let shop_db = &stage.shop_db;
-    let (node, mut ledger, slow) = begin(stage, Duration::from_millis(45)).await;
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, slow) = begin(fixture, Duration::from_millis(45)).await;
     // From here on the kind of the workspace is in memory, and its descriptor is not read ahead.
-    bills(stage, &node, &mut ledger, 1).await;
+    bills(fixture, &node, &mut ledger, 1).await;
     let deadline = shop_db.clock.now() + Duration::from_secs(2);
     let note = |number| {
         let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), deadline) };
@@ -286,12 +292,12 @@ async fn in_time(stage: &Stage) {
 
 /// A handler was given time until the deadline of its command. All commands that were in its group
 /// before it waited as long for their answers.
-async fn does_not_end(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn does_not_end(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let stall = StallingStorage::new(Arc::clone(&shop_db.app.storage));
     let storage = Some(Arc::new(stall.clone()) as SharedStorage);
     let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     stall.arm(StallPoint::Before(1));
     let run = |name: &str, command| node.commands.run(named(name, command));
     let first = run("first", cud(WS, article("first"), shop_db.soon()));
@@ -334,11 +340,11 @@ async fn does_not_end(stage: &Stage) {
 /// A handler that takes longer than the others of its group may wait is dropped, and runs again. No
 /// trial demanded that such a command is done in the end. A partition that forgot the command, or
 /// kept the number of the first run, passed all trials.
-async fn comes_back(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn comes_back(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     // A note reads the descriptor by itself, so it takes longer than the 50 ms of a group.
-    let (node, mut ledger, slow) = begin(stage, Duration::from_millis(120)).await;
-    bills(stage, &node, &mut ledger, 1).await;
+    let (node, mut ledger, slow) = begin(fixture, Duration::from_millis(120)).await;
+    bills(fixture, &node, &mut ledger, 1).await;
     let note = |request: &str| {
         let note =
             Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), shop_db.soon()) };
@@ -355,7 +361,7 @@ async fn comes_back(stage: &Stage) {
     }
     let numbers = [1, 2].map(|note: usize| &done[note].answer.result[..]);
     assert_eq!(numbers, [b"1", b"2"], "the first run gave its number back");
-    let again = stage.run(&node, &mut ledger, note("first note")).await.unwrap();
+    let again = fixture.run(&node, &mut ledger, note("first note")).await.unwrap();
     assert_eq!((again.plog, again.is_repeated), (done[1].plog, true));
     assert_eq!(node.stop().await, Ended::Stopped);
     check(shop_db, PARTITION, &ledger).await;
@@ -364,11 +370,11 @@ async fn comes_back(stage: &Stage) {
 /// A group ends at 1 MiB, so it took 4 updates of rows with 100 KB. The partition had read ahead
 /// for 32 commands, and dropped these rows with the group. So each of the rows of 100 updates was
 /// read about seven times.
-async fn large_rows(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let count = if stage.is_embedded { 100 } else { 40 };
-    let (node, mut ledger, slow) = begin(stage, Duration::ZERO).await;
-    let ids = bills(stage, &node, &mut ledger, count).await;
+async fn large_rows(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let count = if fixture.is_embedded { 100 } else { 40 };
+    let (node, mut ledger, slow) = begin(fixture, Duration::ZERO).await;
+    let ids = bills(fixture, &node, &mut ledger, count).await;
     let large = |turn: &str| {
         let name = "x".repeat(100_000);
         let update = |id: &RecordId| {
@@ -390,17 +396,17 @@ async fn large_rows(stage: &Stage) {
 /// A partition that begins has no numbers in memory. The numbers of each workspace were read when
 /// its first command joined the group, one workspace after another. Of 480 commands about 110 were
 /// done in time.
-async fn many_workspaces(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn many_workspaces(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     // A server may be slow by itself, so the time says little there.
-    let (count, seconds) = if stage.is_embedded { (480, 10) } else { (100, 60) };
+    let (count, seconds) = if fixture.is_embedded { (480, 10) } else { (100, 60) };
     let all = (0..count).map(|number| WS + number * u64::from(PARTITIONS));
     let at = |storage| ShopNodeSettings {
         in_view: true,
         storage,
         ..ShopNodeSettings::at(TrustLevel::Zero)
     };
-    let (former, mut ledger) = stage.begin(PARTITION, WS, at(None)).await;
+    let (former, mut ledger) = fixture.begin(PARTITION, WS, at(None)).await;
     let create = |ws| named(&format!("create {ws}"), create_workspace(ws, shop_db.soon()));
     let made = join_all(all.clone().skip(1).map(|ws| former.commands.run(create(ws)))).await;
     for (ws, answer) in all.clone().skip(1).zip(&made) {

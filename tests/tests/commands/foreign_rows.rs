@@ -20,17 +20,17 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("in_the_way::a_row_in_the_way_holds_up_no_other_row_of_its_write", |stage| {
-        Box::pin(others_are_written(stage))
+    ("foreign_rows::a_foreign_row_does_not_stop_other_rows_of_its_write", |fixture| {
+        Box::pin(others_are_written(fixture))
     }),
-    ("in_the_way::a_row_in_the_way_holds_up_no_other_row_of_a_recovery", |stage| {
-        Box::pin(others_are_applied(stage))
+    ("foreign_rows::a_foreign_row_does_not_stop_other_rows_of_a_recovery", |fixture| {
+        Box::pin(others_are_applied(fixture))
     }),
-    ("in_the_way::an_attempt_of_a_recovery_stays_open_when_a_row_is_in_the_way", |stage| {
-        Box::pin(stays_open(stage))
+    ("foreign_rows::an_attempt_of_a_recovery_stays_unknown_behind_a_foreign_row", |fixture| {
+        Box::pin(stays_open(fixture))
     }),
 ];
 
@@ -44,7 +44,7 @@ fn at(storage: SharedStorage) -> ShopNodeSettings {
 
 /// The behaviour of a storage when rows are read together, as a recovery does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Together {
+enum BatchReads {
     /// The storage reads the rows.
     Reads,
     /// The storage reads the rows, and from then on it answers all writes.
@@ -55,21 +55,21 @@ enum Together {
 
 /// A storage that answers no write of one storage partition, and does none of them.
 #[derive(Debug)]
-struct Loses {
+struct SilentStorage {
     inner: SharedStorage,
     pkey: Mutex<Option<Bytes>>,
-    together: Together,
+    together: BatchReads,
 }
 
-impl Loses {
-    fn new(stage: &Stage, together: Together) -> Arc<WrappedStorage<Loses>> {
-        let inner = Arc::clone(&stage.shop_db.app.storage);
-        WrappedStorage::new(Loses { inner, pkey: Mutex::default(), together })
+impl SilentStorage {
+    fn new(fixture: &CommandsFixture, together: BatchReads) -> Arc<WrappedStorage<SilentStorage>> {
+        let inner = Arc::clone(&fixture.shop_db.app.storage);
+        WrappedStorage::new(SilentStorage { inner, pkey: Mutex::default(), together })
     }
 }
 
 #[async_trait]
-impl StorageWrapper for Loses {
+impl StorageWrapper for SilentStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -80,9 +80,9 @@ impl StorageWrapper for Loses {
         deadline: Instant,
     ) -> istorage::Result<Vec<Option<Bytes>>> {
         match self.together {
-            Together::Reads => {}
-            Together::Mends => *self.pkey.lock().unwrap() = None,
-            Together::Fails => return Err(Error::unavailable("rows cannot be read together")),
+            BatchReads::Reads => {}
+            BatchReads::Mends => *self.pkey.lock().unwrap() = None,
+            BatchReads::Fails => return Err(Error::unavailable("rows cannot be read together")),
         }
         self.inner.get_batch(keys, deadline).await
     }
@@ -102,13 +102,13 @@ impl StorageWrapper for Loses {
 }
 
 /// Puts a foreign row in the place of a row that an event is to write.
-async fn put_foreign(stage: &Stage, row: Row) {
-    let storage = &stage.shop_db.app.storage;
+async fn put_foreign(fixture: &CommandsFixture, row: Row) {
+    let storage = &fixture.shop_db.app.storage;
     let put = storage.insert_if_not_exists(
         row.key(),
         Bytes::from_static(&[1]),
         None,
-        stage.shop_db.soon(),
+        fixture.shop_db.soon(),
     );
     assert!(put.await.unwrap().is_applied());
 }
@@ -132,17 +132,20 @@ async fn together(node: &ShopNode, hold: &StallingStorage, [one, two]: [Command;
 
 /// A foreign row was in the way of the first of two events in the log of a workspace. So the rest
 /// of the write was given up, and the second event was not written there until a recovery.
-async fn others_are_written(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let in_steps =
-        NarrowStorage::of(Loses::new(stage, Together::Fails) as SharedStorage, 100, true);
+async fn others_are_written(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let in_steps = NarrowStorage::of(
+        SilentStorage::new(fixture, BatchReads::Fails) as SharedStorage,
+        100,
+        true,
+    );
     let hold = StallingStorage::new(in_steps);
     let mut settings = at(Arc::new(hold.clone()));
     settings.partition.group_time = Duration::from_secs(60);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let first = named("first", cud(WS, article("a"), shop_db.soon()));
-    let next = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
-    put_foreign(stage, Row::Wlog(WsId(WS), next)).await;
+    let next = fixture.run(&node, &mut ledger, first).await.unwrap().wlog.next();
+    put_foreign(fixture, Row::Wlog(WsId(WS), next)).await;
     let commands = ["b", "c"].map(|name| cud(WS, article(name), shop_db.soon()));
     together(&node, &hold, commands).await;
     let second = Row::Wlog(WsId(WS), next.next()).key();
@@ -155,19 +158,19 @@ async fn others_are_written(stage: &Stage) {
 /// one a foreign row was in the way. The recovery found the foreign row first, reported it, and
 /// never wrote the rows of the first workspace again. As long as the foreign row stayed, nobody
 /// could know whether those rows were written.
-async fn others_are_applied(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let loses = Loses::new(stage, Together::Mends);
+async fn others_are_applied(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let loses = SilentStorage::new(fixture, BatchReads::Mends);
     let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let hold = StallingStorage::new(in_steps);
     let mut settings = at(Arc::new(hold.clone()));
     settings.partition.group_time = Duration::from_secs(60);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let create = named("other", create_workspace(OTHER_WS, shop_db.soon()));
-    let other = stage.run(&node, &mut ledger, create).await.unwrap().wlog.next();
+    let other = fixture.run(&node, &mut ledger, create).await.unwrap().wlog.next();
     let first = named("first", cud(WS, article("a"), shop_db.soon()));
-    let lost = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
-    put_foreign(stage, Row::Wlog(WsId(OTHER_WS), other)).await;
+    let lost = fixture.run(&node, &mut ledger, first).await.unwrap().wlog.next();
+    put_foreign(fixture, Row::Wlog(WsId(OTHER_WS), other)).await;
     let lost = Row::Wlog(WsId(WS), lost).key();
     *loses.pkey.lock().unwrap() = Some(lost.pkey.clone());
     let commands = [WS, OTHER_WS].map(|ws| cud(ws, article("b"), shop_db.soon()));
@@ -181,14 +184,14 @@ async fn others_are_applied(stage: &Stage) {
 /// A recovery wrote a row again, and got no answer. The next attempt found a foreign row in its
 /// place, and the partition reported only that row. So a stop released the lease, although the
 /// first attempt could still land once the foreign row was removed.
-async fn stays_open(stage: &Stage) {
-    let shop_db = &stage.shop_db;
-    let loses = Loses::new(stage, Together::Reads);
+async fn stays_open(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let loses = SilentStorage::new(fixture, BatchReads::Reads);
     let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
     let settings = || at(Arc::clone(&in_steps) as SharedStorage);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings()).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings()).await;
     let first = named("first", cud(WS, article("a"), shop_db.soon()));
-    let next = stage.run(&node, &mut ledger, first).await.unwrap().wlog.next();
+    let next = fixture.run(&node, &mut ledger, first).await.unwrap().wlog.next();
     let row = Row::Wlog(WsId(WS), next);
     *loses.pkey.lock().unwrap() = Some(row.key().pkey);
     let second = node.commands.run(cud(WS, article("b"), shop_db.soon())).await;
@@ -196,7 +199,7 @@ async fn stays_open(stage: &Stage) {
     node.kill();
     let node = shop_db.node(PARTITION, settings());
     node.until(|status| matches!(status, Status::Recovering(Some(_)))).await;
-    put_foreign(stage, row).await;
+    put_foreign(fixture, row).await;
     *loses.pkey.lock().unwrap() = None;
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let ended = node.stop().await;

@@ -21,7 +21,7 @@ use vvm_tests::storage_wrapper::{StorageWrapper, WrappedStorage};
 
 /// The ways in which a storage, or a leadership, breaks its contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lie {
+pub(crate) enum Defect {
     /// A conditional write is done although its conditions do not hold.
     NoConditions,
     /// One of twenty conditional writes is answered and not done.
@@ -52,25 +52,25 @@ pub(crate) enum Lie {
     ManyLead,
 }
 
-impl Lie {
-    pub(crate) const ALL: [Lie; 12] = [
-        Lie::NoConditions,
-        Lie::LosesWrites,
-        Lie::NoOrder,
-        Lie::TornBatches,
-        Lie::ForgetsAnswers,
-        Lie::Blind,
-        Lie::LateLogs,
-        Lie::Gaps,
-        Lie::OldRows,
-        Lie::Phantoms,
-        Lie::TwoLead,
-        Lie::ManyLead,
+impl Defect {
+    pub(crate) const ALL: [Defect; 12] = [
+        Defect::NoConditions,
+        Defect::LosesWrites,
+        Defect::NoOrder,
+        Defect::TornBatches,
+        Defect::ForgetsAnswers,
+        Defect::Blind,
+        Defect::LateLogs,
+        Defect::Gaps,
+        Defect::OldRows,
+        Defect::Phantoms,
+        Defect::TwoLead,
+        Defect::ManyLead,
     ];
 
     /// Whether the fence lies, and not the storage.
-    pub(crate) fn is_of_lead(self) -> bool {
-        matches!(self, Lie::TwoLead | Lie::ManyLead)
+    pub(crate) fn is_of_fence(self) -> bool {
+        matches!(self, Defect::TwoLead | Defect::ManyLead)
     }
 }
 
@@ -80,9 +80,9 @@ const LOGS: [u8; 2] = [0, 21];
 const ANSWERS: [u8; 2] = [0, 22];
 
 #[derive(Debug)]
-pub(crate) struct Lying {
+pub(crate) struct DefectiveStorage {
     inner: SharedStorage,
-    lie: Lie,
+    defect: Defect,
     count: Arc<AtomicU64>,
     /// The rows that are written later.
     late: Mutex<AtomicBatch>,
@@ -90,10 +90,13 @@ pub(crate) struct Lying {
     values: Mutex<HashMap<Key, Option<Bytes>>>,
 }
 
-impl Lying {
-    pub(crate) fn of(inner: SharedStorage, lie: Lie) -> Arc<WrappedStorage<Lying>> {
+impl DefectiveStorage {
+    pub(crate) fn of(
+        inner: SharedStorage,
+        defect: Defect,
+    ) -> Arc<WrappedStorage<DefectiveStorage>> {
         let (count, late, values) = (Arc::default(), Mutex::default(), Mutex::default());
-        WrappedStorage::new(Lying { inner, lie, count, late, values })
+        WrappedStorage::new(DefectiveStorage { inner, defect, count, late, values })
     }
 
     /// Whether this call is the last one of `times` calls.
@@ -102,15 +105,15 @@ impl Lying {
     }
 
     /// The value that is returned for a row.
-    fn told(&self, key: &Key, there: Option<Bytes>) -> Option<Bytes> {
-        match self.lie {
-            Lie::Blind if self.one_in(10) => None,
-            Lie::OldRows => {
+    fn returned(&self, key: &Key, there: Option<Bytes>) -> Option<Bytes> {
+        match self.defect {
+            Defect::Blind if self.one_in(10) => None,
+            Defect::OldRows => {
                 let mut values = self.values.lock().unwrap();
                 let first = values.entry(key.clone()).or_insert_with(|| there.clone());
                 if self.one_in(10) { first.clone() } else { there }
             }
-            Lie::Phantoms => self.values.lock().unwrap().remove(key).unwrap_or(there),
+            Defect::Phantoms => self.values.lock().unwrap().remove(key).unwrap_or(there),
             _ => there,
         }
     }
@@ -140,10 +143,10 @@ impl Lying {
     }
 
     fn ordered(&self, mut rows: Vec<OrderedPut>) -> Result<Vec<OrderedPut>> {
-        if self.lie == Lie::ForgetsAnswers {
+        if self.defect == Defect::ForgetsAnswers {
             rows.retain(|put| !put.key.pkey.starts_with(&ANSWERS));
         }
-        if self.lie == Lie::NoOrder {
+        if self.defect == Defect::NoOrder {
             for put in &mut rows {
                 put.order = Order::new(self.count.fetch_add(1, Ordering::SeqCst) + 1)?;
             }
@@ -153,7 +156,7 @@ impl Lying {
 }
 
 /// Gives a write conditions that hold.
-fn forced(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
+fn force_conditions(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
     for Conflict { op, there } in conflicts {
         let (_, op) = &mut ops[op];
         let (ccols, ttl) = (op.ccols().clone(), op.ttl());
@@ -166,7 +169,7 @@ fn forced(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
 }
 
 #[async_trait]
-impl StorageWrapper for Lying {
+impl StorageWrapper for DefectiveStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -178,12 +181,12 @@ impl StorageWrapper for Lying {
         deadline: Instant,
     ) -> Result<Option<Bytes>> {
         let there = self.inner.get(key, consistency, deadline).await?;
-        Ok(self.told(key, there))
+        Ok(self.returned(key, there))
     }
 
     async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
         let there = self.inner.get_batch(keys, deadline).await?;
-        Ok(keys.iter().zip(there).map(|(key, there)| self.told(key, there)).collect())
+        Ok(keys.iter().zip(there).map(|(key, there)| self.returned(key, there)).collect())
     }
 
     fn read(
@@ -195,7 +198,7 @@ impl StorageWrapper for Lying {
     ) -> RowStream {
         let is_read_by_clients = pkey.starts_with(&LOGS) || pkey.starts_with(&RECORDS);
         let rows = self.inner.read(pkey, range, consistency, page_timeout);
-        if self.lie != Lie::Gaps || !is_read_by_clients {
+        if self.defect != Defect::Gaps || !is_read_by_clients {
             return rows;
         }
         let count = Arc::clone(&self.count);
@@ -205,7 +208,7 @@ impl StorageWrapper for Lying {
 
     async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
         let mut batch = AtomicBatch { ordered: self.ordered(rows)?, ..AtomicBatch::default() };
-        if self.lie == Lie::LateLogs {
+        if self.defect == Defect::LateLogs {
             self.delay(&mut batch).await?;
         }
         if batch.ordered.is_empty() {
@@ -226,21 +229,21 @@ impl StorageWrapper for Lying {
 
     async fn write_atomic(&self, mut batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
         batch.ordered = self.ordered(batch.ordered)?;
-        if self.lie == Lie::LosesWrites && !batch.conditionals.is_empty() && self.one_in(20) {
+        if self.defect == Defect::LosesWrites && !batch.conditionals.is_empty() && self.one_in(20) {
             return Ok(Outcome::Applied);
         }
-        if self.lie == Lie::TornBatches && !batch.conditionals.is_empty() {
+        if self.defect == Defect::TornBatches && !batch.conditionals.is_empty() {
             batch.ordered.clear();
         }
-        if self.lie == Lie::LateLogs {
+        if self.defect == Defect::LateLogs {
             self.delay(&mut batch).await?;
         }
         loop {
             match self.inner.write_atomic(batch.clone(), deadline).await? {
-                Outcome::NotApplied(conflicts) if self.lie == Lie::NoConditions => {
-                    forced(&mut batch.conditionals, conflicts);
+                Outcome::NotApplied(conflicts) if self.defect == Defect::NoConditions => {
+                    force_conditions(&mut batch.conditionals, conflicts);
                 }
-                Outcome::NotApplied(conflicts) if self.lie == Lie::Phantoms => {
+                Outcome::NotApplied(conflicts) if self.defect == Defect::Phantoms => {
                     self.note_refused(&batch);
                     return Ok(Outcome::NotApplied(conflicts));
                 }

@@ -11,7 +11,7 @@ use vvm_tests::{
     trials,
 };
 
-pub(crate) type TrialFn = trials::TrialFn<Stage>;
+pub(crate) type TrialFn = trials::TrialFn<CommandsFixture>;
 
 /// The number of partitions of the shop: enough for a trial to use one for each of its cases.
 pub(crate) const PARTITIONS: u16 = 60_000;
@@ -22,7 +22,7 @@ pub(crate) const PARTITION: u16 = 1;
 pub(crate) const WS: u64 = PARTITIONS as u64 + 1;
 pub(crate) const OTHER_WS: u64 = WS + PARTITIONS as u64;
 
-pub(crate) struct Stage {
+pub(crate) struct CommandsFixture {
     keyspaces: Keyspaces,
     subject: Arc<dyn Subject>,
     driver: Arc<dyn StorageDriver>,
@@ -33,8 +33,8 @@ pub(crate) struct Stage {
 }
 
 #[async_trait]
-impl trials::Fixture for Stage {
-    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Stage> {
+impl trials::Fixture for CommandsFixture {
+    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<CommandsFixture> {
         let (keyspaces, clock) = (Keyspaces::default(), subject.clock());
         let driver = keyspaces.noted_by(subject.node(0).await?);
         let system = KeyspaceName::new(format!("shop_{:016x}", clock.random()))?;
@@ -42,7 +42,7 @@ impl trials::Fixture for Stage {
         let shop_db =
             ShopDatabase::new(Arc::clone(&driver), system.clone(), partitions, clock).await;
         let is_embedded = subject.scale() == Scale::Embedded;
-        Ok(Stage { keyspaces, subject, driver, system, shop_db, is_embedded })
+        Ok(CommandsFixture { keyspaces, subject, driver, system, shop_db, is_embedded })
     }
 
     async fn remove(self) -> istorage::Result<()> {
@@ -51,7 +51,7 @@ impl trials::Fixture for Stage {
     }
 }
 
-impl Stage {
+impl CommandsFixture {
     /// The same database, as a machine sees it that has its wall clock ahead.
     pub(crate) async fn ahead(&self, ms: i64) -> ShopDatabase {
         let driver = self.subject.node(ms).await.unwrap();

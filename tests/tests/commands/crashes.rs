@@ -7,62 +7,74 @@ use processor::Ended;
 use vvm_tests::commands::{StallPoint, StallingStorage, bill, update};
 
 use crate::{
-    scene::{How, Scene, play, sample, ways},
-    stage::{Stage, TrialFn},
+    fixture::{CommandsFixture, TrialFn},
+    scene::{Scene, WriteSetup, play, sample, write_setups},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("crash::at_every_call_of_a_lone_command", |stage| Box::pin(everywhere(stage, Act::Lone))),
-    ("crash::at_every_call_of_a_group", |stage| Box::pin(everywhere(stage, Act::Group))),
-    ("crash::at_every_call_of_a_recovery", |stage| Box::pin(everywhere(stage, Act::Recovery))),
+    ("crashes::a_crash_at_any_call_of_a_lone_command_loses_nothing", |fixture| {
+        Box::pin(everywhere(fixture, CrashedWork::Lone))
+    }),
+    ("crashes::a_crash_at_any_call_of_a_group_loses_nothing", |fixture| {
+        Box::pin(everywhere(fixture, CrashedWork::Group))
+    }),
+    ("crashes::a_crash_at_any_call_of_a_recovery_loses_nothing", |fixture| {
+        Box::pin(everywhere(fixture, CrashedWork::Recovery))
+    }),
 ];
 
 /// The work of a node when it dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+enum CrashedWork {
     Lone,
     Group,
     Recovery,
 }
 
-async fn everywhere(stage: &Stage, act: Act) {
+async fn everywhere(fixture: &CommandsFixture, work: CrashedWork) {
     let mut cases = Vec::new();
-    for (how, partition) in ways(stage).into_iter().zip(0..) {
-        let calls = crash(stage, partition, how, act, StallPoint::Nowhere).await;
+    for (setup, partition) in write_setups(fixture).into_iter().zip(0..) {
+        let calls = crash(fixture, partition, setup, work, StallPoint::Nowhere).await;
         assert!(calls > 2, "{calls} calls cannot be all");
         let at = (1..=calls).flat_map(|call| [StallPoint::Before(call), StallPoint::After(call)]);
-        cases.extend(at.map(|at| (how, at)));
+        cases.extend(at.map(|at| (setup, at)));
     }
-    play(sample(stage, cases), 100, async |partition, (how, at)| {
-        crash(stage, partition, how, act, at).await;
+    play(sample(fixture, cases), 100, async |partition, (setup, at)| {
+        crash(fixture, partition, setup, work, at).await;
     })
     .await;
 }
 
 /// Plays one case, and returns the number of calls to the storage.
-async fn crash(stage: &Stage, partition: u16, how: How, act: Act, at: StallPoint) -> usize {
-    let scene = Scene::new(stage, partition, how).await;
-    if act == Act::Recovery {
+async fn crash(
+    fixture: &CommandsFixture,
+    partition: u16,
+    setup: WriteSetup,
+    work: CrashedWork,
+    at: StallPoint,
+) -> usize {
+    let scene = Scene::new(fixture, partition, setup).await;
+    if work == CrashedWork::Recovery {
         scene.leave_a_tail().await;
     }
     let dies = StallingStorage::new(scene.storage());
     let hold = StallingStorage::new(Arc::new(dies.clone()));
-    if act == Act::Recovery {
+    if work == CrashedWork::Recovery {
         dies.arm(at);
     }
-    let node = stage.shop_db.node(partition, scene.settings(Arc::new(hold.clone())));
+    let node = fixture.shop_db.node(partition, scene.settings(Arc::new(hold.clone())));
     let acts = async {
         node.ready().await;
-        match act {
-            Act::Lone => {
+        match work {
+            CrashedWork::Lone => {
                 dies.arm(at);
                 scene.run(&node, scene.repeatable()).await.unwrap();
             }
-            Act::Group => {
+            CrashedWork::Group => {
                 dies.arm(at);
                 scene.run_group(&node, &hold, scene.group()).await;
             }
-            Act::Recovery => {}
+            CrashedWork::Recovery => {}
         }
         assert_eq!(node.stop().await, Ended::Stopped);
     };

@@ -19,21 +19,27 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::stage::{PARTITION, PARTITIONS, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("stalled::a_partition_whose_numbers_cannot_be_stored_says_so_and_refuses", |stage| {
-        Box::pin(not_stored(stage, Mood::Refuses, "there is no room for numbers"))
-    }),
-    ("stalled::a_partition_whose_numbers_are_stored_slowly_says_so_and_refuses", |stage| {
-        Box::pin(not_stored(stage, Mood::Hangs, "the storage is slow"))
-    }),
-    ("stalled::a_partition_whose_numbers_can_never_be_stored_fails_without_a_command", |stage| {
-        Box::pin(ended_while_idle(stage))
-    }),
-    ("stalled::a_write_whose_trouble_has_passed_does_not_refuse_commands", |stage| {
-        Box::pin(passed(stage))
-    }),
+    (
+        "stalled_partitions::a_partition_that_cannot_store_numbers_is_stalled_and_refuses",
+        |fixture| {
+            Box::pin(not_stored(fixture, StorageMode::Refuses, "there is no room for numbers"))
+        },
+    ),
+    (
+        "stalled_partitions::a_partition_that_stores_numbers_slowly_is_stalled_and_refuses",
+        |fixture| Box::pin(not_stored(fixture, StorageMode::Hangs, "the storage is slow")),
+    ),
+    (
+        "stalled_partitions::a_partition_that_can_never_store_numbers_fails_without_a_command",
+        |fixture| Box::pin(ended_while_idle(fixture)),
+    ),
+    (
+        "stalled_partitions::commands_are_accepted_after_the_problem_of_a_write_has_passed",
+        |fixture| Box::pin(passed(fixture)),
+    ),
 ];
 
 /// A time longer than any trial.
@@ -46,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MOST: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
+enum StorageMode {
     Takes,
     Refuses,
     Hangs,
@@ -55,31 +61,31 @@ enum Mood {
 
 /// A storage that takes, refuses or delays numbers as a trial decides.
 #[derive(Debug)]
-struct Numbers {
+struct NumbersStorage {
     inner: SharedStorage,
     partition: u16,
-    mood: watch::Sender<Mood>,
+    mode: watch::Sender<StorageMode>,
 }
 
-impl Numbers {
+impl NumbersStorage {
     async fn pass<'k>(&self, mut keys: impl Iterator<Item = &'k Key> + Send) -> Result<()> {
         // The keys of all numbers begin with the same two bytes.
         let prefix = layout::sequences_view(self.partition, WsId(0)).slice(..2);
         if !keys.any(|key| key.pkey.starts_with(&prefix)) {
             return Ok(());
         }
-        let mut mood = self.mood.subscribe();
-        let mood = mood.wait_for(|mood| *mood != Mood::Hangs).await.map(|mood| *mood);
-        match mood {
-            Ok(Mood::Refuses) => Err(Error::unavailable("there is no room for numbers")),
-            Ok(Mood::Panics) => panic!("a panic on purpose"),
+        let mut mode = self.mode.subscribe();
+        let mode = mode.wait_for(|mode| *mode != StorageMode::Hangs).await.map(|mode| *mode);
+        match mode {
+            Ok(StorageMode::Refuses) => Err(Error::unavailable("there is no room for numbers")),
+            Ok(StorageMode::Panics) => panic!("a panic on purpose"),
             _ => Ok(()),
         }
     }
 }
 
 #[async_trait]
-impl StorageWrapper for Numbers {
+impl StorageWrapper for NumbersStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -97,12 +103,13 @@ impl StorageWrapper for Numbers {
 
 /// A node, with a storage that lets the trial decide about the numbers.
 async fn begin(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     partition: u16,
     ws: u64,
-) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<Numbers>>) {
-    let (inner, told) = (Arc::clone(&stage.shop_db.app.storage), watch::Sender::new(Mood::Takes));
-    let storage = WrappedStorage::new(Numbers { inner, partition, mood: told });
+) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<NumbersStorage>>) {
+    let (inner, told) =
+        (Arc::clone(&fixture.shop_db.app.storage), watch::Sender::new(StorageMode::Takes));
+    let storage = WrappedStorage::new(NumbersStorage { inner, partition, mode: told });
     let shared = Some(Arc::clone(&storage) as SharedStorage);
     let mut settings = ShopNodeSettings {
         in_view: true,
@@ -111,21 +118,21 @@ async fn begin(
     };
     settings.timeout = NEVER;
     settings.partition.sequencer.max_unflushed = NonZeroUsize::MIN.saturating_add(MOST - 1);
-    let (node, ledger) = stage.begin(partition, ws, settings).await;
+    let (node, ledger) = fixture.begin(partition, ws, settings).await;
     (node, ledger, storage)
 }
 
 /// As many numbers waited to be stored as may wait, so no command could begin. The partition
 /// reported that it was ready, and each command ran into its deadline. Nobody could see the reason.
-async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
-    let shop_db = &stage.shop_db;
-    let (node, mut ledger, storage) = begin(stage, PARTITION, WS).await;
-    storage.mood.send_replace(mood);
+async fn not_stored(fixture: &CommandsFixture, mode: StorageMode, why: &str) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, storage) = begin(fixture, PARTITION, WS).await;
+    storage.mode.send_replace(mode);
     let refused = loop {
         let number = ledger.done();
         let deadline = shop_db.clock.now() + PATIENCE;
         let command = named(&format!("stalled {number}"), cud(WS, article("a"), deadline));
-        if let Err(refused) = stage.run(&node, &mut ledger, command).await {
+        if let Err(refused) = fixture.run(&node, &mut ledger, command).await {
             break refused;
         }
         assert!(number <= MOST + 1, "commands go on though nothing of them can be stored");
@@ -133,56 +140,56 @@ async fn not_stored(stage: &Stage, mood: Mood, why: &str) {
     let Refused::Busy(Busy::Storage(what)) = refused else { panic!("{refused:?}") };
     assert!(what.contains("numbers cannot be stored") && what.contains(why), "{what}");
     assert_eq!(node.commands.status(), Status::Stalled(what), "it is not ready");
-    storage.mood.send_replace(Mood::Takes);
+    storage.mode.send_replace(StorageMode::Takes);
     node.ready().await;
     let after = named("after", cud(WS, article("b"), shop_db.soon()));
-    stage.run(&node, &mut ledger, after).await.unwrap();
+    fixture.run(&node, &mut ledger, after).await.unwrap();
 
     // The partition must also notice the stall when no command waits. First wait until the numbers
     // that were drawn before are stored.
     while node.commands.unflushed().numbers > 0 {
         shop_db.clock.sleep(Duration::from_millis(1)).await;
     }
-    storage.mood.send_replace(mood);
-    fill(stage, &node, &mut ledger, WS).await;
+    storage.mode.send_replace(mode);
+    fill(fixture, &node, &mut ledger, WS).await;
     node.until(|status| matches!(status, Status::Stalled(_))).await;
-    storage.mood.send_replace(Mood::Takes);
+    storage.mode.send_replace(StorageMode::Takes);
     node.ready().await;
     assert_eq!(node.stop().await, Ended::Stopped);
     check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
 }
 
 /// Runs commands until as many numbers wait as may wait.
-async fn fill(stage: &Stage, node: &ShopNode, ledger: &mut AnswerLedger, ws: u64) {
+async fn fill(fixture: &CommandsFixture, node: &ShopNode, ledger: &mut AnswerLedger, ws: u64) {
     for ws in (1..).map(|number| ws + u64::from(PARTITIONS) * number) {
         if node.commands.unflushed().numbers >= MOST {
             return;
         }
-        let create = named(&format!("create {ws}"), create_workspace(ws, stage.shop_db.soon()));
-        stage.run(node, ledger, create).await.unwrap();
+        let create = named(&format!("create {ws}"), create_workspace(ws, fixture.shop_db.soon()));
+        fixture.run(node, ledger, create).await.unwrap();
     }
 }
 
 /// The task that stores numbers ended while no command waited. The partition reported for ever that
 /// it was ready, or that it was stalled. Only the next command made the partition look, and a
 /// stalled partition took no command.
-async fn ended_while_idle(stage: &Stage) {
+async fn ended_while_idle(fixture: &CommandsFixture) {
     for (partition, is_stalled) in (PARTITION..).zip([false, true]) {
         let ws = WS + u64::from(partition - PARTITION);
-        let (node, mut ledger, storage) = begin(stage, partition, ws).await;
+        let (node, mut ledger, storage) = begin(fixture, partition, ws).await;
         while node.commands.unflushed().numbers > 0 {
-            stage.shop_db.clock.sleep(Duration::from_millis(1)).await;
+            fixture.shop_db.clock.sleep(Duration::from_millis(1)).await;
         }
-        storage.mood.send_replace(Mood::Hangs);
+        storage.mode.send_replace(StorageMode::Hangs);
         if is_stalled {
-            fill(stage, &node, &mut ledger, ws).await;
+            fill(fixture, &node, &mut ledger, ws).await;
             node.until(|status| matches!(status, Status::Stalled(_))).await;
         } else {
             let last =
-                named("last", create_workspace(ws + u64::from(PARTITIONS), stage.shop_db.soon()));
-            stage.run(&node, &mut ledger, last).await.unwrap();
+                named("last", create_workspace(ws + u64::from(PARTITIONS), fixture.shop_db.soon()));
+            fixture.run(&node, &mut ledger, last).await.unwrap();
         }
-        storage.mood.send_replace(Mood::Panics);
+        storage.mode.send_replace(StorageMode::Panics);
         let failed = node.until(|status| matches!(status, Status::Failed(_))).await;
         assert_eq!(failed, Status::Failed("the sequencer has ended".to_owned()));
         let ended = node.stop().await;
@@ -193,14 +200,14 @@ async fn ended_while_idle(stage: &Stage) {
 /// A storage that gives no answer to one write, takes the next write at once, and is slow from then
 /// on.
 #[derive(Debug)]
-struct Unsteady {
+struct UnsteadyStorage {
     inner: SharedStorage,
     clock: Clock,
     writes: watch::Sender<Option<usize>>,
 }
 
 #[async_trait]
-impl StorageWrapper for Unsteady {
+impl StorageWrapper for UnsteadyStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -230,15 +237,16 @@ impl StorageWrapper for Unsteady {
 /// One write of a group got no answer, and was done when it was sent again. The rest of the group
 /// took more than a second. The partition reported that the write was sent again and again, and
 /// refused the waiting commands.
-async fn passed(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn passed(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let (inner, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
-    let unsteady = WrappedStorage::new(Unsteady { inner, clock, writes: watch::Sender::new(None) });
+    let unsteady =
+        WrappedStorage::new(UnsteadyStorage { inner, clock, writes: watch::Sender::new(None) });
     let storage: SharedStorage =
         NarrowStorage::of(Arc::clone(&unsteady) as SharedStorage, 100, true);
     let settings =
         ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     unsteady.writes.send_replace(Some(0));
     let run = |name| node.commands.run(named(name, cud(WS, article(name), shop_db.soon())));
     let next = async {

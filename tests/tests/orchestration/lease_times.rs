@@ -21,9 +21,9 @@ const LATE_WRITE: Duration = Duration::from_secs(30);
 
 /// A storage that reports other capabilities.
 #[derive(Debug)]
-struct Says(SharedStorage, fn(Capabilities) -> Capabilities);
+struct OtherCapabilities(SharedStorage, fn(Capabilities) -> Capabilities);
 
-impl StorageWrapper for Says {
+impl StorageWrapper for OtherCapabilities {
     fn inner(&self) -> &SharedStorage {
         &self.0
     }
@@ -36,8 +36,9 @@ impl StorageWrapper for Says {
 /// A node on a driver with storages that report other capabilities.
 fn node(cluster: &Cluster, settings: Settings, says: fn(Capabilities) -> Capabilities) -> Builder {
     let driver = Arc::clone(&cluster.driver) as Arc<dyn StorageDriver>;
-    let driver =
-        WrappedDriver::new(driver, move |storage| WrappedStorage::new(Says(storage, says)));
+    let driver = WrappedDriver::new(driver, move |storage| {
+        WrappedStorage::new(OtherCapabilities(storage, says))
+    });
     Vvm::builder(Arc::new(driver), cluster.clock.clone(), settings)
 }
 

@@ -18,12 +18,12 @@ use istorage::{
     OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
 };
 
-use crate::turns::{Call, Label, Turns};
+use crate::call_turns::{CallTurns, Label, SentCall};
 
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct GatedStorage {
     pub(crate) inner: SharedStorage,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) turns: Arc<CallTurns>,
     pub(crate) side: Side,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Side {
     Database,
 }
 
-impl Gate {
+impl GatedStorage {
     fn inner(&self) -> &SharedStorage {
         match &self.side {
             Side::Node { is_at_work, around, .. } if !is_at_work.load(Ordering::SeqCst) => around,
@@ -66,7 +66,7 @@ impl Gate {
             }
             (Side::Node { .. }, None) => call.await,
             (Side::Database, None) => {
-                self.turns.on_its_way(Call::current(), "call").await;
+                self.turns.on_its_way(SentCall::current(), "call").await;
                 call.await
             }
         }
@@ -88,7 +88,7 @@ impl Gate {
             .boxed(),
             (Side::Node { .. }, None) => read(&inner),
             (Side::Database, None) => {
-                let call = Call::current();
+                let call = SentCall::current();
                 async move {
                     turns.on_its_way(call, "call").await;
                     read(&inner)
@@ -109,7 +109,7 @@ fn sorted<T: Ord + std::fmt::Debug>(what: &str, keys: impl Iterator<Item = T>) -
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl AppStorage for Gate {
+impl AppStorage for GatedStorage {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

@@ -14,30 +14,31 @@ use processor::{Busy, Command, Done, Ended, Refused, Status};
 use vvm_tests::commands::{ShopNode, StallingStorage, TestFence};
 
 use crate::{
-    scene::{How, Scene, play, sample, ways},
-    stage::{Stage, TrialFn},
+    fixture::{CommandsFixture, TrialFn},
+    scene::{Scene, WriteSetup, play, sample, write_setups},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("late::a_leader_settles_every_write_of_a_lone_command", |stage| {
-        Box::pin(settled(stage, Sent::Lone))
+    ("late_writes::a_leader_settles_every_write_of_a_lone_command", |fixture| {
+        Box::pin(settled(fixture, SentCommands::Lone))
     }),
-    ("late::a_leader_settles_every_write_of_a_group", |stage| {
-        Box::pin(settled(stage, Sent::Group))
+    ("late_writes::a_leader_settles_every_write_of_a_group", |fixture| {
+        Box::pin(settled(fixture, SentCommands::Group))
     }),
-    ("late::a_write_of_a_lone_command_lands_under_the_next_leader", |stage| {
-        Box::pin(left_open(stage, Sent::Lone))
+    ("late_writes::a_write_of_a_lone_command_lands_under_the_next_leader", |fixture| {
+        Box::pin(left_open(fixture, SentCommands::Lone))
     }),
-    ("late::a_write_of_a_group_lands_under_the_next_leader", |stage| {
-        Box::pin(left_open(stage, Sent::Group))
+    ("late_writes::a_write_of_a_group_lands_under_the_next_leader", |fixture| {
+        Box::pin(left_open(fixture, SentCommands::Group))
     }),
-    ("late::all_is_kept_at_every_level_if_a_write_lands_before_the_next_leader_begins", |stage| {
-        Box::pin(in_time(stage))
-    }),
+    (
+        "late_writes::every_level_keeps_all_promises_if_a_write_lands_before_the_next_leader_begins",
+        |fixture| Box::pin(in_time(fixture)),
+    ),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
+enum SentCommands {
     Lone,
     Group,
 }
@@ -56,14 +57,18 @@ const FAULTS: [Fault; 5] = [
 ];
 
 /// One fault at one write. With a fence, the leadership is lost at that write.
-struct Script {
+struct FaultScript {
     faulty: Arc<Faulty>,
     /// The number of writes since the script was armed. Before, a very high number.
     writes: Arc<AtomicUsize>,
 }
 
-impl Script {
-    fn new(scene: &Scene<'_>, at: Option<(usize, Fault)>, fence: Option<Arc<TestFence>>) -> Script {
+impl FaultScript {
+    fn new(
+        scene: &Scene<'_>,
+        at: Option<(usize, Fault)>,
+        fence: Option<Arc<TestFence>>,
+    ) -> FaultScript {
         let writes = Arc::new(AtomicUsize::new(usize::MAX / 2));
         let counted = Arc::clone(&writes);
         let script = move |op| {
@@ -81,8 +86,8 @@ impl Script {
                 _ => Fault::None,
             }
         };
-        let clock = scene.stage.shop_db.clock.clone();
-        Script { faulty: Arc::new(Faulty::scripted(scene.storage(), clock, script)), writes }
+        let clock = scene.fixture.shop_db.clock.clone();
+        FaultScript { faulty: Arc::new(Faulty::scripted(scene.storage(), clock, script)), writes }
     }
 
     fn arm(&self) {
@@ -94,42 +99,42 @@ impl Script {
     }
 }
 
-async fn send(scene: &Scene<'_>, node: &ShopNode, hold: &StallingStorage, sent: Sent) {
+async fn send(scene: &Scene<'_>, node: &ShopNode, hold: &StallingStorage, sent: SentCommands) {
     match sent {
-        Sent::Lone => drop(scene.run(node, scene.repeatable()).await),
-        Sent::Group => scene.run_group(node, hold, scene.group()).await,
+        SentCommands::Lone => drop(scene.run(node, scene.repeatable()).await),
+        SentCommands::Group => scene.run_group(node, hold, scene.group()).await,
     }
 }
 
 const REQUESTS: [&str; 5] = ["repeatable", "new", "old", "bill", "twice"];
 
-async fn settled(stage: &Stage, sent: Sent) {
-    let faults = if stage.is_embedded { &FAULTS[..] } else { &FAULTS[..3] };
+async fn settled(fixture: &CommandsFixture, sent: SentCommands) {
+    let faults = if fixture.is_embedded { &FAULTS[..] } else { &FAULTS[..3] };
     let mut cases = Vec::new();
-    for (how, partition) in ways(stage).into_iter().zip(0..) {
-        let writes = settle(stage, partition, how, sent, None).await;
+    for (setup, partition) in write_setups(fixture).into_iter().zip(0..) {
+        let writes = settle(fixture, partition, setup, sent, None).await;
         let at =
             (1..=writes).flat_map(|write| faults.iter().map(move |fault| Some((write, *fault))));
-        cases.extend(at.map(|at| (how, at)));
+        cases.extend(at.map(|at| (setup, at)));
     }
-    play(sample(stage, cases), 100, async |partition, (how, at)| {
-        settle(stage, partition, how, sent, at).await;
+    play(sample(fixture, cases), 100, async |partition, (setup, at)| {
+        settle(fixture, partition, setup, sent, at).await;
     })
     .await;
 }
 
 /// Plays one case, and returns the number of writes.
 async fn settle(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     partition: u16,
-    how: How,
-    sent: Sent,
+    setup: WriteSetup,
+    sent: SentCommands,
     at: Option<(usize, Fault)>,
 ) -> usize {
-    let scene = Scene::new(stage, partition, how).await;
-    let script = Script::new(&scene, at, None);
+    let scene = Scene::new(fixture, partition, setup).await;
+    let script = FaultScript::new(&scene, at, None);
     let hold = StallingStorage::new(Arc::clone(&script.faulty) as SharedStorage);
-    let node = stage.shop_db.node(partition, scene.settings(Arc::new(hold.clone())));
+    let node = fixture.shop_db.node(partition, scene.settings(Arc::new(hold.clone())));
     node.ready().await;
     script.arm();
     send(&scene, &node, &hold, sent).await;
@@ -161,58 +166,58 @@ async fn settle(
     writes
 }
 
-async fn left_open(stage: &Stage, sent: Sent) {
-    open_at_each_write(stage, sent, Lands::Behind).await;
+async fn left_open(fixture: &CommandsFixture, sent: SentCommands) {
+    open_at_each_write(fixture, sent, Landing::Behind).await;
 }
 
 /// At level 2 a write was sent under a valid lease, and landed after the next leader had recovered
 /// the log. The write left a record with a state that no event has. The cause: the lease did not
 /// have to last until the write had landed ([`vvm::Settings::lease_for`]). If the lease lasts that
 /// long, level 2 keeps all that the other levels keep.
-async fn in_time(stage: &Stage) {
-    for sent in [Sent::Lone, Sent::Group] {
-        open_at_each_write(stage, sent, Lands::InFront).await;
+async fn in_time(fixture: &CommandsFixture) {
+    for sent in [SentCommands::Lone, SentCommands::Group] {
+        open_at_each_write(fixture, sent, Landing::InFront).await;
     }
 }
 
 /// The time at which a write without an answer lands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lands {
+enum Landing {
     /// Before the next leader begins. At level 2 the lease makes the next leader wait that long.
     InFront,
     /// While the next leader is working.
     Behind,
 }
 
-async fn open_at_each_write(stage: &Stage, sent: Sent, lands: Lands) {
-    let first = if sent == Sent::Lone { 0 } else { 50 };
+async fn open_at_each_write(fixture: &CommandsFixture, sent: SentCommands, lands: Landing) {
+    let first = if sent == SentCommands::Lone { 0 } else { 50 };
     let mut cases = Vec::new();
-    for (how, partition) in ways(stage).into_iter().zip(first..) {
-        let writes = leave_open(stage, partition, how, (sent, lands), None).await;
-        cases.extend((1..=writes).map(|write| (how, Some(write))));
+    for (setup, partition) in write_setups(fixture).into_iter().zip(first..) {
+        let writes = leave_open(fixture, partition, setup, (sent, lands), None).await;
+        cases.extend((1..=writes).map(|write| (setup, Some(write))));
     }
-    play(sample(stage, cases), 100 + 1_000 * first, async |partition, (how, at)| {
-        leave_open(stage, partition, how, (sent, lands), at).await;
+    play(sample(fixture, cases), 100 + 1_000 * first, async |partition, (setup, at)| {
+        leave_open(fixture, partition, setup, (sent, lands), at).await;
     })
     .await;
 }
 
 /// Plays one case, and returns the number of writes of the first leader.
 async fn leave_open(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     partition: u16,
-    how: How,
-    (sent, lands): (Sent, Lands),
+    setup: WriteSetup,
+    (sent, lands): (SentCommands, Landing),
     at: Option<usize>,
 ) -> usize {
-    let scene = Scene::new(stage, partition, how).await;
+    let scene = Scene::new(fixture, partition, setup).await;
     let before = scene.next().await;
     let fence = TestFence::of(before.log.epoch().0);
     before.kill();
     let fault = at.map(|write| (write, Fault::AppliedLate(NEVER)));
-    let script = Script::new(&scene, fault, Some(Arc::clone(&fence)));
+    let script = FaultScript::new(&scene, fault, Some(Arc::clone(&fence)));
     let hold = StallingStorage::new(Arc::clone(&script.faulty) as SharedStorage);
-    let node = stage.shop_db.node_of(partition, fence, scene.settings(Arc::new(hold.clone())));
+    let node = fixture.shop_db.node_of(partition, fence, scene.settings(Arc::new(hold.clone())));
     node.ready().await;
     script.arm();
     send(&scene, &node, &hold, sent).await;
@@ -228,12 +233,12 @@ async fn leave_open(
         let landed = script.faulty.land_late().await;
         assert_eq!(landed.len(), usize::from(at.is_some()), "{landed:?}");
     };
-    if lands == Lands::InFront {
+    if lands == Landing::InFront {
         land().await;
     }
     let next = scene.next().await;
     scene.run(&next, scene.changes("second")).await.unwrap();
-    if lands == Lands::Behind {
+    if lands == Landing::Behind {
         land().await;
     }
     scene.run(&next, scene.changes("second again")).await.unwrap();
@@ -241,7 +246,7 @@ async fn leave_open(
     let third = scene.next().await;
     scene.run(&third, scene.changes("third")).await.unwrap();
     assert_eq!(third.stop().await, Ended::Stopped);
-    let may_lose = how.level == TrustLevel::Two && lands == Lands::Behind;
+    let may_lose = setup.level == TrustLevel::Two && lands == Landing::Behind;
     scene.check(may_lose.then(|| next.log.epoch())).await;
     writes
 }

@@ -28,33 +28,45 @@ use vvm_tests::{
     storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("doubt::a_group_ends_although_commands_that_write_nothing_keep_coming", |stage| {
-        Box::pin(ends(stage))
+    (
+        "unknown_outcomes::a_group_ends_although_commands_that_write_nothing_keep_coming",
+        |fixture| Box::pin(ends(fixture)),
+    ),
+    ("unknown_outcomes::a_recovery_that_is_stopped_ends_between_two_calls", |fixture| {
+        Box::pin(stopped(fixture))
     }),
-    ("doubt::a_recovery_that_is_stopped_ends_between_two_calls", |stage| Box::pin(stopped(stage))),
-    ("doubt::a_recovery_that_is_cut_off_or_in_trouble_proves_nothing", |stage| {
-        Box::pin(unproved(stage))
+    ("unknown_outcomes::a_recovery_that_is_cut_off_or_fails_proves_nothing", |fixture| {
+        Box::pin(unproved(fixture))
     }),
-    ("doubt::a_stop_whose_numbers_cannot_be_stored_proves_nothing_and_says_why", |stage| {
-        Box::pin(numbers_not_stored(stage))
+    (
+        "unknown_outcomes::a_stop_that_cannot_store_numbers_proves_nothing_and_gives_the_reason",
+        |fixture| Box::pin(numbers_not_stored(fixture)),
+    ),
+    (
+        "unknown_outcomes::an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone",
+        |fixture| Box::pin(may_land(fixture)),
+    ),
+    (
+        "unknown_outcomes::an_attempt_without_an_answer_is_reported_before_a_foreign_row",
+        |fixture| Box::pin(row_in_the_way(fixture)),
+    ),
+    (
+        "unknown_outcomes::an_attempt_without_an_answer_stays_unknown_when_the_storage_closes",
+        |fixture| Box::pin(closes(fixture)),
+    ),
+    ("unknown_outcomes::a_rejection_that_rests_on_an_unwritten_command_is_not_sent", |fixture| {
+        Box::pin(judged_by_nothing(fixture))
     }),
-    ("doubt::an_attempt_without_an_answer_may_land_when_a_foreign_row_is_gone", |stage| {
-        Box::pin(may_land(stage))
+    ("unknown_outcomes::a_group_respects_its_limit_of_bytes", |fixture| {
+        Box::pin(few_bytes(fixture))
     }),
-    ("doubt::an_attempt_without_an_answer_is_told_before_a_row_in_the_way", |stage| {
-        Box::pin(row_in_the_way(stage))
-    }),
-    ("doubt::an_attempt_without_an_answer_stays_open_when_the_storage_closes", |stage| {
-        Box::pin(closes(stage))
-    }),
-    ("doubt::what_was_judged_by_what_is_then_not_written_is_not_told", |stage| {
-        Box::pin(judged_by_nothing(stage))
-    }),
-    ("doubt::a_group_has_no_more_bytes_than_it_may", |stage| Box::pin(few_bytes(stage))),
-    ("doubt::a_write_that_is_sent_again_and_again_is_no_secret", |stage| Box::pin(told(stage))),
+    (
+        "unknown_outcomes::a_write_that_is_sent_again_and_again_is_reported_in_the_status",
+        |fixture| Box::pin(told(fixture)),
+    ),
 ];
 
 fn at(storage: SharedStorage) -> ShopNodeSettings {
@@ -63,15 +75,15 @@ fn at(storage: SharedStorage) -> ShopNodeSettings {
 
 /// The group waited for commands that write nothing. For each such command something was read, and
 /// meanwhile the next one came. So the group was never written.
-async fn ends(stage: &Stage) {
+async fn ends(fixture: &CommandsFixture) {
     const READ: Duration = Duration::from_millis(2);
     const LONG: Duration = Duration::from_secs(20);
-    let shop_db = &stage.shop_db;
+    let shop_db = &fixture.shop_db;
     let slow = |op| if op == Op::Get { Fault::Slow(READ) } else { Fault::None };
     let inner = Arc::clone(&shop_db.app.storage);
     let mut settings = at(Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), slow)));
     settings.partition.group_commands = 10;
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let mut noise = JoinSet::new();
     let command = named("among them", cud(WS, article("a"), shop_db.soon()));
     let mut among_them = pin!(node.commands.run(command));
@@ -107,8 +119,8 @@ async fn ends(stage: &Stage) {
 /// The recovery was dropped in the middle of a call, although the storage answered. So a node that
 /// was stopped during its recovery kept its lease, and ended with an error. The same happened to
 /// each node with a partition that an operator had to put right.
-async fn stopped(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn stopped(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     for (partition, call) in (PARTITION..).zip(1..=3) {
         let stall = StallingStorage::new(Arc::clone(&shop_db.app.storage));
         stall.arm(StallPoint::Before(call));
@@ -129,8 +141,8 @@ async fn stopped(stage: &Stage) {
 
 /// A call that does not end is cut off, and the outcome of a failed call is not known. Neither
 /// proves that the partition has ended.
-async fn unproved(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn unproved(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let stall = StallingStorage::new(Arc::clone(&shop_db.app.storage));
     stall.arm(StallPoint::Before(1));
     let node = shop_db.node(PARTITION, at(Arc::new(stall.clone())));
@@ -152,8 +164,8 @@ async fn unproved(stage: &Stage) {
 
 /// The partition tried to store the last numbers until the very deadline of the stop. So the stop
 /// was reported as late, and the reason was lost.
-async fn numbers_not_stored(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn numbers_not_stored(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let is_full = Arc::new(AtomicBool::new(false));
     let full = Arc::clone(&is_full);
     let script = move |op| {
@@ -164,7 +176,7 @@ async fn numbers_not_stored(stage: &Stage) {
     let faulty = Faulty::scripted(inner, shop_db.clock.clone(), script);
     let mut settings = ShopNodeSettings { in_view: true, ..at(Arc::new(faulty)) };
     settings.partition.sequencer.flush_delay = Duration::from_secs(600);
-    let (node, _) = stage.begin(PARTITION, WS, settings).await;
+    let (node, _) = fixture.begin(PARTITION, WS, settings).await;
     is_full.store(true, Ordering::SeqCst);
     let ended = node.stop_within(Duration::from_secs(2)).await;
     let is_told = matches!(&ended, Ended::Unproved(why) if why.contains("not stored in time"));
@@ -172,8 +184,8 @@ async fn numbers_not_stored(stage: &Stage) {
 }
 
 /// The first attempt may still land, so the sender must not be told that nothing was done.
-async fn may_land(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn may_land(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let is_armed = Arc::new(AtomicBool::new(false));
     let armed = Arc::clone(&is_armed);
     let script = move |op| {
@@ -192,7 +204,7 @@ async fn may_land(stage: &Stage) {
     is_armed.store(true, Ordering::SeqCst);
     let mut ledger = AnswerLedger::default();
     let command = named("create", create_workspace(WS, shop_db.soon()));
-    let answered = stage.run(&node, &mut ledger, command).await;
+    let answered = fixture.run(&node, &mut ledger, command).await;
     assert!(matches!(answered, Err(Refused::Unknown(_))), "{answered:?}");
     node.until(|status| matches!(status, Status::Failed(_))).await;
     let ended = node.stop().await;
@@ -202,13 +214,13 @@ async fn may_land(stage: &Stage) {
 /// A storage that once gives no answer to a write of one storage partition, and does not do the
 /// write.
 #[derive(Debug)]
-struct LosesOne {
+struct OnceSilentStorage {
     inner: SharedStorage,
     pkey: Mutex<Option<Bytes>>,
 }
 
 #[async_trait]
-impl StorageWrapper for LosesOne {
+impl StorageWrapper for OnceSilentStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -230,20 +242,20 @@ impl StorageWrapper for LosesOne {
 /// A write of the log of a workspace got no answer, and the next attempt met a foreign row. The
 /// partition reported only the row. So a node that was stopped released its lease, although the
 /// first attempt could still land once the row was removed.
-async fn row_in_the_way(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn row_in_the_way(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let inner = Arc::clone(&shop_db.app.storage);
-    let loses = WrappedStorage::new(LosesOne { inner, pkey: Mutex::default() });
+    let loses = WrappedStorage::new(OnceSilentStorage { inner, pkey: Mutex::default() });
     let in_steps = NarrowStorage::of(Arc::clone(&loses) as SharedStorage, 100, true);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, at(in_steps)).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, at(in_steps)).await;
     let command = |request: &str| named(request, cud(WS, article("a"), shop_db.soon()));
-    let first = stage.run(&node, &mut ledger, command("first")).await.unwrap();
+    let first = fixture.run(&node, &mut ledger, command("first")).await.unwrap();
     let key = Row::Wlog(WsId(WS), first.wlog.next()).key();
     let foreign = Bytes::from_static(&[1]);
     let put = shop_db.app.storage.insert_if_not_exists(key.clone(), foreign, None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());
     *loses.pkey.lock().unwrap() = Some(key.pkey);
-    let _ = stage.run(&node, &mut ledger, command("second")).await;
+    let _ = fixture.run(&node, &mut ledger, command("second")).await;
     node.until(|status| matches!(status, Status::Violation(_))).await;
     assert!(loses.pkey.lock().unwrap().is_none(), "the attempt was lost");
     let ended = node.stop().await;
@@ -253,12 +265,12 @@ async fn row_in_the_way(stage: &Stage) {
 /// Sends commands together, on a storage on which each group is one write. Returns the answers and
 /// the number of writes. With `fails`, all these writes fail.
 async fn in_one_group(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     change: impl FnOnce(&mut ShopNodeSettings),
     fails: bool,
     commands: Vec<Command>,
 ) -> (Vec<Result<Done, Refused>>, usize) {
-    let shop_db = &stage.shop_db;
+    let shop_db = &fixture.shop_db;
     let written = Arc::new(AtomicUsize::new(0));
     let is_armed = Arc::new(AtomicBool::new(false));
     let (count, armed) = (Arc::clone(&written), Arc::clone(&is_armed));
@@ -274,7 +286,7 @@ async fn in_one_group(
     let hold = StallingStorage::new(faulty);
     let mut settings = at(Arc::new(hold.clone()));
     change(&mut settings);
-    let (node, _) = stage.begin(PARTITION, WS, settings).await;
+    let (node, _) = fixture.begin(PARTITION, WS, settings).await;
     is_armed.store(true, Ordering::SeqCst);
     hold.arm(StallPoint::Before(1));
     let sent = commands.into_iter().map(|command| node.commands.run(command));
@@ -291,12 +303,12 @@ async fn in_one_group(
 
 /// The sender of a command that is told "the workspace exists already" relies on that. But the
 /// workspace would have been made by the same group, which was not written.
-async fn judged_by_nothing(stage: &Stage) {
-    if !stage.is_embedded {
+async fn judged_by_nothing(fixture: &CommandsFixture) {
+    if !fixture.is_embedded {
         return;
     }
-    let create = || create_workspace(OTHER_WS, stage.shop_db.soon());
-    let (answered, written) = in_one_group(stage, |_| {}, true, vec![create(), create()]).await;
+    let create = || create_workspace(OTHER_WS, fixture.shop_db.soon());
+    let (answered, written) = in_one_group(fixture, |_| {}, true, vec![create(), create()]).await;
     assert_eq!(written, 1, "both are in one group");
     for refused in answered {
         let refused = refused.unwrap_err();
@@ -304,26 +316,26 @@ async fn judged_by_nothing(stage: &Stage) {
     }
 }
 
-async fn few_bytes(stage: &Stage) {
-    if !stage.is_embedded {
+async fn few_bytes(fixture: &CommandsFixture) {
+    if !fixture.is_embedded {
         return;
     }
-    let four = (0..4).map(|_| cud(WS, article("a"), stage.shop_db.soon())).collect();
+    let four = (0..4).map(|_| cud(WS, article("a"), fixture.shop_db.soon())).collect();
     let change = |settings: &mut ShopNodeSettings| settings.partition.group_bytes = 1;
-    let (answered, written) = in_one_group(stage, change, false, four).await;
+    let (answered, written) = in_one_group(fixture, change, false, four).await;
     answered.into_iter().for_each(|answered| drop(answered.unwrap()));
     assert_eq!(written, 4, "each by itself");
 }
 
 /// A storage that gives no answer to a write, and is closed from then on.
 #[derive(Debug)]
-struct Closes {
+struct ClosingStorage {
     inner: SharedStorage,
     is_armed: AtomicBool,
     is_closed: AtomicBool,
 }
 
-impl Closes {
+impl ClosingStorage {
     fn look(&self) -> istorage::Result<()> {
         if self.is_closed.load(Ordering::SeqCst) {
             return Err(Error::closed());
@@ -337,7 +349,7 @@ impl Closes {
 }
 
 #[async_trait]
-impl StorageWrapper for Closes {
+impl StorageWrapper for ClosingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -368,23 +380,24 @@ impl StorageWrapper for Closes {
 }
 
 /// A closed storage says nothing about the writes that were sent before: the command may be done.
-async fn closes(stage: &Stage) {
+async fn closes(fixture: &CommandsFixture) {
     let levels = [TrustLevel::Zero, TrustLevel::Two];
-    let ways = levels.into_iter().flat_map(|level| [false, true].map(|steps| (level, steps)));
-    for (partition, (level, in_steps)) in (PARTITION..).zip(ways) {
-        let inner = Arc::clone(&stage.shop_db.app.storage);
+    let write_setups =
+        levels.into_iter().flat_map(|level| [false, true].map(|steps| (level, steps)));
+    for (partition, (level, in_steps)) in (PARTITION..).zip(write_setups) {
+        let inner = Arc::clone(&fixture.shop_db.app.storage);
         let (is_armed, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let closes = WrappedStorage::new(Closes { inner, is_armed, is_closed });
+        let closes = WrappedStorage::new(ClosingStorage { inner, is_armed, is_closed });
         let storage: SharedStorage = match in_steps {
             true => NarrowStorage::of(Arc::clone(&closes) as SharedStorage, 100, true),
             false => Arc::clone(&closes) as SharedStorage,
         };
         let settings = ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(level) };
         let ws = WS + u64::from(partition - PARTITION);
-        let (node, mut ledger) = stage.begin(partition, ws, settings).await;
+        let (node, mut ledger) = fixture.begin(partition, ws, settings).await;
         closes.is_armed.store(true, Ordering::SeqCst);
-        let command = named("open", cud(ws, article("a"), stage.shop_db.soon()));
-        let answered = stage.run(&node, &mut ledger, command).await;
+        let command = named("open", cud(ws, article("a"), fixture.shop_db.soon()));
+        let answered = fixture.run(&node, &mut ledger, command).await;
         assert!(matches!(answered, Err(Refused::Unknown(_))), "{level:?} {answered:?}");
         node.until(|status| matches!(status, Status::Failed(_))).await;
         let ended = node.stop().await;
@@ -394,8 +407,8 @@ async fn closes(stage: &Stage) {
 
 /// The disk was full. The partition reported that it was ready, and commands waited in its queue
 /// until their deadlines.
-async fn told(stage: &Stage) {
-    let shop_db = &stage.shop_db;
+async fn told(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     for (partition, level) in (PARTITION..).zip([TrustLevel::Zero, TrustLevel::Two]) {
         let is_full = Arc::new(AtomicBool::new(false));
         let full = Arc::clone(&is_full);
@@ -410,7 +423,7 @@ async fn told(stage: &Stage) {
             Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), script));
         let settings = ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(level) };
         let ws = WS + u64::from(partition - PARTITION);
-        let (node, mut ledger) = stage.begin(partition, ws, settings).await;
+        let (node, mut ledger) = fixture.begin(partition, ws, settings).await;
         is_full.store(true, Ordering::SeqCst);
         let open = named("open", cud(ws, article("a"), shop_db.soon()));
         let mut open = pin!(node.commands.run(open));
@@ -427,7 +440,7 @@ async fn told(stage: &Stage) {
         assert!(answered.is_ok(), "{level:?} {answered:?}");
         assert_eq!(node.commands.status(), Status::Ready);
         let after = named("after", cud(ws, article("c"), shop_db.soon()));
-        stage.run(&node, &mut ledger, after).await.unwrap();
+        fixture.run(&node, &mut ledger, after).await.unwrap();
         assert_eq!(node.stop().await, Ended::Stopped);
         check(shop_db, partition, &ledger).await;
     }

@@ -69,7 +69,7 @@ impl Idle {
 pub(crate) type Label = (u64, String);
 
 /// The place where calls wait for their turn.
-pub(crate) struct Turns {
+pub(crate) struct CallTurns {
     waiting: Mutex<Vec<(Label, oneshot::Sender<()>)>>,
     /// Whether calls no longer wait.
     is_open: AtomicBool,
@@ -79,7 +79,7 @@ pub(crate) struct Turns {
 
 /// A call that was sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
+pub(crate) struct SentCall {
     id: u64,
     at: Instant,
     /// Whether the call needs a turn of its own to arrive, and another one for its answer.
@@ -87,19 +87,19 @@ pub(crate) struct Call {
 }
 
 tokio::task_local! {
-    static CALL: Call;
+    static CALL: SentCall;
 }
 
-impl fmt::Debug for Turns {
+impl fmt::Debug for CallTurns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Turns")
     }
 }
 
-impl Turns {
-    pub(crate) fn new(clock: Clock, seed: u64) -> Arc<Turns> {
+impl CallTurns {
+    pub(crate) fn new(clock: Clock, seed: u64) -> Arc<CallTurns> {
         let (waiting, is_open) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Turns { waiting, is_open, clock, dice: Dice::of(seed) })
+        Arc::new(CallTurns { waiting, is_open, clock, dice: Dice::of(seed) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Label, oneshot::Sender<()>)>> {
@@ -118,16 +118,16 @@ impl Turns {
     }
 
     /// Waits for the turn in which a call is sent.
-    pub(crate) async fn to_be_sent(&self, label: Label) -> Call {
+    pub(crate) async fn to_be_sent(&self, label: Label) -> SentCall {
         self.turn(label).await;
         let id = self.dice.number();
-        Call { id, at: self.clock.now(), lingers: id.is_multiple_of(4) }
+        SentCall { id, at: self.clock.now(), lingers: id.is_multiple_of(4) }
     }
 
     /// Waits for the turn in which a call, or its answer, arrives. There is no wait if no time has
     /// passed since the call was sent, unless the call lingers.
-    pub(crate) async fn on_its_way(&self, call: Option<Call>, what: &str) {
-        if let Some(Call { id, at, lingers }) = call
+    pub(crate) async fn on_its_way(&self, call: Option<SentCall>, what: &str) {
+        if let Some(SentCall { id, at, lingers }) = call
             && (lingers || self.clock.now() > at)
         {
             self.turn((id, what.to_owned())).await;
@@ -161,9 +161,9 @@ impl Turns {
     }
 }
 
-impl Call {
+impl SentCall {
     /// The call that the current code is part of.
-    pub(crate) fn current() -> Option<Call> {
+    pub(crate) fn current() -> Option<SentCall> {
         CALL.try_with(|call| *call).ok()
     }
 
