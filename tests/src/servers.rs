@@ -29,7 +29,7 @@ pub const DYNAMODB: TestServer =
 impl TestServer {
     /// The address of the server. `None` if the server was not asked for.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "suites are told of their servers this way")]
+    #[expect(clippy::disallowed_methods, reason = "suites find their servers by variables")]
     pub fn address(self) -> Option<String> {
         std::env::var(self.variable).ok()
     }

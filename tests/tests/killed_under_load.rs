@@ -172,7 +172,7 @@ impl Heard {
             }
             ("open", []) => Err(Refused::Unknown(String::new())),
             ("refused", []) => Err(Refused::Busy(Busy::NotDeployed)),
-            _ => panic!("it says `{line}`"),
+            _ => panic!("unexpected line `{line}`"),
         };
         *self.sent.get_mut(request).unwrap() -= 1;
         self.ledger(request).note(request, &answered);

@@ -518,7 +518,7 @@ fn the_bench_measures_a_node_that_runs() {
     let closed = bench(&["--clients", "4", "--workspaces", "3"]);
     let done = closed["done"].as_u64().unwrap();
     let logged: usize = (1..=3).map(|ws| node.logged(ws).len() - 1).sum();
-    assert_eq!(done, logged as u64, "what it counts is what was done");
+    assert_eq!(done, logged as u64, "the bench counts other commands than the log has");
     // Each of the four clients waits for its answers. So the times of all commands add up to nearly
     // the time of all clients.
     let mean = closed["micros"]["mean"].as_f64().unwrap();
@@ -553,7 +553,10 @@ fn the_bench_measures_a_node_that_runs() {
     assert_eq!(told.status.code(), Some(0));
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
     assert!(told["done"].as_u64().unwrap() >= 10, "{told}");
-    assert!(told["unsent"].as_u64().unwrap() < 1_000, "what was not due is not missing: {told}");
+    assert!(
+        told["unsent"].as_u64().unwrap() < 1_000,
+        "commands that were not due are counted as unsent: {told}"
+    );
     let unreachable = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--node", "127.0.0.1:1"])
         .output()

@@ -16,16 +16,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use load::Load;
-use node::{Node, answer, command_path, free, request, workspace_path};
+use load::CommandLoad;
+use node::{NodeProcess, answer, command_path, free, request, workspace_path};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 
 #[test]
 fn sigterm_finishes_current_requests_and_releases_the_lease() {
     let folder = tempfile::tempdir().unwrap();
-    let mut first = Node::start(folder.path(), "").ready();
+    let mut first = NodeProcess::start(folder.path(), "").ready();
     (1..=8).for_each(|ws| first.create_workspace(ws));
-    let load = Load::start("a", vec![first.api], 8, false);
+    let load = CommandLoad::start("a", vec![first.api], 8, false);
     load.until_more(100);
     let start = Instant::now();
     first.signal(Signal::TERM);
@@ -38,7 +38,7 @@ fn sigterm_finishes_current_requests_and_releases_the_lease() {
 
     // The lease was released, so the next node need not wait.
     let start = Instant::now();
-    let second = Node::start(folder.path(), "").ready();
+    let second = NodeProcess::start(folder.path(), "").ready();
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     known.check(&[&second], 8);
     // A client with a connection that was not accepted any more gets no answer. Its command must
@@ -53,7 +53,7 @@ fn sigterm_finishes_current_requests_and_releases_the_lease() {
 #[test]
 fn a_second_signal_ends_the_node_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     // A request that never ends keeps the node from stopping.
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let head = format!(
@@ -76,7 +76,7 @@ fn a_second_signal_ends_the_node_at_once() {
 #[test]
 fn a_request_that_does_not_end_is_cut_in_time() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "[node]\nstop_seconds = 3\n").ready();
+    let mut node = NodeProcess::start(folder.path(), "[node]\nstop_seconds = 3\n").ready();
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let path = command_path(1, "sys.CUD");
     let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n");
@@ -94,7 +94,7 @@ fn a_request_that_does_not_end_is_cut_in_time() {
 fn a_node_that_lost_its_storage_file_ends() {
     let folder = tempfile::tempdir().unwrap();
     let (data, away) = (folder.path().join("data"), folder.path().join("away"));
-    let mut node = Node::start(folder.path(), "[node]\nlease_seconds = 12\n").ready();
+    let mut node = NodeProcess::start(folder.path(), "[node]\nlease_seconds = 12\n").ready();
     node.create_workspace(1);
     fs::rename(&data, &away).unwrap();
     let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
@@ -103,7 +103,7 @@ fn a_node_that_lost_its_storage_file_ends() {
     assert_eq!(node.ended().code(), Some(7), "{}", node.said());
     assert!(node.said().contains("was removed or replaced"), "{}", node.said());
     fs::rename(&away, &data).unwrap();
-    let node = Node::start(folder.path(), "").ready();
+    let node = NodeProcess::start(folder.path(), "").ready();
     assert_eq!(node.logged(1).len(), 1);
     assert_eq!(node.command(1, "sys.CUD", body).0, 200);
     node.stop();
@@ -113,7 +113,7 @@ fn a_node_that_lost_its_storage_file_ends() {
 #[test]
 fn incomplete_heads_do_not_delay_a_stop() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     let half = [node.api, node.admin].map(|address| {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         std::io::Write::write_all(&mut stream, b"GET /livez HTT").unwrap();
@@ -132,12 +132,12 @@ fn incomplete_heads_do_not_delay_a_stop() {
 #[test]
 fn sighup_stops_the_node_unless_the_signal_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     node.signal(Signal::HUP);
     assert_eq!(node.ended().code(), Some(0), "{}", node.said());
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vvm")]);
-    let node = Node::spawn(command, folder.path(), "", free(), free()).ready();
+    let node = NodeProcess::spawn(command, folder.path(), "", free(), free()).ready();
     node.signal(Signal::HUP);
     node.create_workspace(1);
     assert!(!node.said().contains("SIGHUP"), "{}", node.said());
@@ -150,16 +150,16 @@ fn a_killed_node_comes_back_at_once_with_every_acknowledged_event() {
     // A node that comes back waits for late writes of its former process. At trust level 0 that
     // wait is zero, so only the long lease could delay the node.
     let config = "[node]\nlease_seconds = 60\n";
-    let mut node = Node::start(folder.path(), config).ready();
+    let mut node = NodeProcess::start(folder.path(), config).ready();
     (1..=8).for_each(|ws| node.create_workspace(ws));
     for round in ["a", "b", "c"] {
-        let load = Load::start(round, vec![node.api], 8, false);
+        let load = CommandLoad::start(round, vec![node.api], 8, false);
         load.until_more(200);
         node.signal(Signal::KILL);
         node.ended();
         let known = load.stop();
         let start = Instant::now();
-        node = Node::start(folder.path(), config).ready();
+        node = NodeProcess::start(folder.path(), config).ready();
         // The start did not wait for the lease, which has not expired.
         let took = start.elapsed();
         assert!(took < Duration::from_secs(4), "it took {took:?}: {}", node.said());
@@ -174,14 +174,14 @@ fn a_killed_node_comes_back_at_once_with_every_acknowledged_event() {
 fn a_command_that_is_sent_again_with_its_key_is_done_once() {
     let folder = tempfile::tempdir().unwrap();
     let (api, admin) = (free(), free());
-    let mut node = Node::start_at(folder.path(), "", api, admin).ready();
+    let mut node = NodeProcess::start_at(folder.path(), "", api, admin).ready();
     (1..=8).for_each(|ws| node.create_workspace(ws));
-    let load = Load::start("a", vec![api], 8, true);
+    let load = CommandLoad::start("a", vec![api], 8, true);
     for _ in 0..2 {
         load.until_more(200);
         node.signal(Signal::KILL);
         node.ended();
-        node = Node::start_at(folder.path(), "", api, admin).ready();
+        node = NodeProcess::start_at(folder.path(), "", api, admin).ready();
     }
     load.until_more(200);
     let known = load.stop();
@@ -191,7 +191,7 @@ fn a_command_that_is_sent_again_with_its_key_is_done_once() {
 
 /// Starts a node that cannot begin, and returns its exit code and its log.
 fn refused(folder: &Path, config: &str) -> (Option<i32>, String) {
-    let mut node = Node::start(folder, config);
+    let mut node = NodeProcess::start(folder, config);
     let code = node.ended().code();
     (code, node.said())
 }
@@ -231,7 +231,7 @@ fn an_invalid_start_is_reported_and_changes_nothing() {
 fn a_damaged_storage_file_is_reported_with_code_3() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    Node::start(folder.path(), "").ready().stop();
+    NodeProcess::start(folder.path(), "").ready().stop();
     let whole = fs::read(data.join("vvm.redb")).unwrap();
     fs::write(data.join("cut.redb"), &whole[..whole.len() / 2]).unwrap();
     std::os::unix::fs::symlink("nowhere.redb", data.join("link.redb")).unwrap();
@@ -263,7 +263,7 @@ fn check(folder: &Path, file: &str) -> (Option<i32>, String, String) {
 fn a_file_is_checked_without_being_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data/vvm.redb");
-    let node = Node::start(folder.path(), "").ready();
+    let node = NodeProcess::start(folder.path(), "").ready();
     node.create_workspace(1);
     let (code, _, said) = check(folder.path(), "redb:data/vvm.redb");
     assert_eq!(code, Some(4), "a node works with it: {said}");
@@ -295,7 +295,7 @@ fn a_taken_port_is_reported_at_once() {
     for (api, admin) in
         [(taken.local_addr().unwrap(), free()), (free(), taken.local_addr().unwrap())]
     {
-        let mut node = Node::start_at(folder.path(), "", api, admin);
+        let mut node = NodeProcess::start_at(folder.path(), "", api, admin);
         assert_eq!(node.ended().code(), Some(5), "{}", node.said());
         let port = taken.local_addr().unwrap().to_string();
         assert!(node.said().contains(&port), "{}", node.said());
@@ -307,7 +307,7 @@ fn a_taken_port_is_reported_at_once() {
 #[test]
 fn a_file_that_another_process_holds_is_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let first = Node::start(folder.path(), "").ready();
+    let first = NodeProcess::start(folder.path(), "").ready();
     let (code, said) = refused(folder.path(), "");
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("another process"), "{said}");
@@ -340,7 +340,7 @@ fn a_folder_that_cannot_be_written_is_reported_with_code_3() {
 #[test]
 fn a_node_does_not_listen_beyond_this_machine_unless_allowed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start_at(folder.path(), "", "0.0.0.0:0".parse().unwrap(), free());
+    let mut node = NodeProcess::start_at(folder.path(), "", "0.0.0.0:0".parse().unwrap(), free());
     assert_eq!(node.ended().code(), Some(3), "{}", node.said());
     assert!(node.said().contains("allow_unauthenticated"), "{}", node.said());
 }
@@ -355,7 +355,7 @@ fn another_number_of_partitions_or_another_level_is_refused() {
     };
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/demo.toml");
     fs::copy(demo, folder.path().join("demo.toml")).unwrap();
-    let node = Node::start(folder.path(), &app(3)).ready();
+    let node = NodeProcess::start(folder.path(), &app(3)).ready();
     node.create_workspace(1);
     node.stop();
     for (config, what) in [
@@ -366,7 +366,7 @@ fn another_number_of_partitions_or_another_level_is_refused() {
         assert_eq!(code, Some(3), "{said}");
         assert!(said.contains(what), "{what}: {said}");
     }
-    let node = Node::start(folder.path(), &app(3)).ready();
+    let node = NodeProcess::start(folder.path(), &app(3)).ready();
     assert_eq!(node.logged(1).len(), 1);
     node.stop();
 }
@@ -400,7 +400,7 @@ fn an_embedded_storage_has_one_slot() {
 #[test]
 fn stepping_down_ends_it_with_a_code_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     let (status, _) = request(node.admin, "GET", "/step-down", &[], "");
     assert_eq!(status, 405, "looking does nothing");
     let (status, answer) = request(node.admin, "POST", "/step-down", &[], "");
@@ -410,15 +410,15 @@ fn stepping_down_ends_it_with_a_code_of_its_own() {
 
 /// Starts a node with files that can be kept from growing. A write beyond the limit is an error,
 /// and does not end the process.
-fn limited(folder: &Path, config: &str) -> Node {
+fn limited(folder: &Path, config: &str) -> NodeProcess {
     let mut command = Command::new("sh");
     let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
     command.args(["-c", ignoring, env!("CARGO_BIN_EXE_vvm")]);
-    Node::spawn(command, folder, config, free(), free())
+    NodeProcess::spawn(command, folder, config, free(), free())
 }
 
 /// From now on the node can write nothing behind this place in any file. `None` removes the limit.
-fn limit_files(node: &Node, bytes: Option<u64>) {
+fn limit_files(node: &NodeProcess, bytes: Option<u64>) {
     let limit = Rlimit { current: bytes, maximum: None };
     prlimit(Some(node.pid()), Resource::Fsize, limit).unwrap();
 }
@@ -446,7 +446,7 @@ fn a_node_that_loses_its_leadership_before_numbers_are_stored_ends_in_order() {
 #[test]
 fn the_first_signal_after_a_step_down_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let (path, body) = (command_path(1, "sys.CreateWorkspace"), r#"{"args":{"kind":"Shop"}}"#);
     let head = format!(
@@ -487,7 +487,7 @@ fn a_full_disk_is_reported_and_loses_nothing() {
     let config = "[node]\nlease_seconds = 10\n";
     let mut node = limited(folder.path(), config).ready();
     (1..=4).for_each(|ws| node.create_workspace(ws));
-    let load = Load::start("a", vec![node.api], 4, true);
+    let load = CommandLoad::start("a", vec![node.api], 4, true);
     load.until_more(100);
     let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
     limit_files(&node, Some(half));
@@ -507,7 +507,7 @@ fn a_full_disk_is_reported_and_loses_nothing() {
     limit_files(&node, Some(half));
     assert_eq!(node.ended().code(), Some(7), "{}", node.said());
     let known = load.stop();
-    let node = Node::start(folder.path(), config).ready();
+    let node = NodeProcess::start(folder.path(), config).ready();
     known.check(&[&node], 4);
     node.stop();
 }
@@ -519,7 +519,7 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = limited(folder.path(), "[node]\nlease_seconds = 40\nstop_seconds = 2\n").ready();
     (1..=4).for_each(|ws| node.create_workspace(ws));
-    let load = Load::start("a", vec![node.api], 4, true);
+    let load = CommandLoad::start("a", vec![node.api], 4, true);
     load.until_more(100);
     let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
     limit_files(&node, Some(half));
@@ -530,7 +530,7 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
     assert!(said.contains("partitions did not end in order"), "{said}");
     assert!(said.contains("of demo/shop: "), "{said}");
     let known = load.stop();
-    let node = Node::start(folder.path(), "").ready();
+    let node = NodeProcess::start(folder.path(), "").ready();
     known.check(&[&node], 4);
     node.stop();
 }
@@ -540,12 +540,12 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
 fn a_node_that_waits_for_its_own_former_lease_logs_the_remaining_time() {
     let folder = tempfile::tempdir().unwrap();
     let (config, api, admin) = ("[node]\nlease_seconds = 5\n", free(), free());
-    let mut node = Node::start_at(folder.path(), config, api, admin).ready();
+    let mut node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
     node.signal(Signal::KILL);
     node.ended();
     // The lock file is missing, as after a reboot or in a copy of the folder.
     fs::remove_file(folder.path().join("data/lease.lock")).unwrap();
-    let node = Node::start_at(folder.path(), config, api, admin).ready();
+    let node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
     let said = node.said();
     let told: Vec<&str> = said
         .lines()
@@ -567,7 +567,7 @@ fn numbers_can_be_kept_in_the_view() {
     let mut ids = Vec::new();
     for (round, place) in ["system", "view", "system", "view"].into_iter().enumerate() {
         let config = format!("[sequences]\nstorage = \"{place}\"\n");
-        let node = Node::start(folder.path(), &config).ready();
+        let node = NodeProcess::start(folder.path(), &config).ready();
         node.create_workspace(1);
         for number in 0..20 {
             let body = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
@@ -598,9 +598,10 @@ fn a_node_that_waits_for_ever_waits_for_a_storage_that_is_out_of_reach() {
         free()
     );
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), &config);
+    let mut node = NodeProcess::start(folder.path(), &config);
     assert_eq!(node.ended().code(), Some(4), "{}", node.said());
-    let mut node = Node::start(folder.path(), &format!("{config}[node]\nacquire_seconds = 0\n"));
+    let mut node =
+        NodeProcess::start(folder.path(), &format!("{config}[node]\nacquire_seconds = 0\n"));
     let start = Instant::now();
     while !node.said().contains("waiting for the storage") {
         assert!(start.elapsed() < Duration::from_secs(30), "{}", node.said());
@@ -620,7 +621,7 @@ fn a_node_with_a_silent_storage_reports_its_state_and_can_be_stopped() {
         silent.local_addr().unwrap()
     );
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), &config);
+    let mut node = NodeProcess::start(folder.path(), &config);
     node.until("/livez", |status| status == 200);
     let (_, status) = request(node.admin, "GET", "/status", &[], "");
     assert_eq!(status["node"]["stage"], "opening", "{status}");
@@ -632,6 +633,7 @@ fn a_node_with_a_silent_storage_reports_its_state_and_can_be_stopped() {
     assert_eq!(node.ended().code(), Some(0), "{}", node.said());
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     // A port that is taken is reported before the node connects to the storage.
-    let mut node = Node::start_at(folder.path(), &config, silent.local_addr().unwrap(), free());
+    let mut node =
+        NodeProcess::start_at(folder.path(), &config, silent.local_addr().unwrap(), free());
     assert_eq!(node.ended().code(), Some(5), "{}", node.said());
 }

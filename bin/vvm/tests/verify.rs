@@ -47,17 +47,17 @@ fn is_empty(folder: &TempDir) -> bool {
 }
 
 /// A process, and the lines that it writes.
-struct Running {
+struct RunningVerification {
     child: Child,
     said: BufReader<ChildStderr>,
 }
 
-impl Running {
-    fn start(folder: &TempDir, args: &[&str]) -> Running {
+impl RunningVerification {
+    fn start(folder: &TempDir, args: &[&str]) -> RunningVerification {
         let mut command = verify(folder, args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stderr.take().unwrap());
-        Running { child, said }
+        RunningVerification { child, said }
     }
 
     /// Waits for a line that contains `part`.
@@ -191,7 +191,7 @@ fn a_signal_during_a_run_leaves_only_the_named_file_behind() {
     for (signal, name) in [("-INT", "Ctrl-C"), ("-TERM", "SIGTERM"), ("-HUP", "SIGHUP")] {
         let folder = tempfile::tempdir().unwrap();
         let args = [["--storage", "redb:a.redb"].as_slice(), &SLOW].concat();
-        let mut running = Running::start(&folder, &args);
+        let mut running = RunningVerification::start(&folder, &args);
         let keyspace = running.scratch_keyspace();
         running.line("passed  ttl::of_an_absent_row");
         running.signal(signal);
@@ -212,7 +212,7 @@ fn a_signal_during_a_run_leaves_only_the_named_file_behind() {
 #[test]
 fn a_signal_at_the_start_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut running = Running::start(&folder, &SLOW);
+    let mut running = RunningVerification::start(&folder, &SLOW);
     running.line("verifying");
     running.signal("-INT");
     let (code, rest) = running.end();
@@ -226,7 +226,7 @@ fn a_second_signal_ends_the_run_at_once_and_names_what_may_be_left() {
     // The server accepts requests and never answers. So the keyspace may or may not have been made.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let storage = format!("dynamodb:http://{}", server.local_addr().unwrap());
-    let mut running = Running::start(&folder, &["--storage", &storage]);
+    let mut running = RunningVerification::start(&folder, &["--storage", &storage]);
     let request = server.accept().unwrap();
     running.signal("-INT");
     let told = running.line("Ctrl-C received");
@@ -267,9 +267,9 @@ fn a_report_that_cannot_be_printed_is_a_failure_and_nothing_stays() {
 fn a_closed_stdout_does_not_end_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let args = [["--storage", "redb:a.redb"].as_slice(), &QUICK].concat();
-    let mut running = Running::start(&folder, &args);
+    let mut running = RunningVerification::start(&folder, &args);
     let keyspace = running.scratch_keyspace();
-    let Running { child, said } = running;
+    let RunningVerification { child, said } = running;
     drop(said);
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), Some(0));

@@ -66,7 +66,7 @@ impl Handler for InvoiceHandler {
         work: &mut Work<'_>,
     ) -> Result<Bytes, Failure> {
         let descriptor = RecordId(65_536);
-        assert!(work.get(descriptor).await?.is_some(), "the workspace is there");
+        assert!(work.get(descriptor).await?.is_some(), "the workspace has no descriptor");
         for seq in [standard::WLOG_OFFSET, standard::RECORD_ID, standard::CRECORD_ID] {
             assert!(work.next(seq).is_err(), "only the system draws from {seq}");
         }
@@ -139,7 +139,10 @@ impl Handler for TwoWritesHandler {
     ) -> Result<Bytes, Failure> {
         let last = rows.split_off(rows.len().saturating_sub(1));
         let first = work.write(rows).await?.len();
-        assert!(first == 0 || work.write(last).await?.len() == 1, "it tells what it made");
+        assert!(
+            first == 0 || work.write(last).await?.len() == 1,
+            "`write` did not return the written row"
+        );
         Ok(Bytes::new())
     }
 }

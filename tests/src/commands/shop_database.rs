@@ -229,7 +229,7 @@ impl ShopNode {
             if wanted(&status) {
                 return status;
             }
-            assert!(self.clock.now() < deadline, "it stays {status:?}");
+            assert!(self.clock.now() < deadline, "the status stays {status:?}");
             self.clock.sleep(Duration::from_millis(2)).await;
         }
     }

@@ -93,21 +93,21 @@ pub struct StoredState {
 impl StoredState {
     fn add(&mut self, event: Event, terms: CheckOptions) {
         let Place { epoch, plog, ws, wlog } = event.place;
-        assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has no gaps");
+        assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has a gap");
         if let Some(before) = self.events.last() {
-            assert!(before.place.epoch <= epoch, "epochs never fall: {before:?} {event:?}");
-            assert!(before.time <= event.time, "time never falls: {before:?} {event:?}");
+            assert!(before.place.epoch <= epoch, "the epoch fell: {before:?} {event:?}");
+            assert!(before.time <= event.time, "the time fell: {before:?} {event:?}");
         }
         let last = self.wlogs.entry(ws).or_default();
         *last += 1;
-        assert!(*last <= wlog.0, "the log of a workspace grows: {event:?}");
+        assert!(*last <= wlog.0, "the offset in the log of a workspace did not grow: {event:?}");
         // A lost event can have drawn numbers that were stored.
         let may_have_gaps = terms.since.is_some();
-        assert!(*last == wlog.0 || may_have_gaps, "the log of a workspace has no gaps: {event:?}");
+        assert!(*last == wlog.0 || may_have_gaps, "the log of a workspace has a gap: {event:?}");
         *last = wlog.0;
         for drawn in &event.drawn {
             let last = self.numbers.entry((ws, drawn.seq)).or_default();
-            assert!(drawn.last > *last, "no number is given twice: {event:?}");
+            assert!(drawn.last > *last, "a number was given twice: {event:?}");
             *last = drawn.last;
         }
         let drew_wlog = event.drawn.iter().find(|drawn| drawn.seq == WLOG_OFFSET.0);
@@ -121,7 +121,7 @@ impl StoredState {
             let may_differ = terms.since.is_some();
             assert!(
                 found == change.replaces || may_differ,
-                "a record replaces the one before it, and a new one replaces none: {event:?} {found:?}"
+                "the event names another former version of the record than the stored one: {event:?} {found:?}"
             );
             in_range(&stored);
         }
@@ -188,11 +188,11 @@ async fn check_all(shop_db: &ShopDatabase, partition: u16, world: &StoredState) 
         let of_ws = world.events.iter().filter(|event| event.place.ws == *ws).cloned();
         let expected: Vec<Entry> = of_ws.map(|event| Entry::Event(Box::new(event))).collect();
         assert_eq!(expected.len() as u64, *last);
-        assert!(wlog == expected, "the log of a workspace is a part of that of its partition");
+        assert!(wlog == expected, "the log of the workspace differs from the log of its partition");
     }
     for ((ws, id), expected) in &world.records {
         let stored = reader.record(*ws, *id).await.expect("it can be read");
-        assert_eq!(stored.as_ref(), Some(expected), "a record is what the last event made it");
+        assert_eq!(stored.as_ref(), Some(expected), "the record differs from the last event");
     }
 }
 
@@ -212,7 +212,7 @@ async fn check_later(shop_db: &ShopDatabase, since: Epoch, world: &StoredState) 
             expected.version < stored.version && stored.version.epoch < since
         };
         let is_right = stored.as_ref() == Some(expected) || stored.as_ref().is_some_and(lost_since);
-        assert!(is_right, "a record is what the last event made it: {stored:?} {expected:?}");
+        assert!(is_right, "the record differs from the last event: {stored:?} {expected:?}");
     }
 }
 
@@ -239,7 +239,7 @@ async fn check_rows(shop_db: &ShopDatabase, partition: u16, world: &StoredState)
         let rows =
             shop_db.app.storage.read(pkey.clone(), Range::all(), Consistency::Plain, timeout);
         let rows: Vec<_> = rows.try_collect().await.expect("it can be read");
-        assert_eq!(rows.len(), count, "{pkey:?} holds what no event says");
+        assert_eq!(rows.len(), count, "{pkey:?} has rows of no event");
     }
 }
 
@@ -256,7 +256,7 @@ async fn check_numbers(
         shop_db.system.numbers(&shop_db.app.entry)
     };
     let next = numbers.next_offset(partition, shop_db.soon()).await.expect("it can be read");
-    assert_eq!(next.unwrap_or(1), world.events.len() as u64 + 1, "the stored offset");
+    assert_eq!(next.unwrap_or(1), world.events.len() as u64 + 1, "the stored offset is wrong");
     for ws in world.wlogs.keys() {
         let seqs = [1, 2, 3, 256];
         let stored = numbers.last(ws.0, &seqs, shop_db.soon()).await.expect("they can be read");
@@ -264,7 +264,7 @@ async fn check_numbers(
         // Numbers that were drawn by lost events may be stored.
         let is_right = stored == expected
             || terms.since.is_some() && stored.iter().zip(&expected).all(|(one, two)| one >= two);
-        assert!(is_right, "numbers of {ws:?}: {stored:?}, and the log says {expected:?}");
+        assert!(is_right, "stored numbers of {ws:?} are {stored:?}, and the log has {expected:?}");
     }
 }
 
@@ -295,6 +295,6 @@ fn check_ledger(world: &StoredState, ledger: &AnswerLedger) {
         let is_known = ledger.done.contains_key(*request)
             || ledger.not_applied.contains_key(*request)
             || ledger.unknown.contains(*request);
-        assert!(is_known, "nobody asked for {request}");
+        assert!(is_known, "the request {request} was never sent");
     }
 }

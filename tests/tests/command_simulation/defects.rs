@@ -44,7 +44,7 @@ pub(crate) enum Defect {
     OldRows,
     /// The next read of a row sees the value of a write that was refused.
     Phantoms,
-    /// The fence lies, not the storage: two nodes lead at the same time, at the trust level at
+    /// The fence is wrong, not the storage: two nodes lead at the same time, at the trust level at
     /// which only the fence is trusted.
     TwoLead,
     /// As `TwoLead`, but again and again. Then even the promises that hold after a single overlap
@@ -68,7 +68,7 @@ impl Defect {
         Defect::ManyLead,
     ];
 
-    /// Whether the fence lies, and not the storage.
+    /// Whether the fence is wrong, and not the storage.
     pub(crate) fn is_of_fence(self) -> bool {
         matches!(self, Defect::TwoLead | Defect::ManyLead)
     }

@@ -39,7 +39,7 @@ const SCHEDULES: u64 = 1_500;
 const SCHEDULES_OF_A_LONG_RUN: u64 = 6_000;
 
 /// Each lie must be found within this number of histories.
-const SCHEDULES_FOR_A_LIE: u64 = 2_000;
+const SCHEDULES_FOR_A_DEFECT: u64 = 2_000;
 
 /// The number of seeds that are run twice.
 const REPLAYED: u64 = 50;
@@ -131,8 +131,9 @@ fn replays(seeds: Range<u64>) -> Result<(), Failed> {
 }
 
 fn is_found(defect: Defect) -> Result<(), Failed> {
-    let found = (0..SCHEDULES_FOR_A_LIE).find_map(|seed| run(seed, Some(defect), false).err());
-    let wrong = found.ok_or_else(|| format!("not in {SCHEDULES_FOR_A_LIE} schedules"))?;
+    let found = (0..SCHEDULES_FOR_A_DEFECT).find_map(|seed| run(seed, Some(defect), false).err());
+    let wrong = found
+        .ok_or_else(|| format!("the defect was not found in {SCHEDULES_FOR_A_DEFECT} schedules"))?;
     let start: String = wrong.chars().take(300).collect();
     println!("{defect:?}: {start}");
     Ok(())

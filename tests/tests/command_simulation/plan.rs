@@ -35,9 +35,9 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn of(seed: u64, dice: &Dice, defect: Option<Defect>) -> Plan {
-        let lead_lies = defect.is_some_and(Defect::is_of_fence);
+        let fence_is_wrong = defect.is_some_and(Defect::is_of_fence);
         let level = match seed % 3 {
-            _ if lead_lies => TrustLevel::Two,
+            _ if fence_is_wrong => TrustLevel::Two,
             0 => TrustLevel::Zero,
             1 => TrustLevel::One,
             _ => TrustLevel::Two,
@@ -45,15 +45,16 @@ impl Plan {
         let is_trusted = level == TrustLevel::Two;
         // At trust level 2 no condition stops a former leader. So a history has all promises only
         // without overlaps, and if the next leader waits for late writes. With one overlap, or late
-        // writes, events may be lost. Two overlaps would leave no promise to check, so only a fence
-        // that lies has more than one.
-        let (overlaps, is_late, is_waited_for) = match (is_trusted && !lead_lies, dice.below(4)) {
-            (false, _) => (u64::MAX, true, false),
-            (true, 0) if defect.is_none() => (1, false, false),
-            (true, 1) if defect.is_none() => (0, true, false),
-            (true, 2) => (0, true, true),
-            (true, _) => (0, false, false),
-        };
+        // writes, events may be lost. Two overlaps would leave no promise to check, so only a
+        // wrong fence has more than one.
+        let (overlaps, is_late, is_waited_for) =
+            match (is_trusted && !fence_is_wrong, dice.below(4)) {
+                (false, _) => (u64::MAX, true, false),
+                (true, 0) if defect.is_none() => (1, false, false),
+                (true, 1) if defect.is_none() => (0, true, false),
+                (true, 2) => (0, true, true),
+                (true, _) => (0, false, false),
+            };
         let narrow = dice.one_in(2).then(|| (1 + within(dice, 6), dice.one_in(2)));
         let rate = [0, 10, 30, 80][within(dice, 4)];
         let rates = FaultRates {

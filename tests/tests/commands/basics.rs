@@ -169,7 +169,7 @@ async fn rejected(fixture: &CommandsFixture) {
     let last = named("last", cud(WS, settings, shop_db.soon()));
     let last = fixture.run(&node, &mut ledger, last).await.unwrap();
     let given = first.answer.ids.len() as u64;
-    assert_eq!(last.answer.ids[0].1.0, id.0 + given, "whoever fails gives its numbers back");
+    assert_eq!(last.answer.ids[0].1.0, id.0 + given, "a failed command gives its numbers back");
     assert_eq!(last.plog.0, 4);
     assert_eq!(node.stop().await, Ended::Stopped);
     check(shop_db, PARTITION, &ledger).await;

@@ -95,7 +95,7 @@ impl StorageWrapper for SilentStorage {
     ) -> istorage::Result<Outcome> {
         let is_lost = self.pkey.lock().unwrap().as_ref() == Some(&pkey);
         if is_lost {
-            return Err(Error::outcome_unknown("nobody answered"));
+            return Err(Error::outcome_unknown("no answer"));
         }
         self.inner.write_if(pkey, ops, deadline).await
     }

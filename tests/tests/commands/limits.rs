@@ -115,7 +115,7 @@ async fn die_at_the_boundary(scene: &Scene<'_>) {
     node.ready().await;
     dies.arm(StallPoint::AfterWrite(1));
     tokio::select! {
-        () = scene.run_group(&node, &hold, many(scene, "first")) => panic!("nobody is answered"),
+        () = scene.run_group(&node, &hold, many(scene, "first")) => panic!("a command was answered"),
         () = dies.until_still() => {}
     }
     node.kill();
@@ -272,7 +272,10 @@ async fn used_up(fixture: &CommandsFixture) {
         let rows = rows.try_collect::<Vec<_>>();
         done.send(runtime.block_on(join(use_up(100), rows)).1).unwrap();
     };
-    #[expect(clippy::disallowed_methods, reason = "nobody can wait for a thread that may not end")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the thread may not end, so the trial does not wait for it"
+    )]
     drop(std::thread::spawn(read));
     let clock = &fixture.shop_db.clock;
     let read = clock.timeout_at(clock.now() + timeout, is_done).await;

@@ -66,7 +66,7 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let drawn = |seq: isequencer::SeqId, last| Drawn { seq: seq.0, last };
     let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
     let is_told = matches!(elsewhere, Err(NotMarked::Log(Error::Broken(Broken::Misplaced { .. }))));
-    assert!(is_told, "a whole event is there: {elsewhere:?}");
+    assert!(is_told, "the whole event was not reported: {elsewhere:?}");
     // An event behind a hole would hide all events that come after it.
     let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
     assert!(matches!(far, Err(NotMarked::Log(Error::Broken(Broken::Missing(_))))), "{far:?}");
@@ -82,7 +82,11 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let command = named("after", cud(ws, article("b"), shop_db.soon()));
     let after = fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
-    assert_eq!(after.answer.ids[0].1.0, last + 6, "what it drew is not given again");
+    assert_eq!(
+        after.answer.ids[0].1.0,
+        last + 6,
+        "the numbers of the marked event are not given again"
+    );
     assert_eq!(node.stop().await, Ended::Stopped);
     let reader = shop_db.reader();
     let logs: [Vec<Entry>; 2] = [

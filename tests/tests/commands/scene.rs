@@ -250,7 +250,7 @@ impl<'s> Scene<'s> {
         node.ready().await;
         dies.arm(StallPoint::AfterWrite(2));
         tokio::select! {
-            () = self.run_group(&node, &hold, self.group()) => panic!("nobody can be answered"),
+            () = self.run_group(&node, &hold, self.group()) => panic!("a command was answered"),
             () = dies.until_still() => {}
         }
         node.kill();

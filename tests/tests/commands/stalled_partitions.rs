@@ -24,9 +24,7 @@ use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, TrialFn, WS, named}
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     (
         "stalled_partitions::a_partition_that_cannot_store_numbers_is_stalled_and_refuses",
-        |fixture| {
-            Box::pin(not_stored(fixture, StorageMode::Refuses, "there is no room for numbers"))
-        },
+        |fixture| Box::pin(not_stored(fixture, StorageMode::Refuses, "no space for numbers")),
     ),
     (
         "stalled_partitions::a_partition_that_stores_numbers_slowly_is_stalled_and_refuses",
@@ -77,7 +75,7 @@ impl NumbersStorage {
         let mut mode = self.mode.subscribe();
         let mode = mode.wait_for(|mode| *mode != StorageMode::Hangs).await.map(|mode| *mode);
         match mode {
-            Ok(StorageMode::Refuses) => Err(Error::unavailable("there is no room for numbers")),
+            Ok(StorageMode::Refuses) => Err(Error::unavailable("no space for numbers")),
             Ok(StorageMode::Panics) => panic!("a panic on purpose"),
             _ => Ok(()),
         }

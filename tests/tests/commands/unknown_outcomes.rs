@@ -90,7 +90,7 @@ async fn ends(fixture: &CommandsFixture) {
     let mut sent = 0u64;
     let end = shop_db.clock.now() + LONG;
     let answered = loop {
-        assert!(shop_db.clock.now() < end, "it is written only when no others come any more");
+        assert!(shop_db.clock.now() < end, "the group was not written while other commands came");
         // At least one command always waits.
         while node.commands.waiting() < 5 {
             sent += 1;
@@ -233,7 +233,7 @@ impl StorageWrapper for OnceSilentStorage {
     ) -> istorage::Result<Outcome> {
         let is_lost = self.pkey.lock().unwrap().take_if(|lost| *lost == pkey).is_some();
         if is_lost {
-            return Err(Error::outcome_unknown("nobody answered"));
+            return Err(Error::outcome_unknown("no answer"));
         }
         self.inner.write_if(pkey, ops, deadline).await
     }
@@ -342,7 +342,7 @@ impl ClosingStorage {
         }
         if self.is_armed.load(Ordering::SeqCst) {
             self.is_closed.store(true, Ordering::SeqCst);
-            return Err(Error::outcome_unknown("nobody answered"));
+            return Err(Error::outcome_unknown("no answer"));
         }
         Ok(())
     }

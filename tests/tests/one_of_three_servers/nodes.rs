@@ -17,7 +17,7 @@ use crate::{
 
 pub(crate) async fn until(clock: &Clock, deadline: Instant, node: &Launched, stage: Stage) {
     while node.node().stage() != stage {
-        assert!(clock.now() < deadline, "it stays {:?}", node.node().stage());
+        assert!(clock.now() < deadline, "the node stays {:?}", node.node().stage());
         clock.sleep(Duration::from_millis(20)).await;
     }
 }
@@ -66,7 +66,10 @@ impl Nodes {
         let start = self.clock.now();
         let node = self.launch().await;
         until(&self.clock, start + self.opens_in, &node, Stage::Waiting).await;
-        eprintln!("{what}: another node waited for the lead after {:?}", self.clock.now() - start);
+        eprintln!(
+            "{what}: another node waited for leadership after {:?}",
+            self.clock.now() - start
+        );
         node
     }
 

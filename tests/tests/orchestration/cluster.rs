@@ -170,7 +170,7 @@ impl StorageDriver for ScriptedDriver {
         deadline: Instant,
     ) -> istorage::Result<Option<SharedStorage>> {
         if self.is_out_of_reach.load(Ordering::SeqCst) {
-            return Err(Error::unavailable("nobody answers"));
+            return Err(Error::unavailable("the storage does not answer"));
         }
         let opened = self.inner.open(keyspace, deadline).await?;
         if keyspace.as_str() == "sysvvm" {
@@ -248,7 +248,7 @@ pub(crate) struct ScriptedService {
 #[async_trait]
 impl Service for ScriptedService {
     fn name(&self) -> &'static str {
-        "the told one"
+        "scripted"
     }
 
     async fn bind(&mut self) -> Result<(), Failure> {
@@ -256,7 +256,7 @@ impl Service for ScriptedService {
             BindBehaviour::Well => Ok(()),
             BindBehaviour::Taken => Err("the port is taken".into()),
             BindBehaviour::Never => std::future::pending().await,
-            BindBehaviour::Panics => panic!("it was told to"),
+            BindBehaviour::Panics => panic!("the script says so"),
         }
     }
 
@@ -264,8 +264,8 @@ impl Service for ScriptedService {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.fails.notified() => {
-                assert!(!self.panics, "it was told to");
-                return Err("it was told to".into());
+                assert!(!self.panics, "the script says so");
+                return Err("the script says so".into());
             }
         }
         if self.hangs {

@@ -97,8 +97,8 @@ async fn a_node_that_loses_its_leadership_reports_it_and_stops() {
     let problem = node.problem().await;
     assert!(matches!(*problem, Problem::LeadLost(_)), "{problem}");
     let told = node.shutdown().await.unwrap_err();
-    assert!(Arc::ptr_eq(&told, &problem), "it is told once, and the same");
-    assert_eq!(cluster.lease(1).await.unwrap(), "x", "what is another's is left alone");
+    assert!(Arc::ptr_eq(&told, &problem), "the problem was reported twice");
+    assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }
 
 /// The applications of the node are not open yet.
@@ -114,7 +114,7 @@ async fn a_node_that_loses_its_leadership_at_its_start_starts_nothing() {
     let here = |ws| node.node().app("acme", "shop").unwrap().at(WsId(ws)).is_ok();
     assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
     assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
-    assert_eq!(cluster.lease(1).await.unwrap(), "x", "what another one holds is left to it");
+    assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }
 
 /// The partitions of the node read their logs, and the storage does not answer.
@@ -206,7 +206,7 @@ async fn a_service_that_cannot_start_is_reported_at_once() {
     let node = cluster.node(1, |_| {}).with_admin(other).with_service(taken);
     let node = node.build().unwrap().launch();
     let problem = node.problem().await;
-    assert!(matches!(*problem, Problem::NotBound { service: "the told one", .. }), "{problem}");
+    assert!(matches!(*problem, Problem::NotBound { service: "scripted", .. }), "{problem}");
     assert!(cluster.lease(1).await.is_none(), "nothing else was begun");
     assert!(node.shutdown().await.is_err());
     assert_eq!(stopped.load(Ordering::SeqCst), 0);
@@ -252,7 +252,7 @@ async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order
         cluster.until(&node, Stage::Leading).await;
         fails.notify_one();
         let problem = node.problem().await;
-        let is_it = matches!(*problem, Problem::ServiceEnded { service: "the told one", .. });
+        let is_it = matches!(*problem, Problem::ServiceEnded { service: "scripted", .. });
         assert!(is_it, "{problem}");
         assert!(Arc::ptr_eq(&node.shutdown().await.unwrap_err(), &problem));
         assert_eq!(stopped.load(Ordering::SeqCst), 1);
@@ -269,7 +269,7 @@ async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
     cluster.until(&node, Stage::Leading).await;
     let start = cluster.clock.now();
     let problem = node.shutdown().await.unwrap_err();
-    assert!(matches!(&*problem, Problem::NotStopped(name) if name == "the told one"), "{problem}");
+    assert!(matches!(&*problem, Problem::NotStopped(name) if name == "scripted"), "{problem}");
     assert!(cluster.clock.now() - start < Duration::from_secs(8));
     assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
 }
@@ -306,7 +306,7 @@ async fn a_lease_is_not_released_without_a_proof_that_all_work_has_ended() {
     assert!(matches!(&*problem, Problem::NotEnded(all) if names_it(all)), "{problem}");
     assert!(cluster.lease(1).await.is_some(), "another one could lead while it is written");
     stall.go_on();
-    assert!(under_way.await.unwrap().is_err(), "nobody knows");
+    assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
 }
 
 /// Only a new leadership can make the partition run again.
@@ -320,7 +320,7 @@ async fn a_node_with_a_failed_partition_releases_its_lease() {
     cluster.clock.sleep(Duration::from_millis(100)).await;
     cluster.driver.keyspace.get().unwrap().close().await;
     *cluster.driver.writes.lock().unwrap() = Fault::None;
-    assert!(under_way.await.unwrap().is_err(), "nobody knows");
+    assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
     let problem = node.problem().await;
     assert!(matches!(*problem, Problem::LeadLost(ielections::Lost::Unhealthy)), "{problem}");
     node.shutdown().await.unwrap_err();
@@ -383,8 +383,8 @@ async fn a_node_that_was_suspended_past_its_lease_answers_nothing() {
     assert!(here.may_answer().is_ok());
     // The sleep blocks the only thread of the runtime, so nothing else goes on either.
     std::thread::sleep(Duration::from_millis(1_500));
-    assert!(here.may_answer().is_err(), "what was read before");
-    assert!(app.at(WsId(7)).is_err(), "what would be read now");
+    assert!(here.may_answer().is_err(), "a row that was read before may not be answered");
+    assert!(app.at(WsId(7)).is_err(), "the partition is not found any more");
     node.shutdown().await.unwrap_err();
 }
 
@@ -553,7 +553,7 @@ fn a_process_with_a_suspended_runtime_is_killed() {
         }
         if clock.now() > end {
             child.kill().unwrap();
-            panic!("nobody ended it");
+            panic!("the killer did not end the process");
         }
         std::thread::sleep(Duration::from_millis(5));
     };

@@ -119,7 +119,10 @@ fn an_invalid_override_is_named() {
         (variable("VVM__NODE__SLOTS", "many"), "from 0 to 4294967295"),
         (variable("VVM__NODE__ADVERTISED", "localhost:1"), "such as 127.0.0.1:8822"),
         (variable("VVM__NODE", "[]"), "VVM__NODE=[]: a table is expected"),
-        (variable("VVM__STORAGE__DYNAMODB__ACCESS_KEY_ID", "11"), "quotes within quotes"),
+        (
+            variable("VVM__STORAGE__DYNAMODB__ACCESS_KEY_ID", "11"),
+            "the shell removes the outer quotes",
+        ),
         (variable("VVM__NODE__SLOT", "1"), "slot"),
         (variable("VVM__NODE__SLOTS__MORE", "1"), "VVM__NODE__SLOTS__MORE"),
         (variable("VVM__", "1"), "VVM__=1"),

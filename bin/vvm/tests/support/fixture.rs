@@ -6,7 +6,7 @@ use clock::Clock;
 use istorage::{KeyspaceName, StorageDriver};
 use tempfile::TempDir;
 
-use super::node::{Node, PATIENCE};
+use super::node::{NodeProcess, PATIENCE};
 
 /// A storage, and the address of its server.
 #[derive(Clone)]
@@ -30,16 +30,16 @@ impl Storage {
 }
 
 /// Keyspaces on a storage for one test, and a folder for each of its nodes.
-pub(crate) struct Stage {
+pub(crate) struct StorageFixture {
     pub(crate) storage: Storage,
     system: String,
     folder: TempDir,
 }
 
-impl Stage {
-    pub(crate) fn new(storage: Storage) -> Stage {
+impl StorageFixture {
+    pub(crate) fn new(storage: Storage) -> StorageFixture {
         let system = format!("node_{:x}", Clock::system().random() >> 24);
-        Stage { storage, system, folder: tempfile::tempdir().unwrap() }
+        StorageFixture { storage, system, folder: tempfile::tempdir().unwrap() }
     }
 
     /// Returns the section `storage` of a configuration.
@@ -60,10 +60,10 @@ impl Stage {
     }
 
     /// Starts a node in a folder of its own.
-    pub(crate) fn start(&self, name: &str, config: &str) -> Node {
+    pub(crate) fn start(&self, name: &str, config: &str) -> NodeProcess {
         let folder = self.folder.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        Node::start(&folder, config)
+        NodeProcess::start(&folder, config)
     }
 
     /// Drops the keyspaces that the nodes made.
@@ -97,7 +97,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for StorageFixture {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.clean();
