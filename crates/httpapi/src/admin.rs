@@ -123,7 +123,7 @@ impl RequestHandler for AdminHandler {
 }
 
 impl AdminHandler {
-    /// RequestHandler whether commands run on this node.
+    /// Answers whether commands run on this node.
     async fn ready(&self, query: &str) -> Response<Body> {
         let is_ready = self.node.stage() == Stage::Leading;
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -210,7 +210,7 @@ impl ApiHandler {
         }
     }
 
-    /// The partition of a workspace if this node leads it; otherwise a problem that names the leader.
+    /// The partition of a workspace if this node leads it; otherwise a problem with the leader.
     async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<Here<'a>, ProblemDetails> {
         match app.at(ws) {
             Ok(here) => Ok(here),

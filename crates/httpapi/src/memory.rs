@@ -95,7 +95,7 @@ impl MemoryShare {
         true
     }
 
-    /// ReadThrottle bytes into `Bytes` that keep the share for as long as they exist.
+    /// Turns bytes into `Bytes` that keep the share for as long as they exist.
     pub(crate) fn into_bytes(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(BytesWithShare { bytes, _share: self })
     }

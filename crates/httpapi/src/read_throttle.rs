@@ -1,4 +1,4 @@
-//! ReadThrottle: a limit on the threads that compute for reads.
+//! A limit on the threads that compute for reads.
 //!
 //! Invariant: reads use at most half of the threads at any moment, so that commands find the other
 //! half.

@@ -1,4 +1,4 @@
-//! RequestHandler as JSON, and problems as JSON (RFC 9457).
+//! Answers as JSON, and problems as JSON (RFC 9457).
 
 use std::io;
 

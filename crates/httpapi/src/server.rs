@@ -60,7 +60,7 @@ impl Default for HttpLimits {
     }
 }
 
-/// RequestHandler the requests of a service.
+/// Answers the requests of a service.
 pub(crate) trait RequestHandler: Send + Sync + 'static {
     fn answer(
         &self,
@@ -68,8 +68,8 @@ pub(crate) trait RequestHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// The number of connections that may wait to be accepted. If the queue is full, the
-/// client tries again after a second.
+/// The number of connections that may wait to be accepted. If the queue is full, the client tries
+/// again after a second.
 const BACKLOG: u32 = 4_096;
 
 /// Takes a port. The listener belongs to no runtime until [`serve`] is called on a runtime.

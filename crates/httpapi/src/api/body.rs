@@ -36,7 +36,7 @@ impl ApiHandler {
     ///
     /// Invariant: a body that has a share never waits for more. The first bytes wait for their
     /// share. If there is no memory for later bytes, the body is refused. Suppose that such bodies
-    /// waited: bodies A and B each hold half of the memory, each waits for more, and neither can end.
+    /// waited: bodies A and B each hold half of the memory, each waits for more, and neither ends.
     pub(super) async fn receive_body(
         &self,
         head: &RequestHead,

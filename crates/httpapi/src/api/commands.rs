@@ -167,7 +167,7 @@ impl ApiHandler {
 }
 
 /// The answer of a command. It takes over the share of the body, and makes the share as large as
-/// the answer. If there is no free memory, the answer is sent all the same, because the command is done.
+/// the answer. If there is no free memory, the answer is sent anyway: the command is done.
 fn done_response(status: StatusCode, done: &Done, mut share: MemoryShare) -> Response<Body> {
     let json = json_of_done(done).to_string();
     // The share stays as it is if there is no free memory.

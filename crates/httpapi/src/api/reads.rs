@@ -1,7 +1,7 @@
-//! ApiHandler that read: a document, a list, a log.
+//! Requests that read: a document, a list, a log.
 //!
 //! Each request takes its share of the memory for answers before it reads. Its computations run on
-//! [turns](crate::turns).
+//! the [throttle](crate::read_throttle).
 
 use std::sync::Arc;
 

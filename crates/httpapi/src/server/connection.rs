@@ -114,7 +114,7 @@ pub(super) async fn run<A: RequestHandler>(
     }
 }
 
-/// RequestHandler a request that hyper could not read, and ends its connection.
+/// Answers a request that hyper could not read, and ends its connection.
 async fn refuse<A: RequestHandler>(
     problem: ProblemDetails,
     mut io: Transport,
@@ -149,8 +149,8 @@ async fn close<A: RequestHandler>(mut io: Transport, is_unread: bool, shared: &S
 
 /// Returns how a connection ended, or `None` if it was idle and must give way to a new connection.
 ///
-/// Invariant: only idle connections wait for [`ServerState::give_way`], each from the moment at which it
-/// became idle. The first to wait is woken first, so the connection that has been idle longest
+/// Invariant: only idle connections wait for [`ServerState::give_way`], each from the moment at which
+/// it became idle. The first to wait is woken first, so the connection that has been idle longest
 /// gives way.
 async fn run_until_evicted<T>(
     connection: impl Future<Output = T>,
