@@ -11,10 +11,10 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::servers::{CASSANDRA, DYNAMODB, Server};
+use crate::servers::{CASSANDRA, DYNAMODB, TestServer};
 
 /// Any error. Every error ends a bench.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
@@ -36,14 +36,14 @@ impl Sample {
     ///
     /// # Errors
     /// The error of the first call that fails, and an error if no call is finished in time.
-    pub async fn take<F>(
+    pub async fn measure<F>(
         clock: &Clock,
         tasks: usize,
         span: Duration,
         call: impl Fn() -> F + Clone + Send + 'static,
-    ) -> Result<Sample, Failure>
+    ) -> Result<Sample, BenchError>
     where
-        F: Future<Output = Result<(), Failure>> + Send,
+        F: Future<Output = Result<(), BenchError>> + Send,
     {
         let (start, cpu) = (clock.now(), cpu_time());
         let end = start + span;
@@ -59,7 +59,7 @@ impl Sample {
                     times.push(done - now);
                     now = done;
                 }
-                Ok::<_, Failure>(times)
+                Ok::<_, BenchError>(times)
             });
         }
         let mut times = Vec::new();
@@ -108,8 +108,8 @@ pub fn millis(duration: Duration) -> String {
 ///
 /// # Errors
 /// If the address was not given.
-pub fn address(server: Server) -> Result<String, Failure> {
-    let Server { variable, .. } = server;
+pub fn address(server: TestServer) -> Result<String, BenchError> {
+    let TestServer { variable, .. } = server;
     let missing = || format!("{variable} is not set: run this as `cargo xtask bench`");
     Ok(server.address().ok_or_else(missing)?)
 }
@@ -118,7 +118,7 @@ pub fn address(server: Server) -> Result<String, Failure> {
 ///
 /// # Errors
 /// If the folder cannot be made.
-pub fn scratch() -> Result<PathBuf, Failure> {
+pub fn scratch() -> Result<PathBuf, BenchError> {
     let folder =
         std::env::current_exe()?.parent().ok_or("the program lies in no folder")?.join("bench");
     std::fs::create_dir_all(&folder)?;
@@ -127,18 +127,18 @@ pub fn scratch() -> Result<PathBuf, Failure> {
 
 /// A database, and the folder of its file if it has one.
 #[derive(Debug)]
-pub struct Database {
+pub struct BenchDatabase {
     /// The driver.
     pub driver: Arc<dyn StorageDriver>,
     _folder: Option<TempDir>,
 }
 
-impl Database {
+impl BenchDatabase {
     /// Opens the database with this name.
     ///
     /// # Errors
     /// If there is no driver with this name, or the database cannot be reached.
-    pub async fn connect(name: &str, clock: &Clock) -> Result<Database, Failure> {
+    pub async fn connect(name: &str, clock: &Clock) -> Result<BenchDatabase, BenchError> {
         let (clock, far) = (clock.clone(), Instant::FAR_FUTURE);
         let mut folder = None;
         let driver: Arc<dyn StorageDriver> = match name {
@@ -159,6 +159,6 @@ impl Database {
             }
             other => return Err(format!("there is no driver `{other}`").into()),
         };
-        Ok(Database { driver, _folder: folder })
+        Ok(BenchDatabase { driver, _folder: folder })
     }
 }

@@ -11,11 +11,11 @@ struct Commands;
 struct Orchestration;
 
 pub mod bench;
-pub mod between;
 pub mod commands;
+pub mod drivers;
 pub mod long;
 pub mod processes;
-pub mod reach;
 pub mod servers;
+pub mod storage_wrapper;
 pub mod subjects;
 pub mod trials;

@@ -11,16 +11,16 @@ use std::{
 
 /// Processes that are suspended until this value is dropped.
 #[derive(Debug)]
-pub struct Stopped(Vec<u32>);
+pub struct SuspendedProcesses(Vec<u32>);
 
-impl Stopped {
+impl SuspendedProcesses {
     /// Suspends a process that the test started.
     ///
     /// # Errors
     /// If the process cannot be suspended.
-    pub fn process(pid: u32) -> Result<Stopped, String> {
+    pub fn process(pid: u32) -> Result<SuspendedProcesses, String> {
         signal(pid, "-STOP")?;
-        Ok(Stopped(vec![pid]))
+        Ok(SuspendedProcesses(vec![pid]))
     }
 
     /// Suspends the Cassandra nodes at these addresses.
@@ -28,13 +28,13 @@ impl Stopped {
     /// # Errors
     /// If one of the nodes is no process of this machine, or cannot be suspended. Then no node
     /// stays suspended.
-    pub fn nodes_at(addresses: &[&str]) -> Result<Stopped, String> {
+    pub fn nodes_at(addresses: &[&str]) -> Result<SuspendedProcesses, String> {
         let mut found = Vec::new();
         for address in addresses {
             let node = node_at(address);
             found.push(node.ok_or_else(|| format!("{address} is no process of this machine"))?);
         }
-        let mut stopped = Stopped(Vec::new());
+        let mut stopped = SuspendedProcesses(Vec::new());
         for pid in found {
             signal(pid, "-STOP")?;
             stopped.0.push(pid);
@@ -43,7 +43,7 @@ impl Stopped {
     }
 }
 
-impl Drop for Stopped {
+impl Drop for SuspendedProcesses {
     fn drop(&mut self) {
         for pid in &self.0 {
             // A process that cannot be resumed has ended.
@@ -55,27 +55,27 @@ impl Drop for Stopped {
 /// A Cassandra node that was killed. The node is started again, with its data, when this value is
 /// dropped.
 #[derive(Debug)]
-pub struct Killed {
+pub struct KilledServer {
     command: Vec<String>,
     folder: PathBuf,
 }
 
-impl Killed {
+impl KilledServer {
     /// Kills the Cassandra node at this address.
     ///
     /// # Errors
     /// If the node is no process of this machine, or cannot be killed.
-    pub fn node_at(address: &str) -> Result<Killed, String> {
+    pub fn node_at(address: &str) -> Result<KilledServer, String> {
         let pid =
             node_at(address).ok_or_else(|| format!("{address} is no process of this machine"))?;
         let command = command_of(pid).ok_or_else(|| format!("{pid} has no command line"))?;
         let folder = folder_of(&command).ok_or_else(|| format!("{pid} has no folder"))?;
         signal(pid, "-KILL")?;
-        Ok(Killed { command, folder })
+        Ok(KilledServer { command, folder })
     }
 }
 
-impl Drop for Killed {
+impl Drop for KilledServer {
     fn drop(&mut self) {
         let started = Command::new(&self.command[0])
             .args(&self.command[1..])

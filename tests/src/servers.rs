@@ -5,31 +5,31 @@
 
 /// A kind of server, and the variable that holds its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct TestServer {
     /// The environment variable.
     pub variable: &'static str,
     /// The reason for which tests are ignored without the variable.
-    pub not_asked_for: &'static str,
+    pub ignored_because: &'static str,
 }
 
 /// One node of Cassandra: `host:port`.
-pub const CASSANDRA: Server =
-    Server { variable: "VVM_TEST_CASSANDRA", not_asked_for: "VVM_TEST_CASSANDRA is not set" };
+pub const CASSANDRA: TestServer =
+    TestServer { variable: "VVM_TEST_CASSANDRA", ignored_because: "VVM_TEST_CASSANDRA is not set" };
 
 /// Three nodes of one Cassandra cluster: `host:port,host:port,host:port`.
-pub const CASSANDRA_CLUSTER: Server = Server {
+pub const CASSANDRA_CLUSTER: TestServer = TestServer {
     variable: "VVM_TEST_CASSANDRA_CLUSTER",
-    not_asked_for: "VVM_TEST_CASSANDRA_CLUSTER is not set",
+    ignored_because: "VVM_TEST_CASSANDRA_CLUSTER is not set",
 };
 
 /// DynamoDB Local: `http://host:port`.
-pub const DYNAMODB: Server =
-    Server { variable: "VVM_TEST_DYNAMODB", not_asked_for: "VVM_TEST_DYNAMODB is not set" };
+pub const DYNAMODB: TestServer =
+    TestServer { variable: "VVM_TEST_DYNAMODB", ignored_because: "VVM_TEST_DYNAMODB is not set" };
 
-impl Server {
+impl TestServer {
     /// The address of the server. `None` if the server was not asked for.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "suites are told of their servers this way")]
+    #[expect(clippy::disallowed_methods, reason = "suites find their servers by variables")]
     pub fn address(self) -> Option<String> {
         std::env::var(self.variable).ok()
     }

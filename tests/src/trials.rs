@@ -1,4 +1,4 @@
-//! Trials that run on every driver, each on a stage of its own.
+//! Trials that run on every driver, each on a fixture of its own.
 
 use std::{
     panic::{AssertUnwindSafe, resume_unwind},
@@ -13,27 +13,27 @@ use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Runtime;
 
-use crate::reach::{Drivers, Reach};
+use crate::drivers::{DriverSubject, Drivers};
 
-/// The place of one trial on one driver.
+/// The database of one trial on one driver, and all that the trial needs in it.
 #[async_trait]
-pub trait Stage: Sized + Sync {
-    /// Makes an empty stage.
+pub trait Fixture: Sized + Sync {
+    /// Makes an empty fixture.
     ///
     /// # Errors
     /// The errors of the storage.
     async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Self>;
 
-    /// Drops all that was made on the stage, also after a trial that failed.
+    /// Drops all that was made in the database, also after a trial that failed.
     ///
     /// # Errors
     /// The errors of the storage.
     async fn remove(self) -> istorage::Result<()>;
 }
 
-/// A server, as the stage of trials that remove by themselves all that they make.
+/// A server, as the fixture of trials that remove all that they make.
 #[expect(missing_debug_implementations, reason = "a `Subject` has none")]
-pub struct Server {
+pub struct ServerFixture {
     /// The database to which nodes are connected.
     pub subject: Arc<dyn Subject>,
     /// The clock of the nodes.
@@ -41,9 +41,9 @@ pub struct Server {
 }
 
 #[async_trait]
-impl Stage for Server {
-    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Server> {
-        Ok(Server { clock: subject.clock(), subject })
+impl Fixture for ServerFixture {
+    async fn new(subject: Arc<dyn Subject>) -> istorage::Result<ServerFixture> {
+        Ok(ServerFixture { clock: subject.clock(), subject })
     }
 
     async fn remove(self) -> istorage::Result<()> {
@@ -54,14 +54,17 @@ impl Stage for Server {
 /// A trial.
 pub type TrialFn<S> = for<'a> fn(&'a S) -> BoxFuture<'a, ()>;
 
-async fn held<S: Stage>(reach: Reach, trial: TrialFn<S>) -> Result<Completion, Failed> {
-    let subject = match reach {
-        Reach::NotAskedFor(why) => return Ok(Completion::ignored_with(why)),
-        Reach::Subject(subject) => subject,
+async fn run_trial<S: Fixture>(
+    subject: DriverSubject,
+    trial: TrialFn<S>,
+) -> Result<Completion, Failed> {
+    let subject = match subject {
+        DriverSubject::Ignored(why) => return Ok(Completion::ignored_with(why)),
+        DriverSubject::Available(subject) => subject,
     };
-    let stage = S::new(subject).await?;
-    let outcome = AssertUnwindSafe(trial(&stage)).catch_unwind().await;
-    let dropped = stage.remove().await;
+    let fixture = S::new(subject).await?;
+    let outcome = AssertUnwindSafe(trial(&fixture)).catch_unwind().await;
+    let dropped = fixture.remove().await;
     if let Err(panic) = outcome {
         resume_unwind(panic);
     }
@@ -74,22 +77,21 @@ async fn held<S: Stage>(reach: Reach, trial: TrialFn<S>) -> Result<Completion, F
 ///
 /// # Panics
 /// If the runtime, or a file of redb, cannot be made.
-pub fn hold<S: Stage + Send + 'static>(
+pub fn run_trials<S: Fixture + Send + 'static>(
     folder: &str,
-    choose: impl FnOnce(Drivers) -> Vec<(&'static str, Reach)>,
+    choose: impl FnOnce(Drivers) -> Vec<(&'static str, DriverSubject)>,
     trials: &[&'static [(&'static str, TrialFn<S>)]],
 ) -> ExitCode {
     let arguments = Arguments::from_args();
     let runtime = Runtime::new().expect("a runtime needs no more than some threads");
     let folder =
         tempfile::tempdir_in(folder).expect("the folder for temporary files must be writable");
-    let drivers =
-        runtime.block_on(Drivers::reach(folder.path())).expect("a new file can be opened");
+    let drivers = runtime.block_on(Drivers::open(folder.path())).expect("a new file can be opened");
     let mut tests = Vec::new();
-    for (driver, reach) in choose(drivers) {
+    for (driver, subject) in choose(drivers) {
         for &(name, trial) in trials.iter().copied().flatten() {
-            let (handle, reach) = (runtime.handle().clone(), reach.clone());
-            let body = move || handle.block_on(held(reach, trial));
+            let (handle, subject) = (runtime.handle().clone(), subject.clone());
+            let body = move || handle.block_on(run_trial(subject, trial));
             tests.push(Trial::ignorable_test(format!("{driver}::{name}"), body));
         }
     }

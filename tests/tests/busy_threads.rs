@@ -23,7 +23,7 @@ use std::{
 use clock::Clock;
 use eventlog::WsId;
 use futures::future::join_all;
-use httpapi::{Admin, AdminSettings, Limits};
+use httpapi::{AdminEndpoint, AdminSettings, HttpLimits};
 use ielections::Timing;
 use istorage::KeyspaceName;
 use istorage_tck::KeyspaceTracker;
@@ -33,7 +33,7 @@ use tokio::runtime::{Builder, Runtime};
 use vvm::{AppSettings, Launched, NodeSettings, Vvm};
 use vvm_tests::{
     commands::{article, create_workspace, cud, shop},
-    trials::{self, Server},
+    trials::{self, ServerFixture},
 };
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ fn runtime(name: &str) -> Runtime {
 }
 
 impl Node {
-    async fn start(server: &Server) -> Node {
+    async fn start(server: &ServerFixture) -> Node {
         let (control, requests) = (runtime("control"), runtime("requests"));
         let clock = server.clock.clone();
         let keyspaces = KeyspaceTracker::default();
@@ -81,9 +81,9 @@ impl Node {
         };
         let node = Vvm::builder(elections, clock.clone(), settings)
             .with_app(AppSettings::new(AppName::new("acme", "shop").unwrap(), shop()))
-            .with_admin(Admin::new(AdminSettings {
+            .with_admin(AdminEndpoint::new(AdminSettings {
                 listen: admin,
-                limits: Limits::default(),
+                limits: HttpLimits::default(),
                 metrics: Arc::new(String::new),
                 only_local: true,
                 version: "0",
@@ -134,7 +134,7 @@ impl Node {
         reads.into_iter().for_each(|read| read.unwrap());
     }
 
-    async fn stop(self, server: &Server) {
+    async fn stop(self, server: &ServerFixture) {
         self.launched.shutdown().await.unwrap();
         let driver = server.subject.node(0).await.unwrap();
         let left = self.keyspaces.drop_all(&*driver, &self.clock).await;
@@ -186,7 +186,7 @@ fn is_ok(admin: SocketAddr, path: &str) -> bool {
 
 /// A renewal took a connection of DynamoDB that a request had opened. While the threads of requests
 /// were busy, no thread read the answer to the renewal, and the lease ended.
-async fn requests_are_blocked(server: &Server) {
+async fn requests_are_blocked(server: &ServerFixture) {
     let node = Node::start(server).await;
     node.work(PATIENCE).await;
     let blocked = Blocked::all_of(&node.requests);
@@ -207,7 +207,7 @@ async fn requests_are_blocked(server: &Server) {
 
 /// All connections of Cassandra belonged to the threads of elections, so these threads did the work
 /// of all requests.
-async fn elections_are_blocked(server: &Server) {
+async fn elections_are_blocked(server: &ServerFixture) {
     let node = Node::start(server).await;
     let blocked = Blocked::all_of(&node.control);
     node.work(LEASE / 3).await;
@@ -216,11 +216,11 @@ async fn elections_are_blocked(server: &Server) {
 }
 
 fn main() -> ExitCode {
-    trials::hold::<Server>(
+    trials::run_trials::<ServerFixture>(
         env!("CARGO_TARGET_TMPDIR"),
         |drivers| vec![("cassandra", drivers.cassandra), ("dynamodb", drivers.dynamodb)],
         &[&[
-            ("the_lead_is_renewed_while_requests_block_all_their_threads", |server| {
+            ("the_lease_is_renewed_while_requests_block_all_their_threads", |server| {
                 Box::pin(requests_are_blocked(server))
             }),
             ("commands_are_done_while_the_threads_of_elections_are_blocked", |server| {

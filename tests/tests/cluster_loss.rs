@@ -16,7 +16,7 @@ use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
 use sysvvm::System;
 use tokio::{runtime::Runtime, sync::mpsc};
-use vvm_tests::{processes::Stopped, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
+use vvm_tests::{processes::SuspendedProcesses, servers::CASSANDRA_CLUSTER, subjects::Cassandra};
 
 const LEASE: Duration = Duration::from_secs(8);
 
@@ -46,7 +46,7 @@ async fn two_of_three(addresses: &str) {
     let epoch = leadership.epoch();
 
     let nodes: Vec<&str> = addresses.split(',').collect();
-    let stopped = Stopped::nodes_at(&nodes[1..]).unwrap();
+    let stopped = SuspendedProcesses::nodes_at(&nodes[1..]).unwrap();
     assert_eq!(leadership.over().await, Lost::Expired);
     let over = clock.now();
     // The moment at which the last answered renewal was sent. The servers count the lease from this
@@ -68,7 +68,7 @@ fn main() {
     let runtime = Runtime::new().unwrap();
     let name = "cassandra_cluster::two_of_three_nodes_that_are_gone_end_the_lead_before_the_lease";
     let trial = Trial::ignorable_test(name, move || match CASSANDRA_CLUSTER.address() {
-        None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.not_asked_for)),
+        None => Ok(Completion::ignored_with(CASSANDRA_CLUSTER.ignored_because)),
         // Processes of other machines must not be stopped.
         Some(addresses) if !addresses.split(',').all(|address| address.starts_with("127.")) => {
             Ok(Completion::ignored_with("the nodes of the cluster are not on this machine"))

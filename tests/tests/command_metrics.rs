@@ -15,13 +15,13 @@ use processor::{
     Busy, NotDeployable, PartitionEnd, PartitionSettings, Partitions, Refused, Status,
 };
 use seqstorage::PartitionStorage;
-use vvm_tests::commands::{NodeSettings, Site, article, create_workspace, cud};
+use vvm_tests::commands::{ShopDatabase, ShopNodeSettings, article, create_workspace, cud};
 
-async fn site() -> Site {
+async fn shop_db() -> ShopDatabase {
     let clock = Clock::system();
     let driver = Arc::new(MemDriver::new(clock.clone()));
     let system = KeyspaceName::new("sysvvm").unwrap();
-    Site::new(driver, system, NonZeroU16::new(10).unwrap(), clock).await
+    ShopDatabase::new(driver, system, NonZeroU16::new(10).unwrap(), clock).await
 }
 
 /// The metrics that partition 1 reported since the last snapshot.
@@ -59,22 +59,22 @@ impl Reported {
 }
 
 #[test]
-fn what_is_done_is_counted() {
+fn commands_are_counted_by_their_outcome() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     // The task of the partition runs on this thread, and so sees the recorder.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let site = site().await;
-            let node = site.node(1, NodeSettings::at(TrustLevel::Zero));
+            let shop_db = shop_db().await;
+            let node = shop_db.node(1, ShopNodeSettings::at(TrustLevel::Zero));
             node.ready().await;
             let reported = || Reported::since_last(&snapshotter);
             let status = DebugValue::Gauge(1.0.into());
             assert_eq!(reported().value("processor_status", None), Some(&status));
-            node.commands.run(create_workspace(1, site.soon())).await.unwrap();
-            node.commands.run(cud(1, article("a"), site.soon())).await.unwrap();
-            node.commands.run(cud(1, Vec::new(), site.soon())).await.unwrap_err();
+            node.commands.run(create_workspace(1, shop_db.soon())).await.unwrap();
+            node.commands.run(cud(1, article("a"), shop_db.soon())).await.unwrap();
+            node.commands.run(cud(1, Vec::new(), shop_db.soon())).await.unwrap_err();
             let seen = reported();
             assert_eq!(seen.commands("done"), Some(&DebugValue::Counter(2)));
             assert_eq!(seen.values("processor_group_commands", None), [1.0, 1.0]);
@@ -86,10 +86,10 @@ fn what_is_done_is_counted() {
                 assert_eq!(took.len(), count, "{stage}: {took:?}");
                 assert!(took.iter().all(|took| (0.0..10.0).contains(took)), "{stage}: {took:?}");
             }
-            node.commands.run(cud(1, Vec::new(), site.soon())).await.unwrap_err();
+            node.commands.run(cud(1, Vec::new(), shop_db.soon())).await.unwrap_err();
             assert_eq!(reported().commands("rejected"), Some(&DebugValue::Counter(1)));
             assert_eq!(node.stop().await, PartitionEnd::Stopped);
-            let refused = node.commands.run(cud(1, article("a"), site.soon())).await;
+            let refused = node.commands.run(cud(1, article("a"), shop_db.soon())).await;
             assert_eq!(refused.unwrap_err(), Refused::Busy(Busy::Stopping));
             assert_eq!(reported().commands("busy"), Some(&DebugValue::Counter(1)));
         });
@@ -97,22 +97,22 @@ fn what_is_done_is_counted() {
 }
 
 #[tokio::test]
-async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
-    let site = site().await;
+async fn a_partition_is_deployed_again_only_after_its_end_is_proved() {
+    let shop_db = shop_db().await;
     let count = NonZeroU16::new(10).unwrap();
-    let node = Partitions::new(Arc::clone(&site.application), count, site.clock.clone());
+    let node = Partitions::new(Arc::clone(&shop_db.application), count, shop_db.clock.clone());
     let deploy = |partition: u16, epoch: u64| {
         let settings = eventlog::Settings { partitions: count, ..eventlog::Settings::default() };
-        let (storage, clock) = (Arc::clone(&site.app.storage), site.clock.clone());
+        let (storage, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
         let lead = Arc::new(Alone(Epoch(epoch)));
         let log = Arc::new(Log::new(storage, clock, lead, partition, settings));
-        let numbers = site.system.numbers(&site.app.entry);
+        let numbers = shop_db.system.numbers(&shop_db.app.entry);
         let numbers = PartitionStorage::in_system(numbers, Arc::clone(&log));
         node.deploy(log, Arc::new(numbers), PartitionSettings::new(format!("{partition}")))
     };
     let ready = async |partition: u16| {
         while node.commands(partition).unwrap().status() != Status::Ready {
-            site.clock.sleep(Duration::from_millis(1)).await;
+            shop_db.clock.sleep(Duration::from_millis(1)).await;
         }
     };
     assert_eq!(node.of(eventlog::WsId(27)), 7);
@@ -125,17 +125,17 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
         ready(partition).await;
     }
     assert_eq!(node.status(), [(3, Status::Ready), (7, Status::Ready)]);
-    node.commands(7).unwrap().run(create_workspace(27, site.soon())).await.unwrap();
+    node.commands(7).unwrap().run(create_workspace(27, shop_db.soon())).await.unwrap();
     // The partition was stopped in order, so it may go on in the same epoch.
-    assert_eq!(node.undeploy(7, site.soon()).await, PartitionEnd::Stopped);
+    assert_eq!(node.undeploy(7, shop_db.soon()).await, PartitionEnd::Stopped);
     deploy(7, 1).unwrap();
     ready(7).await;
-    node.commands(7).unwrap().run(cud(27, article("a"), site.soon())).await.unwrap();
+    node.commands(7).unwrap().run(cud(27, article("a"), shop_db.soon())).await.unwrap();
     // The partition had no time to stop in order, so writes of the partition may still be under
     // way.
-    let ended = node.undeploy(7, site.clock.now()).await;
+    let ended = node.undeploy(7, shop_db.clock.now()).await;
     assert!(matches!(ended, PartitionEnd::Late | PartitionEnd::Unproved(_)), "{ended:?}");
-    let again = node.undeploy(7, site.soon()).await;
+    let again = node.undeploy(7, shop_db.soon()).await;
     assert!(
         matches!(again, PartitionEnd::Unproved(_)),
         "that it is gone proves nothing: {again:?}"
@@ -143,7 +143,7 @@ async fn a_partition_is_at_work_once_and_again_only_when_it_is_surely_over() {
     assert_eq!(deploy(7, 1), Err(NotDeployable::Open(7, Epoch(1))));
     deploy(7, 2).unwrap();
     ready(7).await;
-    node.commands(7).unwrap().run(cud(27, article("b"), site.soon())).await.unwrap();
-    assert_eq!(node.undeploy(7, site.soon()).await, PartitionEnd::Stopped);
-    assert_eq!(node.undeploy(9, site.soon()).await, PartitionEnd::Stopped, "it never was");
+    node.commands(7).unwrap().run(cud(27, article("b"), shop_db.soon())).await.unwrap();
+    assert_eq!(node.undeploy(7, shop_db.soon()).await, PartitionEnd::Stopped);
+    assert_eq!(node.undeploy(9, shop_db.soon()).await, PartitionEnd::Stopped, "it never was");
 }

@@ -18,7 +18,7 @@ use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use sysvvm::System;
 use tokio::{runtime::Runtime, sync::OnceCell};
-use vvm_tests::reach::{Drivers, Reach};
+use vvm_tests::drivers::{DriverSubject, Drivers};
 
 /// The difference between the wall clocks of the nodes.
 const AHEAD_MS: i64 = 5_000;
@@ -28,7 +28,7 @@ const SETUP: Duration = Duration::from_secs(120);
 
 struct Target {
     name: &'static str,
-    reach: Reach,
+    subject: DriverSubject,
     keyspace: OnceCell<Result<Keyspace, String>>,
 }
 
@@ -89,14 +89,14 @@ async fn until_fast(storage: &SharedStorage, clock: &Clock, fast: Duration) {
 }
 
 impl Target {
-    fn new(name: &'static str, reach: Reach) -> Target {
-        Target { name, reach, keyspace: OnceCell::new() }
+    fn new(name: &'static str, subject: DriverSubject) -> Target {
+        Target { name, subject, keyspace: OnceCell::new() }
     }
 
     async fn run(&self, trial: &ielections::suite::Trial) -> Result<Completion, Failed> {
-        let subject = match &self.reach {
-            Reach::NotAskedFor(why) => return Ok(Completion::ignored_with(*why)),
-            Reach::Subject(subject) => subject,
+        let subject = match &self.subject {
+            DriverSubject::Ignored(why) => return Ok(Completion::ignored_with(*why)),
+            DriverSubject::Available(subject) => subject,
         };
         let create = async || {
             let created = Keyspace::create(&**subject).await;
@@ -115,8 +115,7 @@ fn main() -> std::process::ExitCode {
     let runtime = Runtime::new().expect("a runtime needs no more than some threads");
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
         .expect("the folder for temporary files must be writable");
-    let drivers =
-        runtime.block_on(Drivers::reach(folder.path())).expect("a new file can be opened");
+    let drivers = runtime.block_on(Drivers::open(folder.path())).expect("a new file can be opened");
     let targets = [
         ("TTLStorageMem", drivers.mem),
         ("TTLStorageRedb", drivers.redb),
@@ -124,7 +123,7 @@ fn main() -> std::process::ExitCode {
         ("TTLStorageCasCluster", drivers.cassandra_cluster),
         ("TTLStorageDyn", drivers.dynamodb),
     ];
-    let targets = targets.map(|(name, reach)| Arc::new(Target::new(name, reach)));
+    let targets = targets.map(|(name, subject)| Arc::new(Target::new(name, subject)));
     let tests = targets.iter().flat_map(|target| {
         let handle = runtime.handle().clone();
         trials().map(move |trial| {

@@ -27,8 +27,8 @@ use tokio::{
     runtime::Runtime,
 };
 use vvm_tests::{
-    processes::Stopped,
-    servers::{CASSANDRA, DYNAMODB, Server},
+    processes::SuspendedProcesses,
+    servers::{CASSANDRA, DYNAMODB, TestServer},
     subjects::{Cassandra, DynamoDb},
 };
 
@@ -52,7 +52,7 @@ const LEADER: &str = "leader";
 
 struct Database {
     name: &'static str,
-    server: Server,
+    server: TestServer,
     at: fn(&str) -> Arc<dyn Subject>,
 }
 
@@ -160,7 +160,7 @@ async fn stands_still(database: &Database) {
     asks.write_all(b"write\n").await.unwrap();
     assert_eq!(answer().await, format!("wrote {epoch}\n"));
 
-    let stopped = Stopped::process(leader.id().unwrap()).unwrap();
+    let stopped = SuspendedProcesses::process(leader.id().unwrap()).unwrap();
     let stood = clock.now();
     let next = node.elections.acquire(Slot::FIRST, soon()).await.unwrap();
     let took = clock.now() - stood;
@@ -200,11 +200,11 @@ fn main() {
 
     let runtime = Runtime::new().unwrap();
     let trials = DATABASES.iter().map(|database| {
-        let name = "a_leader_that_stood_still_past_its_lease_does_not_write_when_it_goes_on";
+        let name = "a_leader_that_was_suspended_past_its_lease_does_not_write_afterwards";
         let handle = runtime.handle().clone();
         Trial::ignorable_test(format!("{}::{name}", database.name), move || {
             if database.server.address().is_none() {
-                return Ok(Completion::ignored_with(database.server.not_asked_for));
+                return Ok(Completion::ignored_with(database.server.ignored_because));
             }
             handle.block_on(stands_still(database));
             Ok(Completion::Completed)

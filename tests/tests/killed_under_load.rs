@@ -26,7 +26,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use processor::{Answer, Busy, Done, IdempotencyKey, PartitionEnd, Refused};
 use tokio::{runtime::Runtime, task::JoinSet};
 use vvm_tests::commands::{
-    Ledger, Node, NodeSettings, Site, TestLead, article, bill, check, create_workspace, cud, update,
+    AnswerLedger, ShopDatabase, ShopNode, ShopNodeSettings, TestFence, article, bill, check,
+    create_workspace, cud, update,
 };
 
 /// The first argument of the process that is killed. Its file and its epoch follow.
@@ -44,20 +45,21 @@ const KEYED: u64 = 300;
 /// The number of commands after which a task of the node ends, if the node is not killed.
 const COMMANDS: u64 = 10_000;
 
-async fn open(file: &Path, clock: &Clock) -> (Arc<RedbDriver>, Site) {
+async fn open(file: &Path, clock: &Clock) -> (Arc<RedbDriver>, ShopDatabase) {
     let driver = Arc::new(RedbDriver::open(RedbConfig::new(file), clock.clone()).await.unwrap());
     let keyspace = KeyspaceName::new("killed").unwrap();
     let partitions = NonZeroU16::new(PARTITIONS).unwrap();
-    let site = Site::new(Arc::clone(&driver) as _, keyspace, partitions, clock.clone()).await;
-    (driver, site)
+    let shop_db =
+        ShopDatabase::new(Arc::clone(&driver) as _, keyspace, partitions, clock.clone()).await;
+    (driver, shop_db)
 }
 
-fn nodes(site: &Site, epoch: u64) -> Vec<Node> {
+fn nodes(shop_db: &ShopDatabase, epoch: u64) -> Vec<ShopNode> {
     let node = |partition| {
-        let mut settings = NodeSettings::at(TrustLevel::Zero);
+        let mut settings = ShopNodeSettings::at(TrustLevel::Zero);
         // Numbers are stored often, so that the node is also killed while it stores numbers.
         settings.partition.sequencer.flush_delay = Duration::from_millis(2);
-        site.node_of(partition, TestLead::of(epoch), settings)
+        shop_db.node_of(partition, TestFence::of(epoch), settings)
     };
     (0..PARTITIONS).map(node).collect()
 }
@@ -65,22 +67,22 @@ fn nodes(site: &Site, epoch: u64) -> Vec<Node> {
 /// The part of the process that is killed.
 async fn serve(file: &Path, epoch: u64) {
     let clock = Clock::system();
-    let (_driver, site) = open(file, &clock).await;
-    let nodes = Arc::new(nodes(&site, epoch));
+    let (_driver, shop_db) = open(file, &clock).await;
+    let nodes = Arc::new(nodes(&shop_db, epoch));
     for node in nodes.iter() {
         node.ready().await;
     }
     println!("leads {epoch}");
-    let site = Arc::new(site);
+    let shop_db = Arc::new(shop_db);
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        tasks.spawn(client(Arc::clone(&site), Arc::clone(&nodes), epoch, task));
+        tasks.spawn(client(Arc::clone(&shop_db), Arc::clone(&nodes), epoch, task));
     }
     tasks.join_all().await;
 }
 
-async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
-    let clock = site.clock.clone();
+async fn client(shop_db: Arc<ShopDatabase>, nodes: Arc<Vec<ShopNode>>, epoch: u64, task: u64) {
+    let clock = shop_db.clock.clone();
     let below = |end: u64| clock.random() % end;
     let mut known: Vec<(u64, RecordId, Version)> = Vec::new();
     for count in 0..COMMANDS {
@@ -89,23 +91,23 @@ async fn client(site: Arc<Site>, nodes: Arc<Vec<Node>>, epoch: u64, task: u64) {
         let mut idempotency_key = None;
         let mut command = match below(10) {
             // Most of these workspaces already exist.
-            0 => create_workspace(ws, site.soon()),
+            0 => create_workspace(ws, shop_db.soon()),
             1 | 2 => {
                 let key = below(KEYED);
                 ws = key % WORKSPACES;
                 name = format!("key.{key}");
                 idempotency_key = Some(IdempotencyKey::new("joe", name.as_bytes(), b"body"));
-                cud(ws, article(&name), site.soon())
+                cud(ws, article(&name), shop_db.soon())
             }
-            3 | 4 => cud(ws, bill(&name), site.soon()),
+            3 | 4 => cud(ws, bill(&name), shop_db.soon()),
             5..8 if !known.is_empty() => {
                 let index = usize::try_from(below(known.len() as u64)).unwrap();
                 let (of, id, version) = known[index];
                 ws = of;
                 let version = (below(2) == 0).then_some(version);
-                cud(ws, vec![update(id, version, &name)], site.soon())
+                cud(ws, vec![update(id, version, &name)], shop_db.soon())
             }
-            _ => cud(ws, article(&name), site.soon()),
+            _ => cud(ws, article(&name), shop_db.soon()),
         };
         let partition = ws % u64::from(PARTITIONS);
         command.request = format!("{partition}.{name}");
@@ -139,7 +141,7 @@ fn told(request: &str, answered: &Result<Done, Refused>) -> String {
 /// All that the process printed, for each partition.
 #[derive(Default)]
 struct Heard {
-    ledgers: HashMap<u64, Ledger>,
+    ledgers: HashMap<u64, AnswerLedger>,
     /// The number of times that each command was sent and is not answered yet.
     sent: HashMap<String, u64>,
     leads: u64,
@@ -170,13 +172,13 @@ impl Heard {
             }
             ("open", []) => Err(Refused::Unknown(String::new())),
             ("refused", []) => Err(Refused::Busy(Busy::Stopping)),
-            _ => panic!("it says `{line}`"),
+            _ => panic!("unexpected line `{line}`"),
         };
         *self.sent.get_mut(request).unwrap() -= 1;
         self.ledger(request).note(request, &answered);
     }
 
-    fn ledger(&mut self, request: &str) -> &mut Ledger {
+    fn ledger(&mut self, request: &str) -> &mut AnswerLedger {
         let (partition, _) = request.split_once('.').unwrap();
         self.ledgers.entry(partition.parse().unwrap()).or_default()
     }
@@ -224,12 +226,12 @@ fn killed_under_load() -> Result<(), Failed> {
     }
     assert_eq!(heard.leads, ROUNDS);
     Runtime::new()?.block_on(async {
-        let (driver, site) = open(&file, &clock).await;
-        for (partition, node) in (0..PARTITIONS).zip(nodes(&site, ROUNDS + 1)) {
+        let (driver, shop_db) = open(&file, &clock).await;
+        for (partition, node) in (0..PARTITIONS).zip(nodes(&shop_db, ROUNDS + 1)) {
             node.ready().await;
             assert_eq!(node.stop().await, PartitionEnd::Stopped);
             let ledger = &heard.ledgers[&u64::from(partition)];
-            let world = check(&site, partition, ledger).await;
+            let world = check(&shop_db, partition, ledger).await;
             println!("{} events, {} were answered", world.events.len(), ledger.done());
             assert!(ledger.done() > 100, "hardly anything was done");
         }

@@ -18,7 +18,7 @@ use vvm::{AppSettings, Launched, NodeSettings, Stage, Vvm};
 use vvm_tests::{
     commands::shop,
     long::is_long,
-    trials::{self, Server},
+    trials::{self, ServerFixture},
 };
 
 /// The longest time for a keyspace on a small machine.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const APART: Duration = Duration::from_millis(20);
 
 /// Starts a number of nodes together on an empty storage, and stops them.
-async fn start_and_stop(server: &Server, nodes: u16) {
+async fn start_and_stop(server: &ServerFixture, nodes: u16) {
     let keyspaces = KeyspaceTracker::default();
     let system = KeyspaceName::new(format!("together_{:016x}", server.clock.random())).unwrap();
     let mut launched = Vec::new();
@@ -67,7 +67,7 @@ async fn start_and_stop(server: &Server, nodes: u16) {
 }
 
 /// Waits until one node leads and the others wait.
-async fn until_all_are_up(server: &Server, nodes: &[Launched]) {
+async fn until_all_are_up(server: &ServerFixture, nodes: &[Launched]) {
     let deadline = server.clock.now() + PATIENCE;
     loop {
         for node in nodes {
@@ -85,7 +85,7 @@ async fn until_all_are_up(server: &Server, nodes: &[Launched]) {
     }
 }
 
-async fn all_come_up(server: &Server) {
+async fn all_come_up(server: &ServerFixture) {
     let rounds = if is_long() { 50 } else { 1 };
     for round in 0..rounds {
         // The number of nodes is 2 to 8. The sample has 4.
@@ -94,7 +94,7 @@ async fn all_come_up(server: &Server) {
 }
 
 fn main() -> ExitCode {
-    trials::hold::<Server>(
+    trials::run_trials::<ServerFixture>(
         env!("CARGO_TARGET_TMPDIR"),
         |drivers| {
             vec![
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
                 ("dynamodb", drivers.dynamodb),
             ]
         },
-        &[&[("nodes_that_start_together_on_nothing_all_come_up", |server| {
+        &[&[("nodes_that_start_together_on_an_empty_storage_all_come_up", |server| {
             Box::pin(all_come_up(server))
         })]],
     )

@@ -8,7 +8,7 @@ use istorage_tck::{Conclusion, ScratchKeyspace, WrappedSubject, trials};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::{runtime::Runtime, sync::OnceCell};
 use vvm_tests::{
-    reach::{Drivers, Reach},
+    drivers::{DriverSubject, Drivers},
     subjects::Mem,
 };
 
@@ -17,13 +17,13 @@ struct Target {
     name: &'static str,
     /// The modules of trials that run. None means all.
     modules: &'static [&'static str],
-    reach: Reach,
+    subject: DriverSubject,
     scratch: OnceCell<Result<ScratchKeyspace, String>>,
 }
 
 impl Target {
-    fn new(name: &'static str, reach: Reach) -> Target {
-        Target { name, modules: &[], reach, scratch: OnceCell::new() }
+    fn new(name: &'static str, subject: DriverSubject) -> Target {
+        Target { name, modules: &[], subject, scratch: OnceCell::new() }
     }
 
     fn only(self, modules: &'static [&'static str]) -> Target {
@@ -31,9 +31,9 @@ impl Target {
     }
 
     async fn run(&self, trial: &istorage_tck::Trial) -> Result<Completion, Failed> {
-        let subject = match &self.reach {
-            Reach::NotAskedFor(why) => return Ok(Completion::ignored_with(*why)),
-            Reach::Subject(subject) => subject,
+        let subject = match &self.subject {
+            DriverSubject::Ignored(why) => return Ok(Completion::ignored_with(*why)),
+            DriverSubject::Available(subject) => subject,
         };
         // The first trial makes the keyspace. If that fails, all trials of the driver fail.
         let create = async || {
@@ -63,10 +63,10 @@ fn targets(drivers: Drivers) -> Vec<Target> {
         Arc::new(Faulty::scripted(inner, clock, |_| Fault::None))
     });
     vec![
-        Target::new("mem", Reach::of(Mem::default())),
-        Target::new("mem+guarded", Reach::of(guarded)),
-        Target::new("mem+metered", Reach::of(metered)),
-        Target::new("mem+faulty", Reach::of(faulty)),
+        Target::new("mem", DriverSubject::available(Mem::default())),
+        Target::new("mem+guarded", DriverSubject::available(guarded)),
+        Target::new("mem+metered", DriverSubject::available(metered)),
+        Target::new("mem+faulty", DriverSubject::available(faulty)),
         Target::new("redb", drivers.redb),
         Target::new("cassandra", drivers.cassandra),
         Target::new("cassandra_cluster", drivers.cassandra_cluster).only(OF_A_CLUSTER),
@@ -83,8 +83,7 @@ fn main() -> std::process::ExitCode {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
         .expect("the folder for temporary files must be writable");
 
-    let drivers =
-        runtime.block_on(Drivers::reach(folder.path())).expect("a new file can be opened");
+    let drivers = runtime.block_on(Drivers::open(folder.path())).expect("a new file can be opened");
     let targets: Vec<Arc<Target>> = targets(drivers).into_iter().map(Arc::new).collect();
     let tests = targets.iter().flat_map(|target| {
         let (handle, modules) = (runtime.handle().clone(), target.modules);

@@ -24,7 +24,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Runtime;
 use vvm_tests::{
     long::is_long,
-    servers::{CASSANDRA, DYNAMODB, Server},
+    servers::{CASSANDRA, DYNAMODB, TestServer},
     subjects::{Cassandra, DynamoDb},
 };
 
@@ -169,10 +169,10 @@ fn memory_kib(name: &str) -> std::result::Result<u64, Failed> {
 
 type Test = std::result::Result<Completion, Failed>;
 
-fn on_server(runtime: &Runtime, driver: &str, server: Server, many: Rows) -> Test {
+fn on_server(runtime: &Runtime, driver: &str, server: TestServer, many: Rows) -> Test {
     let rows = if is_long() { many } else { LARGE };
     match server.address() {
-        None => Ok(Completion::ignored_with(server.not_asked_for)),
+        None => Ok(Completion::ignored_with(server.ignored_because)),
         Some(place) => {
             runtime.block_on(streams(driver, &place, rows)).map(|()| Completion::Completed)
         }

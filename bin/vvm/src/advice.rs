@@ -5,8 +5,8 @@ use std::time::Duration;
 use istorage::Capabilities;
 
 use crate::{
-    latency::{CONDITIONAL, Latency},
-    skew::Skew,
+    clock_skew::ClockSkew,
+    latency::{CONDITIONAL, OperationLatency},
 };
 
 /// The default length of a lease.
@@ -18,8 +18,8 @@ const SKEW_TOLERATED_MS: i64 = 500;
 /// Returns the advice, the most important first.
 pub(crate) fn advice(
     capabilities: &Capabilities,
-    latencies: &[Latency],
-    skew: Option<Skew>,
+    latencies: &[OperationLatency],
+    skew: Option<ClockSkew>,
 ) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(conditional) = latencies.iter().find(|latency| latency.operation == CONDITIONAL) {
@@ -33,7 +33,7 @@ pub(crate) fn advice(
     }
     if capabilities.atomic.is_none() {
         advice.push(
-            "This storage does not write atomically across partitions: each partition of a command is a round of its own."
+            "This storage does not write atomically across partitions: each partition of a command needs a call of its own."
                 .to_owned(),
         );
     }
@@ -55,8 +55,8 @@ fn lease(capabilities: &Capabilities, p99: Duration) -> String {
         format!("a conditional write takes up to {:.1} ms (p99)", p99.as_secs_f64() * 1_000.0);
     if shortest > DEFAULT_LEASE {
         format!(
-            "Leases: {measured}: the default lease of {} s is too short for this storage; take at least {} s, or find out \
-             why it is slow.",
+            "Leases: {measured}: the default lease of {} s is too short for this storage; take at least {} s, or find the \
+             reason for the slow calls.",
             DEFAULT_LEASE.as_secs(),
             shortest.as_secs()
         )
@@ -88,9 +88,9 @@ mod tests {
         }
     }
 
-    fn swap(p99_ms: u64) -> Vec<Latency> {
+    fn swap(p99_ms: u64) -> Vec<OperationLatency> {
         let time = Duration::from_millis(p99_ms);
-        vec![Latency { operation: CONDITIONAL, calls: 1, p50: time, p99: time }]
+        vec![OperationLatency { operation: CONDITIONAL, calls: 1, p50: time, p99: time }]
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_too_slow_for_the_default_lease_is_called_so() {
+    fn a_storage_that_is_too_slow_for_the_default_lease_is_reported() {
         let advice = advice(&capabilities(Duration::ZERO), &swap(3_000), None);
         assert!(
             advice[0].contains("too short") && advice[0].contains("at least 24 s"),
@@ -129,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_surely_differ_are_named_and_those_that_may_not_are_not() {
+    fn only_clocks_that_surely_differ_are_named() {
         let capabilities = capabilities(Duration::ZERO);
-        let sure = Some(Skew { server_ahead_ms: 5_000, uncertainty_ms: 501 });
-        let unsure = Some(Skew { server_ahead_ms: 900, uncertainty_ms: 501 });
+        let sure = Some(ClockSkew { server_ahead_ms: 5_000, uncertainty_ms: 501 });
+        let unsure = Some(ClockSkew { server_ahead_ms: 900, uncertainty_ms: 501 });
         assert!(advice(&capabilities, &[], sure)[0].contains("5000 ms ahead of"));
         assert!(advice(&capabilities, &[], unsure).is_empty());
     }

@@ -21,18 +21,18 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli::BenchArgs, failure::Failure, print, say, signals::Signals};
-use client::Client;
-use load::{Load, Pace, Workspaces};
+use crate::{cli::BenchArgs, command_error::CommandError, print, say, signals::Signals};
+use client::NodeClient;
+use load::{CommandLoad, CommandPace, WorkspacePicker};
 
 /// The most time to wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest time that is recorded, in microseconds: one hour. Longer times count as this one.
 const LONGEST: u64 = 3_600_000_000;
 
 /// The outcome of the commands of one client, or of all clients.
-struct Outcome {
+struct BenchOutcome {
     /// The times of the commands that were done, in microseconds.
     times: Histogram<u64>,
     /// The numbers of commands that were not done, by the answer.
@@ -42,15 +42,15 @@ struct Outcome {
     unsent: u64,
 }
 
-impl Outcome {
-    fn new() -> Result<Outcome, Failure> {
+impl BenchOutcome {
+    fn new() -> Result<BenchOutcome, CommandError> {
         let times = Histogram::new_with_bounds(1, LONGEST, 3);
-        let times = times.map_err(|error| Failure::unfinished(error.to_string()))?;
-        Ok(Outcome { times, failed: BTreeMap::new(), unsent: 0 })
+        let times = times.map_err(|error| CommandError::unfinished(error.to_string()))?;
+        Ok(BenchOutcome { times, failed: BTreeMap::new(), unsent: 0 })
     }
 
-    fn add(&mut self, other: Outcome) -> Result<(), Failure> {
-        self.times.add(other.times).map_err(|error| Failure::unfinished(error.to_string()))?;
+    fn add(&mut self, other: BenchOutcome) -> Result<(), CommandError> {
+        self.times.add(other.times).map_err(|error| CommandError::unfinished(error.to_string()))?;
         for (why, count) in other.failed {
             *self.failed.entry(why).or_default() += count;
         }
@@ -59,10 +59,10 @@ impl Outcome {
     }
 }
 
-pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, CommandError> {
     let clock = Clock::system();
-    let mut signals = Signals::install().map_err(Failure::runtime)?;
-    let load = Arc::new(Load::new(&args)?);
+    let mut signals = Signals::install().map_err(CommandError::runtime)?;
+    let load = Arc::new(CommandLoad::new(&args)?);
     load.create_workspaces(&clock).await?;
     let done = Arc::new(AtomicU64::new(0));
     let start = clock.now();
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     let stop = CancellationToken::new();
     for number in 0..args.clients {
         let (load, clock, done) = (Arc::clone(&load), clock.clone(), Arc::clone(&done));
-        let pace = Pace::new(args.rate, args.clients, number, start);
+        let pace = CommandPace::new(args.rate, args.clients, number, start);
         let stop = stop.clone();
         clients.spawn(async move { client(&load, &clock, pace, end, &stop, &done).await });
     }
@@ -79,12 +79,12 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
     let outcome = loop {
         tokio::select! {
             outcome = all.as_mut() => break outcome?,
-            () = watch.as_mut() => return Err(Failure::unfinished("the clients do not end")),
+            () = watch.as_mut() => return Err(CommandError::unfinished("the clients did not end in time")),
             signal = signals.next() => {
                 if stop.is_cancelled() {
-                    return Err(Failure::at_once(signal));
+                    return Err(CommandError::at_once(signal));
                 }
-                say(format!("{signal}: ends, and tells what was measured until now; a second signal ends it at once"));
+                say(format!("{signal} received: stopping and printing the measurements so far; a second signal ends the process at once"));
                 stop.cancel();
             }
         }
@@ -97,15 +97,15 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
 
 /// Sends one command after another, and returns the outcome.
 async fn client(
-    load: &Load,
+    load: &CommandLoad,
     clock: &Clock,
-    mut pace: Pace,
+    mut pace: CommandPace,
     end: Instant,
     stop: &CancellationToken,
     done: &AtomicU64,
-) -> Result<Outcome, Failure> {
-    let mut outcome = Outcome::new()?;
-    let mut workspaces = Workspaces::new(load, clock.random());
+) -> Result<BenchOutcome, CommandError> {
+    let mut outcome = BenchOutcome::new()?;
+    let mut workspaces = WorkspacePicker::new(load, clock.random());
     let mut client = None;
     while clock.now() < end {
         let next = stop.run_until_cancelled(pace.next(clock, end));
@@ -114,11 +114,11 @@ async fn client(
         let answered = async {
             let client = match &mut client {
                 Some(client) => client,
-                none => none.insert(Client::connect(load.address).await?),
+                none => none.insert(NodeClient::connect(load.address).await?),
             };
             client.post(&load.path(ws), load.body.clone()).await
         };
-        let answered = clock.timeout_at(clock.now() + PATIENCE, answered).await;
+        let answered = clock.timeout_at(clock.now() + ANSWER_TIMEOUT, answered).await;
         let why = match answered {
             Ok(Ok(answer)) if answer.status.is_success() => {
                 // The time starts when the command was due. Otherwise a node that stands still
@@ -135,7 +135,7 @@ async fn client(
             }
             Err(_) => {
                 client = None;
-                format!("no answer in {PATIENCE:?}")
+                format!("no answer in {ANSWER_TIMEOUT:?}")
             }
         };
         *outcome.failed.entry(why).or_default() += 1;
@@ -146,10 +146,13 @@ async fn client(
     Ok(outcome)
 }
 
-async fn all(mut clients: JoinSet<Result<Outcome, Failure>>) -> Result<Outcome, Failure> {
-    let mut outcome = Outcome::new()?;
+async fn all(
+    mut clients: JoinSet<Result<BenchOutcome, CommandError>>,
+) -> Result<BenchOutcome, CommandError> {
+    let mut outcome = BenchOutcome::new()?;
     while let Some(client) = clients.join_next().await {
-        let client = client.map_err(|panicked| Failure::unfinished(panicked.to_string()))??;
+        let client =
+            client.map_err(|panicked| CommandError::unfinished(panicked.to_string()))??;
         outcome.add(client)?;
     }
     Ok(outcome)
@@ -163,7 +166,7 @@ async fn watch(clock: &Clock, start: Instant, end: Instant, done: &AtomicU64) {
         bar.set_style(style);
     }
     let mut before = 0;
-    while clock.now() < end + 2 * PATIENCE {
+    while clock.now() < end + 2 * ANSWER_TIMEOUT {
         clock.sleep(EVERY).await;
         let sum = done.load(Ordering::Relaxed);
         let now = (sum - before) as f64 / EVERY.as_secs_f64();
@@ -173,8 +176,8 @@ async fn watch(clock: &Clock, start: Instant, end: Instant, done: &AtomicU64) {
     }
 }
 
-fn report(args: &BenchArgs, outcome: &Outcome, took: f64) -> Result<(), Failure> {
-    let Outcome { times, failed, unsent } = outcome;
+fn report(args: &BenchArgs, outcome: &BenchOutcome, took: f64) -> Result<(), CommandError> {
+    let BenchOutcome { times, failed, unsent } = outcome;
     let per_second = times.len() as f64 / took;
     let at = |quantile: f64| times.value_at_quantile(quantile);
     if args.json {
@@ -209,7 +212,7 @@ fn report(args: &BenchArgs, outcome: &Outcome, took: f64) -> Result<(), Failure>
     }
     if *unsent > 0 {
         text += &format!(
-            "{unsent} were due and not sent: the rate is more than {} clients reach\n",
+            "{unsent} commands were due and not sent: {} clients do not reach this rate\n",
             args.clients
         );
     }

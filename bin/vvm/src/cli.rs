@@ -4,28 +4,28 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{failure::Failure, target::Target};
+use crate::{command_error::CommandError, storage_target::StorageTarget};
 
 /// A node of an event-sourced application platform.
 #[derive(Debug, Parser)]
 #[command(
     name = "vvm",
     version,
-    after_help = "Without a command it serves: a node on redb in ./data, for this machine only."
+    after_help = "Without a command, `vvm` runs `vvm serve`: a node on redb in ./data that serves only this machine."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<CliCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run a node.
-    #[command(after_long_help = HOW_SERVE_ENDS)]
+    #[command(after_long_help = SERVE_EXIT_HELP)]
     Serve(ServeArgs),
     /// Run a node in memory with the demo application, to try it.
     Dev(DevArgs),
-    /// Check, show or begin a configuration.
+    /// Check, show or create a configuration.
     #[command(subcommand, arg_required_else_help = true)]
     Config(ConfigCommand),
     /// Show the state of a running node.
@@ -41,33 +41,34 @@ pub(crate) enum Command {
     Storage(StorageCommand),
 }
 
-impl Command {
+impl CliCommand {
     /// Returns whether the command prints JSON, for a program to read.
     pub(crate) fn prints_json(&self) -> bool {
         match self {
-            Command::Elections(ElectionsCommand::Verify(args)) => args.json,
-            Command::Storage(StorageCommand::Verify(args)) => args.json,
-            Command::Status(args) => args.json,
-            Command::Bench(args) => args.json,
-            Command::Storage(StorageCommand::Check(_))
-            | Command::Serve(_)
-            | Command::Dev(_)
-            | Command::Config(_) => false,
+            CliCommand::Elections(ElectionsCommand::Verify(args)) => args.json,
+            CliCommand::Storage(StorageCommand::Verify(args)) => args.json,
+            CliCommand::Status(args) => args.json,
+            CliCommand::Bench(args) => args.json,
+            CliCommand::Storage(StorageCommand::Check(_))
+            | CliCommand::Serve(_)
+            | CliCommand::Dev(_)
+            | CliCommand::Config(_) => false,
         }
     }
 }
 
 /// The help text about the end of a node: signals and exit codes.
-const HOW_SERVE_ENDS: &str = "\
-    SIGTERM, Ctrl-C or SIGHUP stops it in order; a second one at once.\n\n\
-    Exit codes: 0 stopped when asked; 1 it could not begin; 2 wrong usage; 3 wrong configuration, or a storage that is not ours; \
-    4 the storage could not be reached or opened; 5 a port is taken; 6 the lead was not acquired; 7 the lead is lost; 8 a service ended; \
-    9 something did not stop in time; 10 killed, as work went on after the lead was lost; 11 stepped down when asked; \
-    12 a second signal. After 4, 6, 7, 8, 9, 10 and 11 start it again.";
+const SERVE_EXIT_HELP: &str = "\
+    SIGTERM, Ctrl-C or SIGHUP stops the node in order. A second signal ends the process at once.\n\n\
+    Exit codes: 0 the node was asked to stop; 1 the node could not start; 2 wrong usage; 3 wrong configuration, or the \
+    storage holds data of another program or version; 4 the storage could not be reached or opened; 5 a port is taken; \
+    6 the node did not become the leader in time; 7 the node lost its leadership; 8 a service ended; 9 a part of the node \
+    did not stop in time; 10 the process was killed, because work went on after the leadership was lost; 11 the node was \
+    asked to step down; 12 a second signal. Start the node again after 4, 6, 7, 8, 9, 10 and 11.";
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// The configuration file. Without it: redb in ./data, and the demo application.
+    /// The configuration file. The default is redb in ./data with the demo application.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -97,38 +98,38 @@ pub(crate) enum ConfigCommand {
     Check(ConfigArgs),
     /// Print the configuration in force: defaults, the file and the environment together.
     Show(ConfigArgs),
-    /// Print a configuration to begin with, with comments.
+    /// Print a commented configuration as a starting point.
     Init {
         /// The storage of the configuration.
-        #[arg(value_enum, default_value_t = Example::Redb)]
-        storage: Example,
+        #[arg(value_enum, default_value_t = ExampleFile::Redb)]
+        storage: ExampleFile,
     },
 }
 
 /// The files that `vvm config init` can print: a configuration for each storage, and the tables of
 /// the demo.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum Example {
+pub(crate) enum ExampleFile {
     /// redb: one file, one process.
     Redb,
     /// Apache Cassandra.
     Cassandra,
     /// Amazon DynamoDB.
     Dynamodb,
-    /// No configuration, but the tables of the demo, to begin the tables of an application.
+    /// The tables of the demo, as a starting point for the tables of an application.
     Demo,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// The configuration file. Without it: the defaults.
+    /// The configuration file. Without the option the defaults apply.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// The admin endpoint of the node. Without it: the address in VVM__ADMIN__LISTEN, else
+    /// The admin endpoint of the node. The default is the address in VVM__ADMIN__LISTEN, or else
     /// 127.0.0.1:55555.
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
@@ -141,45 +142,45 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum StorageCommand {
     /// Prove a storage: run the conformance suite against it, and measure it.
-    #[command(after_long_help = HOW_VERIFY_ENDS)]
+    #[command(after_long_help = VERIFY_EXIT_HELP)]
     Verify(VerifyArgs),
     /// Check each page and each row of a redb file that no node uses. The file is not changed.
-    #[command(after_long_help = HOW_CHECK_ENDS)]
+    #[command(after_long_help = CHECK_EXIT_HELP)]
     Check(StorageArgs),
 }
 
 /// The help text of `vvm storage check`: the file that is checked, and the exit codes.
-const HOW_CHECK_ENDS: &str = "\
-    Without --storage and --config it checks the file of a node that is started without --config, data/vvm.redb. Stop the \
-    node first.\n\n\
+const CHECK_EXIT_HELP: &str = "\
+    Without --storage and --config the command checks data/vvm.redb, the file of a node that was started without --config. \
+    Stop the node first.\n\n\
     Exit codes: 0 the file is whole; 1 rows or pages are damaged: restore the file from a backup; 2 wrong usage; 3 wrong \
-    configuration, or the file cannot be opened at all because it is damaged or not ours; 4 the file could not be read, or \
-    a node works with it.";
+    configuration, or the file cannot be opened because it is damaged or belongs to another program; 4 the file could not \
+    be read, or a node uses it.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ElectionsCommand {
     /// Prove elections over a storage: run their suite, and measure how soon another node takes
     /// over.
-    #[command(after_long_help = HOW_VERIFY_ENDS)]
+    #[command(after_long_help = VERIFY_EXIT_HELP)]
     Verify(VerifyElectionsArgs),
 }
 
 /// The help text of both `verify` commands: the keyspaces that they make and drop, and the exit
 /// codes.
-const HOW_VERIFY_ENDS: &str = "\
-    Works in scratch keyspaces of its own that are dropped afterwards, also after Ctrl-C, and touches nothing else. A \
-    redb file that did not exist is made, and stays. Without --storage and --config it verifies the default storage, \
-    redb, in a folder of its own inside the current one, which is removed afterwards.\n\n\
+const VERIFY_EXIT_HELP: &str = "\
+    The command creates scratch keyspaces, drops them at the end, also after Ctrl-C, and changes nothing else. If the redb \
+    file does not exist, the command creates it and leaves it. Without --storage and --config the command verifies redb in \
+    a new folder inside the current one, and removes that folder at the end.\n\n\
     Exit codes: 0 no trial failed, and some passed; 1 a trial failed, none passed, or the run \
     could not be finished; 2 wrong usage, or no trial's name contains --filter; 3 wrong configuration, \
-    or what is stored there is not ours; 4 the storage could not be reached or opened.";
+    or the storage holds data of another program or version; 4 the storage could not be reached or opened.";
 
 /// The storage that a command works on.
 #[derive(Debug, Args)]
 pub(crate) struct StorageArgs {
     /// The storage: mem, redb:PATH, cassandra:HOST:PORT or dynamodb:ENDPOINT.
     #[arg(long, value_name = "STORAGE", conflicts_with = "config")]
-    pub(crate) storage: Option<Target>,
+    pub(crate) storage: Option<StorageTarget>,
 
     /// The configuration file that names the storage. As for a node, a variable
     /// (VVM__STORAGE__DRIVER) overrides the file.
@@ -202,8 +203,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) clients: u32,
 
-    /// The number of commands that are due in each second, however slow the answers are. Without
-    /// it: each client sends its next command after the answer to the one before.
+    /// The number of commands that are due in each second, even if answers are slow. Without this
+    /// option each client sends its next command after the answer to the one before.
     #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate: Option<u32>,
 
@@ -283,10 +284,10 @@ pub(crate) fn filtered<T>(
     trials: impl Iterator<Item = &'static T>,
     name: fn(&T) -> &'static str,
     filter: &str,
-) -> Result<Vec<&'static T>, Failure> {
+) -> Result<Vec<&'static T>, CommandError> {
     let filtered: Vec<_> = trials.filter(|trial| name(trial).contains(filter)).collect();
     match filtered.is_empty() {
-        true => Err(Failure::usage(format!("no trial's name contains `{filter}`"))),
+        true => Err(CommandError::usage(format!("no trial's name contains `{filter}`"))),
         false => Ok(filtered),
     }
 }

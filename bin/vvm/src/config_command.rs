@@ -1,20 +1,20 @@
-//! `vvm config`: checks, shows and begins a configuration.
+//! `vvm config`: checks, shows and prints a configuration.
 
 use std::process::ExitCode;
 
 use crate::{
-    cli::{ConfigArgs, ConfigCommand, Example, ServeArgs},
-    failure::Failure,
+    cli::{ConfigArgs, ConfigCommand, ExampleFile, ServeArgs},
+    command_error::CommandError,
     print, serve,
 };
 
-pub(crate) fn run(command: ConfigCommand) -> Result<ExitCode, Failure> {
+pub(crate) fn run(command: ConfigCommand) -> Result<ExitCode, CommandError> {
     match command {
         ConfigCommand::Check(args) => {
             let config = configuration(args)?;
             let memory_mib = serve::check(config)? >> 20;
             print(&format!(
-                "the configuration can be used; a node takes up to {memory_mib} MiB of memory\n"
+                "the configuration is valid; a node takes up to {memory_mib} MiB of memory\n"
             ))?;
         }
         ConfigCommand::Show(args) => print(&configuration(args)?.to_toml()?)?,
@@ -23,15 +23,17 @@ pub(crate) fn run(command: ConfigCommand) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn configuration(ConfigArgs { config }: ConfigArgs) -> Result<crate::config::Config, Failure> {
+fn configuration(
+    ConfigArgs { config }: ConfigArgs,
+) -> Result<crate::config::VvmConfig, CommandError> {
     serve::configuration(&ServeArgs { config, ..ServeArgs::default() })
 }
 
-fn example(storage: Example) -> &'static str {
+fn example(storage: ExampleFile) -> &'static str {
     match storage {
-        Example::Redb => include_str!("../../../config/vvm.toml"),
-        Example::Cassandra => include_str!("../../../config/cassandra.toml"),
-        Example::Dynamodb => include_str!("../../../config/dynamodb.toml"),
-        Example::Demo => include_str!("../../../config/demo.toml"),
+        ExampleFile::Redb => include_str!("../../../config/vvm.toml"),
+        ExampleFile::Cassandra => include_str!("../../../config/cassandra.toml"),
+        ExampleFile::Dynamodb => include_str!("../../../config/dynamodb.toml"),
+        ExampleFile::Demo => include_str!("../../../config/demo.toml"),
     }
 }

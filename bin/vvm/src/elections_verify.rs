@@ -15,12 +15,12 @@ use sysvvm::System;
 
 use crate::{
     cli::{VerifyElectionsArgs, filtered},
-    failure::Failure,
+    command_error::CommandError,
     latency::as_seconds,
     progress::{progress_bar, show, step, times},
     report::Verification,
     say,
-    scratch::{self, Connected, Stop, unless_stopped},
+    scratch::{self, ConnectedStorage, StopSignal, unless_stopped},
 };
 
 /// The most time to make a keyspace.
@@ -34,7 +34,7 @@ const TAKEOVERS_SIDE_BY_SIDE: usize = 4;
 
 /// The times in which slots were without a leader.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Takeovers {
+pub(crate) struct TakeoverTimes {
     pub(crate) after: &'static str,
     pub(crate) times: u16,
     #[serde(rename = "median_seconds", serialize_with = "as_seconds")]
@@ -44,7 +44,7 @@ pub(crate) struct Takeovers {
 }
 
 /// Runs the command.
-pub(crate) async fn run(args: VerifyElectionsArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: VerifyElectionsArgs) -> Result<ExitCode, CommandError> {
     let selected = filtered(trials(), Trial::name, &args.filter)?;
     scratch::run(&args.storage, async |connected, stop| {
         verify(connected, &args, selected, stop).await
@@ -53,18 +53,18 @@ pub(crate) async fn run(args: VerifyElectionsArgs) -> Result<ExitCode, Failure> 
 }
 
 async fn verify(
-    connected: Connected,
+    connected: ConnectedStorage,
     args: &VerifyElectionsArgs,
     selected: Vec<&'static Trial>,
-    stop: &mut Stop,
-) -> Result<ExitCode, Failure> {
+    stop: &mut StopSignal,
+) -> Result<ExitCode, CommandError> {
     let (clock, storage) = (connected.clock.clone(), connected.target.to_string());
     let nodes = nodes(&connected).await.map_err(|error| {
-        Failure::system(&format!("cannot make a keyspace in {storage}"), &error)
+        CommandError::system(&format!("cannot make a keyspace in {storage}"), &error)
     })?;
     let timing = Timing::of(Duration::from_secs(args.lease));
     let budget = Budget::of_store(timing, &*nodes[0])
-        .map_err(|error| Failure::usage(format!("--lease: {error}")))?;
+        .map_err(|error| CommandError::usage(format!("--lease: {error}")))?;
     let suite = Suite::new(nodes, clock.clone());
     let report = unless_stopped(stop, run_trials(&suite, selected, &clock)).await?;
     let mut verification = Verification::new(storage, report);
@@ -76,7 +76,7 @@ async fn verify(
 
 /// Opens one system keyspace twice, for two nodes. If each node has its own connection, their wall
 /// clocks are five seconds apart.
-async fn nodes(connected: &Connected) -> sysvvm::Result<Vec<Arc<dyn TtlStore>>> {
+async fn nodes(connected: &ConnectedStorage) -> sysvvm::Result<Vec<Arc<dyn TtlStore>>> {
     let clock = &connected.clock;
     let keyspace = KeyspaceName::new(format!("elections_{:016x}", clock.random()))?;
     let mut nodes: Vec<Arc<dyn TtlStore>> = Vec::new();
@@ -114,8 +114,8 @@ async fn measure(
     suite: &Suite,
     timing: Timing,
     rounds: u16,
-    takeovers: &mut Vec<Takeovers>,
-) -> Result<(), Failure> {
+    takeovers: &mut Vec<TakeoverTimes>,
+) -> Result<(), CommandError> {
     let kinds =
         [(Takeover::AfterRelease, "after a release"), (Takeover::AfterCrash, "after a crash")];
     for (kind, after) in kinds.into_iter().filter(|_| rounds > 0) {
@@ -128,12 +128,12 @@ async fn measure(
             .try_collect::<Vec<Duration>>()
             .await;
         bar.finish_and_clear();
-        let failed = |failure| Failure::unfinished(format!("a takeover {after}: {failure}"));
+        let failed = |failure| CommandError::unfinished(format!("a takeover {after}: {failure}"));
         let mut took = measured.map_err(failed)?;
         took.sort_unstable();
         let (low, high) = (took[(took.len() - 1) / 2], took[took.len() / 2]);
         let (median, worst) = ((low + high) / 2, took[took.len() - 1]);
-        takeovers.push(Takeovers { after, times: rounds, median, worst });
+        takeovers.push(TakeoverTimes { after, times: rounds, median, worst });
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 /// The latency of one operation.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Latency {
+pub(crate) struct OperationLatency {
     pub(crate) operation: &'static str,
     pub(crate) calls: usize,
     #[serde(rename = "p50_seconds", serialize_with = "as_seconds")]
@@ -36,7 +36,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const VALUE: &[u8] = &[7; 256];
 
 /// The storage to measure, and the clock.
-struct Bench {
+struct LatencyBench {
     storage: SharedStorage,
     clock: Clock,
 }
@@ -50,12 +50,12 @@ pub(crate) async fn measure(
     storage: SharedStorage,
     clock: Clock,
     calls: u16,
-) -> Result<Vec<Latency>> {
-    let bench = Bench { storage, clock };
+) -> Result<Vec<OperationLatency>> {
+    let bench = LatencyBench { storage, clock };
     let mut latencies = Vec::new();
-    for operation in Operation::ALL {
-        let offered =
-            operation != Operation::WriteAtomic || bench.storage.capabilities().atomic.is_some();
+    for operation in StorageOperation::ALL {
+        let offered = operation != StorageOperation::WriteAtomic
+            || bench.storage.capabilities().atomic.is_some();
         if offered {
             latencies.push(bench.measure(operation, calls).await?);
         }
@@ -64,7 +64,7 @@ pub(crate) async fn measure(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum StorageOperation {
     Put,
     Get,
     GetLinearizable,
@@ -77,39 +77,39 @@ enum Operation {
     Read,
 }
 
-impl Operation {
+impl StorageOperation {
     /// All operations. Each write comes before the reads of its rows.
-    const ALL: [Operation; 10] = [
-        Operation::Put,
-        Operation::Get,
-        Operation::PutBatch,
-        Operation::Read,
-        Operation::PutOrdered,
-        Operation::Insert,
-        Operation::GetLinearizable,
-        Operation::Swap,
-        Operation::WriteIf,
-        Operation::WriteAtomic,
+    const ALL: [StorageOperation; 10] = [
+        StorageOperation::Put,
+        StorageOperation::Get,
+        StorageOperation::PutBatch,
+        StorageOperation::Read,
+        StorageOperation::PutOrdered,
+        StorageOperation::Insert,
+        StorageOperation::GetLinearizable,
+        StorageOperation::Swap,
+        StorageOperation::WriteIf,
+        StorageOperation::WriteAtomic,
     ];
 
     const fn name(self) -> &'static str {
         match self {
-            Operation::Put => "put",
-            Operation::Get => "get",
-            Operation::GetLinearizable => "get_linearizable",
-            Operation::PutBatch => "put_batch (10 rows)",
-            Operation::PutOrdered => "put_ordered",
-            Operation::Insert => "insert_if_not_exists",
-            Operation::Swap => CONDITIONAL,
-            Operation::WriteIf => "write_if (32 inserts)",
-            Operation::WriteAtomic => "write_atomic (4 rows)",
-            Operation::Read => "read (10 rows)",
+            StorageOperation::Put => "put",
+            StorageOperation::Get => "get",
+            StorageOperation::GetLinearizable => "get_linearizable",
+            StorageOperation::PutBatch => "put_batch (10 rows)",
+            StorageOperation::PutOrdered => "put_ordered",
+            StorageOperation::Insert => "insert_if_not_exists",
+            StorageOperation::Swap => CONDITIONAL,
+            StorageOperation::WriteIf => "write_if (32 inserts)",
+            StorageOperation::WriteAtomic => "write_atomic (4 rows)",
+            StorageOperation::Read => "read (10 rows)",
         }
     }
 }
 
-impl Bench {
-    async fn measure(&self, operation: Operation, calls: u16) -> Result<Latency> {
+impl LatencyBench {
+    async fn measure(&self, operation: StorageOperation, calls: u16) -> Result<OperationLatency> {
         let mut times = Vec::with_capacity(usize::from(calls));
         for n in 0..calls {
             let start = self.clock.now();
@@ -119,29 +119,34 @@ impl Bench {
         times.sort_unstable();
         let at =
             |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or_default();
-        Ok(Latency { operation: operation.name(), calls: times.len(), p50: at(50), p99: at(99) })
+        Ok(OperationLatency {
+            operation: operation.name(),
+            calls: times.len(),
+            p50: at(50),
+            p99: at(99),
+        })
     }
 
-    async fn call(&self, operation: Operation, n: u16) -> Result<()> {
+    async fn call(&self, operation: StorageOperation, n: u16) -> Result<()> {
         let (storage, deadline) = (&self.storage, self.clock.now() + CALL_TIMEOUT);
         match operation {
-            Operation::Put => storage.put(key("put", n, 0), value(), deadline).await,
-            Operation::Get => {
+            StorageOperation::Put => storage.put(key("put", n, 0), value(), deadline).await,
+            StorageOperation::Get => {
                 storage.get(&key("put", n, 0), Consistency::Plain, deadline).await.map(drop)
             }
-            Operation::GetLinearizable => {
+            StorageOperation::GetLinearizable => {
                 storage.get_linearizable(&key("cond", n, 0), deadline).await.map(drop)
             }
-            Operation::PutBatch => {
+            StorageOperation::PutBatch => {
                 let put = |row| Put { key: key("batch", n, row), value: value() };
                 storage.put_batch((0..10).map(put).collect(), deadline).await
             }
-            Operation::Read => {
+            StorageOperation::Read => {
                 let pkey = key("batch", n, 0).pkey;
                 let rows = storage.read(pkey, Range::all(), Consistency::Plain, CALL_TIMEOUT);
                 rows.try_collect::<Vec<_>>().await.map(drop)
             }
-            Operation::PutOrdered => {
+            StorageOperation::PutOrdered => {
                 let put = OrderedPut {
                     key: key("ordered", n, 0),
                     value: value(),
@@ -150,18 +155,18 @@ impl Bench {
                 };
                 storage.put_ordered(vec![put], deadline).await
             }
-            Operation::Insert => storage
+            StorageOperation::Insert => storage
                 .insert_if_not_exists(key("cond", n, 0), value(), None, deadline)
                 .await
                 .map(drop),
-            Operation::Swap => {
+            StorageOperation::Swap => {
                 let new = Bytes::from_static(b"swapped");
                 storage
                     .compare_and_swap(key("cond", n, 0), value(), new, None, deadline)
                     .await
                     .map(drop)
             }
-            Operation::WriteIf => {
+            StorageOperation::WriteIf => {
                 let insert =
                     |row| Conditional::Insert { ccols: ccols(row), value: value(), ttl: None };
                 storage
@@ -169,7 +174,7 @@ impl Bench {
                     .await
                     .map(drop)
             }
-            Operation::WriteAtomic => {
+            StorageOperation::WriteAtomic => {
                 let insert = |row| (key("atomic", n, row).pkey, insert_at(row));
                 let put = Put { key: key("put", n, 1), value: value() };
                 let conditionals = (0..3).map(insert).collect();

@@ -17,25 +17,25 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
 /// The maximum number of lines that wait to be written. Further lines are dropped and counted.
 const LINES: usize = 10_000;
 
 /// The most time to write the last lines.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-enum Job {
-    Line(Vec<u8>),
+enum LogJob {
+    Write(Vec<u8>),
     /// Asks for a notice when all lines before this job are written.
     Done(SyncSender<()>),
 }
 
 /// The queue of the only thread that writes to stderr.
-static STDERR: OnceLock<SyncSender<Job>> = OnceLock::new();
+static STDERR: OnceLock<SyncSender<LogJob>> = OnceLock::new();
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-fn stderr() -> &'static SyncSender<Job> {
+fn stderr() -> &'static SyncSender<LogJob> {
     STDERR.get_or_init(|| {
         let (sender, jobs) = sync_channel(LINES);
         #[expect(clippy::disallowed_methods, reason = "it ends with the process: see `finish`")]
@@ -44,36 +44,43 @@ fn stderr() -> &'static SyncSender<Job> {
     })
 }
 
-fn write(jobs: &Receiver<Job>) {
+fn write(jobs: &Receiver<LogJob>) {
     let mut stderr = io::stderr();
     while let Ok(job) = jobs.recv() {
         // Errors are ignored: the reader of stderr may be gone.
         match job {
-            Job::Line(line) => drop(stderr.write_all(&line)),
-            Job::Done(done) => drop(done.send(())),
+            LogJob::Write(line) => drop(stderr.write_all(&line)),
+            LogJob::Done(done) => drop(done.send(())),
         }
         let lost = LOST.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            writeln!(stderr, "{lost} lines of the log are lost: nobody read them").ok();
+            writeln!(
+                stderr,
+                "{lost} lines of the log were dropped, because stderr was not read fast enough"
+            )
+            .ok();
         }
     }
 }
 
 fn send(line: Vec<u8>) {
-    if stderr().try_send(Job::Line(line)).is_err() {
+    if stderr().try_send(LogJob::Write(line)).is_err() {
         LOST.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Begins to log to stderr, as text or as JSON. The filter in `RUST_LOG` replaces `filter`.
-pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), Failure> {
+pub(crate) fn install(filter: &str, as_json: bool) -> Result<(), CommandError> {
     #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
     let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
     let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(filter));
     let filter = filter.map_err(|error| {
-        Failure::config(format!("RUST_LOG: {error}; say `info`, or `warn,vvm=debug`"))
+        CommandError::config(format!(
+            "RUST_LOG: {error}; set it to a filter such as `info` or `warn,vvm=debug`"
+        ))
     })?;
-    let logs = tracing_subscriber::fmt().with_writer(|| Line(Vec::new())).with_env_filter(filter);
+    let logs =
+        tracing_subscriber::fmt().with_writer(|| LogLine(Vec::new())).with_env_filter(filter);
     if as_json {
         logs.json().init();
     } else {
@@ -88,30 +95,30 @@ pub(crate) fn say(line: impl Display) {
 }
 
 /// The most time for the last lines of a process that is to be killed: its lease is nearly over.
-const HASTE: Duration = Duration::from_millis(50);
+const KILL_FLUSH_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Waits until all lines are written, but not longer than `PATIENCE`.
+/// Waits until all lines are written, but not longer than `FLUSH_TIMEOUT`.
 pub(crate) fn finish() {
-    finish_within(PATIENCE);
+    finish_within(FLUSH_TIMEOUT);
 }
 
 /// Like [`finish`], for a process that must not live on. The wait is much shorter.
 pub(crate) fn finish_at_once() {
-    finish_within(HASTE);
+    finish_within(KILL_FLUSH_TIMEOUT);
 }
 
 fn finish_within(time: Duration) {
     let (done, written) = sync_channel(1);
     // If the queue is full, the reader of stderr stands still, and waiting is useless.
-    if stderr().try_send(Job::Done(done)).is_ok() {
+    if stderr().try_send(LogJob::Done(done)).is_ok() {
         written.recv_timeout(time).ok();
     }
 }
 
 /// A line of the log. The line is sent when it is complete.
-struct Line(Vec<u8>);
+struct LogLine(Vec<u8>);
 
-impl Write for Line {
+impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -122,7 +129,7 @@ impl Write for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for LogLine {
     fn drop(&mut self) {
         if !self.0.is_empty() {
             send(std::mem::take(&mut self.0));

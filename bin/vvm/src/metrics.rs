@@ -3,12 +3,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use httpapi::Metrics;
+use httpapi::MetricsRenderer;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service};
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
 /// The buckets of histograms of seconds: from the time of the fastest storage to the longest
 /// timeout.
@@ -23,30 +23,30 @@ const AMOUNTS: [f64; 11] =
 
 /// Begins to collect the metrics of all parts of the process. Returns the function that reads the
 /// metrics, and the service that maintains them.
-pub(crate) fn install() -> Result<(Metrics, Upkeep), Failure> {
-    let failed = |error| Failure::unfinished(format!("metrics: {error}"));
+pub(crate) fn install() -> Result<(MetricsRenderer, MetricsUpkeep), CommandError> {
+    let failed = |error| CommandError::unfinished(format!("metrics: {error}"));
     let builder = PrometheusBuilder::new()
         .set_buckets(&AMOUNTS)
         .and_then(|all| all.set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS));
     let handle = builder.and_then(PrometheusBuilder::install_recorder).map_err(failed)?;
-    let upkeep = Upkeep(handle.clone());
+    let upkeep = MetricsUpkeep(handle.clone());
     Ok((Arc::new(move || handle.render()), upkeep))
 }
 
 /// A service that sorts new values into the buckets, even if no client reads the metrics. Until a
 /// value is sorted, it takes memory of its own.
-pub(crate) struct Upkeep(PrometheusHandle);
+pub(crate) struct MetricsUpkeep(PrometheusHandle);
 
-impl fmt::Debug for Upkeep {
+impl fmt::Debug for MetricsUpkeep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Upkeep")
     }
 }
 
 #[async_trait]
-impl Service for Upkeep {
+impl Service for MetricsUpkeep {
     fn name(&self) -> &'static str {
-        "the metrics"
+        "metrics"
     }
 
     async fn bind(&mut self) -> Result<(), vvm::ServiceError> {
@@ -75,7 +75,7 @@ mod tests {
 
     /// Quantiles of several nodes cannot be added up; buckets can be.
     #[test]
-    fn histograms_have_buckets_that_fit_what_they_measure() {
+    fn histograms_have_buckets_for_their_unit() {
         let (read, upkeep) = install().unwrap();
         metrics::histogram!("some_stage_seconds").record(0.002);
         metrics::histogram!("some_bytes").record(5_000.0);

@@ -12,7 +12,8 @@ use istorage_tck::{Conclusion, Report};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    elections_verify::Takeovers, failure::Failure, latency::Latency, progress, skew::Skew,
+    clock_skew::ClockSkew, command_error::CommandError, elections_verify::TakeoverTimes,
+    latency::OperationLatency, progress,
 };
 
 /// The result of a verification. Measurements that were not made are empty, and are not printed.
@@ -20,11 +21,11 @@ use crate::{
 pub(crate) struct Verification {
     pub(crate) storage: String,
     pub(crate) report: Report,
-    pub(crate) latencies: Vec<Latency>,
-    pub(crate) takeovers: Vec<Takeovers>,
+    pub(crate) latencies: Vec<OperationLatency>,
+    pub(crate) takeovers: Vec<TakeoverTimes>,
     /// The time budget of the leases of measured takeovers.
     pub(crate) lease: Option<Budget>,
-    pub(crate) skew: Option<Skew>,
+    pub(crate) skew: Option<ClockSkew>,
     pub(crate) advice: Vec<String>,
 }
 
@@ -39,13 +40,13 @@ impl Verification {
     pub(crate) fn conclude(
         &self,
         as_json: bool,
-        measured: Result<(), Failure>,
-    ) -> Result<ExitCode, Failure> {
+        measured: Result<(), CommandError>,
+    ) -> Result<ExitCode, CommandError> {
         let printed = self.print(as_json);
-        printed.map_err(|error| Failure::unfinished(format!("cannot print: {error}")))?;
+        printed.map_err(|error| CommandError::unfinished(format!("cannot print: {error}")))?;
         measured?;
         match (self.report.failed(), self.report.passed()) {
-            (0, 0) => Err(Failure::unfinished("nothing was proved: all trials were ignored")),
+            (0, 0) => Err(CommandError::unfinished("nothing was proved: all trials were ignored")),
             (0, _) => Ok(ExitCode::SUCCESS),
             _ => Ok(ExitCode::FAILURE),
         }
@@ -164,10 +165,10 @@ impl Verification {
 fn lease_times(budget: &Budget) -> [(&'static str, &'static str, Duration); 5] {
     let timing = budget.timing();
     [
-        ("seconds", "it lasts", timing.duration),
-        ("renew_every_seconds", "it is renewed every", timing.renew_every),
-        ("retry_for_seconds", "a renewal that fails is tried again for", timing.retry_for),
-        ("stop_seconds", "if the store is silent, all work ends within", budget.stop_bound()),
+        ("seconds", "duration", timing.duration),
+        ("renew_every_seconds", "renewed every", timing.renew_every),
+        ("retry_for_seconds", "a failed renewal is retried for", timing.retry_for),
+        ("stop_seconds", "if the store does not answer, all work ends within", budget.stop_bound()),
         (
             "failover_seconds",
             "if the leader dies, a waiting node leads within",

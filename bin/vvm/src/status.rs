@@ -10,34 +10,34 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::{cli::StatusArgs, failure::Failure, print, serve};
+use crate::{cli::StatusArgs, command_error::CommandError, print, serve};
 
 /// The most time to wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// From so many unflushed events on, a partition gets a line of its own: after a crash, reading so
 /// many events again would take a moment.
 const FAR_BEHIND: u64 = 10_000;
 
-pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(StatusArgs { admin, json }: StatusArgs) -> Result<ExitCode, CommandError> {
     let admin = admin.map_or_else(serve::admin_listen, Ok)?;
     let clock = Clock::system();
-    let answer = clock.timeout_at(clock.now() + PATIENCE, get(admin, "/status")).await;
+    let answer = clock.timeout_at(clock.now() + ANSWER_TIMEOUT, get(admin, "/status")).await;
     let unreachable = |why: String| {
-        Failure::unreachable(format!(
-            "no node answers at {admin}: {why}: is it running, and is that the `admin.listen` of its configuration?"
+        CommandError::unreachable(format!(
+            "no node answers at {admin}: {why}: check that the node runs, and that its `admin.listen` is this address"
         ))
     };
     let answer = answer.map_err(|late| unreachable(late.to_string()))?;
     let answer = answer.map_err(|error| unreachable(error.to_string()))?;
     let status: Value = serde_json::from_slice(&answer).unwrap_or_default();
     if !status["node"].is_object() {
-        return Err(unreachable("what answers there is no admin endpoint".to_owned()));
+        return Err(unreachable("the server at this address is not an admin endpoint".to_owned()));
     }
     if json {
         print(&format!("{status:#}\n"))?;
     } else {
-        print(&described(&status))?;
+        print(&status_text(&status))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -56,12 +56,12 @@ async fn get(
     };
     tokio::select! {
         answer = answer => Ok(answer?),
-        ended = connection => Err(ended.err().map_or("it hung up".into(), Into::into)),
+        ended = connection => Err(ended.err().map_or("the node closed the connection".into(), Into::into)),
     }
 }
 
 /// Describes the status in a few lines, for a person.
-fn described(status: &Value) -> String {
+fn status_text(status: &Value) -> String {
     let node = &status["node"];
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let mut lines = vec![format!(
@@ -84,7 +84,7 @@ fn described(status: &Value) -> String {
     match &node["lead"] {
         Value::Null => lines.push("leads nothing".to_owned()),
         lead => lines.push(format!(
-            "leads slot {} in epoch {}, for {} ms if that is not renewed",
+            "leads slot {} in epoch {}, lease expires in {} ms unless renewed",
             lead["slot"], lead["epoch"], lead["left_ms"]
         )),
     }
@@ -94,7 +94,7 @@ fn described(status: &Value) -> String {
     for app in node["apps"].as_array().into_iter().flatten() {
         let here = app["here"].as_array().map_or(0, Vec::len);
         lines.push(format!(
-            "{}: {here} of {} partitions here, trust level {}",
+            "{}: {here} of {} partitions on this node, trust level {}",
             text(&app["app"]),
             app["partitions"],
             text(&app["level"])
@@ -105,7 +105,7 @@ fn described(status: &Value) -> String {
                 let (number, waiting) = (&partition["number"], &partition["waiting"]);
                 let status = text(&partition["status"]);
                 lines.push(format!(
-                    "  partition {number}: {status}, {waiting} commands wait, numbers of {behind} events are not stored yet"
+                    "  partition {number}: {status}, {waiting} commands waiting, numbers of {behind} events not stored yet"
                 ));
             }
             let (number, damaged) = (&partition["number"], partition["damaged"].as_array());
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_as_it_should_be_is_told() {
+    fn partitions_with_problems_are_listed() {
         let partition = |number, status, unflushed| json!({"number": number, "status": status, "waiting": 0, "unflushed_events": unflushed});
         let mut damaged = partition(3, "ready", 0);
         damaged["damaged"] = json!(["event 5 is missing", "record 7 cannot be read"]);
@@ -144,7 +144,7 @@ mod tests {
                                partition(2, "ready", 20_000)]}],
             "problem": null,
         }});
-        let described = described(&status);
+        let described = status_text(&status);
         assert!(
             described.starts_with("vvm 1.2.3 at 10.0.0.1:8822: leading, up 7 s\n"),
             "{described}"
@@ -157,7 +157,7 @@ mod tests {
             assert!(described.contains(&line), "{described}");
         }
         assert!(
-            described.contains("partition 2: ready, 0 commands wait, numbers of 20000 events"),
+            described.contains("partition 2: ready, 0 commands waiting, numbers of 20000 events"),
             "{described}"
         );
         assert!(described.contains("storage: redb does not answer: no answer"), "{described}");

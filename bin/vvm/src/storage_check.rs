@@ -6,13 +6,13 @@ use istorage_redb::{CheckReport, RedbConfig};
 
 use crate::{
     cli::{ServeArgs, StorageArgs},
-    failure::Failure,
+    command_error::CommandError,
     print, serve,
-    target::Target,
+    storage_target::StorageTarget,
 };
 
 /// Runs the command.
-pub(crate) fn run(args: StorageArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: StorageArgs) -> Result<ExitCode, CommandError> {
     let config = file(args)?;
     // redb panics on damaged pages. The message of the panic is hidden, because the result
     // describes the damage better.
@@ -20,16 +20,16 @@ pub(crate) fn run(args: StorageArgs) -> Result<ExitCode, Failure> {
     panic::set_hook(Box::new(|_| {}));
     let report = istorage_redb::check(&config);
     panic::set_hook(hook);
-    let report = report.map_err(|error| Failure::storage("the check failed", &error))?;
-    print(&told(&config, &report))?;
+    let report = report.map_err(|error| CommandError::storage("the check failed", &error))?;
+    print(&report_text(&config, &report))?;
     if report.is_intact() {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Failure::unfinished("the storage file is damaged: restore it from a backup"))
+    Err(CommandError::unfinished("the storage file is damaged: restore it from a backup"))
 }
 
 /// Returns the file that the command line or the configuration names.
-fn file(StorageArgs { storage, config }: StorageArgs) -> Result<RedbConfig, Failure> {
+fn file(StorageArgs { storage, config }: StorageArgs) -> Result<RedbConfig, CommandError> {
     let target = match storage {
         Some(target) => target,
         None => {
@@ -38,14 +38,14 @@ fn file(StorageArgs { storage, config }: StorageArgs) -> Result<RedbConfig, Fail
         }
     };
     match target {
-        Target::Redb(config) => Ok(config),
-        other => Err(Failure::usage(format!(
-            "{other} has no file that could be checked here: only a redb file has. Use the tools of that database"
+        StorageTarget::Redb(config) => Ok(config),
+        other => Err(CommandError::usage(format!(
+            "{other} cannot be checked: the command only checks redb files; use the tools of that database"
         ))),
     }
 }
 
-fn told(config: &RedbConfig, report: &CheckReport) -> String {
+fn report_text(config: &RedbConfig, report: &CheckReport) -> String {
     let CheckReport { keyspaces, rows, damage, more_damage } = report;
     let file = config.path.display();
     let mut text = format!("{file}: {rows} rows in {keyspaces} keyspaces are whole\n");

@@ -8,17 +8,17 @@ use istorage_tck::{ScratchKeyspace, Trial, trials};
 use crate::{
     advice::advice,
     cli::{VerifyArgs, filtered},
-    failure::{Failure, with_causes},
+    clock_skew,
+    command_error::{CommandError, with_causes},
     latency,
     progress::{progress_bar, show, times},
     report::Verification,
     say,
-    scratch::{self, Connected, Stop, unless_stopped},
-    skew,
+    scratch::{self, ConnectedStorage, StopSignal, unless_stopped},
 };
 
 /// Runs the command.
-pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, CommandError> {
     let selected = filtered(trials(), Trial::name, &args.filter)?;
     scratch::run(&args.storage, async |connected, stop| {
         verify(connected, &args, selected, stop).await
@@ -28,17 +28,17 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<ExitCode, Failure> {
 
 /// Runs the trials, measures, and prints the result.
 async fn verify(
-    connected: Connected,
+    connected: ConnectedStorage,
     args: &VerifyArgs,
     selected: Vec<&'static Trial>,
-    stop: &mut Stop,
-) -> Result<ExitCode, Failure> {
+    stop: &mut StopSignal,
+) -> Result<ExitCode, CommandError> {
     let (clock, keyspaces) = (connected.clock.clone(), connected.keyspaces.clone());
     let storage = connected.target.to_string();
     // A signal does not interrupt this call: afterwards it would be unknown whether the keyspace
     // exists.
     let scratch = ScratchKeyspace::create(Arc::new(connected)).await.map_err(|error| {
-        Failure::storage(&format!("cannot make a keyspace in {storage}"), &error)
+        CommandError::storage(&format!("cannot make a keyspace in {storage}"), &error)
     })?;
     for keyspace in keyspaces.recorded() {
         say(format!("scratch keyspace: {keyspace}; others of this run begin with its name"));
@@ -65,16 +65,16 @@ async fn measure(
     clock: &Clock,
     calls: u16,
     verification: &mut Verification,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let storage = scratch.storage();
     let unfinished =
-        |error| Failure::unfinished(format!("measuring failed: {}", with_causes(&error)));
+        |error| CommandError::unfinished(format!("measuring failed: {}", with_causes(&error)));
     if calls > 0 {
         say(format!("measuring each operation {}", times(calls)));
         let measured = latency::measure(Arc::clone(&storage), clock.clone(), calls).await;
         verification.latencies = measured.map_err(unfinished)?;
     }
-    verification.skew = skew::measure(&*storage, clock).await.map_err(unfinished)?;
+    verification.skew = clock_skew::measure(&*storage, clock).await.map_err(unfinished)?;
     verification.advice =
         advice(&storage.capabilities(), &verification.latencies, verification.skew);
     Ok(())

@@ -2,48 +2,48 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/fixture.rs"]
+mod fixture;
 #[path = "support/load.rs"]
 mod load;
 #[path = "support/node.rs"]
 mod node;
 #[path = "support/proxy.rs"]
 mod proxy;
-#[path = "support/stage.rs"]
-mod stage;
 
 use std::{
     path::Path,
     time::{Duration, Instant},
 };
 
+use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
-use load::{Known, Load, has};
-use node::{Node, request, try_request, workspace_path};
+use load::{AcknowledgedCommands, CommandLoad, has};
+use node::{NodeProcess, request, try_request, workspace_path};
 use proxy::Proxy;
 use rustix::process::Signal;
-use stage::{Stage, Storage};
 
 /// The length of a lease.
 const LEASE: Duration = Duration::from_secs(10);
 
-fn config(stage: &Stage, storage: &Storage) -> String {
-    let storage = stage.config(storage);
+fn config(fixture: &StorageFixture, storage: &Storage) -> String {
+    let storage = fixture.config(storage);
     format!("{storage}[node]\nlease_seconds = {}\nacquire_seconds = 0\n", LEASE.as_secs())
 }
 
-fn start(stage: &Stage, name: &str) -> Node {
-    stage.start(name, &config(stage, &stage.storage))
+fn start(fixture: &StorageFixture, name: &str) -> NodeProcess {
+    fixture.start(name, &config(fixture, &fixture.storage))
 }
 
 /// Returns the longest time in which no command was done.
-fn longest_pause(known: &Known) -> Duration {
+fn longest_pause(known: &AcknowledgedCommands) -> Duration {
     let mut moments: Vec<Instant> = known.done.iter().map(|(_, at, _)| *at).collect();
     moments.sort();
     moments.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
 
 /// Returns the bound of a takeover, which a node logs when it begins to wait.
-fn takeover_bound(node: &Node) -> Duration {
+fn takeover_bound(node: &NodeProcess) -> Duration {
     let said = node.said();
     let line = said.lines().find(|line| line.contains("failover")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -53,14 +53,14 @@ fn takeover_bound(node: &Node) -> Duration {
 
 /// The leader is killed under load. The standby has all acknowledged commands, and works within the
 /// promised time.
-fn killed(stage: &Stage) {
+fn killed(fixture: &StorageFixture) {
     for with_keys in [false, true] {
         let tag = if with_keys { "keys" } else { "plain" };
-        let mut first = start(stage, "first").ready();
-        let second = start(stage, "second");
+        let mut first = start(fixture, "first").ready();
+        let second = start(fixture, "second");
         second.until("/livez", |status| status == 200);
         (1..=4).for_each(|ws| first.create_workspace(ws));
-        let load = Load::start(tag, vec![first.api, second.api], 4, with_keys);
+        let load = CommandLoad::start(tag, vec![first.api, second.api], 4, with_keys);
         load.until_more(50);
         first.signal(Signal::KILL);
         first.ended();
@@ -75,12 +75,12 @@ fn killed(stage: &Stage) {
 
 /// The leader stands still for longer than its lease. When it goes on, it must neither write nor
 /// answer with data, and must end.
-fn frozen(stage: &Stage) {
-    let mut first = start(stage, "first").ready();
-    let second = start(stage, "second");
+fn frozen(fixture: &StorageFixture) {
+    let mut first = start(fixture, "first").ready();
+    let second = start(fixture, "second");
     second.until("/livez", |status| status == 200);
     (1..=4).for_each(|ws| first.create_workspace(ws));
-    let load = Load::start("a", vec![first.api, second.api], 4, true);
+    let load = CommandLoad::start("a", vec![first.api, second.api], 4, true);
     load.until_more(50);
     first.signal(Signal::STOP);
     second.until("/readyz", |status| status == 200);
@@ -110,8 +110,8 @@ fn frozen(stage: &Stage) {
 }
 
 /// The leader is cut off from its storage. The leader ends, and another node leads.
-fn cut_off(stage: &Stage) {
-    let (proxy, there) = match &stage.storage {
+fn cut_off(fixture: &StorageFixture) {
+    let (proxy, there) = match &fixture.storage {
         Storage::Redb => panic!("it has no server"),
         Storage::Cassandra(address) => {
             let proxy = Proxy::start(address);
@@ -124,9 +124,9 @@ fn cut_off(stage: &Stage) {
             (proxy, there)
         }
     };
-    let mut first = stage.start("first", &config(stage, &there)).ready();
+    let mut first = fixture.start("first", &config(fixture, &there)).ready();
     first.create_workspace(1);
-    let second = start(stage, "second");
+    let second = start(fixture, "second");
     second.until("/livez", |status| status == 200);
     let start = Instant::now();
     proxy.cut();
@@ -144,12 +144,12 @@ fn cut_off(stage: &Stage) {
 
 /// The first node leads and the second waits. The first stops, the second leads, and the first
 /// waits. The nodes repeat this.
-fn in_turn(stage: &Stage) {
-    let leads = |node: &Node| request(node.admin, "GET", "/readyz", &[], "").0 == 200;
-    let mut leader = start(stage, "first").ready();
+fn in_turn(fixture: &StorageFixture) {
+    let leads = |node: &NodeProcess| request(node.admin, "GET", "/readyz", &[], "").0 == 200;
+    let mut leader = start(fixture, "first").ready();
     for turn in 0..3 {
         let name = if turn % 2 == 0 { "second" } else { "first" };
-        let standby = start(stage, name);
+        let standby = start(fixture, name);
         standby.until("/livez", |status| status == 200);
         let (status, answer) = standby.command(1, "sys.CUD", "{}");
         assert_eq!((status, answer["code"].as_str()), (503, Some("not_leader")), "{answer}");
@@ -170,11 +170,11 @@ fn in_turn(stage: &Stage) {
 
 /// Three nodes for two slots: two nodes lead one slot each, and the third takes over from the one
 /// that dies. The other leader does not notice.
-fn two_slots(stage: &Stage) {
-    let config = format!("{}slots = 2\n", config(stage, &stage.storage));
-    let mut first = stage.start("first", &config).ready();
-    let second = stage.start("second", &config).ready();
-    let third = stage.start("third", &config);
+fn two_slots(fixture: &StorageFixture) {
+    let config = format!("{}slots = 2\n", config(fixture, &fixture.storage));
+    let mut first = fixture.start("first", &config).ready();
+    let second = fixture.start("second", &config).ready();
+    let third = fixture.start("third", &config);
     third.until("/livez", |status| status == 200);
     for ws in 1..=4 {
         assert!(has(&first, ws) != has(&second, ws), "one of them has workspace {ws}");
@@ -193,7 +193,7 @@ fn two_slots(stage: &Stage) {
     let of_second: Vec<String> =
         (1..=4).filter(|ws| has(&second, *ws)).map(|ws| format!("{ws}-")).collect();
 
-    let load = Load::start("a", vec![first.api, second.api, third.api], 4, true);
+    let load = CommandLoad::start("a", vec![first.api, second.api, third.api], 4, true);
     load.until_more(50);
     first.signal(Signal::KILL);
     first.ended();
@@ -203,20 +203,20 @@ fn two_slots(stage: &Stage) {
     known.check(&[&second, &third], 4);
     known.done.retain(|(name, ..)| of_second.iter().any(|of| name.starts_with(of)));
     let pause = longest_pause(&known);
-    assert!(pause < LEASE / 2, "the slot that nobody touched stood still for {pause:?}");
+    assert!(pause < LEASE / 2, "the other slot paused for {pause:?}");
     second.stop();
     third.stop();
 }
 
-type Run = fn(&Stage);
+type Run = fn(&StorageFixture);
 
 fn main() {
     let arguments = Arguments::from_args();
     let trials: [(&str, Run); 5] = [
         ("two_slots_have_leaders_of_their_own", two_slots),
-        ("the_leader_is_killed_under_load", killed),
-        ("the_leader_stands_still_for_longer_than_its_lease", frozen),
-        ("the_leader_is_cut_off_from_its_storage", cut_off),
+        ("another_node_takes_over_from_a_leader_that_is_killed_under_load", killed),
+        ("another_node_takes_over_from_a_leader_that_is_suspended_past_its_lease", frozen),
+        ("another_node_takes_over_from_a_leader_that_is_cut_off_from_its_storage", cut_off),
         ("nodes_lead_in_turn", in_turn),
     ];
     // Only one process can use a redb file.
@@ -225,7 +225,7 @@ fn main() {
         trials.map(|(name, trial)| {
             let (storage, is_ignored) = (storage.clone(), storage.is_none());
             let run = move || {
-                trial(&Stage::new(storage.unwrap()));
+                trial(&StorageFixture::new(storage.unwrap()));
                 Ok(())
             };
             Trial::test(format!("{server}::{name}"), run).with_ignored_flag(is_ignored)

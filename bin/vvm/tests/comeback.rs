@@ -12,7 +12,7 @@ use std::{
 };
 
 use clock::Clock;
-use node::Node;
+use node::NodeProcess;
 use rustix::process::Signal;
 
 /// Returns whether the long rounds are wanted, as with `cargo xtask test --long`.
@@ -21,13 +21,13 @@ fn is_long() -> bool {
 }
 
 /// Starts a node, and returns it when it is ready, with the time that this took.
-fn ready(folder: &Path) -> (Node, Duration) {
+fn ready(folder: &Path) -> (NodeProcess, Duration) {
     let start = Instant::now();
-    let node = Node::start(folder, "[node]\nlease_seconds = 20\n").ready();
+    let node = NodeProcess::start(folder, "[node]\nlease_seconds = 20\n").ready();
     (node, start.elapsed())
 }
 
-fn kill(mut node: Node) {
+fn kill(mut node: NodeProcess) {
     node.signal(Signal::KILL);
     node.ended();
 }
@@ -50,7 +50,7 @@ fn a_start_that_is_killed_at_any_moment_does_not_delay_the_next() {
     let mut longest = Duration::ZERO;
     for count in 0..kills {
         let moment = usual.mul_f64((clock.random() % 1_000) as f64 / 1_000.0);
-        let node = Node::start(folder.path(), "[node]\nlease_seconds = 20\n");
+        let node = NodeProcess::start(folder.path(), "[node]\nlease_seconds = 20\n");
         std::thread::sleep(moment);
         kill(node);
         // Sometimes the next start is killed, too.

@@ -19,7 +19,7 @@ use node::{command_path, request, try_request, workspace_path};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
-fn ten_thousand_idle_connections_are_no_burden() {
+fn ten_thousand_idle_connections_do_not_slow_down_commands() {
     // If the configuration allows more connections than open files are possible, the number of open
     // files is the limit.
     let (_folder, node) = node_with("connections = 9223372036854775807\n");

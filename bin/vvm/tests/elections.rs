@@ -62,7 +62,7 @@ fn the_scratch_keyspace_is_dropped() {
 }
 
 #[test]
-fn the_result_as_json_is_all_there_is_on_stdout() {
+fn stdout_contains_only_the_result_as_json() {
     let output = verify(&[["--json", "--storage", "mem"].as_slice(), &QUICK].concat());
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((result["passed"].as_u64(), result["failed"].as_u64()), (Some(1), Some(0)));
@@ -78,7 +78,7 @@ fn the_result_as_json_is_all_there_is_on_stdout() {
 }
 
 #[test]
-fn wrong_usage_is_told() {
+fn wrong_usage_is_reported() {
     for args in [["--filter", "no such trial"], ["--lease", "0"], ["--takeovers", "-1"]] {
         let output = verify(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -23,7 +23,7 @@ fn code(answer: (u16, serde_json::Value)) -> (u16, String) {
 }
 
 #[test]
-fn each_mistake_has_a_code_of_its_own_and_harms_nothing() {
+fn each_invalid_request_gets_its_code_and_changes_nothing() {
     let (_folder, node) = node_with("body_bytes = 10000");
     let cud = |body: &str| code(node.command(WS, "sys.CUD", body));
     let row = |rest: &str| format!(r#"{{"rows":[{{"id":1,"table":"shop.Article"{rest}}}]}}"#);
@@ -140,7 +140,7 @@ fn a_record_is_changed_only_by_the_name_of_its_own_table() {
 /// An HTTP/1.0 answer ends with its connection. So a log that was cut would look like a complete
 /// one.
 #[test]
-fn a_log_is_not_told_to_who_cannot_see_its_end() {
+fn a_log_is_refused_to_a_client_that_cannot_see_its_end() {
     let (_folder, node) = node_with("");
     let mut old = TcpStream::connect(node.api).unwrap();
     let head = format!("GET {}/wlog HTTP/1.0\r\nhost: localhost\r\n\r\n", workspace_path(WS));
@@ -151,7 +151,7 @@ fn a_log_is_not_told_to_who_cannot_see_its_end() {
 }
 
 #[test]
-fn a_document_is_made_read_changed_listed_and_put_out_of_use() {
+fn a_document_is_created_read_changed_listed_and_deactivated() {
     let (_folder, node) = node_with("");
     let at = |rest: &str| format!("{}/{rest}", workspace_path(WS));
     let article = r#"{"fields":{"name":"Tea","cents":500}}"#;
@@ -257,7 +257,7 @@ fn a_page_of_large_documents_is_short_and_the_last_id_is_the_end() {
 
 /// One answer looks at 10,000 documents at most, however many inactive documents the list skips.
 #[test]
-fn a_page_among_documents_out_of_use_may_be_empty_and_goes_on() {
+fn a_page_of_deactivated_documents_may_be_empty_and_has_a_next_page() {
     const LOOKED_AT: u64 = 10_000;
     let (_folder, node) = node_with("");
     let many = |row: &dyn Fn(u64) -> String, ids: std::ops::Range<u64>| {
@@ -289,7 +289,7 @@ fn a_page_among_documents_out_of_use_may_be_empty_and_goes_on() {
 
 /// A browser sends such requests for any page that its user opens.
 #[test]
-fn web_pages_of_others_are_refused() {
+fn web_pages_of_other_sites_are_refused() {
     let (_folder, node) = node_with("");
     let docs = format!("{}/docs/shop.Article", workspace_path(WS));
     let evil = [("origin", "https://evil.example"), ("content-type", "text/plain")];
@@ -302,7 +302,7 @@ fn web_pages_of_others_are_refused() {
 }
 
 #[test]
-fn slow_clients_are_let_go_and_others_do_not_wait_for_them() {
+fn slow_clients_are_disconnected_and_do_not_delay_others() {
     let (_folder, node) = node_with("head_seconds = 0.5\nbody_seconds = 0.5\n");
     let start = Instant::now();
     let mut head = TcpStream::connect(node.api).unwrap();
@@ -324,7 +324,7 @@ fn slow_clients_are_let_go_and_others_do_not_wait_for_them() {
 
 /// A client asks for a log, and does not take the answer.
 #[test]
-fn who_does_not_take_an_answer_is_let_go() {
+fn a_client_that_does_not_receive_its_answer_is_disconnected() {
     let (_folder, node) = node_with("head_seconds = 0.5\n");
     let text = "x".repeat(900_000);
     for _ in 0..20 {
@@ -357,7 +357,7 @@ fn who_does_not_take_an_answer_is_let_go() {
 /// Connections waited in the queue of the kernel when the node stopped. The node accepted some of
 /// them and cut off the rest.
 #[test]
-fn who_waits_to_be_accepted_is_answered_when_it_stops() {
+fn a_connection_that_waits_to_be_accepted_is_answered_at_a_stop() {
     const CLIENTS: usize = 400;
     let (_folder, mut node) = node_with("[node]\nstop_seconds = 40");
     node.signal(Signal::STOP);
@@ -383,7 +383,7 @@ fn who_waits_to_be_accepted_is_answered_when_it_stops() {
 }
 
 #[test]
-fn broken_clients_harm_nobody() {
+fn broken_clients_do_not_harm_others() {
     let (_folder, node) = node_with("");
     for text in [
         "\r\n\r\n",
@@ -406,7 +406,7 @@ fn broken_clients_harm_nobody() {
 }
 
 #[test]
-fn the_admin_endpoint_says_how_it_does() {
+fn the_admin_endpoint_reports_the_state_of_the_node() {
     let (_folder, node) = node_with("");
     let get = |path| request(node.admin, "GET", path, &[], "");
     assert_eq!(get("/livez").0, 200);
@@ -463,7 +463,7 @@ fn the_admin_endpoint_says_how_it_does() {
 
 /// Each metric is explained in the documents, and each metric in the documents exists.
 #[test]
-fn each_metric_is_documented_and_there() {
+fn each_documented_metric_exists_and_each_metric_is_documented() {
     let (_folder, node) = node_with("");
     let docs = ["operations", "commands", "sequencing", "elections"].map(|name| {
         let path = format!("{}/../../docs/{name}.md", env!("CARGO_MANIFEST_DIR"));
@@ -498,7 +498,7 @@ fn each_metric_is_documented_and_there() {
         assert!(line.ends_with(" 1"), "{line}");
     }
     // The upkeep service runs, so metrics that no client reads do not fill the memory.
-    assert!(node.said().contains("the metrics"), "{}", node.said());
+    assert!(node.said().contains("\"metrics\""), "{}", node.said());
     node.stop();
 }
 
@@ -518,7 +518,7 @@ fn the_bench_measures_a_node_that_runs() {
     let closed = bench(&["--clients", "4", "--workspaces", "3"]);
     let done = closed["done"].as_u64().unwrap();
     let logged: usize = (1..=3).map(|ws| node.logged(ws).len() - 1).sum();
-    assert_eq!(done, logged as u64, "what it counts is what was done");
+    assert_eq!(done, logged as u64, "the bench counts other commands than the log has");
     // Each of the four clients waits for its answers. So the times of all commands add up to nearly
     // the time of all clients.
     let mean = closed["micros"]["mean"].as_f64().unwrap();
@@ -553,7 +553,10 @@ fn the_bench_measures_a_node_that_runs() {
     assert_eq!(told.status.code(), Some(0));
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
     assert!(told["done"].as_u64().unwrap() >= 10, "{told}");
-    assert!(told["unsent"].as_u64().unwrap() < 1_000, "what was not due is not missing: {told}");
+    assert!(
+        told["unsent"].as_u64().unwrap() < 1_000,
+        "commands that were not due are counted as unsent: {told}"
+    );
     let unreachable = std::process::Command::new(env!("CARGO_BIN_EXE_vvm"))
         .args(["bench", "--node", "127.0.0.1:1"])
         .output()
@@ -565,14 +568,14 @@ fn the_bench_measures_a_node_that_runs() {
         .unwrap();
     assert_eq!(other.status.code(), Some(1), "it was reached");
     let other = String::from_utf8(other.stderr).unwrap();
-    assert!(other.contains("there is no application demo/none"), "{other}");
+    assert!(other.contains("this node has no application demo/none"), "{other}");
     node.stop();
 }
 
 /// A node that stands still accepts connections and answers nothing. The bench waited 30 s for each
 /// request.
 #[test]
-fn the_bench_ends_after_a_second_if_the_node_says_nothing() {
+fn the_bench_ends_after_a_second_if_the_node_does_not_answer() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let start = Instant::now();

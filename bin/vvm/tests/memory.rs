@@ -16,12 +16,12 @@ use std::{
 };
 
 use in_memory::{WS, node_with};
-use node::{Node, answer, command_path, request, try_request, workspace_path};
+use node::{NodeProcess, answer, command_path, request, try_request, workspace_path};
 
 const MIB: usize = 1 << 20;
 
 /// Waits until bodies take so much memory.
-fn until_bodies_take(node: &Node, bytes: usize) {
+fn until_bodies_take(node: &NodeProcess, bytes: usize) {
     let start = Instant::now();
     loop {
         let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
@@ -37,7 +37,7 @@ fn until_bodies_take(node: &Node, bytes: usize) {
 }
 
 /// Begins a command with a body, and sends a part of the body.
-fn begin(node: &Node, body: &[u8], part: usize) -> TcpStream {
+fn begin(node: &NodeProcess, body: &[u8], part: usize) -> TcpStream {
     let mut stream = TcpStream::connect(node.api).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let (path, length) = (command_path(WS, "sys.CUD"), body.len());
@@ -66,7 +66,7 @@ fn a_body_waits_while_others_have_all_the_memory() {
     sleep(Duration::from_secs(1));
     let start = Instant::now();
     assert_eq!(answer(&mut begin(&node, &body(5_000), 5_000)).unwrap().0, 200);
-    assert!(start.elapsed() > Duration::from_millis(300), "it had room at once");
+    assert!(start.elapsed() > Duration::from_millis(300), "the body did not wait for memory");
     for mut slow in slow {
         assert_eq!(answer(&mut slow).unwrap().0, 408);
     }
@@ -167,7 +167,7 @@ fn small_answers_do_not_wait_behind_a_large_one() {
 /// The node reserved memory for announced bodies, and all other requests waited behind these
 /// bodies.
 #[test]
-fn who_announces_a_body_and_sends_none_is_in_nobodys_way() {
+fn a_client_that_announces_a_body_and_sends_none_takes_no_memory() {
     let (_folder, node) = node_with("");
     let path = command_path(WS, "sys.CUD");
     let silent = |how: &str| {
@@ -196,7 +196,7 @@ fn a_reader_that_takes_its_answer_byte_by_byte_keeps_its_place_only_for_a_time()
     let folder = tempfile::tempdir().unwrap();
     let config =
         "[storage]\ndriver = \"mem\"\n[http]\nlogs = 2\nanswer_seconds = 4\ncommand_seconds = 1\n";
-    let node = Node::start(folder.path(), config).ready();
+    let node = NodeProcess::start(folder.path(), config).ready();
     node.create_workspace(WS);
     let text = "x".repeat(900_000);
     for _ in 0..30 {

@@ -16,16 +16,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use load::Load;
-use node::{Node, answer, command_path, free, request, workspace_path};
+use load::CommandLoad;
+use node::{NodeProcess, answer, command_path, free, request, workspace_path};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 
 #[test]
-fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
+fn sigterm_finishes_current_requests_and_releases_the_lease() {
     let folder = tempfile::tempdir().unwrap();
-    let mut first = Node::start(folder.path(), "").ready();
+    let mut first = NodeProcess::start(folder.path(), "").ready();
     (1..=8).for_each(|ws| first.create_workspace(ws));
-    let load = Load::start("a", vec![first.api], 8, false);
+    let load = CommandLoad::start("a", vec![first.api], 8, false);
     load.until_more(100);
     let start = Instant::now();
     first.signal(Signal::TERM);
@@ -38,7 +38,7 @@ fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
 
     // The lease was released, so the next node need not wait.
     let start = Instant::now();
-    let second = Node::start(folder.path(), "").ready();
+    let second = NodeProcess::start(folder.path(), "").ready();
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     known.check(&[&second], 8);
     // A client with a connection that was not accepted any more gets no answer. Its command must
@@ -51,9 +51,9 @@ fn sigterm_answers_what_is_under_way_and_gives_the_lead_away() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_node_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     // A request that never ends keeps the node from stopping.
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let head = format!(
@@ -74,9 +74,9 @@ fn a_second_signal_ends_it_at_once() {
 
 /// Such a request had two seconds to end, however little time there was to stop the node.
 #[test]
-fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
+fn a_request_that_does_not_end_is_cut_in_time() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "[node]\nstop_seconds = 3\n").ready();
+    let mut node = NodeProcess::start(folder.path(), "[node]\nstop_seconds = 3\n").ready();
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let path = command_path(1, "sys.CUD");
     let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n");
@@ -91,10 +91,10 @@ fn a_request_that_does_not_come_to_its_end_is_cut_in_time() {
 /// The node went on answering commands for as long as the process lived, and nothing of these
 /// commands was ever found again.
 #[test]
-fn who_has_lost_its_file_does_nothing_more_and_ends() {
+fn a_node_that_lost_its_storage_file_ends() {
     let folder = tempfile::tempdir().unwrap();
     let (data, away) = (folder.path().join("data"), folder.path().join("away"));
-    let mut node = Node::start(folder.path(), "[node]\nlease_seconds = 12\n").ready();
+    let mut node = NodeProcess::start(folder.path(), "[node]\nlease_seconds = 12\n").ready();
     node.create_workspace(1);
     fs::rename(&data, &away).unwrap();
     let body = r#"{"rows":[{"id":1,"table":"shop.Article"}]}"#;
@@ -103,7 +103,7 @@ fn who_has_lost_its_file_does_nothing_more_and_ends() {
     assert_eq!(node.ended().code(), Some(7), "{}", node.said());
     assert!(node.said().contains("was removed or replaced"), "{}", node.said());
     fs::rename(&away, &data).unwrap();
-    let node = Node::start(folder.path(), "").ready();
+    let node = NodeProcess::start(folder.path(), "").ready();
     assert_eq!(node.logged(1).len(), 1);
     assert_eq!(node.command(1, "sys.CUD", body).0, 200);
     node.stop();
@@ -111,9 +111,9 @@ fn who_has_lost_its_file_does_nothing_more_and_ends() {
 
 /// Half a head is not a request yet, so the node does not wait for the rest.
 #[test]
-fn half_heads_do_not_keep_it_from_stopping() {
+fn incomplete_heads_do_not_delay_a_stop() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     let half = [node.api, node.admin].map(|address| {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         std::io::Write::write_all(&mut stream, b"GET /livez HTT").unwrap();
@@ -130,14 +130,14 @@ fn half_heads_do_not_keep_it_from_stopping() {
 
 /// A hangup of the terminal stops the node, unless the node was started with SIGHUP ignored.
 #[test]
-fn hanging_up_stops_it_unless_that_is_ignored() {
+fn sighup_stops_the_node_unless_the_signal_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     node.signal(Signal::HUP);
     assert_eq!(node.ended().code(), Some(0), "{}", node.said());
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vvm")]);
-    let node = Node::spawn(command, folder.path(), "", free(), free()).ready();
+    let node = NodeProcess::spawn(command, folder.path(), "", free(), free()).ready();
     node.signal(Signal::HUP);
     node.create_workspace(1);
     assert!(!node.said().contains("SIGHUP"), "{}", node.said());
@@ -145,21 +145,21 @@ fn hanging_up_stops_it_unless_that_is_ignored() {
 }
 
 #[test]
-fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
+fn a_killed_node_comes_back_at_once_with_every_acknowledged_event() {
     let folder = tempfile::tempdir().unwrap();
     // A node that comes back waits for late writes of its former process. At trust level 0 that
     // wait is zero, so only the long lease could delay the node.
     let config = "[node]\nlease_seconds = 60\n";
-    let mut node = Node::start(folder.path(), config).ready();
+    let mut node = NodeProcess::start(folder.path(), config).ready();
     (1..=8).for_each(|ws| node.create_workspace(ws));
     for round in ["a", "b", "c"] {
-        let load = Load::start(round, vec![node.api], 8, false);
+        let load = CommandLoad::start(round, vec![node.api], 8, false);
         load.until_more(200);
         node.signal(Signal::KILL);
         node.ended();
         let known = load.stop();
         let start = Instant::now();
-        node = Node::start(folder.path(), config).ready();
+        node = NodeProcess::start(folder.path(), config).ready();
         // The start did not wait for the lease, which has not expired.
         let took = start.elapsed();
         assert!(took < Duration::from_secs(4), "it took {took:?}: {}", node.said());
@@ -171,17 +171,17 @@ fn after_a_kill_it_comes_back_at_once_with_all_that_was_acknowledged() {
 /// A client sends a command again with its key until the command is answered. The command is done
 /// once, however often the node was killed in between.
 #[test]
-fn what_is_sent_again_with_its_key_is_done_once() {
+fn a_command_that_is_sent_again_with_its_key_is_done_once() {
     let folder = tempfile::tempdir().unwrap();
     let (api, admin) = (free(), free());
-    let mut node = Node::start_at(folder.path(), "", api, admin).ready();
+    let mut node = NodeProcess::start_at(folder.path(), "", api, admin).ready();
     (1..=8).for_each(|ws| node.create_workspace(ws));
-    let load = Load::start("a", vec![api], 8, true);
+    let load = CommandLoad::start("a", vec![api], 8, true);
     for _ in 0..2 {
         load.until_more(200);
         node.signal(Signal::KILL);
         node.ended();
-        node = Node::start_at(folder.path(), "", api, admin).ready();
+        node = NodeProcess::start_at(folder.path(), "", api, admin).ready();
     }
     load.until_more(200);
     let known = load.stop();
@@ -191,13 +191,13 @@ fn what_is_sent_again_with_its_key_is_done_once() {
 
 /// Starts a node that cannot begin, and returns its exit code and its log.
 fn refused(folder: &Path, config: &str) -> (Option<i32>, String) {
-    let mut node = Node::start(folder, config);
+    let mut node = NodeProcess::start(folder, config);
     let code = node.ended().code();
     (code, node.said())
 }
 
 #[test]
-fn what_it_cannot_begin_with_is_told_and_nothing_is_harmed() {
+fn an_invalid_start_is_reported_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (code, said) = refused(folder.path(), "[http]\nlisen = \"127.0.0.1:1\"\n");
     assert_eq!(code, Some(3), "{said}");
@@ -228,10 +228,10 @@ fn what_it_cannot_begin_with_is_told_and_nothing_is_harmed() {
 
 /// A node with such a file ended with code 4, "start it again", or did not end at all.
 #[test]
-fn a_storage_file_that_an_operator_must_put_right_is_told_with_code_3() {
+fn a_damaged_storage_file_is_reported_with_code_3() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    Node::start(folder.path(), "").ready().stop();
+    NodeProcess::start(folder.path(), "").ready().stop();
     let whole = fs::read(data.join("vvm.redb")).unwrap();
     fs::write(data.join("cut.redb"), &whole[..whole.len() / 2]).unwrap();
     std::os::unix::fs::symlink("nowhere.redb", data.join("link.redb")).unwrap();
@@ -263,7 +263,7 @@ fn check(folder: &Path, file: &str) -> (Option<i32>, String, String) {
 fn a_file_is_checked_without_being_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data/vvm.redb");
-    let node = Node::start(folder.path(), "").ready();
+    let node = NodeProcess::start(folder.path(), "").ready();
     node.create_workspace(1);
     let (code, _, said) = check(folder.path(), "redb:data/vvm.redb");
     assert_eq!(code, Some(4), "a node works with it: {said}");
@@ -289,13 +289,13 @@ fn a_file_is_checked_without_being_changed() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_at_once() {
+fn a_taken_port_is_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     for (api, admin) in
         [(taken.local_addr().unwrap(), free()), (free(), taken.local_addr().unwrap())]
     {
-        let mut node = Node::start_at(folder.path(), "", api, admin);
+        let mut node = NodeProcess::start_at(folder.path(), "", api, admin);
         assert_eq!(node.ended().code(), Some(5), "{}", node.said());
         let port = taken.local_addr().unwrap().to_string();
         assert!(node.said().contains(&port), "{}", node.said());
@@ -305,9 +305,9 @@ fn a_port_that_is_taken_is_told_at_once() {
 }
 
 #[test]
-fn a_file_that_another_process_holds_is_told() {
+fn a_file_that_another_process_holds_is_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let first = Node::start(folder.path(), "").ready();
+    let first = NodeProcess::start(folder.path(), "").ready();
     let (code, said) = refused(folder.path(), "");
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("another process"), "{said}");
@@ -317,7 +317,7 @@ fn a_file_that_another_process_holds_is_told() {
 /// The test expected code 4, "start it again". It ran only as root, and root may write everywhere,
 /// so it proved nothing.
 #[test]
-fn a_folder_that_cannot_be_written_is_told_with_code_3() {
+fn a_folder_that_cannot_be_written_is_reported_with_code_3() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
@@ -338,11 +338,11 @@ fn a_folder_that_cannot_be_written_is_told_with_code_3() {
 }
 
 #[test]
-fn others_must_not_reach_it_unless_that_is_asked_for() {
+fn a_node_does_not_listen_beyond_this_machine_unless_allowed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start_at(folder.path(), "", "0.0.0.0:0".parse().unwrap(), free());
+    let mut node = NodeProcess::start_at(folder.path(), "", "0.0.0.0:0".parse().unwrap(), free());
     assert_eq!(node.ended().code(), Some(3), "{}", node.said());
-    assert!(node.said().contains("anybody_may_do_everything"), "{}", node.said());
+    assert!(node.said().contains("allow_unauthenticated"), "{}", node.said());
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn another_number_of_partitions_or_another_level_is_refused() {
     };
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/demo.toml");
     fs::copy(demo, folder.path().join("demo.toml")).unwrap();
-    let node = Node::start(folder.path(), &app(3)).ready();
+    let node = NodeProcess::start(folder.path(), &app(3)).ready();
     node.create_workspace(1);
     node.stop();
     for (config, what) in [
@@ -366,7 +366,7 @@ fn another_number_of_partitions_or_another_level_is_refused() {
         assert_eq!(code, Some(3), "{said}");
         assert!(said.contains(what), "{what}: {said}");
     }
-    let node = Node::start(folder.path(), &app(3)).ready();
+    let node = NodeProcess::start(folder.path(), &app(3)).ready();
     assert_eq!(node.logged(1).len(), 1);
     node.stop();
 }
@@ -400,7 +400,7 @@ fn an_embedded_storage_has_one_slot() {
 #[test]
 fn stepping_down_ends_it_with_a_code_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     let (status, _) = request(node.admin, "GET", "/step-down", &[], "");
     assert_eq!(status, 405, "looking does nothing");
     let (status, answer) = request(node.admin, "POST", "/step-down", &[], "");
@@ -410,22 +410,22 @@ fn stepping_down_ends_it_with_a_code_of_its_own() {
 
 /// Starts a node with files that can be kept from growing. A write beyond the limit is an error,
 /// and does not end the process.
-fn limited(folder: &Path, config: &str) -> Node {
+fn limited(folder: &Path, config: &str) -> NodeProcess {
     let mut command = Command::new("sh");
     let ignoring = "trap '' XFSZ; exec \"$0\" \"$@\"";
     command.args(["-c", ignoring, env!("CARGO_BIN_EXE_vvm")]);
-    Node::spawn(command, folder, config, free(), free())
+    NodeProcess::spawn(command, folder, config, free(), free())
 }
 
 /// From now on the node can write nothing behind this place in any file. `None` removes the limit.
-fn limit_files(node: &Node, bytes: Option<u64>) {
+fn limit_files(node: &NodeProcess, bytes: Option<u64>) {
     let limit = Rlimit { current: bytes, maximum: None };
     prlimit(Some(node.pid()), Resource::Fsize, limit).unwrap();
 }
 
 /// The node tried to store numbers after the end of its leadership, until the killer ended it.
 #[test]
-fn a_lead_that_is_lost_while_numbers_wait_to_be_stored_ends_in_order() {
+fn a_node_that_loses_its_leadership_before_numbers_are_stored_ends_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let config = "[node]\nlease_seconds = 8\nstop_seconds = 30\n";
     let mut node = limited(folder.path(), config).ready();
@@ -446,7 +446,7 @@ fn a_lead_that_is_lost_while_numbers_wait_to_be_stored_ends_in_order() {
 #[test]
 fn the_first_signal_after_a_step_down_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), "").ready();
+    let mut node = NodeProcess::start(folder.path(), "").ready();
     let mut slow = std::net::TcpStream::connect(node.api).unwrap();
     let (path, body) = (command_path(1, "sys.CreateWorkspace"), r#"{"args":{"kind":"Shop"}}"#);
     let head = format!(
@@ -468,7 +468,7 @@ fn the_first_signal_after_a_step_down_changes_nothing() {
 
 /// Names and values of the environment may be any bytes except zeros.
 #[test]
-fn variables_that_are_no_text_are_no_matter_unless_they_are_ours() {
+fn variables_of_other_programs_may_be_invalid_text() {
     use std::os::unix::ffi::OsStrExt;
     let check = |name: &str| {
         let value = std::ffi::OsStr::from_bytes(b"\xff");
@@ -482,12 +482,12 @@ fn variables_that_are_no_text_are_no_matter_unless_they_are_ours() {
 /// The files cannot grow, as on a full disk. The node reports this, takes no commands, and goes on
 /// by itself when the disk has room again.
 #[test]
-fn a_full_disk_is_told_and_nothing_is_lost() {
+fn a_full_disk_is_reported_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let config = "[node]\nlease_seconds = 10\n";
     let mut node = limited(folder.path(), config).ready();
     (1..=4).for_each(|ws| node.create_workspace(ws));
-    let load = Load::start("a", vec![node.api], 4, true);
+    let load = CommandLoad::start("a", vec![node.api], 4, true);
     load.until_more(100);
     let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
     limit_files(&node, Some(half));
@@ -507,7 +507,7 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
     limit_files(&node, Some(half));
     assert_eq!(node.ended().code(), Some(7), "{}", node.said());
     let known = load.stop();
-    let node = Node::start(folder.path(), config).ready();
+    let node = NodeProcess::start(folder.path(), config).ready();
     known.check(&[&node], 4);
     node.stop();
 }
@@ -519,7 +519,7 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = limited(folder.path(), "[node]\nlease_seconds = 40\nstop_seconds = 2\n").ready();
     (1..=4).for_each(|ws| node.create_workspace(ws));
-    let load = Load::start("a", vec![node.api], 4, true);
+    let load = CommandLoad::start("a", vec![node.api], 4, true);
     load.until_more(100);
     let half = fs::metadata(folder.path().join("data/vvm.redb")).unwrap().len() / 2;
     limit_files(&node, Some(half));
@@ -530,22 +530,22 @@ fn a_stop_on_a_full_disk_has_an_exit_code_of_its_own() {
     assert!(said.contains("partitions did not end in order"), "{said}");
     assert!(said.contains("of demo/shop: "), "{said}");
     let known = load.stop();
-    let node = Node::start(folder.path(), "").ready();
+    let node = NodeProcess::start(folder.path(), "").ready();
     known.check(&[&node], 4);
     node.stop();
 }
 
 /// The node said only how soon a standby takes over, as if another node led.
 #[test]
-fn who_waits_for_its_own_former_lease_says_so_with_the_time() {
+fn a_node_that_waits_for_its_own_former_lease_logs_the_remaining_time() {
     let folder = tempfile::tempdir().unwrap();
     let (config, api, admin) = ("[node]\nlease_seconds = 5\n", free(), free());
-    let mut node = Node::start_at(folder.path(), config, api, admin).ready();
+    let mut node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
     node.signal(Signal::KILL);
     node.ended();
     // The lock file is missing, as after a reboot or in a copy of the folder.
     fs::remove_file(folder.path().join("data/lease.lock")).unwrap();
-    let node = Node::start_at(folder.path(), config, api, admin).ready();
+    let node = NodeProcess::start_at(folder.path(), config, api, admin).ready();
     let said = node.said();
     let told: Vec<&str> = said
         .lines()
@@ -562,12 +562,12 @@ fn who_waits_for_its_own_former_lease_says_so_with_the_time() {
 
 /// The log records the numbers of events, so it does not matter which place stored the numbers.
 #[test]
-fn numbers_can_be_kept_elsewhere() {
+fn numbers_can_be_kept_in_the_view() {
     let folder = tempfile::tempdir().unwrap();
     let mut ids = Vec::new();
     for (round, place) in ["system", "view", "system", "view"].into_iter().enumerate() {
         let config = format!("[sequences]\nstorage = \"{place}\"\n");
-        let node = Node::start(folder.path(), &config).ready();
+        let node = NodeProcess::start(folder.path(), &config).ready();
         node.create_workspace(1);
         for number in 0..20 {
             let body = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
@@ -598,9 +598,10 @@ fn a_node_that_waits_for_ever_waits_for_a_storage_that_is_out_of_reach() {
         free()
     );
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), &config);
+    let mut node = NodeProcess::start(folder.path(), &config);
     assert_eq!(node.ended().code(), Some(4), "{}", node.said());
-    let mut node = Node::start(folder.path(), &format!("{config}[node]\nacquire_seconds = 0\n"));
+    let mut node =
+        NodeProcess::start(folder.path(), &format!("{config}[node]\nacquire_seconds = 0\n"));
     let start = Instant::now();
     while !node.said().contains("waiting for the storage") {
         assert!(start.elapsed() < Duration::from_secs(30), "{}", node.said());
@@ -613,14 +614,14 @@ fn a_node_that_waits_for_ever_waits_for_a_storage_that_is_out_of_reach() {
 
 /// The storage is a server that accepts connections and sends nothing.
 #[test]
-fn while_its_storage_says_nothing_it_tells_how_it_does_and_can_be_stopped() {
+fn a_node_with_a_silent_storage_reports_its_state_and_can_be_stopped() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"{}\"]\n",
         silent.local_addr().unwrap()
     );
     let folder = tempfile::tempdir().unwrap();
-    let mut node = Node::start(folder.path(), &config);
+    let mut node = NodeProcess::start(folder.path(), &config);
     node.until("/livez", |status| status == 200);
     let (_, status) = request(node.admin, "GET", "/status", &[], "");
     assert_eq!(status["node"]["stage"], "opening", "{status}");
@@ -632,6 +633,7 @@ fn while_its_storage_says_nothing_it_tells_how_it_does_and_can_be_stopped() {
     assert_eq!(node.ended().code(), Some(0), "{}", node.said());
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     // A port that is taken is reported before the node connects to the storage.
-    let mut node = Node::start_at(folder.path(), &config, silent.local_addr().unwrap(), free());
+    let mut node =
+        NodeProcess::start_at(folder.path(), &config, silent.local_addr().unwrap(), free());
     assert_eq!(node.ended().code(), Some(5), "{}", node.said());
 }

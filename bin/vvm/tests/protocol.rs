@@ -13,15 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use node::{Node, PATIENCE, command_path, request, workspace_path};
+use node::{NodeProcess, PATIENCE, command_path, request, workspace_path};
 use serde_json::Value;
 
 const WS: u64 = 1;
 
-fn node() -> (tempfile::TempDir, Node) {
+fn node() -> (tempfile::TempDir, NodeProcess) {
     let folder = tempfile::tempdir().unwrap();
     let config = "[storage]\ndriver = \"mem\"\n[http]\nbody_bytes = 10000\n";
-    let node = Node::start(folder.path(), config).ready();
+    let node = NodeProcess::start(folder.path(), config).ready();
     node.create_workspace(WS);
     (folder, node)
 }
@@ -253,7 +253,7 @@ fn a_body_is_read_only_if_its_frame_is_certain() {
         let answer = answer_to(node.api, &post(version, headers, body));
         assert_eq!((answer.status, &*answer.code()), expected, "{headers}: {answer:?}");
     }
-    assert_eq!(node.logged(WS).len(), done, "what is refused is not done");
+    assert_eq!(node.logged(WS).len(), done, "a refused command was done");
     let old = answer_to(node.api, &post("1.0", &format!("{length}\r\nExpect: 999"), row));
     assert_eq!(old.status, 200, "HTTP/1.0 has no expectations: {old:?}");
     node.stop();
@@ -350,7 +350,7 @@ impl KeepAlive {
 
 /// A request with an answer that does not need the body: method, rest of the path, header, size of
 /// the body.
-type Early = (&'static str, &'static str, &'static str, usize);
+type EarlyAnswer = (&'static str, &'static str, &'static str, usize);
 
 /// After such an answer hyper closed the connection, but the answer did not say so. Then 4 to 5 of
 /// 100 next requests failed with EPIPE.
@@ -360,7 +360,7 @@ fn the_next_request_of_a_client_succeeds_after_an_early_answer() {
     const LONG: u32 = 5_000;
     let rounds = if std::env::var_os("VVM_TEST_LONG").is_some() { LONG } else { SAMPLE };
     let (_folder, node) = node();
-    let early: [(u16, Early); 8] = [
+    let early: [(u16, EarlyAnswer); 8] = [
         (403, ("POST", "/docs/shop.Article", "Origin: https://evil.example\r\n", 2)),
         (404, ("POST", "/none", "", 5_000)),
         (405, ("PUT", "/docs/shop.Article", "", 100)),

@@ -7,12 +7,12 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/fixture.rs"]
+mod fixture;
 #[path = "support/node.rs"]
 mod node;
 #[path = "support/reading.rs"]
 mod reading;
-#[path = "support/stage.rs"]
-mod stage;
 
 use std::{
     net::SocketAddr,
@@ -24,11 +24,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fixture::{Storage, StorageFixture};
 use libtest_mimic::{Arguments, Trial};
-use node::{Node, command_path, request, try_request, workspace_path};
-use reading::{Answered, header};
+use node::{NodeProcess, command_path, request, try_request, workspace_path};
+use reading::{ReadOutcome, header};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use stage::{Stage, Storage};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -48,7 +48,7 @@ fn lease(storage: &Storage) -> u64 {
 }
 
 /// The bounds that a build promises.
-struct Bounds {
+struct ReaderBounds {
     /// The bound of a probe. If the probes of an idle node are slow, too, the bound is higher: half
     /// of this time beyond the slowest of them.
     probe: Duration,
@@ -56,13 +56,13 @@ struct Bounds {
     writes: f64,
 }
 
-const BOUNDS: Bounds = match cfg!(debug_assertions) {
-    false => Bounds { probe: Duration::from_millis(100), writes: 0.5 },
-    true => Bounds { probe: Duration::from_millis(300), writes: 0.1 },
+const BOUNDS: ReaderBounds = match cfg!(debug_assertions) {
+    false => ReaderBounds { probe: Duration::from_millis(100), writes: 0.5 },
+    true => ReaderBounds { probe: Duration::from_millis(300), writes: 0.1 },
 };
 
 /// The number of readers of each kind, and the time that they read.
-struct Load {
+struct ReaderLoad {
     logs: usize,
     lists: usize,
     docs: usize,
@@ -72,7 +72,7 @@ struct Load {
     config: &'static str,
 }
 
-const SAMPLE: Load = Load {
+const SAMPLE: ReaderLoad = ReaderLoad {
     logs: 15,
     lists: 30,
     docs: 60,
@@ -81,7 +81,7 @@ const SAMPLE: Load = Load {
     config: "connections = 1000\nbodies_bytes = 16777216\nanswers_bytes = 33554432\nlogs = 8\n",
 };
 
-const LONG: Load = Load {
+const LONG: ReaderLoad = ReaderLoad {
     logs: 150,
     lists: 1_000,
     docs: 2_750,
@@ -96,7 +96,7 @@ fn is_long() -> bool {
 
 /// The numbers of answers to readers, by their outcome.
 #[derive(Debug, Default)]
-struct Counts {
+struct ReadCounts {
     whole: AtomicU64,
     full: AtomicU64,
     cut: AtomicU64,
@@ -106,19 +106,19 @@ struct Counts {
 /// With 150 readers of a log, or 1,000 readers of lists, a node lost its lease: the readers had all
 /// threads, and the lease was not renewed in time. With 2,000 readers of a document of 1 MB a node
 /// took 1.8 GB.
-fn greedy_readers(stage: &Stage) {
+fn greedy_readers(fixture: &StorageFixture) {
     let load = if is_long() { &LONG } else { &SAMPLE };
-    let lease = lease(&stage.storage);
+    let lease = lease(&fixture.storage);
     let config = format!(
         "{}[node]\nlease_seconds = {lease}\n[http]\nbody_bytes = 4194304\n{}",
-        stage.config(&stage.storage),
+        fixture.config(&fixture.storage),
         load.config
     );
-    let node = stage.start("node", &config).ready();
+    let node = fixture.start("node", &config).ready();
     // The probes of an idle node show how slow a probe is on this machine beside these readers.
-    let idle = stage.start("idle", "[storage]\ndriver = \"mem\"\n").ready();
+    let idle = fixture.start("idle", "[storage]\ndriver = \"mem\"\n").ready();
     let clients = Runtime::new().unwrap();
-    let kinds = fill(&node, &stage.storage, load, &clients);
+    let kinds = fill(&node, &fixture.storage, load, &clients);
 
     let alone = written_in(&node, load.span, &clients);
     let stop = Arc::new(AtomicBool::new(false));
@@ -134,7 +134,7 @@ fn greedy_readers(stage: &Stage) {
     });
     let mut all = Vec::new();
     let counts = kinds.map(|(path, readers, expected)| {
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(ReadCounts::default());
         for _ in 0..readers {
             let (path, expected) = (path.clone(), Arc::clone(&expected));
             let (counts, stop) = (Arc::clone(&counts), Arc::clone(&stop));
@@ -173,7 +173,12 @@ fn greedy_readers(stage: &Stage) {
 
 /// Writes a log of many events, 1,000 documents, and large ones. Returns their paths, and the
 /// number of readers of each.
-fn fill(node: &Node, storage: &Storage, load: &Load, clients: &Runtime) -> [(String, usize); 4] {
+fn fill(
+    node: &NodeProcess,
+    storage: &Storage,
+    load: &ReaderLoad,
+    clients: &Runtime,
+) -> [(String, usize); 4] {
     for ws in [READ, LARGE, WRITTEN] {
         node.create_workspace(ws);
     }
@@ -209,7 +214,7 @@ fn fill(node: &Node, storage: &Storage, load: &Load, clients: &Runtime) -> [(Str
 }
 
 /// Sends so many commands, and returns the number that were done.
-fn write_events(node: &Node, events: u64, clients: &Runtime) -> u64 {
+fn write_events(node: &NodeProcess, events: u64, clients: &Runtime) -> u64 {
     let left = Arc::new(AtomicU64::new(events));
     let writers = (0..64).map(|_| {
         let (api, left) = (node.api, Arc::clone(&left));
@@ -242,7 +247,7 @@ fn row(id: u64) -> String {
 }
 
 /// Makes a document. The name is the inside of a JSON string.
-fn document(node: &Node, name: &str) -> String {
+fn document(node: &NodeProcess, name: &str) -> String {
     let docs = format!("{}/docs/shop.Article", workspace_path(LARGE));
     let body = format!(r#"{{"fields":{{"name":"{name}"}}}}"#);
     let (status, made) = request(node.api, "POST", &docs, &[], &body);
@@ -251,7 +256,7 @@ fn document(node: &Node, name: &str) -> String {
 }
 
 /// Returns the number of commands a second that 16 clients do.
-fn written_in(node: &Node, span: Duration, clients: &Runtime) -> f64 {
+fn written_in(node: &NodeProcess, span: Duration, clients: &Runtime) -> f64 {
     let until = Instant::now() + span;
     let writers: Vec<_> = (0..16)
         .map(|_| {
@@ -304,24 +309,24 @@ async fn reads_on(
     api: SocketAddr,
     path: String,
     expected: Arc<String>,
-    counts: Arc<Counts>,
+    counts: Arc<ReadCounts>,
     stop: Arc<AtomicBool>,
 ) {
     let mut has_got_it = false;
     while !stop.load(Ordering::Acquire) || !has_got_it {
         let answered = reading::read(api, &path, expected.as_bytes()).await;
-        let count = match answered.unwrap_or_else(|error| Answered::Wrong(error.to_string())) {
-            Answered::Whole => {
+        let count = match answered.unwrap_or_else(|error| ReadOutcome::Wrong(error.to_string())) {
+            ReadOutcome::Whole => {
                 has_got_it = true;
                 &counts.whole
             }
-            Answered::Cut => &counts.cut,
-            Answered::Full(seconds) => {
+            ReadOutcome::Cut => &counts.cut,
+            ReadOutcome::Full(seconds) => {
                 counts.full.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
                 continue;
             }
-            Answered::Wrong(why) => {
+            ReadOutcome::Wrong(why) => {
                 *counts.wrong.lock().unwrap() = Some(format!("{path}: {why}"));
                 return;
             }
@@ -355,7 +360,7 @@ fn probes(
 }
 
 /// Returns the most memory that the node ever had, in MiB.
-fn most_memory(node: &Node) -> u64 {
+fn most_memory(node: &NodeProcess) -> u64 {
     let status = format!("/proc/{}/status", node.pid().as_raw_nonzero());
     let status = std::fs::read_to_string(status).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -363,7 +368,7 @@ fn most_memory(node: &Node) -> u64 {
 }
 
 /// Returns the most memory that the node may take as it logged, in MiB.
-fn printed_bound(node: &Node) -> u64 {
+fn printed_bound(node: &NodeProcess) -> u64 {
     let said = node.said();
     let (_, rest) = said.split_once("\"memory_mib\":").unwrap_or_else(|| panic!("{said}"));
     rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
@@ -371,7 +376,7 @@ fn printed_bound(node: &Node) -> u64 {
 
 /// Returns the number of renewals that were confirmed when less than an eighth of the lease was
 /// left.
-fn renewals_near_the_end(node: &Node, lease: u64) -> u64 {
+fn renewals_near_the_end(node: &NodeProcess, lease: u64) -> u64 {
     let (_, metrics) = request(node.admin, "GET", "/metrics", &[], "");
     let metrics = metrics.as_str().unwrap().to_owned();
     let eighth =
@@ -388,7 +393,7 @@ fn main() {
     let trials = Storage::all().map(|(storage, there)| {
         let is_ignored = there.is_none() || (storage != "redb" && !is_long());
         let run = move || {
-            greedy_readers(&Stage::new(there.unwrap()));
+            greedy_readers(&StorageFixture::new(there.unwrap()));
             Ok(())
         };
         Trial::test(format!("{storage}::{name}"), run).with_ignored_flag(is_ignored)

@@ -47,17 +47,17 @@ fn is_empty(folder: &TempDir) -> bool {
 }
 
 /// A process, and the lines that it writes.
-struct Running {
+struct RunningVerification {
     child: Child,
     said: BufReader<ChildStderr>,
 }
 
-impl Running {
-    fn start(folder: &TempDir, args: &[&str]) -> Running {
+impl RunningVerification {
+    fn start(folder: &TempDir, args: &[&str]) -> RunningVerification {
         let mut command = verify(folder, args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stderr.take().unwrap());
-        Running { child, said }
+        RunningVerification { child, said }
     }
 
     /// Waits for a line that contains `part`.
@@ -106,7 +106,7 @@ fn a_storage_that_passes_is_reported_on_stdout() {
 }
 
 #[test]
-fn the_default_is_a_redb_file_here_of_which_nothing_stays() {
+fn the_default_is_a_temporary_redb_file() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(&folder, &QUICK);
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
@@ -115,7 +115,7 @@ fn the_default_is_a_redb_file_here_of_which_nothing_stays() {
 }
 
 #[test]
-fn the_result_as_json_is_all_there_is_on_stdout() {
+fn stdout_contains_only_the_result_as_json() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(&folder, &[["--json", "--storage", "mem"].as_slice(), &QUICK].concat());
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -154,7 +154,7 @@ fn a_filter_without_trials_is_wrong_usage_and_nothing_is_made() {
 }
 
 #[test]
-fn a_wrong_configuration_is_refused_with_file_and_key_and_what_is_right() {
+fn a_wrong_configuration_is_refused_with_the_file_the_key_and_the_correction() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("my.toml"), "[storage.redb]\npaht = \"x\"\n").unwrap();
     let output = run(&folder, &["--config", "my.toml"]);
@@ -169,7 +169,7 @@ fn a_wrong_configuration_is_refused_with_file_and_key_and_what_is_right() {
 
 /// The command read only the file, and proved another storage than the node used.
 #[test]
-fn the_environment_counts_as_it_does_for_a_node() {
+fn the_environment_overrides_the_configuration_as_for_a_node() {
     let folder = tempfile::tempdir().unwrap();
     let config = "[storage]\ndriver = \"redb\"\n[storage.redb]\npath = \"a.redb\"\n";
     fs::write(folder.path().join("my.toml"), config).unwrap();
@@ -193,11 +193,11 @@ fn a_storage_that_cannot_be_opened_has_an_exit_code_of_its_own() {
 }
 
 #[test]
-fn a_signal_in_the_middle_leaves_nothing_behind_but_the_file_that_was_named() {
+fn a_signal_during_a_run_leaves_only_the_named_file_behind() {
     for (signal, name) in [("-INT", "Ctrl-C"), ("-TERM", "SIGTERM"), ("-HUP", "SIGHUP")] {
         let folder = tempfile::tempdir().unwrap();
         let args = [["--storage", "redb:a.redb"].as_slice(), &SLOW].concat();
-        let mut running = Running::start(&folder, &args);
+        let mut running = RunningVerification::start(&folder, &args);
         let keyspace = running.scratch_keyspace();
         running.line("passed  ttl::an_absent_row");
         running.signal(signal);
@@ -216,9 +216,9 @@ fn a_signal_in_the_middle_leaves_nothing_behind_but_the_file_that_was_named() {
 /// In its first moments the command did not listen for signals. A signal then left behind
 /// everything that the command had made.
 #[test]
-fn a_signal_at_once_leaves_nothing_behind() {
+fn a_signal_at_the_start_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut running = Running::start(&folder, &SLOW);
+    let mut running = RunningVerification::start(&folder, &SLOW);
     running.line("verifying");
     running.signal("-INT");
     let (code, rest) = running.end();
@@ -227,12 +227,12 @@ fn a_signal_at_once_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_second_signal_leaves_at_once_and_says_what_may_be_left() {
+fn a_second_signal_ends_the_run_at_once_and_names_what_may_be_left() {
     let folder = tempfile::tempdir().unwrap();
     // The server accepts requests and never answers. So the keyspace may or may not have been made.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let storage = format!("dynamodb:http://{}", server.local_addr().unwrap());
-    let mut running = Running::start(&folder, &["--storage", &storage]);
+    let mut running = RunningVerification::start(&folder, &["--storage", &storage]);
     let request = server.accept().unwrap();
     running.signal("-INT");
     let told = running.line("Ctrl-C received");
@@ -246,7 +246,7 @@ fn a_second_signal_leaves_at_once_and_says_what_may_be_left() {
 }
 
 #[test]
-fn a_keyspace_that_cannot_be_dropped_is_named_with_what_removes_it() {
+fn a_keyspace_that_cannot_be_dropped_is_named_with_the_way_to_remove_it() {
     let folder = tempfile::tempdir().unwrap();
     // The listener is closed at once, so nothing listens on its address.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -270,12 +270,12 @@ fn a_report_that_cannot_be_printed_is_a_failure_and_nothing_stays() {
 /// A line that could not be written, because the reader had gone, ended the process, and its
 /// scratch keyspace stayed.
 #[test]
-fn a_reader_that_has_gone_ends_nothing() {
+fn a_closed_stdout_does_not_end_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let args = [["--storage", "redb:a.redb"].as_slice(), &QUICK].concat();
-    let mut running = Running::start(&folder, &args);
+    let mut running = RunningVerification::start(&folder, &args);
     let keyspace = running.scratch_keyspace();
-    let Running { child, said } = running;
+    let RunningVerification { child, said } = running;
     drop(said);
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), Some(0));

@@ -9,16 +9,16 @@ use tokio_util::sync::CancellationToken;
 use vvm::{Node, Service, ServiceError, Stage};
 
 use crate::{
-    Limits,
+    HttpLimits,
     check::check,
-    incoming::RequestBody,
-    reply::{Body, Trouble, json_of, of_bytes},
+    request_body::RequestBody,
+    response::{Body, ProblemDetails, bytes_response, json_response},
     route::parameters,
-    server::{self, Answers},
+    server::{self, RequestHandler},
 };
 
 /// A function that renders all metrics in the text format of Prometheus.
-pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The settings of the admin endpoint.
 #[derive(Clone)]
@@ -26,9 +26,9 @@ pub struct AdminSettings {
     /// The address on which the endpoint listens.
     pub listen: SocketAddr,
     /// The limits of connections.
-    pub limits: Limits,
+    pub limits: HttpLimits,
     /// The metrics of the process.
-    pub metrics: Metrics,
+    pub metrics: MetricsRenderer,
     /// The version of the program.
     pub version: &'static str,
     /// Whether the endpoint serves only this machine, as for the API.
@@ -43,22 +43,22 @@ impl fmt::Debug for AdminSettings {
 
 /// The admin endpoint of a node.
 #[derive(Debug)]
-pub struct Admin {
+pub struct AdminEndpoint {
     settings: AdminSettings,
     listener: Option<std::net::TcpListener>,
 }
 
-impl Admin {
+impl AdminEndpoint {
     /// Creates the endpoint. It listens when the node is launched.
-    pub fn new(settings: AdminSettings) -> Admin {
-        Admin { settings, listener: None }
+    pub fn new(settings: AdminSettings) -> AdminEndpoint {
+        AdminEndpoint { settings, listener: None }
     }
 }
 
 #[async_trait]
-impl Service for Admin {
+impl Service for AdminEndpoint {
     fn name(&self) -> &'static str {
-        "the admin endpoint"
+        "admin"
     }
 
     async fn bind(&mut self) -> Result<(), ServiceError> {
@@ -67,24 +67,24 @@ impl Service for Admin {
     }
 
     async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError> {
-        let Admin { settings, listener } = *self;
-        let listener = listener.ok_or("it has no port")?;
+        let AdminEndpoint { settings, listener } = *self;
+        let listener = listener.ok_or("the admin endpoint was not bound to its port")?;
         let (clock, limits) = (node.clock().clone(), settings.limits);
-        let requests = Requests { node, settings };
+        let requests = AdminHandler { node, settings };
         server::serve("admin", listener, requests, limits, &clock, &stop).await
     }
 }
 
-struct Requests {
+struct AdminHandler {
     node: Node,
     settings: AdminSettings,
 }
 
-impl Answers for Requests {
+impl RequestHandler for AdminHandler {
     async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
         let (head, _) = request.into_parts();
-        if let Err(trouble) = check(&head, self.settings.only_local) {
-            return trouble.into_response("");
+        if let Err(problem) = check(&head, self.settings.only_local) {
+            return problem.into_response("");
         }
         let query = head.uri.query().unwrap_or_default();
         match (&head.method, head.uri.path()) {
@@ -96,40 +96,44 @@ impl Answers for Requests {
             (&Method::GET | &Method::HEAD, "/status") => {
                 let status = self.node.status().await;
                 let version = self.settings.version;
-                json_of(StatusCode::OK, &json!({ "version": version, "node": status }))
+                json_response(StatusCode::OK, &json!({ "version": version, "node": status }))
             }
             (&Method::POST, "/step-down") => match self.node.step_down() {
-                Ok(()) => json_of(StatusCode::ACCEPTED, &json!({ "steppingDown": true })),
+                Ok(()) => json_response(StatusCode::ACCEPTED, &json!({ "steppingDown": true })),
                 Err(not_leading) => {
                     let status = StatusCode::CONFLICT;
-                    Trouble::new(status, "not_leading", not_leading.to_string()).into_response("")
+                    ProblemDetails::new(status, "not_leading", not_leading.to_string())
+                        .into_response("")
                 }
             },
             (method, path @ ("/livez" | "/readyz" | "/metrics" | "/status" | "/step-down")) => {
                 let allow = if path == "/step-down" { "POST" } else { "GET, HEAD" };
-                let reason = format!("{method} is not for {path}, but {allow}");
-                Trouble::method_not_allowed(allow, reason).into_response("")
+                let reason = format!("{path} does not support {method}, but {allow}");
+                ProblemDetails::method_not_allowed(allow, reason).into_response("")
             }
             (_, path) => {
                 let all = "/livez, /readyz, /metrics, /status, POST /step-down";
-                Trouble::not_found(format!("there is no {path}, but {all}")).into_response("")
+                ProblemDetails::not_found(format!(
+                    "the path {path} does not exist; the admin endpoint has {all}"
+                ))
+                .into_response("")
             }
         }
     }
 }
 
-impl Requests {
+impl AdminHandler {
     /// Answers whether commands run on this node.
     async fn ready(&self, query: &str) -> Response<Body> {
         let is_ready = self.node.stage() == Stage::Leading;
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         if parameters(Some(query)).any(|(name, _)| name == "verbose") {
-            return json_of(status, &self.node.status().await);
+            return json_response(status, &self.node.status().await);
         }
         text(status, if is_ready { "ready\n" } else { "not ready\n" })
     }
 }
 
 fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
-    of_bytes(status, "text/plain; charset=utf-8", text.into().into_bytes())
+    bytes_response(status, "text/plain; charset=utf-8", text.into().into_bytes())
 }

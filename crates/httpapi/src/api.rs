@@ -1,52 +1,46 @@
 //! The HTTP API: commands, documents and logs.
 
 mod body;
+mod commands;
 mod headers;
 mod reads;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use hyper::{
-    Request, Response, StatusCode,
+    Request, Response,
     header::{HeaderMap, HeaderValue},
 };
-use processor::{Command, Done, RowChange};
-use serde::Deserialize;
-use serde_json::{Value as Json, json, value::RawValue};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use vvm::{
     App, LocalPartition, Node, NotLeader, Service, ServiceError,
-    eventlog::{QName, WsId},
+    eventlog::{QName, Table, WsId},
 };
 
-use self::{
-    body::{Received, parsed},
-    headers::{idempotency_key, if_match, no_version, request_id},
-};
+use self::headers::request_id;
 use crate::{
-    Limits,
+    HttpLimits,
     check::check,
-    incoming::RequestBody,
-    reply::{Body, NOT_LEADER, REQUEST_ID, Trouble, of_bytes},
-    room::{Room, Share},
-    route::{Route, What, route},
-    rows::{self, FieldsBody, Object, RowBody, json_of_bytes},
-    server::{self, Answers},
-    turns::Turns,
+    memory::MemoryPool,
+    read_throttle::ReadThrottle,
+    request_body::RequestBody,
+    response::{Body, NOT_LEADER, ProblemDetails, REQUEST_ID},
+    route::{ApiOperation, Route, route},
+    rows,
+    server::{self, RequestHandler},
 };
 
 const JSON: &str = "application/json";
 
 /// The settings of the API.
 #[derive(Clone, Copy, Debug)]
-pub struct ApiSettings {
+pub struct HttpApiSettings {
     /// The address on which the API listens.
     pub listen: SocketAddr,
     /// The limits of connections.
-    pub limits: Limits,
+    pub limits: HttpLimits,
     /// The time that a command may take, or the reading of a document or a list. Waiting counts,
     /// too.
     pub command_time: Duration,
@@ -66,13 +60,13 @@ pub struct ApiSettings {
     pub only_local: bool,
 }
 
-impl ApiSettings {
+impl HttpApiSettings {
     /// The default settings: 10 s for a command, 256 MiB for bodies, 128 MiB for answers, and 32
     /// logs.
-    pub fn new(listen: SocketAddr) -> ApiSettings {
-        ApiSettings {
+    pub fn new(listen: SocketAddr) -> HttpApiSettings {
+        HttpApiSettings {
             listen,
-            limits: Limits::default(),
+            limits: HttpLimits::default(),
             command_time: Duration::from_secs(10),
             bodies_bytes: 256 << 20,
             answers_bytes: 128 << 20,
@@ -84,22 +78,22 @@ impl ApiSettings {
 
 /// The HTTP API of a node.
 #[derive(Debug)]
-pub struct Api {
-    settings: ApiSettings,
+pub struct HttpApi {
+    settings: HttpApiSettings,
     listener: Option<std::net::TcpListener>,
 }
 
-impl Api {
+impl HttpApi {
     /// Creates the API. It listens when the node is launched.
-    pub fn new(settings: ApiSettings) -> Api {
-        Api { settings, listener: None }
+    pub fn new(settings: HttpApiSettings) -> HttpApi {
+        HttpApi { settings, listener: None }
     }
 }
 
 #[async_trait]
-impl Service for Api {
+impl Service for HttpApi {
     fn name(&self) -> &'static str {
-        "the HTTP API"
+        "api"
     }
 
     async fn bind(&mut self) -> Result<(), ServiceError> {
@@ -108,55 +102,28 @@ impl Service for Api {
     }
 
     async fn run(self: Box<Self>, node: Node, stop: CancellationToken) -> Result<(), ServiceError> {
-        let Api { settings, listener } = *self;
-        let listener = listener.ok_or("it has no port")?;
+        let HttpApi { settings, listener } = *self;
+        let listener = listener.ok_or("the API was not bound to its port")?;
         let clock = node.clock().clone();
-        let requests = Requests::new(node, settings);
+        let requests = ApiHandler::new(node, settings);
         server::serve("api", listener, requests, settings.limits, &clock, &stop).await
     }
 }
 
-struct Requests {
+struct ApiHandler {
     node: Node,
-    settings: ApiSettings,
-    bodies: Room,
-    answers: Room,
+    settings: HttpApiSettings,
+    bodies: MemoryPool,
+    answers: MemoryPool,
     /// The memory for answers that are too large for their share of `answers`. Small answers do not
     /// wait behind them here.
-    large_answers: Room,
+    large_answers: MemoryPool,
     logs: Arc<Semaphore>,
-    turns: Turns,
-}
-
-/// The body of a command.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CommandBody<'b> {
-    #[serde(borrow)]
-    args: Option<&'b RawValue>,
-    #[serde(default)]
-    rows: Vec<Object<RowBody>>,
-}
-
-/// The body of a request that creates a document.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewDocBody {
-    #[serde(default)]
-    fields: FieldsBody,
-}
-
-/// The body of a request that changes a document.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct ChangeBody {
-    #[serde(default)]
-    fields: FieldsBody,
-    is_active: Option<bool>,
+    throttle: ReadThrottle,
 }
 
 /// The properties of a request besides its body.
-struct Asked {
+struct RequestHead {
     request: String,
     headers: HeaderMap,
     path: String,
@@ -165,12 +132,12 @@ struct Asked {
     version: hyper::Version,
 }
 
-impl Answers for Requests {
+impl RequestHandler for ApiHandler {
     async fn answer(&self, request: Request<&mut RequestBody>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let checked = check(&head, self.settings.only_local);
         let request = request_id(&head.headers, self.node.clock());
-        let asked = Asked {
+        let head = RequestHead {
             request,
             headers: head.headers,
             path: head.uri.path().to_owned(),
@@ -180,12 +147,12 @@ impl Answers for Requests {
         };
         let clock = self.node.clock();
         let start = clock.now();
-        let (kind, answered) = match checked.and_then(|()| route(&asked.method, &asked.path)) {
-            Ok(route) => (route.what.kind(), self.try_answer(&asked, route, body).await),
-            Err(trouble) => ("none", Err(trouble)),
+        let (kind, answered) = match checked.and_then(|()| route(&head.method, &head.path)) {
+            Ok(route) => (route.operation.kind(), self.dispatch(&head, route, body).await),
+            Err(problem) => ("none", Err(problem)),
         };
-        let mut response = answered.unwrap_or_else(|trouble| trouble.into_response(&asked.request));
-        if let Ok(id) = HeaderValue::from_str(&asked.request) {
+        let mut response = answered.unwrap_or_else(|problem| problem.into_response(&head.request));
+        if let Ok(id) = HeaderValue::from_str(&head.request) {
             response.headers_mut().insert(REQUEST_ID, id);
         }
         let status = response.status().as_u16().to_string();
@@ -195,81 +162,56 @@ impl Answers for Requests {
     }
 }
 
-impl Requests {
-    fn new(node: Node, settings: ApiSettings) -> Requests {
-        let room = |of, bytes| Room::new(of, bytes, node.clock().clone());
+impl ApiHandler {
+    fn new(node: Node, settings: HttpApiSettings) -> ApiHandler {
+        let pool = |of, bytes| MemoryPool::new(of, bytes, node.clock().clone());
         let large = settings.answers_bytes / 4;
-        let bodies = room("bodies", settings.bodies_bytes);
-        let answers = room("answers", settings.answers_bytes - large);
-        let large_answers = room("large answers", large);
+        let bodies = pool("bodies", settings.bodies_bytes);
+        let answers = pool("answers", settings.answers_bytes - large);
+        let large_answers = pool("large answers", large);
         let logs = Arc::new(Semaphore::new(settings.logs.min(Semaphore::MAX_PERMITS)));
-        Requests { node, settings, bodies, answers, large_answers, logs, turns: Turns::new() }
-    }
-
-    async fn try_answer(
-        &self,
-        asked: &Asked,
-        Route { owner, app, ws, what }: Route<'_>,
-        body: &mut RequestBody,
-    ) -> Result<Response<Body>, Trouble> {
-        let app = self
-            .node
-            .app(owner, app)
-            .ok_or_else(|| Trouble::not_found(format!("there is no application {owner}/{app}")))?;
-        what.check_query(asked.query.as_deref())?;
-        let schema = app.application().schema();
-        let table = |name: &QName| rows::table_of(schema, name.as_str());
-        match what {
-            What::Command(name) => {
-                no_version(&asked.headers)?;
-                let body = self.body(asked, body).await?;
-                let CommandBody { args, rows } = parsed(&body.bytes)?;
-                let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
-                let rows = rows.into_iter().map(|Object(row)| row.into_change(schema));
-                let rows = rows.collect::<Result<_, _>>()?;
-                let params = params.unwrap_or_default();
-                let done = self.run(asked, app, ws, (name, params, rows), &body).await?;
-                Ok(done_with(StatusCode::OK, &done, body.share))
-            }
-            What::CreateDoc(name) => {
-                no_version(&asked.headers)?;
-                let body = self.body(asked, body).await?;
-                // A document that was created by mistake could never be removed.
-                if body.bytes.is_empty() {
-                    let reason = "a new document is sent as `{\"fields\": {…}}`, and one without fields as `{}`";
-                    return Err(Trouble::bad_request(reason));
-                }
-                let NewDocBody { fields } = parsed(&body.bytes)?;
-                let row = rows::new_doc(table(&name)?, fields)?;
-                self.cud(asked, app, ws, row, body, StatusCode::CREATED).await
-            }
-            What::ReadDoc(name, id) => self.read_doc(app, ws, table(&name)?, id).await,
-            What::ChangeDoc(name, id) => {
-                let body = self.body(asked, body).await?;
-                let ChangeBody { fields, is_active } = parsed(&body.bytes)?;
-                if fields.is_empty() && is_active.is_none() {
-                    return Err(Trouble::bad_request(
-                        "nothing changes: send `fields` or `isActive`",
-                    ));
-                }
-                let expected = if_match(&asked.headers)?;
-                let row = rows::update(table(&name)?, id, expected, is_active, fields)?;
-                self.cud(asked, app, ws, row, body, StatusCode::OK).await
-            }
-            What::DeactivateDoc(name, id) => {
-                let expected = if_match(&asked.headers)?;
-                let row =
-                    rows::update(table(&name)?, id, expected, Some(false), FieldsBody::default())?;
-                let body = self.no_body().await?;
-                self.cud(asked, app, ws, row, body, StatusCode::OK).await
-            }
-            What::ListDocs(name) => self.list_docs(asked, app, ws, table(&name)?).await,
-            What::Log => self.log(asked, app, ws).await,
+        ApiHandler {
+            node,
+            settings,
+            bodies,
+            answers,
+            large_answers,
+            logs,
+            throttle: ReadThrottle::new(),
         }
     }
 
-    /// The partition of a workspace, if it is at work here; else a problem that names the leader.
-    async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<LocalPartition<'a>, Trouble> {
+    async fn dispatch(
+        &self,
+        head: &RequestHead,
+        Route { owner, app, ws, operation }: Route<'_>,
+        body: &mut RequestBody,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let app = self.node.app(owner, app).ok_or_else(|| {
+            ProblemDetails::not_found(format!("this node has no application {owner}/{app}"))
+        })?;
+        operation.check_query(head.query.as_deref())?;
+        match operation {
+            ApiOperation::Command(name) => self.run_command(head, app, ws, name, body).await,
+            ApiOperation::CreateDoc(name) => self.create_doc(head, app, ws, &name, body).await,
+            ApiOperation::ReadDoc(name, id) => {
+                self.read_doc(app, ws, table_of(app, &name)?, id).await
+            }
+            ApiOperation::ChangeDoc(name, id) => {
+                self.change_doc(head, app, ws, (&name, id), body).await
+            }
+            ApiOperation::DeactivateDoc(name, id) => {
+                self.deactivate_doc(head, app, ws, (&name, id)).await
+            }
+            ApiOperation::ListDocs(name) => {
+                self.list_docs(head, app, ws, table_of(app, &name)?).await
+            }
+            ApiOperation::Log => self.log(head, app, ws).await,
+        }
+    }
+
+    /// The partition of a workspace if this node leads it; otherwise a problem with the leader.
+    async fn at<'a>(&self, app: &'a App, ws: WsId) -> Result<LocalPartition<'a>, ProblemDetails> {
         match app.local_partition(ws) {
             Ok(partition) => Ok(partition),
             Err(why) => Err(self.not_leader(app, ws, why).await),
@@ -277,96 +219,32 @@ impl Requests {
     }
 
     /// Checks that a client may be given the rows that were read.
-    async fn still(
+    async fn check_leadership(
         &self,
         app: &App,
         ws: WsId,
         partition: &LocalPartition<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProblemDetails> {
         match partition.may_answer() {
             Ok(()) => Ok(()),
             Err(why) => Err(self.not_leader(app, ws, why).await),
         }
     }
 
-    async fn not_leader(&self, app: &App, ws: WsId, why: NotLeader) -> Trouble {
-        self.elsewhere(app, ws, Trouble::unavailable(NOT_LEADER, why.to_string())).await
+    async fn not_leader(&self, app: &App, ws: WsId, why: NotLeader) -> ProblemDetails {
+        self.with_leader(app, ws, ProblemDetails::unavailable(NOT_LEADER, why.to_string())).await
     }
 
     /// Adds the address of the leader to a problem, if the leader is known.
-    async fn elsewhere(&self, app: &App, ws: WsId, trouble: Trouble) -> Trouble {
+    async fn with_leader(&self, app: &App, ws: WsId, problem: ProblemDetails) -> ProblemDetails {
         match self.node.leader_of(app.partition_of(ws)).await {
-            Some(leader) => trouble.with("leader", leader.to_string()),
-            None => trouble,
+            Some(leader) => problem.with("leader", leader.to_string()),
+            None => problem,
         }
-    }
-
-    async fn run(
-        &self,
-        asked: &Asked,
-        app: &App,
-        ws: WsId,
-        (name, params, rows): (QName, Bytes, Vec<RowChange>),
-        body: &Received,
-    ) -> Result<Done, Trouble> {
-        let partition = self.at(app, ws).await?;
-        let command = Command {
-            ws,
-            name,
-            params,
-            rows,
-            request: asked.request.clone(),
-            idempotency_key: idempotency_key(asked, &body.bytes)?,
-            deadline: body.deadline,
-        };
-        match partition.commands().run(command).await.map_err(Trouble::refused) {
-            Err(trouble) if trouble.code() == NOT_LEADER => {
-                Err(self.elsewhere(app, ws, trouble).await)
-            }
-            answered => answered,
-        }
-    }
-
-    async fn cud(
-        &self,
-        asked: &Asked,
-        app: &App,
-        ws: WsId,
-        row: RowChange,
-        body: Received,
-        status: StatusCode,
-    ) -> Result<Response<Body>, Trouble> {
-        let name = "sys.CUD".parse().map_err(|bad| Trouble::bad_request(format!("{bad}")))?;
-        let done = self.run(asked, app, ws, (name, Bytes::new(), vec![row]), &body).await?;
-        Ok(done_with(status, &done, body.share))
     }
 }
 
-/// The answer of a command. It takes over the share of the body, and makes the share as large as
-/// the answer. If there is no room, the answer is sent all the same, because the command is done.
-fn done_with(status: StatusCode, done: &Done, mut share: Share) -> Response<Body> {
-    let json = json_of_done(done).to_string();
-    // The share stays as it is if there is no room.
-    let _ = share.fit(json.len());
-    of_bytes(status, JSON, share.hold(json.into_bytes()))
-}
-
-fn json_of_done(done: &Done) -> Json {
-    let Done { epoch, plog, wlog, answer, is_repeated } = done;
-    let ids = answer.ids.iter().map(|(raw, id)| (raw.0.to_string(), json!(id.0)));
-    let mut json = json!({
-        "epoch": epoch.0,
-        "plogOffset": plog.0,
-        "wlogOffset": wlog.0,
-        "newIds": Json::Object(ids.collect()),
-    });
-    if let Some(object) = json.as_object_mut() {
-        if !answer.result.is_empty() {
-            object.insert("result".to_owned(), json_of_bytes(&answer.result));
-        }
-        if *is_repeated {
-            object.insert("repeated".to_owned(), json!(true));
-        }
-    }
-    json
+/// Finds the table of a document in the schema of its application.
+fn table_of<'a>(app: &'a App, name: &QName) -> Result<&'a Table, ProblemDetails> {
+    rows::table_of(app.application().schema(), name.as_str())
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use hyper::Method;
 use vvm::eventlog::{QName, RecordId, WsId};
 
-use crate::reply::Trouble;
+use crate::response::ProblemDetails;
 
 /// A resource of a workspace.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,12 +13,12 @@ pub(crate) struct Route<'p> {
     pub(crate) owner: &'p str,
     pub(crate) app: &'p str,
     pub(crate) ws: WsId,
-    pub(crate) what: What,
+    pub(crate) operation: ApiOperation,
 }
 
 /// The request for a resource of a workspace.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum ApiOperation {
     Command(QName),
     CreateDoc(QName),
     ReadDoc(QName, RecordId),
@@ -28,39 +28,46 @@ pub(crate) enum What {
     Log,
 }
 
-impl What {
+impl ApiOperation {
     /// The name of such requests in metrics.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            What::Command(_) => "command",
-            What::CreateDoc(_) => "create_doc",
-            What::ReadDoc(..) => "read_doc",
-            What::ChangeDoc(..) => "change_doc",
-            What::DeactivateDoc(..) => "deactivate_doc",
-            What::ListDocs(_) => "list_docs",
-            What::Log => "wlog",
+            ApiOperation::Command(_) => "command",
+            ApiOperation::CreateDoc(_) => "create_doc",
+            ApiOperation::ReadDoc(..) => "read_doc",
+            ApiOperation::ChangeDoc(..) => "change_doc",
+            ApiOperation::DeactivateDoc(..) => "deactivate_doc",
+            ApiOperation::ListDocs(_) => "list_docs",
+            ApiOperation::Log => "wlog",
         }
     }
 
     /// Refuses parameters that have no meaning for this resource, or that are there twice.
     /// Otherwise the client would believe that such a parameter has an effect.
-    pub(crate) fn check_query(&self, query: Option<&str>) -> Result<(), Trouble> {
+    pub(crate) fn check_query(&self, query: Option<&str>) -> Result<(), ProblemDetails> {
         let known: &[&str] = match self {
-            What::ListDocs(_) => &["after", "limit"],
-            What::Log => &["from", "limit"],
+            ApiOperation::ListDocs(_) => &["after", "limit"],
+            ApiOperation::Log => &["from", "limit"],
             _ => &[],
         };
         let mut seen = Vec::new();
         for (name, _) in parameters(query) {
             if !known.contains(&name) {
                 let reason = match known {
-                    [] => format!("there is no parameter `{name}` here, nor any other"),
-                    _ => format!("there is no parameter `{name}` here, but {}", known.join(", ")),
+                    [] => format!(
+                        "the parameter `{name}` is unknown: this resource has no parameters"
+                    ),
+                    _ => format!(
+                        "the parameter `{name}` is unknown: this resource has {}",
+                        known.join(", ")
+                    ),
                 };
-                return Err(Trouble::bad_request(reason));
+                return Err(ProblemDetails::bad_request(reason));
             }
             if seen.contains(&name) {
-                return Err(Trouble::bad_request(format!("the parameter `{name}` is there twice")));
+                return Err(ProblemDetails::bad_request(format!(
+                    "the query has the parameter `{name}` twice"
+                )));
             }
             seen.push(name);
         }
@@ -69,10 +76,10 @@ impl What {
 }
 
 /// The default limit of a list.
-const USUAL: usize = 100;
+const DEFAULT_LIMIT: usize = 100;
 
-pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Trouble> {
-    let unknown = || Trouble::not_found(format!("there is no {path}"));
+pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, ProblemDetails> {
+    let unknown = || ProblemDetails::not_found(format!("the path {path} does not exist"));
     let rest = path.strip_prefix("/api/v2/apps/").ok_or_else(unknown)?;
     let mut parts = [""; 7];
     let mut count = 0;
@@ -80,51 +87,59 @@ pub(crate) fn route<'p>(method: &Method, path: &'p str) -> Result<Route<'p>, Tro
         *parts.get_mut(count).ok_or_else(unknown)? = part;
         count += 1;
     }
-    let [owner, app, "workspaces", ws, what @ ..] = &parts[..count] else {
+    let [owner, app, "workspaces", ws, resource @ ..] = &parts[..count] else {
         return Err(unknown());
     };
-    let ws =
-        WsId(ws.parse().map_err(|_| {
-            Trouble::bad_request(format!("`{ws}` is no workspace: it is a number"))
-        })?);
-    let id = |id: &str| {
-        let id = id.parse().map(RecordId);
-        id.map_err(|_| Trouble::bad_request("the id of a record is a number"))
+    let ws = WsId(ws.parse().map_err(|_| {
+        ProblemDetails::bad_request(format!("`{ws}` is not the number of a workspace"))
+    })?);
+    let id = |text: &str| {
+        text.parse().map(RecordId).map_err(|_| {
+            let reason = format!("`{text}` is not the id of a record, which is a number");
+            ProblemDetails::bad_request(reason)
+        })
     };
     // hyper sends the head of the same answer, and leaves out the body.
     let method = if method == Method::HEAD { &Method::GET } else { method };
-    let what = match (method, what) {
-        (&Method::POST, ["commands", command]) => What::Command(name(command)?),
-        (&Method::POST, ["docs", table]) => What::CreateDoc(name(table)?),
-        (&Method::GET, ["docs", table, record]) => What::ReadDoc(name(table)?, id(record)?),
-        (&Method::PATCH, ["docs", table, record]) => What::ChangeDoc(name(table)?, id(record)?),
-        (&Method::DELETE, ["docs", table, record]) => {
-            What::DeactivateDoc(name(table)?, id(record)?)
+    let operation = match (method, resource) {
+        (&Method::POST, ["commands", command]) => ApiOperation::Command(name(command)?),
+        (&Method::POST, ["docs", table]) => ApiOperation::CreateDoc(name(table)?),
+        (&Method::GET, ["docs", table, record]) => ApiOperation::ReadDoc(name(table)?, id(record)?),
+        (&Method::PATCH, ["docs", table, record]) => {
+            ApiOperation::ChangeDoc(name(table)?, id(record)?)
         }
-        (&Method::GET, ["cdocs", table]) => What::ListDocs(name(table)?),
-        (&Method::GET, ["wlog"]) => What::Log,
+        (&Method::DELETE, ["docs", table, record]) => {
+            ApiOperation::DeactivateDoc(name(table)?, id(record)?)
+        }
+        (&Method::GET, ["cdocs", table]) => ApiOperation::ListDocs(name(table)?),
+        (&Method::GET, ["wlog"]) => ApiOperation::Log,
         (_, ["commands" | "docs", _]) => return Err(other_method("POST", method, path)),
         (_, ["docs", _, _]) => return Err(other_method("GET, HEAD, PATCH, DELETE", method, path)),
         (_, ["cdocs", _] | ["wlog"]) => return Err(other_method("GET, HEAD", method, path)),
         _ => return Err(unknown()),
     };
-    Ok(Route { owner, app, ws, what })
+    Ok(Route { owner, app, ws, operation })
 }
 
-fn other_method(allow: &'static str, method: &Method, path: &str) -> Trouble {
-    Trouble::method_not_allowed(allow, format!("{method} is not for {path}, but {allow}"))
+fn other_method(allow: &'static str, method: &Method, path: &str) -> ProblemDetails {
+    ProblemDetails::method_not_allowed(
+        allow,
+        format!("{path} does not support {method}, but {allow}"),
+    )
 }
 
-fn name(name: &str) -> Result<QName, Trouble> {
-    QName::from_str(name).map_err(|bad| Trouble::bad_request(bad.to_string()))
+fn name(name: &str) -> Result<QName, ProblemDetails> {
+    QName::from_str(name).map_err(|bad| ProblemDetails::bad_request(bad.to_string()))
 }
 
 /// The limit of a list, as the query gives it.
-pub(crate) fn limit(query: Option<&str>, most: usize) -> Result<usize, Trouble> {
-    let limit = parameter(query, "limit")?.unwrap_or(USUAL);
+pub(crate) fn limit(query: Option<&str>, most: usize) -> Result<usize, ProblemDetails> {
+    let limit = parameter(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
     match (1..=most).contains(&limit) {
         true => Ok(limit),
-        false => Err(Trouble::bad_request(format!("`limit` is 1 to {most}"))),
+        false => {
+            Err(ProblemDetails::bad_request(format!("`limit` must be a number from 1 to {most}")))
+        }
     }
 }
 
@@ -135,9 +150,16 @@ pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (&str, &st
 }
 
 /// The value of a parameter of a query.
-pub(crate) fn parameter<T: FromStr>(query: Option<&str>, name: &str) -> Result<Option<T>, Trouble> {
+pub(crate) fn parameter<T: FromStr>(
+    query: Option<&str>,
+    name: &str,
+) -> Result<Option<T>, ProblemDetails> {
     let Some((_, value)) = parameters(query).find(|(key, _)| *key == name) else { return Ok(None) };
-    let bad = |_| Trouble::bad_request(format!("`{name}={value}` cannot be understood"));
+    let bad = |_| {
+        ProblemDetails::bad_request(format!(
+            "the value `{value}` of the parameter `{name}` is invalid"
+        ))
+    };
     value.parse().map(Some).map_err(bad)
 }
 
@@ -145,34 +167,34 @@ pub(crate) fn parameter<T: FromStr>(query: Option<&str>, name: &str) -> Result<O
 mod tests {
     use super::*;
 
-    fn what(method: Method, rest: &str) -> Result<What, Trouble> {
+    fn operation(method: Method, rest: &str) -> Result<ApiOperation, ProblemDetails> {
         let path = format!("/api/v2/apps/acme/shop/workspaces/7{rest}");
         let route = route(&method, &path)?;
         assert_eq!((route.owner, route.app, route.ws), ("acme", "shop", WsId(7)));
-        Ok(route.what)
+        Ok(route.operation)
     }
 
     #[test]
-    fn each_path_has_one_meaning() {
+    fn each_path_and_method_name_one_operation() {
         let bill = || "shop.Bill".parse().unwrap();
         let id = RecordId(322);
         for (method, rest, expected) in [
-            (Method::POST, "/commands/shop.Bill", What::Command(bill())),
-            (Method::POST, "/docs/shop.Bill", What::CreateDoc(bill())),
-            (Method::GET, "/docs/shop.Bill/322", What::ReadDoc(bill(), id)),
-            (Method::PATCH, "/docs/shop.Bill/322", What::ChangeDoc(bill(), id)),
-            (Method::DELETE, "/docs/shop.Bill/322", What::DeactivateDoc(bill(), id)),
-            (Method::GET, "/cdocs/shop.Bill", What::ListDocs(bill())),
-            (Method::GET, "/wlog", What::Log),
-            (Method::HEAD, "/docs/shop.Bill/322", What::ReadDoc(bill(), id)),
-            (Method::HEAD, "/wlog", What::Log),
+            (Method::POST, "/commands/shop.Bill", ApiOperation::Command(bill())),
+            (Method::POST, "/docs/shop.Bill", ApiOperation::CreateDoc(bill())),
+            (Method::GET, "/docs/shop.Bill/322", ApiOperation::ReadDoc(bill(), id)),
+            (Method::PATCH, "/docs/shop.Bill/322", ApiOperation::ChangeDoc(bill(), id)),
+            (Method::DELETE, "/docs/shop.Bill/322", ApiOperation::DeactivateDoc(bill(), id)),
+            (Method::GET, "/cdocs/shop.Bill", ApiOperation::ListDocs(bill())),
+            (Method::GET, "/wlog", ApiOperation::Log),
+            (Method::HEAD, "/docs/shop.Bill/322", ApiOperation::ReadDoc(bill(), id)),
+            (Method::HEAD, "/wlog", ApiOperation::Log),
         ] {
-            assert_eq!(what(method, rest).unwrap(), expected);
+            assert_eq!(operation(method, rest).unwrap(), expected);
         }
     }
 
     #[test]
-    fn what_has_no_meaning_is_refused() {
+    fn a_path_or_method_without_a_meaning_is_refused() {
         for (method, rest, status) in [
             (Method::GET, "", 404),
             (Method::GET, "/", 404),
@@ -184,8 +206,8 @@ mod tests {
             (Method::GET, "/docs/shop.Bill/x", 400),
             (Method::GET, "/wlog/1/2/3/4/5", 404),
         ] {
-            let trouble = what(method, rest).unwrap_err();
-            assert_eq!(trouble.into_response("").status(), status, "{rest}");
+            let problem = operation(method, rest).unwrap_err();
+            assert_eq!(problem.into_response("").status(), status, "{rest}");
         }
         for path in ["", "/", "/api/v2/apps", "/api/v2/apps/a/b/workspaces/x/wlog"] {
             assert!(route(&Method::GET, path).is_err(), "{path}");
@@ -193,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_another_method_is_told_which_there_are() {
+    fn a_refused_method_is_answered_with_the_allowed_methods() {
         for (rest, allow) in [
             ("/commands/shop.Bill", "POST"),
             ("/docs/shop.Bill", "POST"),
@@ -201,13 +223,13 @@ mod tests {
             ("/cdocs/shop.Bill", "GET, HEAD"),
             ("/wlog", "GET, HEAD"),
         ] {
-            let response = what(Method::PUT, rest).unwrap_err().into_response("");
+            let response = operation(Method::PUT, rest).unwrap_err().into_response("");
             assert_eq!(response.headers()[hyper::header::ALLOW], allow, "{rest}");
         }
     }
 
     #[test]
-    fn parameters_of_queries() {
+    fn a_parameter_of_a_query_is_read_by_its_name() {
         assert_eq!(parameter(Some("from=7&limit=9"), "limit").unwrap(), Some(9));
         assert_eq!(parameter::<u64>(Some("from=7"), "limit").unwrap(), None);
         assert!(parameter::<u64>(Some("from=x"), "from").is_err());
@@ -215,20 +237,21 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_mean_nothing_are_refused() {
+    fn unknown_and_repeated_parameters_are_refused() {
         let bill = || "shop.Bill".parse().unwrap();
-        let (list, read) = (What::ListDocs(bill()), What::ReadDoc(bill(), RecordId(322)));
+        let (list, read) =
+            (ApiOperation::ListDocs(bill()), ApiOperation::ReadDoc(bill(), RecordId(322)));
         for query in [None, Some(""), Some("limit=1"), Some("after=1&limit=1"), Some("limit=1&")] {
             assert!(list.check_query(query).is_ok(), "{query:?}");
         }
-        for (what, query) in [
+        for (operation, query) in [
             (&list, "limt=1"),
             (&list, "limit=1&limit=2"),
             (&list, "from=1"),
             (&read, "limit=1"),
-            (&What::Log, "follow"),
+            (&ApiOperation::Log, "follow"),
         ] {
-            assert!(what.check_query(Some(query)).is_err(), "{query}");
+            assert!(operation.check_query(Some(query)).is_err(), "{query}");
         }
     }
 }

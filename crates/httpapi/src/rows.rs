@@ -16,7 +16,7 @@ use vvm::eventlog::{
     RecordId, Schema, StoredRecord, Table, Value, Version,
 };
 
-use crate::reply::Trouble;
+use crate::response::ProblemDetails;
 
 /// The largest raw id.
 const LARGEST_RAW: u64 = u16::MAX as u64;
@@ -24,25 +24,25 @@ const LARGEST_RAW: u64 = u16::MAX as u64;
 /// A value that is sent as a JSON object. The derived `Deserialize` accepts an array, too, and then
 /// the order of the fields would be a promise.
 #[derive(Debug)]
-pub(crate) struct Object<T>(pub(crate) T);
+pub(crate) struct JsonObject<T>(pub(crate) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<T>, D::Error> {
-        struct OfMap<T>(PhantomData<T>);
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<JsonObject<T>, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
-            type Value = Object<T>;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = JsonObject<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(from)).map(Object)
+            fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<JsonObject<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(from)).map(JsonObject)
             }
         }
 
-        from.deserialize_map(OfMap(PhantomData))
+        from.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
@@ -52,8 +52,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 pub(crate) struct RowBody {
     id: u64,
     table: String,
-    parent: Option<Object<ParentBody>>,
-    version: Option<Object<VersionBody>>,
+    parent: Option<JsonObject<ParentBody>>,
+    version: Option<JsonObject<VersionBody>>,
     is_active: Option<bool>,
     #[serde(default)]
     fields: FieldsBody,
@@ -72,9 +72,9 @@ impl FieldsBody {
 
 impl<'de> Deserialize<'de> for FieldsBody {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FieldsBody, D::Error> {
-        struct Once;
+        struct UniqueFieldsVisitor;
 
-        impl<'de> Visitor<'de> for Once {
+        impl<'de> Visitor<'de> for UniqueFieldsVisitor {
             type Value = FieldsBody;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,7 +85,9 @@ impl<'de> Deserialize<'de> for FieldsBody {
                 let mut fields = Map::new();
                 while let Some((name, value)) = from.next_entry::<String, Json>()? {
                     if fields.contains_key(&name) {
-                        return Err(A::Error::custom(format!("the field `{name}` is there twice")));
+                        return Err(A::Error::custom(format!(
+                            "the row has the field `{name}` twice"
+                        )));
                     }
                     fields.insert(name, value);
                 }
@@ -93,7 +95,7 @@ impl<'de> Deserialize<'de> for FieldsBody {
             }
         }
 
-        from.deserialize_map(Once)
+        from.deserialize_map(UniqueFieldsVisitor)
     }
 }
 
@@ -128,32 +130,34 @@ impl From<VersionBody> for Version {
 impl RowBody {
     /// Converts the row into a change: a new row if its id is a raw id, else a change of an
     /// existing row.
-    pub(crate) fn into_change(self, schema: &Schema) -> Result<RowChange, Trouble> {
+    pub(crate) fn into_change(self, schema: &Schema) -> Result<RowChange, ProblemDetails> {
         let RowBody { id, table, parent, version, is_active, fields } = self;
         let table = table_of(schema, &table)?;
         if id > LARGEST_RAW {
             if parent.is_some() {
-                return Err(Trouble::bad_request(format!(
-                    "record {id} cannot move: it has a `parent`"
+                return Err(ProblemDetails::bad_request(format!(
+                    "record {id} exists, and its parent cannot change: leave out `parent`"
                 )));
             }
-            let version = version.map(|Object(version)| version.into());
+            let version = version.map(|JsonObject(version)| version.into());
             return update(table, RecordId(id), version, is_active, fields);
         }
         if version.is_some() || is_active.is_some() {
-            let reason = format!("row {id} is new: it has no `version` and no `isActive`");
-            return Err(Trouble::bad_request(reason));
+            let reason = format!("row {id} is new: leave out `version` and `isActive`");
+            return Err(ProblemDetails::bad_request(reason));
         }
-        create(table, RecordId(id), parent.map(|Object(parent)| parent), fields)
+        create(table, RecordId(id), parent.map(|JsonObject(parent)| parent), fields)
     }
 }
 
 /// Finds the table of a name.
-pub(crate) fn table_of<'s>(schema: &'s Schema, name: &str) -> Result<&'s Table, Trouble> {
+pub(crate) fn table_of<'s>(schema: &'s Schema, name: &str) -> Result<&'s Table, ProblemDetails> {
     let parsed: QName = name
         .parse()
-        .map_err(|_| Trouble::bad_request(format!("`{name}` is no name of a table")))?;
-    schema.table(&parsed).ok_or_else(|| Trouble::bad_request(format!("there is no table {name}")))
+        .map_err(|_| ProblemDetails::bad_request(format!("`{name}` is not the name of a table")))?;
+    schema
+        .table(&parsed)
+        .ok_or_else(|| ProblemDetails::bad_request(format!("the application has no table {name}")))
 }
 
 fn create(
@@ -161,7 +165,7 @@ fn create(
     raw: RecordId,
     parent: Option<ParentBody>,
     FieldsBody(fields): FieldsBody,
-) -> Result<RowChange, Trouble> {
+) -> Result<RowChange, ProblemDetails> {
     let parent = match parent {
         None => None,
         Some(ParentBody { id, container }) => {
@@ -178,7 +182,7 @@ fn create(
 }
 
 /// A change that creates a single document.
-pub(crate) fn new_doc(table: &Table, fields: FieldsBody) -> Result<RowChange, Trouble> {
+pub(crate) fn new_doc(table: &Table, fields: FieldsBody) -> Result<RowChange, ProblemDetails> {
     create(table, RecordId(1), None, fields)
 }
 
@@ -189,26 +193,32 @@ pub(crate) fn update(
     version: Option<Version>,
     is_active: Option<bool>,
     FieldsBody(fields): FieldsBody,
-) -> Result<RowChange, Trouble> {
+) -> Result<RowChange, ProblemDetails> {
     let change = |(name, json): (String, Json)| {
         let value = if json.is_null() { None } else { Some(value(table, &name, json)?) };
         Ok((field_name(&name)?, value))
     };
-    let fields = fields.into_iter().map(change).collect::<Result<_, Trouble>>()?;
+    let fields = fields.into_iter().map(change).collect::<Result<_, ProblemDetails>>()?;
     Ok(RowChange::Update { id, table: Some(table.name().clone()), version, is_active, fields })
 }
 
-fn field_name(name: &str) -> Result<Name, Trouble> {
-    name.parse().map_err(|_| Trouble::bad_request(format!("`{name}` is no name of a field")))
+fn field_name(name: &str) -> Result<Name, ProblemDetails> {
+    name.parse()
+        .map_err(|_| ProblemDetails::bad_request(format!("`{name}` is not the name of a field")))
 }
 
-fn value(table: &Table, name: &str, json: Json) -> Result<Value, Trouble> {
+fn value(table: &Table, name: &str, json: Json) -> Result<Value, ProblemDetails> {
     let Some(field_type) = table.fields().get(name).copied() else {
-        return Err(Trouble::bad_request(format!("{} has no field `{name}`", table.name())));
+        return Err(ProblemDetails::bad_request(format!("{} has no field `{name}`", table.name())));
     };
-    let wrong =
-        |what: &str| Trouble::bad_request(format!("`{name}` of {} is {what}", table.name()));
-    let text = |json: &Json, what| json.as_str().map(str::to_owned).ok_or_else(|| wrong(what));
+    let wrong = |expected: &str| {
+        ProblemDetails::bad_request(format!(
+            "the field `{name}` of {} must be {expected}",
+            table.name()
+        ))
+    };
+    let text =
+        |json: &Json, expected| json.as_str().map(str::to_owned).ok_or_else(|| wrong(expected));
     Ok(match field_type {
         FieldType::Bool => Value::Bool(json.as_bool().ok_or_else(|| wrong("true or false"))?),
         FieldType::Int32 => {
@@ -229,13 +239,13 @@ fn value(table: &Table, name: &str, json: Json) -> Result<Value, Trouble> {
             _ => return Err(wrong("a text")),
         },
         FieldType::Bytes => {
-            let what = "bytes, as a text in Base64";
-            let bytes = BASE64.decode(text(&json, what)?).map_err(|_| wrong(what))?;
+            let expected = "bytes, as a text in Base64";
+            let bytes = BASE64.decode(text(&json, expected)?).map_err(|_| wrong(expected))?;
             Value::Bytes(Bytes::from(bytes))
         }
         FieldType::QName => {
-            let what = "a name such as `shop.Article`";
-            Value::QName(text(&json, what)?.parse().map_err(|_| wrong(what))?)
+            let expected = "a name such as `shop.Article`";
+            Value::QName(text(&json, expected)?.parse().map_err(|_| wrong(expected))?)
         }
         FieldType::Ref => {
             Value::Ref(RecordId(json.as_u64().ok_or_else(|| wrong("the id of a record"))?))

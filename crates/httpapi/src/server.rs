@@ -1,8 +1,8 @@
 //! Listening: accepts connections, and limits their number and cost.
 
+mod active_requests;
 mod connection;
 mod transport;
-mod under_way;
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use vvm::ServiceError;
 
-pub(crate) use self::connection::Peer;
-use crate::{incoming::RequestBody, reply::Body};
+pub(crate) use self::connection::PeerAddress;
+use crate::{request_body::RequestBody, response::Body};
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct HttpLimits {
     /// The number of connections. A new connection above the limit takes the place of the
     /// connection that has been idle longest. If no connection is idle, the new one waits until a
     /// connection becomes idle or ends.
@@ -44,11 +44,11 @@ pub struct Limits {
     pub drain_time: Duration,
 }
 
-impl Default for Limits {
+impl Default for HttpLimits {
     /// The default limits: 15,000 connections, 30 s and 16 KiB for a head, 10 s and 1 MiB for a
     /// body, 60 s to receive an answer, and 2 s to end.
-    fn default() -> Limits {
-        Limits {
+    fn default() -> HttpLimits {
+        HttpLimits {
             connections: 15_000,
             head_time: Duration::from_secs(30),
             head_bytes: 16 << 10,
@@ -61,15 +61,15 @@ impl Default for Limits {
 }
 
 /// Answers the requests of a service.
-pub(crate) trait Answers: Send + Sync + 'static {
+pub(crate) trait RequestHandler: Send + Sync + 'static {
     fn answer(
         &self,
         request: Request<&mut RequestBody>,
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// The number of connections that may wait to be accepted. If a connection finds no room, its
-/// client tries again after a second.
+/// The number of connections that may wait to be accepted. If the queue is full, the client tries
+/// again after a second.
 const BACKLOG: u32 = 4_096;
 
 /// Takes a port. The listener belongs to no runtime until [`serve`] is called on a runtime.
@@ -85,10 +85,10 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Service
 }
 
 /// The state that all connections of a service share.
-struct Shared<A> {
+struct ServerState<A> {
     service: &'static str,
     answers: A,
-    limits: Limits,
+    limits: HttpLimits,
     clock: Clock,
     stop: CancellationToken,
     /// Asks the connection that has been idle longest to end.
@@ -98,17 +98,17 @@ struct Shared<A> {
 }
 
 /// Serves connections until `stop` is cancelled, and then finishes the current requests.
-pub(crate) async fn serve<A: Answers>(
+pub(crate) async fn serve<A: RequestHandler>(
     name: &'static str,
     listener: std::net::TcpListener,
     answers: A,
-    limits: Limits,
+    limits: HttpLimits,
     clock: &Clock,
     stop: &CancellationToken,
 ) -> Result<(), ServiceError> {
     const PAUSE: Duration = Duration::from_millis(50);
     let listener = TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let free_places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
     let (clock, stop) = (clock.clone(), stop.clone());
     let closed = |reason| {
         let of = "httpapi_connections_closed_total";
@@ -117,11 +117,12 @@ pub(crate) async fn serve<A: Answers>(
     let (give_way, gave_way, not_taken) =
         (Notify::new(), closed("gave_way"), closed("answer_not_taken"));
     let service = name;
-    let shared = Shared { service, answers, limits, clock, stop, give_way, gave_way, not_taken };
+    let shared =
+        ServerState { service, answers, limits, clock, stop, give_way, gave_way, not_taken };
     let shared = Arc::new(shared);
     // With port 0 the system chooses the port, and the operator needs to know the number.
     if let Ok(address) = listener.local_addr() {
-        info!(service = name, %address, "listens");
+        info!(service = name, %address, "listening");
     }
     let open = metrics::gauge!("httpapi_connections", "service" => name);
     let mut connections = JoinSet::new();
@@ -135,14 +136,14 @@ pub(crate) async fn serve<A: Answers>(
             drop(permit);
         });
     };
-    // The accepted connection for which there is no room yet.
+    // The accepted connection that waits for a free place.
     let mut next = None;
     loop {
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => break,
             Some(_) = connections.join_next() => open.decrement(1),
-            permit = Arc::clone(&room).acquire_owned(), if next.is_some() => {
+            permit = Arc::clone(&free_places).acquire_owned(), if next.is_some() => {
                 if let Some(accepted) = next.take() {
                     begin(&mut connections, accepted, permit.ok());
                     // If a connection ended by itself, no other connection has to give way any
@@ -152,7 +153,7 @@ pub(crate) async fn serve<A: Answers>(
             }
             accepted = listener.accept(), if next.is_none() => match accepted {
                 Ok(accepted) => {
-                    if room.available_permits() == 0 {
+                    if free_places.available_permits() == 0 {
                         shared.give_way.notify_one();
                     }
                     next = Some(accepted);
@@ -160,7 +161,7 @@ pub(crate) async fn serve<A: Answers>(
                 // The connection is gone already, or the process has no free file handles, which is
                 // temporary.
                 Err(error) => {
-                    warn!(service = name, %error, "a connection was not accepted");
+                    warn!(service = name, %error, "accepting a connection failed");
                     shared.clock.sleep(PAUSE).await;
                 }
             },
@@ -168,14 +169,14 @@ pub(crate) async fn serve<A: Answers>(
     }
     // Connections that arrived before the stop are answered, too.
     next.into_iter()
-        .chain(waiting(listener))
+        .chain(pending_connections(listener))
         .for_each(|accepted| begin(&mut connections, accepted, None));
     let all = async { while connections.join_next().await.is_some() {} };
     if shared.clock.timeout_at(shared.clock.now() + limits.drain_time, all).await.is_err() {
         warn!(
             service = name,
             left = connections.len(),
-            "connections did not end in time, and are cut"
+            "connections did not end in time and were cut"
         );
     }
     open.set(0);
@@ -184,7 +185,7 @@ pub(crate) async fn serve<A: Answers>(
 
 /// The connections that wait to be accepted. This function asks the kernel, because the runtime
 /// learns of connections a moment later, and only of some at a time.
-fn waiting(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
+fn pending_connections(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
     let accept = |listener: &std::net::TcpListener| {
         let (stream, peer) = listener.accept()?;
         stream.set_nonblocking(true)?;

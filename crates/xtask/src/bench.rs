@@ -6,7 +6,7 @@ use crate::{
     cargo::{self, cargo},
     error::Result,
     process,
-    servers::{Kind, OwnServers},
+    servers::{OwnServers, ServerKind},
 };
 
 /// The drivers that a program measures if no argument names drivers.
@@ -44,7 +44,7 @@ fn on_servers(program: &str, usual: &str, arguments: &[String]) -> Result<()> {
     // the measurements.
     cargo::run(&[&["build"], &program[..]].concat())?;
     let servers = OwnServers::new()?;
-    let wanted = [(Kind::Cassandra, "cassandra"), (Kind::Dynamodb, "dynamodb")];
+    let wanted = [(ServerKind::Cassandra, "cassandra"), (ServerKind::Dynamodb, "dynamodb")];
     let wanted = wanted.into_iter().filter(|(_, driver)| is_chosen(arguments, usual, driver));
     let variables = servers.start(&wanted.map(|(kind, _)| kind).collect::<Vec<_>>())?;
     let mut command = cargo(&[&["run", "--quiet"], &program[..]].concat())?;

@@ -4,13 +4,13 @@ use std::{env, path::PathBuf, process::Command};
 
 use crate::{
     error::{Error, Result},
-    places, process,
+    folders, process,
 };
 
 /// Makes a call of the same cargo that runs this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(places::root()?);
+    command.args(arguments).current_dir(folders::root()?);
     // Cargo sets these variables for this program. Passed on, they would make the build scripts
     // that read them run again.
     for (name, _) in env::vars_os() {

@@ -42,11 +42,11 @@ pub(crate) fn failed<T>(text: impl Into<String>) -> Result<T> {
 }
 
 /// Adds the action that was under way to an I/O error.
-pub(crate) trait Context<T> {
+pub(crate) trait ErrorContext<T> {
     fn context(self, doing: impl fmt::Display) -> Result<T>;
 }
 
-impl<T> Context<T> for io::Result<T> {
+impl<T> ErrorContext<T> for io::Result<T> {
     fn context(self, doing: impl fmt::Display) -> Result<T> {
         self.map_err(|error| Error::Failed(format!("{doing}: {error}")))
     }

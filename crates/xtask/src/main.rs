@@ -11,8 +11,8 @@
 mod bench;
 mod cargo;
 mod error;
+mod folders;
 mod interrupt;
-mod places;
 mod process;
 mod servers;
 mod simulate;
@@ -22,18 +22,18 @@ mod tidy;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::{error::Result, servers::Kind};
+use crate::{error::Result, servers::ServerKind};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about)]
-enum Command {
+enum XtaskCommand {
     /// Starts real servers, leaves them running, and prints the variables by which tests find them.
     ///
     /// Use it as: eval "$(cargo xtask up)". A server that runs already is used as it is, and so is
     /// a server with an address in its variable.
     Up {
-        #[arg(value_enum, default_value_t = Which::All)]
-        which: Which,
+        #[arg(value_enum, default_value_t = ServerChoice::All)]
+        which: ServerChoice,
     },
     /// Stops the servers that `up` started, and removes their data.
     ///
@@ -60,8 +60,8 @@ enum Command {
     Fix,
     /// Measures the speed of a part of the project.
     #[command(subcommand)]
-    Bench(Bench),
-    /// Simulates elections: many histories of nodes in which everything goes wrong.
+    Bench(BenchCommand),
+    /// Simulates elections: many histories of nodes with failures of all kinds.
     Simulate {
         /// The number of histories. Each has a seed of its own.
         #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -76,7 +76,7 @@ enum Command {
 }
 
 #[derive(Debug, Subcommand)]
-enum Bench {
+enum BenchCommand {
     /// Measures every storage driver beside the bare client of its database.
     Storage {
         /// Arguments for the measuring program: --drivers mem,redb,cassandra,dynamodb --tasks
@@ -111,7 +111,7 @@ enum Bench {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Which {
+enum ServerChoice {
     /// One Apache Cassandra node.
     Cassandra,
     /// Three Apache Cassandra nodes that form a cluster.
@@ -123,36 +123,38 @@ enum Which {
 }
 
 fn main() {
-    let command = Command::parse();
+    let command = XtaskCommand::parse();
     if let Err(error) = run(command) {
         eprintln!("error: {error}");
         std::process::exit(error.exit_code());
     }
 }
 
-fn run(command: Command) -> Result<()> {
+fn run(command: XtaskCommand) -> Result<()> {
     interrupt::install()?;
     match command {
-        Command::Up { which } => up(which),
-        Command::Down => down(),
-        Command::Test { quick, long, arguments } => test::test(quick, long, &arguments),
-        Command::Tidy => tidy::tidy(),
-        Command::Fix => tidy::fix(),
-        Command::Bench(Bench::Storage { arguments }) => bench::storage(&arguments),
-        Command::Bench(Bench::Commands { arguments }) => bench::commands(&arguments),
-        Command::Bench(Bench::Recovery { arguments }) => bench::recovery(&arguments),
-        Command::Bench(Bench::Node { arguments }) => bench::node(&arguments),
-        Command::Bench(Bench::Sequencer) => bench::sequencer(),
-        Command::Simulate { schedules, from, seed } => simulate::elections(schedules, from, seed),
+        XtaskCommand::Up { which } => up(which),
+        XtaskCommand::Down => down(),
+        XtaskCommand::Test { quick, long, arguments } => test::test(quick, long, &arguments),
+        XtaskCommand::Tidy => tidy::tidy(),
+        XtaskCommand::Fix => tidy::fix(),
+        XtaskCommand::Bench(BenchCommand::Storage { arguments }) => bench::storage(&arguments),
+        XtaskCommand::Bench(BenchCommand::Commands { arguments }) => bench::commands(&arguments),
+        XtaskCommand::Bench(BenchCommand::Recovery { arguments }) => bench::recovery(&arguments),
+        XtaskCommand::Bench(BenchCommand::Node { arguments }) => bench::node(&arguments),
+        XtaskCommand::Bench(BenchCommand::Sequencer) => bench::sequencer(),
+        XtaskCommand::Simulate { schedules, from, seed } => {
+            simulate::elections(schedules, from, seed)
+        }
     }
 }
 
-fn up(which: Which) -> Result<()> {
+fn up(which: ServerChoice) -> Result<()> {
     let kinds = match which {
-        Which::Cassandra => &[Kind::Cassandra][..],
-        Which::Cluster => &[Kind::Cluster],
-        Which::Dynamodb => &[Kind::Dynamodb],
-        Which::All => &Kind::ALL,
+        ServerChoice::Cassandra => &[ServerKind::Cassandra][..],
+        ServerChoice::Cluster => &[ServerKind::Cluster],
+        ServerChoice::Dynamodb => &[ServerKind::Dynamodb],
+        ServerChoice::All => &ServerKind::ALL,
     };
     for (variable, address) in servers::up(kinds)? {
         println!("export {variable}={address}");
@@ -162,7 +164,7 @@ fn up(which: Which) -> Result<()> {
 
 fn down() -> Result<()> {
     servers::down()?;
-    for kind in Kind::ALL {
+    for kind in ServerKind::ALL {
         println!("unset {}", kind.variable());
     }
     Ok(())
@@ -176,13 +178,13 @@ mod tests {
     fn tests_can_be_quick_and_long() {
         for args in ["--quick", "--long", "--quick --long", "--long -- cassandra"] {
             let line = format!("xtask test {args}");
-            assert!(Command::try_parse_from(line.split(' ')).is_ok(), "{line}");
+            assert!(XtaskCommand::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }
     }
 
     #[test]
     fn one_seed_is_simulated_or_many() {
-        let is_command = |args: &str| Command::try_parse_from(args.split(' ')).is_ok();
+        let is_command = |args: &str| XtaskCommand::try_parse_from(args.split(' ')).is_ok();
         for right in ["", " --seed 7", " --from 7", " --from 7 --schedules 9"] {
             assert!(is_command(&format!("xtask simulate{right}")), "{right}");
         }

@@ -15,7 +15,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{
-    error::{Context, Error, Result},
+    error::{Error, ErrorContext, Result},
     interrupt,
 };
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_is_seen_line_by_line_and_the_exit_code_is_kept() {
+    fn output_is_passed_on_by_lines_and_the_exit_code_is_kept() {
         let mut seen = Vec::new();
         let result =
             run_reading(Command::new("sh").args(["-c", "echo one; echo two; exit 7"]), |line| {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn a_missing_program_is_named() {
         let error = run(&mut Command::new("no-such-program")).unwrap_err();
         assert!(error.to_string().contains("no-such-program"), "{error}");
     }

@@ -10,7 +10,7 @@
 
 mod cassandra;
 mod dynamodb;
-mod given;
+mod environment;
 mod java;
 mod node;
 mod ports;
@@ -26,13 +26,13 @@ use std::{
 };
 
 use crate::{
-    error::{Context, Error, Result, failed},
-    interrupt, places,
+    error::{Error, ErrorContext, Result, failed},
+    folders, interrupt,
 };
 
 /// A kind of server that tests can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ServerKind {
     /// One Apache Cassandra node.
     Cassandra,
     /// Three Apache Cassandra nodes that form a cluster.
@@ -41,23 +41,24 @@ pub(crate) enum Kind {
     Dynamodb,
 }
 
-impl Kind {
-    pub(crate) const ALL: [Kind; 3] = [Kind::Cassandra, Kind::Cluster, Kind::Dynamodb];
+impl ServerKind {
+    pub(crate) const ALL: [ServerKind; 3] =
+        [ServerKind::Cassandra, ServerKind::Cluster, ServerKind::Dynamodb];
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Cassandra => "cassandra",
-            Kind::Cluster => "cluster",
-            Kind::Dynamodb => "dynamodb",
+            ServerKind::Cassandra => "cassandra",
+            ServerKind::Cluster => "cluster",
+            ServerKind::Dynamodb => "dynamodb",
         }
     }
 
     /// Returns the environment variable by which tests find the server.
     pub(crate) fn variable(self) -> &'static str {
         match self {
-            Kind::Cassandra => "VVM_TEST_CASSANDRA",
-            Kind::Cluster => "VVM_TEST_CASSANDRA_CLUSTER",
-            Kind::Dynamodb => "VVM_TEST_DYNAMODB",
+            ServerKind::Cassandra => "VVM_TEST_CASSANDRA",
+            ServerKind::Cluster => "VVM_TEST_CASSANDRA_CLUSTER",
+            ServerKind::Dynamodb => "VVM_TEST_DYNAMODB",
         }
     }
 
@@ -67,11 +68,12 @@ impl Kind {
         let started = Instant::now();
         fs::create_dir_all(folder).context(folder.display())?;
         let address = match self {
-            Kind::Cassandra => cassandra::start_single(folder),
-            Kind::Cluster => cassandra::start_cluster(folder),
-            Kind::Dynamodb => dynamodb::start(folder),
+            ServerKind::Cassandra => cassandra::start_single(folder),
+            ServerKind::Cluster => cassandra::start_cluster(folder),
+            ServerKind::Dynamodb => dynamodb::start(folder),
         }?;
-        fs::write(folder.join("address"), &address).context("cannot note the address")?;
+        fs::write(folder.join("address"), &address)
+            .context("cannot write the file with the address")?;
         eprintln!("[{}] ready at {address} after {} s", self.name(), started.elapsed().as_secs());
         Ok(address)
     }
@@ -81,11 +83,11 @@ impl Kind {
 pub(crate) type Variables = Vec<(&'static str, String)>;
 
 /// Starts the servers that do not run yet, and leaves them running.
-pub(crate) fn up(kinds: &[Kind]) -> Result<Variables> {
+pub(crate) fn up(kinds: &[ServerKind]) -> Result<Variables> {
     let run = run_folder()?;
     let _lock = lock(&run.join("up.lock"))?;
     sweep(&run)?;
-    let (mut variables, missing) = given::by_the_environment(kinds)?;
+    let (mut variables, missing) = environment::split_by_environment(kinds)?;
     let folder = run.join("up");
     let mut to_start = Vec::new();
     for kind in missing {
@@ -139,9 +141,9 @@ impl OwnServers {
     }
 
     /// Starts these kinds at the same time, except those with an address in the environment.
-    pub(crate) fn start(&self, kinds: &[Kind]) -> Result<Variables> {
+    pub(crate) fn start(&self, kinds: &[ServerKind]) -> Result<Variables> {
         sweep(&run_folder()?)?;
-        let (mut variables, missing) = given::by_the_environment(kinds)?;
+        let (mut variables, missing) = environment::split_by_environment(kinds)?;
         variables.extend(start_all(&missing, &self.folder)?);
         Ok(variables)
     }
@@ -160,7 +162,7 @@ impl Drop for OwnServers {
 }
 
 fn run_folder() -> Result<PathBuf> {
-    let folder = places::cache()?.join("run");
+    let folder = folders::cache()?.join("run");
     fs::create_dir_all(&folder).context(folder.display())?;
     Ok(folder)
 }
@@ -199,9 +201,9 @@ fn sweep(run: &Path) -> Result<()> {
 
 /// Starts servers at the same time. If one fails, the others give up, and the caller stops the
 /// servers that were started.
-fn start_all(kinds: &[Kind], folder: &Path) -> Result<Variables> {
+fn start_all(kinds: &[ServerKind], folder: &Path) -> Result<Variables> {
     let results = thread::scope(|scope| {
-        let start = |kind: Kind| {
+        let start = |kind: ServerKind| {
             let result = kind.start(&folder.join(kind.name()));
             if result.is_err() {
                 interrupt::give_up();
@@ -280,7 +282,7 @@ impl DataFiles {
     fn prepare(name: &str) -> Result<DataFiles> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = places::root()?.join("tests/servers").join(name);
+        let folder = folders::root()?.join("tests/servers").join(name);
         let java = java::java()?;
         let jars = java::jars(&java, name, &folder.join("pom.xml"))?;
         Ok(DataFiles { folder, java, jars })
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_command_left_behind_is_swept_and_what_a_living_one_uses_is_not() {
+    fn only_servers_of_killed_commands_are_swept() {
         let run = tempfile::tempdir().unwrap();
         for name in ["own-1", "own-2"] {
             fs::create_dir_all(run.path().join(name).join("cassandra/node1")).unwrap();

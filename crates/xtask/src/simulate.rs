@@ -28,6 +28,6 @@ pub(crate) fn elections(schedules: u64, from: u64, seed: Option<u64>) -> Result<
     };
     let started = Instant::now();
     process::run(&mut command)?;
-    eprintln!("with its build it took {} s", started.elapsed().as_secs());
+    eprintln!("the simulation and its build took {} s", started.elapsed().as_secs());
     Ok(())
 }

@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 /// The steps of one command so far.
 #[derive(Default)]
 pub(crate) struct Steps {
-    done: Vec<Step>,
+    done: Vec<FinishedStep>,
 }
 
-struct Step {
+struct FinishedStep {
     name: String,
     time: Duration,
     outcome: &'static str,
@@ -27,21 +27,21 @@ impl Steps {
             Err(Error::Interrupted) => "interrupted",
             Err(_) => "FAILED",
         };
-        self.done.push(Step { name: name.to_owned(), time: started.elapsed(), outcome });
+        self.done.push(FinishedStep { name: name.to_owned(), time: started.elapsed(), outcome });
         result
     }
 
     /// Reports that a step was not run, and the reason.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
         eprintln!("\n==> {name}\nNOT RUN: {why}");
-        let step = Step { name: name.to_owned(), time: Duration::ZERO, outcome: "NOT RUN" };
+        let step = FinishedStep { name: name.to_owned(), time: Duration::ZERO, outcome: "NOT RUN" };
         self.done.push(step);
     }
 
     /// Returns one line for each step, run or not.
     pub(crate) fn summary(&self) -> String {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0);
-        let line = |step: &Step| {
+        let line = |step: &FinishedStep| {
             format!("{:width$}  {:>7.1} s  {}\n", step.name, step.time.as_secs_f64(), step.outcome)
         };
         self.done.iter().map(line).collect()

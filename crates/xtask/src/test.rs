@@ -6,7 +6,7 @@ use crate::{
     cargo::cargo,
     error::{Error, Result, failed},
     interrupt, process,
-    servers::{Kind, OwnServers, Variables},
+    servers::{OwnServers, ServerKind, Variables},
     steps::Steps,
     tidy,
 };
@@ -22,10 +22,10 @@ const LONG: &str = "VVM_TEST_LONG";
 /// are ignored. With `long` the suites run their long rounds.
 pub(crate) fn test(quick: bool, long: bool, arguments: &[String]) -> Result<()> {
     let mut steps = Steps::default();
-    let mut totals = Totals::default();
-    let result = run_steps(&mut steps, quick, &Suites { long, arguments }, &mut totals);
+    let mut totals = TestTotals::default();
+    let result = run_steps(&mut steps, quick, &SuiteOptions { long, arguments }, &mut totals);
     eprint!("\n{}", steps.summary());
-    if totals != Totals::default() {
+    if totals != TestTotals::default() {
         // The line comes last, in a form that other programs read.
         println!("{} passed, {} failed, {} skipped", totals.passed, totals.failed, totals.skipped);
     }
@@ -33,7 +33,7 @@ pub(crate) fn test(quick: bool, long: bool, arguments: &[String]) -> Result<()> 
 }
 
 /// The way in which the suites are run.
-struct Suites<'a> {
+struct SuiteOptions<'a> {
     long: bool,
     /// The arguments for the test binaries.
     arguments: &'a [String],
@@ -42,8 +42,8 @@ struct Suites<'a> {
 fn run_steps(
     steps: &mut Steps,
     quick: bool,
-    suites: &Suites<'_>,
-    totals: &mut Totals,
+    suites: &SuiteOptions<'_>,
+    totals: &mut TestTotals,
 ) -> Result<()> {
     tidy::run_steps(steps)?;
     if quick {
@@ -58,7 +58,7 @@ fn run_steps(
 /// processors.
 fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables> {
     thread::scope(|scope| {
-        let starting = scope.spawn(|| servers.start(&Kind::ALL));
+        let starting = scope.spawn(|| servers.start(&ServerKind::ALL));
         let built = steps.run("build the tests", || process::run(&mut cargo(&BUILD)?));
         if built.is_err() {
             interrupt::give_up();
@@ -80,8 +80,8 @@ fn build_and_start(steps: &mut Steps, servers: &OwnServers) -> Result<Variables>
 fn run_suites(
     steps: &mut Steps,
     variables: &Variables,
-    suites: &Suites<'_>,
-    totals: &mut Totals,
+    suites: &SuiteOptions<'_>,
+    totals: &mut TestTotals,
 ) -> Result<()> {
     steps.run("run the tests", || {
         let mut command = cargo(&TEST)?;
@@ -89,7 +89,7 @@ fn run_suites(
         if suites.long {
             command.env(LONG, "1");
         }
-        for kind in Kind::ALL {
+        for kind in ServerKind::ALL {
             command.env_remove(kind.variable());
         }
         command.envs(variables.iter().map(|(name, address)| (name, address)));
@@ -99,13 +99,13 @@ fn run_suites(
 
 /// The numbers of tests, added up over all test binaries.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Totals {
+struct TestTotals {
     passed: u64,
     failed: u64,
     skipped: u64,
 }
 
-impl Totals {
+impl TestTotals {
     /// Adds the closing line of a test binary. Other lines are ignored.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_closing_lines_of_test_binaries_are_added_up() {
-        let mut totals = Totals::default();
+        let mut totals = TestTotals::default();
         for line in [
             "test name ... ok",
             "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.02s",
@@ -137,6 +137,6 @@ mod tests {
         ] {
             totals.add(line);
         }
-        assert_eq!(totals, Totals { passed: 35, failed: 1, skipped: 2 });
+        assert_eq!(totals, TestTotals { passed: 35, failed: 1, skipped: 2 });
     }
 }

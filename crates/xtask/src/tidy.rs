@@ -1,12 +1,12 @@
 //! `cargo xtask tidy`: the rules of the repository besides the tests. It changes nothing.
 
 mod edges;
+mod forbidden_words;
 mod homes;
 mod manifests;
 mod names;
 mod prose;
 mod sizes;
-mod words;
 
 use std::{
     fs,
@@ -15,8 +15,8 @@ use std::{
 
 use crate::{
     cargo::{self, cargo},
-    error::{Context, Error, Result, failed},
-    places, process,
+    error::{Error, ErrorContext, Result, failed},
+    folders, process,
     steps::Steps,
 };
 
@@ -43,7 +43,10 @@ pub(crate) fn run_steps(steps: &mut Steps) -> Result<()> {
         let check = ["deny", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
         steps.run(dependencies, || cargo::run(&check))?;
     } else {
-        steps.skip(dependencies, "to have them checked: cargo install --locked cargo-deny");
+        steps.skip(
+            dependencies,
+            "cargo-deny is not installed: run `cargo install --locked cargo-deny`",
+        );
     }
     steps.run("clippy", || {
         cargo::run(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
@@ -58,7 +61,7 @@ fn check_house_rules() -> Result<()> {
     let packages = cargo::workspace_packages()?;
     let packages = packages.iter().map(edges::Package::read).collect::<Option<Vec<_>>>();
     let packages = packages.ok_or_else(|| {
-        Error::Failed("cargo metadata has a form that is not known here".to_owned())
+        Error::Failed("the output of cargo metadata has an unknown form".to_owned())
     })?;
     let files = source_files()?;
     let mut violations = edges::check(&packages);
@@ -66,17 +69,17 @@ fn check_house_rules() -> Result<()> {
     violations.extend(homes::check(&files));
     violations.extend(sizes::check(&files));
     violations.extend(names::check(&files, &packages));
-    violations.extend(words::check(&files));
+    violations.extend(forbidden_words::check(&files));
     violations.extend(prose::check(&files));
     if violations.is_empty() {
         return Ok(());
     }
-    failed(format!("the house rules are broken:\n  {}", violations.join("\n  ")))
+    failed(format!("files break the house rules:\n  {}", violations.join("\n  ")))
 }
 
 /// Returns all text files that are committed or may be committed.
 fn source_files() -> Result<Vec<SourceFile>> {
-    let root = places::root()?;
+    let root = folders::root()?;
     let mut command = Command::new("git");
     // On some build machines the checkout belongs to another user. Git reads it with this option.
     command.args(["-c", "safe.directory=*", "ls-files", "-z"]);

@@ -55,10 +55,10 @@ fields = { name = "string" }
 
 /// Writes no rows: reads the workspace, and draws a number from the sequence of the application.
 #[derive(Debug)]
-struct Note;
+struct InvoiceHandler;
 
 #[async_trait]
-impl Handler for Note {
+impl Handler for InvoiceHandler {
     async fn run(
         &self,
         _params: &Bytes,
@@ -66,7 +66,7 @@ impl Handler for Note {
         context: &mut CommandContext<'_>,
     ) -> Result<Bytes, HandlerError> {
         let descriptor = RecordId(65_536);
-        assert!(context.get(descriptor).await?.is_some(), "the workspace is there");
+        assert!(context.get(descriptor).await?.is_some(), "the workspace has no descriptor");
         for seq in [standard::WLOG_OFFSET, standard::RECORD_ID, standard::CRECORD_ID] {
             assert!(context.next(seq).is_err(), "only the system draws from {seq}");
         }
@@ -77,10 +77,10 @@ impl Handler for Note {
 
 /// Panics after it has drawn numbers and written rows.
 #[derive(Debug)]
-struct Fail;
+struct PanickingHandler;
 
 #[async_trait]
-impl Handler for Fail {
+impl Handler for PanickingHandler {
     async fn run(
         &self,
         _params: &Bytes,
@@ -94,10 +94,10 @@ impl Handler for Fail {
 
 /// Ignores the error if rows cannot be written.
 #[derive(Debug)]
-struct Swallow;
+struct ErrorIgnoringHandler;
 
 #[async_trait]
-impl Handler for Swallow {
+impl Handler for ErrorIgnoringHandler {
     async fn run(
         &self,
         _params: &Bytes,
@@ -111,10 +111,10 @@ impl Handler for Swallow {
 
 /// Never ends.
 #[derive(Debug)]
-struct Never;
+struct EndlessHandler;
 
 #[async_trait]
-impl Handler for Never {
+impl Handler for EndlessHandler {
     async fn run(
         &self,
         _params: &Bytes,
@@ -127,10 +127,10 @@ impl Handler for Never {
 
 /// Writes the last row in a second call.
 #[derive(Debug)]
-struct Twice;
+struct TwoWritesHandler;
 
 #[async_trait]
-impl Handler for Twice {
+impl Handler for TwoWritesHandler {
     async fn run(
         &self,
         _params: &Bytes,
@@ -139,7 +139,10 @@ impl Handler for Twice {
     ) -> Result<Bytes, HandlerError> {
         let last = rows.split_off(rows.len().saturating_sub(1));
         let first = context.write(rows).await?.len();
-        assert!(first == 0 || context.write(last).await?.len() == 1, "it tells what it made");
+        assert!(
+            first == 0 || context.write(last).await?.len() == 1,
+            "`write` did not return the written row"
+        );
         Ok(Bytes::new())
     }
 }
@@ -161,11 +164,12 @@ pub fn shop() -> Arc<Application> {
     let invoices = Sequence::counting_from(INVOICES, 1).expect("it counts from 1");
     let shop = Application::new(schema).expect("no table is the system's");
     let shop = shop.with_workspaces("Shop", WsKind(1), [invoices]).expect("the kind is new");
-    let shop = shop.with_command(record_name("shop.Note"), Note).expect("it is new");
-    let shop = shop.with_command(record_name("shop.Swallow"), Swallow).expect("it is new");
-    let shop = shop.with_command(record_name("shop.Never"), Never).expect("it is new");
-    let shop = shop.with_command(record_name("shop.Twice"), Twice).expect("it is new");
-    Arc::new(shop.with_command(record_name("shop.Fail"), Fail).expect("it is new"))
+    let shop = shop.with_command(record_name("shop.Note"), InvoiceHandler).expect("it is new");
+    let shop =
+        shop.with_command(record_name("shop.Swallow"), ErrorIgnoringHandler).expect("it is new");
+    let shop = shop.with_command(record_name("shop.Never"), EndlessHandler).expect("it is new");
+    let shop = shop.with_command(record_name("shop.Twice"), TwoWritesHandler).expect("it is new");
+    Arc::new(shop.with_command(record_name("shop.Fail"), PanickingHandler).expect("it is new"))
 }
 
 /// A command that writes rows.

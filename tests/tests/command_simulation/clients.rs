@@ -9,10 +9,10 @@ use processor::{
 };
 use tokio::task::JoinHandle;
 use vvm_tests::commands::{
-    TestLead, article, bill, create_workspace, cud, raw, record_name, text, update,
+    TestFence, article, bill, create_workspace, cud, raw, record_name, text, update,
 };
 
-use crate::turns::Dice;
+use crate::call_turns::Dice;
 
 /// The workspaces of the clients, all in one partition.
 const WORKSPACES: [u64; 3] = [11, 21, 31];
@@ -27,18 +27,18 @@ const KNOWN: usize = 6;
 
 /// A command that is under way.
 #[derive(Debug)]
-pub(crate) struct Flight {
-    pub(crate) sent: Sent,
+pub(crate) struct PendingCommand {
+    pub(crate) sent: SentCommand,
     pub(crate) deadline: Instant,
     /// The epoch of the leader that the command was sent to.
     pub(crate) epoch: u64,
-    pub(crate) lead: Arc<TestLead>,
+    pub(crate) fence: Arc<TestFence>,
     pub(crate) task: JoinHandle<Result<Done, Refused>>,
 }
 
 /// A command that was sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentCommand {
     pub(crate) request: String,
     command: Command,
     /// The idempotency key, if the command can be sent again.
@@ -47,7 +47,7 @@ pub(crate) struct Sent {
     has_workspace: bool,
 }
 
-impl Sent {
+impl SentCommand {
     /// The workspace of the command.
     pub(crate) fn ws(&self) -> WsId {
         self.command.ws
@@ -72,7 +72,7 @@ impl Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
     records: Vec<(u64, RecordId, Version)>,
-    keyed: Vec<Sent>,
+    keyed: Vec<SentCommand>,
     workspaces: BTreeSet<u64>,
     /// Singletons that a client was told of by a conflict.
     pub(crate) singletons: BTreeSet<(WsId, RecordId)>,
@@ -86,7 +86,7 @@ impl Knowledge {
     }
 
     /// Learns from a command that was done.
-    pub(crate) fn learn(&mut self, sent: &Sent, done: &Done) {
+    pub(crate) fn learn(&mut self, sent: &SentCommand, done: &Done) {
         let (version, Done { answer: Answer { ids, .. }, is_repeated, .. }) =
             (done.version(), done);
         if sent.makes() == Some(WORKSPACE) {
@@ -104,7 +104,7 @@ impl Knowledge {
     ///
     /// # Panics
     /// If the command must not be rejected for this reason.
-    pub(crate) fn learn_why(&mut self, sent: &Sent, why: &Rejection) {
+    pub(crate) fn learn_why(&mut self, sent: &SentCommand, why: &Rejection) {
         let is_homeless = why.message.starts_with("there is no workspace");
         assert!(!is_homeless || !sent.has_workspace, "{}: {why}", sent.request);
         if why.kind == RejectionKind::Conflict
@@ -115,13 +115,13 @@ impl Knowledge {
     }
 
     /// The next command of a client.
-    pub(crate) fn next(&mut self, dice: &Dice) -> Sent {
+    pub(crate) fn next(&mut self, dice: &Dice) -> SentCommand {
         let sent = self.any(dice);
         let has_workspace = self.workspaces.contains(&sent.command.ws.0);
-        Sent { has_workspace, ..sent }
+        SentCommand { has_workspace, ..sent }
     }
 
-    fn any(&mut self, dice: &Dice) -> Sent {
+    fn any(&mut self, dice: &Dice) -> SentCommand {
         self.requests += 1;
         if dice.one_in(4)
             && let Some(sent) = dice.of_slice(&self.keyed)
@@ -135,7 +135,7 @@ impl Knowledge {
             return sent;
         }
         let (request, command) = (format!("r{}", self.requests), self.command(dice));
-        let mut sent = Sent { request, command, key: None, has_workspace: false };
+        let mut sent = SentCommand { request, command, key: None, has_workspace: false };
         if dice.one_in(2) {
             sent.key = Some(sent.request.clone());
             sent.command.idempotency_key = Some(repeat(&sent, "body"));
@@ -178,7 +178,7 @@ impl Knowledge {
     }
 }
 
-fn repeat(sent: &Sent, body: &str) -> IdempotencyKey {
+fn repeat(sent: &SentCommand, body: &str) -> IdempotencyKey {
     let key = sent.key.as_deref().unwrap_or_default();
     IdempotencyKey::new("joe", key.as_bytes(), body.as_bytes())
 }

@@ -14,26 +14,26 @@ use clock::{Clock, Instant};
 use istorage::{
     FaultRates, Faulty, Guarded, KeyspaceName, Result, SharedStorage, StorageDriver, mem::MemDriver,
 };
-use vvm_tests::commands::Narrow;
+use vvm_tests::commands::NarrowStorage;
 
 use crate::{
-    gate::{Gate, Side},
-    lies::{Lie, Lying},
-    turns::Turns,
+    call_turns::CallTurns,
+    defects::{Defect, DefectiveStorage},
+    gated_storage::{GatedStorage, Side},
 };
 
 /// The database, and the calls that are on their way to it.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) mem: MemDriver,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) turns: Arc<CallTurns>,
     clock: Clock,
     seed: u64,
     rates: FaultRates,
     /// The limit of rows in one write, and whether the limit also applies to ordered rows, or these
     /// are written one by one. `None` if all rows can be written atomically.
     narrow: Option<(usize, bool)>,
-    lie: Option<Lie>,
+    defect: Option<Defect>,
     keyspaces: Mutex<BTreeMap<KeyspaceName, Arc<Faulty>>>,
 }
 
@@ -43,12 +43,12 @@ impl Database {
         seed: u64,
         rates: FaultRates,
         narrow: Option<(usize, bool)>,
-        lie: Option<Lie>,
+        defect: Option<Defect>,
     ) -> Arc<Database> {
         let mem = MemDriver::new(clock.clone());
-        let turns = Turns::new(clock.clone(), seed);
+        let turns = CallTurns::new(clock.clone(), seed);
         let keyspaces = Mutex::default();
-        Arc::new(Database { mem, turns, clock, seed, rates, narrow, lie, keyspaces })
+        Arc::new(Database { mem, turns, clock, seed, rates, narrow, defect, keyspaces })
     }
 
     /// The faults between the nodes and a keyspace. Calls that were sent outlive the node that sent
@@ -63,11 +63,11 @@ impl Database {
             return Ok(Some(Arc::clone(faulty)));
         }
         let Some(mut inner) = self.mem.open(keyspace, deadline).await? else { return Ok(None) };
-        if let Some(lie) = self.lie {
-            inner = Lying::of(inner, lie);
+        if let Some(defect) = self.defect {
+            inner = DefectiveStorage::of(inner, defect);
         }
         let turns = Arc::clone(&self.turns);
-        let inner = Arc::new(Gate { inner, turns, side: Side::Database });
+        let inner = Arc::new(GatedStorage { inner, turns, side: Side::Database });
         let mut keyspaces = lock();
         let seed = self.seed.wrapping_add(keyspaces.len() as u64);
         let faulty = Arc::new(Faulty::seeded(inner, self.clock.clone(), seed, self.rates));
@@ -88,16 +88,16 @@ impl Database {
 
 /// The database as one node sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct OfNode {
+pub(crate) struct NodeDriver {
     pub(crate) database: Arc<Database>,
     pub(crate) node: u64,
     is_at_work: Arc<AtomicBool>,
 }
 
-impl OfNode {
-    pub(crate) fn new(database: &Arc<Database>, node: u64) -> OfNode {
+impl NodeDriver {
+    pub(crate) fn new(database: &Arc<Database>, node: u64) -> NodeDriver {
         let is_at_work = Arc::new(AtomicBool::new(false));
-        OfNode { database: Arc::clone(database), node, is_at_work }
+        NodeDriver { database: Arc::clone(database), node, is_at_work }
     }
 
     /// From now on the calls of the node belong to the history, with turns and faults.
@@ -107,7 +107,7 @@ impl OfNode {
 }
 
 #[async_trait]
-impl StorageDriver for OfNode {
+impl StorageDriver for NodeDriver {
     fn name(&self) -> &'static str {
         "simulated"
     }
@@ -130,11 +130,11 @@ impl StorageDriver for OfNode {
         };
         let is_at_work = Arc::clone(&self.is_at_work);
         let side = Side::Node { node: self.node, is_at_work, around };
-        let gate = Arc::new(Gate { inner, turns: Arc::clone(&database.turns), side });
+        let gate = Arc::new(GatedStorage { inner, turns: Arc::clone(&database.turns), side });
         // No call of a node outlives its deadline, also if no answer comes.
         let guarded = Arc::new(Guarded::new(gate, database.clock.clone()));
         Ok(Some(match database.narrow {
-            Some((rows, ordered)) => Narrow::of(guarded, rows, ordered),
+            Some((rows, ordered)) => NarrowStorage::of(guarded, rows, ordered),
             None => guarded,
         }))
     }

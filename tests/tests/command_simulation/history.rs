@@ -14,16 +14,18 @@ use futures::FutureExt;
 use istorage::KeyspaceName;
 use processor::{Done, PartitionEnd, Refused, Status};
 use tokio::task::JoinHandle;
-use vvm_tests::commands::{Ledger, Node, Site, Terms, TestLead, check_under};
+use vvm_tests::commands::{
+    AnswerLedger, CheckOptions, ShopDatabase, ShopNode, TestFence, check_under,
+};
 
 use crate::{
-    clients::{Flight, Knowledge},
-    database::{Database, OfNode},
-    lies::Lie,
-    past,
+    call_turns::{Dice, Idle},
+    clients::{Knowledge, PendingCommand},
+    database::{Database, NodeDriver},
+    defects::Defect,
+    earlier_events,
     plan::Plan,
     readers::{Readers, Reading, check_applied},
-    turns::{Dice, Idle},
 };
 
 const PARTITION: u16 = 1;
@@ -32,7 +34,7 @@ const READERS: usize = 2;
 
 /// The result of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct HistoryReport {
     /// A hash of all steps, and of all that is stored at the end.
     pub(crate) digest: u64,
     pub(crate) done: usize,
@@ -45,9 +47,9 @@ pub(crate) struct Told {
     pub(crate) leaders: u64,
 }
 
-impl Told {
+impl HistoryReport {
     /// Adds the result of another history.
-    pub(crate) fn add(&mut self, other: &Told) {
+    pub(crate) fn add(&mut self, other: &HistoryReport) {
         self.done += other.done;
         self.read += other.read;
         self.logs += other.logs;
@@ -59,7 +61,7 @@ impl Told {
 
 struct Leader {
     epoch: u64,
-    node: Arc<Node>,
+    node: Arc<ShopNode>,
     stops: Option<JoinHandle<PartitionEnd>>,
 }
 
@@ -70,15 +72,15 @@ struct History {
     clock: Clock,
     idle: Idle,
     database: Arc<Database>,
-    /// The site without any faults.
-    site: Site,
+    /// The shop database without any faults.
+    shop_db: ShopDatabase,
     /// The running leaders. Only the last one really leads: the others have not noticed their end
     /// yet.
     leaders: Vec<Leader>,
     epochs: u64,
-    clients: [Option<Flight>; CLIENTS],
+    clients: [Option<PendingCommand>; CLIENTS],
     knowledge: Knowledge,
-    ledger: Ledger,
+    ledger: AnswerLedger,
     reading: [Option<Reading>; READERS],
     readers: Readers,
     digest: DefaultHasher,
@@ -89,10 +91,10 @@ struct History {
 ///
 /// # Panics
 /// If something is not as it must be.
-pub(crate) fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Told {
+pub(crate) fn run(seed: u64, defect: Option<Defect>, tell: bool) -> HistoryReport {
     let (runtime, idle) = Idle::runtime();
     runtime.block_on(Box::pin(async {
-        let mut history = History::new(seed, lie, idle, tell).await;
+        let mut history = History::new(seed, defect, idle, tell).await;
         for _ in 0..history.plan.steps {
             history.step().await;
         }
@@ -101,13 +103,13 @@ pub(crate) fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Told {
 }
 
 impl History {
-    async fn new(seed: u64, lie: Option<Lie>, idle: Idle, tell: bool) -> History {
+    async fn new(seed: u64, defect: Option<Defect>, idle: Idle, tell: bool) -> History {
         let (dice, manual) = (Dice::of(seed), ManualClock::new(0));
-        let (plan, clock) = (Plan::of(seed, &dice, lie), manual.clock());
+        let (plan, clock) = (Plan::of(seed, &dice, defect), manual.clock());
         let Plan { rates, narrow, .. } = plan;
-        let lie = lie.filter(|lie| !lie.is_of_lead());
-        let database = Database::new(clock.clone(), dice.number(), rates, narrow, lie);
-        let site = open(Arc::new(database.mem.clone()), &clock).await;
+        let defect = defect.filter(|defect| !defect.is_of_fence());
+        let database = Database::new(clock.clone(), dice.number(), rates, narrow, defect);
+        let shop_db = open(Arc::new(database.mem.clone()), &clock).await;
         let mut history = History {
             plan,
             dice,
@@ -115,12 +117,12 @@ impl History {
             clock,
             idle,
             database,
-            site,
+            shop_db,
             leaders: Vec::new(),
             epochs: 0,
             clients: Default::default(),
             knowledge: Knowledge::default(),
-            ledger: Ledger::default(),
+            ledger: AnswerLedger::default(),
             reading: Default::default(),
             readers: Readers::default(),
             digest: DefaultHasher::new(),
@@ -130,8 +132,8 @@ impl History {
             println!("{:#?}", history.plan);
         }
         if let Some(left) = history.plan.past {
-            let History { site, plan, ledger, .. } = &mut history;
-            past::write(site, PARTITION, &plan.settings, left, ledger).await;
+            let History { shop_db, plan, ledger, .. } = &mut history;
+            earlier_events::write(shop_db, PARTITION, &plan.settings, left, ledger).await;
             history.epochs = 1;
             // A leader recovers these events, and stores their numbers.
             history.clean_lead().await;
@@ -142,8 +144,8 @@ impl History {
     /// Leads without any faults, and stops.
     async fn clean_lead(&mut self) {
         self.epochs += 1;
-        let lead = TestLead::of(self.epochs);
-        let node = self.site.node_of(PARTITION, lead, self.plan.settings.clone());
+        let fence = TestFence::of(self.epochs);
+        let node = self.shop_db.node_of(PARTITION, fence, self.plan.settings.clone());
         self.in_time(node.ready()).await;
         assert_eq!(self.in_time(node.stop()).await, PartitionEnd::Stopped);
     }
@@ -212,8 +214,13 @@ impl History {
         }
     }
 
-    async fn hear(&mut self, flight: Flight, answered: &Result<Done, Refused>, newest: u64) {
-        let Flight { sent, epoch, lead, .. } = flight;
+    async fn hear(
+        &mut self,
+        flight: PendingCommand,
+        answered: &Result<Done, Refused>,
+        newest: u64,
+    ) {
+        let PendingCommand { sent, epoch, fence, .. } = flight;
         self.tell(|| format!("{}: {answered:?}", sent.request));
         // The reason of a refusal depends on the task that first notices the deadline, so the
         // reason is not part of the digest.
@@ -222,7 +229,7 @@ impl History {
         match answered {
             Ok(done) => {
                 if !self.plan.may_lose {
-                    let written = check_applied(&self.site, sent.ws(), done).await;
+                    let written = check_applied(&self.shop_db, sent.ws(), done).await;
                     // The next leader finds only later the events of a leader that has not noticed
                     // its end yet.
                     if epoch == newest {
@@ -239,7 +246,11 @@ impl History {
         // An answer from before the loss of the leadership would have been taken at that time. So
         // this answer was given afterwards, and a node without its leadership must not answer so.
         let is_told = matches!(answered, Ok(_) | Err(Refused::Rejected(_)));
-        assert!(!is_told || lead.lost().is_none(), "{} without a lead: {answered:?}", sent.request);
+        assert!(
+            !is_told || fence.lost().is_none(),
+            "{} without leadership: {answered:?}",
+            sent.request
+        );
         // The answer comes from a leader that has lost its leadership, or repeats the answer of
         // such a leader. The event of the command may be lost.
         let is_repeated = matches!(answered, Ok(done) if done.is_repeated);
@@ -262,13 +273,13 @@ impl History {
         let patience = Duration::from_millis(10 + self.dice.below(2_000));
         let deadline =
             self.clock.now() + patience + Duration::from_nanos(self.knowledge.requests());
-        let (epoch, lead, commands) = (*epoch, Arc::clone(&node.lead), node.commands.clone());
+        let (epoch, fence, commands) = (*epoch, Arc::clone(&node.fence), node.commands.clone());
         let command = sent.command(deadline);
         let what = format!("{client} asks {epoch} for {command:?}");
         #[expect(clippy::disallowed_methods, reason = "clients are heard one by one, or give up")]
         let task = tokio::spawn(async move { commands.run(command).await });
         self.note(&what);
-        self.clients[client] = Some(Flight { sent, deadline, epoch, lead, task });
+        self.clients[client] = Some(PendingCommand { sent, deadline, epoch, fence, task });
     }
 
     /// Lets a client read. If the history may lose events, clients know of no log and nothing is
@@ -295,8 +306,8 @@ impl History {
             let found = found.unwrap();
             self.tell(|| format!("{:?} of {}: {found:?}", reading.wanted, reading.epoch));
             if let Some(found) = found {
-                let is_lost = reading.node.lead.lost();
-                assert_eq!(is_lost, None, "{:?} was answered without a lead", reading.wanted);
+                let is_lost = reading.node.fence.lost();
+                assert_eq!(is_lost, None, "{:?} was answered without leadership", reading.wanted);
                 self.readers.hear(&reading, found, reading.epoch == self.epochs);
             }
         }
@@ -304,7 +315,7 @@ impl History {
 
     fn give_up(&mut self) {
         let client = usize::try_from(self.dice.below(CLIENTS as u64)).unwrap();
-        if let Some(Flight { sent, task, .. }) = self.clients[client].take() {
+        if let Some(PendingCommand { sent, task, .. }) = self.clients[client].take() {
             task.abort();
             self.note(&format!("{} is given up", sent.request));
             self.ledger.open(&sent.request);
@@ -346,13 +357,13 @@ impl History {
             3..6 if self.plan.overlaps > 0 => {
                 self.plan.overlaps -= 1;
                 if self.dice.one_in(2) {
-                    self.leaders[last].node.lead.lose();
+                    self.leaders[last].node.fence.lose();
                 }
                 self.lead().await;
             }
             6 if last > 0 => {
                 let which = usize::try_from(self.dice.below(last as u64)).unwrap();
-                self.leaders[which].node.lead.lose();
+                self.leaders[which].node.fence.lose();
                 let epoch = self.leaders[which].epoch;
                 self.note(&format!("{epoch} notices"));
             }
@@ -368,11 +379,11 @@ impl History {
             self.note(&format!("{landed} land in time"));
         }
         self.epochs += 1;
-        let driver = OfNode::new(&self.database, self.epochs);
-        let site = open(Arc::new(driver.clone()), &self.clock).await;
+        let driver = NodeDriver::new(&self.database, self.epochs);
+        let shop_db = open(Arc::new(driver.clone()), &self.clock).await;
         driver.works();
-        let lead = TestLead::of(self.epochs);
-        let node = Arc::new(site.node_of(PARTITION, lead, self.plan.settings.clone()));
+        let fence = TestFence::of(self.epochs);
+        let node = Arc::new(shop_db.node_of(PARTITION, fence, self.plan.settings.clone()));
         self.note(&format!("{} leads", self.epochs));
         self.leaders.push(Leader { epoch: self.epochs, node, stops: None });
     }
@@ -392,9 +403,9 @@ impl History {
     }
 
     /// Ends all faults, and checks all that is stored.
-    async fn end(mut self) -> Told {
+    async fn end(mut self) -> HistoryReport {
         for client in 0..CLIENTS {
-            if let Some(Flight { sent, task, .. }) = self.clients[client].take() {
+            if let Some(PendingCommand { sent, task, .. }) = self.clients[client].take() {
                 task.abort();
                 self.ledger.open(&sent.request);
             }
@@ -407,17 +418,17 @@ impl History {
         let _landed = self.database.land_late_writes().await;
         let leaders = self.epochs;
         self.clean_lead().await;
-        let terms = Terms {
+        let terms = CheckOptions {
             in_view: self.plan.settings.in_view,
             since: self.plan.may_lose.then_some(Epoch(self.epochs)),
         };
-        let world = check_under(&self.site, PARTITION, &self.ledger, terms).await;
+        let world = check_under(&self.shop_db, PARTITION, &self.ledger, terms).await;
         self.readers.check(&world);
         for singleton in &self.knowledge.singletons {
             assert!(world.records.contains_key(singleton), "{singleton:?} was said to be there");
         }
         format!("{:?}{:?}{:?}", world.events, world.wlogs, world.numbers).hash(&mut self.digest);
-        Told {
+        HistoryReport {
             digest: self.digest.finish(),
             done: self.ledger.done(),
             read: self.readers.answered,
@@ -444,7 +455,7 @@ impl History {
     }
 }
 
-async fn open(driver: Arc<dyn istorage::StorageDriver>, clock: &Clock) -> Site {
+async fn open(driver: Arc<dyn istorage::StorageDriver>, clock: &Clock) -> ShopDatabase {
     let keyspace = KeyspaceName::new("simulated").unwrap();
-    Site::new(driver, keyspace, NonZeroU16::new(10).unwrap(), clock.clone()).await
+    ShopDatabase::new(driver, keyspace, NonZeroU16::new(10).unwrap(), clock.clone()).await
 }

@@ -10,15 +10,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod call_turns;
 mod clients;
 mod database;
-mod gate;
+mod defects;
+mod earlier_events;
+mod gated_storage;
 mod history;
-mod lies;
-mod past;
 mod plan;
 mod readers;
-mod turns;
 
 use std::{
     cell::{Cell, RefCell},
@@ -29,9 +29,9 @@ use std::{
     thread,
 };
 
-use history::Told;
+use defects::Defect;
+use history::HistoryReport;
 use libtest_mimic::{Arguments, Failed, Trial};
-use lies::Lie;
 use vvm_tests::long::is_long;
 
 /// The number of histories, and the number in a long run.
@@ -39,7 +39,7 @@ const SCHEDULES: u64 = 1_500;
 const SCHEDULES_OF_A_LONG_RUN: u64 = 6_000;
 
 /// Each lie must be found within this number of histories.
-const SCHEDULES_FOR_A_LIE: u64 = 2_000;
+const SCHEDULES_FOR_A_DEFECT: u64 = 2_000;
 
 /// The number of seeds that are run twice.
 const REPLAYED: u64 = 50;
@@ -64,9 +64,9 @@ fn catch_panics() {
 }
 
 /// Runs the history of a seed, and returns its result or its first error.
-fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Result<Told, String> {
+fn run(seed: u64, defect: Option<Defect>, tell: bool) -> Result<HistoryReport, String> {
     IS_HISTORY.set(true);
-    let told = panic::catch_unwind(|| history::run(seed, lie, tell));
+    let told = panic::catch_unwind(|| history::run(seed, defect, tell));
     IS_HISTORY.set(false);
     match (PANIC.take(), told) {
         (None, Ok(told)) => Ok(told),
@@ -75,11 +75,11 @@ fn run(seed: u64, lie: Option<Lie>, tell: bool) -> Result<Told, String> {
     }
 }
 
-fn all(seeds: Range<u64>) -> Result<Told, Failed> {
+fn all(seeds: Range<u64>) -> Result<HistoryReport, Failed> {
     let next = AtomicU64::new(seeds.start);
     let threads = thread::available_parallelism().map_or(1, |n| n.get());
     let work = || {
-        let mut sum = Told::default();
+        let mut sum = HistoryReport::default();
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
@@ -94,9 +94,10 @@ fn all(seeds: Range<u64>) -> Result<Told, Failed> {
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let mut sum = Told::default();
+        let mut sum = HistoryReport::default();
         for thread in threads {
-            let told: Told = thread.join().unwrap().map_err(|wrong: String| Failed::from(wrong))?;
+            let told: HistoryReport =
+                thread.join().unwrap().map_err(|wrong: String| Failed::from(wrong))?;
             sum.add(&told);
         }
         Ok(sum)
@@ -105,7 +106,7 @@ fn all(seeds: Range<u64>) -> Result<Told, Failed> {
 
 fn histories(seeds: Range<u64>) -> Result<(), Failed> {
     let schedules = seeds.end - seeds.start;
-    let Told { done, read, logs, lists, events, leaders, .. } = all(seeds)?;
+    let HistoryReport { done, read, logs, lists, events, leaders, .. } = all(seeds)?;
     println!(
         "{schedules} schedules, {leaders} leaders, {events} events, {done} commands done, {read} reads, \
          {logs} logs and {lists} lists to their ends"
@@ -129,11 +130,12 @@ fn replays(seeds: Range<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
-fn is_found(lie: Lie) -> Result<(), Failed> {
-    let found = (0..SCHEDULES_FOR_A_LIE).find_map(|seed| run(seed, Some(lie), false).err());
-    let wrong = found.ok_or_else(|| format!("not in {SCHEDULES_FOR_A_LIE} schedules"))?;
+fn is_found(defect: Defect) -> Result<(), Failed> {
+    let found = (0..SCHEDULES_FOR_A_DEFECT).find_map(|seed| run(seed, Some(defect), false).err());
+    let wrong = found
+        .ok_or_else(|| format!("the defect was not found in {SCHEDULES_FOR_A_DEFECT} schedules"))?;
     let start: String = wrong.chars().take(300).collect();
-    println!("{lie:?}: {start}");
+    println!("{defect:?}: {start}");
     Ok(())
 }
 
@@ -164,12 +166,13 @@ fn main() -> ExitCode {
     // Each trial uses all processors by itself.
     arguments.test_threads.get_or_insert(1);
     let mut trials = vec![
-        Trial::test("whatever_goes_wrong_what_was_answered_is_there", || {
+        Trial::test("every_answered_command_is_kept_under_all_failures", || {
             histories(0..if is_long() { SCHEDULES_OF_A_LONG_RUN } else { SCHEDULES })
         }),
         Trial::test("a_seed_replays_exactly", || replays(0..REPLAYED)),
     ];
-    let found = |lie: Lie| Trial::test(format!("found::{lie:?}"), move || is_found(lie));
-    trials.extend(Lie::ALL.map(found));
+    let found =
+        |defect: Defect| Trial::test(format!("found::{defect:?}"), move || is_found(defect));
+    trials.extend(Defect::ALL.map(found));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

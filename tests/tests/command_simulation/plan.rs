@@ -5,13 +5,13 @@ use std::{num::NonZeroUsize, time::Duration};
 use eventlog::TrustLevel;
 use istorage::FaultRates;
 use processor::PartitionSettings;
-use vvm_tests::commands::NodeSettings;
+use vvm_tests::commands::ShopNodeSettings;
 
-use crate::{lies::Lie, turns::Dice};
+use crate::{call_turns::Dice, defects::Defect};
 
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) settings: NodeSettings,
+    pub(crate) settings: ShopNodeSettings,
     pub(crate) rates: FaultRates,
     /// The limit of rows in one write, and whether the limit also applies to ordered rows, or these
     /// are written one by one.
@@ -34,10 +34,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn of(seed: u64, dice: &Dice, lie: Option<Lie>) -> Plan {
-        let lead_lies = lie.is_some_and(Lie::is_of_lead);
+    pub(crate) fn of(seed: u64, dice: &Dice, defect: Option<Defect>) -> Plan {
+        let fence_is_wrong = defect.is_some_and(Defect::is_of_fence);
         let level = match seed % 3 {
-            _ if lead_lies => TrustLevel::Two,
+            _ if fence_is_wrong => TrustLevel::Two,
             0 => TrustLevel::Zero,
             1 => TrustLevel::One,
             _ => TrustLevel::Two,
@@ -45,15 +45,16 @@ impl Plan {
         let is_trusted = level == TrustLevel::Two;
         // At trust level 2 no condition stops a former leader. So a history has all promises only
         // without overlaps, and if the next leader waits for late writes. With one overlap, or late
-        // writes, events may be lost. Two overlaps would leave no promise to check, so only a fence
-        // that lies has more than one.
-        let (overlaps, is_late, is_waited_for) = match (is_trusted && !lead_lies, dice.below(4)) {
-            (false, _) => (u64::MAX, true, false),
-            (true, 0) if lie.is_none() => (1, false, false),
-            (true, 1) if lie.is_none() => (0, true, false),
-            (true, 2) => (0, true, true),
-            (true, _) => (0, false, false),
-        };
+        // writes, events may be lost. Two overlaps would leave no promise to check, so only a
+        // wrong fence has more than one.
+        let (overlaps, is_late, is_waited_for) =
+            match (is_trusted && !fence_is_wrong, dice.below(4)) {
+                (false, _) => (u64::MAX, true, false),
+                (true, 0) if defect.is_none() => (1, false, false),
+                (true, 1) if defect.is_none() => (0, true, false),
+                (true, 2) => (0, true, true),
+                (true, _) => (0, false, false),
+            };
         let narrow = dice.one_in(2).then(|| (1 + within(dice, 6), dice.one_in(2)));
         let rate = [0, 10, 30, 80][within(dice, 4)];
         let rates = FaultRates {
@@ -79,7 +80,7 @@ impl Plan {
             rates,
             narrow,
             overlaps,
-            may_lose: is_trusted && lie != Some(Lie::TwoLead) && is_lost,
+            may_lose: is_trusted && defect != Some(Defect::TwoLead) && is_lost,
             past: dice.one_in(40).then(|| dice.below(8)),
             old_wait: dice.one_in(2),
             calm: 1 + dice.below(10),
@@ -92,7 +93,7 @@ fn within(dice: &Dice, end: u64) -> usize {
     usize::try_from(dice.below(end)).unwrap()
 }
 
-fn settings(level: TrustLevel, dice: &Dice) -> NodeSettings {
+fn settings(level: TrustLevel, dice: &Dice) -> ShopNodeSettings {
     let mut partition = PartitionSettings::new("simulated");
     partition.queue = 1 + within(dice, 8);
     partition.group_commands = 1 + within(dice, 8);
@@ -102,11 +103,11 @@ fn settings(level: TrustLevel, dice: &Dice) -> NodeSettings {
     partition.sequencer.cached_numbers = 1 + within(dice, 20);
     partition.sequencer.flush_delay = Duration::from_millis(dice.below(30));
     partition.sequencer.retry_after = Duration::from_millis(20);
-    NodeSettings {
+    ShopNodeSettings {
         timeout: Duration::from_millis(90),
         apply_for: Duration::from_millis(dice.below(400)),
         in_view: dice.one_in(3),
         partition,
-        ..NodeSettings::at(level)
+        ..ShopNodeSettings::at(level)
     }
 }

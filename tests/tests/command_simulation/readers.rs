@@ -13,13 +13,13 @@ use futures::TryStreamExt;
 use isequencer::standard::{self, FIRST_CRECORD_ID};
 use processor::{Busy, Done};
 use tokio::task::JoinHandle;
-use vvm_tests::commands::{Node, Site, World};
+use vvm_tests::commands::{ShopDatabase, ShopNode, StoredState};
 
-use crate::turns::Dice;
+use crate::call_turns::Dice;
 
 /// A thing that a client wants to read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum ReadRequest {
     /// The log of a workspace, from an offset on.
     Log(WsId, Offset),
     Record(WsId, RecordId),
@@ -29,7 +29,7 @@ pub(crate) enum Wanted {
 
 /// The result of a read.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum ReadResult {
     Log(Vec<Entry>),
     Record(Option<StoredRecord>),
     List(Vec<StoredRecord>),
@@ -38,13 +38,13 @@ pub(crate) enum Found {
 /// A read that is under way.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ReadRequest,
     /// The epoch of the leader that is asked.
     pub(crate) epoch: u64,
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<ShopNode>,
     /// All that clients knew when the read began. `None` if another node really leads.
-    known: Option<Known>,
-    pub(crate) task: JoinHandle<Option<Result<Found, Error>>>,
+    known: Option<KnownState>,
+    pub(crate) task: JoinHandle<Option<Result<ReadResult, Error>>>,
 }
 
 impl Drop for Reading {
@@ -55,7 +55,7 @@ impl Drop for Reading {
 
 /// All that clients were told.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownState {
     /// The last offset of the log of each workspace.
     logs: BTreeMap<WsId, Offset>,
     /// The last version of each record.
@@ -65,7 +65,7 @@ struct Known {
 /// The shared knowledge of all readers.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
-    known: Known,
+    known: KnownState,
     /// Entries that were read. The entries are compared with the stored ones at the end.
     entries: Vec<Entry>,
     records: Vec<(WsId, StoredRecord)>,
@@ -81,7 +81,7 @@ impl Readers {
     pub(crate) fn begin(
         &self,
         dice: &Dice,
-        node: &Arc<Node>,
+        node: &Arc<ShopNode>,
         epoch: u64,
         newest: u64,
     ) -> Option<Reading> {
@@ -93,15 +93,15 @@ impl Readers {
         Some(Reading { wanted, epoch, node, known, task })
     }
 
-    fn wanted(&self, dice: &Dice) -> Option<Wanted> {
+    fn wanted(&self, dice: &Dice) -> Option<ReadRequest> {
         let logs: Vec<WsId> = self.known.logs.keys().copied().collect();
         let ws = *dice.of_slice(&logs)?;
         let records: Vec<_> = self.known.records.keys().copied().collect();
         Some(match (dice.below(4), dice.of_slice(&records)) {
-            (0, _) => Wanted::List(ws),
-            (1, Some((ws, id))) => Wanted::Record(*ws, *id),
-            (2, _) => Wanted::Log(ws, Offset(1 + dice.below(self.known.logs[&ws].0))),
-            _ => Wanted::Log(ws, Offset::FIRST),
+            (0, _) => ReadRequest::List(ws),
+            (1, Some((ws, id))) => ReadRequest::Record(*ws, *id),
+            (2, _) => ReadRequest::Log(ws, Offset(1 + dice.below(self.known.logs[&ws].0))),
+            _ => ReadRequest::Log(ws, Offset::FIRST),
         })
     }
 
@@ -134,7 +134,7 @@ impl Readers {
     pub(crate) fn hear(
         &mut self,
         reading: &Reading,
-        found: Result<Found, Error>,
+        found: Result<ReadResult, Error>,
         is_of_newest: bool,
     ) {
         let before = self.known.clone();
@@ -147,7 +147,7 @@ impl Readers {
         };
         self.answered += 1;
         match (wanted, found) {
-            (Wanted::Log(ws, from), Found::Log(entries)) => {
+            (ReadRequest::Log(ws, from), ReadResult::Log(entries)) => {
                 self.logs += 1;
                 let places = entries.iter().map(Entry::place);
                 let is_dense =
@@ -164,10 +164,10 @@ impl Readers {
                 }
                 self.entries.extend(entries);
             }
-            (Wanted::Record(ws, id), Found::Record(found)) => {
+            (ReadRequest::Record(ws, id), ReadResult::Record(found)) => {
                 self.hear_record(known, ws, id, found)
             }
-            (Wanted::List(ws), Found::List(records)) => {
+            (ReadRequest::List(ws), ReadResult::List(records)) => {
                 self.lists += 1;
                 let ids: Vec<RecordId> = records.iter().map(|stored| stored.record.id).collect();
                 assert!(
@@ -175,7 +175,7 @@ impl Readers {
                     "{wanted:?} is not in order: {ids:?}"
                 );
                 let mut found: BTreeMap<_, _> = ids.into_iter().zip(records).collect();
-                let of_list = |known: &Known| -> Vec<RecordId> {
+                let of_list = |known: &KnownState| -> Vec<RecordId> {
                     let first = (ws, RecordId(FIRST_CRECORD_ID));
                     known
                         .records
@@ -201,7 +201,7 @@ impl Readers {
 
     fn hear_record(
         &mut self,
-        known: Option<&Known>,
+        known: Option<&KnownState>,
         ws: WsId,
         id: RecordId,
         found: Option<StoredRecord>,
@@ -224,7 +224,7 @@ impl Readers {
     ///
     /// # Panics
     /// If a client read something that is not stored.
-    pub(crate) fn check(&self, world: &World) {
+    pub(crate) fn check(&self, world: &StoredState) {
         let event =
             |plog: Offset| usize::try_from(plog.0).ok().and_then(|plog| world.events.get(plog - 1));
         for entry in &self.entries {
@@ -248,21 +248,21 @@ impl Readers {
 }
 
 /// Reads as the API does. Returns nothing if the node does not lead any more.
-async fn read(node: &Node, wanted: Wanted) -> Option<Result<Found, Error>> {
+async fn read(node: &ShopNode, wanted: ReadRequest) -> Option<Result<ReadResult, Error>> {
     let commands = &node.commands;
     let found = match wanted {
-        Wanted::Log(ws, from) => {
+        ReadRequest::Log(ws, from) => {
             let stored = node.stored(ws, standard::WLOG_OFFSET);
             let Ok::<_, Busy>(entries) = commands.wlog(ws, from, stored) else { return None };
-            entries.try_collect().await.map(Found::Log)
+            entries.try_collect().await.map(ReadResult::Log)
         }
-        Wanted::Record(ws, id) => commands.record(ws, id).await.map(Found::Record),
-        Wanted::List(ws) => list(node, ws).await.map(Found::List),
+        ReadRequest::Record(ws, id) => commands.record(ws, id).await.map(ReadResult::Record),
+        ReadRequest::List(ws) => list(node, ws).await.map(ReadResult::List),
     };
     commands.may_answer().then_some(found)
 }
 
-async fn list(node: &Node, ws: WsId) -> Result<Vec<StoredRecord>, Error> {
+async fn list(node: &ShopNode, ws: WsId) -> Result<Vec<StoredRecord>, Error> {
     let first = RecordId(FIRST_CRECORD_ID);
     let stored = node.stored(ws, standard::CRECORD_ID);
     let last = node.commands.last_number(ws, standard::CRECORD_ID, stored).await?;
@@ -274,8 +274,8 @@ async fn list(node: &Node, ws: WsId) -> Result<Vec<StoredRecord>, Error> {
 ///
 /// # Panics
 /// If the event or a record is missing.
-pub(crate) async fn check_applied(site: &Site, ws: WsId, done: &Done) -> Vec<RecordId> {
-    let (reader, version) = (site.reader(), done.version());
+pub(crate) async fn check_applied(shop_db: &ShopDatabase, ws: WsId, done: &Done) -> Vec<RecordId> {
+    let (reader, version) = (shop_db.reader(), done.version());
     let first = reader.wlog(ws, done.wlog, None).try_next().await.unwrap();
     let Some(Entry::Event(event)) = first else {
         panic!("{done:?} is not in the log of {ws:?}: {first:?}")

@@ -4,58 +4,58 @@ use eventlog::{RecordId, TrustLevel, Value};
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID};
 use processor::{IdempotencyKey, PartitionEnd, Refused, RejectionKind};
 use vvm_tests::commands::{
-    Ledger, NodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
+    AnswerLedger, ShopNodeSettings, article, bill, check, create_workspace, cud, raw, text, update,
 };
 
-use crate::stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("basics::the_first_numbers_are_those_of_the_built_in_sequences", |stage| {
-        Box::pin(built_in_sequences(stage))
+    ("basics::the_first_numbers_come_from_the_built_in_sequences", |fixture| {
+        Box::pin(built_in_sequences(fixture))
     }),
-    ("basics::what_is_written_is_read_at_every_level", |stage| Box::pin(written(stage))),
-    ("basics::a_command_that_is_sent_again_gets_the_first_answer", |stage| {
-        Box::pin(repeated(stage))
+    ("basics::written_rows_can_be_read_at_every_level", |fixture| Box::pin(written(fixture))),
+    ("basics::a_command_that_is_sent_again_gets_the_first_answer", |fixture| {
+        Box::pin(repeated(fixture))
     }),
-    ("basics::what_cannot_be_done_harms_nothing", |stage| Box::pin(rejected(stage))),
+    ("basics::a_rejected_command_changes_nothing", |fixture| Box::pin(rejected(fixture))),
 ];
 
 /// The case BuiltInSequences.
-async fn built_in_sequences(stage: &Stage) {
-    let site = &stage.site;
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+async fn built_in_sequences(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
-    let mut ledger = Ledger::default();
-    let create = named("create", create_workspace(WS, site.soon()));
-    let created = stage.run(&node, &mut ledger, create).await.unwrap();
+    let mut ledger = AnswerLedger::default();
+    let create = named("create", create_workspace(WS, shop_db.soon()));
+    let created = fixture.run(&node, &mut ledger, create).await.unwrap();
     assert_eq!((created.plog.0, created.wlog.0), (1, 1));
-    let other = named("other", create_workspace(OTHER_WS, site.soon()));
-    let other = stage.run(&node, &mut ledger, other).await.unwrap();
+    let other = named("other", create_workspace(OTHER_WS, shop_db.soon()));
+    let other = fixture.run(&node, &mut ledger, other).await.unwrap();
     assert_eq!((other.plog.0, other.wlog.0), (2, 1), "each workspace has a log of its own");
     for (first, rows) in [(FIRST_CRECORD_ID, article("a")), (FIRST_RECORD_ID, bill("b"))] {
         let name = format!("first {first}");
-        let command = named(&name, cud(WS, rows, site.soon()));
-        let done = stage.run(&node, &mut ledger, command).await.unwrap();
+        let command = named(&name, cud(WS, rows, shop_db.soon()));
+        let done = fixture.run(&node, &mut ledger, command).await.unwrap();
         let ids: Vec<_> = (0..3).map(|n| (RecordId(n + 1), RecordId(first + n))).collect();
         assert_eq!(done.answer.ids, ids);
     }
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
-async fn written(stage: &Stage) {
-    let site = &stage.site;
+async fn written(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     for (partition, level) in [(1, TrustLevel::Zero), (2, TrustLevel::One), (3, TrustLevel::Two)] {
         let ws = WS + u64::from(partition - PARTITION);
-        let mut ledger = Ledger::default();
-        let settings = NodeSettings::at(level);
+        let mut ledger = AnswerLedger::default();
+        let settings = ShopNodeSettings::at(level);
         // There are two nodes, so that the second one recovers the events of the first one.
         for round in 0..2 {
-            let node = site.node(partition, settings.clone());
+            let node = shop_db.node(partition, settings.clone());
             node.ready().await;
             if round == 0 {
-                let create = named("create", create_workspace(ws, site.soon()));
-                stage.run(&node, &mut ledger, create).await.unwrap();
+                let create = named("create", create_workspace(ws, shop_db.soon()));
+                fixture.run(&node, &mut ledger, create).await.unwrap();
             }
             let request = format!("article {round}");
             let mut rows = article("new");
@@ -63,46 +63,46 @@ async fn written(stage: &Stage) {
                 // The prices come before their article.
                 rows.reverse();
             }
-            let command = named(&request, cud(ws, rows, site.soon()));
-            let done = stage.run(&node, &mut ledger, command).await.unwrap();
+            let command = named(&request, cud(ws, rows, shop_db.soon()));
+            let done = fixture.run(&node, &mut ledger, command).await.unwrap();
             let (_, id) = *done.answer.ids.iter().find(|(raw, _)| *raw == RecordId(1)).unwrap();
             let request = format!("update {round}");
-            let command = named(&request, cud(ws, vec![update(id, None, "newer")], site.soon()));
-            let done = stage.run(&node, &mut ledger, command).await.unwrap();
-            let record = site.reader().record(eventlog::WsId(ws), id).await.unwrap().unwrap();
+            let command = named(&request, cud(ws, vec![update(id, None, "newer")], shop_db.soon()));
+            let done = fixture.run(&node, &mut ledger, command).await.unwrap();
+            let record = shop_db.reader().record(eventlog::WsId(ws), id).await.unwrap().unwrap();
             assert_eq!(record.record.fields["name"], text("newer"));
             assert_eq!(record.record.fields["weight"], Value::Float64(1.5));
             assert_eq!(record.version.plog, done.plog);
             assert_eq!(node.stop().await, PartitionEnd::Stopped);
         }
-        check(site, partition, &ledger).await;
+        check(shop_db, partition, &ledger).await;
     }
 }
 
-async fn repeated(stage: &Stage) {
-    let site = &stage.site;
-    let settings = NodeSettings::at(TrustLevel::Zero);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+async fn repeated(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let settings = ShopNodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let command = |body: &[u8]| {
-        let mut command = named("article", cud(WS, article("a"), site.soon()));
+        let mut command = named("article", cud(WS, article("a"), shop_db.soon()));
         command.idempotency_key = Some(IdempotencyKey::new("joe", b"key 1", body));
         command
     };
-    let first = stage.run(&node, &mut ledger, command(b"body")).await.unwrap();
+    let first = fixture.run(&node, &mut ledger, command(b"body")).await.unwrap();
     assert!(!first.is_repeated);
-    let again = stage.run(&node, &mut ledger, command(b"body")).await.unwrap();
+    let again = fixture.run(&node, &mut ledger, command(b"body")).await.unwrap();
     assert!(again.is_repeated);
     assert_eq!((again.plog, &again.answer), (first.plog, &first.answer));
     let other = node.commands.run(command(b"another body")).await.unwrap_err();
     assert!(matches!(&other, Refused::Rejected(why) if why.kind == RejectionKind::KeyReused));
     node.kill();
-    let next = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let next = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     next.ready().await;
-    let again = stage.run(&next, &mut ledger, command(b"body")).await.unwrap();
+    let again = fixture.run(&next, &mut ledger, command(b"body")).await.unwrap();
     assert!(again.is_repeated && again.answer == first.answer, "after a crash too");
     // The same command is sent many times at once, and is done once.
     let both = |name: &str| {
-        let mut command = named(name, cud(WS, article("b"), site.soon()));
+        let mut command = named(name, cud(WS, article("b"), shop_db.soon()));
         command.idempotency_key = Some(IdempotencyKey::new("joe", b"key 2", b""));
         command
     };
@@ -114,23 +114,23 @@ async fn repeated(stage: &Stage) {
     let firsts = answers.iter().filter(|answer| !answer.as_ref().unwrap().is_repeated);
     assert_eq!(firsts.count(), 1);
     assert_eq!(next.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
-async fn rejected(stage: &Stage) {
+async fn rejected(fixture: &CommandsFixture) {
     use RejectionKind::{Conflict, Invalid, NotFound, TooLarge};
-    let site = &stage.site;
-    let mut ledger = Ledger::default();
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+    let shop_db = &fixture.shop_db;
+    let mut ledger = AnswerLedger::default();
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
-    let nowhere = node.commands.run(named("x", cud(WS, article("a"), site.soon()))).await;
+    let nowhere = node.commands.run(named("x", cud(WS, article("a"), shop_db.soon()))).await;
     assert!(matches!(nowhere, Err(Refused::Rejected(why)) if why.kind == NotFound));
-    let create = named("create", create_workspace(WS, site.soon()));
-    stage.run(&node, &mut ledger, create).await.unwrap();
-    let first = named("first", cud(WS, article("a"), site.soon()));
-    let first = stage.run(&node, &mut ledger, first).await.unwrap();
+    let create = named("create", create_workspace(WS, shop_db.soon()));
+    fixture.run(&node, &mut ledger, create).await.unwrap();
+    let first = named("first", cud(WS, article("a"), shop_db.soon()));
+    let first = fixture.run(&node, &mut ledger, first).await.unwrap();
     let id = first.answer.ids[0].1;
-    let stored = site.reader().record(eventlog::WsId(WS), id).await.unwrap().unwrap();
+    let stored = shop_db.reader().record(eventlog::WsId(WS), id).await.unwrap().unwrap();
     let mut stale = stored.version;
     stale.plog = eventlog::Offset(1);
     let like = |id: u64| raw(1, "shop.Article", [("like", Value::Ref(RecordId(id)))]);
@@ -153,23 +153,24 @@ async fn rejected(stage: &Stage) {
         (TooLarge, too_many),
     ];
     for (n, (kind, rows)) in wrong.into_iter().enumerate() {
-        let refused = node.commands.run(named("wrong", cud(WS, rows.clone(), site.soon()))).await;
+        let refused =
+            node.commands.run(named("wrong", cud(WS, rows.clone(), shop_db.soon()))).await;
         let is_right =
             matches!(&refused, Err(Refused::Rejected(rejection)) if rejection.kind == kind);
         assert!(is_right, "{n} {kind:?}: {rows:?}: {refused:?}");
     }
     let mut settings = vec![raw(1, "shop.Settings", [("name", text("x"))])];
     for (request, is_done) in [("one", true), ("two", false)] {
-        let command = named(request, cud(WS, settings.clone(), site.soon()));
-        let done = stage.run(&node, &mut ledger, command).await;
+        let command = named(request, cud(WS, settings.clone(), shop_db.soon()));
+        let done = fixture.run(&node, &mut ledger, command).await;
         assert_eq!(done.is_ok(), is_done, "a singleton is made once: {done:?}");
     }
     settings = vec![like(id.0), update(id, Some(stored.version), "right")];
-    let last = named("last", cud(WS, settings, site.soon()));
-    let last = stage.run(&node, &mut ledger, last).await.unwrap();
+    let last = named("last", cud(WS, settings, shop_db.soon()));
+    let last = fixture.run(&node, &mut ledger, last).await.unwrap();
     let given = first.answer.ids.len() as u64;
-    assert_eq!(last.answer.ids[0].1.0, id.0 + given, "whoever fails gives its numbers back");
+    assert_eq!(last.answer.ids[0].1.0, id.0 + given, "a failed command gives its numbers back");
     assert_eq!(last.plog.0, 4);
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use eventlog::{RecordId, TrustLevel, Value, WsId};
 use processor::{Busy, Command, PartitionEnd, Refused, RejectionKind};
-use vvm_tests::commands::{NodeSettings, check, child, cud, raw, record_name, text, update};
+use vvm_tests::commands::{ShopNodeSettings, check, child, cud, raw, record_name, text, update};
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("handlers::one_that_goes_on_after_an_error_commits_nothing", |stage| {
-        Box::pin(swallows(stage))
+    ("handlers::a_handler_that_ignores_an_error_commits_nothing", |fixture| {
+        Box::pin(swallows(fixture))
     }),
-    ("handlers::one_that_never_ends_is_given_up", |stage| Box::pin(never_ends(stage))),
-    ("handlers::rows_count_once_in_however_many_calls", |stage| Box::pin(in_two_calls(stage))),
-    ("handlers::rows_that_nobody_may_write", |stage| Box::pin(forbidden(stage))),
+    ("handlers::a_handler_that_never_ends_is_given_up", |fixture| Box::pin(never_ends(fixture))),
+    ("handlers::rows_of_several_calls_count_once", |fixture| Box::pin(in_two_calls(fixture))),
+    ("handlers::forbidden_rows_are_refused", |fixture| Box::pin(forbidden(fixture))),
 ];
 
 fn of_kind(refused: Refused, kind: RejectionKind) {
@@ -26,47 +26,49 @@ fn by(name: &str, command: Command) -> Command {
 }
 
 /// Once a row with a field that its table does not have was written to the log.
-async fn swallows(stage: &Stage) {
-    let site = &stage.site;
-    let settings = NodeSettings::at(TrustLevel::Zero);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+async fn swallows(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let settings = ShopNodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     for (name, rows) in [
         ("a field", vec![raw(1, "shop.Article", [("nonsense", Value::Int64(1))])]),
         // With a changed descriptor, no other command of the workspace was ever done again.
         ("the descriptor", vec![update(RecordId(65_536), None, "x")]),
     ] {
-        let command = named(name, by("shop.Swallow", cud(WS, rows, site.soon())));
-        let refused = stage.run(&node, &mut ledger, command).await.unwrap_err();
+        let command = named(name, by("shop.Swallow", cud(WS, rows, shop_db.soon())));
+        let refused = fixture.run(&node, &mut ledger, command).await.unwrap_err();
         of_kind(refused, RejectionKind::Internal);
     }
-    let command =
-        named("right", by("shop.Swallow", cud(WS, vec![raw(1, "shop.Article", [])], site.soon())));
-    stage.run(&node, &mut ledger, command).await.unwrap();
+    let command = named(
+        "right",
+        by("shop.Swallow", cud(WS, vec![raw(1, "shop.Article", [])], shop_db.soon())),
+    );
+    fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// The command has a deadline, and other commands wait no longer than that.
-async fn never_ends(stage: &Stage) {
-    let site = &stage.site;
-    let settings = NodeSettings::at(TrustLevel::Zero);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    let soon = site.clock.now() + Duration::from_millis(300);
+async fn never_ends(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let settings = ShopNodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    let soon = shop_db.clock.now() + Duration::from_millis(300);
     let command = named("never", by("shop.Never", cud(WS, Vec::new(), soon)));
-    let refused = stage.run(&node, &mut ledger, command).await.unwrap_err();
+    let refused = fixture.run(&node, &mut ledger, command).await.unwrap_err();
     let is_late = matches!(refused, Refused::Unknown(_) | Refused::Busy(Busy::TimedOut));
     assert!(is_late, "{refused:?}");
-    let deadline = site.clock.now() + Duration::from_secs(20);
+    let deadline = shop_db.clock.now() + Duration::from_secs(20);
     let command = named("after", cud(WS, vec![raw(1, "shop.Article", [])], deadline));
-    stage.run(&node, &mut ledger, command).await.unwrap();
+    fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
-async fn in_two_calls(stage: &Stage) {
-    let site = &stage.site;
-    let settings = NodeSettings::at(TrustLevel::Zero);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+async fn in_two_calls(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let settings = ShopNodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let rows = |count| {
         (1..=count).map(|id| raw(id, "shop.Line", [])).map(|row| match row {
             processor::RowChange::Create { raw, fields, .. } => processor::RowChange::Create {
@@ -79,22 +81,22 @@ async fn in_two_calls(stage: &Stage) {
         })
     };
     // The rows are more than half of the limit of one command.
-    let many = by("shop.Twice", cud(WS, rows(2_100).collect(), site.soon()));
-    let done = stage.run(&node, &mut ledger, named("many", many)).await.unwrap();
+    let many = by("shop.Twice", cud(WS, rows(2_100).collect(), shop_db.soon()));
+    let done = fixture.run(&node, &mut ledger, named("many", many)).await.unwrap();
     assert_eq!(done.answer.ids.len(), 2_100);
-    let too_many = by("shop.Twice", cud(WS, rows(4_097).collect(), site.soon()));
-    let refused = stage.run(&node, &mut ledger, named("too many", too_many)).await.unwrap_err();
+    let too_many = by("shop.Twice", cud(WS, rows(4_097).collect(), shop_db.soon()));
+    let refused = fixture.run(&node, &mut ledger, named("too many", too_many)).await.unwrap_err();
     of_kind(refused, RejectionKind::TooLarge);
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
 }
 
-async fn forbidden(stage: &Stage) {
-    let site = &stage.site;
-    let settings = NodeSettings::at(TrustLevel::Zero);
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+async fn forbidden(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let settings = ShopNodeSettings::at(TrustLevel::Zero);
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let order =
-        named("order", cud(WS, vec![raw(1, "shop.Order", [("name", text("o"))])], site.soon()));
-    let order = stage.run(&node, &mut ledger, order).await.unwrap().answer.ids[0].1;
+        named("order", cud(WS, vec![raw(1, "shop.Order", [("name", text("o"))])], shop_db.soon()));
+    let order = fixture.run(&node, &mut ledger, order).await.unwrap().answer.ids[0].1;
     let part = |id, of| child(id, "shop.Part", (of, "parts"), []);
     for (name, rows) in [
         ("in itself", vec![part(1, 1)]),
@@ -103,21 +105,21 @@ async fn forbidden(stage: &Stage) {
         ("an item later than its order", vec![child(1, "shop.Item", (order.0, "items"), [])]),
         ("a descriptor", vec![raw(1, "sys.WorkspaceDescriptor", [])]),
     ] {
-        let command = named(name, cud(WS, rows, site.soon()));
-        let refused = stage.run(&node, &mut ledger, command).await.unwrap_err();
+        let command = named(name, cud(WS, rows, shop_db.soon()));
+        let refused = fixture.run(&node, &mut ledger, command).await.unwrap_err();
         of_kind(refused, RejectionKind::Invalid);
     }
-    let again = named("again", vvm_tests::commands::create_workspace(WS, site.soon()));
-    let refused = stage.run(&node, &mut ledger, again).await.unwrap_err();
+    let again = named("again", vvm_tests::commands::create_workspace(WS, shop_db.soon()));
+    let refused = fixture.run(&node, &mut ledger, again).await.unwrap_err();
     let exists = format!("workspace {WS} exists already");
     assert!(refused.to_string().contains(&exists), "{refused}");
     // The sender may give rows in any order, here the deepest ones first.
     let article = raw(3, "shop.Article", []);
     let rows = vec![part(1, 2), child(2, "shop.Part", (3, "parts"), []), article];
-    let tree = named("a tree", cud(WS, rows, site.soon()));
-    let ids = stage.run(&node, &mut ledger, tree).await.unwrap().answer.ids;
-    let deep = site.reader().record(WsId(WS), ids[0].1).await.unwrap().unwrap();
+    let tree = named("a tree", cud(WS, rows, shop_db.soon()));
+    let ids = fixture.run(&node, &mut ledger, tree).await.unwrap().answer.ids;
+    let deep = shop_db.reader().record(WsId(WS), ids[0].1).await.unwrap().unwrap();
     assert_eq!(deep.record.parent.unwrap().id, ids[1].1);
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }

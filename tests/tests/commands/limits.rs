@@ -10,31 +10,33 @@ use futures::{
 use istorage::{Consistency, Range};
 use processor::{Busy, Command, Done, PartitionEnd, Refused, RejectionKind};
 use vvm_tests::commands::{
-    At, Ledger, Narrow, Node, NodeSettings, Stall, TestLead, article, check, create_workspace, cud,
-    raw, record_name, text, update,
+    AnswerLedger, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
+    TestFence, article, check, create_workspace, cud, raw, record_name, text, update,
 };
 
 use crate::{
-    scene::{How, LEVELS, Scene, play},
-    stage::{PARTITION, Stage, TrialFn, WS, named},
+    fixture::{CommandsFixture, PARTITION, TrialFn, WS, named},
+    scene::{LEVELS, Scene, WriteSetup, play},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("limits::a_group_crosses_into_the_next_partition_of_the_storage", |stage| {
-        Box::pin(crossing(stage))
+    ("limits::a_group_crosses_into_the_next_partition_of_the_storage", |fixture| {
+        Box::pin(crossing(fixture))
     }),
-    ("limits::a_group_is_larger_than_what_is_written_at_once", |stage| Box::pin(large(stage))),
-    ("limits::a_row_is_as_large_as_the_storage_takes_and_larger", |stage| {
-        Box::pin(large_rows(stage))
+    ("limits::a_group_is_larger_than_one_write", |fixture| Box::pin(large(fixture))),
+    ("limits::a_row_of_the_largest_size_is_written_and_a_larger_one_is_refused", |fixture| {
+        Box::pin(large_rows(fixture))
     }),
-    ("limits::a_full_queue_takes_nothing", |stage| Box::pin(full_queue(stage))),
-    ("limits::what_waits_too_long_is_not_done", |stage| Box::pin(too_late(stage))),
-    ("limits::a_handler_that_panics_harms_nobody_else", |stage| Box::pin(panics(stage))),
-    ("limits::a_task_reads_that_has_used_up_its_turn", |stage| Box::pin(used_up(stage))),
-    ("limits::time_never_falls_when_clocks_differ", |stage| Box::pin(clocks(stage))),
+    ("limits::a_full_queue_takes_nothing", |fixture| Box::pin(full_queue(fixture))),
+    ("limits::a_command_that_waits_too_long_is_not_done", |fixture| Box::pin(too_late(fixture))),
+    ("limits::a_handler_that_panics_does_not_harm_other_commands", |fixture| {
+        Box::pin(panics(fixture))
+    }),
+    ("limits::a_task_that_has_used_up_its_budget_can_read", |fixture| Box::pin(used_up(fixture))),
+    ("limits::time_never_falls_when_clocks_differ", |fixture| Box::pin(clocks(fixture))),
 ];
 
-const ZERO: How = How { level: TrustLevel::Zero, narrow: None };
+const ZERO: WriteSetup = WriteSetup { level: TrustLevel::Zero, narrow: None };
 
 /// The offset at which the second partition of the storage begins.
 const BOUNDARY: u64 = 4_096;
@@ -43,33 +45,34 @@ const BOUNDARY: u64 = 4_096;
 const WAVE: usize = 900;
 
 /// A leader, and the stall that can hold it.
-struct Held {
-    node: Node,
-    hold: Stall,
+struct HeldLeader {
+    node: ShopNode,
+    hold: StallingStorage,
 }
 
-impl Held {
-    async fn new(scene: &Scene<'_>, change: impl FnOnce(&mut NodeSettings)) -> Held {
-        let hold = Stall::new(scene.storage());
+impl HeldLeader {
+    async fn new(scene: &Scene<'_>, change: impl FnOnce(&mut ShopNodeSettings)) -> HeldLeader {
+        let hold = StallingStorage::new(scene.storage());
         let mut settings = scene.settings(Arc::new(hold.clone()));
         change(&mut settings);
-        let node = scene.stage.site.node(scene.partition, settings);
+        let node = scene.fixture.shop_db.node(scene.partition, settings);
         node.ready().await;
-        Held { node, hold }
+        HeldLeader { node, hold }
     }
 }
 
-async fn crossing(stage: &Stage) {
+async fn crossing(fixture: &CommandsFixture) {
     // A group is written atomically, if the storage can, and in steps.
-    let ways = if stage.is_embedded { vec![None, Some((100, true))] } else { vec![None] };
-    let cases = ways.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
+    let write_setups = if fixture.is_embedded { vec![None, Some((100, true))] } else { vec![None] };
+    let cases =
+        write_setups.into_iter().flat_map(|narrow| [false, true].map(|dies| (narrow, dies)));
     play(cases.collect(), 100, async |partition, (narrow, dies)| {
-        let scene = Scene::new(stage, partition, How { narrow, ..ZERO }).await;
+        let scene = Scene::new(fixture, partition, WriteSetup { narrow, ..ZERO }).await;
         fill(&scene).await;
         if dies {
             die_at_the_boundary(&scene).await;
         }
-        let Held { node, hold } = Held::new(&scene, |_| {}).await;
+        let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
         assert_eq!(node.log.tail().next >= Offset(BOUNDARY), dies);
         scene.run_group(&node, &hold, many(&scene, "second")).await;
         let last = scene.answer("second 29").unwrap().unwrap();
@@ -101,14 +104,18 @@ async fn fill(scene: &Scene<'_>) {
 /// Lets a leader die at the boundary. The events in front of the boundary are in the log and not
 /// applied. The events behind the boundary are not in the log.
 async fn die_at_the_boundary(scene: &Scene<'_>) {
-    let dies = Stall::new(Narrow::of(Arc::clone(&scene.stage.site.app.storage), 100, true));
-    let hold = Stall::new(Arc::new(dies.clone()));
+    let dies = StallingStorage::new(NarrowStorage::of(
+        Arc::clone(&scene.fixture.shop_db.app.storage),
+        100,
+        true,
+    ));
+    let hold = StallingStorage::new(Arc::new(dies.clone()));
     let settings = scene.settings(Arc::new(hold.clone()));
-    let node = scene.stage.site.node(scene.partition, settings);
+    let node = scene.fixture.shop_db.node(scene.partition, settings);
     node.ready().await;
-    dies.arm(At::AfterWrite(1));
+    dies.arm(StallPoint::AfterWrite(1));
     tokio::select! {
-        () = scene.run_group(&node, &hold, many(scene, "first")) => panic!("nobody is answered"),
+        () = scene.run_group(&node, &hold, many(scene, "first")) => panic!("a command was answered"),
         () = dies.until_still() => {}
     }
     node.kill();
@@ -120,12 +127,13 @@ fn many(scene: &Scene<'_>, request: &str) -> Vec<Command> {
     [scene.repeatable()].into_iter().chain(changes).collect()
 }
 
-async fn large(stage: &Stage) {
+async fn large(fixture: &CommandsFixture) {
     let narrow = [None, Some((3, true)), Some((3, false))];
-    let ways = LEVELS.into_iter().flat_map(|level| narrow.map(|narrow| How { level, narrow }));
-    play(ways.collect(), 100, async |partition, how| {
-        let scene = Scene::new(stage, partition, how).await;
-        let Held { node, hold } = Held::new(&scene, |_| {}).await;
+    let write_setups =
+        LEVELS.into_iter().flat_map(|level| narrow.map(|narrow| WriteSetup { level, narrow }));
+    play(write_setups.collect(), 100, async |partition, setup| {
+        let scene = Scene::new(fixture, partition, setup).await;
+        let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
         scene.run_group(&node, &hold, many(&scene, "many")).await;
         let answers: Vec<Done> =
             (0..30).map(|n| scene.answer(&format!("many {n}")).unwrap().unwrap()).collect();
@@ -136,9 +144,9 @@ async fn large(stage: &Stage) {
     .await;
 }
 
-async fn large_rows(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
-    let Held { node, hold } = Held::new(&scene, |_| {}).await;
+async fn large_rows(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
+    let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
     let largest = node.log.largest_row();
     let of_size = |request: &str, id: RecordId, size: usize| {
         scene.command(request, scene.ws, vec![update(id, None, &"x".repeat(size))])
@@ -168,14 +176,15 @@ async fn large_rows(stage: &Stage) {
     scene.check(None).await;
 }
 
-async fn full_queue(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
-    let Held { node, hold } = Held::new(&scene, |settings| settings.partition.queue = 2).await;
+async fn full_queue(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
+    let HeldLeader { node, hold } =
+        HeldLeader::new(&scene, |settings| settings.partition.queue = 2).await;
     let sent = (0..5).map(|n| scene.changes(&format!("{n}")));
     // One command is running, two wait, and the queue has no room for the others.
     let mut commands = vec![scene.repeatable()];
     commands.extend(sent);
-    hold.arm(At::Before(1));
+    hold.arm(StallPoint::Before(1));
     let first = scene.run(&node, scene.repeatable());
     let others = async {
         hold.until_still().await;
@@ -197,12 +206,12 @@ async fn full_queue(stage: &Stage) {
     scene.check(None).await;
 }
 
-async fn too_late(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
-    let Held { node, hold } = Held::new(&scene, |_| {}).await;
-    let soon = || stage.site.clock.now() + Duration::from_millis(100);
+async fn too_late(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
+    let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
+    let soon = || fixture.shop_db.clock.now() + Duration::from_millis(100);
     // The command has read its rows, and its group is being written.
-    hold.arm(At::Before(2));
+    hold.arm(StallPoint::Before(2));
     let begun = scene.run(&node, Command { deadline: soon(), ..scene.repeatable() });
     let waiting = async {
         hold.until_still().await;
@@ -221,9 +230,9 @@ async fn too_late(stage: &Stage) {
     scene.check(None).await;
 }
 
-async fn panics(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
-    let Held { node, hold } = Held::new(&scene, |_| {}).await;
+async fn panics(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
+    let HeldLeader { node, hold } = HeldLeader::new(&scene, |_| {}).await;
     let panics = |request: &str| {
         let command = scene.command(request, scene.ws, article("never"));
         Command { name: record_name("shop.Fail"), ..command }
@@ -252,8 +261,8 @@ async fn panics(stage: &Stage) {
 /// waking it at once. The timeout of the stream took this wake for a sign of life, and polled the
 /// stream again without an end. The bug occurred on redb, because its answers come through channels
 /// of tokio.
-async fn used_up(stage: &Stage) {
-    let scene = Scene::new(stage, 100, ZERO).await;
+async fn used_up(fixture: &CommandsFixture) {
+    let scene = Scene::new(fixture, 100, ZERO).await;
     let key = Row::Plog(scene.partition, Offset::FIRST).key();
     let timeout = Duration::from_secs(10);
     let rows = scene.storage().read(key.pkey, Range::all(), Consistency::Plain, timeout);
@@ -263,9 +272,12 @@ async fn used_up(stage: &Stage) {
         let rows = rows.try_collect::<Vec<_>>();
         done.send(runtime.block_on(join(use_up(100), rows)).1).unwrap();
     };
-    #[expect(clippy::disallowed_methods, reason = "nobody can wait for a thread that may not end")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the thread may not end, so the trial does not wait for it"
+    )]
     drop(std::thread::spawn(read));
-    let clock = &stage.site.clock;
+    let clock = &fixture.shop_db.clock;
     let read = clock.timeout_at(clock.now() + timeout, is_done).await;
     assert_eq!(read.expect("it ends").unwrap().unwrap().len(), 3);
 }
@@ -280,30 +292,30 @@ async fn use_up(turns: usize) {
     }
 }
 
-async fn clocks(stage: &Stage) {
+async fn clocks(fixture: &CommandsFixture) {
     const AHEAD_MS: i64 = 5_000;
-    let (site, ahead) = (&stage.site, stage.ahead(AHEAD_MS).await);
+    let (shop_db, ahead) = (&fixture.shop_db, fixture.ahead(AHEAD_MS).await);
     for (partition, level) in (PARTITION..).zip(LEVELS) {
         let ws = WS + u64::from(partition - PARTITION);
-        let mut ledger = Ledger::default();
-        let (mut article, mut second_at) = (None, site.clock.wall());
+        let mut ledger = AnswerLedger::default();
+        let (mut article, mut second_at) = (None, shop_db.clock.wall());
         for epoch in 1..=4 {
-            let here = if epoch % 2 == 1 { &ahead } else { site };
-            let node = here.node_of(partition, TestLead::of(epoch), NodeSettings::at(level));
+            let here = if epoch % 2 == 1 { &ahead } else { shop_db };
+            let node = here.node_of(partition, TestFence::of(epoch), ShopNodeSettings::at(level));
             node.ready().await;
             let mut rows = vec![raw(1, "shop.Article", [("name", text("new"))])];
             rows.extend(article.map(|id| update(id, None, "newer")));
             if epoch == 1 {
                 let create = named("create", create_workspace(ws, here.soon()));
-                stage.run(&node, &mut ledger, create).await.unwrap();
+                fixture.run(&node, &mut ledger, create).await.unwrap();
             }
             let command = named(&format!("{epoch}"), cud(ws, rows, here.soon()));
-            let done = stage.run(&node, &mut ledger, command).await.unwrap();
+            let done = fixture.run(&node, &mut ledger, command).await.unwrap();
             article = Some(done.answer.ids[0].1);
-            second_at = if epoch == 2 { site.clock.wall() } else { second_at };
+            second_at = if epoch == 2 { shop_db.clock.wall() } else { second_at };
             assert_eq!(node.stop().await, PartitionEnd::Stopped);
         }
-        let world = check(site, partition, &ledger).await;
+        let world = check(shop_db, partition, &ledger).await;
         let times: Vec<_> = world.events.iter().map(|event| event.time).collect();
         assert!(times.is_sorted(), "{times:?}");
         assert!(times[2] > second_at, "the clock of the second was behind the first's events");

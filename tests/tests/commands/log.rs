@@ -22,21 +22,21 @@ use istorage::{
 };
 use seqstorage::PartitionStorage;
 use vvm_tests::{
-    between::{Between, Through},
-    commands::{Narrow, record_name, text},
+    commands::{NarrowStorage, record_name, text},
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::{
+    fixture::{CommandsFixture, PARTITION, TrialFn, WS},
     scene::LEVELS,
-    stage::{PARTITION, Stage, TrialFn, WS},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("log::a_write_is_sent_only_if_it_is_given_up_before_the_lead_ends", |stage| {
-        Box::pin(in_time(stage))
+    ("log::a_write_is_sent_only_if_it_times_out_before_the_lease_ends", |fixture| {
+        Box::pin(in_time(fixture))
     }),
-    ("log::a_refusal_that_names_no_row_is_answered_with_pauses_and_ends", |stage| {
-        Box::pin(refused(stage))
+    ("log::a_refusal_that_names_no_row_is_retried_with_pauses_for_a_limited_time", |fixture| {
+        Box::pin(refused(fixture))
     }),
 ];
 
@@ -50,12 +50,12 @@ const ASKED_IN_VAIN: usize = 3;
 /// A fence with little time left right before each write: the write could outlive the leadership.
 /// After some refusals the lease is renewed.
 #[derive(Debug)]
-struct Short {
+struct ExpiringFence {
     epoch: u64,
     in_vain: AtomicUsize,
 }
 
-impl Lead for Short {
+impl Lead for ExpiringFence {
     fn epoch(&self) -> Epoch {
         Epoch(self.epoch)
     }
@@ -107,8 +107,9 @@ fn prepared(events: &[Event]) -> Vec<Prepared> {
 }
 
 /// Leaves bytes in a row, as a leader does that ends in the middle of a write.
-async fn put(stage: &Stage, level: TrustLevel, row: Row, place: Place, value: Bytes) {
-    let (storage, key, deadline) = (&stage.site.app.storage, row.key(), stage.site.soon());
+async fn put(fixture: &CommandsFixture, level: TrustLevel, row: Row, place: Place, value: Bytes) {
+    let (storage, key, deadline) =
+        (&fixture.shop_db.app.storage, row.key(), fixture.shop_db.soon());
     if level == TrustLevel::Two {
         let order = Order::from_parts(place.epoch.0, place.plog.0).unwrap();
         let put = OrderedPut { key, value, order, ttl: None };
@@ -119,25 +120,32 @@ async fn put(stage: &Stage, level: TrustLevel, row: Row, place: Place, value: By
     }
 }
 
-fn log(stage: &Stage, storage: SharedStorage, partition: u16, lead: Arc<dyn Lead>) -> Log {
+fn log(
+    fixture: &CommandsFixture,
+    storage: SharedStorage,
+    partition: u16,
+    lead: Arc<dyn Lead>,
+) -> Log {
     let settings = Settings {
-        partitions: stage.site.app.entry.partitions,
+        partitions: fixture.shop_db.app.entry.partitions,
         timeout: TIMEOUT,
         apply_for: Duration::from_millis(300),
         ..Settings::default()
     };
-    Log::new(storage, stage.site.clock.clone(), lead, partition, settings)
+    Log::new(storage, fixture.shop_db.clock.clone(), lead, partition, settings)
 }
 
 /// No suite failed when the log asked the fence without the timeout of the call. Nor did one fail
 /// when numbers were stored without asking the fence.
-async fn in_time(stage: &Stage) {
-    let ways = LEVELS.into_iter().flat_map(|level| [false, true].map(|narrow| (level, narrow)));
-    for (n, (level, is_narrow)) in (0..).zip(ways) {
+async fn in_time(fixture: &CommandsFixture) {
+    let write_setups =
+        LEVELS.into_iter().flat_map(|level| [false, true].map(|narrow| (level, narrow)));
+    for (n, (level, is_narrow)) in (0..).zip(write_setups) {
         let (partition, ws) = (PARTITION + n, WS + u64::from(n));
-        let inner = Arc::clone(&stage.site.app.storage);
-        let inner: SharedStorage = if is_narrow { Narrow::of(inner, 3, true) } else { inner };
-        let lead = Arc::new(Short { epoch: 2, in_vain: AtomicUsize::new(ASKED_IN_VAIN) });
+        let inner = Arc::clone(&fixture.shop_db.app.storage);
+        let inner: SharedStorage =
+            if is_narrow { NarrowStorage::of(inner, 3, true) } else { inner };
+        let lead = Arc::new(ExpiringFence { epoch: 2, in_vain: AtomicUsize::new(ASKED_IN_VAIN) });
         let (writes, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counted, asked) = ((Arc::clone(&writes), Arc::clone(&early)), Arc::clone(&lead));
         let script = move |op| {
@@ -155,7 +163,7 @@ async fn in_time(stage: &Stage) {
             Fault::None
         };
         let faulty: SharedStorage =
-            Arc::new(Faulty::scripted(inner, stage.site.clock.clone(), script));
+            Arc::new(Faulty::scripted(inner, fixture.shop_db.clock.clone(), script));
         let sent = |what: &str| {
             let [sent, early] = [&writes, &early].map(|count| count.swap(0, Ordering::SeqCst));
             assert!(sent > 0, "{what} writes something");
@@ -163,9 +171,9 @@ async fn in_time(stage: &Stage) {
             let most = if what == NUMBERS { sent - 1 } else { 0 };
             assert!(early <= most, "{what} at {level:?}: {early} of {sent} were sent too late");
         };
-        let clock = stage.site.clock.clone();
+        let clock = fixture.shop_db.clock.clone();
         let settings = Settings {
-            partitions: stage.site.app.entry.partitions,
+            partitions: fixture.shop_db.app.entry.partitions,
             level,
             timeout: TIMEOUT,
             ..Settings::default()
@@ -184,7 +192,7 @@ async fn in_time(stage: &Stage) {
         // damaged.
         let tail = events(2, ws, 3);
         for (event, bytes) in [(&tail[0], tail[0].to_bytes()), (&tail[1], Bytes::from("damaged"))] {
-            put(stage, level, Row::Plog(partition, event.place.plog), event.place, bytes).await;
+            put(fixture, level, Row::Plog(partition, event.place.plog), event.place, bytes).await;
         }
         let replayed = log.replay(Offset(3)).try_collect::<Vec<_>>().await;
         replayed.unwrap_err();
@@ -200,7 +208,7 @@ async fn in_time(stage: &Stage) {
 
 /// A storage that refuses writes of rows behind the PLog, and does not say which row is in the way.
 #[derive(Debug)]
-struct Mute {
+struct RefusingStorage {
     inner: SharedStorage,
     refusals: AtomicUsize,
     /// The number of refusals that are left.
@@ -208,7 +216,7 @@ struct Mute {
 }
 
 #[async_trait]
-impl Between for Mute {
+impl StorageWrapper for RefusingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -233,12 +241,12 @@ impl Between for Mute {
 }
 
 /// The write was sent again at once, for ever, and the node did nothing else.
-async fn refused(stage: &Stage) {
+async fn refused(fixture: &CommandsFixture) {
     let (refusals, refuses) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-    let inner = Narrow::of(Arc::clone(&stage.site.app.storage), 3, true);
-    let mute = Through::new(Mute { inner, refusals, refuses });
+    let inner = NarrowStorage::of(Arc::clone(&fixture.shop_db.app.storage), 3, true);
+    let mute = WrappedStorage::new(RefusingStorage { inner, refusals, refuses });
     let lead = Arc::new(eventlog::Alone(Epoch(2)));
-    let log = log(stage, Arc::clone(&mute) as SharedStorage, PARTITION, lead);
+    let log = log(fixture, Arc::clone(&mute) as SharedStorage, PARTITION, lead);
     let fate = log.write(&prepared(&events(2, WS, 1))).await;
     assert_eq!(fate.committed, 2);
     let error = fate.applied.unwrap_err();

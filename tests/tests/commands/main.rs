@@ -4,48 +4,48 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
-mod crash;
-mod doubt;
+mod crashes;
+mod fixture;
+mod foreign_rows;
 mod handlers;
-mod in_the_way;
-mod incarnations;
-mod late;
+mod late_writes;
 mod limits;
 mod log;
-mod marked;
+mod marked_events;
 mod overload;
 mod reads;
 mod rounds;
 mod sabotage;
 mod scene;
-mod slow;
-mod stage;
-mod stalled;
-mod unseen;
+mod slow_storage;
+mod stalled_partitions;
+mod two_leaders;
+mod unknown_outcomes;
+mod unseen_events;
 
-use vvm_tests::trials::hold;
+use vvm_tests::trials::run_trials;
 
 fn main() -> std::process::ExitCode {
     let trials = [
         basics::TRIALS,
-        crash::TRIALS,
-        doubt::TRIALS,
+        crashes::TRIALS,
+        foreign_rows::TRIALS,
         handlers::TRIALS,
-        in_the_way::TRIALS,
-        incarnations::TRIALS,
-        late::TRIALS,
+        late_writes::TRIALS,
         limits::TRIALS,
         log::TRIALS,
-        marked::TRIALS,
+        marked_events::TRIALS,
         overload::TRIALS,
         reads::TRIALS,
         rounds::TRIALS,
         sabotage::TRIALS,
-        slow::TRIALS,
-        stalled::TRIALS,
-        unseen::TRIALS,
+        slow_storage::TRIALS,
+        stalled_partitions::TRIALS,
+        two_leaders::TRIALS,
+        unknown_outcomes::TRIALS,
+        unseen_events::TRIALS,
     ];
-    hold(
+    run_trials(
         env!("CARGO_TARGET_TMPDIR"),
         |drivers| {
             vec![

@@ -14,29 +14,30 @@ use futures::future::{join, join_all};
 use istorage::SharedStorage;
 use processor::{Busy, Command, PartitionEnd, Refused};
 use vvm_tests::{
-    between::Through,
-    commands::{At, Ledger, Node, NodeSettings, Stall, article, check, cud, record_name, update},
+    commands::{
+        AnswerLedger, ShopNode, ShopNodeSettings, StallPoint, StallingStorage, article, check, cud,
+        record_name, update,
+    },
+    storage_wrapper::WrappedStorage,
 };
 
 use crate::{
-    slow::{Slow, bills, slow, slow_at},
-    stage::{PARTITION, Stage, TrialFn, WS, named},
+    fixture::{CommandsFixture, PARTITION, TrialFn, WS, named},
+    slow_storage::{SlowStorage, bills, slow, slow_at},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("overload::a_command_that_waited_too_long_holds_up_no_other", |stage| {
-        Box::pin(waited_too_long(stage))
+    ("overload::a_command_that_waited_too_long_does_not_delay_others", |fixture| {
+        Box::pin(waited_too_long(fixture))
     }),
-    ("overload::slow_handlers_do_not_make_the_partition_refuse_others", |stage| {
-        Box::pin(slow_handlers(stage))
+    ("overload::slow_handlers_do_not_make_the_partition_refuse_others", |fixture| {
+        Box::pin(slow_handlers(fixture))
     }),
-    ("overload::slow_groups_do_not_make_an_idle_partition_refuse_commands", |stage| {
-        Box::pin(after_idle(stage))
+    ("overload::slow_groups_do_not_make_an_idle_partition_refuse_commands", |fixture| {
+        Box::pin(after_idle(fixture))
     }),
-    ("overload::of_commands_that_are_late_only_the_last_is_tried", |stage| {
-        Box::pin(late_ones(stage))
-    }),
-    ("overload::overload_ends_when_the_storage_works_again", |stage| Box::pin(ends(stage))),
+    ("overload::only_the_last_of_late_commands_is_tried", |fixture| Box::pin(late_ones(fixture))),
+    ("overload::overload_ends_when_the_storage_works_again", |fixture| Box::pin(ends(fixture))),
 ];
 
 /// The time of a call to the storage.
@@ -44,31 +45,31 @@ const DELAY: Duration = Duration::from_millis(45);
 
 /// A leader with a number of bills. Its storage is slow, and stands still when the stall is armed.
 async fn begin(
-    stage: &Stage,
+    fixture: &CommandsFixture,
     count: u64,
-) -> (Node, Ledger, Arc<Through<Slow>>, Stall, Vec<RecordId>) {
-    let stall = Stall::new(Arc::clone(&stage.site.app.storage));
-    let slow = slow(Arc::new(stall.clone()), &stage.site.clock, DELAY);
+) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<SlowStorage>>, StallingStorage, Vec<RecordId>) {
+    let stall = StallingStorage::new(Arc::clone(&fixture.shop_db.app.storage));
+    let slow = slow(Arc::new(stall.clone()), &fixture.shop_db.clock, DELAY);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
-    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    let ids = bills(stage, &node, &mut ledger, count).await;
+    let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    let ids = bills(fixture, &node, &mut ledger, count).await;
     (node, ledger, slow, stall, ids)
 }
 
 /// The read ahead had the deadline of the first waiting command. When that deadline had passed,
 /// nothing was read ahead, and each of the later commands read its rows one by one.
-async fn waited_too_long(stage: &Stage) {
+async fn waited_too_long(fixture: &CommandsFixture) {
     const COMMANDS: usize = 60;
-    let site = &stage.site;
-    let (node, mut ledger, slow, stall, ids) = begin(stage, 2 + COMMANDS as u64).await;
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, slow, stall, ids) = begin(fixture, 2 + COMMANDS as u64).await;
     let command = |at: usize, within| {
         let rows = vec![update(ids[at], None, "second")];
-        named(&format!("update {at}"), cud(WS, rows, site.clock.now() + within))
+        named(&format!("update {at}"), cud(WS, rows, shop_db.clock.now() + within))
     };
     let (short, long) = (Duration::from_millis(50), Duration::from_secs(10));
     // The command reads its row, and stands still when the row is written.
-    stall.arm(At::Before(2));
+    stall.arm(StallPoint::Before(2));
     let first = node.commands.run(command(0, long));
     let others = async {
         stall.until_still().await;
@@ -76,7 +77,7 @@ async fn waited_too_long(stage: &Stage) {
         let late = node.commands.run(command(1, short));
         let rest = join_all((2..COMMANDS + 2).map(|at| node.commands.run(command(at, long))));
         let go_on = async {
-            site.clock.sleep(2 * short).await;
+            shop_db.clock.sleep(2 * short).await;
             stall.go_on();
         };
         let (late, rest, ()) = futures::join!(late, rest, go_on);
@@ -91,33 +92,34 @@ async fn waited_too_long(stage: &Stage) {
     let reads = slow.reads.load(Ordering::SeqCst);
     assert_eq!(reads, COMMANDS.div_ceil(32), "of {COMMANDS} rows");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// A note reads for a second, and is the first command of its group. After three notes the
 /// partition refused commands that had half a second left, although their group took milliseconds.
-async fn slow_handlers(stage: &Stage) {
+async fn slow_handlers(fixture: &CommandsFixture) {
     const NOTES: usize = 3;
-    let (site, read) = (&stage.site, Duration::from_secs(1));
-    let inner = Arc::clone(&site.app.storage);
-    let slow = slow_at(inner, &site.clock, read, Duration::ZERO);
+    let (shop_db, read) = (&fixture.shop_db, Duration::from_secs(1));
+    let inner = Arc::clone(&shop_db.app.storage);
+    let slow = slow_at(inner, &shop_db.clock, read, Duration::ZERO);
     let storage = Some(Arc::clone(&slow) as SharedStorage);
-    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     // From here on the kind of the workspace is in memory.
-    bills(stage, &node, &mut ledger, 1).await;
+    bills(fixture, &node, &mut ledger, 1).await;
     slow.reads.store(0, Ordering::SeqCst);
     let note = |at: usize| {
-        let note = Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), site.soon()) };
+        let note =
+            Command { name: record_name("shop.Note"), ..cud(WS, Vec::new(), shop_db.soon()) };
         node.commands.run(named(&format!("note {at}"), note))
     };
     let quick = async {
         while slow.reads.load(Ordering::SeqCst) < NOTES {
-            site.clock.sleep(Duration::from_millis(5)).await;
+            shop_db.clock.sleep(Duration::from_millis(5)).await;
         }
-        site.clock.sleep(read / 2).await;
+        shop_db.clock.sleep(read / 2).await;
         let quick = |at: usize| {
-            let command = cud(WS, article("quick"), site.clock.now() + read);
+            let command = cud(WS, article("quick"), shop_db.clock.now() + read);
             node.commands.run(named(&format!("quick {at}"), command))
         };
         join_all((0..20).map(quick)).await
@@ -131,37 +133,40 @@ async fn slow_handlers(stage: &Stage) {
     }
     assert!(notes.iter().chain(&quick).all(Result::is_ok), "{notes:?} {quick:?}");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// The time for which the storage stands still in a slow group.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A leader with a limit of commands in a group. Its storage stands still when the stall is armed.
-async fn pausing(stage: &Stage, group_commands: usize) -> (Node, Ledger, Stall) {
-    let stall = Stall::new(Arc::clone(&stage.site.app.storage));
+async fn pausing(
+    fixture: &CommandsFixture,
+    group_commands: usize,
+) -> (ShopNode, AnswerLedger, StallingStorage) {
+    let stall = StallingStorage::new(Arc::clone(&fixture.shop_db.app.storage));
     let storage = Some(Arc::new(stall.clone()) as SharedStorage);
-    let mut settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
+    let mut settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
     settings.partition.group_commands = group_commands;
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    bills(stage, &node, &mut ledger, 1).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    bills(fixture, &node, &mut ledger, 1).await;
     (node, ledger, stall)
 }
 
 /// Three groups were slow, and no command waited. Later 20 commands came together, and the
 /// partition refused 19 of them, even after a long pause.
-async fn after_idle(stage: &Stage) {
-    let site = &stage.site;
-    let (node, mut ledger, stall) = pausing(stage, 500).await;
+async fn after_idle(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, stall) = pausing(fixture, 500).await;
     let create = |name: &str, within| {
-        node.commands.run(named(name, cud(WS, article("a"), site.clock.now() + within)))
+        node.commands.run(named(name, cud(WS, article("a"), shop_db.clock.now() + within)))
     };
     for at in 0..3 {
         let name = format!("slow {at}");
-        stall.arm(At::Before(1));
+        stall.arm(StallPoint::Before(1));
         let go_on = async {
             stall.until_still().await;
-            site.clock.sleep(PAUSE).await;
+            shop_db.clock.sleep(PAUSE).await;
             stall.go_on();
         };
         let (answer, ()) = join(create(&name, Duration::from_secs(10)), go_on).await;
@@ -173,31 +178,31 @@ async fn after_idle(stage: &Stage) {
     names.iter().zip(&answers).for_each(|(name, answer)| ledger.note(name, answer));
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// While groups are slow, the partition refuses a command that has less time left than a group
 /// takes. The last waiting command is not refused: otherwise the partition would never notice that
 /// groups are quick again.
-async fn late_ones(stage: &Stage) {
+async fn late_ones(fixture: &CommandsFixture) {
     // On a server the write of a group is several calls.
-    if !stage.is_embedded {
+    if !fixture.is_embedded {
         return;
     }
-    let site = &stage.site;
-    let (node, mut ledger, stall) = pausing(stage, 1).await;
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, stall) = pausing(fixture, 1).await;
     let long = Duration::from_secs(10);
     let little = 3 * PAUSE + 2 * PAUSE / 3;
     let sent =
         [("a", long), ("b", long), ("c", long), ("late", little), ("last", little)].map(|sent| {
             let (name, within) = sent;
-            node.commands.run(named(name, cud(WS, article("a"), site.clock.now() + within)))
+            node.commands.run(named(name, cud(WS, article("a"), shop_db.clock.now() + within)))
         });
-    stall.arm(At::Before(1));
+    stall.arm(StallPoint::Before(1));
     let pause = async {
-        for then in [At::Before(1), At::Before(1), At::Nowhere] {
+        for then in [StallPoint::Before(1), StallPoint::Before(1), StallPoint::Nowhere] {
             stall.until_still().await;
-            site.clock.sleep(PAUSE).await;
+            shop_db.clock.sleep(PAUSE).await;
             stall.go_on_to(then);
         }
     };
@@ -208,41 +213,41 @@ async fn late_ones(stage: &Stage) {
     assert_eq!(answers[3], Err(Refused::Busy(Busy::TimedOut)));
     assert!(answers[4].is_ok(), "{answers:?}");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
 /// After a pause of the storage, the first waiting command was always one with little time left. So
 /// its group ended at once, with this one command, and was late. The next group was the same. So no
 /// command was done for as long as clients went on sending.
-async fn ends(stage: &Stage) {
+async fn ends(fixture: &CommandsFixture) {
     const CLIENTS: usize = 300;
-    let site = &stage.site;
+    let shop_db = &fixture.shop_db;
     // A group on a server without a processor of its own takes longer than a group of this process.
-    let within = Duration::from_millis(if stage.is_embedded { 600 } else { 1_500 });
-    let (node, _, _, stall, ids) = begin(stage, CLIENTS as u64).await;
+    let within = Duration::from_millis(if fixture.is_embedded { 600 } else { 1_500 });
+    let (node, _, _, stall, ids) = begin(fixture, CLIENTS as u64).await;
     let (done, unknown) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let counts = || (done.load(Ordering::SeqCst), unknown.load(Ordering::SeqCst));
     let client = async |at: usize| loop {
         let rows = vec![update(ids[at], None, "again")];
-        let command = cud(WS, rows, site.clock.now() + within);
+        let command = cud(WS, rows, shop_db.clock.now() + within);
         match node.commands.run(command).await {
             Ok(_) => drop(done.fetch_add(1, Ordering::SeqCst)),
             Err(Refused::Unknown(_)) => drop(unknown.fetch_add(1, Ordering::SeqCst)),
-            Err(Refused::Busy(_)) => site.clock.sleep(Duration::from_millis(20)).await,
+            Err(Refused::Busy(_)) => shop_db.clock.sleep(Duration::from_millis(20)).await,
             Err(refused) => panic!("{refused}"),
         }
     };
     let load = join_all((0..CLIENTS).map(client));
     let watch = async {
-        site.clock.sleep(within).await;
-        stall.arm(At::Before(1));
+        shop_db.clock.sleep(within).await;
+        stall.arm(StallPoint::Before(1));
         stall.until_still().await;
-        site.clock.sleep(2 * within).await;
+        shop_db.clock.sleep(2 * within).await;
         stall.go_on();
         // Wait until the earlier commands are done, and groups are measured again.
-        site.clock.sleep(2 * within).await;
+        shop_db.clock.sleep(2 * within).await;
         let before = counts();
-        site.clock.sleep(2 * within).await;
+        shop_db.clock.sleep(2 * within).await;
         let after = counts();
         (after.0 - before.0, after.1 - before.1)
     };

@@ -21,33 +21,34 @@ use istorage::{
 };
 use processor::{Busy, Command, IdempotencyKey, PartitionEnd, Refused};
 use vvm_tests::{
-    between::{Between, Through},
     commands::{
-        At, Narrow, Node, NodeSettings, Stall, Terms, article, check, check_under,
-        create_workspace, cud,
+        CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint, StallingStorage,
+        article, check, check_under, create_workspace, cud,
     },
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 use crate::{
+    fixture::{CommandsFixture, OTHER_WS, PARTITION, TrialFn, WS, named},
     scene::LEVELS,
-    stage::{OTHER_WS, PARTITION, Stage, TrialFn, WS, named},
 };
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("reads::an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed", |stage| {
-        Box::pin(acknowledged(stage))
+    ("reads::an_acknowledged_event_is_readable_also_if_the_rest_of_its_group_failed", |fixture| {
+        Box::pin(acknowledged(fixture))
     }),
-    ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |stage| {
-        Box::pin(expired(stage))
+    ("reads::a_command_that_is_sent_again_gets_the_first_answer_until_that_expires", |fixture| {
+        Box::pin(expired(fixture))
     }),
-    ("reads::a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged", |stage| {
-        Box::pin(damaged_event(stage))
+    (
+        "reads::a_command_that_is_sent_again_is_not_done_again_when_its_event_is_damaged",
+        |fixture| Box::pin(damaged_event(fixture)),
+    ),
+    ("reads::an_event_of_a_former_leader_behind_the_last_offset_is_not_returned", |fixture| {
+        Box::pin(left_behind(fixture))
     }),
-    ("reads::an_event_that_a_former_leader_left_behind_the_last_offset_is_not_told", |stage| {
-        Box::pin(left_behind(stage))
-    }),
-    ("reads::a_row_that_the_storage_cannot_read_is_told_until_a_reader_gets_past_it", |stage| {
-        Box::pin(unreadable(stage))
+    ("reads::an_unreadable_row_is_reported_until_it_can_be_read", |fixture| {
+        Box::pin(unreadable(fixture))
     }),
 ];
 
@@ -56,31 +57,31 @@ pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
 const KEPT: Duration = Duration::from_secs(3);
 
 /// When an answer has expired, the same command is a new one. No suite waited for that.
-async fn expired(stage: &Stage) {
-    let site = &stage.site;
+async fn expired(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     for (partition, level) in (PARTITION..).zip(LEVELS) {
         let ws = WS + u64::from(partition - PARTITION);
-        let settings = NodeSettings { answers_kept: KEPT, ..NodeSettings::at(level) };
-        let (node, mut ledger) = stage.begin(partition, ws, settings).await;
+        let settings = ShopNodeSettings { answers_kept: KEPT, ..ShopNodeSettings::at(level) };
+        let (node, mut ledger) = fixture.begin(partition, ws, settings).await;
         let send = async |request: &str| {
             let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
             let command = Command {
                 idempotency_key: repeat,
-                ..named(request, cud(ws, article("a"), site.soon()))
+                ..named(request, cud(ws, article("a"), shop_db.soon()))
             };
             node.commands.run(command).await.unwrap()
         };
-        let begun = site.clock.now();
+        let begun = shop_db.clock.now();
         let first = send("first").await;
         ledger.note("first", &Ok(first.clone()));
         assert!(!first.is_repeated);
         let mut again = 0;
         let second = loop {
-            let asked = site.clock.now();
+            let asked = shop_db.clock.now();
             let done = send("second").await;
             if !done.is_repeated {
                 // The storage counts from a moment after `begun`, and may round by a second.
-                let kept = site.clock.now() - begun;
+                let kept = shop_db.clock.now() - begun;
                 assert!(kept + Duration::from_secs(1) >= KEPT, "it was kept for {kept:?}");
                 break done;
             }
@@ -88,7 +89,7 @@ async fn expired(stage: &Stage) {
             let late = asked - begun;
             assert!(late < KEPT + Duration::from_secs(60), "it is still kept after {late:?}");
             again += 1;
-            site.clock.sleep(Duration::from_millis(50)).await;
+            shop_db.clock.sleep(Duration::from_millis(50)).await;
         };
         assert!(again > 0, "it was sent again while the answer was kept");
         ledger.note("second", &Ok(second.clone()));
@@ -97,20 +98,20 @@ async fn expired(stage: &Stage) {
         let third = send("third").await;
         assert!(third.is_repeated && third.version() == second.version(), "{third:?}");
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
-        check(site, partition, &ledger).await;
+        check(shop_db, partition, &ledger).await;
     }
 }
 
 /// At trust level 2 the event of a stored answer is looked up in the log. An event that could not
 /// be read was treated like an event that does not exist, so the command was done a second time.
-async fn damaged_event(stage: &Stage) {
-    let site = &stage.site;
-    let (node, _) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
+async fn damaged_event(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
     let send = async || {
         let repeat = Some(IdempotencyKey::new("joe", b"key", b"body"));
         let command = Command {
             idempotency_key: repeat,
-            ..named("first", cud(WS, article("a"), site.soon()))
+            ..named("first", cud(WS, article("a"), shop_db.soon()))
         };
         node.commands.run(command).await
     };
@@ -121,11 +122,11 @@ async fn damaged_event(stage: &Stage) {
         order: Order::new(Order::MAX).unwrap(),
         ttl: None,
     };
-    site.app.storage.put_ordered(vec![damage], site.soon()).await.unwrap();
+    shop_db.app.storage.put_ordered(vec![damage], shop_db.soon()).await.unwrap();
     let again = send().await;
     assert!(matches!(again, Err(Refused::Rejected(_))), "{again:?}");
     let next = Row::Plog(PARTITION, first.plog.next()).key();
-    let next = site.app.storage.get(&next, Consistency::Linearizable, site.soon());
+    let next = shop_db.app.storage.get(&next, Consistency::Linearizable, shop_db.soon());
     assert_eq!(next.await.unwrap(), None, "nothing was done");
     node.stop().await;
 }
@@ -133,8 +134,8 @@ async fn damaged_event(stage: &Stage) {
 /// A group of two events was written in two steps, and the second step failed. The first command
 /// was acknowledged, but readers of logs still got the end from before the group. So the
 /// acknowledged event was missing from `/wlog` until the recovery was done.
-async fn acknowledged(stage: &Stage) {
-    let site = &stage.site;
+async fn acknowledged(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
     let (is_armed, is_blind) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
     let (armed, blind) = (Arc::new(is_armed), Arc::clone(&is_blind));
     let writes = AtomicUsize::new(0);
@@ -150,23 +151,24 @@ async fn acknowledged(stage: &Stage) {
         let is_read = matches!(op, CallKind::Get | CallKind::GetBatch | CallKind::Read);
         if is_read && blind.load(Ordering::SeqCst) { Fault::Unavailable } else { Fault::None }
     };
-    let one_by_one = Narrow::of(Arc::clone(&site.app.storage), 1, true);
-    let faulty: SharedStorage = Arc::new(Faulty::scripted(one_by_one, site.clock.clone(), script));
-    let hold = Stall::new(faulty);
+    let one_by_one = NarrowStorage::of(Arc::clone(&shop_db.app.storage), 1, true);
+    let faulty: SharedStorage =
+        Arc::new(Faulty::scripted(one_by_one, shop_db.clock.clone(), script));
+    let hold = StallingStorage::new(faulty);
     let storage: SharedStorage = Arc::new(hold.clone());
-    let settings = NodeSettings {
+    let settings = ShopNodeSettings {
         storage: Some(storage),
         in_view: true,
-        ..NodeSettings::at(TrustLevel::Zero)
+        ..ShopNodeSettings::at(TrustLevel::Zero)
     };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
 
     is_armed.store(true, Ordering::SeqCst);
-    hold.arm(At::Before(1));
+    hold.arm(StallPoint::Before(1));
     let repeat = |key: &[u8]| Some(IdempotencyKey::new("joe", key, b""));
     let command = |request: &str| Command {
         idempotency_key: repeat(request.as_bytes()),
-        ..named(request, cud(WS, article(request), site.soon()))
+        ..named(request, cud(WS, article(request), shop_db.soon()))
     };
     let sent = ["first", "second"].map(|request| node.commands.run(command(request)));
     // Both commands wait in the queue when the first one begins.
@@ -186,21 +188,22 @@ async fn acknowledged(stage: &Stage) {
     is_blind.store(false, Ordering::SeqCst);
     node.ready().await;
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    let terms = Terms { in_view: true, since: None };
-    check_under(site, PARTITION, &ledger, terms).await;
+    let terms = CheckOptions { in_view: true, since: None };
+    check_under(shop_db, PARTITION, &ledger, terms).await;
 }
 
 /// At level 2 a leader that had lost its leadership left an event in both logs. Another event
 /// replaced it in the PLog. Readers of the log of the workspace got the replaced event all the
 /// same, which is no event any more.
-async fn left_behind(stage: &Stage) {
-    let site = &stage.site;
-    let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Two)).await;
-    let other = named("other", create_workspace(OTHER_WS, site.soon()));
-    stage.run(&node, &mut ledger, other).await.unwrap();
-    let done = named("done", cud(WS, article("a"), site.soon()));
-    let done = stage.run(&node, &mut ledger, done).await.unwrap();
-    let (ws, reader) = (WsId(WS), site.reader());
+async fn left_behind(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger) =
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
+    let other = named("other", create_workspace(OTHER_WS, shop_db.soon()));
+    fixture.run(&node, &mut ledger, other).await.unwrap();
+    let done = named("done", cud(WS, article("a"), shop_db.soon()));
+    let done = fixture.run(&node, &mut ledger, done).await.unwrap();
+    let (ws, reader) = (WsId(WS), shop_db.reader());
     let mut entry = reader.wlog(ws, done.wlog, None).try_next().await.unwrap().unwrap();
     let Entry::Event(event) = &mut entry else { panic!("{entry:?}") };
     let place = &mut event.place;
@@ -210,26 +213,26 @@ async fn left_behind(stage: &Stage) {
     let rows = [Row::Plog(PARTITION, place.plog), Row::Wlog(ws, place.wlog)];
     let put = |row: &Row| OrderedPut { key: row.key(), value: entry.to_bytes(), order, ttl: None };
     let puts = rows.iter().map(put).collect();
-    site.app.storage.put_ordered(puts, site.soon()).await.unwrap();
+    shop_db.app.storage.put_ordered(puts, shop_db.soon()).await.unwrap();
 
-    let last = async |node: &Node| {
+    let last = async |node: &ShopNode| {
         let stored = node.stored(ws, WLOG_OFFSET);
         let log = node.commands.wlog(ws, Offset::FIRST, stored).unwrap();
         log.map_ok(|entry| entry.place()).try_collect::<Vec<_>>().await.unwrap().pop().unwrap()
     };
     assert_eq!(last(&node).await.wlog, done.wlog);
     // The replacing event belongs to another workspace, and has the same PLog offset.
-    let next = named("next", cud(OTHER_WS, article("b"), site.soon()));
-    let next = stage.run(&node, &mut ledger, next).await.unwrap();
+    let next = named("next", cud(OTHER_WS, article("b"), shop_db.soon()));
+    let next = fixture.run(&node, &mut ledger, next).await.unwrap();
     assert_eq!(next.plog, done.plog.next());
     assert_eq!(last(&node).await.wlog, done.wlog, "it is no event of the log");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     // A leader with all numbers stored returns the same.
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Two));
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Two));
     node.ready().await;
     assert_eq!(last(&node).await.wlog, done.wlog, "nor for the next leader");
-    let command = named("replaces", cud(WS, article("c"), site.soon()));
-    let replaces = stage.run(&node, &mut ledger, command).await.unwrap();
+    let command = named("replaces", cud(WS, article("c"), shop_db.soon()));
+    let replaces = fixture.run(&node, &mut ledger, command).await.unwrap();
     let is_told = (last(&node).await.wlog, last(&node).await.plog);
     assert_eq!(is_told, (replaces.wlog, replaces.plog));
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
@@ -237,13 +240,13 @@ async fn left_behind(stage: &Stage) {
 
 /// A storage that cannot read one row, and does not say which one.
 #[derive(Debug)]
-struct Spoiled {
+struct UnreadableRowStorage {
     inner: SharedStorage,
     row: Mutex<Option<Key>>,
 }
 
 #[async_trait]
-impl Between for Spoiled {
+impl StorageWrapper for UnreadableRowStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -268,15 +271,15 @@ impl Between for Spoiled {
 /// A row that the storage could not read was noted as damage of the first row of the list. The next
 /// reader of that row found it undamaged, so the status forgot the damage. The next list logged the
 /// damage again.
-async fn unreadable(stage: &Stage) {
-    let site = &stage.site;
-    let inner = Arc::clone(&site.app.storage);
-    let spoiled = Through::new(Spoiled { inner, row: Mutex::default() });
+async fn unreadable(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let inner = Arc::clone(&shop_db.app.storage);
+    let spoiled = WrappedStorage::new(UnreadableRowStorage { inner, row: Mutex::default() });
     let storage = Some(Arc::clone(&spoiled) as SharedStorage);
-    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    let done = named("article", cud(WS, article("a"), site.soon()));
-    let done = stage.run(&node, &mut ledger, done).await.unwrap();
+    let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    let done = named("article", cud(WS, article("a"), shop_db.soon()));
+    let done = fixture.run(&node, &mut ledger, done).await.unwrap();
     let (ws, ids) = (WsId(WS), [0, 1, 2].map(|n| done.answer.ids[n].1));
     let list = async || {
         let read: Vec<_> = node.commands.records(ws, ids[0], ids[2]).collect().await;
@@ -293,5 +296,5 @@ async fn unreadable(stage: &Stage) {
     *spoiled.row.lock().unwrap() = None;
     assert_eq!((list().await, node.commands.damaged().1), ((3, false), 0));
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }

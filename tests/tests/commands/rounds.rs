@@ -17,32 +17,34 @@ use istorage::{Conditional, Outcome, Result, SharedStorage};
 use processor::PartitionEnd;
 use seqstorage::PartitionStorage;
 use vvm_tests::{
-    between::{Between, Through},
-    commands::{Ledger, Narrow, NodeSettings, article, bill, check, create_workspace, cud},
+    commands::{
+        AnswerLedger, NarrowStorage, ShopNodeSettings, article, bill, check, create_workspace, cud,
+    },
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("rounds::a_lone_command_takes_two_rounds_whatever_it_writes", |stage| Box::pin(two(stage))),
-    ("rounds::a_number_that_was_never_stored_is_absent", |stage| Box::pin(absent(stage))),
-    ("rounds::numbers_may_be_kept_in_the_application", |stage| Box::pin(in_view(stage))),
+    ("rounds::a_lone_command_takes_two_rounds_for_any_rows", |fixture| Box::pin(two(fixture))),
+    ("rounds::a_number_that_was_never_stored_is_absent", |fixture| Box::pin(absent(fixture))),
+    ("rounds::numbers_may_be_kept_in_the_application", |fixture| Box::pin(in_view(fixture))),
 ];
 
-async fn two(stage: &Stage) {
-    let site = &stage.site;
-    let inner = Narrow::of(Arc::clone(&site.app.storage), 100, false);
-    let rounds = Through::new(Rounds {
+async fn two(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let inner = NarrowStorage::of(Arc::clone(&shop_db.app.storage), 100, false);
+    let rounds = WrappedStorage::new(RoundCountingStorage {
         inner,
-        clock: site.clock.clone(),
+        clock: shop_db.clock.clone(),
         under_way: AtomicUsize::new(0),
         rounds: AtomicUsize::new(0),
     });
     let storage = Some(Arc::clone(&rounds) as SharedStorage);
-    let settings = NodeSettings { storage, ..NodeSettings::at(TrustLevel::Zero) };
-    let (node, mut ledger) = stage.begin(PARTITION, WS, settings).await;
-    let first = named("few", cud(WS, article("few"), site.soon()));
-    stage.run(&node, &mut ledger, first).await.unwrap();
+    let settings = ShopNodeSettings { storage, ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    let first = named("few", cud(WS, article("few"), shop_db.soon()));
+    fixture.run(&node, &mut ledger, first).await.unwrap();
     // The records are of both kinds, so they are in two partitions of the storage.
     let mut many = Vec::new();
     for (turn, mut rows) in (0..10).flat_map(|turn| [(turn, article("a")), (turn + 10, bill("b"))])
@@ -56,20 +58,20 @@ async fn two(stage: &Stage) {
         many.extend(rows);
     }
     rounds.rounds.store(0, Ordering::SeqCst);
-    let many = named("many", cud(WS, many, site.soon()));
-    let done = stage.run(&node, &mut ledger, many).await.unwrap();
+    let many = named("many", cud(WS, many, shop_db.soon()));
+    let done = fixture.run(&node, &mut ledger, many).await.unwrap();
     assert_eq!(done.answer.ids.len(), 60);
     assert_eq!(rounds.rounds.load(Ordering::SeqCst), 2, "one after the other");
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
-    check(site, PARTITION, &ledger).await;
+    check(shop_db, PARTITION, &ledger).await;
 }
 
-async fn absent(stage: &Stage) {
-    let site = &stage.site;
-    let node = site.node(PARTITION, NodeSettings::at(TrustLevel::Zero));
+async fn absent(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.ready().await;
     let log = || Arc::clone(&node.log);
-    let system = PartitionStorage::in_system(site.system.numbers(&site.app.entry), log());
+    let system = PartitionStorage::in_system(shop_db.system.numbers(&shop_db.app.entry), log());
     for storage in [system, PartitionStorage::in_view(log())] {
         let (ws, seqs) = (WsId(WS), [1, 2, 3, 256].map(SeqId));
         assert_eq!(storage.read_numbers(ws, &seqs).await.unwrap(), [0; 4]);
@@ -82,34 +84,37 @@ async fn absent(stage: &Stage) {
     node.kill();
 }
 
-async fn in_view(stage: &Stage) {
-    let site = &stage.site;
-    let mut ledger = Ledger::default();
+async fn in_view(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let mut ledger = AnswerLedger::default();
     for round in 0..2 {
-        let settings = NodeSettings { in_view: true, ..NodeSettings::at(TrustLevel::Zero) };
-        let node = site.node(PARTITION, settings);
+        let settings = ShopNodeSettings { in_view: true, ..ShopNodeSettings::at(TrustLevel::Zero) };
+        let node = shop_db.node(PARTITION, settings);
         node.ready().await;
         if round == 0 {
-            let create = named("create", create_workspace(WS, site.soon()));
-            stage.run(&node, &mut ledger, create).await.unwrap();
+            let create = named("create", create_workspace(WS, shop_db.soon()));
+            fixture.run(&node, &mut ledger, create).await.unwrap();
         }
         let request = format!("article {round}");
-        let command = named(&request, cud(WS, article("a"), site.soon()));
-        stage.run(&node, &mut ledger, command).await.unwrap();
+        let command = named(&request, cud(WS, article("a"), shop_db.soon()));
+        fixture.run(&node, &mut ledger, command).await.unwrap();
         assert_eq!(node.stop().await, PartitionEnd::Stopped);
     }
-    let view =
-        seqstorage::numbers_in_view(Arc::clone(&site.app.storage), site.clock.clone(), PARTITION);
-    assert_eq!(view.next_offset(PARTITION, site.soon()).await.unwrap(), Some(4));
-    assert_eq!(view.last(WS, &[1], site.soon()).await.unwrap(), [Some(3)]);
-    let system = site.system.numbers(&site.app.entry);
-    assert_eq!(system.next_offset(PARTITION, site.soon()).await.unwrap(), None);
+    let view = seqstorage::numbers_in_view(
+        Arc::clone(&shop_db.app.storage),
+        shop_db.clock.clone(),
+        PARTITION,
+    );
+    assert_eq!(view.next_offset(PARTITION, shop_db.soon()).await.unwrap(), Some(4));
+    assert_eq!(view.last(WS, &[1], shop_db.soon()).await.unwrap(), [Some(3)]);
+    let system = shop_db.system.numbers(&shop_db.app.entry);
+    assert_eq!(system.next_offset(PARTITION, shop_db.soon()).await.unwrap(), None);
 }
 
 /// A storage that counts rounds of conditional writes. Writes that are under way at the same time
 /// are one round.
 #[derive(Debug)]
-struct Rounds {
+struct RoundCountingStorage {
     inner: SharedStorage,
     clock: Clock,
     under_way: AtomicUsize,
@@ -117,7 +122,7 @@ struct Rounds {
 }
 
 #[async_trait]
-impl Between for Rounds {
+impl StorageWrapper for RoundCountingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }

@@ -12,18 +12,18 @@ use istorage::{
 };
 use processor::{Busy, Done, PartitionEnd, Refused, Status};
 use vvm_tests::{
-    between::{Between, Through},
-    commands::{Ledger, Node, NodeSettings, article, check, cud, update},
+    commands::{AnswerLedger, ShopNode, ShopNodeSettings, article, check, cud, update},
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
-use crate::stage::{PARTITION, Stage, TrialFn, WS, named};
+use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("sabotage::sequences_trust_level_0", |stage| Box::pin(level_0(stage))),
-    ("sabotage::sequences_trust_level_1", |stage| Box::pin(level_1(stage))),
-    ("sabotage::sequences_trust_level_2", |stage| Box::pin(level_2(stage))),
-    ("sabotage::a_record_that_changed_since_it_was_read_is_told_and_looked_at_again", |stage| {
-        Box::pin(changed(stage))
+    ("sabotage::sequences_trust_level_0", |fixture| Box::pin(level_0(fixture))),
+    ("sabotage::sequences_trust_level_1", |fixture| Box::pin(level_1(fixture))),
+    ("sabotage::sequences_trust_level_2", |fixture| Box::pin(level_2(fixture))),
+    ("sabotage::a_record_that_changed_since_it_was_read_is_reported_and_read_again", |fixture| {
+        Box::pin(changed(fixture))
     }),
 ];
 
@@ -32,21 +32,21 @@ const FOREIGN: Bytes = Bytes::from_static(&[1]);
 
 /// A kind of row that the next command is to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+enum SabotagedRow {
     Plog,
     Wlog,
     Record,
 }
 
-impl Target {
-    const ALL: [Target; 3] = [Target::Plog, Target::Wlog, Target::Record];
+impl SabotagedRow {
+    const ALL: [SabotagedRow; 3] = [SabotagedRow::Plog, SabotagedRow::Wlog, SabotagedRow::Record];
 
     /// The row of the command after the one that was done.
     fn next(self, partition: u16, ws: u64, done: &Done) -> Row {
         match self {
-            Target::Plog => Row::Plog(partition, done.plog.next()),
-            Target::Wlog => Row::Wlog(WsId(ws), done.wlog.next()),
-            Target::Record => {
+            SabotagedRow::Plog => Row::Plog(partition, done.plog.next()),
+            SabotagedRow::Wlog => Row::Wlog(WsId(ws), done.wlog.next()),
+            SabotagedRow::Record => {
                 let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
                 Row::Record(WsId(ws), RecordId(last + 1))
             }
@@ -55,46 +55,48 @@ impl Target {
 }
 
 /// A case in a partition of its own, with a workspace and an article.
-struct Case<'s> {
-    stage: &'s Stage,
+struct SabotageCase<'s> {
+    fixture: &'s CommandsFixture,
     partition: u16,
     ws: u64,
-    node: Node,
-    ledger: Ledger,
+    node: ShopNode,
+    ledger: AnswerLedger,
     last: Done,
 }
 
-impl<'s> Case<'s> {
-    async fn new(stage: &'s Stage, level: TrustLevel, number: u16) -> Case<'s> {
+impl<'s> SabotageCase<'s> {
+    async fn new(fixture: &'s CommandsFixture, level: TrustLevel, number: u16) -> SabotageCase<'s> {
         let (partition, ws) = (PARTITION + 10 * number, WS + 10 * u64::from(number));
-        let (node, mut ledger) = stage.begin(partition, ws, NodeSettings::at(level)).await;
-        let first = named("first", cud(ws, article("first"), stage.site.soon()));
-        let last = stage.run(&node, &mut ledger, first).await.unwrap();
-        Case { stage, partition, ws, node, ledger, last }
+        let (node, mut ledger) = fixture.begin(partition, ws, ShopNodeSettings::at(level)).await;
+        let first = named("first", cud(ws, article("first"), fixture.shop_db.soon()));
+        let last = fixture.run(&node, &mut ledger, first).await.unwrap();
+        SabotageCase { fixture, partition, ws, node, ledger, last }
     }
 
     async fn run(&mut self, request: &str) -> Result<Done, Refused> {
-        let command = named(request, cud(self.ws, article(request), self.stage.site.soon()));
-        self.stage.run(&self.node, &mut self.ledger, command).await
+        let command = named(request, cud(self.ws, article(request), self.fixture.shop_db.soon()));
+        self.fixture.run(&self.node, &mut self.ledger, command).await
     }
 
     async fn there(&self, row: Row) -> Option<Bytes> {
-        let storage = &self.stage.site.app.storage;
-        storage.get_linearizable(&row.key(), self.stage.site.soon()).await.unwrap()
+        let storage = &self.fixture.shop_db.app.storage;
+        storage.get_linearizable(&row.key(), self.fixture.shop_db.soon()).await.unwrap()
     }
 
     /// Checks that the foreign row is not overwritten. The partition reports the row, and goes on
     /// when the row is gone.
-    async fn stops_at(mut self, target: Target) {
-        let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
+    async fn stops_at(mut self, target: SabotagedRow) {
+        let (shop_db, row) =
+            (&self.fixture.shop_db, target.next(self.partition, self.ws, &self.last));
         let key = row.key();
-        let put = site.app.storage.insert_if_not_exists(key.clone(), FOREIGN, None, site.soon());
+        let put =
+            shop_db.app.storage.insert_if_not_exists(key.clone(), FOREIGN, None, shop_db.soon());
         assert!(put.await.unwrap().is_applied());
         let refused = self.run("stopped").await.unwrap_err();
         match (&refused, target) {
             (Refused::Busy(Busy::Violation(what)), _) => assert!(says(what, row), "{what}"),
             // If a group is written in steps, its event is already in the log.
-            (Refused::NotApplied { plog, why }, Target::Wlog | Target::Record) => {
+            (Refused::NotApplied { plog, why }, SabotagedRow::Wlog | SabotagedRow::Record) => {
                 assert_eq!(*plog, self.last.plog.next());
                 assert!(says(why, row), "{why}");
             }
@@ -106,21 +108,22 @@ impl<'s> Case<'s> {
         assert!(matches!(refused, Refused::Busy(Busy::Violation(_))), "{refused:?}");
         assert_eq!(self.there(row).await, Some(FOREIGN), "it is not overwritten");
 
-        let gone = site.app.storage.compare_and_delete(key, FOREIGN, site.soon());
+        let gone = shop_db.app.storage.compare_and_delete(key, FOREIGN, shop_db.soon());
         assert!(gone.await.unwrap().is_applied());
         self.node.ready().await;
         self.run("after").await.unwrap();
         assert_eq!(self.node.stop().await, PartitionEnd::Stopped);
-        check(site, self.partition, &self.ledger).await;
+        check(shop_db, self.partition, &self.ledger).await;
     }
 
     /// Checks that the foreign row is not noticed. Of the two writes of the row the higher order
     /// stays.
-    async fn passes(mut self, target: Target, epoch: u64) {
-        let (site, row) = (&self.stage.site, target.next(self.partition, self.ws, &self.last));
+    async fn passes(mut self, target: SabotagedRow, epoch: u64) {
+        let (shop_db, row) =
+            (&self.fixture.shop_db, target.next(self.partition, self.ws, &self.last));
         let order = Order::from_parts(epoch, self.last.plog.0).unwrap();
         let put = OrderedPut { key: row.key(), value: FOREIGN, order, ttl: None };
-        site.app.storage.put_ordered(vec![put], site.soon()).await.unwrap();
+        shop_db.app.storage.put_ordered(vec![put], shop_db.soon()).await.unwrap();
         let done = self.run("unnoticed").await.unwrap();
         assert_eq!(done.plog, self.last.plog.next());
         let is_later = epoch > self.node.log.epoch().0;
@@ -128,7 +131,7 @@ impl<'s> Case<'s> {
         self.run("after").await.unwrap();
         assert_eq!(self.node.stop().await, PartitionEnd::Stopped);
         if !is_later {
-            check(site, self.partition, &self.ledger).await;
+            check(shop_db, self.partition, &self.ledger).await;
         }
     }
 }
@@ -138,27 +141,27 @@ fn says(message: &str, row: Row) -> bool {
     message.contains(&row.to_string())
 }
 
-async fn level_0(stage: &Stage) {
-    for (number, target) in (0..).zip(Target::ALL) {
-        Case::new(stage, TrustLevel::Zero, number).await.stops_at(target).await;
+async fn level_0(fixture: &CommandsFixture) {
+    for (number, target) in (0..).zip(SabotagedRow::ALL) {
+        SabotageCase::new(fixture, TrustLevel::Zero, number).await.stops_at(target).await;
     }
 }
 
-async fn level_1(stage: &Stage) {
-    for (number, target) in (0..).zip([Target::Plog, Target::Wlog]) {
-        Case::new(stage, TrustLevel::One, number).await.stops_at(target).await;
+async fn level_1(fixture: &CommandsFixture) {
+    for (number, target) in (0..).zip([SabotagedRow::Plog, SabotagedRow::Wlog]) {
+        SabotageCase::new(fixture, TrustLevel::One, number).await.stops_at(target).await;
     }
     for (number, epoch) in [(2, 1 << 20), (3, 0)] {
-        let case = Case::new(stage, TrustLevel::One, number).await;
-        case.passes(Target::Record, epoch).await;
+        let case = SabotageCase::new(fixture, TrustLevel::One, number).await;
+        case.passes(SabotagedRow::Record, epoch).await;
     }
 }
 
-async fn level_2(stage: &Stage) {
+async fn level_2(fixture: &CommandsFixture) {
     let mut number = 0;
-    for target in Target::ALL {
+    for target in SabotagedRow::ALL {
         for epoch in [1 << 20, 0] {
-            let case = Case::new(stage, TrustLevel::Two, number).await;
+            let case = SabotageCase::new(fixture, TrustLevel::Two, number).await;
             case.passes(target, epoch).await;
             number += 1;
         }
@@ -167,13 +170,13 @@ async fn level_2(stage: &Stage) {
 
 /// A storage that replaces a record between the read of a command and its write.
 #[derive(Debug)]
-struct PutsRight {
+struct RecordReplacingStorage {
     inner: SharedStorage,
     key: Key,
     value: Mutex<Option<Bytes>>,
 }
 
-impl PutsRight {
+impl RecordReplacingStorage {
     async fn put(&self, deadline: Instant) {
         let value = self.value.lock().unwrap().take();
         if let Some(value) = value {
@@ -185,7 +188,7 @@ impl PutsRight {
 }
 
 #[async_trait]
-impl Between for PutsRight {
+impl StorageWrapper for RecordReplacingStorage {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }
@@ -213,26 +216,28 @@ impl Between for PutsRight {
 /// A record changed after a command had read it. The refusal names that row. If the event of the
 /// command is not in the log, a new read is enough. But the partition used to wait until the row
 /// changed once more. If the event is in the log, an operator has to look at the row.
-async fn changed(stage: &Stage) {
-    let site = &stage.site;
-    let (node, mut ledger) = stage.begin(PARTITION, WS, NodeSettings::at(TrustLevel::Zero)).await;
-    let command = named("article", cud(WS, article("a"), site.soon()));
-    let done = stage.run(&node, &mut ledger, command).await.unwrap();
+async fn changed(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger) =
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), shop_db.soon()));
+    let done = fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let id = done.answer.ids[0].1;
     let key = Row::Record(WsId(WS), id).key();
-    let there = site.app.storage.get_linearizable(&key, site.soon()).await.unwrap().unwrap();
+    let there = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
     let mut stored = StoredRecord::from_bytes(&there).unwrap();
     // The record is as it was at an earlier moment.
     stored.version.plog = Offset(stored.version.plog.0 - 1);
     let value = Mutex::new(Some(stored.to_bytes()));
-    let inner = Arc::clone(&site.app.storage);
-    let storage: SharedStorage = Through::new(PutsRight { inner, key, value });
+    let inner = Arc::clone(&shop_db.app.storage);
+    let storage: SharedStorage = WrappedStorage::new(RecordReplacingStorage { inner, key, value });
     let at_once = storage.capabilities().atomic.is_some();
-    let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(TrustLevel::Zero) };
-    let node = site.node(PARTITION, settings);
+    let settings =
+        ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let node = shop_db.node(PARTITION, settings);
     node.ready().await;
-    let change = || cud(WS, vec![update(id, None, "newer")], site.soon());
+    let change = || cud(WS, vec![update(id, None, "newer")], shop_db.soon());
     let refused = node.commands.run(named("changed", change())).await.unwrap_err();
     let row = Row::Record(WsId(WS), id);
     assert!(says(&refused.to_string(), row), "{refused}");

@@ -18,20 +18,20 @@ use istorage::SharedStorage;
 use processor::{Command, Done, IdempotencyKey, PartitionEnd, Refused};
 use vvm_tests::{
     commands::{
-        At, Batch, Ledger, Narrow, Node, NodeSettings, Stall, Terms, article, bill, check_under,
-        create_workspace, cud, update,
+        AnswerLedger, Batch, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, StallPoint,
+        StallingStorage, article, bill, check_under, create_workspace, cud, update,
     },
     long::is_long,
 };
 
-use crate::stage::{PARTITIONS, Stage, named};
+use crate::fixture::{CommandsFixture, PARTITIONS, named};
 
 /// The number of scenes that are played at once.
 const SIDE_BY_SIDE: usize = 8;
 
 /// The way in which the rows of an application are written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct How {
+pub(crate) struct WriteSetup {
     pub(crate) level: TrustLevel,
     /// The number of rows of each step, and whether ordered rows are written together too. `None`
     /// leaves the storage as it is.
@@ -41,17 +41,17 @@ pub(crate) struct How {
 pub(crate) const LEVELS: [TrustLevel; 3] = [TrustLevel::Zero, TrustLevel::One, TrustLevel::Two];
 
 /// All ways to try. Steps are only tried where a call costs little.
-pub(crate) fn ways(stage: &Stage) -> Vec<How> {
+pub(crate) fn write_setups(fixture: &CommandsFixture) -> Vec<WriteSetup> {
     let narrow: &[_] =
-        if stage.is_embedded { &[None, Some((3, true)), Some((2, false))] } else { &[None] };
-    let at = |level| narrow.iter().map(move |narrow| How { level, narrow: *narrow });
+        if fixture.is_embedded { &[None, Some((3, true)), Some((2, false))] } else { &[None] };
+    let at = |level| narrow.iter().map(move |narrow| WriteSetup { level, narrow: *narrow });
     LEVELS.into_iter().flat_map(at).collect()
 }
 
 /// The cases that are played: all where a call costs little. On a server a fixed third of them,
 /// unless the long rounds are wanted.
-pub(crate) fn sample<C>(stage: &Stage, mut cases: Vec<C>) -> Vec<C> {
-    if !stage.is_embedded && !is_long() {
+pub(crate) fn sample<C>(fixture: &CommandsFixture, mut cases: Vec<C>) -> Vec<C> {
+    if !fixture.is_embedded && !is_long() {
         fastrand::Rng::with_seed(1).shuffle(&mut cases);
         cases.truncate(cases.len().div_ceil(3));
     }
@@ -79,32 +79,37 @@ where
 
 /// A partition with two workspaces, and an article in the first one.
 pub(crate) struct Scene<'s> {
-    pub(crate) stage: &'s Stage,
+    pub(crate) fixture: &'s CommandsFixture,
     pub(crate) partition: u16,
-    pub(crate) how: How,
+    pub(crate) setup: WriteSetup,
     pub(crate) ws: u64,
     pub(crate) other: u64,
     pub(crate) article: RecordId,
-    answered: Mutex<Answered>,
+    answered: Mutex<AnswerNotes>,
 }
 
 #[derive(Default)]
-struct Answered {
+struct AnswerNotes {
     asked: BTreeSet<String>,
-    ledger: Ledger,
+    ledger: AnswerLedger,
     /// The last answer to each request.
     answers: BTreeMap<String, Result<Done, Refused>>,
 }
 
 impl<'s> Scene<'s> {
-    pub(crate) async fn new(stage: &'s Stage, partition: u16, how: How) -> Scene<'s> {
+    pub(crate) async fn new(
+        fixture: &'s CommandsFixture,
+        partition: u16,
+        setup: WriteSetup,
+    ) -> Scene<'s> {
         let ws = u64::from(PARTITIONS) + u64::from(partition);
         let (other, answered) = (ws + u64::from(PARTITIONS), Mutex::default());
-        let mut scene = Scene { stage, partition, how, ws, other, article: RecordId(0), answered };
-        let node = stage.site.node(partition, scene.settings(scene.storage()));
+        let mut scene =
+            Scene { fixture, partition, setup, ws, other, article: RecordId(0), answered };
+        let node = fixture.shop_db.node(partition, scene.settings(scene.storage()));
         node.ready().await;
         for (request, ws) in [("create", ws), ("create other", other)] {
-            let command = create_workspace(ws, stage.site.soon());
+            let command = create_workspace(ws, fixture.shop_db.soon());
             scene.run(&node, named(request, command)).await.unwrap();
         }
         let first = scene.command("first", ws, article("old"));
@@ -115,17 +120,17 @@ impl<'s> Scene<'s> {
 
     /// The storage as a node sees it, without faults.
     pub(crate) fn storage(&self) -> SharedStorage {
-        let storage = Arc::clone(&self.stage.site.app.storage);
-        match self.how.narrow {
-            Some((rows, ordered)) => Narrow::of(storage, rows, ordered),
+        let storage = Arc::clone(&self.fixture.shop_db.app.storage);
+        match self.setup.narrow {
+            Some((rows, ordered)) => NarrowStorage::of(storage, rows, ordered),
             None => storage,
         }
     }
 
     /// The settings of a node on a storage. Numbers are in the application's keyspace, so that a
     /// fault of that storage also concerns the numbers.
-    pub(crate) fn settings(&self, storage: SharedStorage) -> NodeSettings {
-        let mut settings = NodeSettings::at(self.how.level);
+    pub(crate) fn settings(&self, storage: SharedStorage) -> ShopNodeSettings {
+        let mut settings = ShopNodeSettings::at(self.setup.level);
         (settings.in_view, settings.storage) = (true, Some(storage));
         settings.partition.sequencer.flush_delay = Duration::ZERO;
         // All commands that a test sends together form one group, also on a slow machine.
@@ -134,14 +139,14 @@ impl<'s> Scene<'s> {
     }
 
     /// Starts the next leader, without faults, and waits until it is ready.
-    pub(crate) async fn next(&self) -> Node {
-        let node = self.stage.site.node(self.partition, self.settings(self.storage()));
+    pub(crate) async fn next(&self) -> ShopNode {
+        let node = self.fixture.shop_db.node(self.partition, self.settings(self.storage()));
         node.ready().await;
         node
     }
 
     pub(crate) fn command(&self, request: &str, ws: u64, rows: Batch) -> Command {
-        named(request, cud(ws, rows, self.stage.site.soon()))
+        named(request, cud(ws, rows, self.fixture.shop_db.soon()))
     }
 
     /// A command that may be sent again. The command makes a new article, and changes the old one.
@@ -178,7 +183,7 @@ impl<'s> Scene<'s> {
 
     /// Sends a command until it is done. The command may be refused before, because of an event of
     /// another leader, or because the storage is not available.
-    pub(crate) async fn until_done(&self, node: &Node, command: impl Fn() -> Command) -> Done {
+    pub(crate) async fn until_done(&self, node: &ShopNode, command: impl Fn() -> Command) -> Done {
         loop {
             node.ready().await;
             match self.run(node, command()).await {
@@ -191,16 +196,16 @@ impl<'s> Scene<'s> {
 
     /// Waits until a leader that begins now would begin behind this event.
     pub(crate) async fn until_stored(&self, plog: Offset) {
-        let site = &self.stage.site;
+        let shop_db = &self.fixture.shop_db;
         let numbers =
-            seqstorage::numbers_in_view(self.storage(), site.clock.clone(), self.partition);
-        while numbers.next_offset(self.partition, site.soon()).await.unwrap() <= Some(plog.0) {
-            site.clock.sleep(Duration::from_millis(1)).await;
+            seqstorage::numbers_in_view(self.storage(), shop_db.clock.clone(), self.partition);
+        while numbers.next_offset(self.partition, shop_db.soon()).await.unwrap() <= Some(plog.0) {
+            shop_db.clock.sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// Sends a command, and notes the answer.
-    pub(crate) async fn run(&self, node: &Node, command: Command) -> Result<Done, Refused> {
+    pub(crate) async fn run(&self, node: &ShopNode, command: Command) -> Result<Done, Refused> {
         let request = command.request.clone();
         self.answered.lock().unwrap().asked.insert(request.clone());
         let answer = node.commands.run(command).await;
@@ -213,8 +218,13 @@ impl<'s> Scene<'s> {
     /// Sends commands so that they are one group. The first command is one that may be sent again:
     /// the rows that it needs are read before anything else. The others are sent during that read,
     /// so the calls of the group do not depend on how fast the commands are sent.
-    pub(crate) async fn run_group(&self, node: &Node, hold: &Stall, commands: Vec<Command>) {
-        hold.arm(At::Before(1));
+    pub(crate) async fn run_group(
+        &self,
+        node: &ShopNode,
+        hold: &StallingStorage,
+        commands: Vec<Command>,
+    ) {
+        hold.arm(StallPoint::Before(1));
         let mut commands = commands.into_iter();
         let first = join_all(commands.next().map(|command| self.run(node, command)));
         let others = async {
@@ -228,16 +238,20 @@ impl<'s> Scene<'s> {
 
     /// Leaves events in the PLog of which nothing is applied.
     pub(crate) async fn leave_a_tail(&self) {
-        let dies = Stall::new(Narrow::of(Arc::clone(&self.stage.site.app.storage), 3, true));
-        let hold = Stall::new(Arc::new(dies.clone()));
+        let dies = StallingStorage::new(NarrowStorage::of(
+            Arc::clone(&self.fixture.shop_db.app.storage),
+            3,
+            true,
+        ));
+        let hold = StallingStorage::new(Arc::new(dies.clone()));
         let mut settings = self.settings(Arc::new(hold.clone()));
         // Nothing else is written meanwhile.
         settings.partition.sequencer.flush_delay = Duration::from_secs(600);
-        let node = self.stage.site.node(self.partition, settings);
+        let node = self.fixture.shop_db.node(self.partition, settings);
         node.ready().await;
-        dies.arm(At::AfterWrite(2));
+        dies.arm(StallPoint::AfterWrite(2));
         tokio::select! {
-            () = self.run_group(&node, &hold, self.group()) => panic!("nobody can be answered"),
+            () = self.run_group(&node, &hold, self.group()) => panic!("a command was answered"),
             () = dies.until_still() => {}
         }
         node.kill();
@@ -260,13 +274,13 @@ impl<'s> Scene<'s> {
     pub(crate) async fn check(&self, since: Option<Epoch>) {
         let ledger = {
             let mut answered = self.answered.lock().unwrap();
-            let Answered { asked, mut ledger, answers } = std::mem::take(&mut *answered);
+            let AnswerNotes { asked, mut ledger, answers } = std::mem::take(&mut *answered);
             for request in asked.iter().filter(|asked| !answers.contains_key(*asked)) {
                 ledger.open(request);
             }
             ledger
         };
-        let terms = Terms { in_view: true, since };
-        check_under(&self.stage.site, self.partition, &ledger, terms).await;
+        let terms = CheckOptions { in_view: true, since };
+        check_under(&self.fixture.shop_db, self.partition, &ledger, terms).await;
     }
 }

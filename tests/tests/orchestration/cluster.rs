@@ -21,13 +21,13 @@ use sysvvm::{AppName, System};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vvm::{AppSettings, Builder, Launched, Node, NodeSettings, Service, ServiceError, Stage, Vvm};
-use vvm_tests::commands::{Stall, create_workspace, shop};
+use vvm_tests::commands::{StallingStorage, create_workspace, shop};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A database, and nodes on it.
 pub(crate) struct Cluster {
-    pub(crate) driver: Arc<Moody>,
+    pub(crate) driver: Arc<ScriptedDriver>,
     pub(crate) clock: Clock,
 }
 
@@ -37,7 +37,7 @@ pub(crate) type Journal = Arc<Mutex<Vec<&'static str>>>;
 impl Cluster {
     pub(crate) fn new() -> Cluster {
         let clock = Clock::system();
-        let driver = Moody {
+        let driver = ScriptedDriver {
             inner: MemDriver::new(clock.clone()),
             clock: clock.clone(),
             is_out_of_reach: AtomicBool::default(),
@@ -130,7 +130,7 @@ pub(crate) fn hasty(settings: &mut NodeSettings) {
 
 /// A database in memory. The database stays open when a node closes it, because other nodes use it.
 #[derive(Debug)]
-pub(crate) struct Moody {
+pub(crate) struct ScriptedDriver {
     inner: MemDriver,
     clock: Clock,
     /// While this is set, no keyspace can be opened.
@@ -140,7 +140,7 @@ pub(crate) struct Moody {
     /// While this is set, opening an application waits.
     pub(crate) is_held: AtomicBool,
     /// The stall between nodes and the keyspaces of applications.
-    pub(crate) stall: OnceLock<Stall>,
+    pub(crate) stall: OnceLock<StallingStorage>,
     pub(crate) never_closes: AtomicBool,
     /// Cancelled when the driver cannot go on.
     pub(crate) failed: CancellationToken,
@@ -155,7 +155,7 @@ pub(crate) struct Moody {
 }
 
 #[async_trait]
-impl StorageDriver for Moody {
+impl StorageDriver for ScriptedDriver {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -170,7 +170,7 @@ impl StorageDriver for Moody {
         deadline: Instant,
     ) -> istorage::Result<Option<SharedStorage>> {
         if self.is_out_of_reach.load(Ordering::SeqCst) {
-            return Err(Error::unavailable("nobody answers"));
+            return Err(Error::unavailable("the storage does not answer"));
         }
         let opened = self.inner.open(keyspace, deadline).await?;
         if keyspace.as_str() == "sysvvm" {
@@ -198,7 +198,7 @@ impl StorageDriver for Moody {
                 _ => Fault::None,
             };
             let faulty = Faulty::scripted(Arc::clone(storage), self.clock.clone(), script);
-            let stall = self.stall.get_or_init(|| Stall::new(Arc::new(faulty)));
+            let stall = self.stall.get_or_init(|| StallingStorage::new(Arc::new(faulty)));
             Arc::new(stall.clone()) as SharedStorage
         };
         Ok(opened.map(stalled))
@@ -227,7 +227,7 @@ impl StorageDriver for Moody {
 
 /// The ways in which a service binds its port.
 #[derive(Debug, Default)]
-pub(crate) enum Binds {
+pub(crate) enum BindBehaviour {
     #[default]
     Well,
     Taken,
@@ -237,8 +237,8 @@ pub(crate) enum Binds {
 
 /// A service that a test controls.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    pub(crate) binds: Binds,
+pub(crate) struct ScriptedService {
+    pub(crate) binds: BindBehaviour,
     pub(crate) hangs: bool,
     pub(crate) fails: Arc<Notify>,
     pub(crate) panics: bool,
@@ -248,17 +248,17 @@ pub(crate) struct Told {
 }
 
 #[async_trait]
-impl Service for Told {
+impl Service for ScriptedService {
     fn name(&self) -> &'static str {
-        "the told one"
+        "scripted"
     }
 
     async fn bind(&mut self) -> Result<(), ServiceError> {
         match self.binds {
-            Binds::Well => Ok(()),
-            Binds::Taken => Err("the port is taken".into()),
-            Binds::Never => std::future::pending().await,
-            Binds::Panics => panic!("it was told to"),
+            BindBehaviour::Well => Ok(()),
+            BindBehaviour::Taken => Err("the port is taken".into()),
+            BindBehaviour::Never => std::future::pending().await,
+            BindBehaviour::Panics => panic!("the script says so"),
         }
     }
 
@@ -266,8 +266,8 @@ impl Service for Told {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.fails.notified() => {
-                assert!(!self.panics, "it was told to");
-                return Err("it was told to".into());
+                assert!(!self.panics, "the script says so");
+                return Err("the script says so".into());
             }
         }
         if self.hangs {

@@ -86,7 +86,7 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     let status = node.node().status().await;
     let took = cluster.clock.now() - start;
     assert!(took < lease.call_timeout / 2, "it took {took:?}");
-    assert_eq!(status.leaders, before.leaders, "the last answer is told");
+    assert_eq!(status.leaders, before.leaders, "the status keeps the last answer");
     assert!(status.storage.answer_age_ms.unwrap() >= 1_000, "{status:?}");
     assert_eq!(request.await.unwrap(), None, "this node leads");
 
@@ -94,7 +94,7 @@ async fn the_status_does_not_wait_for_a_storage_that_hangs() {
     cluster.clock.sleep(lease.call_timeout + Duration::from_secs(1)).await;
     let status = node.node().status().await;
     assert!(!status.storage.answers && status.storage.trouble.is_some(), "{status:?}");
-    assert_eq!(status.leaders, before.leaders, "the last answer is told");
+    assert_eq!(status.leaders, before.leaders, "the status keeps the last answer");
     let age = Duration::from_millis(status.storage.answer_age_ms.unwrap());
     assert!(age > lease.call_timeout, "{age:?}");
     is_hung.store(false, Ordering::SeqCst);

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod cluster;
-mod late;
 mod leaders;
+mod lease_times;
 mod reads;
 
 use std::{
@@ -18,20 +18,20 @@ use std::{
 };
 
 use clock::Clock;
-use cluster::{Binds, Cluster, PATIENCE, Told, hasty, run, send};
+use cluster::{BindBehaviour, Cluster, PATIENCE, ScriptedService, hasty, run, send};
 use eventlog::WsId;
 use ielections::{Slot, Timing};
 use istorage::Fault;
 use sysvvm::AppName;
 use vvm::{AppSettings, InvalidNodeSettings, Launched, NodeSettings, Problem, Stage, Vvm};
-use vvm_tests::commands::{At, article, create_workspace, cud, shop};
+use vvm_tests::commands::{StallPoint, article, create_workspace, cud, shop};
 
 /// The number of partitions of the shop in these tests.
 const PARTITIONS: NonZeroU16 = NonZeroU16::new(10).unwrap();
 
 /// VVM.test.Basic
 #[tokio::test]
-async fn the_first_leads_and_the_second_does_not() {
+async fn the_first_node_leads_and_the_second_waits() {
     let cluster = Cluster::new();
     let (first, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let done = run(&first, cud(7, article("a"), soon)).await;
@@ -89,7 +89,7 @@ async fn a_node_that_takes_over_tries_again_to_open_what_the_storage_cannot_open
 
 /// VVM.test.Shutdown
 #[tokio::test]
-async fn whose_lead_is_lost_is_told_and_stops() {
+async fn a_node_that_loses_its_leadership_reports_it_and_stops() {
     let cluster = Cluster::new();
     let node = cluster.launch_hasty(1);
     cluster.until(&node, Stage::Leading).await;
@@ -97,13 +97,13 @@ async fn whose_lead_is_lost_is_told_and_stops() {
     let problem = node.problem().await;
     assert!(matches!(*problem, Problem::LeadLost(_)), "{problem}");
     let told = node.shutdown().await.unwrap_err();
-    assert!(Arc::ptr_eq(&told, &problem), "it is told once, and the same");
-    assert_eq!(cluster.lease(1).await.unwrap(), "x", "what is another's is left alone");
+    assert!(Arc::ptr_eq(&told, &problem), "the problem was reported twice");
+    assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }
 
 /// The applications of the node are not open yet.
 #[tokio::test]
-async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
+async fn a_node_that_loses_its_leadership_at_its_start_starts_nothing() {
     let cluster = Cluster::new();
     cluster.driver.is_held.store(true, Ordering::SeqCst);
     let node = cluster.launch_hasty(1);
@@ -114,19 +114,19 @@ async fn whose_lead_is_lost_while_it_starts_begins_nothing() {
     let here = |ws| node.node().app("acme", "shop").unwrap().local_partition(WsId(ws)).is_ok();
     assert!((0..10).all(|ws| !here(ws)), "no partition is put to work any more");
     assert!(matches!(*node.shutdown().await.unwrap_err(), Problem::LeadLost(_)));
-    assert_eq!(cluster.lease(1).await.unwrap(), "x", "what another one holds is left to it");
+    assert_eq!(cluster.lease(1).await.unwrap(), "x", "the lease of another node was changed");
 }
 
 /// The partitions of the node read their logs, and the storage does not answer.
 #[tokio::test]
-async fn whose_lead_is_lost_while_it_recovers_stops() {
+async fn a_node_that_loses_its_leadership_during_recovery_stops() {
     let cluster = Cluster::new();
     let node = cluster.launch(1);
     cluster.until(&node, Stage::Leading).await;
     node.shutdown().await.unwrap();
 
     let stall = cluster.driver.stall.get().unwrap().clone();
-    stall.arm(At::Before(5));
+    stall.arm(StallPoint::Before(5));
     let node = cluster.launch_hasty(1);
     stall.until_still().await;
     cluster.until(&node, Stage::Recovering).await;
@@ -141,7 +141,7 @@ async fn whose_lead_is_lost_while_it_recovers_stops() {
 
 /// VVM.test.CancelLeadership
 #[tokio::test]
-async fn who_is_shut_down_gives_the_lead_away() {
+async fn a_node_that_is_shut_down_releases_its_lease() {
     let cluster = Cluster::new();
     let first = cluster.launch(1);
     cluster.until(&first, Stage::Leading).await;
@@ -156,7 +156,7 @@ async fn who_is_shut_down_gives_the_lead_away() {
 }
 
 #[tokio::test]
-async fn shutdown_ends_whatever_it_is_doing() {
+async fn shutdown_ends_the_node_in_every_stage() {
     let cluster = Cluster::new();
     cluster.launch(1).shutdown().await.unwrap();
     assert!(cluster.lease(1).await.is_none(), "right after launch");
@@ -174,7 +174,7 @@ async fn shutdown_ends_whatever_it_is_doing() {
 /// The threads of a storage had panicked and every request failed, but the node reported that it
 /// was ready. A node that was opening its storage tried again and again.
 #[tokio::test]
-async fn a_storage_that_cannot_go_on_ends_the_node_whatever_it_is_doing() {
+async fn a_storage_that_fails_ends_the_node_in_every_stage() {
     for stage in [Stage::Opening, Stage::Recovering, Stage::Leading, Stage::Waiting] {
         let cluster = Cluster::new();
         cluster.driver.is_out_of_reach.store(stage == Stage::Opening, Ordering::SeqCst);
@@ -198,31 +198,31 @@ async fn a_storage_that_cannot_go_on_ends_the_node_whatever_it_is_doing() {
 }
 
 #[tokio::test]
-async fn a_service_that_cannot_begin_is_told_at_once() {
+async fn a_service_that_cannot_start_is_reported_at_once() {
     let cluster = Cluster::new();
-    let taken = Told { binds: Binds::Taken, ..Told::default() };
-    let other = Told::default();
+    let taken = ScriptedService { binds: BindBehaviour::Taken, ..ScriptedService::default() };
+    let other = ScriptedService::default();
     let stopped = Arc::clone(&other.stopped);
     let node = cluster.node(1, |_| {}).with_admin(other).with_service(taken);
     let node = node.build().unwrap().launch();
     let problem = node.problem().await;
-    assert!(matches!(*problem, Problem::NotBound { service: "the told one", .. }), "{problem}");
+    assert!(matches!(*problem, Problem::NotBound { service: "scripted", .. }), "{problem}");
     assert!(cluster.lease(1).await.is_none(), "nothing else was begun");
     assert!(node.shutdown().await.is_err());
     assert_eq!(stopped.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_service_that_hangs_or_panics_as_it_begins_keeps_nobody_waiting() {
+async fn a_service_that_hangs_or_panics_at_its_start_does_not_block_the_node() {
     let cluster = Cluster::new();
     let launch = |binds| {
-        let service = Told { binds, ..Told::default() };
+        let service = ScriptedService { binds, ..ScriptedService::default() };
         cluster.node(1, |_| {}).with_service(service).build().unwrap().launch()
     };
-    let node = launch(Binds::Never);
+    let node = launch(BindBehaviour::Never);
     tokio::task::yield_now().await;
     node.shutdown().await.unwrap();
-    let node = launch(Binds::Panics);
+    let node = launch(BindBehaviour::Panics);
     let problem = node.problem().await;
     assert!(problem.to_string().contains("panicked"), "{problem}");
     assert!(node.shutdown().await.is_err());
@@ -244,15 +244,15 @@ async fn a_storage_that_does_not_close_is_named_and_given_up() {
 async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order() {
     for panics in [false, true] {
         let cluster = Cluster::new();
-        let told = Told { panics, ..Told::default() };
-        let other = Told::default();
+        let told = ScriptedService { panics, ..ScriptedService::default() };
+        let other = ScriptedService::default();
         let (fails, stopped) = (Arc::clone(&told.fails), Arc::clone(&other.stopped));
         let node = cluster.node(1, |_| {}).with_admin(other).with_service(told);
         let node = node.build().unwrap().launch();
         cluster.until(&node, Stage::Leading).await;
         fails.notify_one();
         let problem = node.problem().await;
-        let is_it = matches!(*problem, Problem::ServiceEnded { service: "the told one", .. });
+        let is_it = matches!(*problem, Problem::ServiceEnded { service: "scripted", .. });
         assert!(is_it, "{problem}");
         assert!(Arc::ptr_eq(&node.shutdown().await.unwrap_err(), &problem));
         assert_eq!(stopped.load(Ordering::SeqCst), 1);
@@ -263,23 +263,23 @@ async fn a_service_that_fails_or_panics_is_a_problem_and_the_rest_stops_in_order
 #[tokio::test]
 async fn a_service_that_hangs_at_its_stop_is_named_and_given_up() {
     let cluster = Cluster::new();
-    let hangs = Told { hangs: true, ..Told::default() };
+    let hangs = ScriptedService { hangs: true, ..ScriptedService::default() };
     let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(8));
     let node = node.with_service(hangs).build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
     let start = cluster.clock.now();
     let problem = node.shutdown().await.unwrap_err();
-    assert!(matches!(&*problem, Problem::NotStopped(name) if name == "the told one"), "{problem}");
+    assert!(matches!(&*problem, Problem::NotStopped(name) if name == "scripted"), "{problem}");
     assert!(cluster.clock.now() - start < Duration::from_secs(8));
     assert!(cluster.lease(1).await.is_none(), "the lead is given away nevertheless");
 }
 
 #[tokio::test]
-async fn what_began_last_stops_first_and_who_tells_how_it_does_stops_last() {
+async fn services_stop_in_reverse_order_and_admin_services_last() {
     let cluster = Cluster::new();
     let told = |noted_as| {
         let journal = Arc::clone(&cluster.driver.journal);
-        Told { noted_as, journal, ..Told::default() }
+        ScriptedService { noted_as, journal, ..ScriptedService::default() }
     };
     let node = cluster.node(1, |_| {}).with_admin(told("the admin service"));
     let node = node.with_service(told("the first")).with_service(told("the second"));
@@ -292,12 +292,12 @@ async fn what_began_last_stops_first_and_who_tells_how_it_does_stops_last() {
 
 /// A write may still land under this leadership.
 #[tokio::test]
-async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
+async fn a_lease_is_not_released_without_a_proof_that_all_work_has_ended() {
     let cluster = Cluster::new();
     let node = cluster.node(1, |settings| settings.stop_within = Duration::from_secs(1));
     let (node, soon) = cluster.with_workspace(node).await;
     let stall = cluster.driver.stall.get().unwrap().clone();
-    stall.arm(At::Before(1));
+    stall.arm(StallPoint::Before(1));
     let under_way = tokio::spawn(send(&node, cud(7, article("a"), soon)));
     stall.until_still().await;
     let problem = node.shutdown().await.unwrap_err();
@@ -306,12 +306,12 @@ async fn a_lead_whose_work_is_not_proved_to_have_ended_is_not_given_away() {
     assert!(matches!(&*problem, Problem::NotEnded(all) if names_it(all)), "{problem}");
     assert!(cluster.lease(1).await.is_some(), "another one could lead while it is written");
     stall.go_on();
-    assert!(under_way.await.unwrap().is_err(), "nobody knows");
+    assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
 }
 
 /// Only a new leadership can make the partition run again.
 #[tokio::test]
-async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
+async fn a_node_with_a_failed_partition_releases_its_lease() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     *cluster.driver.writes.lock().unwrap() = Fault::NotAppliedButError;
@@ -320,7 +320,7 @@ async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
     cluster.clock.sleep(Duration::from_millis(100)).await;
     cluster.driver.keyspace.get().unwrap().close().await;
     *cluster.driver.writes.lock().unwrap() = Fault::None;
-    assert!(under_way.await.unwrap().is_err(), "nobody knows");
+    assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
     let problem = node.problem().await;
     assert!(matches!(*problem, Problem::LeadLost(ielections::Lost::Unhealthy)), "{problem}");
     node.shutdown().await.unwrap_err();
@@ -330,7 +330,7 @@ async fn a_node_with_a_partition_that_failed_lets_go_of_the_lead() {
 async fn with_slow_client(cluster: &Cluster) -> (Launched, Arc<AtomicBool>) {
     let killed = Arc::new(AtomicBool::new(false));
     let kill = Arc::clone(&killed);
-    let hangs = Told { hangs: true, ..Told::default() };
+    let hangs = ScriptedService { hangs: true, ..ScriptedService::default() };
     let node = cluster.node(1, |settings| {
         settings.lease = Timing::of(Duration::from_secs(6));
         settings.call_timeout = Duration::from_secs(1);
@@ -345,7 +345,7 @@ async fn with_slow_client(cluster: &Cluster) -> (Launched, Arc<AtomicBool>) {
 /// The node waited for its clients first and stopped the partitions later. So the killer ended the
 /// node.
 #[tokio::test]
-async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
+async fn a_node_that_loses_its_leadership_stops_its_work_before_it_waits_for_clients() {
     let cluster = Cluster::new();
     let (node, killed) = with_slow_client(&cluster).await;
     cluster.usurp(1).await;
@@ -359,7 +359,7 @@ async fn whose_lead_is_lost_stops_its_work_before_it_waits_for_clients() {
 /// The node was asked to stop. Only at the beginning of the stop did the node check whether it
 /// still led.
 #[tokio::test]
-async fn whose_lead_is_lost_while_clients_are_waited_for_stops_its_work() {
+async fn a_node_that_loses_its_leadership_while_it_waits_for_clients_stops_its_work() {
     let cluster = Cluster::new();
     let (node, killed) = with_slow_client(&cluster).await;
     let seen = node.node().clone();
@@ -374,7 +374,7 @@ async fn whose_lead_is_lost_while_clients_are_waited_for_stops_its_work() {
 
 /// No task has told the node yet that its leadership is over, but the clock has.
 #[tokio::test]
-async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
+async fn a_node_that_was_suspended_past_its_lease_answers_nothing() {
     let cluster = Cluster::new();
     let node = cluster.launch_hasty(1);
     cluster.until(&node, Stage::Leading).await;
@@ -383,8 +383,8 @@ async fn who_stood_still_for_longer_than_its_lead_answers_nothing() {
     assert!(here.may_answer().is_ok());
     // The sleep blocks the only thread of the runtime, so nothing else goes on either.
     std::thread::sleep(Duration::from_millis(1_500));
-    assert!(here.may_answer().is_err(), "what was read before");
-    assert!(app.local_partition(WsId(7)).is_err(), "what would be read now");
+    assert!(here.may_answer().is_err(), "a row that was read before may not be answered");
+    assert!(app.local_partition(WsId(7)).is_err(), "the partition is not found any more");
     node.shutdown().await.unwrap_err();
 }
 
@@ -398,9 +398,9 @@ async fn more_slots_than_partitions_are_refused() {
 
 /// Several problems happen together. The host is told the first one only.
 #[tokio::test]
-async fn a_problem_is_told_once() {
+async fn a_problem_is_reported_once() {
     let cluster = Cluster::new();
-    let told = Told::default();
+    let told = ScriptedService::default();
     let fails = Arc::clone(&told.fails);
     let node = cluster.node(1, |_| {}).with_service(told).build().unwrap().launch();
     cluster.until(&node, Stage::Leading).await;
@@ -415,7 +415,7 @@ async fn a_problem_is_told_once() {
 }
 
 #[tokio::test]
-async fn who_steps_down_lets_another_lead() {
+async fn a_node_that_steps_down_lets_another_lead() {
     let cluster = Cluster::new();
     let first = cluster.launch(1);
     cluster.until(&first, Stage::Leading).await;
@@ -479,12 +479,17 @@ async fn another_number_of_slots_or_partitions_is_refused() {
 
 /// After a node has stopped, only the tasks of the test itself are left.
 #[tokio::test]
-async fn no_task_is_left() {
+async fn a_shutdown_leaves_no_task() {
     let cluster = Cluster::new();
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = alive();
     for round in 0..5 {
-        let node = cluster.node(1, |_| {}).with_service(Told::default()).build().unwrap().launch();
+        let node = cluster
+            .node(1, |_| {})
+            .with_service(ScriptedService::default())
+            .build()
+            .unwrap()
+            .launch();
         cluster.until(&node, Stage::Leading).await;
         let soon = cluster.clock.now() + PATIENCE;
         run(&node, create_workspace(100 + round, soon)).await;
@@ -501,7 +506,7 @@ async fn no_task_is_left() {
 
 /// A lease is over, and work goes on. The killer ends the process, although the runtime is blocked.
 #[test]
-fn the_killer_ends_what_does_not_stop() {
+fn the_killer_ends_a_process_with_work_that_does_not_stop() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let killed = Arc::new(AtomicBool::new(false));
     let kill = Arc::clone(&killed);
@@ -532,12 +537,12 @@ const KILLED: i32 = 10;
 /// All threads of the runtime, and the thread that waits for the runtime, stand still. Only a
 /// thread of the operating system can end the process.
 #[test]
-fn a_process_whose_runtime_stands_still_is_killed() {
+fn a_process_with_a_suspended_runtime_is_killed() {
     if std::env::var_os(STANDS_STILL).is_some() {
         return stand_still();
     }
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_process_whose_runtime_stands_still_is_killed", "--nocapture"])
+        .args(["--exact", "a_process_with_a_suspended_runtime_is_killed", "--nocapture"])
         .env(STANDS_STILL, "yes")
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -550,7 +555,7 @@ fn a_process_whose_runtime_stands_still_is_killed() {
         }
         if clock.now() > end {
             child.kill().unwrap();
-            panic!("nobody ended it");
+            panic!("the killer did not end the process");
         }
         std::thread::sleep(Duration::from_millis(5));
     };

@@ -9,12 +9,12 @@ use std::{
 use bytes::Bytes;
 use eventlog::{Broken, Offset, Reader, RecordId, Row, WsId};
 use futures::{FutureExt, StreamExt, future::BoxFuture};
-use httpapi::{Api, ApiSettings};
+use httpapi::{HttpApi, HttpApiSettings};
 use istorage::{AppStorageExt, Fault};
 use processor::{Busy, Refused};
 use tokio::task::spawn_blocking;
 use vvm::{Launched, NodeSettings, Stage};
-use vvm_tests::commands::{At, article, child, cud, raw, text, update};
+use vvm_tests::commands::{StallPoint, article, child, cud, raw, text, update};
 
 use crate::{
     PARTITIONS,
@@ -25,7 +25,7 @@ use crate::{
 /// in front of the event that could not be found. The list of the documents ended too early in the
 /// same way.
 #[tokio::test]
-async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
+async fn a_log_with_a_missing_event_is_cut() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     for name in ["a", "b", "c"] {
@@ -76,7 +76,7 @@ async fn a_log_in_which_an_event_is_missing_is_not_told_as_whole() {
 /// The bytes of one record were in the row of another record. Only a client that read that other
 /// record could notice, and only by looking at the id.
 #[tokio::test]
-async fn a_record_in_the_row_of_another_is_told_in_the_status() {
+async fn a_record_in_the_row_of_another_is_reported_in_the_status() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let done = run(&node, cud(7, article("a"), soon)).await;
@@ -138,13 +138,13 @@ async fn a_log_ends_with_the_last_event_that_is_applied() {
 
 /// The log was returned as empty, although events had been acknowledged.
 #[tokio::test]
-async fn a_log_is_not_told_before_it_was_read() {
+async fn a_log_is_not_answered_before_its_first_read() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     node.shutdown().await.unwrap();
 
     let stall = cluster.driver.stall.get().unwrap().clone();
-    stall.arm(At::Before(5));
+    stall.arm(StallPoint::Before(5));
     let node = cluster.launch(1);
     stall.until_still().await;
     let app = node.node().app("acme", "shop").unwrap();
@@ -166,7 +166,7 @@ async fn a_log_is_not_told_before_it_was_read() {
 /// Each row was searched among all other rows, up to the topmost parent. The command took minutes,
 /// and blocked everything else.
 #[tokio::test]
-async fn thousands_of_rows_that_stand_in_one_another_take_no_time() {
+async fn thousands_of_nested_rows_are_handled_quickly() {
     let cluster = Cluster::new();
     let (node, soon) = cluster.with_workspace(cluster.node(1, |_| {})).await;
     let part = |id| child(id, "shop.Part", (id + 1, "parts"), []);
@@ -206,7 +206,7 @@ async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
     let (node, answer_of) = with_api(&cluster, Duration::from_millis(300), |_| {}).await;
     let stall = cluster.driver.stall.get().unwrap().clone();
     for path in ["docs/shop.Article/322685000131099", "cdocs/shop.Article"] {
-        stall.arm(At::Before(1));
+        stall.arm(StallPoint::Before(1));
         let answer = cluster.clock.timeout_at(cluster.clock.now() + PATIENCE, answer_of(path));
         let answer = answer.await.expect("it waits for the storage");
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("timed_out"), "{answer}");
@@ -218,7 +218,7 @@ async fn a_read_that_the_storage_does_not_answer_ends_in_time() {
 /// The node answered that there was no such record. But the node had stood still past its lease,
 /// and the present leader may have that record.
 #[tokio::test]
-async fn who_stood_still_does_not_say_either_that_there_is_nothing() {
+async fn a_node_that_was_suspended_does_not_answer_that_a_record_is_missing() {
     let cluster = Cluster::new();
     let (node, answer_of) = with_api(&cluster, PATIENCE, hasty).await;
     cluster.driver.stands_still.store(true, Ordering::SeqCst);
@@ -236,8 +236,8 @@ async fn with_api(
     change: impl FnOnce(&mut NodeSettings),
 ) -> (Launched, impl Fn(&'static str) -> BoxFuture<'static, String>) {
     let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let settings = ApiSettings { command_time, ..ApiSettings::new(listen) };
-    let node = cluster.node(1, change).with_service(Api::new(settings));
+    let settings = HttpApiSettings { command_time, ..HttpApiSettings::new(listen) };
+    let node = cluster.node(1, change).with_service(HttpApi::new(settings));
     let (node, _) = cluster.with_workspace(node).await;
     let ask = move |path| {
         let mut stream = std::net::TcpStream::connect(listen).unwrap();

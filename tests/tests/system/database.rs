@@ -8,7 +8,7 @@ use clock::{Clock, Instant};
 use istorage::{AppStorageExt, Key, KeyspaceName, StorageDriver};
 use istorage_tck::{KeyspaceTracker, Subject};
 use sysvvm::System;
-use vvm_tests::trials::Stage;
+use vvm_tests::trials::Fixture;
 
 pub(crate) type TrialFn = vvm_tests::trials::TrialFn<Database>;
 
@@ -27,7 +27,7 @@ pub(crate) struct Database {
 }
 
 #[async_trait]
-impl Stage for Database {
+impl Fixture for Database {
     async fn new(subject: Arc<dyn Subject>) -> istorage::Result<Database> {
         let (keyspaces, clock) = (KeyspaceTracker::default(), subject.clock());
         let mut nodes = Vec::new();

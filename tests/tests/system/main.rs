@@ -10,10 +10,10 @@ mod database;
 mod numbers;
 mod registry;
 
-use vvm_tests::trials::hold;
+use vvm_tests::trials::run_trials;
 
 fn main() -> std::process::ExitCode {
-    hold(
+    run_trials(
         env!("CARGO_TARGET_TMPDIR"),
         |drivers| {
             vec![

@@ -11,16 +11,20 @@ use crate::database::{Database, TrialFn};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
     ("numbers::a_number_that_was_never_stored_is_absent", |database| Box::pin(absent(database))),
-    ("numbers::every_byte_is_where_it_should_be", |database| Box::pin(bytes(database))),
+    ("numbers::rows_have_the_documented_bytes", |database| Box::pin(bytes(database))),
     ("numbers::numbers_never_go_down", |database| Box::pin(never_down(database))),
     ("numbers::offsets_are_ordered_by_leader_and_then_by_themselves", |database| {
         Box::pin(offsets(database))
     }),
-    ("numbers::each_partition_workspace_and_application_has_its_own", |database| {
+    ("numbers::each_partition_workspace_and_application_has_numbers_of_its_own", |database| {
         Box::pin(their_own(database))
     }),
-    ("numbers::more_than_fit_into_one_write_are_stored", |database| Box::pin(many(database))),
-    ("numbers::writes_side_by_side_leave_the_highest", |database| Box::pin(side_by_side(database))),
+    ("numbers::more_numbers_than_fit_into_one_write_are_stored", |database| {
+        Box::pin(many(database))
+    }),
+    ("numbers::concurrent_writes_keep_the_highest_number", |database| {
+        Box::pin(side_by_side(database))
+    }),
 ];
 
 async fn of_app(database: &Database, node: usize, name: &str) -> NumberRows {

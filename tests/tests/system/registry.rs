@@ -11,13 +11,25 @@ use sysvvm::{AppName, Error};
 use crate::database::{Database, NODES, PATIENCE, TrialFn};
 
 pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
-    ("one_node_inits_another_opens", |database| Box::pin(one_inits_another_opens(database))),
-    ("what_is_there_or_missing_is_told", |database| Box::pin(there_or_missing(database))),
-    ("half_initialized_keeps_its_partitions", |database| Box::pin(half_initialized(database))),
-    ("many_init_different_applications", |database| Box::pin(many_init_different(database))),
-    ("many_init_the_same_application", |database| Box::pin(many_init_the_same(database))),
-    ("foreign_and_newer_are_refused", |database| Box::pin(foreign_and_newer(database))),
-    ("longest_names", |database| Box::pin(longest_names(database))),
+    ("an_application_that_one_node_creates_is_opened_by_another", |database| {
+        Box::pin(one_inits_another_opens(database))
+    }),
+    ("existing_and_missing_applications_are_reported", |database| {
+        Box::pin(there_or_missing(database))
+    }),
+    ("a_half_created_application_keeps_its_partitions", |database| {
+        Box::pin(half_initialized(database))
+    }),
+    ("many_nodes_create_different_applications", |database| {
+        Box::pin(many_init_different(database))
+    }),
+    ("many_nodes_create_the_same_application", |database| Box::pin(many_init_the_same(database))),
+    ("rows_of_other_programs_and_newer_formats_are_refused", |database| {
+        Box::pin(foreign_and_newer(database))
+    }),
+    ("the_longest_names_are_accepted", |database| {
+        Box::pin(the_longest_names_are_accepted(database))
+    }),
 ];
 
 fn app(name: &str) -> AppName {
@@ -141,7 +153,7 @@ fn refused(error: &Error, newer: bool) {
     }
 }
 
-async fn longest_names(database: &Database) {
+async fn the_longest_names_are_accepted(database: &Database) {
     assert!(AppName::new("acme", &"x".repeat(101)).is_err());
     let longest = "x".repeat(100);
     let name = AppName::new(&longest, &longest).unwrap();

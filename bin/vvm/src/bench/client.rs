@@ -12,28 +12,32 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, task::JoinHandle};
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type ClientError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connection to a node. One request follows another.
-pub(super) struct Client {
+pub(super) struct NodeClient {
     sender: SendRequest<Full<Bytes>>,
     host: HeaderValue,
     connection: JoinHandle<()>,
 }
 
-impl Client {
-    pub(super) async fn connect(address: SocketAddr) -> Result<Client, Failed> {
+impl NodeClient {
+    pub(super) async fn connect(address: SocketAddr) -> Result<NodeClient, ClientError> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // If the connection fails, the request under way returns the error.
         #[expect(clippy::disallowed_methods, reason = "the client owns the task and ends it")]
         let connection = tokio::spawn(async move { drop(connection.await) });
-        Ok(Client { sender, host: HeaderValue::from_str(&address.to_string())?, connection })
+        Ok(NodeClient { sender, host: HeaderValue::from_str(&address.to_string())?, connection })
     }
 
     /// Sends a request, and reads the whole answer.
-    pub(super) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failed> {
+    pub(super) async fn post(
+        &mut self,
+        path: &str,
+        body: Bytes,
+    ) -> Result<NodeAnswer, ClientError> {
         self.sender.ready().await?;
         let request = Request::post(path)
             .header(HOST, &self.host)
@@ -42,17 +46,17 @@ impl Client {
         let answer = self.sender.send_request(request).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
-        Ok(Answer { status, body })
+        Ok(NodeAnswer { status, body })
     }
 }
 
 /// The answer of a node.
-pub(super) struct Answer {
+pub(super) struct NodeAnswer {
     pub(super) status: StatusCode,
     body: Bytes,
 }
 
-impl Answer {
+impl NodeAnswer {
     /// Returns the status, with the field `key` of the problem if the answer has one.
     pub(super) fn problem(&self, key: &str) -> String {
         let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
@@ -63,7 +67,7 @@ impl Answer {
     }
 }
 
-impl Drop for Client {
+impl Drop for NodeClient {
     fn drop(&mut self) {
         self.connection.abort();
     }

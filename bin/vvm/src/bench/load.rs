@@ -8,14 +8,14 @@ use hyper::StatusCode;
 use serde_json::json;
 use sysvvm::AppName;
 
-use super::{PATIENCE, client::Client};
-use crate::{cli::BenchArgs, failure::Failure};
+use super::{ANSWER_TIMEOUT, client::NodeClient};
+use crate::{cli::BenchArgs, command_error::CommandError};
 
 /// The most time for the first answer of a node.
-const GREETING: Duration = Duration::from_secs(1);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The commands, and the node that gets them.
-pub(super) struct Load {
+pub(super) struct CommandLoad {
     pub(super) address: SocketAddr,
     app: AppName,
     /// The running sums of the shares of the workspaces. The last sum is 1.
@@ -24,11 +24,12 @@ pub(super) struct Load {
     pub(super) body: Bytes,
 }
 
-impl Load {
-    pub(super) fn new(args: &BenchArgs) -> Result<Load, Failure> {
-        let app = args.app.parse().map_err(|error| Failure::usage(format!("--app: {error}")))?;
+impl CommandLoad {
+    pub(super) fn new(args: &BenchArgs) -> Result<CommandLoad, CommandError> {
+        let app =
+            args.app.parse().map_err(|error| CommandError::usage(format!("--app: {error}")))?;
         if !(args.zipf.is_finite() && args.zipf >= 0.0) {
-            return Err(Failure::usage("--zipf is a number from 0 on"));
+            return Err(CommandError::usage("--zipf must be a number from 0 on"));
         }
         let bill = json!({
             "id": 1, "table": "shop.Bill",
@@ -43,7 +44,7 @@ impl Load {
         let lines = (2..=u64::from(args.records)).map(line);
         let rows: Vec<_> = [bill].into_iter().chain(lines).collect();
         let body = json!({ "rows": rows }).to_string().into();
-        Ok(Load { address: args.node, app, sums: sums(args.workspaces, args.zipf), body })
+        Ok(CommandLoad { address: args.node, app, sums: sums(args.workspaces, args.zipf), body })
     }
 
     fn base(&self, ws: u64) -> String {
@@ -55,39 +56,40 @@ impl Load {
         self.base(ws) + "/sys.CUD"
     }
 
-    fn unreachable(&self, why: impl Display) -> Failure {
+    fn unreachable(&self, why: impl Display) -> CommandError {
         let address = self.address;
-        Failure::unreachable(format!(
-            "no node answers at {address}: {why}: is that its `http.listen`?"
+        CommandError::unreachable(format!(
+            "no node answers at {address}: {why}: check that the node runs, and that its `http.listen` is this address"
         ))
     }
 
     /// Connects, and asks for a path that does not exist. A working node answers such a request at
     /// once, even if its storage is slow.
-    async fn connect(&self, clock: &Clock) -> Result<Client, Failure> {
+    async fn connect(&self, clock: &Clock) -> Result<NodeClient, CommandError> {
         let asked = async {
-            let mut client = Client::connect(self.address).await?;
+            let mut client = NodeClient::connect(self.address).await?;
             client.post("/", Bytes::new()).await.map(|_| client)
         };
-        match clock.timeout_at(clock.now() + GREETING, asked).await {
+        match clock.timeout_at(clock.now() + GREETING_TIMEOUT, asked).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(self.unreachable(error)),
-            Err(_) => Err(self.unreachable(format!("it sent nothing within {GREETING:?}"))),
+            Err(_) => Err(self.unreachable(format!("no answer within {GREETING_TIMEOUT:?}"))),
         }
     }
 
     /// Makes the workspaces. Workspaces that exist stay as they are.
-    pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), Failure> {
+    pub(super) async fn create_workspaces(&self, clock: &Clock) -> Result<(), CommandError> {
         let mut client = self.connect(clock).await?;
         for ws in 1..=self.sums.len() as u64 {
             let body = json!({ "args": { "kind": "Shop", "name": "bench" } }).to_string();
             let path = self.base(ws) + "/sys.CreateWorkspace";
-            let answer = clock.timeout_at(clock.now() + PATIENCE, client.post(&path, body.into()));
+            let answer =
+                clock.timeout_at(clock.now() + ANSWER_TIMEOUT, client.post(&path, body.into()));
             let answer = answer.await.map_err(|late| self.unreachable(late))?;
             let answer = answer.map_err(|error| self.unreachable(error))?;
             if !answer.status.is_success() && answer.status != StatusCode::CONFLICT {
-                return Err(Failure::unfinished(format!(
-                    "{} does not make workspace {ws} of {}: {}",
+                return Err(CommandError::unfinished(format!(
+                    "{} did not create workspace {ws} of {}: {}",
                     self.address,
                     self.app,
                     answer.problem("reason")
@@ -113,14 +115,14 @@ fn sums(workspaces: u32, zipf: f64) -> Vec<f64> {
 }
 
 /// Draws workspaces, from 1 on.
-pub(super) struct Workspaces<'l> {
+pub(super) struct WorkspacePicker<'l> {
     sums: &'l [f64],
     state: u64,
 }
 
-impl Workspaces<'_> {
-    pub(super) fn new(load: &Load, seed: u64) -> Workspaces<'_> {
-        Workspaces { sums: &load.sums, state: seed }
+impl WorkspacePicker<'_> {
+    pub(super) fn new(load: &CommandLoad, seed: u64) -> WorkspacePicker<'_> {
+        WorkspacePicker { sums: &load.sums, state: seed }
     }
 
     pub(super) fn next(&mut self) -> u64 {
@@ -136,19 +138,19 @@ impl Workspaces<'_> {
 }
 
 /// The times at which a client sends its commands.
-pub(super) struct Pace {
+pub(super) struct CommandPace {
     /// The time between two commands. `None` if each command follows the answer to the one before.
     every: Option<Duration>,
     due: Instant,
 }
 
-impl Pace {
+impl CommandPace {
     /// Makes the pace of one client. All clients together send `rate` commands a second. Without a
     /// rate each client sends as many as it can.
-    pub(super) fn new(rate: Option<u32>, clients: u32, number: u32, start: Instant) -> Pace {
+    pub(super) fn new(rate: Option<u32>, clients: u32, number: u32, start: Instant) -> CommandPace {
         let every = rate.map(|rate| Duration::from_secs(u64::from(clients)) / rate);
         let due = start + every.map_or(Duration::ZERO, |every| every * number / clients);
-        Pace { every, due }
+        CommandPace { every, due }
     }
 
     /// Waits until the next command is due, and returns that time. `None` if the command is due
@@ -177,7 +179,7 @@ mod tests {
 
     fn drawn(zipf: f64) -> Vec<u32> {
         let sums = sums(10, zipf);
-        let mut workspaces = Workspaces { sums: &sums, state: 7 };
+        let mut workspaces = WorkspacePicker { sums: &sums, state: 7 };
         let mut counts = vec![0; 10];
         (0..100_000).for_each(|_| counts[workspaces.next() as usize - 1] += 1);
         counts
@@ -198,7 +200,7 @@ mod tests {
         let manual = clock::ManualClock::new(1);
         let clock = manual.clock();
         let start = clock.now();
-        let mut pace = Pace::new(Some(100), 2, 1, start);
+        let mut pace = CommandPace::new(Some(100), 2, 1, start);
         manual.advance(Duration::from_secs(1));
         let end = start + Duration::from_secs(1);
         let mut due = Vec::new();

@@ -13,7 +13,7 @@ use processor::{Application, InvalidApplication};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sysvvm::AppName;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
 /// One application.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -72,8 +72,8 @@ fn of_schema(
 }
 
 /// Makes the demo application, for trying a node.
-pub(crate) fn demo() -> Result<(AppName, Application), Failure> {
-    let wrong = |error: &dyn Display| Failure::config(format!("the demo: {error}"));
+pub(crate) fn demo() -> Result<(AppName, Application), CommandError> {
+    let wrong = |error: &dyn Display| CommandError::config(format!("the demo: {error}"));
     let schema = DEMO.parse().map_err(|error| wrong(&error))?;
     let name = AppName::new("demo", "shop").map_err(|error| wrong(&error))?;
     let kinds = BTreeMap::from([("Shop".to_owned(), 1)]);

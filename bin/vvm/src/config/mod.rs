@@ -5,7 +5,7 @@ mod apps;
 mod sections;
 mod source;
 mod storage;
-mod words;
+mod toml_errors;
 
 use std::{
     ffi::OsString,
@@ -14,12 +14,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 pub(crate) use apps::{AppConfig, demo};
 pub(crate) use sections::{
     AdminConfig, HttpConfig, LogConfig, NodeConfig, Seconds, SequencesConfig, SequencesIn,
 };
-pub(crate) use source::Source;
+pub(crate) use source::ConfigSource;
 pub(crate) use storage::StorageConfig;
 
 /// The prefix of the variables that override the file.
@@ -28,7 +28,7 @@ const PREFIX: &str = "VVM__";
 /// The whole configuration.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Config {
+pub(crate) struct VvmConfig {
     pub(crate) node: NodeConfig,
     pub(crate) http: HttpConfig,
     pub(crate) admin: AdminConfig,
@@ -39,60 +39,60 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// The places where the settings were set, for error messages.
     #[serde(skip)]
-    pub(crate) source: Source,
+    pub(crate) source: ConfigSource,
     /// The section `storage` as the file and the overrides set it, without defaults.
     #[serde(skip)]
-    said_of_storage: toml::Table,
+    storage_as_set: toml::Table,
 }
 
 /// A variable or a flag that overrides a key of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Override {
+pub(crate) struct ConfigOverride {
     /// The name of the variable or of the flag.
-    pub(crate) called: String,
+    pub(crate) name: String,
     /// The keys, from the outermost on.
     pub(crate) path: Vec<String>,
     /// The value, in TOML or as a bare text.
     pub(crate) value: String,
 }
 
-impl Override {
+impl ConfigOverride {
     /// Returns the overrides in the environment, sorted by name.
     pub(crate) fn of_environment(
         variables: impl Iterator<Item = (OsString, OsString)>,
-    ) -> Vec<Override> {
-        let mut all: Vec<Override> = variables
-            .filter_map(|(called, value)| {
+    ) -> Vec<ConfigOverride> {
+        let mut all: Vec<ConfigOverride> = variables
+            .filter_map(|(name, value)| {
                 // A name that is not UTF-8 belongs to another program. If the value of one of our
                 // variables is not UTF-8, the check of its key refuses the value.
-                let (called, value) =
-                    (called.into_string().ok()?, value.to_string_lossy().into_owned());
-                let keys = called.strip_prefix(PREFIX)?;
+                let (name, value) =
+                    (name.into_string().ok()?, value.to_string_lossy().into_owned());
+                let keys = name.strip_prefix(PREFIX)?;
                 let path = keys.split("__").map(str::to_ascii_lowercase).collect();
-                Some(Override { called, path, value })
+                Some(ConfigOverride { name, path, value })
             })
             .collect();
-        all.sort_by(|one, other| one.called.cmp(&other.called));
+        all.sort_by(|one, other| one.name.cmp(&other.name));
         all
     }
 
     /// Makes the override of a flag.
-    pub(crate) fn of_flag(flag: &str, path: [&str; 2], value: impl ToString) -> Override {
+    pub(crate) fn of_flag(flag: &str, path: [&str; 2], value: impl ToString) -> ConfigOverride {
         let path = path.map(str::to_owned).to_vec();
-        Override { called: flag.to_owned(), path, value: value.to_string() }
+        ConfigOverride { name: flag.to_owned(), path, value: value.to_string() }
     }
 
     /// Returns the override as error messages show it. In the section `storage` only the name is
     /// shown, because the value may be a secret.
     fn shown(&self) -> String {
         match self.path.first().is_some_and(|section| section == "storage") {
-            true => self.called.clone(),
-            false => format!("{}={}", self.called, self.value),
+            true => self.name.clone(),
+            false => format!("{}={}", self.name, self.value),
         }
     }
 
-    fn wrong(&self, why: &str) -> Failure {
-        Failure::config(format!("{}: {why}", self.shown()))
+    fn wrong(&self, why: &str) -> CommandError {
+        CommandError::config(format!("{}: {why}", self.shown()))
     }
 
     /// Returns the value. A value that is no TOML is a text, and the value of a secret is always a
@@ -108,29 +108,34 @@ impl Override {
 
     fn apply(&self, table: &mut toml::Table) -> Result<(), String> {
         let Some((last, outer)) = self.path.split_last() else {
-            return Err("names no key".to_owned());
+            return Err("the name of the variable contains no key".to_owned());
         };
         let mut table = table;
         for key in outer {
             let inner = table.entry(key).or_insert_with(|| toml::Table::new().into());
-            table = inner.as_table_mut().ok_or_else(|| format!("`{key}` holds no keys"))?;
+            table = inner
+                .as_table_mut()
+                .ok_or_else(|| format!("`{key}` is a value and has no keys"))?;
         }
         // Replacing the table would drop the other keys that the file sets in it, without a word.
         if table.get(last).is_some_and(toml::Value::is_table) {
-            return Err(format!("`{last}` has keys: name one of them, as {}__…", self.called));
+            return Err(format!("`{last}` is a table: set one of its keys, as {}__…", self.name));
         }
         table.insert(last.clone(), self.parsed());
         Ok(())
     }
 }
 
-impl Config {
+impl VvmConfig {
     /// Reads the file, if there is one, and applies the overrides.
-    pub(crate) fn read(path: Option<&Path>, overrides: &[Override]) -> Result<Config, Failure> {
+    pub(crate) fn read(
+        path: Option<&Path>,
+        overrides: &[ConfigOverride],
+    ) -> Result<VvmConfig, CommandError> {
         let text = match path {
             None => String::new(),
             Some(path) => std::fs::read_to_string(path).map_err(|error| {
-                Failure::config(format!("cannot read {}: {error}", path.display()))
+                CommandError::config(format!("cannot read {}: {error}", path.display()))
             })?,
         };
         let mut table = table_of(&text, path)?;
@@ -138,15 +143,15 @@ impl Config {
             one.apply(&mut table).map_err(|error| one.wrong(&error))?;
         }
         let (file, all) = (path.map(Path::to_owned), overrides.to_vec());
-        let source = Source { file, text, overrides: all };
+        let source = ConfigSource { file, text, overrides: all };
         check_lists(table.clone(), &source)?;
         let mut config = match overrides {
-            [] => Config::of_text(&source.text, path)?,
+            [] => VvmConfig::of_text(&source.text, path)?,
             overrides => overridden(&source.text, path, overrides, &table)?,
         };
         config.source = source;
         if let Some(storage) = table.get("storage").and_then(toml::Value::as_table) {
-            config.said_of_storage = storage.clone();
+            config.storage_as_set = storage.clone();
         }
         Ok(config)
     }
@@ -158,46 +163,47 @@ impl Config {
     }
 
     /// Returns the configuration in force, without passwords.
-    pub(crate) fn to_toml(&self) -> Result<String, Failure> {
-        let failed = |error| Failure::unfinished(format!("the configuration: {error}"));
+    pub(crate) fn to_toml(&self) -> Result<String, CommandError> {
+        let failed = |error| CommandError::unfinished(format!("the configuration: {error}"));
         let mut all = toml::Table::try_from(self).map_err(failed)?;
-        let mut storage = self.said_of_storage.clone();
+        let mut storage = self.storage_as_set.clone();
         self.storage.complete(&mut storage).map_err(failed)?;
         hide_secrets(&mut storage);
         all.insert("storage".to_owned(), storage.into());
         let text = toml::to_string(&all).map_err(failed)?;
         Ok(match self.apps.is_empty() {
-            true => format!("# No application is configured: the demo is at work.\n{text}"),
+            true => format!("# No application is configured, so the node runs the demo.\n{text}"),
             false => text,
         })
     }
 
     /// Reads a text. The error shows the line, and the value that is expected there.
-    fn of_text(text: &str, path: Option<&Path>) -> Result<Config, Failure> {
+    fn of_text(text: &str, path: Option<&Path>) -> Result<VvmConfig, CommandError> {
         toml::from_str(text).map_err(|error| in_file(path, &error))
     }
 
-    fn of_table(table: toml::Table) -> Result<Config, String> {
-        table.try_into().map_err(|error| words::shown(&error))
+    fn of_table(table: toml::Table) -> Result<VvmConfig, String> {
+        table.try_into().map_err(|error| toml_errors::operator_message(&error))
     }
 }
 
-fn in_file(path: Option<&Path>, error: &toml::de::Error) -> Failure {
+fn in_file(path: Option<&Path>, error: &toml::de::Error) -> CommandError {
     let file = path.map_or_else(String::new, |path| format!("{}: ", path.display()));
-    Failure::config(format!("{file}{}", words::shown(error)))
+    CommandError::config(format!("{file}{}", toml_errors::operator_message(error)))
 }
 
-fn table_of(text: &str, path: Option<&Path>) -> Result<toml::Table, Failure> {
+fn table_of(text: &str, path: Option<&Path>) -> Result<toml::Table, CommandError> {
     toml::from_str(text).map_err(|error| in_file(path, &error))
 }
 
 /// Refuses a list in the place of a table. The reader would take the entries of the list for the
 /// values of the keys, in their order.
-fn check_lists(table: toml::Table, source: &Source) -> Result<(), Failure> {
+fn check_lists(table: toml::Table, source: &ConfigSource) -> Result<(), CommandError> {
     let mut named = table.clone();
-    let Some(path) = words::unlist(&mut named) else { return Ok(()) };
-    if let Err(error) = Config::of_table(named)
-        && (words::is_no_table(&error) || Config::of_table(table).err() == Some(error))
+    let Some(path) = toml_errors::replace_misplaced_list(&mut named) else { return Ok(()) };
+    if let Err(error) = VvmConfig::of_table(named)
+        && (toml_errors::expects_no_table(&error)
+            || VvmConfig::of_table(table).err() == Some(error))
     {
         // A table would be as wrong in this place. The later check reports the expected value
         // together with all other errors.
@@ -205,7 +211,7 @@ fn check_lists(table: toml::Table, source: &Source) -> Result<(), Failure> {
     }
     let path: Vec<&str> = path.iter().map(|key| &**key).collect();
     let why =
-        "a table is expected, with the names of its keys, and not a list, as `[[…]]` makes one";
+        "a table is expected, with the names of its keys, and not a list; `[[…]]` makes a list";
     Err(source.wrong(&path, why))
 }
 
@@ -215,10 +221,10 @@ fn check_lists(table: toml::Table, source: &Source) -> Result<(), Failure> {
 fn overridden(
     text: &str,
     path: Option<&Path>,
-    overrides: &[Override],
+    overrides: &[ConfigOverride],
     all: &toml::Table,
-) -> Result<Config, Failure> {
-    let error = match Config::of_table(all.clone()) {
+) -> Result<VvmConfig, CommandError> {
+    let error = match VvmConfig::of_table(all.clone()) {
         Ok(config) => return Ok(config),
         Err(error) => error,
     };
@@ -230,20 +236,24 @@ fn overridden(
                 one.apply(&mut table).map_err(|error| one.wrong(&error))?;
             }
         }
-        Ok::<_, Failure>(table)
+        Ok::<_, CommandError>(table)
     };
     for (one, culprit) in overrides.iter().enumerate() {
-        if Config::of_table(without(one)?).is_ok() {
+        if VvmConfig::of_table(without(one)?).is_ok() {
             // A shell removes the outer quotes of a value.
             let is_bare = error.contains(" in quotes");
-            let hint = if is_bare { "\n  quotes within quotes help: '\"…\"'" } else { "" };
+            let hint = if is_bare {
+                "\n  the shell removes the outer quotes: write '\"…\"'"
+            } else {
+                ""
+            };
             return Err(culprit.wrong(&format!("{error}{hint}")));
         }
     }
     // If the file alone is wrong, its own error names the line.
-    Config::of_text(text, path)?;
-    let called: Vec<&str> = overrides.iter().map(|one| &*one.called).collect();
-    Err(Failure::config(format!("{}: {error}", called.join(", "))))
+    VvmConfig::of_text(text, path)?;
+    let name: Vec<&str> = overrides.iter().map(|one| &*one.name).collect();
+    Err(CommandError::config(format!("{}: {error}", name.join(", "))))
 }
 
 fn is_secret(key: &str) -> bool {

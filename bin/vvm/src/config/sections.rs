@@ -28,7 +28,7 @@ pub(crate) struct NodeConfig {
     #[serde(deserialize_with = "lease")]
     pub(crate) lease_seconds: Seconds,
     /// How long the node waits for leadership. 0 is for ever.
-    #[serde(deserialize_with = "or_for_ever", serialize_with = "for_ever_is_0")]
+    #[serde(deserialize_with = "zero_as_none", serialize_with = "none_as_zero")]
     pub(crate) acquire_seconds: Option<Seconds>,
     /// The most time that the whole node may take to stop.
     pub(crate) stop_seconds: Seconds,
@@ -61,7 +61,7 @@ pub(crate) struct HttpConfig {
     pub(crate) listen: SocketAddr,
     /// Whether other machines may reach the API. The API has no authentication: every client can do
     /// everything.
-    pub(crate) anybody_may_do_everything: bool,
+    pub(crate) allow_unauthenticated: bool,
     /// The maximum number of connections.
     pub(crate) connections: NonZeroUsize,
     /// How long the head of a request may take. Also how long a connection may be idle, or take
@@ -89,7 +89,7 @@ impl Default for HttpConfig {
     fn default() -> HttpConfig {
         HttpConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8822)),
-            anybody_may_do_everything: false,
+            allow_unauthenticated: false,
             connections: most(15_000),
             head_seconds: Seconds(30.0),
             body_bytes: most(1 << 20),
@@ -116,13 +116,13 @@ pub(crate) struct AdminConfig {
     pub(crate) listen: SocketAddr,
     /// Whether other machines may reach the admin endpoint. The endpoint has no authentication:
     /// every client can make the node step down.
-    pub(crate) anybody_may_do_everything: bool,
+    pub(crate) allow_unauthenticated: bool,
 }
 
 impl Default for AdminConfig {
     fn default() -> AdminConfig {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 55_555));
-        AdminConfig { listen, anybody_may_do_everything: false }
+        AdminConfig { listen, allow_unauthenticated: false }
     }
 }
 
@@ -160,7 +160,7 @@ pub(crate) enum SequencesIn {
 
 fn slots<'de, D: Deserializer<'de>>(from: D) -> Result<Slot, D::Error> {
     let slots = Slot::new(u32::deserialize(from)?);
-    slots.ok_or_else(|| D::Error::custom("at least one node works: 1 or more"))
+    slots.ok_or_else(|| D::Error::custom("the number of slots must be 1 or more"))
 }
 
 fn slots_as_number<S: serde::Serializer>(slots: &Slot, to: S) -> Result<S::Ok, S::Error> {
@@ -170,16 +170,16 @@ fn slots_as_number<S: serde::Serializer>(slots: &Slot, to: S) -> Result<S::Ok, S
 fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Seconds, D::Error> {
     let lease = Seconds::deserialize(from)?;
     if lease.get() < SHORTEST_LEASE {
-        return Err(D::Error::custom("a lease lasts a second or more"));
+        return Err(D::Error::custom("a lease must last a second or more"));
     }
     Ok(lease)
 }
 
-fn or_for_ever<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Seconds>, D::Error> {
+fn zero_as_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Seconds>, D::Error> {
     Ok(Some(seconds(from)?).filter(|seconds| !seconds.get().is_zero()))
 }
 
-fn for_ever_is_0<S: serde::Serializer>(time: &Option<Seconds>, to: S) -> Result<S::Ok, S::Error> {
+fn none_as_zero<S: serde::Serializer>(time: &Option<Seconds>, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(time.map_or(0.0, |Seconds(seconds)| seconds))
 }
 

@@ -4,22 +4,22 @@ use std::{fmt::Display, path::PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::Override;
-use crate::failure::Failure;
+use super::ConfigOverride;
+use crate::command_error::CommandError;
 
 /// The file, if there is one, and its overrides.
 #[derive(Debug, Default)]
-pub(crate) struct Source {
+pub(crate) struct ConfigSource {
     pub(super) file: Option<PathBuf>,
     pub(super) text: String,
-    pub(super) overrides: Vec<Override>,
+    pub(super) overrides: Vec<ConfigOverride>,
 }
 
-impl Source {
+impl ConfigSource {
     /// Makes the error for a key with a value that cannot be used. `key` names an entry of a list
     /// by its number, from 0 on.
-    pub(crate) fn wrong(&self, key: &[&str], why: impl Display) -> Failure {
-        Failure::config(format!("{}: {why}", self.place(key)))
+    pub(crate) fn wrong(&self, key: &[&str], why: impl Display) -> CommandError {
+        CommandError::config(format!("{}: {why}", self.place(key)))
     }
 
     /// Returns the place of the value in force: the override that counts last, else the line of the

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use istorage::{InvalidSetting, KeyspaceName};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use super::Source;
-use crate::{failure::Failure, target::Target};
+use super::ConfigSource;
+use crate::{command_error::CommandError, storage_target::StorageTarget};
 
 /// The default file of redb.
 const DEFAULT_FILE: &str = "data/vvm.redb";
@@ -69,31 +69,30 @@ impl StorageConfig {
     }
 
     /// Returns the storage in use.
-    pub(crate) fn to_target(&self, source: &Source) -> Result<Target, Failure> {
+    pub(crate) fn to_target(&self, source: &ConfigSource) -> Result<StorageTarget, CommandError> {
         let wrong = |driver, InvalidSetting { key, reason }| {
             let path: Vec<&str> = ["storage", driver].into_iter().chain(key.split('.')).collect();
             source.wrong(&path, reason)
         };
-        let missing =
-            "it is \"cassandra\", and `[storage.cassandra]` with its `contact_points` is missing";
+        let missing = "the driver is \"cassandra\", and the section `[storage.cassandra]` with `contact_points` is missing";
         Ok(match self.driver {
-            DriverName::Mem => Target::Mem,
+            DriverName::Mem => StorageTarget::Mem,
             DriverName::Redb => {
                 let RedbSettings { path, cache_bytes } = &self.redb;
                 let config =
                     istorage_redb::RedbConfig { path: path.clone(), cache_bytes: *cache_bytes };
                 config.check().map_err(|invalid| wrong("redb", invalid))?;
-                Target::Redb(config)
+                StorageTarget::Redb(config)
             }
             DriverName::Cassandra => {
                 let config = self.cassandra.clone();
                 let config = config.ok_or_else(|| source.wrong(&["storage", "driver"], missing))?;
                 config.check().map_err(|invalid| wrong("cassandra", invalid))?;
-                Target::Cassandra(Box::new(config))
+                StorageTarget::Cassandra(Box::new(config))
             }
             DriverName::Dynamodb => {
                 self.dynamodb.check().map_err(|invalid| wrong("dynamodb", invalid))?;
-                Target::DynamoDb(Box::new(self.dynamodb.clone()))
+                StorageTarget::DynamoDb(Box::new(self.dynamodb.clone()))
             }
         })
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::target::Target;
+use crate::storage_target::StorageTarget;
 
 fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)
@@ -13,53 +13,53 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(shipped(name)).unwrap()
 }
 
-fn target(text: &str) -> Target {
-    let config = toml::from_str::<Config>(text).unwrap();
+fn target(text: &str) -> StorageTarget {
+    let config = toml::from_str::<VvmConfig>(text).unwrap();
     config.storage.to_target(&config.source).unwrap()
 }
 
 #[test]
-fn each_file_that_we_ship_is_read_and_names_its_storage() {
+fn each_shipped_file_can_be_read_and_names_its_storage() {
     let target = |name| {
-        let config = Config::read(Some(&shipped(name)), &[]).unwrap();
+        let config = VvmConfig::read(Some(&shipped(name)), &[]).unwrap();
         config.storage.to_target(&config.source).unwrap()
     };
     assert!(
-        matches!(target("vvm.toml"), Target::Redb(config) if config.path == Path::new("data/vvm.redb"))
+        matches!(target("vvm.toml"), StorageTarget::Redb(config) if config.path == Path::new("data/vvm.redb"))
     );
-    assert!(matches!(target("cassandra.toml"), Target::Cassandra(_)));
-    assert!(matches!(target("dynamodb.toml"), Target::DynamoDb(_)));
+    assert!(matches!(target("cassandra.toml"), StorageTarget::Cassandra(_)));
+    assert!(matches!(target("dynamodb.toml"), StorageTarget::DynamoDb(_)));
     assert_eq!(std::fs::read_dir(shipped("")).unwrap().count(), 4);
 }
 
 #[test]
-fn a_wrong_file_is_refused_with_the_place_and_what_was_expected() {
+fn an_invalid_file_is_refused_with_the_line_and_the_expected_value() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
     std::fs::write(&path, "[storage]\ndriver = \"redb\"\n\n[storage.redb]\npaht = \"x\"\n")
         .unwrap();
-    let message = Config::read(Some(&path), &[]).unwrap_err().to_string();
+    let message = VvmConfig::read(Some(&path), &[]).unwrap_err().to_string();
     for part in ["vvm.toml", "line 5", "paht", "path"] {
         assert!(message.contains(part), "{part}: {message}");
     }
 }
 
 #[test]
-fn cassandra_without_its_address_is_refused() {
-    let config: Config = toml::from_str("[storage]\ndriver = \"cassandra\"").unwrap();
+fn cassandra_without_contact_points_is_refused() {
+    let config: VvmConfig = toml::from_str("[storage]\ndriver = \"cassandra\"").unwrap();
     let message = config.storage.to_target(&config.source).unwrap_err().to_string();
     assert!(message.contains("contact_points"), "{message}");
 }
 
 #[test]
-fn the_file_that_we_ship_for_redb_says_what_holds_without_it() {
+fn the_shipped_file_for_redb_equals_the_defaults() {
     assert_eq!(target(""), target(&read("vvm.toml")));
 }
 
 /// If a shipped file set another value than the default, deleting that line could make the node
 /// look for its data in another place.
 #[test]
-fn each_setting_of_the_files_that_we_ship_can_be_left_out() {
+fn each_setting_of_the_shipped_files_can_be_left_out() {
     let mut left_out = 0;
     for (name, needed) in [
         ("vvm.toml", [].as_slice()),
@@ -78,19 +78,19 @@ fn each_setting_of_the_files_that_we_ship_can_be_left_out() {
 }
 
 #[test]
-fn the_demo_is_an_application() {
+fn the_demo_is_a_valid_application() {
     let (name, application) = demo().unwrap();
     assert_eq!(name.to_string(), "demo/shop");
     assert!(application.schema().table(&"shop.Article".parse().unwrap()).is_some());
 }
 
-fn variable(name: &str, value: &str) -> Override {
+fn variable(name: &str, value: &str) -> ConfigOverride {
     let all = [(name.into(), value.into())].into_iter();
-    Override::of_environment(all).pop().unwrap()
+    ConfigOverride::of_environment(all).pop().unwrap()
 }
 
 #[test]
-fn flags_come_before_the_environment_and_that_before_the_file() {
+fn flags_override_the_environment_and_the_environment_overrides_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
     let file = "[node]\nslots = 2\nstop_seconds = 3\n[http]\nlisten = \"127.0.0.1:1\"\n";
@@ -99,33 +99,36 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
         variable("VVM__NODE__SLOTS", "3"),
         variable("VVM__HTTP__LISTEN", "127.0.0.1:2"),
         variable("VVM__LOG__FILTER", "debug"),
-        Override::of_flag("--listen", ["http", "listen"], "127.0.0.1:3"),
+        ConfigOverride::of_flag("--listen", ["http", "listen"], "127.0.0.1:3"),
     ];
-    let config = Config::read(Some(&path), &overrides).unwrap();
+    let config = VvmConfig::read(Some(&path), &overrides).unwrap();
     assert_eq!((config.node.slots.get(), config.http.listen.port()), (3, 3));
     assert_eq!(config.node.stop_seconds.get(), std::time::Duration::from_secs(3));
     assert_eq!(config.node.lease_seconds, NodeConfig::default().lease_seconds);
     assert_eq!(config.log.filter, "debug");
     // All other keys that the file set in the section were dropped.
-    let section = Config::read(Some(&path), &[variable("VVM__NODE", "{ slots = 3 }")]);
+    let section = VvmConfig::read(Some(&path), &[variable("VVM__NODE", "{ slots = 3 }")]);
     let message = section.unwrap_err().to_string();
     assert!(message.contains("as VVM__NODE__"), "{message}");
 }
 
 #[test]
-fn what_overrides_wrongly_is_named() {
+fn an_invalid_override_is_named() {
     for (one, what) in [
         (variable("VVM__NODE__SLOTS", "many"), "VVM__NODE__SLOTS=many"),
         (variable("VVM__NODE__SLOTS", "many"), "from 0 to 4294967295"),
         (variable("VVM__NODE__ADVERTISED", "localhost:1"), "such as 127.0.0.1:8822"),
         (variable("VVM__NODE", "[]"), "VVM__NODE=[]: a table is expected"),
-        (variable("VVM__STORAGE__DYNAMODB__ACCESS_KEY_ID", "11"), "quotes within quotes"),
+        (
+            variable("VVM__STORAGE__DYNAMODB__ACCESS_KEY_ID", "11"),
+            "the shell removes the outer quotes",
+        ),
         (variable("VVM__NODE__SLOT", "1"), "slot"),
         (variable("VVM__NODE__SLOTS__MORE", "1"), "VVM__NODE__SLOTS__MORE"),
         (variable("VVM__", "1"), "VVM__=1"),
-        (Override::of_flag("--listen", ["http", "listen"], "here"), "--listen=here"),
+        (ConfigOverride::of_flag("--listen", ["http", "listen"], "here"), "--listen=here"),
     ] {
-        let message = Config::read(None, &[one]).unwrap_err().to_string();
+        let message = VvmConfig::read(None, &[one]).unwrap_err().to_string();
         assert!(message.contains(what), "{what}: {message}");
     }
 }
@@ -133,7 +136,7 @@ fn what_overrides_wrongly_is_named() {
 /// The overrides were judged one after another, so variables alone could not give all settings that
 /// a storage needs. The error for a wrong override showed its value, even a password.
 #[test]
-fn what_overrides_counts_together_and_keeps_secrets() {
+fn overrides_are_read_together_and_their_secrets_are_not_shown() {
     let cassandra = [
         ("VVM__STORAGE__DRIVER", "cassandra"),
         ("VVM__STORAGE__CASSANDRA__CONSISTENCY", "quorum"),
@@ -142,14 +145,14 @@ fn what_overrides_counts_together_and_keeps_secrets() {
         ("VVM__STORAGE__CASSANDRA__LOGIN__USERNAME", "vvm"),
     ];
     let mut overrides = cassandra.map(|(name, value)| variable(name, value)).to_vec();
-    let config = Config::read(None, &overrides).unwrap();
+    let config = VvmConfig::read(None, &overrides).unwrap();
     let target = config.storage.to_target(&config.source).unwrap();
     assert_eq!(target.to_string(), "cassandra:127.0.0.1:9042");
     let shown = config.to_toml().unwrap();
     assert!(!shown.contains("12345") && shown.contains("vvm"), "{shown}");
 
     overrides.push(variable("VVM__STORAGE__CASSANDRA__LOGIN__PASWORD", "hunter2"));
-    let message = Config::read(None, &overrides).unwrap_err().to_string();
+    let message = VvmConfig::read(None, &overrides).unwrap_err().to_string();
     assert!(message.starts_with("VVM__STORAGE__CASSANDRA__LOGIN__PASWORD: "), "{message}");
     assert!(!message.contains("hunter2"), "{message}");
 
@@ -157,47 +160,47 @@ fn what_overrides_counts_together_and_keeps_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
     std::fs::write(&path, "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\n").unwrap();
-    assert!(Config::read(Some(&path), &overrides[2..3]).is_ok());
-    let message = Config::read(Some(&path), &[variable("VVM__NODE__SLOTS", "2")]).unwrap_err();
+    assert!(VvmConfig::read(Some(&path), &overrides[2..3]).is_ok());
+    let message = VvmConfig::read(Some(&path), &[variable("VVM__NODE__SLOTS", "2")]).unwrap_err();
     assert!(message.to_string().contains("contact_points"), "{message}");
 }
 
 #[test]
-fn what_is_shown_is_the_same_configuration_but_for_secrets() {
+fn the_shown_configuration_equals_the_read_one_except_for_secrets() {
     let text = "[storage]\ndriver = \"dynamodb\"\n[storage.dynamodb]\nregion = \"r\"\naccess_key_id = \"a\"\nsecret_access_key = \"s3cret\"\n";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
     std::fs::write(&path, text).unwrap();
-    let shown = Config::read(Some(&path), &[]).unwrap().to_toml().unwrap();
+    let shown = VvmConfig::read(Some(&path), &[]).unwrap().to_toml().unwrap();
     assert!(!shown.contains("s3cret"), "{shown}");
-    let redb = Config::read(None, &[]).unwrap().to_toml().unwrap();
-    for part in ["demo is at work", "sysvvm", "data/vvm.redb", "cache_bytes"] {
+    let redb = VvmConfig::read(None, &[]).unwrap().to_toml().unwrap();
+    for part in ["runs the demo", "sysvvm", "data/vvm.redb", "cache_bytes"] {
         assert!(redb.contains(part), "{part}: {redb}");
     }
-    let again: Config = toml::from_str(&shown).unwrap();
+    let again: VvmConfig = toml::from_str(&shown).unwrap();
     assert_eq!(again.http, HttpConfig::default());
     assert_eq!(again.node, NodeConfig::default());
 }
 
 #[test]
-fn spans_of_time_have_bounds() {
+fn a_duration_out_of_range_is_refused() {
     for bad in ["-1", "1e12", "\"soon\"", "nan"] {
         let overrides = [variable("VVM__NODE__LEASE_SECONDS", bad)];
-        assert!(Config::read(None, &overrides).is_err(), "{bad}");
+        assert!(VvmConfig::read(None, &overrides).is_err(), "{bad}");
     }
 }
 
 /// If an operator removes all comment signs from the shipped file, the configuration stays the
 /// same.
 #[test]
-fn what_is_commented_out_is_what_holds() {
+fn the_commented_out_settings_are_the_defaults() {
     let text = read("vvm.toml");
-    let (said, rest) = text.split_once("# All below holds").unwrap();
+    let (said, rest) = text.split_once("# These are the defaults").unwrap();
     let rest = rest.split_once('\n').unwrap().1;
     let is_setting = |line: &&str| line.starts_with("# [") || line.contains(" = ");
     let rest: Vec<&str> =
         rest.lines().filter(is_setting).map(|line| line.trim_start_matches("# ")).collect();
-    let config: Config = toml::from_str(&format!("{said}\n{}", rest.join("\n"))).unwrap();
+    let config: VvmConfig = toml::from_str(&format!("{said}\n{}", rest.join("\n"))).unwrap();
     assert_eq!(config.node, NodeConfig::default());
     assert_eq!(config.http, HttpConfig::default());
     assert_eq!(config.admin, AdminConfig::default());
@@ -211,11 +214,11 @@ fn what_is_commented_out_is_what_holds() {
 /// Each partition can keep 32 MiB of rows that it read ahead. The memory that a node printed did
 /// not count these rows: with 10 partitions 320 MiB were missing.
 #[test]
-fn the_memory_of_a_node_counts_what_the_partitions_of_its_slot_read_ahead() {
+fn the_memory_of_a_node_includes_the_rows_that_its_partitions_read_ahead() {
     let memory_mib = |slots: u32| {
         let slots = variable("VVM__NODE__SLOTS", &slots.to_string());
         let driver = variable("VVM__STORAGE__DRIVER", "dynamodb");
-        crate::serve::check(Config::read(None, &[slots, driver]).unwrap()).unwrap() >> 20
+        crate::serve::check(VvmConfig::read(None, &[slots, driver]).unwrap()).unwrap() >> 20
     };
     let rest = memory_mib(10) - 32;
     for (slots, partitions) in [(1, 10), (2, 5), (3, 4), (10, 1)] {
@@ -225,16 +228,16 @@ fn the_memory_of_a_node_counts_what_the_partitions_of_its_slot_read_ahead() {
 }
 
 /// Returns the error of `config check` for a file, or for a file with overrides.
-fn wrong(text: &str, overrides: &[Override]) -> String {
+fn wrong(text: &str, overrides: &[ConfigOverride]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vvm.toml");
     std::fs::write(&path, text).unwrap();
-    let checked = Config::read(Some(&path), overrides).and_then(crate::serve::check);
+    let checked = VvmConfig::read(Some(&path), overrides).and_then(crate::serve::check);
     checked.unwrap_err().to_string()
 }
 
 #[test]
-fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
+fn an_invalid_setting_is_reported_with_its_line_its_key_and_the_correction() {
     let cassandra = |more| {
         format!(
             "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = [\"a\"]\n{more}\n"
@@ -258,8 +261,8 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
             ["node.lease_seconds", "a lease of 536 s or more"],
         ),
         ("[node]\nstop_seconds = 0\n", 2, ["stop_seconds", "more than 0"]),
-        ("[http]\nlisten = \"0.0.0.0:1\"\n", 2, ["http.listen", "http.anybody_may_do_everything"]),
-        ("\n[admin]\nlisten = \"0.0.0.0:1\"\n", 3, ["admin.listen", "admin.anybody_may"]),
+        ("[http]\nlisten = \"0.0.0.0:1\"\n", 2, ["http.listen", "http.allow_unauthenticated"]),
+        ("\n[admin]\nlisten = \"0.0.0.0:1\"\n", 3, ["admin.listen", "admin.allow_unauthenticated"]),
         ("[http]\nqueue = 0\n", 2, ["queue", "from 1 on"]),
         ("[node]\nslots = \"many\"\n", 2, ["from 0 to 4294967295", "the text \"many\""]),
         ("node = 5\n", 1, ["a table is expected", "the number `5`"]),
@@ -275,7 +278,7 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
         ("[node]\nfolder = 5\n", 2, ["a path in quotes", "the number `5`"]),
         ("[node]\nadvertised = \"localhost:1\"\n", 2, ["advertised", "such as 127.0.0.1:8822"]),
         ("[http]\nlisten = true\n", 2, ["such as \"127.0.0.1:8822\"", "not `true`"]),
-        ("[http]\nanybody_may_do_everything = 1\n", 2, ["true or false", "the number `1`"]),
+        ("[http]\nallow_unauthenticated = 1\n", 2, ["true or false", "the number `1`"]),
         ("[sequences]\ntrust_level = 3\n", 2, ["trust_level", "0, 1 or 2"]),
         ("[sequences]\ncached_numbers = [1]\n", 2, ["from 0 on", "a list"]),
         ("[sequences]\nstorage = \"redb\"\n", 2, ["unknown value", "`system` or `view`"]),
@@ -294,7 +297,7 @@ fn what_cannot_be_is_told_with_its_line_its_key_and_what_to_do() {
         (
             "[storage]\ndriver = \"dynamodb\"\n[node]\nadvertised = \"0.0.0.0:1\"\n",
             4,
-            ["node.advertised", "say where"],
+            ["node.advertised", "set an address"],
         ),
         (
             "[storage]\ndriver = \"cassandra\"\n[storage.cassandra]\ncontact_points = []\n",

@@ -11,30 +11,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::node::{Node, PATIENCE, command_path, request, try_request, workspace_path};
+use super::node::{NodeProcess, PATIENCE, command_path, request, try_request, workspace_path};
 
 const NEW_ARTICLE: &str = r#"{"rows":[{"id":1,"table":"shop.Article","fields":{"name":"Tea"}}]}"#;
 
 /// The knowledge of the clients about their commands.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct AcknowledgedCommands {
     /// The commands that were answered as done: the name, the time and the offset.
     pub(crate) done: Vec<(String, Instant, u64)>,
     /// The commands with an unknown outcome.
     pub(crate) open: Vec<String>,
 }
 
-impl Known {
+impl AcknowledgedCommands {
     /// Checks the logs. Each acknowledged command is in the log once, at the acknowledged offset.
     /// No other command is in the log twice.
-    pub(crate) fn check(&self, nodes: &[&Node], clients: u64) {
+    pub(crate) fn check(&self, nodes: &[&NodeProcess], clients: u64) {
         let mut logs = BTreeMap::new();
         for ws in 1..=clients {
             let log = nodes.iter().find(|node| has(node, ws)).unwrap().logged(ws);
             let mut names = log.clone();
             names.sort();
             names.dedup();
-            assert_eq!(names.len(), log.len(), "something is there twice in workspace {ws}");
+            assert_eq!(names.len(), log.len(), "a command was done twice in workspace {ws}");
             logs.insert(ws, log);
         }
         for (name, _, offset) in &self.done {
@@ -42,20 +42,20 @@ impl Known {
             assert_eq!(
                 logs[&ws][*offset as usize - 1],
                 *name,
-                "what was acknowledged is not there"
+                "an acknowledged command is missing"
             );
         }
     }
 }
 
 /// Clients that send commands.
-pub(crate) struct Load {
+pub(crate) struct CommandLoad {
     stop: Arc<AtomicBool>,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<AcknowledgedCommands>>,
     clients: Vec<JoinHandle<()>>,
 }
 
-impl Load {
+impl CommandLoad {
     /// Starts the clients. Each client has a workspace of its own, from 1 on. The name of a command
     /// begins with the workspace and the tag.
     ///
@@ -67,9 +67,9 @@ impl Load {
         nodes: Vec<SocketAddr>,
         clients: u64,
         with_keys: bool,
-    ) -> Load {
+    ) -> CommandLoad {
         let stop = Arc::new(AtomicBool::new(false));
-        let known = Arc::new(Mutex::new(Known::default()));
+        let known = Arc::new(Mutex::new(AcknowledgedCommands::default()));
         let client = |ws| {
             let (stop, known, nodes) = (Arc::clone(&stop), Arc::clone(&known), nodes.clone());
             std::thread::spawn(move || {
@@ -100,7 +100,7 @@ impl Load {
             })
         };
         let clients = (1..=clients).map(client).collect();
-        Load { stop, known, clients }
+        CommandLoad { stop, known, clients }
     }
 
     /// Returns the number of commands that are done.
@@ -118,7 +118,7 @@ impl Load {
     }
 
     /// Stops the clients, and returns the knowledge of all of them.
-    pub(crate) fn stop(self) -> Known {
+    pub(crate) fn stop(self) -> AcknowledgedCommands {
         self.stop.store(true, Ordering::SeqCst);
         self.clients.into_iter().for_each(|client| client.join().unwrap());
         Arc::into_inner(self.known).unwrap().into_inner().unwrap()
@@ -126,7 +126,7 @@ impl Load {
 }
 
 /// Returns whether a node leads the partition of a workspace. The workspace need not exist.
-pub(crate) fn has(node: &Node, ws: u64) -> bool {
+pub(crate) fn has(node: &NodeProcess, ws: u64) -> bool {
     request(node.api, "GET", &format!("{}/wlog", workspace_path(ws)), &[], "").0 != 503
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node as a process. Dropping it kills it.
-pub(crate) struct Node {
+pub(crate) struct NodeProcess {
     child: Child,
     pub(crate) api: SocketAddr,
     pub(crate) admin: SocketAddr,
@@ -27,10 +27,10 @@ pub(crate) fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-impl Node {
+impl NodeProcess {
     /// Starts `vvm serve` in a folder with a configuration, which may be empty.
-    pub(crate) fn start(folder: &Path, config: &str) -> Node {
-        Node::start_at(folder, config, free(), free())
+    pub(crate) fn start(folder: &Path, config: &str) -> NodeProcess {
+        NodeProcess::start_at(folder, config, free(), free())
     }
 
     pub(crate) fn start_at(
@@ -38,8 +38,8 @@ impl Node {
         config: &str,
         api: SocketAddr,
         admin: SocketAddr,
-    ) -> Node {
-        Node::spawn(Command::new(env!("CARGO_BIN_EXE_vvm")), folder, config, api, admin)
+    ) -> NodeProcess {
+        NodeProcess::spawn(Command::new(env!("CARGO_BIN_EXE_vvm")), folder, config, api, admin)
     }
 
     /// Starts a program that is `vvm` or becomes `vvm`.
@@ -49,7 +49,7 @@ impl Node {
         config: &str,
         api: SocketAddr,
         admin: SocketAddr,
-    ) -> Node {
+    ) -> NodeProcess {
         let file = folder.join(format!("{}.toml", api.port()));
         std::fs::write(&file, config).unwrap();
         let log = folder.join(format!("{}.log", api.port()));
@@ -64,11 +64,11 @@ impl Node {
             .stderr(stderr)
             .spawn()
             .unwrap();
-        Node { child, api, admin, log }
+        NodeProcess { child, api, admin, log }
     }
 
     /// Waits until the node can take commands.
-    pub(crate) fn ready(self) -> Node {
+    pub(crate) fn ready(self) -> NodeProcess {
         self.until("/readyz", |status| status == 200);
         self
     }
@@ -141,7 +141,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for NodeProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the node said:\n{}", self.said());

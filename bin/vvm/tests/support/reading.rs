@@ -9,7 +9,7 @@ use tokio::{
 
 /// The outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub(crate) enum ReadOutcome {
     /// The answer is complete and right.
     Whole,
     /// The answer is 503, with a request to try again after so many seconds.
@@ -21,7 +21,7 @@ pub(crate) enum Answered {
 }
 
 /// Reads a path on a new connection. A complete answer has exactly the expected bytes.
-pub(crate) async fn read(api: SocketAddr, path: &str, expected: &[u8]) -> io::Result<Answered> {
+pub(crate) async fn read(api: SocketAddr, path: &str, expected: &[u8]) -> io::Result<ReadOutcome> {
     let mut stream = TcpStream::connect(api).await?;
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
@@ -29,7 +29,7 @@ pub(crate) async fn read(api: SocketAddr, path: &str, expected: &[u8]) -> io::Re
     let body_from = loop {
         if stream.read_buf(&mut head).await? == 0 {
             let why = format!("no head: {}", String::from_utf8_lossy(&head));
-            return Ok(Answered::Wrong(why));
+            return Ok(ReadOutcome::Wrong(why));
         }
         if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
             break at + 4;
@@ -53,12 +53,12 @@ pub(crate) async fn read(api: SocketAddr, path: &str, expected: &[u8]) -> io::Re
     Ok(body.end())
 }
 
-fn refused(head: &str, body: &str) -> Answered {
+fn refused(head: &str, body: &str) -> ReadOutcome {
     let codes = [r#""code":"queue_full""#, r#""code":"timed_out""#, r#""code":"storage""#];
     let says_so = codes.iter().any(|code| body.contains(code));
     match header(head, "retry-after") {
-        Some(seconds) if head.starts_with("http/1.1 503 ") && says_so => Answered::Full(seconds),
-        _ => Answered::Wrong(format!("{head}{body}")),
+        Some(seconds) if head.starts_with("http/1.1 503 ") && says_so => ReadOutcome::Full(seconds),
+        _ => ReadOutcome::Wrong(format!("{head}{body}")),
     }
 }
 
@@ -137,15 +137,15 @@ impl<'e> Body<'e> {
         !self.is_wrong
     }
 
-    fn end(self) -> Answered {
+    fn end(self) -> ReadOutcome {
         let says_whole = self.chunks.is_none_or(|chunks| chunks.is_over);
         match (self.is_wrong, self.right == self.expected.len()) {
-            (false, true) if says_whole => Answered::Whole,
-            (false, _) if !says_whole => Answered::Cut,
-            (false, false) if says_whole && self.right < self.expected.len() => {
-                Answered::Wrong(format!("it ended after {} bytes as if it were whole", self.right))
-            }
-            _ => Answered::Wrong(format!("it differs after {} bytes", self.right)),
+            (false, true) if says_whole => ReadOutcome::Whole,
+            (false, _) if !says_whole => ReadOutcome::Cut,
+            (false, false) if says_whole && self.right < self.expected.len() => ReadOutcome::Wrong(
+                format!("it ended after {} bytes as if it were whole", self.right),
+            ),
+            _ => ReadOutcome::Wrong(format!("it differs after {} bytes", self.right)),
         }
     }
 }

@@ -7,135 +7,142 @@ use clock::Instant;
 use hyper::StatusCode;
 use serde::Deserialize;
 
-use super::{Asked, Requests};
-use crate::{Limits, incoming::RequestBody, reply::Trouble, room::Share, rows::Object};
+use super::{ApiHandler, RequestHead};
+use crate::{
+    HttpLimits, memory::MemoryShare, request_body::RequestBody, response::ProblemDetails,
+    rows::JsonObject,
+};
 
 /// The body of a command.
-pub(super) struct Received {
+pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
     /// The share of the memory. The answer takes the share over.
-    pub(super) share: Share,
+    pub(super) share: MemoryShare,
     /// The deadline of the command.
     pub(super) deadline: Instant,
 }
 
-impl Requests {
+impl ApiHandler {
     /// Takes a share for a command without a body, which needs memory for its answer. The wait for
     /// that share counts into the time of the command.
-    pub(super) async fn no_body(&self) -> Result<Received, Trouble> {
+    pub(super) async fn empty_body(&self) -> Result<ReceivedBody, ProblemDetails> {
         let deadline = self.deadline();
-        let share = self.bodies.share(1, deadline).await?;
-        Ok(Received { bytes: Bytes::new(), share, deadline })
+        let share = self.bodies.reserve(1, deadline).await?;
+        Ok(ReceivedBody { bytes: Bytes::new(), share, deadline })
     }
 
     /// Receives a whole body, within its limits, and its share of the memory. The share grows as
     /// the bytes arrive: a client that announces a body and sends nothing takes no memory.
     ///
     /// Invariant: a body that has a share never waits for more. The first bytes wait for their
-    /// share. If there is no room for later bytes, the body is refused. Suppose that such bodies
-    /// waited: bodies A and B each hold half of the room, each waits for more, and neither can end.
-    pub(super) async fn body(
+    /// share. If there is no memory for later bytes, the body is refused. Suppose that such bodies
+    /// waited: bodies A and B each hold half of the memory, each waits for more, and neither ends.
+    pub(super) async fn receive_body(
         &self,
-        asked: &Asked,
+        head: &RequestHead,
         body: &mut RequestBody,
-    ) -> Result<Received, Trouble> {
-        let Limits { body_bytes, body_time, .. } = self.settings.limits;
+    ) -> Result<ReceivedBody, ProblemDetails> {
+        let HttpLimits { body_bytes, body_time, .. } = self.settings.limits;
         let clock = self.node.clock();
         let deadline = clock.now() + body_time;
         let too_large = || {
-            let reason = format!("a body has at most {body_bytes} bytes");
-            Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", reason)
+            let reason = format!("the body is too large: the limit is {body_bytes} bytes");
+            ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", reason)
         };
-        let said = body.size_hint().upper().unwrap_or(body_bytes as u64);
-        if said > body_bytes as u64 {
+        let announced = body.size_hint().upper().unwrap_or(body_bytes as u64);
+        if announced > body_bytes as u64 {
             return Err(too_large());
         }
-        let mut share: Option<Share> = None;
-        let mut whole = Whole::default();
+        let mut share: Option<MemoryShare> = None;
+        let mut received = PartialBody::default();
         loop {
             let frame = match clock.timeout_at(deadline, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(None) => {
                     let share = match share {
                         Some(share) => share,
-                        None => self.bodies.share(1, deadline).await?,
+                        None => self.bodies.reserve(1, deadline).await?,
                     };
-                    let (bytes, deadline) = (whole.into_bytes(), self.deadline());
-                    return Ok(Received { bytes, share, deadline });
+                    let (bytes, deadline) = (received.into_bytes(), self.deadline());
+                    return Ok(ReceivedBody { bytes, share, deadline });
                 }
                 Ok(Some(Err(error))) => {
-                    let reason = format!("the body of {} broke: {error}", asked.path);
-                    return Err(Trouble::bad_request(reason));
+                    let reason = format!("the body of {} could not be read: {error}", head.path);
+                    return Err(ProblemDetails::bad_request(reason));
                 }
                 Err(_) => {
-                    let reason = format!("the body did not come within {body_time:?}");
-                    return Err(Trouble::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", reason));
+                    let reason = format!("the body did not arrive within {body_time:?}");
+                    return Err(ProblemDetails::new(
+                        StatusCode::REQUEST_TIMEOUT,
+                        "body_too_slow",
+                        reason,
+                    ));
                 }
             };
             // Trailers have no meaning here.
             let Ok(data) = frame.into_data() else { continue };
-            let bytes = whole.len() + data.len();
+            let bytes = received.len() + data.len();
             if bytes > body_bytes {
                 return Err(too_large());
             }
             let fits = match &mut share {
-                Some(share) => share.fit(bytes),
+                Some(share) => share.resize(bytes),
                 None => {
-                    share = Some(self.bodies.share(bytes, deadline).await?);
+                    share = Some(self.bodies.reserve(bytes, deadline).await?);
                     true
                 }
             };
             if !fits {
-                return Err(self.bodies.is_full());
+                return Err(self.bodies.exhausted());
             }
-            whole.add(data);
+            received.add(data);
         }
     }
 }
 
 /// A body while it arrives. Most bodies arrive in one piece, and are not copied.
 #[derive(Default)]
-enum Whole {
+enum PartialBody {
     #[default]
     Nothing,
     One(Bytes),
     Many(Vec<u8>),
 }
 
-impl Whole {
+impl PartialBody {
     fn len(&self) -> usize {
         match self {
-            Whole::Nothing => 0,
-            Whole::One(bytes) => bytes.len(),
-            Whole::Many(bytes) => bytes.len(),
+            PartialBody::Nothing => 0,
+            PartialBody::One(bytes) => bytes.len(),
+            PartialBody::Many(bytes) => bytes.len(),
         }
     }
 
     fn add(&mut self, data: Bytes) {
         *self = match mem::take(self) {
-            Whole::Nothing => Whole::One(data),
-            Whole::One(first) => Whole::Many([first, data].concat()),
-            Whole::Many(mut bytes) => {
+            PartialBody::Nothing => PartialBody::One(data),
+            PartialBody::One(first) => PartialBody::Many([first, data].concat()),
+            PartialBody::Many(mut bytes) => {
                 bytes.extend_from_slice(&data);
-                Whole::Many(bytes)
+                PartialBody::Many(bytes)
             }
         };
     }
 
     fn into_bytes(self) -> Bytes {
         match self {
-            Whole::Nothing => Bytes::new(),
-            Whole::One(bytes) => bytes,
-            Whole::Many(bytes) => bytes.into(),
+            PartialBody::Nothing => Bytes::new(),
+            PartialBody::One(bytes) => bytes,
+            PartialBody::Many(bytes) => bytes.into(),
         }
     }
 }
 
 /// Parses the JSON of a body. An empty body counts as an empty object.
-pub(super) fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, Trouble> {
+pub(super) fn parsed<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, ProblemDetails> {
     let text = if body.is_empty() { b"{}" } else { &body[..] };
     match serde_json::from_slice(text) {
-        Ok(Object(body)) => Ok(body),
-        Err(error) => Err(Trouble::bad_request(format!("the body cannot be understood: {error}"))),
+        Ok(JsonObject(body)) => Ok(body),
+        Err(error) => Err(ProblemDetails::bad_request(format!("the body is invalid: {error}"))),
     }
 }

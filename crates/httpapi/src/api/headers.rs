@@ -6,8 +6,8 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use processor::IdempotencyKey;
 use vvm::eventlog::{Epoch, Offset, Version};
 
-use super::Asked;
-use crate::reply::{REQUEST_ID, Trouble};
+use super::RequestHead;
+use crate::response::{ProblemDetails, REQUEST_ID};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -15,7 +15,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LONGEST_NAME: usize = 256;
 
 /// The principal of each command, because the API has no authentication yet.
-const ANYBODY: &str = "anybody";
+const ANONYMOUS: &str = "anybody";
 
 /// The id of a request: the id that the client sent, if it is valid, else a new one.
 pub(super) fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
@@ -28,42 +28,42 @@ pub(super) fn request_id(headers: &HeaderMap, clock: &Clock) -> String {
 
 /// The idempotency key of a command, if the client sent one. Such a command may be sent again.
 pub(super) fn idempotency_key(
-    asked: &Asked,
+    head: &RequestHead,
     body: &Bytes,
-) -> Result<Option<IdempotencyKey>, Trouble> {
-    let mut keys = asked.headers.get_all(IDEMPOTENCY_KEY).iter();
+) -> Result<Option<IdempotencyKey>, ProblemDetails> {
+    let mut keys = head.headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(key) = keys.next() else { return Ok(None) };
     if keys.next().is_some() {
-        return Err(Trouble::bad_request("there is more than one Idempotency-Key"));
+        return Err(ProblemDetails::bad_request("the request has more than one Idempotency-Key"));
     }
     if !(1..=LONGEST_NAME).contains(&key.len()) {
-        let reason = format!("an Idempotency-Key has 1 to {LONGEST_NAME} bytes");
-        return Err(Trouble::bad_request(reason));
+        let reason = format!("the Idempotency-Key must have 1 to {LONGEST_NAME} bytes");
+        return Err(ProblemDetails::bad_request(reason));
     }
-    let method = asked.method.as_str().as_bytes();
-    let if_match = asked.headers.get(IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
-    let all = [method, b"\0", asked.path.as_bytes(), b"\0", if_match, b"\0", body].concat();
-    Ok(Some(IdempotencyKey::new(ANYBODY, key.as_bytes(), &all)))
+    let method = head.method.as_str().as_bytes();
+    let if_match = head.headers.get(IF_MATCH).map_or(&b""[..], HeaderValue::as_bytes);
+    let all = [method, b"\0", head.path.as_bytes(), b"\0", if_match, b"\0", body].concat();
+    Ok(Some(IdempotencyKey::new(ANONYMOUS, key.as_bytes(), &all)))
 }
 
 /// The version that a change expects, from a header with the `ETag` of the document.
-pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<Version>, Trouble> {
+pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<Version>, ProblemDetails> {
     let Some(tag) = headers.get(IF_MATCH) else { return Ok(None) };
     let version = || {
         let (epoch, plog) =
             tag.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?.split_once('.')?;
         Some(Version { epoch: Epoch(epoch.parse().ok()?), plog: Offset(plog.parse().ok()?) })
     };
-    let wrong = || Trouble::bad_request("If-Match is to be the ETag of the document");
+    let wrong = || ProblemDetails::bad_request("If-Match must be the ETag of the document");
     version().map(Some).ok_or_else(wrong)
 }
 
 /// Refuses an expected version on a request that does not check versions. Otherwise the client
 /// would believe that the version was checked.
-pub(super) fn no_version(headers: &HeaderMap) -> Result<(), Trouble> {
+pub(super) fn refuse_if_match(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     match headers.contains_key(IF_MATCH) {
-        true => Err(Trouble::bad_request(
-            "If-Match is for PATCH and DELETE; a row of a command may have a `version`",
+        true => Err(ProblemDetails::bad_request(
+            "If-Match is only for PATCH and DELETE: give a row of a command a `version`",
         )),
         false => Ok(()),
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_keeps_its_name_if_that_is_one() {
+    fn a_request_keeps_its_id_if_the_id_is_valid() {
         let clock = Clock::system();
         let named = |name: &[u8]| {
             let value = HeaderValue::from_bytes(name).unwrap();

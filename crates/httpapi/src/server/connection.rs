@@ -23,13 +23,13 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::{
-    Answers, Limits, Shared,
-    transport::{Exchange, Transport},
-    under_way::{Tracked, UnderWay},
+    HttpLimits, RequestHandler, ServerState,
+    active_requests::{ActiveRequests, TrackedBody},
+    transport::{ConnectionState, Transport},
 };
 use crate::{
-    incoming::RequestBody,
-    reply::{Body, Trouble},
+    request_body::RequestBody,
+    response::{Body, ProblemDetails},
 };
 
 /// The time after the beginning of a stop at which a connection without a current request is
@@ -46,24 +46,28 @@ const MOST_HEADERS: usize = 100;
 
 /// The address of the client of a request, or of a proxy in front of the node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
 /// Serves the requests of a connection until its client or the node ends the connection.
-pub(super) async fn run<A: Answers>(stream: TcpStream, peer: SocketAddr, shared: &Shared<A>) {
-    let Shared { limits, clock, stop, .. } = shared;
+pub(super) async fn run<A: RequestHandler>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: &ServerState<A>,
+) {
+    let ServerState { limits, clock, stop, .. } = shared;
     if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "a connection answers with delay");
+        debug!(%error, "TCP_NODELAY could not be set");
     }
-    if let Err(error) = give_up_after(&stream, limits.head_time) {
-        debug!(%error, "a connection that takes nothing stays");
+    if let Err(error) = set_user_timeout(&stream, limits.head_time) {
+        debug!(%error, "TCP_USER_TIMEOUT could not be set");
     }
-    let exchange = Arc::new(Exchange::default());
+    let exchange = Arc::new(ConnectionState::default());
     let service = service_fn(|request| {
         let begun = exchange.begin();
         let answer = answered(request, peer, shared, &exchange);
         Box::pin(async move {
             let answer = answer.await;
-            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, begun, clock.clone())))
+            Ok::<_, Infallible>(answer.map(|body| TrackedBody::new(body, begun, clock.clone())))
         })
     });
     let mut connection = http1::Builder::new()
@@ -75,19 +79,19 @@ pub(super) async fn run<A: Answers>(stream: TcpStream, peer: SocketAddr, shared:
     let ended = tokio::select! {
         // A request that has arrived begins before the check whether the node stops.
         biased;
-        ended = until_it_gives_way(ends, &exchange.under_way, &shared.give_way) => match ended {
+        ended = run_until_evicted(ends, &exchange.under_way, &shared.give_way) => match ended {
             Some(ended) => ended,
             None => return shared.gave_way.increment(1),
         },
         () = exchange.under_way.overdue(limits.answer_time, clock) => {
-            debug!("a client did not receive its answer in time");
+            debug!("answer not received in time, connection cut");
             return shared.not_taken.increment(1);
         }
         () = stop.cancelled() => loop {
             // A graceful shutdown ends a connection at once if no request is under way. But the
             // first request may have arrived and not be read yet. So the connection gets this
             // signal only after its first request.
-            if exchange.has_asked() {
+            if exchange.has_request() {
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
             let ends = poll_fn(|context| connection.poll_without_shutdown(context));
@@ -103,24 +107,24 @@ pub(super) async fn run<A: Answers>(stream: TcpStream, peer: SocketAddr, shared:
     match ended {
         Ok(()) => close(io, exchange.is_unread(), shared).await,
         Err(error) if error.is_parse() => {
-            let trouble = malformed(&error, &read_buf, limits);
-            refuse(trouble, io, peer, shared).await;
+            let problem = parse_problem(&error, &read_buf, limits);
+            refuse(problem, io, peer, shared).await;
         }
         Err(error) => debug!(%error, "connection broke"),
     }
 }
 
 /// Answers a request that hyper could not read, and ends its connection.
-async fn refuse<A: Answers>(
-    trouble: Trouble,
+async fn refuse<A: RequestHandler>(
+    problem: ProblemDetails,
     mut io: Transport,
     peer: SocketAddr,
-    shared: &Shared<A>,
+    shared: &ServerState<A>,
 ) {
-    let (status, reason) = (trouble.status().as_u16(), trouble.reason());
+    let (status, reason) = (problem.status().as_u16(), problem.reason());
     info!(service = shared.service, %peer, status, reason, "malformed request refused");
     if let Some(date) = io.date_of_withheld() {
-        let answer = in_bytes(trouble, &date).await;
+        let answer = raw_response(problem, &date).await;
         if let Err(error) = io.stream().write_all(&answer).await {
             return debug!(%error, "connection broke");
         }
@@ -130,7 +134,7 @@ async fn refuse<A: Answers>(
 
 /// Ends the node's half of a connection. If bytes of the client are left unread, it waits for the
 /// client's half.
-async fn close<A: Answers>(mut io: Transport, is_unread: bool, shared: &Shared<A>) {
+async fn close<A: RequestHandler>(mut io: Transport, is_unread: bool, shared: &ServerState<A>) {
     if let Err(error) = io.stream().shutdown().await {
         return debug!(%error, "connection broke");
     }
@@ -145,12 +149,12 @@ async fn close<A: Answers>(mut io: Transport, is_unread: bool, shared: &Shared<A
 
 /// Returns how a connection ended, or `None` if it was idle and must give way to a new connection.
 ///
-/// Invariant: only idle connections wait for [`Shared::give_way`], each from the moment at which it
-/// became idle. The first to wait is woken first, so the connection that has been idle longest
+/// Invariant: only idle connections wait for [`ServerState::give_way`], each from the moment at which
+/// it became idle. The first to wait is woken first, so the connection that has been idle longest
 /// gives way.
-async fn until_it_gives_way<T>(
+async fn run_until_evicted<T>(
     connection: impl Future<Output = T>,
-    under_way: &UnderWay,
+    under_way: &ActiveRequests,
     give_way: &Notify,
 ) -> Option<T> {
     let (mut connection, mut asked) = (pin!(connection), pin!(None));
@@ -174,14 +178,14 @@ async fn until_it_gives_way<T>(
 }
 
 /// The answer to a request. If the connection ends with the answer, the answer says so.
-async fn answered<A: Answers>(
+async fn answered<A: RequestHandler>(
     request: Request<Incoming>,
     peer: SocketAddr,
-    shared: &Shared<A>,
-    exchange: &Exchange,
+    shared: &ServerState<A>,
+    exchange: &ConnectionState,
 ) -> Response<Body> {
     let (mut head, body) = request.into_parts();
-    head.extensions.insert(Peer(peer));
+    head.extensions.insert(PeerAddress(peer));
     let mut body = RequestBody::new(body, &head.headers);
     let mut answer = shared.answers.answer(Request::from_parts(head, &mut body)).await;
     // hyper ends a connection on which a body is left unread. Without this header the client would
@@ -194,25 +198,25 @@ async fn answered<A: Answers>(
 }
 
 /// The problem of a request that hyper could not read.
-fn malformed(error: &hyper::Error, read: &[u8], limits: &Limits) -> Trouble {
+fn parse_problem(error: &hyper::Error, read: &[u8], limits: &HttpLimits) -> ProblemDetails {
     let head_bytes = limits.head_bytes;
     if error.is_parse_too_large() && !read.contains(&b'\n') {
         let reason = format!("the request line has more than {head_bytes} bytes");
-        return Trouble::new(StatusCode::URI_TOO_LONG, "uri_too_long", reason);
+        return ProblemDetails::new(StatusCode::URI_TOO_LONG, "uri_too_long", reason);
     }
     if error.is_parse_too_large() {
         let reason = format!(
             "the head of the request has more than {head_bytes} bytes or more than {MOST_HEADERS} headers"
         );
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Trouble::new(status, "head_too_large", reason);
+        return ProblemDetails::new(status, "head_too_large", reason);
     }
     if read.starts_with(&TLS) {
-        return Trouble::bad_request(
-            "a TLS handshake came in place of a request: this port speaks plain HTTP, so use http://, or put a proxy in front that ends TLS",
+        return ProblemDetails::bad_request(
+            "the client sent a TLS handshake, and this port speaks plain HTTP: use http://, or put a proxy in front that terminates TLS",
         );
     }
-    Trouble::bad_request(format!("this is no HTTP/1.1 request: {error}"))
+    ProblemDetails::bad_request(format!("the request is not valid HTTP/1.1: {error}"))
 }
 
 /// The first bytes of a TLS handshake.
@@ -220,8 +224,8 @@ const TLS: [u8; 2] = [0x16, 0x03];
 
 /// The bytes of the node's answer, which replaces an answer that hyper wrote by itself. The date is
 /// that of hyper's answer.
-async fn in_bytes(trouble: Trouble, date: &str) -> Vec<u8> {
-    let (head, body) = trouble.into_response("").into_parts();
+async fn raw_response(problem: ProblemDetails, date: &str) -> Vec<u8> {
+    let (head, body) = problem.into_response("").into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let (status, length) = (head.status, body.len());
     let mut text = format!(
@@ -251,12 +255,12 @@ async fn linger(stream: &mut TcpStream, clock: &Clock) {
 /// Lets the kernel end the connection of a client that does not receive its answer. Only the kernel
 /// knows which part of the answer is still on its way.
 #[cfg(target_os = "linux")]
-fn give_up_after(stream: &TcpStream, time: Duration) -> io::Result<()> {
+fn set_user_timeout(stream: &TcpStream, time: Duration) -> io::Result<()> {
     let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
     Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn give_up_after(_: &TcpStream, _: Duration) -> io::Result<()> {
+fn set_user_timeout(_: &TcpStream, _: Duration) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }

@@ -18,31 +18,31 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::under_way::{Begun, UnderWay};
+use super::active_requests::{ActiveRequest, ActiveRequests};
 
 /// The state that the stream of a connection and its requests share.
 #[derive(Debug, Default)]
-pub(super) struct Exchange {
-    pub(super) under_way: UnderWay,
+pub(super) struct ConnectionState {
+    pub(super) under_way: ActiveRequests,
     /// Whether a request has arrived.
-    has_asked: AtomicBool,
+    has_request: AtomicBool,
     /// Whether a request has arrived that has no flushed answer yet.
     is_answering: AtomicBool,
     /// Whether a body was left unread.
     is_unread: AtomicBool,
 }
 
-impl Exchange {
+impl ConnectionState {
     /// Notes that a request has arrived.
-    pub(super) fn begin(&self) -> Begun {
-        self.has_asked.store(true, Ordering::Release);
+    pub(super) fn begin(&self) -> ActiveRequest {
+        self.has_request.store(true, Ordering::Release);
         self.is_answering.store(true, Ordering::Release);
         self.under_way.begin()
     }
 
     /// Whether the connection has had a request.
-    pub(super) fn has_asked(&self) -> bool {
-        self.has_asked.load(Ordering::Acquire)
+    pub(super) fn has_request(&self) -> bool {
+        self.has_request.load(Ordering::Acquire)
     }
 
     /// Notes that the rest of a body will not be read.
@@ -60,13 +60,13 @@ impl Exchange {
 #[derive(Debug)]
 pub(super) struct Transport {
     stream: TokioIo<TcpStream>,
-    exchange: Arc<Exchange>,
+    exchange: Arc<ConnectionState>,
     /// The bytes that hyper wrote by itself.
     withheld: Vec<u8>,
 }
 
 impl Transport {
-    pub(super) fn new(stream: TcpStream, exchange: Arc<Exchange>) -> Transport {
+    pub(super) fn new(stream: TcpStream, exchange: Arc<ConnectionState>) -> Transport {
         Transport { stream: TokioIo::new(stream), exchange, withheld: Vec::new() }
     }
 

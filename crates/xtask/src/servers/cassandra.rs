@@ -8,7 +8,7 @@ use super::{
     probe::{cassandra_is_ready, cassandra_sees_three},
 };
 use crate::{
-    error::{Context, Error, Result},
+    error::{Error, ErrorContext, Result},
     interrupt,
 };
 
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_of_the_yaml_is_filled_in() {
+    fn every_variable_of_the_yaml_is_replaced() {
         let template = include_str!("../../../../tests/servers/cassandra/cassandra.yaml");
         let words = ["cluster", "address", "peer_address", "native_port", "storage_port"]
             .map(|word| (word, "X".to_owned()));

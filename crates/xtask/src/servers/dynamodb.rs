@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{DataFiles, node, ports, probe::http_is_ready};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 
 const MAIN_CLASS: &str = "software.amazon.dynamodb.services.local.main.ServerRunner";
 
@@ -28,7 +28,7 @@ pub(super) fn start(folder: &Path) -> Result<String> {
     arguments.extend(["-port".to_owned(), port.to_string()]);
     node::launch(&files.java, &arguments, &node_folder)?;
     let socket = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let what = format!("[dynamodb] waiting for it at {socket}");
+    let what = format!("[dynamodb] waiting for the server at {socket}");
     eprintln!("{what}");
     node::wait_until(&what, &node_folder, || http_is_ready(socket))?;
     Ok(format!("http://{socket}"))

@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::{
-    error::{Context, Error, Result, failed},
-    places, process,
+    error::{Error, ErrorContext, Result, failed},
+    folders, process,
 };
 
 /// The version of Java. Cassandra 5 runs on Java 11 and 17, and DynamoDB Local on 17 and later.
@@ -35,7 +35,7 @@ pub(crate) fn java() -> Result<PathBuf> {
 /// pom changes.
 pub(crate) fn jars(java: &Path, name: &str, pom: &Path) -> Result<PathBuf> {
     let text = fs::read(pom).context(pom.display())?;
-    let jars = places::cache()?.join("jars");
+    let jars = folders::cache()?.join("jars");
     let folder = jars.join(format!("{name}-{:016x}", hash(&text)));
     if folder.is_dir() {
         return Ok(folder);

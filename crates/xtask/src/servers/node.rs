@@ -17,7 +17,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    error::{Context, Error, Result, failed},
+    error::{Error, ErrorContext, Result, failed},
     interrupt,
 };
 

@@ -105,17 +105,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_sent_whole_and_the_answer_is_read_whole() {
-        struct Peer {
+    fn a_whole_frame_is_sent_and_a_whole_answer_is_read() {
+        struct FakePeer {
             sent: Vec<u8>,
             answer: Cursor<Vec<u8>>,
         }
-        impl Read for Peer {
+        impl Read for FakePeer {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
                 self.answer.read(buffer)
             }
         }
-        impl Write for Peer {
+        impl Write for FakePeer {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
                 self.sent.write(bytes)
             }
@@ -124,20 +124,20 @@ mod tests {
             }
         }
         let answer = vec![0x84, 0, 0, 0, SUPPORTED, 0, 0, 0, 3, 1, 2, 3, 0xff];
-        let mut peer = Peer { sent: Vec::new(), answer: Cursor::new(answer) };
+        let mut peer = FakePeer { sent: Vec::new(), answer: Cursor::new(answer) };
         assert_eq!(exchange(&mut peer, OPTIONS, b"ab").unwrap(), SUPPORTED);
         assert_eq!(peer.sent, [4, 0, 0, 0, OPTIONS, 0, 0, 0, 2, b'a', b'b']);
         assert_eq!(peer.answer.position(), 12, "the next answer starts behind this one");
     }
 
     #[test]
-    fn bodies_are_those_of_the_protocol() {
+    fn bodies_have_the_bytes_of_the_protocol() {
         assert_eq!(startup_body(), b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0");
         assert_eq!(query_body("Q", CONSISTENCY_ALL), b"\0\0\0\x01Q\0\x05\0");
     }
 
     #[test]
-    fn nobody_there_is_not_ready() {
+    fn a_server_that_does_not_listen_is_not_ready() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_and_not_there_is_found() {
+    fn a_named_file_or_crate_that_does_not_exist_is_found() {
         let package = Package::read(&json!({ "name": "istorage", "dependencies": [] }));
         let map = "`istorage` (`crates/istorage/src/mem/`, `src/mem`, `driver.rs`, `istorage::Error`) and `cargo xtask`.\n\
                    ```\nbin/none.rs `x`\n```\n`istorage-none` `crates/none` `src/me` `docs/none.md` `mem.rs`";

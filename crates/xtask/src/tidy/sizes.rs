@@ -29,13 +29,13 @@ fn check_file(file: &SourceFile, longer: &[(&str, usize)]) -> Option<String> {
     match exception {
         None if lines > max => Some(format!("{path} has {lines} lines, more than {max}")),
         Some(allowed) if lines > allowed => {
-            Some(format!("{path} has grown from {allowed} to {lines} lines"))
+            Some(format!("{path} has {lines} lines, more than the allowed {allowed}"))
         }
         Some(_) if lines <= max => {
-            Some(format!("{path} is short enough: take it off the list in tidy/sizes.rs"))
+            Some(format!("{path} is short enough: remove it from the list in tidy/sizes.rs"))
         }
         Some(allowed) if lines < allowed => {
-            Some(format!("{path} has shrunk: lower its line in tidy/sizes.rs to {lines}"))
+            Some(format!("{path} is shorter: lower its entry in tidy/sizes.rs to {lines}"))
         }
         _ => None,
     }

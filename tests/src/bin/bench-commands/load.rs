@@ -1,4 +1,4 @@
-//! Clients that send commands to a site. Each client sends the next command when the one before is
+//! Clients that send commands to a shop. Each client sends the next command when the one before is
 //! answered.
 
 use std::{
@@ -15,16 +15,16 @@ use eventlog::{Name, Parent, QName, RecordId, TrustLevel, Value, WsId};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Command, Commands, Refused, RowChange};
 use vvm_tests::{
-    bench::{Failure, Sample},
-    commands::{Node, NodeSettings, Site, create_workspace},
+    bench::{BenchError, Sample},
+    commands::{ShopDatabase, ShopNode, ShopNodeSettings, create_workspace},
 };
 
 pub(crate) const PARTITIONS: u16 = 10;
 
-/// A site with all its partitions running.
+/// A shop database with all its partitions running.
 pub(crate) struct Works {
-    site: Site,
-    nodes: Vec<Node>,
+    shop_db: ShopDatabase,
+    nodes: Vec<ShopNode>,
     commands: Arc<Vec<Commands>>,
     workspaces: u64,
     next: Arc<AtomicU64>,
@@ -50,24 +50,24 @@ impl Works {
         workspaces: u64,
         wrap: impl Fn(SharedStorage) -> SharedStorage,
         clock: &Clock,
-    ) -> Result<Works, Failure> {
+    ) -> Result<Works, BenchError> {
         let partitions = NonZeroU16::new(PARTITIONS).ok_or("ten is not zero")?;
-        let site = Site::new(Arc::clone(driver), name, partitions, clock.clone()).await;
-        let storage = wrap(Arc::clone(&site.app.storage));
-        let settings = NodeSettings { storage: Some(storage), ..NodeSettings::at(level) };
-        let nodes: Vec<Node> =
-            (0..PARTITIONS).map(|partition| site.node(partition, settings.clone())).collect();
+        let shop_db = ShopDatabase::new(Arc::clone(driver), name, partitions, clock.clone()).await;
+        let storage = wrap(Arc::clone(&shop_db.app.storage));
+        let settings = ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(level) };
+        let nodes: Vec<ShopNode> =
+            (0..PARTITIONS).map(|partition| shop_db.node(partition, settings.clone())).collect();
         for node in &nodes {
             node.ready().await;
         }
         let commands = Arc::new(nodes.iter().map(|node| node.commands.clone()).collect());
         let next = Arc::new(AtomicU64::new(0));
-        let works = Works { site, nodes, commands, workspaces, next, clock: clock.clone() };
+        let works = Works { shop_db, nodes, commands, workspaces, next, clock: clock.clone() };
         works.create_workspaces().await?;
         Ok(works)
     }
 
-    async fn create_workspaces(&self) -> Result<(), Failure> {
+    async fn create_workspaces(&self) -> Result<(), BenchError> {
         let mut running = tokio::task::JoinSet::new();
         for client in 0..32 {
             let (commands, workspaces) = (Arc::clone(&self.commands), self.workspaces);
@@ -86,7 +86,7 @@ impl Works {
     }
 
     /// Runs a number of clients for a time.
-    pub(crate) async fn run(&self, clients: usize, span: Duration) -> Result<Sample, Failure> {
+    pub(crate) async fn run(&self, clients: usize, span: Duration) -> Result<Sample, BenchError> {
         let names = Names {
             cud: "sys.CUD".parse()?,
             bill: "shop.Bill".parse()?,
@@ -106,14 +106,14 @@ impl Works {
                 Ok(())
             }
         };
-        Sample::take(&self.clock, clients, span, call).await
+        Sample::measure(&self.clock, clients, span, call).await
     }
 
-    pub(crate) async fn stop(self) -> Site {
+    pub(crate) async fn stop(self) -> ShopDatabase {
         for node in &self.nodes {
             node.stop().await;
         }
-        self.site
+        self.shop_db
     }
 }
 

@@ -16,7 +16,7 @@ use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::KeyspaceTracker;
 use load::{PARTITIONS, Works};
 use trace::{Recorder, Trace};
-use vvm_tests::bench::{Database, Failure, Sample, median, millis};
+use vvm_tests::bench::{BenchDatabase, BenchError, Sample, median, millis};
 
 /// The allocator of the `vvm` binary.
 #[global_allocator]
@@ -48,7 +48,7 @@ struct Args {
     threads: usize,
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BenchError> {
     let args = Args::parse();
     let mut runtime = match args.threads {
         1 => tokio::runtime::Builder::new_current_thread(),
@@ -60,10 +60,10 @@ fn main() -> Result<(), Failure> {
     runtime.enable_all().build()?.block_on(bench(args))
 }
 
-async fn bench(args: Args) -> Result<(), Failure> {
+async fn bench(args: Args) -> Result<(), BenchError> {
     let clock = Clock::system();
     for driver in &args.drivers {
-        let database = Database::connect(driver, &clock).await?;
+        let database = BenchDatabase::connect(driver, &clock).await?;
         run(&args, &clock, Arc::clone(&database.driver)).await?;
     }
     Ok(())
@@ -77,7 +77,7 @@ struct Row {
     trace: Trace,
 }
 
-async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), Failure> {
+async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), BenchError> {
     println!("### {}\n", driver.name());
     println!(
         "| level | workspaces | in flight | commands/s | p50 | p99 | CPU | floor/s | ratio | conditional rounds | events in a group: p50, p90, most |"
@@ -116,7 +116,7 @@ async fn measure(
     level: TrustLevel,
     workspaces: u64,
     in_flight: usize,
-) -> Result<Row, Failure> {
+) -> Result<Row, BenchError> {
     let keyspaces = KeyspaceTracker::default();
     let driver = keyspaces.track(Arc::clone(driver));
     let span = Duration::from_millis(args.span_ms);

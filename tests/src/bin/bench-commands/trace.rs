@@ -12,8 +12,8 @@ use clock::{Clock, Instant};
 use futures::future::join_all;
 use istorage::{AtomicBatch, Conditional, OrderedPut, Outcome, Result, SharedStorage};
 use vvm_tests::{
-    bench::Failure,
-    between::{Between, Through},
+    bench::BenchError,
+    storage_wrapper::{StorageWrapper, WrappedStorage},
 };
 
 /// A write.
@@ -32,8 +32,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn of(inner: SharedStorage) -> Arc<Through<Recorder>> {
-        Through::new(Recorder { inner, calls: Mutex::default() })
+    pub(crate) fn of(inner: SharedStorage) -> Arc<WrappedStorage<Recorder>> {
+        WrappedStorage::new(Recorder { inner, calls: Mutex::default() })
     }
 
     fn note(&self, call: Call) {
@@ -154,7 +154,7 @@ impl Trace {
         storage: &SharedStorage,
         clock: &Clock,
         side_by_side: bool,
-    ) -> std::result::Result<Duration, Failure> {
+    ) -> std::result::Result<Duration, BenchError> {
         let partitions = Trace::clone(self).0.into_values();
         let start = clock.now();
         let mut running = tokio::task::JoinSet::new();
@@ -185,7 +185,7 @@ impl Trace {
 }
 
 #[async_trait]
-impl Between for Recorder {
+impl StorageWrapper for Recorder {
     fn inner(&self) -> &SharedStorage {
         &self.inner
     }

@@ -13,7 +13,7 @@ use clap::Parser;
 use clock::Clock;
 use node::Binary;
 use rustix::process::Signal;
-use vvm_tests::bench::{Failure, median, millis};
+use vvm_tests::bench::{BenchError, median, millis};
 
 /// Measures a node as its users see it.
 #[derive(Clone, Debug, Parser)]
@@ -41,7 +41,7 @@ struct Args {
     starts: usize,
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BenchError> {
     let args = Args::parse();
     let clock = Clock::system();
     let path = match &args.vvm {
@@ -57,7 +57,7 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Measures the commands per second of a node.
-fn commands(args: &Args, binary: &Binary) -> Result<(), Failure> {
+fn commands(args: &Args, binary: &Binary) -> Result<(), BenchError> {
     println!("### Commands over HTTP, {} workspaces\n", args.workspaces);
     println!("| storage | clients | commands/s | p50 | p99 | CPU of the node |");
     println!("|---|---:|---:|---:|---:|---:|");
@@ -91,7 +91,7 @@ fn medians(rounds: &[[f64; 4]]) -> [f64; 4] {
 }
 
 /// Measures the start, the rest and the stop of a node with a long log.
-fn starts(args: &Args, binary: &Binary, clock: &Clock) -> Result<(), Failure> {
+fn starts(args: &Args, binary: &Binary, clock: &Clock) -> Result<(), BenchError> {
     /// The number of clients that fill the log, and that send commands when the node is stopped or
     /// killed under load.
     const CLIENTS: u32 = 320;

@@ -15,7 +15,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 use serde_json::Value;
-use vvm_tests::bench::Failure;
+use vvm_tests::bench::BenchError;
 
 /// The longest time for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ impl Binary {
     }
 
     /// Starts a node in a folder, and waits until it is ready.
-    pub(crate) fn start(&self, command: &str, folder: &Path) -> Result<Node, Failure> {
+    pub(crate) fn start(&self, command: &str, folder: &Path) -> Result<Node, BenchError> {
         let (api, admin) = (free()?, free()?);
         let log = folder.join("node.log");
         let child = Command::new(&self.path)
@@ -93,7 +93,7 @@ impl Binary {
         clients: u32,
         workspaces: u32,
         seconds: u64,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, BenchError> {
         let (workspaces, seconds) = (workspaces.to_string(), seconds.to_string());
         let mut command = self.client(node, clients);
         command.args(["--workspaces", &workspaces, "--seconds", &seconds]);
@@ -109,7 +109,7 @@ impl Binary {
     }
 
     /// Begins to send commands, and waits until this has gone on for a while.
-    pub(crate) fn load(&self, node: &Node, clients: u32) -> Result<Process, Failure> {
+    pub(crate) fn load(&self, node: &Node, clients: u32) -> Result<Process, BenchError> {
         let mut command = self.client(node, clients);
         command.args(["--workspaces", "1000", "--seconds", "3600"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -120,14 +120,14 @@ impl Binary {
 
 impl Node {
     /// Ends the node with a signal.
-    pub(crate) fn end(mut self, signal: Signal) -> Result<(), Failure> {
+    pub(crate) fn end(mut self, signal: Signal) -> Result<(), BenchError> {
         kill_process(Pid::from_child(&self.process.0), signal)?;
         self.process.0.wait()?;
         Ok(())
     }
 
     /// The CPU time of the node so far.
-    pub(crate) fn cpu(&self) -> Result<Duration, Failure> {
+    pub(crate) fn cpu(&self) -> Result<Duration, BenchError> {
         let stat = self.read("stat")?;
         // The name of the program, in parentheses, may hold spaces.
         let rest = stat.rsplit_once(')').ok_or("no stat")?.1;
@@ -138,7 +138,7 @@ impl Node {
     }
 
     /// The resident memory of the node, in bytes.
-    pub(crate) fn memory(&self) -> Result<usize, Failure> {
+    pub(crate) fn memory(&self) -> Result<usize, BenchError> {
         let statm = self.read("statm")?;
         let pages: usize = statm.split(' ').nth(1).ok_or("no statm")?.parse()?;
         Ok(pages * page_size())

@@ -18,8 +18,8 @@ use istorage::{KeyspaceName, StorageDriver};
 use istorage_tck::KeyspaceTracker;
 use sysvvm::{LastNumber, StoredOffset};
 use vvm_tests::{
-    bench::{Database, Failure, millis},
-    commands::{NodeSettings, Site, TestLead},
+    bench::{BenchDatabase, BenchError, millis},
+    commands::{ShopDatabase, ShopNodeSettings, TestFence},
 };
 
 /// The allocator of the `vvm` binary.
@@ -47,38 +47,38 @@ struct Args {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BenchError> {
     let args = Args::parse();
     let clock = Clock::system();
     println!("| driver | events | behind the offset | workspaces | recovered in | most memory |");
     println!("|---|---:|---:|---:|---:|---:|");
     for driver in &args.drivers {
-        let database = Database::connect(driver, &clock).await?;
+        let database = BenchDatabase::connect(driver, &clock).await?;
         run(&args, &clock, Arc::clone(&database.driver)).await?;
     }
     Ok(())
 }
 
-async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), Failure> {
+async fn run(args: &Args, clock: &Clock, driver: Arc<dyn StorageDriver>) -> Result<(), BenchError> {
     let keyspaces = KeyspaceTracker::default();
     let driver = keyspaces.track(driver);
     let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
     let partitions = NonZeroU16::new(10).ok_or("ten is not zero")?;
-    let site = Site::new(Arc::clone(&driver), name, partitions, clock.clone()).await;
+    let shop_db = ShopDatabase::new(Arc::clone(&driver), name, partitions, clock.clone()).await;
     // Write all logs first, and then recover them in turn: if the speed of the machine drifts, the
     // drift is the same for all logs.
     for (partition, events) in (0..).zip(&args.events) {
-        write(&site, partition, *events, args).await?;
+        write(&shop_db, partition, *events, args).await?;
         eprintln!("{}: {events} events are written", driver.name());
     }
     let mut times = vec![Vec::new(); args.events.len()];
     for round in 0..=args.rounds {
         for (partition, events) in (0..).zip(&args.events) {
             let epoch = 2 + 2 * round as u64;
-            set_back(&site, partition, epoch, *events, args).await?;
+            set_back(&shop_db, partition, epoch, *events, args).await?;
             let start = clock.now();
-            let lead = TestLead::of(epoch + 1);
-            let node = site.node_of(partition, lead, NodeSettings::at(TrustLevel::Zero));
+            let fence = TestFence::of(epoch + 1);
+            let node = shop_db.node_of(partition, fence, ShopNodeSettings::at(TrustLevel::Zero));
             node.ready().await;
             let took = clock.now() - start;
             node.stop().await;
@@ -109,14 +109,19 @@ fn workspace(partition: u16, n: u64) -> u64 {
 }
 
 /// Writes a log of events that are all applied, with one record each.
-async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<(), Failure> {
+async fn write(
+    shop_db: &ShopDatabase,
+    partition: u16,
+    events: u64,
+    args: &Args,
+) -> Result<(), BenchError> {
     let log = Log::new(
-        Arc::clone(&site.app.storage),
-        site.clock.clone(),
+        Arc::clone(&shop_db.app.storage),
+        shop_db.clock.clone(),
         Arc::new(Alone(Epoch(1))),
         partition,
         Settings {
-            partitions: site.app.entry.partitions,
+            partitions: shop_db.app.entry.partitions,
             timeout: Duration::from_secs(30),
             ..Settings::default()
         },
@@ -138,7 +143,7 @@ async fn write(site: &Site, partition: u16, events: u64, args: &Args) -> Result<
     Ok(())
 }
 
-fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, Failure> {
+fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, BenchError> {
     let place = Place { epoch: Epoch(1), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) };
     let text = "a text of sixty bytes, as there are many in documents of shops";
     let record = Record {
@@ -163,13 +168,13 @@ fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, Failure> {
 
 /// Sets the stored offset back, as if the last leader had stored no numbers of the tail.
 async fn set_back(
-    site: &Site,
+    shop_db: &ShopDatabase,
     partition: u16,
     epoch: u64,
     events: u64,
     args: &Args,
-) -> Result<(), Failure> {
-    let numbers = site.system.numbers(&site.app.entry);
+) -> Result<(), BenchError> {
+    let numbers = shop_db.system.numbers(&shop_db.app.entry);
     let next = events.saturating_sub(args.tail) + 1;
     let done = (next - 1) / args.workspaces;
     let lasts: Vec<LastNumber> = (0..args.workspaces)
@@ -177,11 +182,11 @@ async fn set_back(
         .map(|n| LastNumber { ws: workspace(partition, n), seq: 1, number: done })
         .collect();
     let replayed = StoredOffset { partition, epoch, next };
-    Ok(numbers.store(&lasts, replayed, site.soon()).await?)
+    Ok(numbers.store(&lasts, replayed, shop_db.soon()).await?)
 }
 
 /// The most memory that this process ever had.
-fn most_memory() -> Result<String, Failure> {
+fn most_memory() -> Result<String, BenchError> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     Ok(most.ok_or("there is no VmHWM")?.trim().to_owned())

@@ -14,7 +14,7 @@ use scylla::{
     },
 };
 
-use vvm_tests::bench::Failure;
+use vvm_tests::bench::BenchError;
 
 use crate::work::{Op, Side, ccols, pkey, value};
 
@@ -32,7 +32,7 @@ impl CassandraFloor {
     pub(crate) async fn connect(
         address: &str,
         keyspace: &str,
-    ) -> Result<Arc<CassandraFloor>, Failure> {
+    ) -> Result<Arc<CassandraFloor>, BenchError> {
         let session = SessionBuilder::new().known_node(address).build().await?;
         let create = format!(
             "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = \
@@ -51,7 +51,7 @@ impl CassandraFloor {
             let mut statement = session.prepare(text).await?;
             statement.set_consistency(Consistency::Quorum);
             statement.set_serial_consistency(Some(SerialConsistency::Serial));
-            Ok::<_, Failure>(statement)
+            Ok::<_, BenchError>(statement)
         };
         let put =
             prepare(format!("INSERT INTO {table} (p_key, c_col, value) VALUES (?, ?, ?)")).await?;
@@ -73,7 +73,7 @@ impl CassandraFloor {
         }))
     }
 
-    pub(crate) async fn drop_keyspace(&self) -> Result<(), Failure> {
+    pub(crate) async fn drop_keyspace(&self) -> Result<(), BenchError> {
         self.session.query_unpaged(format!("DROP KEYSPACE {}", self.keyspace), ()).await?;
         Ok(())
     }
@@ -95,7 +95,7 @@ fn rows(op: Op, n: u64, rows: u16) -> Vec<(Bytes, Bytes, Bytes)> {
 
 #[async_trait]
 impl Side for CassandraFloor {
-    async fn run(&self, op: Op, n: u64) -> Result<(), Failure> {
+    async fn run(&self, op: Op, n: u64) -> Result<(), BenchError> {
         match op {
             Op::Put => {
                 self.session.execute_unpaged(&self.put, (pkey(op, n), ccols(0), value())).await?;
@@ -121,7 +121,7 @@ impl Side for CassandraFloor {
 }
 
 /// The first column of the answer to a conditional statement says whether it was applied.
-fn applied(answer: scylla::response::query_result::QueryResult) -> Result<(), Failure> {
+fn applied(answer: scylla::response::query_result::QueryResult) -> Result<(), BenchError> {
     let row = answer.into_rows_result()?.first_row::<scylla::value::Row>()?;
     match row.columns.first() {
         Some(Some(scylla::value::CqlValue::Boolean(true))) => Ok(()),

@@ -14,7 +14,7 @@ use aws_sdk_dynamodb::{
 };
 use bytes::Bytes;
 
-use vvm_tests::bench::Failure;
+use vvm_tests::bench::BenchError;
 
 use crate::work::{Op, Side, ccols, pkey, value};
 
@@ -27,7 +27,7 @@ impl DynamoDbFloor {
     pub(crate) async fn connect(
         endpoint: &str,
         table: &str,
-    ) -> Result<Arc<DynamoDbFloor>, Failure> {
+    ) -> Result<Arc<DynamoDbFloor>, BenchError> {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version_latest()
             .endpoint_url(endpoint)
@@ -55,7 +55,7 @@ impl DynamoDbFloor {
         Ok(Arc::new(DynamoDbFloor { client, table: table.to_owned() }))
     }
 
-    pub(crate) async fn drop_table(&self) -> Result<(), Failure> {
+    pub(crate) async fn drop_table(&self) -> Result<(), BenchError> {
         self.client.delete_table().table_name(&self.table).send().await?;
         Ok(())
     }
@@ -72,7 +72,7 @@ fn item(op: Op, n: u64, row: u16) -> HashMap<String, AttributeValue> {
 
 #[async_trait]
 impl Side for DynamoDbFloor {
-    async fn run(&self, op: Op, n: u64) -> Result<(), Failure> {
+    async fn run(&self, op: Op, n: u64) -> Result<(), BenchError> {
         match op {
             Op::Put => {
                 self.client
@@ -91,7 +91,7 @@ impl Side for DynamoDbFloor {
             Op::PutBatch10 => {
                 let put = |row| {
                     let put = PutRequest::builder().set_item(Some(item(op, n, row))).build()?;
-                    Ok::<_, Failure>(WriteRequest::builder().put_request(put).build())
+                    Ok::<_, BenchError>(WriteRequest::builder().put_request(put).build())
                 };
                 let rows = (0..10).map(put).collect::<Result<Vec<_>, _>>()?;
                 self.client.batch_write_item().request_items(&self.table, rows).send().await?;
@@ -106,7 +106,7 @@ impl Side for DynamoDbFloor {
                     let put =
                         Put::builder().table_name(&self.table).set_item(Some(item(op, n, row)));
                     let put = put.condition_expression("attribute_not_exists(p)").build()?;
-                    Ok::<_, Failure>(TransactWriteItem::builder().put(put).build())
+                    Ok::<_, BenchError>(TransactWriteItem::builder().put(put).build())
                 };
                 let rows = (0..32).map(put).collect::<Result<Vec<_>, _>>()?;
                 self.client.transact_write_items().set_transact_items(Some(rows)).send().await?;

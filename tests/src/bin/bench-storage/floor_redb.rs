@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::{mpsc, oneshot};
 
-use vvm_tests::bench::Failure;
+use vvm_tests::bench::BenchError;
 
 use crate::work::{Op, Side, ccols, pkey, value};
 
@@ -31,7 +31,7 @@ struct Request {
 }
 
 impl RedbFloor {
-    pub(crate) fn open(file: &Path) -> Result<RedbFloor, Failure> {
+    pub(crate) fn open(file: &Path) -> Result<RedbFloor, BenchError> {
         let database = Arc::new(Database::create(file)?);
         let transaction = database.begin_write()?;
         transaction.open_table(ROWS)?;
@@ -60,7 +60,7 @@ fn write_all(database: &Database, mut requests: mpsc::Receiver<Request>) {
     }
 }
 
-fn write_group(database: &Database, group: &VecDeque<Request>) -> Result<(), Failure> {
+fn write_group(database: &Database, group: &VecDeque<Request>) -> Result<(), BenchError> {
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
     {
@@ -84,14 +84,14 @@ fn key(op: Op, n: u64, row: u16) -> Vec<u8> {
 
 #[async_trait]
 impl Side for RedbFloor {
-    async fn run(&self, op: Op, n: u64) -> Result<(), Failure> {
+    async fn run(&self, op: Op, n: u64) -> Result<(), BenchError> {
         let rows = match op {
             Op::Get => {
                 let (database, key) = (Arc::clone(&self.database), key(op, n, 0));
                 let there = tokio::task::spawn_blocking(move || {
                     let table = database.begin_read()?.open_table(ROWS)?;
                     let there = table.get(key.as_slice())?.map(|value| value.value().to_vec());
-                    Ok::<_, Failure>(there)
+                    Ok::<_, BenchError>(there)
                 });
                 there.await??.ok_or("a row that was written is not there")?;
                 return Ok(());

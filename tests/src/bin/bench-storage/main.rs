@@ -22,7 +22,7 @@ use istorage_redb::{RedbConfig, RedbDriver};
 
 use measure::Meter;
 use vvm_tests::{
-    bench::{Failure, address, scratch},
+    bench::{BenchError, address, scratch},
     servers::{CASSANDRA, DYNAMODB},
 };
 use work::{Driver, Op, Side, prefill};
@@ -48,7 +48,7 @@ struct Args {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BenchError> {
     let args = Args::parse();
     let clock = Clock::system();
     let name = KeyspaceName::new(format!("bench_{:x}", clock.random()))?;
@@ -76,7 +76,7 @@ async fn run(
     driver: &dyn StorageDriver,
     name: &KeyspaceName,
     floor: Option<Floor>,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let deadline = Instant::FAR_FUTURE;
     driver.create(name, deadline).await?;
     let storage = driver.open(name, deadline).await?.ok_or("the keyspace was just created")?;
@@ -108,13 +108,13 @@ async fn run(
     Ok(())
 }
 
-async fn mem(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
+async fn mem(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), BenchError> {
     // Memory has no floor, so a short measurement is enough. All its rows stay in memory.
     let args = Args { rounds: 1, span_ms: args.span_ms.min(300), ..args.clone() };
     run(&args, clock, &MemDriver::new(clock.clone()), name, None).await
 }
 
-async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
+async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), BenchError> {
     let folder = tempfile::tempdir_in(scratch()?)?;
     let config = RedbConfig::new(folder.path().join("driver.redb"));
     let driver = RedbDriver::open(config, clock.clone()).await?;
@@ -123,7 +123,7 @@ async fn redb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Fai
     run(args, clock, &driver, name, Some(Floor { side, what })).await
 }
 
-async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
+async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), BenchError> {
     let address = address(CASSANDRA)?;
     let mut config = istorage_cassandra::CassandraConfig::new([address.clone()]);
     config.replication = Some(Replication::UpToThree);
@@ -136,7 +136,7 @@ async fn cassandra(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<()
     floor.drop_keyspace().await
 }
 
-async fn dynamodb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), Failure> {
+async fn dynamodb(args: &Args, clock: &Clock, name: &KeyspaceName) -> Result<(), BenchError> {
     let endpoint = address(DYNAMODB)?;
     let config = istorage_dynamodb::DynamoDbConfig::local(&endpoint);
     let driver = DynamoDbDriver::connect(config, clock.clone(), Instant::FAR_FUTURE).await?;

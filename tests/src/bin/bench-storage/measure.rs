@@ -9,7 +9,7 @@ use std::{
 };
 
 use clock::Clock;
-use vvm_tests::bench::{Failure, Sample, median};
+use vvm_tests::bench::{BenchError, Sample, median};
 
 use crate::work::{Op, PREFILLED, Side};
 
@@ -40,7 +40,7 @@ impl Meter {
         tasks: usize,
         driver: &Arc<dyn Side>,
         floor: Option<&Arc<dyn Side>>,
-    ) -> Result<Row, Failure> {
+    ) -> Result<Row, BenchError> {
         let (mut drivers, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=self.rounds {
             // The first round warms up, because a server compiles while it runs. The two sides take
@@ -79,7 +79,7 @@ impl Meter {
         tasks: usize,
         span: Duration,
         side: &Arc<dyn Side>,
-    ) -> Result<Sample, Failure> {
+    ) -> Result<Sample, BenchError> {
         let (side, next) = (Arc::clone(side), Arc::clone(&self.next));
         let call = move || {
             let n = next.fetch_add(1, Ordering::Relaxed);
@@ -87,6 +87,6 @@ impl Meter {
             let side = Arc::clone(&side);
             async move { side.run(op, n).await }
         };
-        Sample::take(&self.clock, tasks, span, call).await
+        Sample::measure(&self.clock, tasks, span, call).await
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Clock;
 use istorage::{AppStorageExt, Conditional, Consistency, Key, Put, SharedStorage};
-use vvm_tests::bench::Failure;
+use vvm_tests::bench::BenchError;
 
 /// The number of rows that are stored before any row is read.
 pub(crate) const PREFILLED: u64 = 10_000;
@@ -42,7 +42,7 @@ impl fmt::Display for Op {
 /// `Get`, `n` is one of the [`PREFILLED`] rows.
 #[async_trait]
 pub(crate) trait Side: Send + Sync {
-    async fn run(&self, op: Op, n: u64) -> Result<(), Failure>;
+    async fn run(&self, op: Op, n: u64) -> Result<(), BenchError>;
 }
 
 pub(crate) fn value() -> Bytes {
@@ -73,7 +73,7 @@ pub(crate) struct Driver {
 
 #[async_trait]
 impl Side for Driver {
-    async fn run(&self, op: Op, n: u64) -> Result<(), Failure> {
+    async fn run(&self, op: Op, n: u64) -> Result<(), BenchError> {
         let deadline = self.clock.now() + Duration::from_secs(10);
         let key = Key { pkey: pkey(op, n), ccols: ccols(0) };
         match op {
@@ -106,12 +106,12 @@ impl Side for Driver {
     }
 }
 
-fn applied(outcome: istorage::Outcome) -> Result<(), Failure> {
+fn applied(outcome: istorage::Outcome) -> Result<(), BenchError> {
     if outcome.is_applied() { Ok(()) } else { Err("a fresh row was there already".into()) }
 }
 
 /// Writes the rows that are read later.
-pub(crate) async fn prefill(side: &Arc<dyn Side>) -> Result<(), Failure> {
+pub(crate) async fn prefill(side: &Arc<dyn Side>) -> Result<(), BenchError> {
     for start in (0..PREFILLED).step_by(100) {
         let puts = (start..start + 100).map(|n| side.run(Op::Put, n));
         futures::future::try_join_all(puts).await?;

@@ -1,0 +1,135 @@
+//! The errors that end the program, and their exit codes.
+
+use std::{error::Error, fmt, process::ExitCode};
+
+use istorage::ErrorKind;
+use vvm::Problem;
+
+/// An error that ends the program, in words for the operator.
+#[derive(Debug)]
+pub(crate) struct CommandError {
+    reason: ExitReason,
+    message: String,
+}
+
+/// The kinds of errors. The number of a kind is its exit code, and is never reused. 0 is success,
+/// and 2 is also the exit code of clap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExitReason {
+    Failed = 1,
+    Usage = 2,
+    Config = 3,
+    Unreachable = 4,
+    /// A port is taken.
+    NotBound = 5,
+    /// The node got no slot in time: other nodes lead.
+    NotAcquired = 6,
+    LeadLost = 7,
+    ServiceEnded = 8,
+    /// A part of the node did not stop in time or in order.
+    NotStopped = 9,
+    /// Work went on after the leadership was lost.
+    Killed = 10,
+    SteppedDown = 11,
+    /// A second signal stopped the process at once.
+    AtOnce = 12,
+}
+
+impl CommandError {
+    /// The operating system refused a resource that the program needs to run.
+    pub(crate) fn runtime(error: std::io::Error) -> CommandError {
+        CommandError { reason: ExitReason::Failed, message: format!("cannot start: {error}") }
+    }
+
+    /// The command began and could not be finished.
+    pub(crate) fn unfinished(message: impl Into<String>) -> CommandError {
+        CommandError { reason: ExitReason::Failed, message: message.into() }
+    }
+
+    /// The command line asks for something that does not exist.
+    pub(crate) fn usage(message: impl Into<String>) -> CommandError {
+        CommandError { reason: ExitReason::Usage, message: message.into() }
+    }
+
+    /// The configuration is wrong.
+    pub(crate) fn config(message: impl Into<String>) -> CommandError {
+        CommandError { reason: ExitReason::Config, message: message.into() }
+    }
+
+    /// No answer came from the other side.
+    pub(crate) fn unreachable(message: impl Into<String>) -> CommandError {
+        CommandError { reason: ExitReason::Unreachable, message: message.into() }
+    }
+
+    /// The storage cannot be opened.
+    pub(crate) fn storage(what: &str, error: &istorage::Error) -> CommandError {
+        let reason = match error.kind() {
+            ErrorKind::Invalid | ErrorKind::Corrupt => ExitReason::Config,
+            _ => ExitReason::Unreachable,
+        };
+        CommandError { reason, message: format!("{what}: {}", with_causes(error)) }
+    }
+
+    /// The system keyspace cannot be opened.
+    pub(crate) fn system(what: &str, error: &sysvvm::Error) -> CommandError {
+        match error {
+            sysvvm::Error::Storage(error) => CommandError::storage(what, error),
+            other => CommandError::config(format!("{what}: {}", with_causes(other))),
+        }
+    }
+
+    /// The exit code of a process that the killer ended.
+    pub(crate) const KILLED: u8 = ExitReason::Killed as u8;
+
+    /// A second signal asked to stop at once.
+    pub(crate) fn at_once(signal: &str) -> CommandError {
+        let message = format!("second signal ({signal}) received: the process ends at once");
+        CommandError { reason: ExitReason::AtOnce, message }
+    }
+
+    /// A node cannot go on.
+    pub(crate) fn node(problem: &Problem) -> CommandError {
+        let reason = match problem {
+            Problem::NotBound { .. } => ExitReason::NotBound,
+            Problem::Refused(_) => ExitReason::Config,
+            Problem::Storage(_) => ExitReason::Unreachable,
+            Problem::NotAcquired(_) => ExitReason::NotAcquired,
+            Problem::LeadLost(_) => ExitReason::LeadLost,
+            Problem::SteppedDown => ExitReason::SteppedDown,
+            Problem::ServiceEnded { .. } => ExitReason::ServiceEnded,
+            Problem::NotEnded(_) | Problem::NotStopped(_) => ExitReason::NotStopped,
+        };
+        let mut message = with_causes(problem);
+        if reason == ExitReason::NotBound {
+            message +=
+                "\n  choose another address: `http.listen` (--listen) or `admin.listen` (--admin)";
+        }
+        CommandError { reason, message }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.reason as u8)
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Returns the text of an error and of its causes, without the causes that the text already
+/// contains.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str("\n  because: ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,106 @@
+//! Storages for nodes as processes.
+
+use std::sync::Arc;
+
+use clock::Clock;
+use istorage::{KeyspaceName, StorageDriver};
+use tempfile::TempDir;
+
+use super::node::{NodeProcess, PATIENCE};
+
+/// A storage, and the address of its server.
+#[derive(Clone)]
+pub(crate) enum Storage {
+    Redb,
+    Cassandra(String),
+    DynamoDb(String),
+}
+
+impl Storage {
+    /// Returns each storage with its name. `None` means that the storage needs a server, and the
+    /// environment names none.
+    pub(crate) fn all() -> [(&'static str, Option<Storage>); 3] {
+        let address = |variable| std::env::var(variable).ok();
+        [
+            ("redb", Some(Storage::Redb)),
+            ("cassandra", address("VVM_TEST_CASSANDRA").map(Storage::Cassandra)),
+            ("dynamodb", address("VVM_TEST_DYNAMODB").map(Storage::DynamoDb)),
+        ]
+    }
+}
+
+/// Keyspaces on a storage for one test, and a folder for each of its nodes.
+pub(crate) struct StorageFixture {
+    pub(crate) storage: Storage,
+    system: String,
+    folder: TempDir,
+}
+
+impl StorageFixture {
+    pub(crate) fn new(storage: Storage) -> StorageFixture {
+        let system = format!("node_{:x}", Clock::system().random() >> 24);
+        StorageFixture { storage, system, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Returns the section `storage` of a configuration.
+    pub(crate) fn config(&self, storage: &Storage) -> String {
+        let driver = match storage {
+            Storage::Redb => {
+                "driver = \"redb\"\nredb = { path = \"vvm.redb\", cache_bytes = 33554432 }"
+                    .to_owned()
+            }
+            Storage::Cassandra(address) => format!(
+                "driver = \"cassandra\"\ncassandra = {{ contact_points = [\"{address}\"], replication = \"up_to_three\" }}"
+            ),
+            Storage::DynamoDb(endpoint) => format!(
+                "driver = \"dynamodb\"\ndynamodb = {{ endpoint = \"{endpoint}\", region = \"local\", access_key_id = \"local\", secret_access_key = \"local\", table_prefix = \"\" }}"
+            ),
+        };
+        format!("[storage]\nsystem_keyspace = \"{}\"\n{driver}\n", self.system)
+    }
+
+    /// Starts a node in a folder of its own.
+    pub(crate) fn start(&self, name: &str, config: &str) -> NodeProcess {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        NodeProcess::start(&folder, config)
+    }
+
+    /// Drops the keyspaces that the nodes made.
+    fn clean(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let clock = Clock::system();
+            let soon = clock.now() + PATIENCE;
+            let driver: Arc<dyn StorageDriver> = match &self.storage {
+                Storage::Redb => return,
+                Storage::Cassandra(address) => {
+                    let config = istorage_cassandra::CassandraConfig::new([address.clone()]);
+                    let driver = istorage_cassandra::CassandraDriver::connect(config, clock, soon);
+                    Arc::new(driver.await.unwrap())
+                }
+                Storage::DynamoDb(endpoint) => {
+                    let config = istorage_dynamodb::DynamoDbConfig {
+                        table_prefix: String::new(),
+                        ..istorage_dynamodb::DynamoDbConfig::local(endpoint)
+                    };
+                    let driver = istorage_dynamodb::DynamoDbDriver::connect(config, clock, soon);
+                    Arc::new(driver.await.unwrap())
+                }
+            };
+            for name in [self.system.clone(), format!("{}_1_demo_shop", self.system)] {
+                let name = KeyspaceName::new(name).unwrap();
+                driver.drop_keyspace(&name, soon).await.unwrap();
+            }
+            driver.close().await;
+        });
+    }
+}
+
+impl Drop for StorageFixture {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.clean();
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Requests that write: commands, and changes of documents.
+
+use bytes::Bytes;
+use hyper::{Response, StatusCode};
+use processor::{Command, Done, RowChange};
+use serde::Deserialize;
+use serde_json::{Value as Json, json, value::RawValue};
+use vvm::{
+    App,
+    eventlog::{QName, RecordId, WsId},
+};
+
+use super::{
+    ApiHandler, JSON, RequestHead,
+    body::{ReceivedBody, parsed},
+    headers::{idempotency_key, if_match, refuse_if_match},
+    table_of,
+};
+use crate::{
+    memory::MemoryShare,
+    request_body::RequestBody,
+    response::{Body, NOT_LEADER, ProblemDetails, bytes_response},
+    rows::{self, FieldsBody, JsonObject, RowBody, json_of_bytes},
+};
+
+/// The body of a command.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandBody<'b> {
+    #[serde(borrow)]
+    args: Option<&'b RawValue>,
+    #[serde(default)]
+    rows: Vec<JsonObject<RowBody>>,
+}
+
+/// The body of a request that creates a document.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewDocBody {
+    #[serde(default)]
+    fields: FieldsBody,
+}
+
+/// The body of a request that changes a document.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct ChangeBody {
+    #[serde(default)]
+    fields: FieldsBody,
+    is_active: Option<bool>,
+}
+
+impl ApiHandler {
+    pub(super) async fn run_command(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+        name: QName,
+        body: &mut RequestBody,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        refuse_if_match(&head.headers)?;
+        let body = self.receive_body(head, body).await?;
+        let CommandBody { args, rows } = parsed(&body.bytes)?;
+        let schema = app.application().schema();
+        let rows = rows.into_iter().map(|JsonObject(row)| row.into_change(schema));
+        let rows = rows.collect::<Result<_, _>>()?;
+        let params = args.map(|args| Bytes::copy_from_slice(args.get().as_bytes()));
+        let params = params.unwrap_or_default();
+        let done = self.run(head, app, ws, (name, params, rows), &body).await?;
+        Ok(done_response(StatusCode::OK, &done, body.share))
+    }
+
+    pub(super) async fn create_doc(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+        name: &QName,
+        body: &mut RequestBody,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        refuse_if_match(&head.headers)?;
+        let body = self.receive_body(head, body).await?;
+        // A document that was created by mistake could never be removed.
+        if body.bytes.is_empty() {
+            let reason = "the body is empty: send a new document as `{\"fields\": {…}}`, and one without fields as `{}`";
+            return Err(ProblemDetails::bad_request(reason));
+        }
+        let NewDocBody { fields } = parsed(&body.bytes)?;
+        let row = rows::new_doc(table_of(app, name)?, fields)?;
+        self.run_cud(head, app, ws, row, body, StatusCode::CREATED).await
+    }
+
+    pub(super) async fn change_doc(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+        (name, id): (&QName, RecordId),
+        body: &mut RequestBody,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let body = self.receive_body(head, body).await?;
+        let ChangeBody { fields, is_active } = parsed(&body.bytes)?;
+        if fields.is_empty() && is_active.is_none() {
+            let reason = "the body changes nothing: send `fields` or `isActive`";
+            return Err(ProblemDetails::bad_request(reason));
+        }
+        let expected = if_match(&head.headers)?;
+        let row = rows::update(table_of(app, name)?, id, expected, is_active, fields)?;
+        self.run_cud(head, app, ws, row, body, StatusCode::OK).await
+    }
+
+    pub(super) async fn deactivate_doc(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+        (name, id): (&QName, RecordId),
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let expected = if_match(&head.headers)?;
+        let table = table_of(app, name)?;
+        let row = rows::update(table, id, expected, Some(false), FieldsBody::default())?;
+        let body = self.empty_body().await?;
+        self.run_cud(head, app, ws, row, body, StatusCode::OK).await
+    }
+
+    async fn run(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+        (name, params, rows): (QName, Bytes, Vec<RowChange>),
+        body: &ReceivedBody,
+    ) -> Result<Done, ProblemDetails> {
+        let partition = self.at(app, ws).await?;
+        let command = Command {
+            ws,
+            name,
+            params,
+            rows,
+            request: head.request.clone(),
+            idempotency_key: idempotency_key(head, &body.bytes)?,
+            deadline: body.deadline,
+        };
+        match partition.commands().run(command).await.map_err(ProblemDetails::refused) {
+            Err(problem) if problem.code() == NOT_LEADER => {
+                Err(self.with_leader(app, ws, problem).await)
+            }
+            answered => answered,
+        }
+    }
+
+    async fn run_cud(
+        &self,
+        head: &RequestHead,
+        app: &App,
+        ws: WsId,
+        row: RowChange,
+        body: ReceivedBody,
+        status: StatusCode,
+    ) -> Result<Response<Body>, ProblemDetails> {
+        let name =
+            "sys.CUD".parse().map_err(|bad| ProblemDetails::bad_request(format!("{bad}")))?;
+        let done = self.run(head, app, ws, (name, Bytes::new(), vec![row]), &body).await?;
+        Ok(done_response(status, &done, body.share))
+    }
+}
+
+/// The answer of a command. It takes over the share of the body, and makes the share as large as
+/// the answer. If there is no free memory, the answer is sent anyway: the command is done.
+fn done_response(status: StatusCode, done: &Done, mut share: MemoryShare) -> Response<Body> {
+    let json = json_of_done(done).to_string();
+    // The share stays as it is if there is no free memory.
+    let _ = share.resize(json.len());
+    bytes_response(status, JSON, share.into_bytes(json.into_bytes()))
+}
+
+fn json_of_done(done: &Done) -> Json {
+    let Done { epoch, plog, wlog, answer, is_repeated } = done;
+    let ids = answer.ids.iter().map(|(raw, id)| (raw.0.to_string(), json!(id.0)));
+    let mut json = json!({
+        "epoch": epoch.0,
+        "plogOffset": plog.0,
+        "wlogOffset": wlog.0,
+        "newIds": Json::Object(ids.collect()),
+    });
+    if let Some(object) = json.as_object_mut() {
+        if !answer.result.is_empty() {
+            object.insert("result".to_owned(), json_of_bytes(&answer.result));
+        }
+        if *is_repeated {
+            object.insert("repeated".to_owned(), json!(true));
+        }
+    }
+    json
+}

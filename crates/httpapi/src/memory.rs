@@ -1,0 +1,162 @@
+//! The memory that requests share, with one bound for all bodies and one for all answers.
+//!
+//! A body takes its share as its bytes arrive. The answer of its command takes over the share. An
+//! answer that is read from the storage takes its share before the read. Both shares are given back
+//! when the connection has written the answer.
+//!
+//! Invariant: a request that waits for memory holds none.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use metrics::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::response::ProblemDetails;
+
+/// The memory for all bodies, or for all answers. It is counted in KiB.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryPool {
+    free: Arc<Semaphore>,
+    kib: usize,
+    clock: Clock,
+    /// The purpose of the memory, for the text of problems.
+    of: &'static str,
+    taken: Gauge,
+}
+
+impl MemoryPool {
+    pub(crate) fn new(of: &'static str, bytes: usize, clock: Clock) -> MemoryPool {
+        let kib = (bytes >> 10).clamp(1, u32::MAX as usize >> 1);
+        let taken = metrics::gauge!("httpapi_room_taken_bytes", "of" => of);
+        // The gauge exists from the beginning.
+        taken.increment(0);
+        MemoryPool { free: Arc::new(Semaphore::new(kib)), kib, clock, of, taken }
+    }
+
+    /// Takes a share for this number of bytes, or the whole pool if that is smaller. Requests get
+    /// their shares in the order in which they ask. A request that has a share does not ask for
+    /// another one.
+    ///
+    /// # Errors
+    /// `queue_full` if there was no free memory by the deadline.
+    pub(crate) async fn reserve(
+        &self,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<MemoryShare, ProblemDetails> {
+        // The number fits into 32 bits, because it is at most the size of the pool.
+        let kib = self.kib_of(bytes) as u32;
+        let free = Arc::clone(&self.free).acquire_many_owned(kib);
+        let Ok(Ok(permit)) = self.clock.timeout_at(deadline, free).await else {
+            return Err(self.exhausted());
+        };
+        self.taken.increment(bytes_of(&permit));
+        Ok(MemoryShare { permit, pool: self.clone() })
+    }
+
+    /// The problem of a request that finds no free memory.
+    pub(crate) fn exhausted(&self) -> ProblemDetails {
+        let reason = format!("the memory for {} is used up: send the request again later", self.of);
+        ProblemDetails::unavailable("queue_full", reason)
+    }
+
+    fn kib_of(&self, bytes: usize) -> usize {
+        bytes.div_ceil(1 << 10).min(self.kib)
+    }
+}
+
+/// A part of a pool. Dropping the share gives the part back.
+#[derive(Debug)]
+pub(crate) struct MemoryShare {
+    permit: OwnedSemaphorePermit,
+    pool: MemoryPool,
+}
+
+impl MemoryShare {
+    /// Changes the size of the share. Returns false, and leaves the share as it is, if there is not
+    /// enough free memory at once.
+    ///
+    /// A share does not wait for more memory, because shares that waited would wait for each other.
+    /// For example, 64 answers with 2 MiB each fill a pool of 128 MiB, and none of them could
+    /// become larger or end.
+    #[must_use]
+    pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+        let (has, needs) = (self.permit.num_permits(), self.pool.kib_of(bytes));
+        if needs > has {
+            let free = Arc::clone(&self.pool.free);
+            let Ok(more) = free.try_acquire_many_owned((needs - has) as u32) else { return false };
+            self.pool.taken.increment(bytes_of(&more));
+            self.permit.merge(more);
+        } else if let Some(rest) = self.permit.split(has - needs) {
+            self.pool.taken.decrement(bytes_of(&rest));
+        }
+        true
+    }
+
+    /// Turns bytes into `Bytes` that keep the share for as long as they exist.
+    pub(crate) fn into_bytes(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(BytesWithShare { bytes, _share: self })
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.pool.taken.decrement(bytes_of(&self.permit));
+    }
+}
+
+fn bytes_of(permit: &OwnedSemaphorePermit) -> f64 {
+    (permit.num_permits() << 10) as f64
+}
+
+struct BytesWithShare {
+    bytes: Vec<u8>,
+    _share: MemoryShare,
+}
+
+impl AsRef<[u8]> for BytesWithShare {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// All answers together had no bound: 2,000 documents of 1 MB that were read at the same time
+    /// took 1.8 GB.
+    #[tokio::test]
+    async fn all_shares_together_fit_into_the_pool() {
+        let clock = Clock::system();
+        let pool = MemoryPool::new("answers", 4 * MIB, clock.clone());
+        let soon = || clock.now() + Duration::from_millis(20);
+        let mut first = pool.reserve(2 * MIB, soon()).await.unwrap();
+        let second = pool.reserve(2 * MIB, soon()).await.unwrap();
+        assert_eq!(pool.reserve(1, soon()).await.unwrap_err().code(), "queue_full");
+
+        // A share that becomes smaller leaves memory for others, even when its bytes are held.
+        assert!(first.resize(MIB));
+        let held = first.into_bytes(vec![0; MIB]);
+        let third = pool.reserve(MIB, soon()).await.unwrap();
+        assert!(pool.reserve(1, soon()).await.is_err());
+        drop((second, third));
+        let mut fourth = pool.reserve(2 * MIB, soon()).await.unwrap();
+        assert!(!fourth.resize(4 * MIB), "1 MiB is held");
+        drop(held);
+        assert!(fourth.resize(4 * MIB));
+        drop(fourth);
+
+        // An answer that is larger than the pool takes the whole pool, and is not refused forever.
+        let all = pool.reserve(99 * MIB, soon()).await.unwrap();
+        assert!(pool.reserve(1, soon()).await.is_err());
+        drop(all);
+        assert_eq!(pool.free.available_permits(), pool.kib);
+    }
+}

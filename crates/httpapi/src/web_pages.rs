@@ -1,0 +1,95 @@
+//! Refusing requests that web pages of other sites made.
+//!
+//! A browser sends requests to this machine for any page that its user opens, and the node has no
+//! authentication. So a node without an authenticating proxy serves only requests to this machine
+//! that no page of another site made.
+
+use hyper::{
+    StatusCode,
+    header::{HeaderMap, HeaderName, ORIGIN},
+};
+
+use crate::{authority::Host, response::ProblemDetails};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The advice to an operator of a node that serves other machines.
+const ALLOW: &str =
+    "to serve other machines, put an authenticating proxy in front and set `allow_unauthenticated`";
+
+/// Refuses a request to another host than this machine. A browser sends such a request if the DNS
+/// resolves the host of a page to this machine (DNS rebinding).
+pub(crate) fn check_host(scheme: Option<&str>, host: Host<'_>) -> Result<(), ProblemDetails> {
+    let misdirected = |mismatch: String| {
+        let reason = format!(
+            "{mismatch}: the node serves only requests to this machine over `http`; {ALLOW}"
+        );
+        Err(ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", reason))
+    };
+    if let Some(scheme) = scheme.filter(|scheme| *scheme != "http") {
+        return misdirected(format!("the request is for a resource of `{scheme}`"));
+    }
+    match host {
+        host if host.is_local() => Ok(()),
+        Host::Name(name) => misdirected(format!("the request is for the host {name}")),
+        Host::Address(address) => misdirected(format!("the request is for the host {address}")),
+    }
+}
+
+/// Refuses a request that a page of another site made.
+pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+    let foreign = |mismatch: String| {
+        let reason =
+            format!("{mismatch}: the node does not serve web pages of other sites; {ALLOW}");
+        Err(ProblemDetails::new(StatusCode::FORBIDDEN, "foreign", reason))
+    };
+    for origin in headers.get_all(ORIGIN) {
+        if !origin.to_str().is_ok_and(is_local_origin) {
+            let origin = String::from_utf8_lossy(origin.as_bytes());
+            return foreign(format!("the `Origin` is {origin}"));
+        }
+    }
+    // Unknown values are ignored (Fetch Metadata, section 2).
+    if headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "cross-site") {
+        return foreign("`Sec-Fetch-Site` is cross-site".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a text is an origin on this machine. Browsers write an origin as `scheme://host:port`,
+/// and as `null` if the origin of a page must stay secret.
+fn is_local_origin(origin: &str) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let is_scheme =
+        scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    !scheme.is_empty() && is_scheme && Host::of(authority).is_some_and(Host::is_local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_of_this_machine_are_local() {
+        for local in
+            ["http://localhost:3000", "https://127.0.0.1", "http://[::1]", "tauri://localhost"]
+        {
+            assert!(is_local_origin(local), "{local}");
+        }
+        for foreign in [
+            "",
+            "null",
+            "localhost",
+            "://localhost",
+            "http://",
+            "http://localhost/",
+            "http://localhost http://localhost",
+            "http://[::1]evil.com",
+            "http://localhost:1@evil.com",
+            "https://evil.example",
+            "https://localhost.evil.example",
+        ] {
+            assert!(!is_local_origin(foreign), "{foreign}");
+        }
+    }
+}

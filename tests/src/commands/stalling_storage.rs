@@ -1,0 +1,226 @@
+//! A node that stands still in the middle of its work: for a while, or for ever, as if it had died.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Instant;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use istorage::{
+    AppStorage, AtomicBatch, CallKind, Capabilities, Conditional, Consistency, ExpiringRowStream,
+    Key, OrderedPut, Outcome, Put, Range, Result, RowStream, ServerTime, SharedStorage,
+};
+use tokio::sync::watch;
+
+/// The time that is added to the deadline of each call. A node that stood still sends a call after
+/// the deadline of the call. The call must reach the storage all the same, so that only the storage
+/// can refuse it.
+const LATE: Duration = Duration::from_secs(120);
+
+/// The call at which a node stands still. The first call after [`StallingStorage::arm`] is call 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallPoint {
+    /// No call. Calls are only counted.
+    Nowhere,
+    /// The node stands still before this call, which is not sent.
+    Before(usize),
+    /// The node stands still after this call: the call is done, and its answer is not seen.
+    After(usize),
+    /// As `After`, but only the calls that write are counted.
+    AfterWrite(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    at: StallPoint,
+    calls: usize,
+    writes: usize,
+    is_still: bool,
+    /// The number of calls that the storage is working on.
+    under_way: usize,
+}
+
+/// The storage as a node sees it that stands still at one of its calls. From that call on no call
+/// is sent, and none is answered, until the node goes on. Clones belong to the same node.
+#[derive(Clone, Debug)]
+pub struct StallingStorage {
+    inner: SharedStorage,
+    state: Arc<watch::Sender<State>>,
+}
+
+/// A call that the storage is working on, or a call that was dropped during that work.
+struct UnderWay<'s>(&'s watch::Sender<State>);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|state| state.under_way -= 1);
+    }
+}
+
+impl StallingStorage {
+    /// A node that does not stand still yet.
+    #[must_use]
+    pub fn new(inner: SharedStorage) -> StallingStorage {
+        let state =
+            State { at: StallPoint::Nowhere, calls: 0, writes: 0, is_still: false, under_way: 0 };
+        StallingStorage { inner, state: Arc::new(watch::Sender::new(state)) }
+    }
+
+    /// Counts calls from now on, and lets the node stand still at the given call.
+    pub fn arm(&self, at: StallPoint) {
+        self.state.send_modify(|state| (state.at, state.calls, state.writes) = (at, 0, 0));
+    }
+
+    /// The number of calls since then.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.state.borrow().calls
+    }
+
+    /// Whether the node stands still.
+    #[must_use]
+    pub fn is_still(&self) -> bool {
+        self.state.borrow().is_still
+    }
+
+    /// Waits until the node stands still, and the storage has done all calls that were sent before.
+    ///
+    /// # Panics
+    /// Never: this value holds the sender of the channel.
+    pub async fn until_still(&self) {
+        let mut seen = self.state.subscribe();
+        let still = seen.wait_for(|state| state.is_still && state.under_way == 0).await;
+        drop(still.expect("the sender is here"));
+    }
+
+    /// Lets the node go on. The node does not stand still again.
+    pub fn go_on(&self) {
+        self.state.send_modify(|state| (state.at, state.is_still) = (StallPoint::Nowhere, false));
+    }
+
+    /// Lets the node go on, counts calls from now on, and lets the node stand still at the given
+    /// call.
+    pub fn go_on_to(&self, at: StallPoint) {
+        self.state.send_modify(|state| {
+            (state.at, state.calls, state.writes, state.is_still) = (at, 0, 0, false);
+        });
+    }
+
+    async fn going(&self) {
+        let mut seen = self.state.subscribe();
+        drop(seen.wait_for(|state| !state.is_still).await);
+    }
+
+    fn stand_still(&self) {
+        self.state.send_modify(|state| state.is_still = true);
+    }
+
+    async fn call<T>(&self, kind: CallKind, call: impl Future<Output = T>) -> T {
+        self.going().await;
+        let is_write = matches!(
+            kind,
+            CallKind::PutBatch | CallKind::PutOrdered | CallKind::WriteIf | CallKind::WriteAtomic
+        );
+        let mut this = None;
+        self.state.send_modify(|state| {
+            state.calls += 1;
+            state.writes += usize::from(is_write);
+            this = Some((state.at, state.calls, if is_write { state.writes } else { 0 }));
+        });
+        let (at, this, write) = this.unwrap_or((StallPoint::Nowhere, 0, 0));
+        if at == StallPoint::Before(this) {
+            self.stand_still();
+        }
+        self.going().await;
+        self.state.send_modify(|state| state.under_way += 1);
+        let under_way = UnderWay(&self.state);
+        let answer = call.await;
+        if at == StallPoint::After(this) || at == StallPoint::AfterWrite(write) {
+            self.stand_still();
+        }
+        drop(under_way);
+        self.going().await;
+        answer
+    }
+
+    /// Runs a stream as one call. The stream is read to its end at once, so that rows which the
+    /// node sees late are old rows.
+    fn streaming<R: Send + 'static>(
+        &self,
+        rows: BoxStream<'static, Result<R>>,
+    ) -> BoxStream<'static, Result<R>> {
+        let this = self.clone();
+        let read = async move {
+            let rows: Vec<Result<R>> = this.call(CallKind::Read, rows.collect()).await;
+            stream::iter(rows)
+        };
+        stream::once(read).flatten().boxed()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl AppStorage for StallingStorage {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Option<Bytes>> {
+        self.call(CallKind::Get, self.inner.get(key, consistency, deadline + LATE)).await
+    }
+
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        self.call(CallKind::GetBatch, self.inner.get_batch(keys, deadline + LATE)).await
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        self.streaming(self.inner.read(pkey, range, consistency, page_timeout))
+    }
+
+    fn ttl_read(&self, pkey: Bytes, range: Range, page_timeout: Duration) -> ExpiringRowStream {
+        self.streaming(self.inner.ttl_read(pkey, range, page_timeout))
+    }
+
+    async fn put_batch(&self, rows: Vec<Put>, deadline: Instant) -> Result<()> {
+        self.call(CallKind::PutBatch, self.inner.put_batch(rows, deadline + LATE)).await
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        self.call(CallKind::PutOrdered, self.inner.put_ordered(rows, deadline + LATE)).await
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        self.call(CallKind::WriteIf, self.inner.write_if(pkey, ops, deadline + LATE)).await
+    }
+
+    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.call(CallKind::WriteAtomic, self.inner.write_atomic(batch, deadline + LATE)).await
+    }
+
+    async fn server_time(&self, deadline: Instant) -> Result<Option<ServerTime>> {
+        self.call(CallKind::ServerTime, self.inner.server_time(deadline + LATE)).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,300 @@
+//! Invariants of all that is stored, which hold after every history.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use eventlog::{
+    Entry, Epoch, Event, Offset, Place, RecordId, Row, StoredRecord, TableKind, Version, WsId,
+};
+use futures::TryStreamExt;
+use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
+use istorage::{Consistency, Range};
+use processor::{Done, Refused};
+
+use super::ShopDatabase;
+
+/// The answers to commands, by the names of their requests.
+#[derive(Debug, Default)]
+pub struct AnswerLedger {
+    done: BTreeMap<String, Done>,
+    /// Commands that were in the log and not applied when they were answered.
+    not_applied: BTreeMap<String, Offset>,
+    unknown: BTreeSet<String>,
+    refused: BTreeSet<String>,
+}
+
+impl AnswerLedger {
+    /// Notes an answer.
+    ///
+    /// # Panics
+    /// If the same request got another answer before.
+    pub fn note(&mut self, request: &str, answered: &Result<Done, Refused>) {
+        let request = request.to_owned();
+        match answered {
+            Ok(done) => {
+                let first = self.done.insert(request.clone(), done.clone());
+                if let Some(first) = first {
+                    let is_same = (first.version(), first.wlog, &first.answer)
+                        == (done.version(), done.wlog, &done.answer);
+                    assert!(is_same, "{request} was first answered {first:?}, and then {done:?}");
+                }
+            }
+            Err(Refused::NotApplied { plog, .. }) => drop(self.not_applied.insert(request, *plog)),
+            Err(Refused::Unknown(_)) => drop(self.unknown.insert(request)),
+            Err(Refused::Busy(_) | Refused::Rejected(_)) => drop(self.refused.insert(request)),
+        }
+    }
+
+    /// The number of commands that were done.
+    #[must_use]
+    pub fn done(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Forgets the answer to a request: afterwards the command may be done or not.
+    pub fn forget(&mut self, request: &str) {
+        self.done.remove(request);
+        self.not_applied.remove(request);
+        self.refused.remove(request);
+        self.open(request);
+    }
+
+    /// Notes a request that got no answer: the command may be done or not.
+    pub fn open(&mut self, request: &str) {
+        self.unknown.insert(request.to_owned());
+    }
+}
+
+/// The place of the numbers, and the promises that are checked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CheckOptions {
+    /// Whether the numbers are in the application's keyspace. Otherwise they are in the system
+    /// keyspace.
+    pub in_view: bool,
+    /// The epoch from which on all promises hold. `None` means that they hold for all epochs. With
+    /// an epoch, an earlier leader had gone on after it had lost its leadership, at the trust level
+    /// at which no condition stops it. So events of that leader may be lost, and rows of these
+    /// events may be left.
+    pub since: Option<Epoch>,
+}
+
+/// All events of the log, and all that follows from them.
+#[derive(Debug, Default)]
+pub struct StoredState {
+    /// All events, in the order of the log.
+    pub events: Vec<Event>,
+    /// All records.
+    pub records: HashMap<(WsId, RecordId), StoredRecord>,
+    /// The last offset in the log of each workspace.
+    pub wlogs: BTreeMap<WsId, u64>,
+    /// The last number of each sequence.
+    pub numbers: BTreeMap<(WsId, u16), u64>,
+}
+
+impl StoredState {
+    fn add(&mut self, event: Event, terms: CheckOptions) {
+        let Place { epoch, plog, ws, wlog } = event.place;
+        assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has a gap");
+        if let Some(before) = self.events.last() {
+            assert!(before.place.epoch <= epoch, "the epoch fell: {before:?} {event:?}");
+            assert!(before.time <= event.time, "the time fell: {before:?} {event:?}");
+        }
+        let last = self.wlogs.entry(ws).or_default();
+        *last += 1;
+        assert!(*last <= wlog.0, "the offset in the log of a workspace did not grow: {event:?}");
+        // A lost event can have drawn numbers that were stored.
+        let may_have_gaps = terms.since.is_some();
+        assert!(*last == wlog.0 || may_have_gaps, "the log of a workspace has a gap: {event:?}");
+        *last = wlog.0;
+        for drawn in &event.drawn {
+            let last = self.numbers.entry((ws, drawn.seq)).or_default();
+            assert!(drawn.last > *last, "a number was given twice: {event:?}");
+            *last = drawn.last;
+        }
+        let drew_wlog = event.drawn.iter().find(|drawn| drawn.seq == WLOG_OFFSET.0);
+        assert_eq!(drew_wlog.map(|drawn| drawn.last), Some(wlog.0));
+        for change in &event.changes {
+            let record = change.record.clone();
+            let stored = StoredRecord { ws, version: Version { epoch, plog }, record };
+            let before = self.records.insert((ws, stored.record.id), stored.clone());
+            let found = before.map(|before| before.version);
+            // The handler may have found a record of an event that was lost later.
+            let may_differ = terms.since.is_some();
+            assert!(
+                found == change.replaces || may_differ,
+                "the event names another former version of the record than the stored one: {event:?} {found:?}"
+            );
+            in_range(&stored);
+        }
+        self.events.push(event);
+    }
+}
+
+fn in_range(StoredRecord { record, .. }: &StoredRecord) {
+    let id = record.id.0;
+    let is_in_range = match record.kind {
+        TableKind::Singleton => (65_536..=66_047).contains(&id),
+        TableKind::CDoc | TableKind::CRecord => id >= FIRST_CRECORD_ID,
+        _ => (FIRST_RECORD_ID..FIRST_CRECORD_ID).contains(&id),
+    };
+    assert!(is_in_range, "{record:?}");
+}
+
+/// Reads and checks all that is stored of a partition. The partition must be at rest, with all its
+/// numbers stored.
+///
+/// # Panics
+/// If something is not as it must be.
+pub async fn check(shop_db: &ShopDatabase, partition: u16, ledger: &AnswerLedger) -> StoredState {
+    check_under(shop_db, partition, ledger, CheckOptions::default()).await
+}
+
+/// Checks a partition as [`check`] does, under other terms.
+///
+/// # Panics
+/// If something is not as it must be.
+pub async fn check_under(
+    shop_db: &ShopDatabase,
+    partition: u16,
+    ledger: &AnswerLedger,
+    terms: CheckOptions,
+) -> StoredState {
+    let reader = shop_db.reader();
+    let mut world = StoredState::default();
+    let mut entries = reader.plog(partition, Offset::FIRST, None);
+    while let Some(entry) = entries.try_next().await.expect("the log can be read") {
+        let Entry::Event(event) = entry else { panic!("{entry:?} was not marked here") };
+        let last = world.events.last().map_or(Epoch(0), |last| last.place.epoch);
+        if terms.since.is_some() && event.place.epoch < last {
+            break;
+        }
+        world.add(*event, terms);
+    }
+    match terms.since {
+        None => check_all(shop_db, partition, &world).await,
+        Some(since) => check_later(shop_db, since, &world).await,
+    }
+    check_numbers(shop_db, partition, &world, terms).await;
+    check_ledger(&world, ledger);
+    world
+}
+
+/// Checks that all that is stored follows from the log.
+async fn check_all(shop_db: &ShopDatabase, partition: u16, world: &StoredState) {
+    let reader = shop_db.reader();
+    check_rows(shop_db, partition, world).await;
+    for (ws, last) in &world.wlogs {
+        let wlog: Vec<Entry> =
+            reader.wlog(*ws, Offset::FIRST, None).try_collect().await.expect("it can be read");
+        let of_ws = world.events.iter().filter(|event| event.place.ws == *ws).cloned();
+        let expected: Vec<Entry> = of_ws.map(|event| Entry::Event(Box::new(event))).collect();
+        assert_eq!(expected.len() as u64, *last);
+        assert!(wlog == expected, "the log of the workspace differs from the log of its partition");
+    }
+    for ((ws, id), expected) in &world.records {
+        let stored = reader.record(*ws, *id).await.expect("it can be read");
+        assert_eq!(stored.as_ref(), Some(expected), "the record differs from the last event");
+    }
+}
+
+/// Checks that all that follows from the log is stored. A record may instead be of a lost event,
+/// with an epoch before `since`.
+async fn check_later(shop_db: &ShopDatabase, since: Epoch, world: &StoredState) {
+    let reader = shop_db.reader();
+    for event in &world.events {
+        let Place { ws, wlog, .. } = event.place;
+        let mut from = reader.wlog(ws, wlog, None);
+        let stored = from.try_next().await.expect("it can be read");
+        assert_eq!(stored, Some(Entry::Event(Box::new(event.clone()))));
+    }
+    for ((ws, id), expected) in &world.records {
+        let stored = reader.record(*ws, *id).await.expect("it can be read");
+        let lost_since = |stored: &StoredRecord| {
+            expected.version < stored.version && stored.version.epoch < since
+        };
+        let is_right = stored.as_ref() == Some(expected) || stored.as_ref().is_some_and(lost_since);
+        assert!(is_right, "the record differs from the last event: {stored:?} {expected:?}");
+    }
+}
+
+/// Checks that no row is stored but the rows that follow from the log.
+async fn check_rows(shop_db: &ShopDatabase, partition: u16, world: &StoredState) {
+    let mut expected: BTreeMap<_, usize> = BTreeMap::new();
+    for event in &world.events {
+        let Place { plog, ws, wlog, .. } = event.place;
+        for row in [Row::Plog(partition, plog), Row::Wlog(ws, wlog)] {
+            *expected.entry(row.key().pkey).or_default() += 1;
+        }
+    }
+    for (ws, id) in world.records.keys() {
+        *expected.entry(Row::Record(*ws, *id).key().pkey).or_default() += 1;
+    }
+    // Also look at the partition keys of the rows that the next events would write.
+    let next = Offset(world.events.len() as u64 + 1);
+    let beyond = Row::Plog(partition, Offset((next.0 / 4_096 + 1) * 4_096));
+    for row in [Row::Plog(partition, next), beyond] {
+        expected.entry(row.key().pkey).or_default();
+    }
+    for (pkey, count) in expected {
+        let timeout = std::time::Duration::from_secs(10);
+        let rows =
+            shop_db.app.storage.read(pkey.clone(), Range::all(), Consistency::Plain, timeout);
+        let rows: Vec<_> = rows.try_collect().await.expect("it can be read");
+        assert_eq!(rows.len(), count, "{pkey:?} has rows of no event");
+    }
+}
+
+async fn check_numbers(
+    shop_db: &ShopDatabase,
+    partition: u16,
+    world: &StoredState,
+    terms: CheckOptions,
+) {
+    let numbers = if terms.in_view {
+        let storage = std::sync::Arc::clone(&shop_db.app.storage);
+        seqstorage::numbers_in_view(storage, shop_db.clock.clone(), partition)
+    } else {
+        shop_db.system.numbers(&shop_db.app.entry)
+    };
+    let next = numbers.next_offset(partition, shop_db.soon()).await.expect("it can be read");
+    assert_eq!(next.unwrap_or(1), world.events.len() as u64 + 1, "the stored offset is wrong");
+    for ws in world.wlogs.keys() {
+        let seqs = [1, 2, 3, 256];
+        let stored = numbers.last(ws.0, &seqs, shop_db.soon()).await.expect("they can be read");
+        let expected = seqs.map(|seq| world.numbers.get(&(*ws, seq)).copied());
+        // Numbers that were drawn by lost events may be stored.
+        let is_right = stored == expected
+            || terms.since.is_some() && stored.iter().zip(&expected).all(|(one, two)| one >= two);
+        assert!(is_right, "stored numbers of {ws:?} are {stored:?}, and the log has {expected:?}");
+    }
+}
+
+fn check_ledger(world: &StoredState, ledger: &AnswerLedger) {
+    let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
+    for event in &world.events {
+        let request = event.request.as_str();
+        let before = seen.insert(request, event.place);
+        assert_eq!(before, None, "{request} was done twice");
+    }
+    for (request, done) in &ledger.done {
+        let place = seen.get(request.as_str()).unwrap_or_else(|| panic!("{request} is lost"));
+        let version = Version { epoch: place.epoch, plog: place.plog };
+        assert_eq!((version, place.wlog), (done.version(), done.wlog), "{request} was answered");
+    }
+    for (request, plog) in &ledger.not_applied {
+        let place = seen.get(request.as_str()).unwrap_or_else(|| panic!("{request} is lost"));
+        assert_eq!(place.plog, *plog);
+    }
+    for request in &ledger.refused {
+        let is_tried_again = ledger.done.contains_key(request)
+            || ledger.not_applied.contains_key(request)
+            || ledger.unknown.contains(request);
+        let is_there = seen.contains_key(request.as_str());
+        assert!(!is_there || is_tried_again, "{request} was refused, and done");
+    }
+    for request in seen.keys() {
+        let is_known = ledger.done.contains_key(*request)
+            || ledger.not_applied.contains_key(*request)
+            || ledger.unknown.contains(*request);
+        assert!(is_known, "the request {request} was never sent");
+    }
+}

@@ -1,0 +1,254 @@
+//! Storages that break the contract. The simulation must find each of them.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::Instant;
+use futures::{StreamExt, TryStreamExt, future::ready};
+use istorage::{
+    AtomicBatch, Conditional, Conflict, Consistency, Key, Order, OrderedPut, Outcome, Range,
+    Result, Row, RowStream, SharedStorage,
+};
+use vvm_tests::storage_wrapper::{StorageWrapper, WrappedStorage};
+
+/// The ways in which a storage, or a leadership, breaks its contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Defect {
+    /// A conditional write is done although its conditions do not hold.
+    NoConditions,
+    /// One of twenty conditional writes is answered and not done.
+    LosesWrites,
+    /// Of two ordered writes of a row the later one stays, not the higher order.
+    NoOrder,
+    /// The ordered rows of an atomic write are not written.
+    TornBatches,
+    /// The answers to commands are not stored.
+    ForgetsAnswers,
+    /// One of ten reads of a row finds nothing.
+    Blind,
+    /// Rows of workspace logs are written only with the next write, and not when their own write is
+    /// answered.
+    LateLogs,
+    /// A stream of records, or of the log of a workspace, leaves out one of twenty rows. Logs of
+    /// partitions are read without gaps.
+    Gaps,
+    /// One of ten reads of a row finds the value that the first read of that row found.
+    OldRows,
+    /// The next read of a row sees the value of a write that was refused.
+    Phantoms,
+    /// The fence is wrong, not the storage: two nodes lead at the same time, at the trust level at
+    /// which only the fence is trusted.
+    TwoLead,
+    /// As `TwoLead`, but again and again. Then even the promises that hold after a single overlap
+    /// of two leaders are broken.
+    ManyLead,
+}
+
+impl Defect {
+    pub(crate) const ALL: [Defect; 12] = [
+        Defect::NoConditions,
+        Defect::LosesWrites,
+        Defect::NoOrder,
+        Defect::TornBatches,
+        Defect::ForgetsAnswers,
+        Defect::Blind,
+        Defect::LateLogs,
+        Defect::Gaps,
+        Defect::OldRows,
+        Defect::Phantoms,
+        Defect::TwoLead,
+        Defect::ManyLead,
+    ];
+
+    /// Whether the fence is wrong, and not the storage.
+    pub(crate) fn is_of_fence(self) -> bool {
+        matches!(self, Defect::TwoLead | Defect::ManyLead)
+    }
+}
+
+/// The first bytes of the keys of records, of logs of workspaces and of answers to commands.
+const RECORDS: [u8; 2] = [0, 19];
+const LOGS: [u8; 2] = [0, 21];
+const ANSWERS: [u8; 2] = [0, 22];
+
+#[derive(Debug)]
+pub(crate) struct DefectiveStorage {
+    inner: SharedStorage,
+    defect: Defect,
+    count: Arc<AtomicU64>,
+    /// The rows that are written later.
+    late: Mutex<AtomicBatch>,
+    /// The values that rows held once, or never held.
+    values: Mutex<HashMap<Key, Option<Bytes>>>,
+}
+
+impl DefectiveStorage {
+    pub(crate) fn of(
+        inner: SharedStorage,
+        defect: Defect,
+    ) -> Arc<WrappedStorage<DefectiveStorage>> {
+        let (count, late, values) = (Arc::default(), Mutex::default(), Mutex::default());
+        WrappedStorage::new(DefectiveStorage { inner, defect, count, late, values })
+    }
+
+    /// Whether this call is the last one of `times` calls.
+    fn one_in(&self, times: u64) -> bool {
+        self.count.fetch_add(1, Ordering::SeqCst) % times == times - 1
+    }
+
+    /// The value that is returned for a row.
+    fn returned(&self, key: &Key, there: Option<Bytes>) -> Option<Bytes> {
+        match self.defect {
+            Defect::Blind if self.one_in(10) => None,
+            Defect::OldRows => {
+                let mut values = self.values.lock().unwrap();
+                let first = values.entry(key.clone()).or_insert_with(|| there.clone());
+                if self.one_in(10) { first.clone() } else { there }
+            }
+            Defect::Phantoms => self.values.lock().unwrap().remove(key).unwrap_or(there),
+            _ => there,
+        }
+    }
+
+    /// Writes the rows that were held back before, and holds back the rows of logs.
+    async fn delay(&self, batch: &mut AtomicBatch) -> Result<()> {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        let AtomicBatch { conditionals, ordered, .. } = late.clone();
+        if !conditionals.is_empty() || !ordered.is_empty() {
+            drop(self.inner.write_atomic(late, Instant::FAR_FUTURE).await?);
+        }
+        let mut late = self.late.lock().unwrap();
+        late.conditionals =
+            batch.conditionals.extract_if(.., |(pkey, _)| pkey.starts_with(&LOGS)).collect();
+        late.ordered =
+            batch.ordered.extract_if(.., |put| put.key.pkey.starts_with(&LOGS)).collect();
+        Ok(())
+    }
+
+    /// Notes the values that a refused write would have given to records.
+    fn note_refused(&self, batch: &AtomicBatch) {
+        let mut values = self.values.lock().unwrap();
+        for (pkey, op) in batch.conditionals.iter().filter(|(pkey, _)| pkey.starts_with(&RECORDS)) {
+            let key = Key { pkey: pkey.clone(), ccols: op.ccols().clone() };
+            values.insert(key, op.written().cloned());
+        }
+    }
+
+    fn ordered(&self, mut rows: Vec<OrderedPut>) -> Result<Vec<OrderedPut>> {
+        if self.defect == Defect::ForgetsAnswers {
+            rows.retain(|put| !put.key.pkey.starts_with(&ANSWERS));
+        }
+        if self.defect == Defect::NoOrder {
+            for put in &mut rows {
+                put.order = Order::new(self.count.fetch_add(1, Ordering::SeqCst) + 1)?;
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// Gives a write conditions that hold.
+fn force_conditions(ops: &mut [(Bytes, Conditional)], conflicts: Vec<Conflict>) {
+    for Conflict { op, actual } in conflicts {
+        let (_, op) = &mut ops[op];
+        let (ccols, ttl) = (op.ccols().clone(), op.ttl());
+        let Some(value) = op.written().cloned() else { continue };
+        *op = match actual {
+            Some(old) => Conditional::Swap { ccols, old, new: value, ttl },
+            None => Conditional::Insert { ccols, value, ttl },
+        };
+    }
+}
+
+#[async_trait]
+impl StorageWrapper for DefectiveStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Option<Bytes>> {
+        let there = self.inner.get(key, consistency, deadline).await?;
+        Ok(self.returned(key, there))
+    }
+
+    async fn get_batch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Option<Bytes>>> {
+        let there = self.inner.get_batch(keys, deadline).await?;
+        Ok(keys.iter().zip(there).map(|(key, there)| self.returned(key, there)).collect())
+    }
+
+    fn read(
+        &self,
+        pkey: Bytes,
+        range: Range,
+        consistency: Consistency,
+        page_timeout: Duration,
+    ) -> RowStream {
+        let is_read_by_clients = pkey.starts_with(&LOGS) || pkey.starts_with(&RECORDS);
+        let rows = self.inner.read(pkey, range, consistency, page_timeout);
+        if self.defect != Defect::Gaps || !is_read_by_clients {
+            return rows;
+        }
+        let count = Arc::clone(&self.count);
+        let is_told = move |_: &Row| ready(count.fetch_add(1, Ordering::SeqCst) % 20 != 19);
+        rows.try_filter(is_told).boxed()
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        let mut batch = AtomicBatch { ordered: self.ordered(rows)?, ..AtomicBatch::default() };
+        if self.defect == Defect::LateLogs {
+            self.delay(&mut batch).await?;
+        }
+        if batch.ordered.is_empty() {
+            return Ok(());
+        }
+        self.inner.put_ordered(batch.ordered, deadline).await
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        let conditionals = ops.into_iter().map(|op| (pkey.clone(), op)).collect();
+        self.write_atomic(AtomicBatch { conditionals, ..AtomicBatch::default() }, deadline).await
+    }
+
+    async fn write_atomic(&self, mut batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        batch.ordered = self.ordered(batch.ordered)?;
+        if self.defect == Defect::LosesWrites && !batch.conditionals.is_empty() && self.one_in(20) {
+            return Ok(Outcome::Applied);
+        }
+        if self.defect == Defect::TornBatches && !batch.conditionals.is_empty() {
+            batch.ordered.clear();
+        }
+        if self.defect == Defect::LateLogs {
+            self.delay(&mut batch).await?;
+        }
+        loop {
+            match self.inner.write_atomic(batch.clone(), deadline).await? {
+                Outcome::NotApplied(conflicts) if self.defect == Defect::NoConditions => {
+                    force_conditions(&mut batch.conditionals, conflicts);
+                }
+                Outcome::NotApplied(conflicts) if self.defect == Defect::Phantoms => {
+                    self.note_refused(&batch);
+                    return Ok(Outcome::NotApplied(conflicts));
+                }
+                outcome => return Ok(outcome),
+            }
+        }
+    }
+}

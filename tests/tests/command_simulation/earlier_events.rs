@@ -1,0 +1,46 @@
+//! The events in front of a history: so many that the history passes from one partition of the
+//! storage to the next.
+
+use std::sync::Arc;
+
+use eventlog::{
+    Alone, Drawn, Epoch, Event, Log, Offset, Place, Prepared, Settings, WsId,
+    layout::NEIGHBOURS_PER_PARTITION,
+};
+use isequencer::standard::WLOG_OFFSET;
+use vvm_tests::commands::{AnswerLedger, ShopDatabase, ShopNodeSettings, record_name};
+
+/// The workspace of these events.
+const WS: WsId = WsId(11);
+
+/// Writes events until a partition of the storage has room for only `left` more events. All these
+/// events have the first epoch.
+pub(crate) async fn write(
+    shop_db: &ShopDatabase,
+    partition: u16,
+    settings: &ShopNodeSettings,
+    left: u64,
+    ledger: &mut AnswerLedger,
+) {
+    let epoch = Epoch(1);
+    let event = |offset: u64| Event {
+        place: Place { epoch, plog: Offset(offset), ws: WS, wlog: Offset(offset) },
+        time: shop_db.clock.wall(),
+        request: format!("past {offset}"),
+        idempotency: None,
+        command: record_name("sys.CUD"),
+        params: Vec::new().into(),
+        changes: Vec::new(),
+        drawn: vec![Drawn { seq: WLOG_OFFSET.0, last: offset }],
+    };
+    let events: Vec<Event> = (1..NEIGHBOURS_PER_PARTITION - left).map(event).collect();
+    events.iter().for_each(|event| ledger.open(&event.request));
+    let group: Vec<Prepared> = events.iter().map(|event| Prepared::new(event, |_| None)).collect();
+    let storage = Arc::clone(&shop_db.app.storage);
+    let lead = Arc::new(Alone(epoch));
+    let partitions = shop_db.app.entry.partitions;
+    let settings = Settings { partitions, level: settings.level, ..Settings::default() };
+    let fate =
+        Log::new(storage, shop_db.clock.clone(), lead, partition, settings).write(&group).await;
+    assert!(fate.others.is_none() && fate.applied.is_ok(), "{fate:?}");
+}

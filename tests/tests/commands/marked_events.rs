@@ -1,0 +1,300 @@
+//! An event that cannot be read, and the operator that marks it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use eventlog::{Broken, Drawn, Entry, Error, Offset, Row, TrustLevel, WsId};
+use futures::TryStreamExt;
+use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
+use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
+use processor::{PartitionEnd, Status};
+use seqstorage::{NotMarked, PartitionStorage};
+use vvm_tests::commands::{ShopNode, ShopNodeSettings, article, cud};
+
+use crate::fixture::{CommandsFixture, PARTITION, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    ("marked_events::the_partition_goes_on_after_an_operator_marked_an_event", |fixture| {
+        Box::pin(marked(fixture))
+    }),
+    ("marked_events::a_marker_in_front_of_the_stored_offset_needs_no_numbers", |fixture| {
+        Box::pin(in_front_of_the_stored_offset(fixture))
+    }),
+    ("marked_events::a_marker_that_contradicts_stored_rows_is_refused", |fixture| {
+        Box::pin(known(fixture))
+    }),
+    ("marked_events::a_marker_that_names_a_sequence_twice_is_refused", |fixture| {
+        Box::pin(once(fixture))
+    }),
+    ("marked_events::a_marker_is_put_only_into_a_workspace_of_the_partition", |fixture| {
+        Box::pin(elsewhere(fixture))
+    }),
+    ("marked_events::the_marker_of_the_largest_event_fits_into_a_row", |fixture| {
+        Box::pin(largest(fixture))
+    }),
+    ("marked_events::at_level_2_a_reported_marker_is_stored", |fixture| {
+        Box::pin(under_one_epoch(fixture))
+    }),
+];
+
+const DAMAGED: Bytes = Bytes::from_static(b"damaged");
+
+async fn marked(fixture: &CommandsFixture) {
+    for (number, level) in (0..).zip([TrustLevel::Zero, TrustLevel::One, TrustLevel::Two]) {
+        at_level(fixture, level, PARTITION + number, WS + u64::from(number)).await;
+    }
+}
+
+async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, ws: u64) {
+    let shop_db = &fixture.shop_db;
+    let (first, mut ledger) = fixture.begin(partition, ws, ShopNodeSettings::at(level)).await;
+    let command = named("article", cud(ws, article("a"), shop_db.soon()));
+    let done = fixture.run(&first, &mut ledger, command).await.unwrap();
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
+    let (plog, wlog) = (done.plog.next(), done.wlog.next());
+    damage(fixture, level, Row::Plog(partition, plog), first.log.epoch().0, plog).await;
+
+    let node = shop_db.node(partition, ShopNodeSettings::at(level));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(fixture, &node);
+    let mark = async |plog, given| operator.mark_corrupted(plog, WsId(ws), wlog, given).await;
+    let readable = mark(done.plog, None).await.unwrap_err();
+    assert!(matches!(readable, NotMarked::Readable(_)), "{readable:?}");
+    let unsaid = mark(plog, None).await.unwrap_err();
+    assert!(matches!(unsaid, NotMarked::NumbersNeeded), "{unsaid:?}");
+    let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    let drawn = |seq: isequencer::SeqId, last| Drawn { seq: seq.0, last };
+    let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
+    let is_told = matches!(elsewhere, Err(NotMarked::Log(Error::Broken(Broken::Misplaced { .. }))));
+    assert!(is_told, "the whole event was not reported: {elsewhere:?}");
+    // An event behind a hole would hide all events that come after it.
+    let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
+    assert!(matches!(far, Err(NotMarked::Log(Error::Broken(Broken::Missing(_))))), "{far:?}");
+    let low = mark(plog, Some(vec![drawn(CRECORD_ID, last)])).await.unwrap_err();
+    assert!(matches!(low, NotMarked::NotAbove { .. }), "{low:?}");
+    let other = mark(plog, Some(vec![drawn(WLOG_OFFSET, wlog.0 + 1)])).await.unwrap_err();
+    assert!(matches!(other, NotMarked::OtherOffset { .. }), "{other:?}");
+    let marker = mark(plog, Some(vec![drawn(CRECORD_ID, last + 5)])).await.unwrap();
+    assert_eq!(marker.drawn, [drawn(WLOG_OFFSET, wlog.0), drawn(CRECORD_ID, last + 5)]);
+    assert_eq!((&marker.bytes, marker.marked), (&DAMAGED, node.log.epoch()));
+
+    node.ready().await;
+    let command = named("after", cud(ws, article("b"), shop_db.soon()));
+    let after = fixture.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
+    assert_eq!(
+        after.answer.ids[0].1.0,
+        last + 6,
+        "the numbers of the marked event are not given again"
+    );
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    let reader = shop_db.reader();
+    let logs: [Vec<Entry>; 2] = [
+        reader.plog(partition, plog, None).try_collect().await.unwrap(),
+        reader.wlog(WsId(ws), wlog, None).try_collect().await.unwrap(),
+    ];
+    for log in logs {
+        assert_eq!((log.len(), &log[0]), (2, &Entry::Corrupted(marker.clone())));
+    }
+}
+
+/// The storage through which an operator marks events, in the epoch of a node.
+fn operator(fixture: &CommandsFixture, node: &ShopNode) -> PartitionStorage {
+    let numbers = fixture.shop_db.system.numbers(&fixture.shop_db.app.entry);
+    PartitionStorage::in_system(numbers, Arc::clone(&node.log))
+}
+
+/// A recovery also reads the event in front of the stored offset, so damage there stops the
+/// recovery too. The numbers of this event are already stored, so no number could be above the
+/// stored ones.
+async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, mut ledger) =
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    let command = named("article", cud(WS, article("a"), shop_db.soon()));
+    let done = fixture.run(&first, &mut ledger, command).await.unwrap();
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
+    for row in [Row::Plog(PARTITION, done.plog), Row::Wlog(WsId(WS), done.wlog)] {
+        let (storage, key) = (&shop_db.app.storage, row.key());
+        let there = storage.get(&key, Consistency::Linearizable, shop_db.soon()).await.unwrap();
+        let swap = storage.compare_and_swap(key, there.unwrap(), DAMAGED, None, shop_db.soon());
+        assert!(swap.await.unwrap().is_applied());
+    }
+
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(fixture, &node);
+    let marker = operator.mark_corrupted(done.plog, WsId(WS), done.wlog, None).await.unwrap();
+    assert_eq!(marker.drawn, [Drawn { seq: WLOG_OFFSET.0, last: done.wlog.0 }]);
+    node.ready().await;
+    let command = named("after", cud(WS, article("b"), shop_db.soon()));
+    let after = fixture.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!((after.plog, after.wlog), (done.plog.next(), done.wlog.next()));
+    let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    assert_eq!(after.answer.ids[0].1.0, last + 1, "its numbers were stored");
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    let logged: Vec<Entry> =
+        shop_db.reader().wlog(WsId(WS), done.wlog, None).try_collect().await.unwrap();
+    assert_eq!(logged[0], Entry::Corrupted(marker));
+}
+
+/// The log has events with numbers that are not stored, and the second event is damaged. A number
+/// that the first event had drawn was accepted as a number of the second event. The number was
+/// given again.
+async fn known(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
+    let mut settings = ShopNodeSettings::at(TrustLevel::Zero);
+    settings.partition.sequencer.flush_delay = Duration::from_secs(600);
+    let second = shop_db.node(PARTITION, settings);
+    second.ready().await;
+    let mut done = Vec::new();
+    for name in ["one", "two", "three"] {
+        let command = named(name, cud(WS, article(name), shop_db.soon()));
+        done.push(second.commands.run(command).await.unwrap());
+    }
+    second.kill();
+    let (plog, wlog) = (done[1].plog, done[1].wlog);
+    for row in [Row::Plog(PARTITION, plog), Row::Wlog(WsId(WS), wlog)] {
+        let (storage, key) = (&shop_db.app.storage, row.key());
+        let old = storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
+        let write = if matches!(row, Row::Plog(..)) {
+            storage.compare_and_swap(key, old, DAMAGED, None, shop_db.soon()).await
+        } else {
+            // In the log of the workspace the event is missing.
+            storage.compare_and_delete(key, old, shop_db.soon()).await
+        };
+        assert!(write.unwrap().is_applied());
+    }
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(fixture, &node);
+    let mark = async |wlog, seq: isequencer::SeqId, last| {
+        let given = Some(vec![Drawn { seq: seq.0, last }]);
+        operator.mark_corrupted(plog, WsId(WS), wlog, given).await
+    };
+    let last = |done: &processor::Done| done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
+    let low = mark(wlog, CRECORD_ID, last(&done[0])).await.unwrap_err();
+    assert!(matches!(low, NotMarked::NotAbove { .. }), "{low:?}");
+    let other = mark(wlog, RECORD_ID, last(&done[1])).await.unwrap_err();
+    assert!(matches!(other, NotMarked::NotAbove { .. }), "an id of another sequence: {other:?}");
+    let taken = mark(wlog.next(), CRECORD_ID, last(&done[1])).await.unwrap_err();
+    assert!(matches!(taken, NotMarked::NotBefore { .. } | NotMarked::Log(_)), "{taken:?}");
+    mark(wlog, CRECORD_ID, last(&done[1])).await.unwrap();
+    node.ready().await;
+    let command = named("after", cud(WS, article("after"), shop_db.soon()));
+    let after = node.commands.run(command).await.unwrap();
+    assert_eq!(after.wlog, done[2].wlog.next());
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    let log: Vec<Entry> = shop_db.reader().wlog(WsId(WS), wlog, None).try_collect().await.unwrap();
+    assert_eq!(log.len(), 3, "the marker, and two behind it");
+}
+
+/// An operator gave the offset of the event in the log of its workspace twice, and only the first
+/// value was checked. The higher value was counted, so the next event of the workspace left a hole
+/// in that log.
+async fn once(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, mut ledger) =
+        fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
+    let (plog, wlog) = (Offset(2), Offset(2));
+    damage(fixture, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(fixture, &node);
+    let mark = async |given: &[(isequencer::SeqId, u64)]| {
+        let given = given.iter().map(|(seq, last)| Drawn { seq: seq.0, last: *last }).collect();
+        operator.mark_corrupted(plog, WsId(WS), wlog, Some(given)).await
+    };
+    let id = isequencer::standard::FIRST_CRECORD_ID;
+    for (seq, last) in [(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)] {
+        let twice = mark(&[(seq, last), (seq, last + 9)]).await;
+        assert!(matches!(twice, Err(NotMarked::Twice(given)) if given == seq.0), "{twice:?}");
+    }
+    mark(&[(WLOG_OFFSET, wlog.0), (CRECORD_ID, id)]).await.unwrap();
+    node.ready().await;
+    let command = named("after", cud(WS, article("after"), shop_db.soon()));
+    let after = fixture.run(&node, &mut ledger, command).await.unwrap();
+    assert_eq!((after.plog, after.wlog), (plog.next(), wlog.next()));
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+}
+
+/// An operator gave the number of another workspace, with an empty log. The marker went into the
+/// log of that workspace, which is in another partition. The first event of that workspace found
+/// the marker in its way.
+async fn elsewhere(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
+    let (plog, wlog, other) = (Offset(2), Offset(2), WsId(WS + 1));
+    damage(fixture, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let operator = operator(fixture, &node);
+    let refused = operator.mark_corrupted(plog, other, Offset(1), Some(Vec::new())).await;
+    let is_told = matches!(
+        refused,
+        Err(NotMarked::OtherPartition { ws, partition }) if (ws, partition) == (other, PARTITION)
+    );
+    assert!(is_told, "{refused:?}");
+    let key = Row::Wlog(other, Offset(1)).key();
+    assert_eq!(shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap(), None);
+    operator.mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await.unwrap();
+    node.ready().await;
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+}
+
+async fn largest(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
+    let (plog, wlog) = (Offset(2), Offset(2));
+    let bytes = Bytes::from(vec![7; first.log.largest_row()]);
+    let key = Row::Plog(PARTITION, plog).key();
+    let put = shop_db.app.storage.insert_if_not_exists(key, bytes.clone(), None, shop_db.soon());
+    assert!(put.await.unwrap().is_applied());
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let mark =
+        operator(fixture, &node).mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await;
+    assert_eq!(mark.unwrap().bytes, bytes);
+    node.ready().await;
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+}
+
+/// Of two writes of the same order either one may stay. So a row that was written in the epoch of
+/// the operator may stay as it is. Then the operator gets an error.
+async fn under_one_epoch(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
+    assert_eq!(first.stop().await, PartitionEnd::Stopped);
+    let plog = Offset(2);
+    let row = Row::Plog(PARTITION, plog);
+    damage(fixture, TrustLevel::Two, row, first.log.epoch().0 + 1, plog).await;
+    let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Two));
+    assert_eq!(node.log.epoch().0, first.log.epoch().0 + 1);
+    node.until(|status| matches!(status, Status::Violation(_))).await;
+    let mark =
+        operator(fixture, &node).mark_corrupted(plog, WsId(WS), plog, Some(Vec::new())).await;
+    let there =
+        shop_db.app.storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap().unwrap();
+    let is_marked = matches!(Entry::from_bytes(&there), Ok(Entry::Corrupted(_)));
+    assert_eq!(mark.is_ok(), is_marked, "{mark:?}");
+    node.stop().await;
+}
+
+/// Leaves unreadable bytes in the place of an event.
+async fn damage(fixture: &CommandsFixture, level: TrustLevel, row: Row, epoch: u64, plog: Offset) {
+    let (storage, key, deadline) =
+        (&fixture.shop_db.app.storage, row.key(), fixture.shop_db.soon());
+    if level == TrustLevel::Two {
+        let order = Order::from_parts(epoch, plog.0).unwrap();
+        let put = OrderedPut { key, value: DAMAGED, order, ttl: None };
+        storage.put_ordered(vec![put], deadline).await.unwrap();
+    } else {
+        let inserted = storage.insert_if_not_exists(key, DAMAGED, None, deadline).await.unwrap();
+        assert!(inserted.is_applied());
+    }
+}

@@ -1,0 +1,262 @@
+//! Numbers that the storage does not take: the partition reports this, refuses commands, and goes
+//! on by itself.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::{Clock, Instant};
+use eventlog::{TrustLevel, WsId, layout};
+use futures::future::join;
+use istorage::{AtomicBatch, Conditional, Error, Key, OrderedPut, Outcome, Result, SharedStorage};
+use processor::{Busy, PartitionEnd, Refused, Status};
+use tokio::sync::watch;
+use vvm_tests::{
+    commands::{
+        AnswerLedger, CheckOptions, NarrowStorage, ShopNode, ShopNodeSettings, article, check,
+        check_under, create_workspace, cud,
+    },
+    storage_wrapper::{StorageWrapper, WrappedStorage},
+};
+
+use crate::fixture::{CommandsFixture, PARTITION, PARTITIONS, TrialFn, WS, named};
+
+pub(crate) const TRIALS: &[(&str, TrialFn)] = &[
+    (
+        "stalled_partitions::a_partition_that_cannot_store_numbers_is_stalled_and_refuses",
+        |fixture| Box::pin(not_stored(fixture, StorageMode::Refuses, "no space for numbers")),
+    ),
+    (
+        "stalled_partitions::a_partition_that_stores_numbers_slowly_is_stalled_and_refuses",
+        |fixture| Box::pin(not_stored(fixture, StorageMode::Hangs, "the storage is slow")),
+    ),
+    (
+        "stalled_partitions::a_partition_that_can_never_store_numbers_fails_without_a_command",
+        |fixture| Box::pin(ended_while_idle(fixture)),
+    ),
+    (
+        "stalled_partitions::commands_are_accepted_after_the_problem_of_a_write_has_passed",
+        |fixture| Box::pin(passed(fixture)),
+    ),
+];
+
+/// A time longer than any trial.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// The deadline of a command that should be refused sooner.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The limit of numbers that wait to be stored.
+const MOST: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StorageMode {
+    Takes,
+    Refuses,
+    Hangs,
+    Panics,
+}
+
+/// A storage that takes, refuses or delays numbers as a trial decides.
+#[derive(Debug)]
+struct NumbersStorage {
+    inner: SharedStorage,
+    partition: u16,
+    mode: watch::Sender<StorageMode>,
+}
+
+impl NumbersStorage {
+    async fn pass<'k>(&self, mut keys: impl Iterator<Item = &'k Key> + Send) -> Result<()> {
+        // The keys of all numbers begin with the same two bytes.
+        let prefix = layout::sequences_view(self.partition, WsId(0)).slice(..2);
+        if !keys.any(|key| key.pkey.starts_with(&prefix)) {
+            return Ok(());
+        }
+        let mut mode = self.mode.subscribe();
+        let mode = mode.wait_for(|mode| *mode != StorageMode::Hangs).await.map(|mode| *mode);
+        match mode {
+            Ok(StorageMode::Refuses) => Err(Error::unavailable("no space for numbers")),
+            Ok(StorageMode::Panics) => panic!("a panic on purpose"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl StorageWrapper for NumbersStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn put_ordered(&self, rows: Vec<OrderedPut>, deadline: Instant) -> Result<()> {
+        self.pass(rows.iter().map(|put| &put.key)).await?;
+        self.inner.put_ordered(rows, deadline).await
+    }
+
+    async fn write_atomic(&self, batch: AtomicBatch, deadline: Instant) -> Result<Outcome> {
+        self.pass(batch.ordered.iter().map(|put| &put.key)).await?;
+        self.inner.write_atomic(batch, deadline).await
+    }
+}
+
+/// A node, with a storage that lets the trial decide about the numbers.
+async fn begin(
+    fixture: &CommandsFixture,
+    partition: u16,
+    ws: u64,
+) -> (ShopNode, AnswerLedger, Arc<WrappedStorage<NumbersStorage>>) {
+    let (inner, told) =
+        (Arc::clone(&fixture.shop_db.app.storage), watch::Sender::new(StorageMode::Takes));
+    let storage = WrappedStorage::new(NumbersStorage { inner, partition, mode: told });
+    let shared = Some(Arc::clone(&storage) as SharedStorage);
+    let mut settings = ShopNodeSettings {
+        in_view: true,
+        storage: shared,
+        ..ShopNodeSettings::at(TrustLevel::Zero)
+    };
+    settings.timeout = NEVER;
+    settings.partition.sequencer.max_unflushed = NonZeroUsize::MIN.saturating_add(MOST - 1);
+    let (node, ledger) = fixture.begin(partition, ws, settings).await;
+    (node, ledger, storage)
+}
+
+/// As many numbers waited to be stored as may wait, so no command could begin. The partition
+/// reported that it was ready, and each command ran into its deadline. Nobody could see the reason.
+async fn not_stored(fixture: &CommandsFixture, mode: StorageMode, why: &str) {
+    let shop_db = &fixture.shop_db;
+    let (node, mut ledger, storage) = begin(fixture, PARTITION, WS).await;
+    storage.mode.send_replace(mode);
+    let refused = loop {
+        let number = ledger.done();
+        let deadline = shop_db.clock.now() + PATIENCE;
+        let command = named(&format!("stalled {number}"), cud(WS, article("a"), deadline));
+        if let Err(refused) = fixture.run(&node, &mut ledger, command).await {
+            break refused;
+        }
+        assert!(number <= MOST + 1, "commands go on though nothing of them can be stored");
+    };
+    let Refused::Busy(Busy::Storage(what)) = refused else { panic!("{refused:?}") };
+    assert!(what.contains("numbers cannot be stored") && what.contains(why), "{what}");
+    assert_eq!(node.commands.status(), Status::Stalled(what), "it is not ready");
+    storage.mode.send_replace(StorageMode::Takes);
+    node.ready().await;
+    let after = named("after", cud(WS, article("b"), shop_db.soon()));
+    fixture.run(&node, &mut ledger, after).await.unwrap();
+
+    // The partition must also notice the stall when no command waits. First wait until the numbers
+    // that were drawn before are stored.
+    while node.commands.unflushed().numbers > 0 {
+        shop_db.clock.sleep(Duration::from_millis(1)).await;
+    }
+    storage.mode.send_replace(mode);
+    fill(fixture, &node, &mut ledger, WS).await;
+    node.until(|status| matches!(status, Status::Stalled(_))).await;
+    storage.mode.send_replace(StorageMode::Takes);
+    node.ready().await;
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    check_under(shop_db, PARTITION, &ledger, CheckOptions { in_view: true, since: None }).await;
+}
+
+/// Runs commands until as many numbers wait as may wait.
+async fn fill(fixture: &CommandsFixture, node: &ShopNode, ledger: &mut AnswerLedger, ws: u64) {
+    for ws in (1..).map(|number| ws + u64::from(PARTITIONS) * number) {
+        if node.commands.unflushed().numbers >= MOST {
+            return;
+        }
+        let create = named(&format!("create {ws}"), create_workspace(ws, fixture.shop_db.soon()));
+        fixture.run(node, ledger, create).await.unwrap();
+    }
+}
+
+/// The task that stores numbers ended while no command waited. The partition reported for ever that
+/// it was ready, or that it was stalled. Only the next command made the partition look, and a
+/// stalled partition took no command.
+async fn ended_while_idle(fixture: &CommandsFixture) {
+    for (partition, is_stalled) in (PARTITION..).zip([false, true]) {
+        let ws = WS + u64::from(partition - PARTITION);
+        let (node, mut ledger, storage) = begin(fixture, partition, ws).await;
+        while node.commands.unflushed().numbers > 0 {
+            fixture.shop_db.clock.sleep(Duration::from_millis(1)).await;
+        }
+        storage.mode.send_replace(StorageMode::Hangs);
+        if is_stalled {
+            fill(fixture, &node, &mut ledger, ws).await;
+            node.until(|status| matches!(status, Status::Stalled(_))).await;
+        } else {
+            let last =
+                named("last", create_workspace(ws + u64::from(PARTITIONS), fixture.shop_db.soon()));
+            fixture.run(&node, &mut ledger, last).await.unwrap();
+        }
+        storage.mode.send_replace(StorageMode::Panics);
+        let failed = node.until(|status| matches!(status, Status::Failed(_))).await;
+        assert_eq!(failed, Status::Failed("the sequencer has ended".to_owned()));
+        let ended = node.stop().await;
+        assert!(matches!(ended, PartitionEnd::Unproved(_)), "{ended:?}");
+    }
+}
+
+/// A storage that gives no answer to one write, takes the next write at once, and is slow from then
+/// on.
+#[derive(Debug)]
+struct UnsteadyStorage {
+    inner: SharedStorage,
+    clock: Clock,
+    writes: watch::Sender<Option<usize>>,
+}
+
+#[async_trait]
+impl StorageWrapper for UnsteadyStorage {
+    fn inner(&self) -> &SharedStorage {
+        &self.inner
+    }
+
+    async fn write_if(
+        &self,
+        pkey: Bytes,
+        ops: Vec<Conditional>,
+        deadline: Instant,
+    ) -> Result<Outcome> {
+        let mut this = None;
+        self.writes.send_if_modified(|writes| {
+            this = *writes;
+            *writes = writes.map(|writes| writes + 1);
+            this.is_some()
+        });
+        match this {
+            Some(0) => return Err(Error::outcome_unknown("no answer, on purpose")),
+            Some(1) | None => {}
+            // The delay is longer than the time after which a write that is sent again is reported.
+            Some(_) => self.clock.sleep(Duration::from_millis(1_500)).await,
+        }
+        self.inner.write_if(pkey, ops, deadline).await
+    }
+}
+
+/// One write of a group got no answer, and was done when it was sent again. The rest of the group
+/// took more than a second. The partition reported that the write was sent again and again, and
+/// refused the waiting commands.
+async fn passed(fixture: &CommandsFixture) {
+    let shop_db = &fixture.shop_db;
+    let (inner, clock) = (Arc::clone(&shop_db.app.storage), shop_db.clock.clone());
+    let unsteady =
+        WrappedStorage::new(UnsteadyStorage { inner, clock, writes: watch::Sender::new(None) });
+    let storage: SharedStorage =
+        NarrowStorage::of(Arc::clone(&unsteady) as SharedStorage, 100, true);
+    let settings =
+        ShopNodeSettings { storage: Some(storage), ..ShopNodeSettings::at(TrustLevel::Zero) };
+    let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
+    unsteady.writes.send_replace(Some(0));
+    let run = |name| node.commands.run(named(name, cud(WS, article(name), shop_db.soon())));
+    let next = async {
+        // Wait until the group of the first command is being written.
+        let mut writes = unsteady.writes.subscribe();
+        drop(writes.wait_for(|writes| *writes > Some(1)).await);
+        run("next").await
+    };
+    let (first, next) = join(run("first"), next).await;
+    ledger.note("first", &first);
+    ledger.note("next", &next);
+    assert!(first.is_ok() && next.is_ok(), "{first:?} {next:?}");
+    assert_eq!(node.stop().await, PartitionEnd::Stopped);
+    check(shop_db, PARTITION, &ledger).await;
+}
