@@ -36,8 +36,8 @@ use crate::{
 /// The most storage partitions of one request. Servers log a warning for more.
 const PACKED_PARTITIONS: usize = 10;
 
-/// The most bytes of one request for several storage partitions, counted by [`RowWrite::bytes`].
-/// Servers log a warning above 5 KiB and refuse more than 50 KiB.
+/// The most bytes of one request for several storage partitions, counted by
+/// [`UnconditionalWrite::bytes`]. Servers log a warning above 5 KiB and refuse more than 50 KiB.
 const PACKED_BYTES: usize = 4 << 10;
 
 pub(crate) async fn put_batch(
@@ -46,7 +46,8 @@ pub(crate) async fn put_batch(
     rows: &[Put],
     deadline: Instant,
 ) -> Result<()> {
-    let writes = rows.iter().map(|put| RowWrite { key: &put.key, value: &put.value, order: None });
+    let writes =
+        rows.iter().map(|put| UnconditionalWrite { key: &put.key, value: &put.value, order: None });
     write_all(client, &statements.put, writes.collect(), PLAIN, deadline).await
 }
 
@@ -58,7 +59,7 @@ pub(crate) async fn put_ordered(
 ) -> Result<()> {
     let writes = rows.iter().map(|put| {
         let timestamp = i64::try_from(put.order.get()).unwrap_or(i64::MAX);
-        RowWrite {
+        UnconditionalWrite {
             key: &put.key,
             value: &put.value,
             order: Some((timestamp, ttl::seconds(put.ttl))),
@@ -71,21 +72,21 @@ pub(crate) async fn put_ordered(
 const ROW_BYTES: usize = 64;
 
 /// A plain or an ordered write of one row.
-struct RowWrite<'a> {
+struct UnconditionalWrite<'a> {
     key: &'a Key,
     value: &'a Bytes,
     /// The timestamp and the TTL in seconds of an ordered write. `None` for a plain write.
     order: Option<(i64, i32)>,
 }
 
-impl RowWrite<'_> {
+impl UnconditionalWrite<'_> {
     /// The estimated bytes that the row adds to a request and to a mutation.
     fn bytes(&self) -> usize {
         self.key.pkey.len() + self.key.ccols.len() + self.value.len() + ROW_BYTES
     }
 }
 
-impl SerializeRow for RowWrite<'_> {
+impl SerializeRow for UnconditionalWrite<'_> {
     fn serialize(
         &self,
         ctx: &RowSerializationContext<'_>,
@@ -109,7 +110,7 @@ impl SerializeRow for RowWrite<'_> {
 async fn write_all(
     client: &SessionClient,
     statement: &PreparedStatement,
-    writes: Vec<RowWrite<'_>>,
+    writes: Vec<UnconditionalWrite<'_>>,
     limits: BatchLimits,
     deadline: Instant,
 ) -> Result<()> {
@@ -125,7 +126,7 @@ async fn write_all(
 async fn send(
     client: &SessionClient,
     statement: &PreparedStatement,
-    writes: &[RowWrite<'_>],
+    writes: &[UnconditionalWrite<'_>],
     deadline: Instant,
 ) -> Result<()> {
     let result = match writes {
@@ -143,12 +144,15 @@ pub(crate) fn batch<'a>(statements: impl Iterator<Item = &'a PreparedStatement>)
 }
 
 /// Divides the writes into requests.
-fn requests<'a>(writes: Vec<RowWrite<'a>>, limits: BatchLimits) -> Vec<Vec<RowWrite<'a>>> {
+fn requests<'a>(
+    writes: Vec<UnconditionalWrite<'a>>,
+    limits: BatchLimits,
+) -> Vec<Vec<UnconditionalWrite<'a>>> {
     let mut requests = Vec::new();
     let mut packed = Vec::new();
     let (mut partitions, mut bytes) = (0, 0);
     for part in partitions_of(writes).into_iter().flat_map(|writes| parts(writes, limits)) {
-        let part_bytes = part.iter().map(RowWrite::bytes).sum::<usize>();
+        let part_bytes = part.iter().map(UnconditionalWrite::bytes).sum::<usize>();
         if part_bytes > PACKED_BYTES {
             requests.push(part);
             continue;
@@ -166,12 +170,12 @@ fn requests<'a>(writes: Vec<RowWrite<'a>>, limits: BatchLimits) -> Vec<Vec<RowWr
 }
 
 /// Groups the writes by storage partition. The writes of each partition keep their order.
-fn partitions_of<'a>(writes: Vec<RowWrite<'a>>) -> Vec<Vec<RowWrite<'a>>> {
+fn partitions_of<'a>(writes: Vec<UnconditionalWrite<'a>>) -> Vec<Vec<UnconditionalWrite<'a>>> {
     if writes.iter().all(|write| write.key.pkey == writes[0].key.pkey) {
         return vec![writes];
     }
     let mut places: HashMap<&[u8], usize> = HashMap::new();
-    let mut partitions: Vec<Vec<RowWrite<'a>>> = Vec::new();
+    let mut partitions: Vec<Vec<UnconditionalWrite<'a>>> = Vec::new();
     for write in writes {
         let place = *places.entry(&write.key.pkey).or_insert(partitions.len());
         match partitions.get_mut(place) {
@@ -183,9 +187,12 @@ fn partitions_of<'a>(writes: Vec<RowWrite<'a>>) -> Vec<Vec<RowWrite<'a>>> {
 }
 
 /// Divides the writes of a storage partition into few parts that keep the limits.
-fn parts<'a>(writes: Vec<RowWrite<'a>>, limits: BatchLimits) -> Vec<Vec<RowWrite<'a>>> {
+fn parts<'a>(
+    writes: Vec<UnconditionalWrite<'a>>,
+    limits: BatchLimits,
+) -> Vec<Vec<UnconditionalWrite<'a>>> {
     let mut parts = Vec::new();
-    let mut part: Vec<RowWrite<'a>> = Vec::with_capacity(writes.len().min(limits.rows));
+    let mut part: Vec<UnconditionalWrite<'a>> = Vec::with_capacity(writes.len().min(limits.rows));
     let mut bytes = 0;
     for write in writes {
         if part.len() == limits.rows || (!part.is_empty() && bytes + write.bytes() > limits.bytes) {
@@ -214,11 +221,12 @@ mod tests {
         let keys: Vec<Key> = rows.iter().enumerate().map(key).collect();
         let values: Vec<Bytes> =
             rows.iter().map(|(_, bytes)| Bytes::from(vec![0; *bytes])).collect();
-        let write = |(key, value)| RowWrite { key, value, order: None };
+        let write = |(key, value)| UnconditionalWrite { key, value, order: None };
         let writes = keys.iter().zip(&values).map(write).collect();
-        let summary = |request: Vec<RowWrite<'_>>| {
-            let partition =
-                |write: &RowWrite<'_>| u64::from_be_bytes(write.key.pkey[..].try_into().unwrap());
+        let summary = |request: Vec<UnconditionalWrite<'_>>| {
+            let partition = |write: &UnconditionalWrite<'_>| {
+                u64::from_be_bytes(write.key.pkey[..].try_into().unwrap())
+            };
             let mut partitions: Vec<u64> = request.iter().map(partition).collect();
             partitions.dedup();
             (partitions, request.len())

@@ -173,7 +173,7 @@ pub(crate) fn range(pkey: &Bytes, range: &Range) -> Expression {
 
 /// The content of an item, beside its keys.
 #[derive(Debug)]
-pub(crate) struct StoredRow {
+pub(crate) struct ItemContent {
     pub(crate) value: Bytes,
     /// The expiry of an ordered row.
     pub(crate) expires: Option<u64>,
@@ -181,13 +181,13 @@ pub(crate) struct StoredRow {
     pub(crate) lease: Option<StoredLease>,
 }
 
-impl StoredRow {
+impl ItemContent {
     /// Takes the content out of an item.
     ///
     /// # Errors
     /// `Corrupt` if this driver did not write the item.
-    pub(crate) fn read(item: &mut Item) -> Result<StoredRow> {
-        Ok(StoredRow {
+    pub(crate) fn read(item: &mut Item) -> Result<ItemContent> {
+        Ok(ItemContent {
             value: take_binary(item, VALUE)?,
             expires: take_number(item, EXPIRES)?,
             order: take_number(item, ORDER)?,

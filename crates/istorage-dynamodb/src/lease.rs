@@ -50,7 +50,7 @@ use clock::Instant;
 use istorage::{Conditional, Error, Result};
 
 use crate::{
-    layout::{Item, StoredRow},
+    layout::{Item, ItemContent},
     table::KeyspaceTable,
     time::ServiceTime,
 };
@@ -156,7 +156,7 @@ pub(crate) struct AnswerTime {
 }
 
 impl AnswerTime {
-    pub(crate) fn row_life(&self, pkey: &Bytes, ccols: &Bytes, stored: &StoredRow) -> RowLife {
+    pub(crate) fn row_life(&self, pkey: &Bytes, ccols: &Bytes, stored: &ItemContent) -> RowLife {
         let left = match stored.lease {
             Some(lease) => {
                 let row = self.table.row(pkey, ccols);
@@ -176,7 +176,7 @@ impl AnswerTime {
         item: Option<Item>,
     ) -> Result<Option<Bytes>> {
         let Some(mut item) = item else { return Ok(None) };
-        let stored = StoredRow::read(&mut item)?;
+        let stored = ItemContent::read(&mut item)?;
         Ok((self.row_life(pkey, ccols, &stored) != RowLife::Expired).then_some(stored.value))
     }
 }
@@ -235,9 +235,9 @@ impl KeyspaceTable {
         item: Option<Item>,
         terms: AttemptTerms,
     ) -> Result<Option<Bytes>> {
-        let stored = item.map(|mut item| StoredRow::read(&mut item)).transpose()?;
+        let stored = item.map(|mut item| ItemContent::read(&mut item)).transpose()?;
         let row = self.row(pkey, op.ccols());
-        let lives = |stored: &StoredRow| {
+        let lives = |stored: &ItemContent| {
             let Some(lease) = stored.lease else { return true };
             let now = self.connection.clock().now();
             self.connection.watch().record(row, lease, now).left(terms.at).is_some()

@@ -11,7 +11,7 @@ use istorage::{ExpiringRow, Key, Range, Result, ServerTime};
 
 use crate::{
     errors::RequestFailure,
-    layout::{self, Item, StoredRow},
+    layout::{self, Item, ItemContent},
     lease::{AnswerTime, RowLife},
     storage::EXPIRY_RESOLUTION,
     table::KeyspaceTable,
@@ -207,7 +207,7 @@ fn live_row(
     answered_at: &AnswerTime,
 ) -> Result<Option<ExpiringRow>> {
     let ccols = layout::take_ccols(&mut item)?;
-    let stored = StoredRow::read(&mut item)?;
+    let stored = ItemContent::read(&mut item)?;
     if range.end.as_ref() == Some(&ccols) {
         return Ok(None);
     }

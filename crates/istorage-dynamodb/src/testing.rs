@@ -83,7 +83,7 @@ pub(crate) struct SentRequest {
 
 /// The service: its next answers, and the requests that it got.
 #[derive(Clone, Debug)]
-pub(crate) struct ScriptedService {
+pub(crate) struct ScriptedDynamoDb {
     state: Arc<Mutex<ServiceState>>,
     pub(crate) time: ManualClock,
 }
@@ -97,16 +97,16 @@ struct ServiceState {
     /// The total of the steps of the service's clock.
     clock_ahead: Duration,
     /// The rows that answer requests when the script has no answers left.
-    rows: Option<SharedRows>,
+    rows: Option<SharedTable>,
     /// How far the dates of the first connections are ahead.
     dates_ahead: Vec<Duration>,
 }
 
 /// The rows of a table that several nodes share, by range key.
-pub(crate) type SharedRows = Arc<Mutex<BTreeMap<String, Value>>>;
+pub(crate) type SharedTable = Arc<Mutex<BTreeMap<String, Value>>>;
 
 /// The answer of a table to a request.
-fn serve(rows: &SharedRows, sent: &SentRequest) -> ScriptedReply {
+fn serve(rows: &SharedTable, sent: &SentRequest) -> ScriptedReply {
     let (mut rows, body) = (rows.lock().unwrap(), &sent.body);
     let key = |item: &Value| item["c"]["B"].as_str().unwrap().to_owned();
     match sent.operation.as_str() {
@@ -147,8 +147,8 @@ fn condition_holds(write: &Value, there: Option<&Value>) -> bool {
     }
 }
 
-impl ScriptedService {
-    pub(crate) fn new(replies: impl IntoIterator<Item = ScriptedReply>) -> ScriptedService {
+impl ScriptedDynamoDb {
+    pub(crate) fn new(replies: impl IntoIterator<Item = ScriptedReply>) -> ScriptedDynamoDb {
         let state = ServiceState {
             replies: replies.into_iter().collect(),
             sent: Vec::new(),
@@ -157,17 +157,17 @@ impl ScriptedService {
             rows: None,
             dates_ahead: Vec::new(),
         };
-        ScriptedService { state: Arc::new(Mutex::new(state)), time: ManualClock::new(7) }
+        ScriptedDynamoDb { state: Arc::new(Mutex::new(state)), time: ManualClock::new(7) }
     }
 
     /// A service over shared rows. The first connections of the node lead to servers with wrong
     /// clocks.
     pub(crate) fn with_rows(
-        rows: &SharedRows,
+        rows: &SharedTable,
         time: ManualClock,
         dates_ahead: Vec<Duration>,
-    ) -> ScriptedService {
-        let service = ScriptedService { time, ..ScriptedService::new([]) };
+    ) -> ScriptedDynamoDb {
+        let service = ScriptedDynamoDb { time, ..ScriptedDynamoDb::new([]) };
         {
             let mut state = service.state.lock().unwrap();
             (state.rows, state.dates_ahead) = (Some(Arc::clone(rows)), dates_ahead);
@@ -296,7 +296,7 @@ impl ScriptedService {
     }
 }
 
-impl ScriptedService {
+impl ScriptedDynamoDb {
     /// How far the date of the connection is ahead.
     fn date_ahead(&self) -> Duration {
         let state = self.state.lock().unwrap();
@@ -328,7 +328,7 @@ impl ScriptedService {
     }
 }
 
-impl HttpConnector for ScriptedService {
+impl HttpConnector for ScriptedDynamoDb {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let target = request.headers().get("x-amz-target").unwrap();
         let operation = target.rsplit('.').next().unwrap().to_owned();

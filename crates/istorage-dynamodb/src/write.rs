@@ -16,7 +16,7 @@ use istorage::{Conditional, Conflict, Error, OrderedPut, Outcome, Put};
 
 use crate::{
     errors::RequestFailure,
-    layout::{self, Expression, Item, StoredRow},
+    layout::{self, Expression, Item, ItemContent},
     lease::refused_without_item,
     read::SIDE_BY_SIDE,
     table::KeyspaceTable,
@@ -193,7 +193,7 @@ impl KeyspaceTable {
 /// the service did not show the item: the write is not superseded for sure.
 pub(crate) fn check_superseded(put: &OrderedPut, there: Option<Item>) -> Result<()> {
     let mut item = there.ok_or_else(refused_without_item)?;
-    let there = StoredRow::read(&mut item)?;
+    let there = ItemContent::read(&mut item)?;
     match there.order {
         None => Err(Error::invalid(format!("{:?} was not written with an order", put.key))),
         Some(order) if order == put.order.get() && there.value != put.value => Err(Error::invalid(

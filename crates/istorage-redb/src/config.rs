@@ -9,8 +9,8 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedbConfig {
-    /// The file that holds all keyspaces. The driver makes the file, and the folders above it, if they
-    /// do not exist. Only one node at a time can have the file open.
+    /// The file that holds all keyspaces. The driver makes the file, and the folders above it, if
+    /// they do not exist. Only one node at a time can have the file open.
     pub path: PathBuf,
     /// The size of the memory cache for pages of the file, in bytes. Written pages count too.
     #[serde(default = "cache_bytes")]

@@ -162,9 +162,9 @@ impl WriterThread {
     }
 
     fn write(&mut self, mut group: Vec<WriteRequest>) {
-        // Opening the file may take long, so it comes before `remove_unwritable` compares deadlines with the
-        // time. In the other order a request would pass `remove_unwritable`, its deadline would pass while
-        // the file is opened, and the late request would be written.
+        // Opening the file may take long, so it comes before `remove_unwritable` compares deadlines
+        // with the time. In the other order a request would pass `remove_unwritable`, its deadline
+        // would pass while the file is opened, and the late request would be written.
         if !self.file.is_open() {
             self.reopen();
         }

@@ -71,8 +71,9 @@ pub struct IdempotencyKey {
 }
 
 impl IdempotencyKey {
-    /// Creates the idempotency key of a command. `key` is the name that the principal gave to the command.
-    /// `body` is the whole content of the command: the same key with another body is refused.
+    /// Creates the idempotency key of a command. `key` is the name that the principal gave to the
+    /// command. `body` is the whole content of the command: the same key with another body is
+    /// refused.
     pub fn new(principal: impl Into<String>, key: &[u8], body: &[u8]) -> IdempotencyKey {
         let principal = principal.into();
         let mut both = Sha256::new();

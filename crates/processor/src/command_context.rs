@@ -14,8 +14,8 @@ use crate::{
     state::{GroupView, ReadRecord},
 };
 
-/// Gives numbers. The trait hides the lifetimes of the [command](isequencer::JoinedCommand) that has
-/// joined a transaction, so that handlers need not name them.
+/// Gives numbers. The trait hides the lifetimes of the [command](isequencer::JoinedCommand) that
+/// has joined a transaction, so that handlers need not name them.
 pub(crate) trait Numbers: Send + Sync {
     fn next(&mut self, seq: SeqId) -> Result<u64, NoNumber>;
 }

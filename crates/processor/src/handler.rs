@@ -11,14 +11,14 @@ use crate::{CommandContext, Rejection, RowChange};
 /// reader sees the effects of the command before its event is in the log.
 ///
 /// A handler may run although its command is not done in the end, so a handler must act only
-/// through its [`CommandContext`]. The handler of the first command of a group has until the deadline of its
-/// command. The handler of a later command has less time: it may be dropped at any `await`, and run
-/// again from its beginning. A handler that panics has failed.
+/// through its [`CommandContext`]. The handler of the first command of a group has until the
+/// deadline of its command. The handler of a later command has less time: it may be dropped at any
+/// `await`, and run again from its beginning. A handler that panics has failed.
 #[async_trait]
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// Runs a command with its params and rows. The returned bytes become part of the answer. If
-    /// the handler fails, nothing is written. Rows that the handler does not [write](CommandContext::write)
-    /// are not written either.
+    /// the handler fails, nothing is written. Rows that the handler does not
+    /// [write](CommandContext::write) are not written either.
     async fn run(
         &self,
         params: &Bytes,

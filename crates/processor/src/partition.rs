@@ -157,9 +157,9 @@ impl Partition {
     }
 
     /// Ends the partition in order: it takes no more commands, finishes its current group, and
-    /// stores the waiting numbers. Only [`PartitionEnd::Stopped`] proves that the partition writes nothing
-    /// any more. After any other result no other partition may work under the same epoch, and the
-    /// lease must not be released.
+    /// stores the waiting numbers. Only [`PartitionEnd::Stopped`] proves that the partition writes
+    /// nothing any more. After any other result no other partition may work under the same epoch,
+    /// and the lease must not be released.
     ///
     /// # Cancel safety
     /// Dropping the call ends the partition as dropping the partition does.

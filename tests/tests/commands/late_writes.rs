@@ -57,18 +57,18 @@ const FAULTS: [Fault; 5] = [
 ];
 
 /// One fault at one write. With a fence, the leadership is lost at that write.
-struct FaultScript {
+struct WriteFaultScript {
     faulty: Arc<Faulty>,
     /// The number of writes since the script was armed. Before, a very high number.
     writes: Arc<AtomicUsize>,
 }
 
-impl FaultScript {
+impl WriteFaultScript {
     fn new(
         scene: &Scene<'_>,
         at: Option<(usize, Fault)>,
         fence: Option<Arc<TestFence>>,
-    ) -> FaultScript {
+    ) -> WriteFaultScript {
         let writes = Arc::new(AtomicUsize::new(usize::MAX / 2));
         let counted = Arc::clone(&writes);
         let script = move |op| {
@@ -93,7 +93,10 @@ impl FaultScript {
             }
         };
         let clock = scene.fixture.shop_db.clock.clone();
-        FaultScript { faulty: Arc::new(Faulty::scripted(scene.storage(), clock, script)), writes }
+        WriteFaultScript {
+            faulty: Arc::new(Faulty::scripted(scene.storage(), clock, script)),
+            writes,
+        }
     }
 
     fn arm(&self) {
@@ -138,7 +141,7 @@ async fn settle(
     at: Option<(usize, Fault)>,
 ) -> usize {
     let scene = Scene::new(fixture, partition, setup).await;
-    let script = FaultScript::new(&scene, at, None);
+    let script = WriteFaultScript::new(&scene, at, None);
     let hold = StallingStorage::new(Arc::clone(&script.faulty) as SharedStorage);
     let node = fixture.shop_db.node(partition, scene.settings(Arc::new(hold.clone())));
     node.ready().await;
@@ -221,7 +224,7 @@ async fn leave_open(
     let fence = TestFence::of(before.log.epoch().0);
     before.kill();
     let fault = at.map(|write| (write, Fault::AppliedLate(NEVER)));
-    let script = FaultScript::new(&scene, fault, Some(Arc::clone(&fence)));
+    let script = WriteFaultScript::new(&scene, fault, Some(Arc::clone(&fence)));
     let hold = StallingStorage::new(Arc::clone(&script.faulty) as SharedStorage);
     let node = fixture.shop_db.node_of(partition, fence, scene.settings(Arc::new(hold.clone())));
     node.ready().await;

@@ -149,9 +149,9 @@ async fn close<A: RequestHandler>(mut io: Transport, is_unread: bool, shared: &S
 
 /// Returns how a connection ended, or `None` if it was idle and must give way to a new connection.
 ///
-/// Invariant: only idle connections wait for [`ServerState::give_way`], each from the moment at which
-/// it became idle. The first to wait is woken first, so the connection that has been idle longest
-/// gives way.
+/// Invariant: only idle connections wait for [`ServerState::give_way`], each from the moment at
+/// which it became idle. The first to wait is woken first, so the connection that has been idle
+/// longest gives way.
 async fn run_until_evicted<T>(
     connection: impl Future<Output = T>,
     under_way: &ActiveRequests,

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     DynamoDbConfig, DynamoDbDriver,
-    testing::{ScriptedReply, ScriptedService, binary, done, storage_of},
+    testing::{ScriptedDynamoDb, ScriptedReply, binary, done, storage_of},
 };
 
 fn key() -> Key {
@@ -74,7 +74,7 @@ impl ProvideCredentials for NoCredentials {
 
 #[tokio::test]
 async fn without_credentials_nothing_is_sent() {
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     let without = |sdk: Builder| sdk.credentials_provider(NoCredentials);
     let driver = service.driver_over(without);
     let storage = storage_of(&driver, service.time.clock());
@@ -84,7 +84,7 @@ async fn without_credentials_nothing_is_sent() {
 
 #[tokio::test]
 async fn a_closed_driver_sends_nothing() {
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
     let storage = storage_of(&driver, service.time.clock());
     driver.close().await;
@@ -103,7 +103,7 @@ async fn a_closed_driver_sends_nothing() {
 
 #[tokio::test]
 async fn closing_waits_for_requests_under_way() {
-    let service = ScriptedService::new([ScriptedReply::Never, done()]);
+    let service = ScriptedDynamoDb::new([ScriptedReply::Never, done()]);
     let driver = service.driver();
     let storage = storage_of(&driver, service.time.clock());
     let mut call = pin!(storage.put(key(), "v".into(), service.soon()));
@@ -123,7 +123,7 @@ async fn closing_waits_for_requests_under_way() {
 
 #[tokio::test]
 async fn a_deadline_that_has_passed_sends_nothing() {
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
     let error = driver.create(&keyspace, service.time.clock().now()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -131,7 +131,7 @@ async fn a_deadline_that_has_passed_sends_nothing() {
 
 #[tokio::test]
 async fn a_driver_without_an_answer_keeps_its_deadline() {
-    let service = ScriptedService::new([ScriptedReply::Never]);
+    let service = ScriptedDynamoDb::new([ScriptedReply::Never]);
     let (driver, keyspace) = (service.driver(), KeyspaceName::new("test").unwrap());
     let opened = service.patiently(driver.open(&keyspace, service.soon())).await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -202,7 +202,7 @@ async fn a_storage_is_opened_when_three_connections_agree_about_the_time() {
             { "AttributeName": "c", "AttributeType": "B" }
         ]
     } }));
-    let service = ScriptedService::new([described, done(), done()]);
+    let service = ScriptedDynamoDb::new([described, done(), done()]);
     let (driver, keyspace) = (service.new_driver(), KeyspaceName::new("test").unwrap());
     let storage = driver.open(&keyspace, service.soon()).await.unwrap().unwrap();
     assert_eq!(service.operations(), ["DescribeTable", "GetItem", "DescribeTable"]);

@@ -4,11 +4,11 @@ use istorage::{
     Key,
 };
 
-use crate::testing::{ScriptedReply, ScriptedService, refused};
+use crate::testing::{ScriptedDynamoDb, ScriptedReply, refused};
 
 /// The kinds of error of a read and of a write, if the service gives this reply to every attempt.
 async fn kinds(reply: ScriptedReply) -> (ErrorKind, ErrorKind) {
-    let service = ScriptedService::new(vec![reply; 100]);
+    let service = ScriptedDynamoDb::new(vec![reply; 100]);
     let (storage, key) = (service.storage(), Key::new("p", "c"));
     let read = storage.get(&key, Consistency::Plain, service.soon());
     let read = service.patiently(read).await.unwrap_err();
@@ -54,7 +54,7 @@ async fn an_answer_that_is_not_definite_leaves_the_outcome_unknown() {
 
 #[tokio::test]
 async fn an_error_keeps_its_cause() {
-    let service = ScriptedService::new([refused("AccessDeniedException")]);
+    let service = ScriptedDynamoDb::new([refused("AccessDeniedException")]);
     let (storage, key) = (service.storage(), Key::new("p", "c"));
     let read = storage.get(&key, Consistency::Plain, service.soon());
     let error = service.patiently(read).await;

@@ -24,7 +24,7 @@ fn a_row_lives_at_least_as_long_as_asked_within_all_bounds_of_the_time() {
     // true time.
     let written_at = time(1_000_000_000_700_000);
     let mut item = ordered_item(&put(Some(ttl)), written_at);
-    let stored = StoredRow::read(&mut item).unwrap();
+    let stored = ItemContent::read(&mut item).unwrap();
     let truth = written_at.latest.as_nanos();
     assert!(stored.left(time(truth + 9_999_999)).is_some());
     assert_eq!(stored.left(time(truth + 11_000_000)), None);
@@ -49,7 +49,7 @@ fn an_item_is_removed_a_day_after_its_row_and_not_before() {
 fn a_row_without_a_ttl_is_never_removed() {
     let mut item = ordered_item(&put(None), time(1_000_000_000));
     assert_eq!((number_of(&item, EXPIRES), number_of(&item, PURGED)), (None, None));
-    let stored = StoredRow::read(&mut item).unwrap();
+    let stored = ItemContent::read(&mut item).unwrap();
     assert_eq!((stored.expires, stored.lease), (None, None));
 }
 
@@ -75,7 +75,7 @@ fn an_item_that_this_driver_did_not_write_is_corrupt() {
         Item::from([(VALUE.to_owned(), binary("v")), (VERSION.to_owned(), number(7))]),
     ];
     for mut item in foreign {
-        let error = StoredRow::read(&mut item).unwrap_err();
+        let error = ItemContent::read(&mut item).unwrap_err();
         assert_eq!(error.kind(), istorage::ErrorKind::Corrupt);
     }
 }

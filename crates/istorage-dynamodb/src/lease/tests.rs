@@ -6,7 +6,7 @@ use istorage::{AppStorageExt, ExpiringRow, Key, Outcome, Range, SharedStorage};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{ScriptedReply, ScriptedService, SharedRows, binary, columns, storage_of};
+use crate::testing::{ScriptedDynamoDb, ScriptedReply, SharedTable, binary, columns, storage_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -27,7 +27,7 @@ fn key() -> Key {
 struct World {
     time: ManualClock,
     clock: Clock,
-    rows: SharedRows,
+    rows: SharedTable,
     /// How far the service's clock is ahead of its beginning.
     ahead: Duration,
 }
@@ -35,12 +35,12 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let time = ManualClock::new(seed);
-        World { clock: time.clock(), time, rows: SharedRows::default(), ahead: 10 * HOUR }
+        World { clock: time.clock(), time, rows: SharedTable::default(), ahead: 10 * HOUR }
     }
 
     /// A node that starts now. The dates of its first connections are wrong by these times.
     fn starts(&self, wrong: Vec<Duration>) -> Node {
-        let service = ScriptedService::with_rows(&self.rows, self.time.clone(), wrong);
+        let service = ScriptedDynamoDb::with_rows(&self.rows, self.time.clone(), wrong);
         service.set_clock_ahead(self.ahead);
         let storage = storage_of(&service.new_driver(), self.clock.clone());
         let (looks_since, name) = (self.clock.now(), format!("{:x}", self.clock.random()));
@@ -54,7 +54,7 @@ impl World {
 }
 
 struct Node {
-    service: ScriptedService,
+    service: ScriptedDynamoDb,
     storage: SharedStorage,
     /// The time since which the node has looked.
     looks_since: Instant,
@@ -270,7 +270,7 @@ async fn a_lease_counts_from_the_answer_that_showed_it() {
     {
         for lasts in [LEASE, 3 * LEASE] {
             let (status, body) = sight.answer(&leased(7, lasts));
-            let service = ScriptedService::new([ScriptedReply::Slow(SECOND, status, body)]);
+            let service = ScriptedDynamoDb::new([ScriptedReply::Slow(SECOND, status, body)]);
             let storage = service.storage();
             assert!(service.patiently(sight.sees(&storage, service.soon())).await);
             let page = || ScriptedReply::Answer(json!({ "Items": [leased(7, lasts)] }));

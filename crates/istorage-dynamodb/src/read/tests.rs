@@ -7,7 +7,7 @@ use istorage::{
 };
 use serde_json::{Value, json};
 
-use crate::testing::{ScriptedReply, ScriptedService, binary, broken, columns, refused};
+use crate::testing::{ScriptedDynamoDb, ScriptedReply, binary, broken, columns, refused};
 
 fn key(ccols: &'static str) -> Key {
     Key::new("p", ccols)
@@ -33,7 +33,7 @@ fn row(ccols: &'static str) -> Row {
 }
 
 /// The service's time, at the earliest.
-fn millis(service: &ScriptedService) -> u64 {
+fn millis(service: &ScriptedDynamoDb) -> u64 {
     service.bounds().0
 }
 
@@ -45,7 +45,7 @@ async fn read(storage: &dyn AppStorage, range: Range) -> istorage::Result<Vec<Ro
 #[tokio::test]
 async fn every_get_is_consistent() {
     for consistency in [Consistency::Plain, Consistency::Linearizable] {
-        let service = ScriptedService::new([ScriptedReply::Answer(json!({ "Item": item("c") }))]);
+        let service = ScriptedDynamoDb::new([ScriptedReply::Answer(json!({ "Item": item("c") }))]);
         let value = service.storage().get(&key("c"), consistency, service.soon()).await;
         assert_eq!(value.unwrap(), Some("c".into()));
         let expected = json!({
@@ -60,7 +60,7 @@ async fn every_get_is_consistent() {
 
 #[tokio::test]
 async fn a_row_is_absent_from_its_expiry_on() {
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     let storage = service.storage();
     for (moment, expected) in [(millis(&service) + 1, Some("c".into())), (millis(&service), None)] {
         service.add_reply(ScriptedReply::Answer(json!({ "Item": expiring("c", moment) })));
@@ -79,7 +79,7 @@ async fn a_read_is_sent_again_until_it_is_answered() {
         ScriptedReply::Raw(200, "{\"It".to_owned()),
     ];
     for trouble in troubles {
-        let service = ScriptedService::new([trouble, ScriptedReply::Answer(json!({}))]);
+        let service = ScriptedDynamoDb::new([trouble, ScriptedReply::Answer(json!({}))]);
         let storage = service.storage();
         let key = key("c");
         let call = storage.get(&key, Consistency::Plain, service.soon());
@@ -91,7 +91,7 @@ async fn a_read_is_sent_again_until_it_is_answered() {
 #[tokio::test]
 async fn a_read_that_is_never_answered_is_unavailable() {
     for replies in [vec![broken(); 100], vec![ScriptedReply::Never]] {
-        let service = ScriptedService::new(replies);
+        let service = ScriptedDynamoDb::new(replies);
         let storage = service.storage();
         let key = key("c");
         let call = storage.get(&key, Consistency::Plain, service.soon());
@@ -107,7 +107,7 @@ async fn a_batch_is_split_and_answered_in_any_order() {
         let items: Vec<_> = ccols.iter().map(|ccols| item(ccols)).collect();
         ScriptedReply::Answer(json!({ "Responses": { "pre.test": items }, "UnprocessedKeys": {} }))
     };
-    let service = ScriptedService::new([answer(&["099", "007"]), answer(&["149"])]);
+    let service = ScriptedDynamoDb::new([answer(&["099", "007"]), answer(&["149"])]);
     let values = service.storage().get_batch(&keys, service.soon()).await.unwrap();
     let found: Vec<_> = values.iter().enumerate().filter(|(_, value)| value.is_some()).collect();
     let found: Vec<_> = found.into_iter().map(|(n, value)| (n, value.clone().unwrap())).collect();
@@ -121,7 +121,7 @@ async fn a_batch_is_split_and_answered_in_any_order() {
 #[tokio::test]
 async fn unprocessed_keys_are_read_again_consistently() {
     let left = json!({ "pre.test": { "Keys": [{ "p": binary(b"p"), "c": columns("b") }] } });
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         ScriptedReply::Answer(json!({
             "Responses": { "pre.test": [item("a")] }, "UnprocessedKeys": left
         })),
@@ -138,7 +138,7 @@ async fn unprocessed_keys_are_read_again_consistently() {
 
 #[tokio::test]
 async fn pages_are_followed_to_the_end() {
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         page([item("a"), item("b")], Some("b")),
         page([], Some("bb")),
         page([item("c")], Some("c")),
@@ -156,7 +156,7 @@ async fn pages_are_followed_to_the_end() {
 
 #[tokio::test]
 async fn a_page_is_fetched_when_the_rows_before_it_are_taken() {
-    let service = ScriptedService::new([page([item("a"), item("b")], Some("b")), page([], None)]);
+    let service = ScriptedDynamoDb::new([page([item("a"), item("b")], Some("b")), page([], None)]);
     let timeout = Duration::from_secs(10);
     let mut rows = service.storage().read("p".into(), Range::all(), Consistency::Plain, timeout);
     for _ in 0..2 {
@@ -169,7 +169,7 @@ async fn a_page_is_fetched_when_the_rows_before_it_are_taken() {
 
 #[tokio::test]
 async fn the_row_at_the_end_of_a_range_is_not_in_it() {
-    let service = ScriptedService::new([page([item("a"), item("b")], None)]);
+    let service = ScriptedDynamoDb::new([page([item("a"), item("b")], None)]);
     let rows = read(&*service.storage(), Range::between("a", "b")).await.unwrap();
     assert_eq!(rows, [row("a")]);
     let sent = service.only_request();
@@ -183,7 +183,7 @@ async fn the_row_at_the_end_of_a_range_is_not_in_it() {
 
 #[tokio::test]
 async fn a_read_of_ttls_shows_the_rest_of_each_ttl_and_no_expired_row() {
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     let now = millis(&service);
     service.add_reply(page([expiring("a", now), expiring("b", now + 250), item("c")], None));
     let timeout = Duration::from_secs(10);
@@ -199,14 +199,14 @@ async fn a_read_of_ttls_shows_the_rest_of_each_ttl_and_no_expired_row() {
 #[tokio::test]
 async fn a_foreign_item_is_corrupt() {
     let foreign = json!({ "c": binary(b"no prefix"), "v": binary(b"v") });
-    let service = ScriptedService::new([page([foreign], None)]);
+    let service = ScriptedDynamoDb::new([page([foreign], None)]);
     let error = read(&*service.storage(), Range::all()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
 
 #[tokio::test]
 async fn the_time_of_the_server_is_the_date_of_an_answer() {
-    let service = ScriptedService::new([ScriptedReply::Answer(json!({}))]);
+    let service = ScriptedDynamoDb::new([ScriptedReply::Answer(json!({}))]);
     let time = service.storage().server_time(service.soon()).await.unwrap();
     let at = WallTime::from_millis(millis(&service));
     assert_eq!(time, Some(ServerTime { at, uncertainty: Duration::from_secs(1) }));
@@ -214,7 +214,7 @@ async fn the_time_of_the_server_is_the_date_of_an_answer() {
 
 #[tokio::test]
 async fn the_ttl_of_one_row_can_be_read() {
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     service.add_reply(page([expiring("a", millis(&service) + 1_000)], None));
     let ttl = service.storage().query_ttl(&key("a"), Duration::from_secs(10)).await.unwrap();
     assert_eq!(ttl, Some(Some(Duration::from_secs(1))));
@@ -228,7 +228,7 @@ async fn pages_of_expired_rows_have_a_timeout_each() {
         ScriptedReply::Answer(body) => ScriptedReply::Slow(Duration::from_millis(300), 200, body),
         other => other,
     };
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     let gone = millis(&service) - 1;
     for n in ["1", "2", "3", "4"] {
         service.add_reply(slow(page([expiring("c", gone)], Some(n))));

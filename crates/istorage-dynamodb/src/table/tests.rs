@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::SHOWN_WITHIN;
 use crate::{
     Billing, DynamoDbConfig,
-    testing::{ScriptedReply, ScriptedService, broken, done, refused},
+    testing::{ScriptedDynamoDb, ScriptedReply, broken, done, refused},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -57,12 +57,12 @@ fn no_ttl() -> ScriptedReply {
     ScriptedReply::Answer(json!({ "TimeToLiveDescription": { "TimeToLiveStatus": "DISABLED" } }))
 }
 
-async fn create(service: &ScriptedService) -> istorage::Result<()> {
+async fn create(service: &ScriptedDynamoDb) -> istorage::Result<()> {
     let driver = service.driver();
     service.patiently(driver.create(&keyspace(), service.soon())).await
 }
 
-async fn is_there(service: &ScriptedService) -> istorage::Result<bool> {
+async fn is_there(service: &ScriptedDynamoDb) -> istorage::Result<bool> {
     let driver = service.driver();
     // The answer to the first read of a row.
     service.add_reply(done());
@@ -70,14 +70,14 @@ async fn is_there(service: &ScriptedService) -> istorage::Result<bool> {
     Ok(opened.is_some())
 }
 
-async fn remove(service: &ScriptedService) -> istorage::Result<()> {
+async fn remove(service: &ScriptedDynamoDb) -> istorage::Result<()> {
     let driver = service.driver();
     service.patiently(driver.drop_keyspace(&keyspace(), service.soon())).await
 }
 
 #[tokio::test]
 async fn a_table_is_created_and_waited_for() {
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         no_table(),
         done(),
         // The description may be outdated.
@@ -111,7 +111,7 @@ async fn a_table_is_created_and_waited_for() {
 #[tokio::test]
 async fn a_table_can_be_billed_by_capacity() {
     let service =
-        ScriptedService::new([no_table(), done(), described("ACTIVE"), ttl("ENABLED", "t")]);
+        ScriptedDynamoDb::new([no_table(), done(), described("ACTIVE"), ttl("ENABLED", "t")]);
     let billing = Billing::Provisioned { read_units: 3, write_units: 4 };
     let driver = service.driver_with(DynamoDbConfig { billing, ..DynamoDbConfig::default() });
     service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
@@ -124,14 +124,14 @@ async fn a_table_can_be_billed_by_capacity() {
 
 #[tokio::test]
 async fn an_existing_table_is_left_alone() {
-    let service = ScriptedService::new([described("ACTIVE"), ttl("ENABLING", "t")]);
+    let service = ScriptedDynamoDb::new([described("ACTIVE"), ttl("ENABLING", "t")]);
     create(&service).await.unwrap();
     assert_eq!(service.operations(), ["DescribeTable", "DescribeTimeToLive"]);
 }
 
 #[tokio::test]
 async fn a_table_that_is_being_removed_is_created_again_afterwards() {
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         described("DELETING"),
         no_table(),
         done(),
@@ -145,7 +145,7 @@ async fn a_table_that_is_being_removed_is_created_again_afterwards() {
 #[tokio::test]
 async fn a_lost_answer_does_not_keep_a_table_from_being_created() {
     for trouble in [broken(), ScriptedReply::Lost, refused("LimitExceededException")] {
-        let service = ScriptedService::new([
+        let service = ScriptedDynamoDb::new([
             no_table(),
             trouble,
             described("ACTIVE"),
@@ -159,7 +159,7 @@ async fn a_lost_answer_does_not_keep_a_table_from_being_created() {
 
 #[tokio::test]
 async fn another_node_may_turn_the_expiry_on_first() {
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         described("ACTIVE"),
         no_ttl(),
         refused("ValidationException"),
@@ -170,12 +170,12 @@ async fn another_node_may_turn_the_expiry_on_first() {
 
 #[tokio::test]
 async fn a_step_that_is_refused_until_the_deadline_is_reported() {
-    let service = ScriptedService::new([no_table(), refused("AccessDeniedException")]);
+    let service = ScriptedDynamoDb::new([no_table(), refused("AccessDeniedException")]);
     let error = create(&service).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(format!("{error:?}").contains("AccessDenied"), "{error:?}");
     let limited = [no_table(), refused("LimitExceededException")];
-    let service = ScriptedService::new((0..100).flat_map(|_| limited.clone()));
+    let service = ScriptedDynamoDb::new((0..100).flat_map(|_| limited.clone()));
     let error = create(&service).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(format!("{error:?}").contains("LimitExceeded"), "{error:?}");
@@ -198,7 +198,7 @@ async fn a_foreign_table_is_not_touched() {
         },
     ];
     for change in changes {
-        let service = ScriptedService::new(vec![foreign(change); 3]);
+        let service = ScriptedDynamoDb::new(vec![foreign(change); 3]);
         let kinds = [
             create(&service).await.unwrap_err().kind(),
             remove(&service).await.unwrap_err().kind(),
@@ -211,35 +211,38 @@ async fn a_foreign_table_is_not_touched() {
 
 #[tokio::test]
 async fn a_table_with_another_ttl_attribute_is_foreign() {
-    let service = ScriptedService::new([described("ACTIVE"), ttl("ENABLED", "expires")]);
+    let service = ScriptedDynamoDb::new([described("ACTIVE"), ttl("ENABLED", "expires")]);
     assert_eq!(create(&service).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[tokio::test]
 async fn open_waits_for_a_table_that_is_being_created() {
-    let service =
-        ScriptedService::new([described("CREATING"), described("CREATING"), described("UPDATING")]);
+    let service = ScriptedDynamoDb::new([
+        described("CREATING"),
+        described("CREATING"),
+        described("UPDATING"),
+    ]);
     assert!(is_there(&service).await.unwrap());
 }
 
 #[tokio::test]
 async fn a_table_that_is_missing_or_being_removed_does_not_exist() {
     for missing in [no_table(), described("DELETING")] {
-        assert!(!is_there(&ScriptedService::new([missing])).await.unwrap());
+        assert!(!is_there(&ScriptedDynamoDb::new([missing])).await.unwrap());
     }
 }
 
 #[tokio::test]
 async fn a_table_that_cannot_be_used_is_unavailable() {
-    let service = ScriptedService::new([described("INACCESSIBLE_ENCRYPTION_CREDENTIALS")]);
+    let service = ScriptedDynamoDb::new([described("INACCESSIBLE_ENCRYPTION_CREDENTIALS")]);
     assert_eq!(is_there(&service).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let service = ScriptedService::new(vec![described("CREATING"); 100]);
+    let service = ScriptedDynamoDb::new(vec![described("CREATING"); 100]);
     assert_eq!(is_there(&service).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn removing_waits_until_the_table_is_gone() {
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         described("CREATING"),
         described("ACTIVE"),
         refused("ResourceInUseException"),
@@ -258,7 +261,7 @@ async fn removing_waits_until_the_table_is_gone() {
 
 #[tokio::test]
 async fn a_table_that_is_created_during_a_removal_stays() {
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         described_as("ACTIVE", "1"),
         done(),
         described_as("DELETING", "1"),
@@ -269,7 +272,7 @@ async fn a_table_that_is_created_during_a_removal_stays() {
 
 #[tokio::test]
 async fn removing_a_missing_table_succeeds() {
-    let service = ScriptedService::new([no_table(), described("ACTIVE"), no_table(), no_table()]);
+    let service = ScriptedDynamoDb::new([no_table(), described("ACTIVE"), no_table(), no_table()]);
     remove(&service).await.unwrap();
     // Another node has removed the table earlier.
     remove(&service).await.unwrap();
@@ -280,7 +283,7 @@ async fn removing_a_missing_table_succeeds() {
 /// not come up.
 #[tokio::test]
 async fn a_table_that_was_just_created_is_not_lost_because_a_server_does_not_know_it_yet() {
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         no_table(),
         done(),
         described("ACTIVE"),
@@ -340,7 +343,7 @@ async fn call(kind: usize, storage: &SharedStorage, deadline: Instant) -> istora
 #[tokio::test]
 async fn a_table_is_not_lost_because_a_server_of_rows_does_not_know_it_yet() {
     for kind in 0..9 {
-        let service = ScriptedService::new([described("ACTIVE"), done()]);
+        let service = ScriptedDynamoDb::new([described("ACTIVE"), done()]);
         let driver = service.driver();
         let opened = service.patiently(driver.open(&keyspace(), service.soon())).await;
         let (storage, clock) = (opened.unwrap().unwrap(), service.time.clock());
@@ -365,7 +368,7 @@ async fn a_table_is_not_lost_because_a_server_of_rows_does_not_know_it_yet() {
 /// A deadline must not turn "not yet" into "lost".
 #[tokio::test]
 async fn a_new_table_that_is_never_shown_is_unavailable_at_the_deadline() {
-    let service = ScriptedService::new([described("ACTIVE"), ttl("ENABLED", "t")]);
+    let service = ScriptedDynamoDb::new([described("ACTIVE"), ttl("ENABLED", "t")]);
     let driver = service.driver();
     service.patiently(driver.create(&keyspace(), service.soon())).await.unwrap();
     (0..100).for_each(|_| service.add_reply(no_table()));

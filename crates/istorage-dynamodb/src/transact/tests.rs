@@ -6,7 +6,7 @@ use istorage::{
 use serde_json::{Value, json};
 
 use crate::testing::{
-    ScriptedReply, ScriptedService, SentRequest, binary, broken, columns, refused,
+    ScriptedDynamoDb, ScriptedReply, SentRequest, binary, broken, columns, refused,
 };
 
 fn insert(ccols: &'static str) -> Conditional {
@@ -68,14 +68,14 @@ fn rows(sent: &SentRequest) -> Vec<Value> {
     sent.body["TransactItems"].as_array().unwrap().iter().map(columns).collect()
 }
 
-async fn write(service: &ScriptedService, batch: AtomicBatch) -> istorage::Result<Outcome> {
+async fn write(service: &ScriptedDynamoDb, batch: AtomicBatch) -> istorage::Result<Outcome> {
     let storage = service.storage();
     service.patiently(storage.write_atomic(batch, service.soon())).await
 }
 
 #[tokio::test]
 async fn all_rows_go_in_one_request_each_with_its_condition() {
-    let service = ScriptedService::new([ScriptedReply::Answer(json!({}))]);
+    let service = ScriptedDynamoDb::new([ScriptedReply::Answer(json!({}))]);
     assert_eq!(write(&service, batch()).await.unwrap(), Outcome::Applied);
     let sent = service.only_request();
     assert_eq!(sent.operation, "TransactWriteItems");
@@ -99,7 +99,7 @@ async fn all_rows_go_in_one_request_each_with_its_condition() {
 
 #[tokio::test]
 async fn several_operations_of_a_partition_are_a_transaction() {
-    let service = ScriptedService::new([ScriptedReply::Answer(json!({}))]);
+    let service = ScriptedDynamoDb::new([ScriptedReply::Answer(json!({}))]);
     let ops = vec![insert("0"), insert("1")];
     let outcome = service.storage().write_if("p".into(), ops, service.soon()).await;
     assert_eq!(outcome.unwrap(), Outcome::Applied);
@@ -116,7 +116,7 @@ async fn failed_conditions_are_reported_in_order() {
         because("TransactionConflict"),
         because("None"),
     ];
-    let service = ScriptedService::new([cancelled(reasons)]);
+    let service = ScriptedDynamoDb::new([cancelled(reasons)]);
     let conflicts = vec![
         Conflict { op: 0, actual: Some("there".into()) },
         Conflict { op: 1, actual: Some("other".into()) },
@@ -126,7 +126,7 @@ async fn failed_conditions_are_reported_in_order() {
 
 #[tokio::test]
 async fn an_expired_row_that_refuses_a_write_is_reported_as_absent() {
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     let storage = service.storage();
     let mut lease = condition_failed("old", None);
     (lease["Item"]["l"], lease["Item"]["n"]) = (json!({ "N": "5000" }), json!({ "N": "7" }));
@@ -145,7 +145,7 @@ async fn an_expired_row_that_refuses_a_write_is_reported_as_absent() {
 async fn superseded_rows_are_left_out_of_the_next_attempt() {
     let none = || because("None");
     let newer = || condition_failed("newer", Some("9"));
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         cancelled([none(), none(), none(), newer(), none()]),
         cancelled([none(), none(), newer(), none()]),
         ScriptedReply::Answer(json!({})),
@@ -163,7 +163,7 @@ async fn superseded_rows_are_left_out_of_the_next_attempt() {
 #[tokio::test]
 async fn when_every_row_is_superseded_nothing_is_left_to_send() {
     let newer = condition_failed("newer", Some("9"));
-    let service = ScriptedService::new([cancelled([newer.clone(), newer])]);
+    let service = ScriptedDynamoDb::new([cancelled([newer.clone(), newer])]);
     let batch = AtomicBatch { ordered: vec![ordered("0"), ordered("1")], ..AtomicBatch::default() };
     assert_eq!(write(&service, batch).await.unwrap(), Outcome::Applied);
     assert_eq!(service.sent().len(), 1);
@@ -173,7 +173,7 @@ async fn when_every_row_is_superseded_nothing_is_left_to_send() {
 async fn an_equal_order_with_another_value_is_invalid() {
     let none = || because("None");
     let equal = condition_failed("another", Some("5"));
-    let service = ScriptedService::new([cancelled([none(), none(), equal, none(), none()])]);
+    let service = ScriptedDynamoDb::new([cancelled([none(), none(), equal, none(), none()])]);
     assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
@@ -181,7 +181,7 @@ async fn an_equal_order_with_another_value_is_invalid() {
 async fn a_transaction_that_conflicts_with_another_is_sent_again_with_a_new_token() {
     for code in ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"] {
         let none = || because("None");
-        let service = ScriptedService::new([
+        let service = ScriptedDynamoDb::new([
             cancelled([
                 none(),
                 because(code),
@@ -203,7 +203,7 @@ async fn a_transaction_that_conflicts_with_another_is_sent_again_with_a_new_toke
 #[tokio::test]
 async fn a_conflict_that_lasts_is_unavailable() {
     let reasons = [because("TransactionConflict"), because("None")];
-    let service = ScriptedService::new(vec![cancelled(reasons); 100]);
+    let service = ScriptedDynamoDb::new(vec![cancelled(reasons); 100]);
     let batch = AtomicBatch { puts: vec![put("0"), put("1")], ..AtomicBatch::default() };
     assert_eq!(write(&service, batch).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
@@ -212,13 +212,13 @@ async fn a_conflict_that_lasts_is_unavailable() {
 async fn a_row_that_can_never_be_written_is_invalid() {
     let none = || because("None");
     let reasons = [none(), none(), none(), none(), because("ValidationError")];
-    let service = ScriptedService::new([cancelled(reasons)]);
+    let service = ScriptedDynamoDb::new([cancelled(reasons)]);
     assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[tokio::test]
 async fn a_cancellation_without_reasons_is_definite() {
-    let service = ScriptedService::new([cancelled([])]);
+    let service = ScriptedDynamoDb::new([cancelled([])]);
     assert_eq!(write(&service, batch()).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
@@ -226,7 +226,7 @@ async fn a_cancellation_without_reasons_is_definite() {
 async fn a_transaction_without_a_definite_answer_is_never_sent_again() {
     let twice = refused("TransactionInProgressException");
     for reply in [broken(), ScriptedReply::Lost, ScriptedReply::Never, twice] {
-        let service = ScriptedService::new([reply.clone()]);
+        let service = ScriptedDynamoDb::new([reply.clone()]);
         let error = write(&service, batch()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{reply:?}");
         assert_eq!(service.sent().len(), 1);
@@ -241,7 +241,7 @@ async fn a_row_that_was_refused_without_its_item_is_neither_lost_nor_superseded(
     for reasons in
         [[none(), none(), failed(), none(), none()], [failed(), none(), none(), none(), none()]]
     {
-        let service = ScriptedService::new([cancelled(reasons)]);
+        let service = ScriptedDynamoDb::new([cancelled(reasons)]);
         let written = service.storage().write_atomic(batch(), service.soon()).await;
         assert_eq!(written.unwrap_err().kind(), ErrorKind::Unavailable);
     }

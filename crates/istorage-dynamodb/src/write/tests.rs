@@ -4,7 +4,7 @@ use istorage::{AppStorageExt, Conflict, ErrorKind, Key, Order, OrderedPut, Outco
 use serde_json::{Value, json};
 
 use crate::testing::{
-    ScriptedReply, ScriptedService, binary, broken, columns, condition_failed, done, refused,
+    ScriptedDynamoDb, ScriptedReply, binary, broken, columns, condition_failed, done, refused,
 };
 
 fn key() -> Key {
@@ -30,7 +30,7 @@ fn item(value: &str, more: Value) -> Value {
 
 #[tokio::test]
 async fn a_put_has_no_condition() {
-    let service = ScriptedService::new([done()]);
+    let service = ScriptedDynamoDb::new([done()]);
     service.storage().put(key(), "v".into(), service.soon()).await.unwrap();
     let sent = service.only_request();
     assert_eq!(sent.operation, "PutItem");
@@ -39,7 +39,7 @@ async fn a_put_has_no_condition() {
 
 #[tokio::test]
 async fn a_batch_is_split() {
-    let service = ScriptedService::new([done(), done(), done()]);
+    let service = ScriptedDynamoDb::new([done(), done(), done()]);
     service.storage().put_batch(puts(60), service.soon()).await.unwrap();
     let rows = |sent: &Value| sent["RequestItems"]["pre.test"].as_array().unwrap().len();
     let sizes: Vec<_> = service.sent().iter().map(|sent| rows(&sent.body)).collect();
@@ -49,16 +49,16 @@ async fn a_batch_is_split() {
 
 #[tokio::test]
 async fn unprocessed_rows_are_sent_again_after_a_pause() {
-    let unprocessed = |service: &ScriptedService, from: usize| {
+    let unprocessed = |service: &ScriptedDynamoDb, from: usize| {
         let sent = &service.sent()[0].body["RequestItems"]["pre.test"];
         ScriptedReply::Answer(json!({
             "UnprocessedItems": { "pre.test": sent.as_array().unwrap()[from..].to_vec() }
         }))
     };
     // The unprocessed rows are taken from the request of a first run.
-    let model = ScriptedService::new([done()]);
+    let model = ScriptedDynamoDb::new([done()]);
     model.storage().put_batch(puts(10), model.soon()).await.unwrap();
-    let service = ScriptedService::new([
+    let service = ScriptedDynamoDb::new([
         unprocessed(&model, 4),
         refused("ProvisionedThroughputExceededException"),
         unprocessed(&model, 9),
@@ -80,7 +80,7 @@ async fn unprocessed_rows_are_sent_again_after_a_pause() {
 async fn unprocessed_rows_are_given_up_at_the_deadline() {
     let left = json!([{ "PutRequest": { "Item": item("v", json!({})) } }]);
     let reply = ScriptedReply::Answer(json!({ "UnprocessedItems": { "pre.test": left } }));
-    let service = ScriptedService::new(vec![reply; 100]);
+    let service = ScriptedDynamoDb::new(vec![reply; 100]);
     let (storage, deadline) = (service.storage(), service.soon());
     let error = service.patiently(storage.put_batch(puts(2), deadline)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -90,7 +90,7 @@ async fn unprocessed_rows_are_given_up_at_the_deadline() {
 
 #[tokio::test]
 async fn a_lease_stores_its_duration_and_no_date() {
-    let service = ScriptedService::new([done()]);
+    let service = ScriptedDynamoDb::new([done()]);
     let ttl = Some(Duration::from_micros(4_999_001));
     let outcome =
         service.storage().insert_if_not_exists(key(), "v".into(), ttl, service.soon()).await;
@@ -113,7 +113,7 @@ async fn a_lease_stores_its_duration_and_no_date() {
 
 #[tokio::test]
 async fn a_swap_and_a_delete_compare_the_living_row() {
-    let service = ScriptedService::new([done(), done()]);
+    let service = ScriptedDynamoDb::new([done(), done()]);
     let (storage, soon) = (service.storage(), service.soon());
     let swap = storage.compare_and_swap(key(), "old".into(), "new".into(), None, soon).await;
     assert_eq!(swap.unwrap(), Outcome::Applied);
@@ -134,7 +134,7 @@ async fn a_swap_and_a_delete_compare_the_living_row() {
 #[tokio::test]
 async fn a_conflict_shows_the_living_row() {
     let lease = |version: &str| json!({ "l": { "N": "5000" }, "n": { "N": version } });
-    let service = ScriptedService::new([]);
+    let service = ScriptedDynamoDb::new([]);
     let storage = service.storage();
     for (there, expected) in [
         (Some(item("other", json!({}))), Some("other".into())),
@@ -160,7 +160,7 @@ async fn a_conflict_shows_the_living_row() {
 
 #[tokio::test]
 async fn a_node_that_was_idle_for_long_asks_for_the_time_before_it_writes_by_it() {
-    let service = ScriptedService::new([done(), done(), done()]);
+    let service = ScriptedDynamoDb::new([done(), done(), done()]);
     let storage = service.storage();
     service.time.advance(Duration::from_secs(3_600));
     for _ in 0..2 {
@@ -175,7 +175,7 @@ async fn a_node_that_was_idle_for_long_asks_for_the_time_before_it_writes_by_it(
 #[tokio::test]
 async fn a_refused_condition_is_tried_again_with_a_version_of_its_own() {
     for code in ["ThrottlingException", "TransactionConflictException", "RequestLimitExceeded"] {
-        let service = ScriptedService::new([refused(code), refused(code), done()]);
+        let service = ScriptedDynamoDb::new([refused(code), refused(code), done()]);
         let (storage, ttl) = (service.storage(), Some(HOUR));
         let insert = storage.insert_if_not_exists(key(), "v".into(), ttl, service.soon());
         assert_eq!(service.patiently(insert).await.unwrap(), Outcome::Applied);
@@ -193,7 +193,7 @@ async fn a_write_without_a_definite_answer_is_never_sent_again() {
         ScriptedReply::Never,
     ] {
         for write in 0..4 {
-            let service = ScriptedService::new([reply.clone()]);
+            let service = ScriptedDynamoDb::new([reply.clone()]);
             let (storage, soon) = (service.storage(), service.soon());
             let call = async {
                 match write {
@@ -214,7 +214,7 @@ async fn a_write_without_a_definite_answer_is_never_sent_again() {
 
 #[tokio::test]
 async fn an_ordered_put_carries_its_order() {
-    let service = ScriptedService::new([done()]);
+    let service = ScriptedDynamoDb::new([done()]);
     service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await.unwrap();
     let sent = service.only_request();
     assert_eq!(sent.operation, "PutItem");
@@ -233,7 +233,7 @@ async fn a_superseded_put_is_a_success() {
         (there("other", "7"), Err(ErrorKind::Invalid)),
         (Some(item("plain", json!({}))), Err(ErrorKind::Invalid)),
     ] {
-        let service = ScriptedService::new([condition_failed(there)]);
+        let service = ScriptedDynamoDb::new([condition_failed(there)]);
         let answer = service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await;
         assert_eq!(answer.map_err(|error| error.kind()), expected);
     }
@@ -243,7 +243,7 @@ async fn a_superseded_put_is_a_success() {
 /// writes asked for.
 #[tokio::test]
 async fn an_ordered_put_that_is_sent_again_lives_longer() {
-    let service = ScriptedService::new([done()]);
+    let service = ScriptedDynamoDb::new([done()]);
     let put = OrderedPut { ttl: Some(Duration::from_secs(5)), ..ordered(7, "v") };
     service.storage().put_ordered(vec![put], service.soon()).await.unwrap();
     let sent = service.only_request().body;
@@ -256,7 +256,7 @@ async fn an_ordered_put_that_is_sent_again_lives_longer() {
 /// for an hour too long.
 #[tokio::test]
 async fn the_date_of_a_gateway_is_not_the_services() {
-    let service = ScriptedService::new([ScriptedReply::Gateway, done()]);
+    let service = ScriptedDynamoDb::new([ScriptedReply::Gateway, done()]);
     let storage = service.storage();
     assert!(storage.put(key(), "v".into(), service.soon()).await.is_err());
     let put = OrderedPut { ttl: Some(HOUR), ..ordered(7, "v") };
@@ -269,7 +269,7 @@ async fn the_date_of_a_gateway_is_not_the_services() {
 /// higher order.
 #[tokio::test]
 async fn an_ordered_put_that_was_refused_without_its_item_is_no_success() {
-    let service = ScriptedService::new([condition_failed(None)]);
+    let service = ScriptedDynamoDb::new([condition_failed(None)]);
     let put = service.storage().put_ordered(vec![ordered(7, "v")], service.soon()).await;
     assert_eq!(put.unwrap_err().kind(), ErrorKind::Unavailable);
 }
@@ -277,7 +277,7 @@ async fn an_ordered_put_that_was_refused_without_its_item_is_no_success() {
 /// The caller was told that no row is there, although only a row can refuse an insert.
 #[tokio::test]
 async fn an_insert_that_was_refused_without_its_item_is_no_answer() {
-    let service = ScriptedService::new([condition_failed(None)]);
+    let service = ScriptedDynamoDb::new([condition_failed(None)]);
     let insert =
         service.storage().insert_if_not_exists(key(), "v".into(), None, service.soon()).await;
     assert_eq!(insert.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -287,7 +287,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Reads a row that does not exist, several times.
 async fn read_absent_row(
-    service: &ScriptedService,
+    service: &ScriptedDynamoDb,
     storage: &dyn istorage::AppStorage,
     times: u32,
 ) {
@@ -303,7 +303,7 @@ async fn read_absent_row(
 /// day, too. During the doubt each answer closed its connection and each write asked for the time.
 #[tokio::test]
 async fn an_ordered_row_that_lives_for_a_day_makes_no_doubt_last_for_a_day() {
-    let service = ScriptedService::new([done()]);
+    let service = ScriptedDynamoDb::new([done()]);
     let storage = service.storage();
     let put = || OrderedPut { ttl: Some(24 * HOUR), ..ordered(7, "v") };
     storage.put_ordered(vec![put()], service.soon()).await.unwrap();
