@@ -5,7 +5,7 @@
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use clock::Clock;
-use eventlog::{Alone, Epoch, Log, TrustLevel};
+use eventlog::{Epoch, Log, SingleNodeFence, TrustLevel};
 use istorage::{KeyspaceName, mem::MemDriver};
 use metrics_util::{
     CompositeKey,

@@ -8,18 +8,18 @@ use futures::{StreamExt, stream};
 use istorage::{Conflict, ErrorKind, Outcome};
 
 use crate::{
-    Error, Log, Result, judge,
-    log::{PAUSE_MAX, PAUSE_MIN, unexplained},
+    Error, Log, Result, conflict,
+    log::{MAX_PAUSE, MIN_PAUSE, unexplained},
     plan::{RowWrite, in_chunks},
 };
 
 /// The number of ordered rows that are sent together, and the number of such chunks at a time. A
 /// storage may write the rows one by one, and must finish within one call.
-const TOGETHER: usize = 500;
-const CHUNKS: usize = 4;
+const ORDERED_CHUNK_ROWS: usize = 500;
+const ORDERED_CHUNKS_AT_ONCE: usize = 4;
 
 /// The number of storage partitions that are written at a time.
-const SIDE_BY_SIDE: usize = 64;
+const PARTITIONS_AT_ONCE: usize = 64;
 
 impl Log {
     /// Writes the rows that follow from events in the log. Rows that are already written are left
@@ -36,15 +36,15 @@ impl Log {
             rest.into_iter().partition(RowWrite::is_conditional);
         let conditional = async {
             let chunks = in_chunks(conditional, &self.storage().capabilities());
-            let writes = chunks.into_iter().map(|chunk| self.to_partition(chunk, until));
-            all(writes, SIDE_BY_SIDE).await
+            let writes = chunks.into_iter().map(|chunk| self.write_partition(chunk, until));
+            all(writes, PARTITIONS_AT_ONCE).await
         };
         let ordered = async {
-            let mut chunks = Vec::with_capacity(ordered.len().div_ceil(TOGETHER));
-            for chunk in ordered.chunks(TOGETHER) {
+            let mut chunks = Vec::with_capacity(ordered.len().div_ceil(ORDERED_CHUNK_ROWS));
+            for chunk in ordered.chunks(ORDERED_CHUNK_ROWS) {
                 chunks.push(self.put_ordered(chunk, Some(until)));
             }
-            all(chunks, CHUNKS).await
+            all(chunks, ORDERED_CHUNKS_AT_ONCE).await
         };
         let (conditional, ordered) = futures::future::join(conditional, ordered).await;
         let applied = first_open([conditional, ordered]);
@@ -62,10 +62,10 @@ impl Log {
         rows: &[RowWrite],
         until: Option<Instant>,
     ) -> Result<()> {
-        let mut pause = PAUSE_MIN;
+        let mut pause = MIN_PAUSE;
         let mut failed = None;
         loop {
-            if let Err(lost) = self.clearance().await {
+            if let Err(lost) = self.wait_to_send().await {
                 return Err(match failed {
                     Some(error) if until.is_none() => Error::Unknown(error),
                     _ => lost.into(),
@@ -105,29 +105,29 @@ impl Log {
     /// simpler version returns the violation. The first attempt gets no answer; the second attempt
     /// meets a row in the way; an operator removes that row; the first attempt lands. So the
     /// outcome is still open after the violation. The next try finds the row again.
-    async fn to_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
-        let mut pause = PAUSE_MIN;
-        let mut is_troubled = false;
+    async fn write_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
+        let mut pause = MIN_PAUSE;
+        let mut was_retried = false;
         let mut unanswered: Option<istorage::Error> = None;
         let mut in_the_way: Option<Error> = None;
         while let Some(first) = rows.first() {
-            self.clearance().await?;
+            self.wait_to_send().await?;
             let pkey = first.key.pkey.clone();
             let ops = rows.iter().map(RowWrite::conditional).collect();
             match self.storage().write_if(pkey, ops, self.reader.deadline()).await {
                 Ok(Outcome::Applied) => rows.clear(),
                 Ok(Outcome::NotApplied(conflicts)) => {
-                    let left = still_to_write(rows, conflicts);
+                    let left = remaining_writes(rows, conflicts);
                     rows = left.rows;
                     in_the_way = in_the_way.or(left.in_the_way);
                     if !left.is_explained {
                         drop(self.pause(&mut pause, until, unexplained()).await?);
-                        is_troubled = true;
+                        was_retried = true;
                     }
                 }
                 Err(error) => match self.pause(&mut pause, until, error).await {
                     Ok(error) => {
-                        is_troubled = true;
+                        was_retried = true;
                         if error.kind() == ErrorKind::OutcomeUnknown {
                             unanswered = Some(error);
                         }
@@ -139,7 +139,7 @@ impl Log {
                 },
             }
         }
-        if is_troubled {
+        if was_retried {
             self.set_trouble(None);
         }
         in_the_way.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
@@ -158,7 +158,7 @@ impl Log {
         }
         self.set_trouble(Some(error.to_string()));
         self.clock.sleep(*pause).await;
-        *pause = (*pause * 2).min(PAUSE_MAX);
+        *pause = (*pause * 2).min(MAX_PAUSE);
         Ok(error)
     }
 }
@@ -180,7 +180,7 @@ pub(crate) fn first_open(written: impl IntoIterator<Item = Result<()>>) -> Resul
 }
 
 /// The rest of a refused write.
-struct Left {
+struct RemainingWrite {
     /// The rows to write again.
     rows: Vec<RowWrite>,
     /// Whether the refusal names a row that is done, is now written in another way, or is in the
@@ -190,18 +190,18 @@ struct Left {
     in_the_way: Option<Error>,
 }
 
-fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Left {
+fn remaining_writes(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> RemainingWrite {
     let mut conflicts = conflicts.into_iter().peekable();
-    let mut left = Left { rows: Vec::new(), is_explained: false, in_the_way: None };
+    let mut left = RemainingWrite { rows: Vec::new(), is_explained: false, in_the_way: None };
     for (op, row) in rows.into_iter().enumerate() {
         let Some(Conflict { actual, .. }) = conflicts.next_if(|conflict| conflict.op == op) else {
             left.rows.push(row);
             continue;
         };
-        let how = row.how.clone();
-        match unless_done(row, actual.as_ref()) {
+        let mode = row.mode.clone();
+        match remaining_write(row, actual.as_ref()) {
             Ok(Some(row)) => {
-                left.is_explained |= row.how != how;
+                left.is_explained |= row.mode != mode;
                 left.rows.push(row);
             }
             Ok(None) => left.is_explained = true,
@@ -216,11 +216,14 @@ fn still_to_write(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> Left {
 
 /// Returns the write of a row if it is still needed, according to the bytes that are in the row
 /// now.
-pub(crate) fn unless_done(mut row: RowWrite, there: Option<&Bytes>) -> Result<Option<RowWrite>> {
+pub(crate) fn remaining_write(
+    mut row: RowWrite,
+    there: Option<&Bytes>,
+) -> Result<Option<RowWrite>> {
     let is_conditional = row.is_conditional();
-    match judge::applied(&row, there) {
+    match conflict::judge_applied_row(&row, there) {
         Ok(None) => return Ok(None),
-        Ok(Some(how)) if is_conditional => row.how = how,
+        Ok(Some(mode)) if is_conditional => row.mode = mode,
         Err(violation) if is_conditional => return Err(violation.into()),
         Ok(Some(_)) | Err(_) => {}
     }

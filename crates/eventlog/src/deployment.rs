@@ -10,11 +10,11 @@ use istorage::{
     settle::{SettleLimits, write_if_settled},
 };
 
-use crate::{CannotFollow, Schema, TrustLevel, Unreadable, layout, wire};
+use crate::{DecodeError, IncompatibleSchema, Schema, TrustLevel, layout, wire};
 
 /// The reason for which an application cannot be deployed.
 #[derive(Debug, thiserror::Error)]
-pub enum NotDeployed {
+pub enum DeploymentError {
     /// The application has another trust level.
     #[error(
         "it was deployed with trust level {there}, and cannot be deployed with {wanted}: the level is fixed"
@@ -27,7 +27,7 @@ pub enum NotDeployed {
     },
     /// Rows of the application could not be read with the new tables.
     #[error("its tables cannot follow those that it was deployed with: {0}")]
-    Schema(#[from] CannotFollow),
+    Schema(#[from] IncompatibleSchema),
     /// Another version of the program stores rows in other formats.
     #[error(
         "another version of this program deployed it, and the formats of its rows differ (format {0}): run that version, or begin with an empty storage"
@@ -35,7 +35,7 @@ pub enum NotDeployed {
     OtherFormat(u8),
     /// The row of the deployment is damaged.
     #[error("the row that says what it was deployed with cannot be read ({0}): restore the row")]
-    Damaged(Unreadable),
+    Damaged(DecodeError),
     /// Other nodes deploy the application in another way at the same time.
     #[error("others deploy it at the same time: try again")]
     Raced,
@@ -53,11 +53,11 @@ pub struct Deployment {
     pub schema: Schema,
 }
 
-impl From<Unreadable> for NotDeployed {
-    fn from(why: Unreadable) -> NotDeployed {
+impl From<DecodeError> for DeploymentError {
+    fn from(why: DecodeError) -> DeploymentError {
         match why {
-            Unreadable::OtherVersion(format) => NotDeployed::OtherFormat(format),
-            why => NotDeployed::Damaged(why),
+            DecodeError::OtherVersion(format) => DeploymentError::OtherFormat(format),
+            why => DeploymentError::Damaged(why),
         }
     }
 }
@@ -73,7 +73,7 @@ impl Deployment {
         storage: &SharedStorage,
         clock: &Clock,
         deadline: Instant,
-    ) -> Result<(), NotDeployed> {
+    ) -> Result<(), DeploymentError> {
         let key = layout::deployment();
         let ours = self.to_bytes();
         let there = storage.get_linearizable(&key, deadline).await?;
@@ -96,14 +96,14 @@ impl Deployment {
             {
                 Ok(())
             }
-            Outcome::NotApplied(_) => Err(NotDeployed::Raced),
+            Outcome::NotApplied(_) => Err(DeploymentError::Raced),
         }
     }
 
-    fn follows(&self, earlier: &Deployment) -> Result<(), NotDeployed> {
+    fn follows(&self, earlier: &Deployment) -> Result<(), DeploymentError> {
         if self.level != earlier.level {
             let (there, wanted) = (earlier.level, self.level);
-            return Err(NotDeployed::OtherLevel { there, wanted });
+            return Err(DeploymentError::OtherLevel { there, wanted });
         }
         Ok(self.schema.can_follow(&earlier.schema)?)
     }
@@ -112,9 +112,9 @@ impl Deployment {
         wire::deployment(self.level as u8, &self.schema.to_string())
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Deployment, Unreadable> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Deployment, DecodeError> {
         let (level, schema) = wire::read_deployment(bytes)?;
-        let level = level.to_string().parse().map_err(wire::senseless)?;
-        Ok(Deployment { level, schema: schema.parse().map_err(wire::senseless)? })
+        let level = level.to_string().parse().map_err(wire::malformed)?;
+        Ok(Deployment { level, schema: schema.parse().map_err(wire::malformed)? })
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use istorage::ErrorKind;
 
-use crate::{LeadLost, Offset, Row, Unreadable};
+use crate::{AppRow, DecodeError, LeadLost, Offset};
 
 /// The result of an operation on a log.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -33,7 +33,7 @@ pub enum Error {
     Violation(Box<Violation>),
     /// Stop, and tell an operator: the log cannot be read further.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    DamagedRow(#[from] DamagedRow),
 }
 
 impl Error {
@@ -41,7 +41,7 @@ impl Error {
     /// help then.
     pub fn is_lasting(&self) -> bool {
         match self {
-            Error::Violation(_) | Error::Broken(_) => true,
+            Error::Violation(_) | Error::DamagedRow(_) => true,
             Error::Storage(error) => {
                 matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid)
             }
@@ -54,7 +54,7 @@ impl Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The row.
-    pub row: Row,
+    pub row: AppRow,
     /// The bytes in the row; `None` if the row is missing.
     pub there: Option<Bytes>,
     /// The bytes that were to be written.
@@ -68,32 +68,32 @@ pub struct Violation {
 
 /// A log or a row that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum DamagedRow {
     /// The bytes of a row cannot be read. If an event cannot be restored, mark it as corrupted.
     #[error("{row} cannot be read")]
     Unreadable {
         /// The row.
-        row: Row,
+        row: AppRow,
         /// The problem of the bytes.
         #[source]
-        why: Unreadable,
+        why: DecodeError,
     },
     /// The row holds the bytes of another row.
     #[error("{row} holds the bytes of {says}")]
     Misplaced {
         /// The row.
-        row: Row,
+        row: AppRow,
         /// The row that the bytes say they belong to.
-        says: Row,
+        says: AppRow,
     },
     /// An event is missing, although the log is known to reach at least that far.
     #[error("{0} is missing, although the log is known to go at least that far")]
-    Missing(Row),
+    Missing(AppRow),
     /// A row names the event that wrote it, and that event is not in the log.
     #[error("{row} says that event {} wrote it, and the log ends in front of that", .plog.0)]
     OfNoEvent {
         /// The row.
-        row: Row,
+        row: AppRow,
         /// The event that the row names.
         plog: Offset,
     },
@@ -104,7 +104,7 @@ pub enum Broken {
     )]
     EpochFell {
         /// The event.
-        row: Row,
+        row: AppRow,
         /// The epoch of the event.
         epoch: u64,
         /// The epoch of the event before it.
@@ -112,15 +112,15 @@ pub enum Broken {
     },
 }
 
-impl Broken {
+impl DamagedRow {
     /// Returns the row that is not as it must be.
-    pub fn row(&self) -> Row {
+    pub fn row(&self) -> AppRow {
         match self {
-            Broken::Missing(row)
-            | Broken::Unreadable { row, .. }
-            | Broken::Misplaced { row, .. }
-            | Broken::OfNoEvent { row, .. }
-            | Broken::EpochFell { row, .. } => *row,
+            DamagedRow::Missing(row)
+            | DamagedRow::Unreadable { row, .. }
+            | DamagedRow::Misplaced { row, .. }
+            | DamagedRow::OfNoEvent { row, .. }
+            | DamagedRow::EpochFell { row, .. } => *row,
         }
     }
 }
@@ -130,10 +130,10 @@ impl fmt::Display for Violation {
         let Violation { row, there, wanted, why, .. } = self;
         write!(f, "{row} {why}: ")?;
         match there {
-            Some(there) => write!(f, "it holds {}", Shown(there))?,
+            Some(there) => write!(f, "it holds {}", BytesPreview(there))?,
             None => write!(f, "it is missing")?,
         }
-        write!(f, ", and was to hold {}", Shown(wanted))
+        write!(f, ", and was to hold {}", BytesPreview(wanted))
     }
 }
 
@@ -155,9 +155,9 @@ impl From<Box<Violation>> for Error {
 const SHOWN: usize = 32;
 
 /// The beginning of a value.
-struct Shown<'b>(&'b Bytes);
+struct BytesPreview<'b>(&'b Bytes);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for BytesPreview<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes (", self.0.len())?;
         for byte in self.0.iter().take(SHOWN) {

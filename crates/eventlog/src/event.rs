@@ -41,7 +41,7 @@ impl WsId {
 
 /// The place of an event in the logs, and the epoch of its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct EventPlace {
     /// The epoch of the leader that wrote the event.
     pub epoch: Epoch,
     /// The offset in the log of the partition.
@@ -54,7 +54,7 @@ pub struct Place {
 
 /// The last number that an event drew from a sequence of its workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drawn {
+pub struct DrawnNumber {
     /// The sequence.
     pub seq: u16,
     /// The number.
@@ -79,7 +79,7 @@ pub struct Idempotency {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAnswer {
     /// The place of the event of the command.
-    pub place: Place,
+    pub place: EventPlace,
     /// The hash of the sender and of the idempotency key. The answer is stored under this hash.
     pub key: [u8; 32],
     /// The hash of the body of the command.
@@ -90,7 +90,7 @@ pub struct StoredAnswer {
 
 /// A record as it is after the event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct RecordChange {
     /// The version that the event found and replaced; `None` if the event made the record.
     pub replaces: Option<Version>,
     /// The whole record.
@@ -101,7 +101,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The place of the event.
-    pub place: Place,
+    pub place: EventPlace,
     /// The time of the event, in microseconds. It is never earlier than the time of the event in
     /// front of it in the log of its partition.
     pub time: WallTime,
@@ -114,21 +114,21 @@ pub struct Event {
     /// The input of the command except for documents, as it was sent.
     pub params: Bytes,
     /// All records that the event wrote, including documents of the operation.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RecordChange>,
     /// The last number of each sequence that the event drew from.
-    pub drawn: Vec<Drawn>,
+    pub drawn: Vec<DrawnNumber>,
 }
 
 /// A marker: an entry in the place of an event that cannot be read. An operator put the marker
 /// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Corrupted {
+pub struct Marker {
     /// The place of the event.
-    pub place: Place,
+    pub place: EventPlace,
     /// The epoch of the leader under which the event was marked.
     pub marked: Epoch,
     /// The numbers that the event drew.
-    pub drawn: Vec<Drawn>,
+    pub drawn: Vec<DrawnNumber>,
     /// The bytes of the event.
     pub bytes: Bytes,
 }
@@ -139,23 +139,23 @@ pub enum Entry {
     /// An event.
     Event(Box<Event>),
     /// A marker in the place of an event that cannot be read any more.
-    Corrupted(Corrupted),
+    Marker(Marker),
 }
 
 impl Entry {
     /// Returns the place of the entry.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> EventPlace {
         match self {
             Entry::Event(event) => event.place,
-            Entry::Corrupted(corrupted) => corrupted.place,
+            Entry::Marker(corrupted) => corrupted.place,
         }
     }
 
     /// Returns the last number of each sequence that the event drew from.
-    pub fn drawn(&self) -> &[Drawn] {
+    pub fn drawn(&self) -> &[DrawnNumber] {
         match self {
             Entry::Event(event) => &event.drawn,
-            Entry::Corrupted(corrupted) => &corrupted.drawn,
+            Entry::Marker(corrupted) => &corrupted.drawn,
         }
     }
 }

@@ -84,9 +84,9 @@ pub fn sequences_view(partition: u16, ws: WsId) -> bytes::Bytes {
 mod tests {
     use super::*;
 
-    use crate::Row;
+    use crate::AppRow;
 
-    fn bytes(row: Row) -> (Vec<u8>, Vec<u8>) {
+    fn bytes(row: AppRow) -> (Vec<u8>, Vec<u8>) {
         let Key { pkey, ccols } = row.key();
         (pkey.to_vec(), ccols.to_vec())
     }
@@ -96,28 +96,28 @@ mod tests {
         let (ws, number) = (WsId(0x0102_0304_0506_0708), 0x0011_2233_4455_6abc);
         let high = [0, 0, 1, 0x12, 0x23, 0x34, 0x45, 0x56];
         let low = vec![0x0a, 0xbc];
-        let plog = bytes(Row::Plog(0x0910, Offset(number)));
+        let plog = bytes(AppRow::Plog(0x0910, Offset(number)));
         assert_eq!(plog, ([&[0, 20, 0x09, 0x10][..], &high].concat(), low.clone()));
-        let wlog = bytes(Row::Wlog(ws, Offset(number)));
+        let wlog = bytes(AppRow::Wlog(ws, Offset(number)));
         assert_eq!(wlog, ([&[0, 21, 1, 2, 3, 4, 5, 6, 7, 8][..], &high].concat(), low.clone()));
-        let record = bytes(Row::Record(ws, RecordId(number)));
+        let record = bytes(AppRow::Record(ws, RecordId(number)));
         assert_eq!(record, ([&[0, 19, 1, 2, 3, 4, 5, 6, 7, 8][..], &high].concat(), low));
         let Key { pkey, ccols } = deployment();
         assert_eq!((&pkey[..], &ccols[..]), (&[0, 24][..], &[][..]));
         let view = sequences_view(0x0910, ws);
         assert_eq!(view[..], [0, 23, 0x09, 0x10, 1, 2, 3, 4, 5, 6, 7, 8]);
-        let answer = bytes(Row::Answer(ws, [9; 32]));
+        let answer = bytes(AppRow::Answer(ws, [9; 32]));
         assert_eq!(answer, ([&[0, 22, 1, 2, 3, 4, 5, 6, 7, 8][..], &[9; 32]].concat(), Vec::new()));
     }
 
     #[test]
     fn neighbours_share_a_partition_in_order() {
-        let plog = |offset| Row::Plog(1, Offset(offset)).key();
+        let plog = |offset| AppRow::Plog(1, Offset(offset)).key();
         let (first, last) = (plog(4_096), plog(8_191));
         assert_eq!(first.pkey, last.pkey);
         assert!(first.ccols < last.ccols);
         assert_ne!(plog(4_095).pkey, first.pkey);
         assert_ne!(plog(8_192).pkey, first.pkey);
-        assert_eq!(bytes(Row::Plog(1, Offset(u64::MAX))).1, [0x0f, 0xff]);
+        assert_eq!(bytes(AppRow::Plog(1, Offset(u64::MAX))).1, [0x0f, 0xff]);
     }
 }

@@ -1,6 +1,6 @@
 //! Events of an application, their bytes, the tables that they write, and their logs.
 //!
-//! - A [`Log`] is the log of a partition, for its leader. A [`Lead`] (the fence) proves that the
+//! - A [`Log`] is the log of a partition, for its leader. A [`Fence`] (the fence) proves that the
 //!   node leads. The leader [writes](Log::write) groups of events, and the rows that follow from
 //!   the events, at a [`TrustLevel`]. After a takeover the leader [replays](Log::replay) the end of
 //!   the log.
@@ -10,15 +10,15 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod app_row;
 mod apply;
+mod conflict;
 mod deployment;
 mod error;
 mod event;
+mod fence;
 mod fields;
-mod judge;
 pub mod layout;
-mod lead;
-mod level;
 mod log;
 mod mark;
 mod names;
@@ -26,26 +26,27 @@ mod plan;
 mod reader;
 mod record;
 mod replay;
-mod row;
 mod schema;
+mod trust_level;
 mod value;
 mod wire;
 
-pub use deployment::{Deployment, NotDeployed};
-pub use error::{Broken, Error, Result, Violation};
+pub use app_row::AppRow;
+pub use deployment::{Deployment, DeploymentError};
+pub use error::{DamagedRow, Error, Result, Violation};
 pub use event::{
-    Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Place, StoredAnswer, WsId,
+    DrawnNumber, Entry, Epoch, Event, EventPlace, Idempotency, Marker, Offset, RecordChange,
+    StoredAnswer, WsId,
 };
+pub use fence::{Fence, LeadLost, SingleNodeFence};
 pub use fields::Fields;
-pub use lead::{Alone, Lead, LeadLost};
-pub use level::{BadLevel, TrustLevel};
-pub use log::{Fate, Log, Settings, Tail};
-pub use mark::{Around, Damaged};
-pub use names::{BadName, LONGEST_NAME, Name, QName};
-pub use plan::Prepared;
+pub use log::{Log, LogSettings, Tail, WriteOutcome};
+pub use mark::{DamagedEvent, EventNeighbours};
+pub use names::{InvalidName, LONGEST_NAME, Name, QName};
+pub use plan::PreparedEvent;
 pub use reader::Reader;
 pub use record::{Parent, Record, RecordId, StoredRecord, TableKind, Version};
-pub use row::Row;
-pub use schema::{BadRecord, BadSchema, CannotFollow, SINGLETON_IDS, Schema, Table};
+pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS, Schema, Table};
+pub use trust_level::{InvalidTrustLevel, TrustLevel};
 pub use value::{FieldType, Value};
-pub use wire::Unreadable;
+pub use wire::DecodeError;

@@ -16,22 +16,22 @@ use clock::{Clock, WallTime};
 use istorage::{AppStorageExt, Conflict, ErrorKind, Outcome, SharedStorage};
 
 use crate::{
-    Epoch, Error, Lead, LeadLost, Offset, Place, Prepared, Reader, Result, Row, TrustLevel,
-    Violation, WsId,
-    judge::{self, InPlog},
-    plan::{How, RowWrite, Rows, Rules, in_chunks},
+    AppRow, Epoch, Error, EventPlace, Fence, LeadLost, Offset, PreparedEvent, Reader, Result,
+    TrustLevel, Violation, WsId,
+    conflict::{self, PlogOccupant},
+    plan::{GroupRows, RowWrite, Rules, WriteMode, in_chunks},
 };
 
-pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(5);
-pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(500);
+pub(crate) const MIN_PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// The largest size of a marker without the bytes of its event: the place of the event, and up to a
 /// hundred numbers.
-const ROOM_TO_MARK: usize = 2_048;
+const MAX_MARKER_OVERHEAD: usize = 2_048;
 
 /// The settings of a log.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct LogSettings {
     /// The number of partitions of the application. A workspace is in the partition of its number
     /// modulo this number.
     pub partitions: NonZeroU16,
@@ -46,10 +46,10 @@ pub struct Settings {
     pub answers_kept: Duration,
 }
 
-impl Default for Settings {
+impl Default for LogSettings {
     /// Returns the default: one partition, level 0, 2 s for a call, 5 s to apply, 24 h for answers.
-    fn default() -> Settings {
-        Settings {
+    fn default() -> LogSettings {
+        LogSettings {
             partitions: NonZeroU16::MIN,
             level: TrustLevel::Zero,
             timeout: Duration::from_secs(2),
@@ -62,17 +62,17 @@ impl Default for Settings {
 /// The result of writing a group of events.
 #[derive(Debug)]
 #[must_use]
-pub struct Fate {
+pub struct WriteOutcome {
     /// The number of events in the log of the partition, counted from the first of the group.
     pub committed: usize,
     /// Whether the events in the log are applied.
     pub applied: Result<()>,
     /// The reason for which the other events are not in the log. After [`Error::Unknown`] they may
     /// be in the log.
-    pub others: Option<Error>,
+    pub commit_error: Option<Error>,
     /// The time until the outcome of the log was known. Unless the storage writes everything in one
     /// call, the other rows were written after that.
-    pub to_log: Duration,
+    pub log_time: Duration,
 }
 
 /// The end of a log, and the values of the last event that bind later events.
@@ -97,9 +97,9 @@ impl Tail {
 pub struct Log {
     pub(crate) reader: Reader,
     pub(crate) clock: Clock,
-    pub(crate) lead: Arc<dyn Lead>,
+    pub(crate) fence: Arc<dyn Fence>,
     pub(crate) partition: u16,
-    pub(crate) settings: Settings,
+    pub(crate) settings: LogSettings,
     tail: Mutex<Tail>,
     overthrown: OnceLock<LeadLost>,
     /// The last error of the write under way, while a part of the write is sent again.
@@ -113,14 +113,14 @@ impl Log {
     pub fn new(
         storage: SharedStorage,
         clock: Clock,
-        lead: Arc<dyn Lead>,
+        fence: Arc<dyn Fence>,
         partition: u16,
-        settings: Settings,
+        settings: LogSettings,
     ) -> Log {
         let reader = Reader::new(storage, clock.clone(), settings.timeout, settings.partitions);
         let (tail, overthrown) = (Mutex::new(Tail::NONE), OnceLock::new());
         let (trouble, is_open) = (Mutex::default(), AtomicBool::new(false));
-        Log { reader, clock, lead, partition, settings, tail, overthrown, trouble, is_open }
+        Log { reader, clock, fence, partition, settings, tail, overthrown, trouble, is_open }
     }
 
     /// Returns the number of the partition.
@@ -135,12 +135,12 @@ impl Log {
 
     /// Returns the epoch of the leadership.
     pub fn epoch(&self) -> Epoch {
-        self.lead.epoch()
+        self.fence.epoch()
     }
 
     /// Returns whether the success of a write may be reported.
     pub fn may_answer(&self) -> bool {
-        self.overthrown.get().is_none() && self.lead.may_send(Duration::ZERO)
+        self.overthrown.get().is_none() && self.fence.may_send(Duration::ZERO)
     }
 
     /// Returns a reader of the application's rows.
@@ -151,7 +151,7 @@ impl Log {
     /// Returns the largest size of an event or a record. The storage allows rows that are larger,
     /// so that a marker around an event fits, too.
     pub fn largest_row(&self) -> usize {
-        self.storage().capabilities().row.value.saturating_sub(ROOM_TO_MARK)
+        self.storage().capabilities().row.value.saturating_sub(MAX_MARKER_OVERHEAD)
     }
 
     /// Returns the end of the log as of the last [replay](Log::replay). Before the first replay the
@@ -207,13 +207,13 @@ impl Log {
         }
     }
 
-    pub(crate) fn rows(&self, group: &[Prepared]) -> Result<Rows> {
+    pub(crate) fn rows(&self, group: &[PreparedEvent]) -> Result<GroupRows> {
         if let Some(event) = group.iter().find(|event| !self.has_workspace(event.place.ws)) {
             let what =
                 format!("workspace {} is not in partition {}", event.place.ws.0, self.partition);
             return Err(istorage::Error::invalid(what).into());
         }
-        Ok(Rows::of(group, self.rules())?)
+        Ok(GroupRows::plan(group, self.rules())?)
     }
 
     /// Returns whether a workspace is in the partition of this log.
@@ -228,35 +228,35 @@ impl Log {
     ///
     /// # Cancel safety
     /// None: after a dropped call it is not known which rows are written. Let the call end.
-    pub async fn write(&self, group: &[Prepared]) -> Fate {
+    pub async fn write(&self, group: &[PreparedEvent]) -> WriteOutcome {
         self.set_trouble(None);
         let start = self.clock.now();
-        let fate = |committed, applied, others| {
-            let to_log = self.clock.now() - start;
-            Fate { committed, applied, others, to_log }
+        let outcome = |committed, applied, commit_error| {
+            let log_time = self.clock.now() - start;
+            WriteOutcome { committed, applied, commit_error, log_time }
         };
         let rows = match self.rows(group) {
             Ok(rows) => rows,
-            Err(error) => return fate(0, Ok(()), Some(error)),
+            Err(error) => return outcome(0, Ok(()), Some(error)),
         };
         let can = self.storage().capabilities();
-        if can.atomic.is_some_and(|limits| rows.fit(limits)) {
-            return match self.at_once(&rows).await {
-                Ok(()) => fate(group.len(), Ok(()), None),
-                Err(error) => fate(0, Ok(()), Some(error)),
+        if can.atomic.is_some_and(|limits| rows.fits(limits)) {
+            return match self.write_atomically(&rows).await {
+                Ok(()) => outcome(group.len(), Ok(()), None),
+                Err(error) => outcome(0, Ok(()), Some(error)),
             };
         }
-        let (mut committed, mut others) = (0, None);
+        let (mut committed, mut commit_error) = (0, None);
         for chunk in in_chunks(rows.plog, &can) {
-            match self.to_plog(&chunk).await {
+            match self.write_plog(&chunk).await {
                 Ok(()) => committed += chunk.len(),
                 Err(error) => {
-                    others = Some(error);
+                    commit_error = Some(error);
                     break;
                 }
             }
         }
-        let fate = fate(committed, Ok(()), others);
+        let outcome = outcome(committed, Ok(()), commit_error);
         // The events in the log are applied, even if other events of the group are not in the log.
         let rest = if committed == group.len() {
             Ok(rows.rest)
@@ -267,7 +267,7 @@ impl Log {
             Ok(rest) => self.apply(rest).await,
             Err(error) => Err(error),
         };
-        Fate { applied, ..fate }
+        WriteOutcome { applied, ..outcome }
     }
 
     /// Returns whether an event is in the log, for a caller that has found another row of the
@@ -277,11 +277,11 @@ impl Log {
     /// # Errors
     /// Fails with the errors of the storage. Also fails if the event cannot be read, because it is
     /// then not known whether the event is this one.
-    pub async fn has(&self, place: Place) -> Result<bool> {
+    pub async fn has_event(&self, place: EventPlace) -> Result<bool> {
         if self.settings.level != TrustLevel::Two {
             return Ok(true);
         }
-        let row = Row::Plog(self.partition, place.plog);
+        let row = AppRow::Plog(self.partition, place.plog);
         let Some(there) = self.get(row).await? else { return Ok(false) };
         Ok(self.reader.entry(row, &there)?.place() == place)
     }
@@ -292,7 +292,7 @@ impl Log {
         self.settings.level != TrustLevel::Two
     }
 
-    /// Waits until a write may be sent that is given up after the [timeout](Settings::timeout) of a
+    /// Waits until a write may be sent that is given up after the [timeout](LogSettings::timeout) of a
     /// call. Every write under the leadership waits here first, also a write of another crate.
     ///
     /// # Errors
@@ -300,25 +300,25 @@ impl Log {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn clearance(&self) -> std::result::Result<(), LeadLost> {
+    pub async fn wait_to_send(&self) -> std::result::Result<(), LeadLost> {
         while !self.may_send() {
             match self.lost() {
                 Some(lost) => return Err(lost),
                 // The lease is renewed soon, or the leadership ends.
-                None => self.clock.sleep(PAUSE_MIN).await,
+                None => self.clock.sleep(MIN_PAUSE).await,
             }
         }
         Ok(())
     }
 
     fn may_send(&self) -> bool {
-        self.overthrown.get().is_none() && self.lead.may_send(self.settings.timeout)
+        self.overthrown.get().is_none() && self.fence.may_send(self.settings.timeout)
     }
 
     /// Returns the reason for which no write will ever be sent here again; `None` while a write may
     /// still be sent.
     pub fn lost(&self) -> Option<LeadLost> {
-        self.overthrown.get().cloned().or_else(|| self.lead.lost())
+        self.overthrown.get().cloned().or_else(|| self.fence.lost())
     }
 
     /// Records that an event of a later leader was seen. This node does not lead, even if its lease
@@ -329,18 +329,18 @@ impl Log {
     }
 
     /// Returns the error for a row that is in the place of an event.
-    fn in_plog(&self, write: &RowWrite, there: Option<&Bytes>, was_unknown: bool) -> Error {
+    fn plog_error(&self, write: &RowWrite, there: Option<&Bytes>, was_unknown: bool) -> Error {
         let is_ours = |ws| self.has_workspace(ws);
-        match judge::in_plog(write, self.lead.epoch(), there, is_ours) {
+        match conflict::judge_plog_row(write, self.fence.epoch(), there, is_ours) {
             // The row may be removed later, and an attempt without an answer may land then.
-            InPlog::Wrong(violation) if was_unknown => {
+            PlogOccupant::Foreign(violation) if was_unknown => {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
-            InPlog::Later(epoch) => self.overthrown(epoch),
-            InPlog::Earlier(offset) => Error::Overtaken(offset),
-            InPlog::Gone if was_unknown => Error::Unknown(unexplained()),
-            InPlog::Gone => unexplained().into(),
-            InPlog::Wrong(violation) => violation.into(),
+            PlogOccupant::LaterLeader(epoch) => self.overthrown(epoch),
+            PlogOccupant::EarlierLeader(offset) => Error::Overtaken(offset),
+            PlogOccupant::Missing if was_unknown => Error::Unknown(unexplained()),
+            PlogOccupant::Missing => unexplained().into(),
+            PlogOccupant::Foreign(violation) => violation.into(),
         }
     }
 
@@ -351,14 +351,14 @@ impl Log {
     /// simpler version returns the error of the second attempt. The first attempt gets no answer;
     /// the second attempt fails because the server is out of reach; the first attempt lands. So the
     /// caller would take a written event for one that was not written.
-    pub(crate) async fn settled<W>(&self, write: impl Fn() -> W) -> Result<(Outcome, bool)>
+    pub(crate) async fn write_settled<W>(&self, write: impl Fn() -> W) -> Result<(Outcome, bool)>
     where
         W: Future<Output = istorage::Result<Outcome>>,
     {
         let mut unknown = None;
-        let mut pause = PAUSE_MIN;
+        let mut pause = MIN_PAUSE;
         loop {
-            if let Err(lost) = self.clearance().await {
+            if let Err(lost) = self.wait_to_send().await {
                 return Err(unknown.map_or(lost.into(), Error::Unknown));
             }
             match write().await {
@@ -380,19 +380,19 @@ impl Log {
                 Err(error) => return Err(Error::Unknown(error)),
             }
             self.clock.sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
-    async fn at_once(&self, rows: &Rows) -> Result<()> {
-        let write = || self.storage().write_atomic(rows.at_once(), self.reader.deadline());
-        let (outcome, was_unknown) = self.settled(write).await?;
+    async fn write_atomically(&self, rows: &GroupRows) -> Result<()> {
+        let write = || self.storage().write_atomic(rows.atomic_batch(), self.reader.deadline());
+        let (outcome, was_unknown) = self.write_settled(write).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found: Vec<(&RowWrite, Option<&Bytes>)> = conflicts
             .iter()
             .filter_map(|Conflict { op, actual }| Some((rows.conditional(*op)?, actual.as_ref())))
             .collect();
-        let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, Row::Plog(..));
+        let is_of_plog = |(write, _): &&(&RowWrite, _)| matches!(write.row, AppRow::Plog(..));
         let mut in_plog = found.iter().find(is_of_plog).copied();
         // A storage may report only one failed condition. The row of the first event in the log
         // decides most, so it is read if no row of the log was reported.
@@ -400,12 +400,12 @@ impl Log {
         if in_plog.is_none()
             && let Some(first) = rows.plog.first()
         {
-            read = self.in_first_place(first, was_unknown).await?;
+            read = self.read_first_plog_row(first, was_unknown).await?;
             in_plog = read.as_ref().map(|there| (first, Some(there)));
         }
         match (in_plog, found.first()) {
             (Some((write, Some(there))), _) if *there == write.after => Ok(()),
-            (Some((write, there)), _) => Err(self.in_plog(write, there, was_unknown)),
+            (Some((write, there)), _) => Err(self.plog_error(write, there, was_unknown)),
             // The row in the way may be corrected later, and an attempt without an answer may land
             // then.
             (None, _) if was_unknown => {
@@ -413,7 +413,7 @@ impl Log {
                 Err(Error::Unknown(istorage::Error::outcome_unknown(what)))
             }
             (None, Some((write, there))) => {
-                let is_swap = matches!(write.how, How::If(Some(_)));
+                let is_swap = matches!(write.mode, WriteMode::Conditional(Some(_)));
                 let why = if is_swap { "is not what was read" } else { "is there already" };
                 let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
                 let may_pass = is_swap && is_record;
@@ -425,13 +425,17 @@ impl Log {
     }
 
     /// Reads the row in the place of the first event of a group.
-    async fn in_first_place(&self, first: &RowWrite, was_unknown: bool) -> Result<Option<Bytes>> {
+    async fn read_first_plog_row(
+        &self,
+        first: &RowWrite,
+        was_unknown: bool,
+    ) -> Result<Option<Bytes>> {
         let read = self.storage().get_linearizable(&first.key, self.reader.deadline()).await;
         read.map_err(|error| if was_unknown { Error::Unknown(error) } else { error.into() })
     }
 
     /// Writes rows of the log. When the call returns `Ok`, the rows are in the log.
-    async fn to_plog(&self, chunk: &[RowWrite]) -> Result<()> {
+    async fn write_plog(&self, chunk: &[RowWrite]) -> Result<()> {
         if !chunk[0].is_conditional() {
             return self.put_ordered(chunk, None).await;
         }
@@ -439,7 +443,7 @@ impl Log {
             let ops = chunk.iter().map(RowWrite::conditional).collect();
             self.storage().write_if(chunk[0].key.pkey.clone(), ops, self.reader.deadline())
         };
-        let (outcome, was_unknown) = self.settled(write).await?;
+        let (outcome, was_unknown) = self.write_settled(write).await?;
         let Outcome::NotApplied(conflicts) = outcome else { return Ok(()) };
         let found = conflicts
             .first()
@@ -448,7 +452,7 @@ impl Log {
             // The rows of a chunk are written together or not at all, and no other node writes
             // these bytes.
             (write, Some(there)) if *there == write.after => Ok(()),
-            (write, there) => Err(self.in_plog(write, there, was_unknown)),
+            (write, there) => Err(self.plog_error(write, there, was_unknown)),
         }
     }
 
@@ -456,7 +460,7 @@ impl Log {
     ///
     /// # Errors
     /// Fails with the errors of the storage.
-    pub async fn is_still(&self, violation: &Violation) -> Result<bool> {
+    pub async fn is_unchanged(&self, violation: &Violation) -> Result<bool> {
         if violation.may_pass {
             return Ok(false);
         }
@@ -475,17 +479,21 @@ pub(crate) fn unexplained() -> istorage::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Corrupted, Drawn, Entry, Place};
+    use crate::{DrawnNumber, Entry, EventPlace, Marker};
 
     #[test]
     fn the_largest_event_has_room_to_be_marked() {
         let most = u64::MAX;
-        let place =
-            Place { epoch: Epoch(most), plog: Offset(most), ws: WsId(most), wlog: Offset(most) };
-        let drawn = (0..100).map(|n| Drawn { seq: u16::MAX - n, last: most }).collect();
+        let place = EventPlace {
+            epoch: Epoch(most),
+            plog: Offset(most),
+            ws: WsId(most),
+            wlog: Offset(most),
+        };
+        let drawn = (0..100).map(|n| DrawnNumber { seq: u16::MAX - n, last: most }).collect();
         let bytes = Bytes::from(vec![7; 100_000]);
         let size = bytes.len();
-        let marker = Entry::Corrupted(Corrupted { place, marked: Epoch(most), drawn, bytes });
-        assert!(marker.to_bytes().len() - size <= ROOM_TO_MARK);
+        let marker = Entry::Marker(Marker { place, marked: Epoch(most), drawn, bytes });
+        assert!(marker.to_bytes().len() - size <= MAX_MARKER_OVERHEAD);
     }
 }

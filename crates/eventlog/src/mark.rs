@@ -8,29 +8,29 @@ use futures::TryStreamExt;
 use istorage::{Conditional, Order, OrderedPut, Outcome};
 
 use crate::{
-    Broken, Corrupted, Drawn, Entry, Epoch, Error, Log, Offset, Place, Result, Row, TrustLevel,
-    Unreadable, Violation, WsId,
+    AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Error, EventPlace, Log, Marker,
+    Offset, Result, TrustLevel, Violation, WsId,
 };
 
 /// An event that cannot be read, and the known facts about it.
 #[derive(Clone, Debug)]
-pub struct Damaged {
-    row: Row,
+pub struct DamagedEvent {
+    row: AppRow,
     /// The bytes in the row of the event.
     found: Bytes,
     /// The place of the event. Its epoch is the epoch of the copy, or of the event in front of it.
-    place: Place,
+    place: EventPlace,
     /// The bytes in the place of the copy in the log of the workspace, if the copy cannot be read,
     /// either.
     wlog: Option<Bytes>,
     /// The numbers that the event drew, if the log of the workspace has a copy that can be read.
-    drawn: Option<Vec<Drawn>>,
+    drawn: Option<Vec<DrawnNumber>>,
 }
 
-impl Damaged {
+impl DamagedEvent {
     /// Returns the numbers that the event drew, if the log of the workspace has a copy that can be
     /// read.
-    pub fn drawn(&self) -> Option<&[Drawn]> {
+    pub fn drawn(&self) -> Option<&[DrawnNumber]> {
         self.drawn.as_deref()
     }
 }
@@ -42,18 +42,23 @@ impl Log {
     /// # Errors
     /// Fails with the errors of the storage, and with
     ///
-    /// - [`Broken::Missing`] if there is no row at the offset, or no event before it in one of the
+    /// - [`DamagedRow::Missing`] if there is no row at the offset, or no event before it in one of the
     ///   logs;
-    /// - [`Broken::Misplaced`] if the log of the workspace has another event at the given place;
-    /// - [`Broken::Unreadable`] if another version of the program wrote the event or its copy: that
+    /// - [`DamagedRow::Misplaced`] if the log of the workspace has another event at the given place;
+    /// - [`DamagedRow::Unreadable`] if another version of the program wrote the event or its copy: that
     ///   version can read it.
-    pub async fn damaged(&self, plog: Offset, ws: WsId, wlog: Offset) -> Result<Option<Damaged>> {
-        let row = Row::Plog(self.partition, plog);
-        let found = self.get(row).await?.ok_or(Broken::Missing(row))?;
+    pub async fn damaged(
+        &self,
+        plog: Offset,
+        ws: WsId,
+        wlog: Offset,
+    ) -> Result<Option<DamagedEvent>> {
+        let row = AppRow::Plog(self.partition, plog);
+        let found = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
         if whole(self.reader.entry(row, &found))?.is_some() {
             return Ok(None);
         }
-        let beside = Row::Wlog(ws, wlog);
+        let beside = AppRow::Wlog(ws, wlog);
         let copy = self.get(beside).await?;
         let readable = match &copy {
             Some(bytes) => whole(self.reader.entry(beside, bytes))?,
@@ -63,11 +68,11 @@ impl Log {
             && place.plog != plog
         {
             // The entry is whole, and is the copy of another event.
-            let says = Row::Plog(self.partition, place.plog);
-            return Err(Broken::Misplaced { row: beside, says }.into());
+            let says = AppRow::Plog(self.partition, place.plog);
+            return Err(DamagedRow::Misplaced { row: beside, says }.into());
         }
         Ok(Some(match readable {
-            Some(entry) => Damaged {
+            Some(entry) => DamagedEvent {
                 row,
                 found,
                 place: entry.place(),
@@ -77,8 +82,8 @@ impl Log {
             None => {
                 self.check_neighbour(ws, wlog).await?;
                 let epoch = self.epoch_before(plog).await?;
-                let place = Place { epoch, plog, ws, wlog };
-                Damaged { row, found, place, wlog: copy, drawn: None }
+                let place = EventPlace { epoch, plog, ws, wlog };
+                DamagedEvent { row, found, place, wlog: copy, drawn: None }
             }
         }))
     }
@@ -89,15 +94,15 @@ impl Log {
         if wlog <= Offset::FIRST {
             return Ok(());
         }
-        let row = Row::Wlog(ws, Offset(wlog.0 - 1));
-        let bytes = self.get(row).await?.ok_or(Broken::Missing(row))?;
+        let row = AppRow::Wlog(ws, Offset(wlog.0 - 1));
+        let bytes = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
         let Ok(before) = self.reader.entry(row, &bytes) else { return Ok(()) };
-        let (place, row) = (before.place(), Row::Plog(self.partition, before.place().plog));
-        let bytes = self.get(row).await?.ok_or(Broken::Missing(row))?;
+        let (place, row) = (before.place(), AppRow::Plog(self.partition, before.place().plog));
+        let bytes = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
         match self.reader.entry(row, &bytes) {
             Ok(same) if same.place() != place => {
-                let Place { ws, wlog, .. } = same.place();
-                Err(Broken::Misplaced { row, says: Row::Wlog(ws, wlog) }.into())
+                let EventPlace { ws, wlog, .. } = same.place();
+                Err(DamagedRow::Misplaced { row, says: AppRow::Wlog(ws, wlog) }.into())
             }
             _ => Ok(()),
         }
@@ -109,8 +114,8 @@ impl Log {
         if plog == Offset::FIRST {
             return Ok(Epoch(0));
         }
-        let row = Row::Plog(self.partition, Offset(plog.0 - 1));
-        let before = self.get(row).await?.ok_or(Broken::Missing(row))?;
+        let row = AppRow::Plog(self.partition, Offset(plog.0 - 1));
+        let before = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
         Ok(self.reader.entry(row, &before)?.place().epoch)
     }
 
@@ -122,17 +127,17 @@ impl Log {
     ///
     /// # Errors
     /// Fails with [`Error::Violation`] if the row holds other bytes now.
-    pub async fn mark(&self, damaged: &Damaged, drawn: Vec<Drawn>) -> Result<Corrupted> {
+    pub async fn mark(&self, damaged: &DamagedEvent, drawn: Vec<DrawnNumber>) -> Result<Marker> {
         let (place, marked) = (damaged.place, self.epoch());
-        let marker = Corrupted { place, marked, drawn, bytes: damaged.found.clone() };
-        let bytes = Entry::Corrupted(marker.clone()).to_bytes();
-        let Place { plog, ws, wlog, .. } = place;
+        let marker = Marker { place, marked, drawn, bytes: damaged.found.clone() };
+        let bytes = Entry::Marker(marker.clone()).to_bytes();
+        let EventPlace { plog, ws, wlog, .. } = place;
         match &damaged.wlog {
-            Some(copy) => self.replace(Row::Wlog(ws, wlog), Some(copy), &bytes, plog).await?,
+            Some(copy) => self.replace(AppRow::Wlog(ws, wlog), Some(copy), &bytes, plog).await?,
             // The copy is missing. Only a leader that reads the log from this event on would write
             // the copy.
             None if damaged.drawn.is_none() => {
-                self.replace(Row::Wlog(ws, wlog), None, &bytes, plog).await?;
+                self.replace(AppRow::Wlog(ws, wlog), None, &bytes, plog).await?;
             }
             None => {}
         }
@@ -142,7 +147,7 @@ impl Log {
 
     async fn replace(
         &self,
-        row: Row,
+        row: AppRow,
         found: Option<&Bytes>,
         marker: &Bytes,
         plog: Offset,
@@ -155,7 +160,7 @@ impl Log {
             if there.is_some() && there.as_ref() != found && there.as_ref() != Some(marker) {
                 return Err(violation(row, there, marker, why));
             }
-            self.clearance().await?;
+            self.wait_to_send().await?;
             let order = Order::from_parts(self.epoch().0, plog.0)?;
             let put = OrderedPut { key, value: marker.clone(), order, ttl: None };
             storage.put_ordered(vec![put], self.reader.deadline()).await?;
@@ -177,7 +182,7 @@ impl Log {
             };
             storage.write_if(key.pkey.clone(), vec![op], self.reader.deadline())
         };
-        let (outcome, _) = self.settled(write).await?;
+        let (outcome, _) = self.write_settled(write).await?;
         let Outcome::NotApplied(mut conflicts) = outcome else { return Ok(()) };
         let there = conflicts.pop().and_then(|conflict| conflict.actual);
         if there.as_ref() == Some(marker) {
@@ -192,11 +197,16 @@ impl Log {
     ///
     /// # Errors
     /// Fails with the errors of the storage.
-    pub async fn drawn_around(&self, ws: WsId, from: Offset, plog: Offset) -> Result<Around> {
-        let mut around = Around::default();
+    pub async fn drawn_around(
+        &self,
+        ws: WsId,
+        from: Offset,
+        plog: Offset,
+    ) -> Result<EventNeighbours> {
+        let mut around = EventNeighbours::default();
         let mut rows = self.logged(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
-            let row = Row::Plog(self.partition, offset);
+            let row = AppRow::Plog(self.partition, offset);
             let Ok(entry) = self.reader.entry(row, &bytes) else { continue };
             if entry.place().ws != ws {
                 continue;
@@ -218,11 +228,12 @@ impl Log {
 /// another row. Entries of another version of the program are not lost, because that version can
 /// read them.
 fn whole(entry: Result<Entry>) -> Result<Option<Entry>> {
-    use Unreadable::{Checksum, Senseless};
+    use DecodeError::{Checksum, Malformed};
     match entry {
         Ok(entry) => Ok(Some(entry)),
-        Err(Error::Broken(
-            Broken::Misplaced { .. } | Broken::Unreadable { why: Checksum | Senseless(_), .. },
+        Err(Error::DamagedRow(
+            DamagedRow::Misplaced { .. }
+            | DamagedRow::Unreadable { why: Checksum | Malformed(_), .. },
         )) => Ok(None),
         Err(error) => Err(error),
     }
@@ -230,13 +241,13 @@ fn whole(entry: Result<Entry>) -> Result<Option<Entry>> {
 
 /// The known facts about the events around an event that cannot be read.
 #[derive(Clone, Debug, Default)]
-pub struct Around {
+pub struct EventNeighbours {
     /// The highest number that the events in front drew, for each sequence.
     pub before: BTreeMap<u16, u64>,
     /// The offset of the next event in the log of the workspace.
     pub next: Option<Offset>,
 }
 
-fn violation(row: Row, there: Option<Bytes>, marker: &Bytes, why: &'static str) -> Error {
+fn violation(row: AppRow, there: Option<Bytes>, marker: &Bytes, why: &'static str) -> Error {
     Violation { row, there, wanted: marker.clone(), why, may_pass: false }.into()
 }

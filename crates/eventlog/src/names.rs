@@ -12,7 +12,7 @@ pub const LONGEST_NAME: usize = 255;
 ///
 /// let name: QName = "shop.Article".parse()?;
 /// assert_eq!((name.package(), name.name()), ("shop", "Article"));
-/// # Ok::<(), eventlog::BadName>(())
+/// # Ok::<(), eventlog::InvalidName>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QName(Arc<str>);
@@ -23,7 +23,7 @@ pub struct QName(Arc<str>);
     "`{0}` is no name: a name has letters, digits and `_`, does not begin with a digit, and has at most {LONGEST_NAME} \
      bytes; that of a table or a command begins with its package and a dot"
 )]
-pub struct BadName(String);
+pub struct InvalidName(String);
 
 impl QName {
     /// Returns the package: the text before the dot.
@@ -43,12 +43,12 @@ impl QName {
 }
 
 impl FromStr for QName {
-    type Err = BadName;
+    type Err = InvalidName;
 
-    fn from_str(text: &str) -> Result<QName, BadName> {
+    fn from_str(text: &str) -> Result<QName, InvalidName> {
         let parts = text.split_once('.');
         let is_name = parts.is_some_and(|(package, name)| is_name(package) && is_name(name));
-        if is_name { Ok(QName(text.into())) } else { Err(BadName(text.to_owned())) }
+        if is_name { Ok(QName(text.into())) } else { Err(InvalidName(text.to_owned())) }
     }
 }
 
@@ -76,10 +76,10 @@ impl Name {
 }
 
 impl FromStr for Name {
-    type Err = BadName;
+    type Err = InvalidName;
 
-    fn from_str(text: &str) -> Result<Name, BadName> {
-        if is_name(text) { Ok(Name(text.into())) } else { Err(BadName(text.to_owned())) }
+    fn from_str(text: &str) -> Result<Name, InvalidName> {
+        if is_name(text) { Ok(Name(text.into())) } else { Err(InvalidName(text.to_owned())) }
     }
 }
 

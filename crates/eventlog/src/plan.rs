@@ -12,14 +12,14 @@ use istorage::{
 };
 
 use crate::{
-    Change, Corrupted, Entry, Epoch, Event, Place, RecordId, Row, StoredAnswer, TrustLevel,
-    Version, WsId, layout::NEIGHBOUR_KEY, row::LONGEST_KEY, wire::Pages,
+    AppRow, Entry, Epoch, Event, EventPlace, Marker, RecordChange, RecordId, StoredAnswer,
+    TrustLevel, Version, WsId, app_row::LONGEST_KEY, layout::NEIGHBOUR_KEY, wire::Pages,
 };
 
 /// An event that is ready to be written: its bytes, and the bytes of the rows that follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prepared {
-    pub(crate) place: Place,
+pub struct PreparedEvent {
+    pub(crate) place: EventPlace,
     pub(crate) time: Option<WallTime>,
     pub(crate) entry: Bytes,
     /// The epoch of the leader that marked the event, if this is a marker.
@@ -40,12 +40,12 @@ pub(crate) struct RecordWrite {
     pub(crate) after: Bytes,
 }
 
-impl Prepared {
+impl PreparedEvent {
     /// Prepares an event. For each record that the event updates, `before` returns the bytes that
     /// were read before. If several events of a group write a record, the bytes of the first of
     /// these events count.
-    pub fn new(event: &Event, mut before: impl FnMut(RecordId) -> Option<Bytes>) -> Prepared {
-        let Place { epoch, plog, ws, .. } = event.place;
+    pub fn new(event: &Event, mut before: impl FnMut(RecordId) -> Option<Bytes>) -> PreparedEvent {
+        let EventPlace { epoch, plog, ws, .. } = event.place;
         let version = Version { epoch, plog };
         // All parts are kept for as long as any part, so they share one piece of memory.
         let mut pages = Pages::with_capacity(1_024, 1 + event.changes.len());
@@ -53,7 +53,7 @@ impl Prepared {
         event.changes.iter().for_each(|change| pages.record(ws, version, &change.record));
         let mut parts = pages.into_parts();
         let entry = parts.next().unwrap_or_default();
-        let record = |(change, after): (&Change, Bytes)| RecordWrite {
+        let record = |(change, after): (&RecordChange, Bytes)| RecordWrite {
             id: change.record.id,
             replaces: change.replaces,
             before: change.replaces.and_then(|_| before(change.record.id)),
@@ -69,7 +69,7 @@ impl Prepared {
             };
             (repeatable.key, answer.to_bytes())
         });
-        Prepared {
+        PreparedEvent {
             place: event.place,
             time: Some(event.time),
             entry,
@@ -80,10 +80,12 @@ impl Prepared {
     }
 
     /// Prepares an entry that is already in the log of its partition with these bytes.
-    pub(crate) fn again(entry: &Entry, bytes: Bytes) -> Prepared {
+    pub(crate) fn again(entry: &Entry, bytes: Bytes) -> PreparedEvent {
         match entry {
-            Entry::Event(event) => Prepared { entry: bytes, ..Prepared::new(event, |_| None) },
-            Entry::Corrupted(Corrupted { place, marked, .. }) => Prepared {
+            Entry::Event(event) => {
+                PreparedEvent { entry: bytes, ..PreparedEvent::new(event, |_| None) }
+            }
+            Entry::Marker(Marker { place, marked, .. }) => PreparedEvent {
                 place: *place,
                 time: None,
                 entry: bytes,
@@ -95,7 +97,7 @@ impl Prepared {
     }
 
     /// Returns the place of the event.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> EventPlace {
         self.place
     }
 
@@ -116,19 +118,19 @@ impl Prepared {
 /// The write of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowWrite {
-    pub(crate) row: Row,
+    pub(crate) row: AppRow,
     pub(crate) key: Key,
-    pub(crate) what: What,
+    pub(crate) kind: RowKind,
     /// The order of the event. The order of a marker has the epoch of the leader that marked the
     /// event.
     pub(crate) order: Order,
     pub(crate) after: Bytes,
-    pub(crate) how: How,
+    pub(crate) mode: WriteMode,
 }
 
 /// The kind of a row. The kind decides which bytes the row may hold before the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RowKind {
     /// An event in a log. The row may hold no other entry.
     Entry,
     /// A marker in a log. The row may hold the marked event, if it is whole here.
@@ -142,31 +144,31 @@ pub(crate) enum What {
 
 /// The way in which a row is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum WriteMode {
     /// Write the row if it holds exactly these bytes; with `None`, if it does not exist.
-    If(Option<Bytes>),
+    Conditional(Option<Bytes>),
     /// Write the row unless a later event wrote it. The duration is the TTL.
-    Later(Option<Duration>),
+    Ordered(Option<Duration>),
 }
 
 impl RowWrite {
     pub(crate) fn bytes(&self) -> usize {
-        let before = match &self.how {
-            How::If(Some(before)) => before.len(),
+        let before = match &self.mode {
+            WriteMode::Conditional(Some(before)) => before.len(),
             _ => 0,
         };
         self.key.pkey.len() + self.key.ccols.len() + self.after.len() + before
     }
 
     pub(crate) fn is_conditional(&self) -> bool {
-        matches!(self.how, How::If(_))
+        matches!(self.mode, WriteMode::Conditional(_))
     }
 
     /// Returns the write of a conditional row.
     pub(crate) fn conditional(&self) -> Conditional {
         let (ccols, value) = (self.key.ccols.clone(), self.after.clone());
-        match &self.how {
-            How::If(Some(old)) => {
+        match &self.mode {
+            WriteMode::Conditional(Some(old)) => {
                 Conditional::Swap { ccols, old: old.clone(), new: value, ttl: None }
             }
             _ => Conditional::Insert { ccols, value, ttl: None },
@@ -175,9 +177,9 @@ impl RowWrite {
 
     /// Returns the write of an ordered row.
     pub(crate) fn ordered(&self) -> OrderedPut {
-        let ttl = match self.how {
-            How::Later(ttl) => ttl,
-            How::If(_) => None,
+        let ttl = match self.mode {
+            WriteMode::Ordered(ttl) => ttl,
+            WriteMode::Conditional(_) => None,
         };
         OrderedPut { key: self.key.clone(), value: self.after.clone(), order: self.order, ttl }
     }
@@ -185,7 +187,7 @@ impl RowWrite {
 
 /// All rows of a group, each once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct GroupRows {
     /// The rows of the log, in the order of offsets.
     pub(crate) plog: Vec<RowWrite>,
     /// The other rows, in any order.
@@ -203,17 +205,17 @@ pub(crate) struct Rules {
     pub(crate) now: WallTime,
 }
 
-impl Rows {
+impl GroupRows {
     /// Plans the rows of a group.
     ///
     /// # Errors
     /// Fails with `Invalid` if an epoch or an offset has too many bits for an order.
-    pub(crate) fn of(group: &[Prepared], rules: Rules) -> Result<Rows> {
+    pub(crate) fn plan(group: &[PreparedEvent], rules: Rules) -> Result<GroupRows> {
         let records: usize = group.iter().map(|event| event.records.len()).sum();
         let answers = group.iter().filter(|event| event.answer.is_some()).count();
         let rest = group.len() + records + answers;
         let mut rows =
-            Rows { plog: Vec::with_capacity(group.len()), rest: Vec::with_capacity(rest) };
+            GroupRows { plog: Vec::with_capacity(group.len()), rest: Vec::with_capacity(rest) };
         let mut keys = BytesMut::with_capacity(
             (2 * group.len() + records) * NEIGHBOUR_KEY + answers * LONGEST_KEY,
         );
@@ -222,22 +224,22 @@ impl Rows {
         let mut records = group.iter().flat_map(|event| &event.records);
         let may_write_twice = records.any(|record| record.replaces.is_some());
         for event in group {
-            let Place { epoch, plog, ws, wlog } = event.place;
+            let EventPlace { epoch, plog, ws, wlog } = event.place;
             let order = Order::from_parts(event.marked.unwrap_or(epoch).0, plog.0)?;
             let version = Version { epoch, plog };
-            let logged = |row: Row, keys: &mut BytesMut| RowWrite {
+            let logged = |row: AppRow, keys: &mut BytesMut| RowWrite {
                 row,
                 key: row.key_in(keys),
-                what: if event.marked.is_some() { What::Marker } else { What::Entry },
+                kind: if event.marked.is_some() { RowKind::Marker } else { RowKind::Entry },
                 order,
                 after: event.entry.clone(),
-                how: match rules.level {
-                    TrustLevel::Zero | TrustLevel::One => How::If(None),
-                    TrustLevel::Two => How::Later(None),
+                mode: match rules.level {
+                    TrustLevel::Zero | TrustLevel::One => WriteMode::Conditional(None),
+                    TrustLevel::Two => WriteMode::Ordered(None),
                 },
             };
-            rows.plog.push(logged(Row::Plog(rules.partition, plog), &mut keys));
-            rows.rest.push(logged(Row::Wlog(ws, wlog), &mut keys));
+            rows.plog.push(logged(AppRow::Plog(rules.partition, plog), &mut keys));
+            rows.rest.push(logged(AppRow::Wlog(ws, wlog), &mut keys));
             for RecordWrite { id, replaces, before, after } in &event.records {
                 if may_write_twice {
                     // The record is written once. The write expects the bytes that the first event
@@ -245,21 +247,21 @@ impl Rows {
                     if let Some(at) = written.get(&(ws, *id)) {
                         let row = &mut rows.rest[*at];
                         (row.order, row.after) = (order, after.clone());
-                        if let What::Record { last, .. } = &mut row.what {
+                        if let RowKind::Record { last, .. } = &mut row.kind {
                             *last = version;
                         }
                         continue;
                     }
                     written.insert((ws, *id), rows.rest.len());
                 }
-                let row = Row::Record(ws, *id);
-                let how = match rules.level {
-                    TrustLevel::Zero => How::If(before.clone()),
-                    TrustLevel::One | TrustLevel::Two => How::Later(None),
+                let row = AppRow::Record(ws, *id);
+                let mode = match rules.level {
+                    TrustLevel::Zero => WriteMode::Conditional(before.clone()),
+                    TrustLevel::One | TrustLevel::Two => WriteMode::Ordered(None),
                 };
-                let what = What::Record { replaces: *replaces, first: version, last: version };
+                let kind = RowKind::Record { replaces: *replaces, first: version, last: version };
                 let (key, after) = (row.key_in(&mut keys), after.clone());
-                rows.rest.push(RowWrite { row, key, what, order, after, how });
+                rows.rest.push(RowWrite { row, key, kind, order, after, mode });
             }
             rows.answer(event, order, rules, &mut keys);
         }
@@ -267,20 +269,20 @@ impl Rows {
     }
 
     /// Plans the stored answer to the command, if the sender may still ask for the answer.
-    fn answer(&mut self, event: &Prepared, order: Order, rules: Rules, keys: &mut BytesMut) {
+    fn answer(&mut self, event: &PreparedEvent, order: Order, rules: Rules, keys: &mut BytesMut) {
         let (Some((hash, after)), Some(time)) = (&event.answer, event.time) else { return };
         let age = Duration::from_micros(rules.now.as_micros().saturating_sub(time.as_micros()));
         let Some(ttl) = rules.answers.checked_sub(age).filter(|left| !left.is_zero()) else {
             return;
         };
-        let row = Row::Answer(event.place.ws, *hash);
+        let row = AppRow::Answer(event.place.ws, *hash);
         self.rest.push(RowWrite {
             row,
             key: row.key_in(keys),
-            what: What::Answer,
+            kind: RowKind::Answer,
             order,
             after: after.clone(),
-            how: How::Later(Some(ttl.min(TTL_MAX))),
+            mode: WriteMode::Ordered(Some(ttl.min(TTL_MAX))),
         });
     }
 
@@ -289,14 +291,14 @@ impl Rows {
     }
 
     /// Returns whether all rows fit into one atomic write.
-    pub(crate) fn fit(&self, limits: BatchLimits) -> bool {
+    pub(crate) fn fits(&self, limits: BatchLimits) -> bool {
         self.plog.len() + self.rest.len() <= limits.rows
             && self.all().map(RowWrite::bytes).sum::<usize>() <= limits.bytes
     }
 
     /// Returns all rows as one atomic write. The conditional rows are in the order of
-    /// [`Rows::all`].
-    pub(crate) fn at_once(&self) -> AtomicBatch {
+    /// [`GroupRows::all`].
+    pub(crate) fn atomic_batch(&self) -> AtomicBatch {
         let rows = self.plog.len() + self.rest.len();
         let (mut conditionals, mut ordered) = (Vec::with_capacity(rows), Vec::new());
         for row in self.all() {
@@ -309,7 +311,7 @@ impl Rows {
         AtomicBatch { conditionals, ordered, puts: Vec::new() }
     }
 
-    /// Returns the row of a condition of [`Rows::at_once`].
+    /// Returns the row of a condition of [`GroupRows::atomic_batch`].
     pub(crate) fn conditional(&self, op: usize) -> Option<&RowWrite> {
         self.all().filter(|row| row.is_conditional()).nth(op)
     }

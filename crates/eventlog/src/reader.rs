@@ -11,12 +11,12 @@ use futures::{
 use istorage::{Consistency, Key, Range, RowStream, SharedStorage};
 
 use crate::{
-    Broken, Entry, Error, Offset, RecordId, Result, Row, StoredRecord, WsId,
+    AppRow, DamagedRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId,
     layout::NEIGHBOURS_PER_PARTITION,
 };
 
 /// A row of a log as it is stored.
-pub(crate) type Logged = (Offset, Bytes);
+pub(crate) type LogRow = (Offset, Bytes);
 
 /// Reads the logs and records of an application. A reader needs no leadership.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Reader {
     }
 
     /// Reads the entry in a row of a log.
-    pub(crate) fn entry(&self, row: Row, bytes: &[u8]) -> Result<Entry> {
+    pub(crate) fn entry(&self, row: AppRow, bytes: &[u8]) -> Result<Entry> {
         Ok(row.entry(bytes, self.partitions)?)
     }
 
@@ -63,7 +63,7 @@ impl Reader {
     /// without an event.
     ///
     /// The log is known to have all events up to `known`. If one of these is missing, the stream
-    /// ends with [`Broken::Missing`]. The stream is lazy, and reads logs of any length in bounded
+    /// ends with [`DamagedRow::Missing`]. The stream is lazy, and reads logs of any length in bounded
     /// memory.
     pub fn plog(
         &self,
@@ -71,7 +71,7 @@ impl Reader {
         from: Offset,
         known: Option<Offset>,
     ) -> BoxStream<'static, Result<Entry>> {
-        self.log(move |offset| Row::Plog(partition, offset), from, known)
+        self.log(move |offset| AppRow::Plog(partition, offset), from, known)
     }
 
     /// Returns the entries of the log of a workspace, as [`Reader::plog`] does.
@@ -81,12 +81,12 @@ impl Reader {
         from: Offset,
         known: Option<Offset>,
     ) -> BoxStream<'static, Result<Entry>> {
-        self.log(move |offset| Row::Wlog(ws, offset), from, known)
+        self.log(move |offset| AppRow::Wlog(ws, offset), from, known)
     }
 
     fn log(
         &self,
-        row: impl Fn(Offset) -> Row + Copy + Send + Sync + 'static,
+        row: impl Fn(Offset) -> AppRow + Copy + Send + Sync + 'static,
         from: Offset,
         known: Option<Offset>,
     ) -> BoxStream<'static, Result<Entry>> {
@@ -99,7 +99,7 @@ impl Reader {
                     Ok(Some((entry, (rows, next.next()))))
                 }
                 _ if known.is_some_and(|last| next <= last) => {
-                    Err(Broken::Missing(row(next)).into())
+                    Err(DamagedRow::Missing(row(next)).into())
                 }
                 // Events behind a gap prove nothing, because the events of a group are written at
                 // the same time.
@@ -113,36 +113,37 @@ impl Reader {
     /// its last row. There may be gaps between the rows.
     pub(crate) fn logged(
         &self,
-        row: impl Fn(Offset) -> Row + Send + Sync + 'static,
+        row: impl Fn(Offset) -> AppRow + Send + Sync + 'static,
         from: Offset,
         consistency: Consistency,
-    ) -> BoxStream<'static, Result<Logged>> {
-        struct At {
+    ) -> BoxStream<'static, Result<LogRow>> {
+        struct LogCursor {
             storage: SharedStorage,
             rows: Option<RowStream>,
             next: Offset,
         }
-        let at = At { storage: SharedStorage::clone(&self.storage), rows: None, next: from };
+        let cursor =
+            LogCursor { storage: SharedStorage::clone(&self.storage), rows: None, next: from };
         let timeout = self.timeout;
-        let read = move |mut at: At| {
-            let place = row(at.next);
+        let read = move |mut cursor: LogCursor| {
+            let place = row(cursor.next);
             let key = place.key();
             async move {
-                let first = at.next.0 - at.next.0 % NEIGHBOURS_PER_PARTITION;
-                let rows = at.rows.get_or_insert_with(|| {
+                let first = cursor.next.0 - cursor.next.0 % NEIGHBOURS_PER_PARTITION;
+                let rows = cursor.rows.get_or_insert_with(|| {
                     let range = Range::from(key.ccols);
-                    at.storage.read(key.pkey, range, consistency, timeout)
+                    cursor.storage.read(key.pkey, range, consistency, timeout)
                 });
                 let Some(read) = rows.try_next().await? else { return Ok(None) };
                 let offset = Offset(first + within(place, &read.ccols)?);
-                at.next = offset.next();
-                if at.next.0.is_multiple_of(NEIGHBOURS_PER_PARTITION) {
-                    at.rows = None;
+                cursor.next = offset.next();
+                if cursor.next.0.is_multiple_of(NEIGHBOURS_PER_PARTITION) {
+                    cursor.rows = None;
                 }
-                Ok(Some(((offset, read.value), at)))
+                Ok(Some(((offset, read.value), cursor)))
             }
         };
-        stream::try_unfold(at, read).boxed()
+        stream::try_unfold(cursor, read).boxed()
     }
 
     /// Returns the records of a workspace from an id on, in the order of ids: all records up to
@@ -154,56 +155,57 @@ impl Reader {
         from: RecordId,
         last: RecordId,
     ) -> BoxStream<'static, Result<StoredRecord>> {
-        struct At {
+        struct RecordCursor {
             storage: SharedStorage,
             rows: Option<RowStream>,
             next: RecordId,
             is_empty: bool,
         }
         let storage = SharedStorage::clone(&self.storage);
-        let at = At { storage, rows: None, next: from, is_empty: true };
+        let cursor = RecordCursor { storage, rows: None, next: from, is_empty: true };
         let timeout = self.timeout;
-        let read = move |mut at: At| async move {
+        let read = move |mut cursor: RecordCursor| async move {
             loop {
-                let key = Row::Record(ws, at.next).key();
-                let first = at.next.0 - at.next.0 % NEIGHBOURS_PER_PARTITION;
-                let rows = at.rows.get_or_insert_with(|| {
+                let key = AppRow::Record(ws, cursor.next).key();
+                let first = cursor.next.0 - cursor.next.0 % NEIGHBOURS_PER_PARTITION;
+                let rows = cursor.rows.get_or_insert_with(|| {
                     let range = Range::from(key.ccols);
-                    at.storage.read(key.pkey, range, Consistency::Plain, timeout)
+                    cursor.storage.read(key.pkey, range, Consistency::Plain, timeout)
                 });
                 if let Some(row) = rows.try_next().await? {
-                    let id = RecordId(first + within(Row::Record(ws, at.next), &row.ccols)?);
-                    let stored = Row::Record(ws, id).record(&row.value)?;
-                    at.is_empty = false;
-                    return Ok(Some((stored, at)));
+                    let id = RecordId(first + within(AppRow::Record(ws, cursor.next), &row.ccols)?);
+                    let stored = AppRow::Record(ws, id).record(&row.value)?;
+                    cursor.is_empty = false;
+                    return Ok(Some((stored, cursor)));
                 }
                 // There may be no storage partition behind the largest ids.
                 let Some(next) = first.checked_add(NEIGHBOURS_PER_PARTITION) else {
                     return Ok(None);
                 };
-                if at.is_empty && next > last.0 {
+                if cursor.is_empty && next > last.0 {
                     return Ok(None);
                 }
-                at = At { rows: None, next: RecordId(next), is_empty: true, ..at };
+                cursor =
+                    RecordCursor { rows: None, next: RecordId(next), is_empty: true, ..cursor };
             }
         };
-        stream::try_unfold(at, read).boxed()
+        stream::try_unfold(cursor, read).boxed()
     }
 
     /// Returns a record.
     ///
     /// # Errors
-    /// Fails with the errors of the storage, [`Broken::Unreadable`] and [`Broken::Misplaced`].
+    /// Fails with the errors of the storage, [`DamagedRow::Unreadable`] and [`DamagedRow::Misplaced`].
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
-        let row = Row::Record(ws, id);
+        let row = AppRow::Record(ws, id);
         Ok(self.row(row).await?.map(|bytes| row.record(&bytes)).transpose()?)
     }
 
-    /// Returns the bytes of a row. [`Row::record`] and [`Row::answer`] read these bytes.
+    /// Returns the bytes of a row. [`AppRow::record`] and [`AppRow::answer`] read these bytes.
     ///
     /// # Errors
     /// Fails with the errors of the storage.
-    pub async fn row(&self, row: Row) -> Result<Option<Bytes>> {
+    pub async fn row(&self, row: AppRow) -> Result<Option<Bytes>> {
         Ok(self.storage.get(&row.key(), Consistency::Plain, self.deadline()).await?)
     }
 
@@ -211,15 +213,15 @@ impl Reader {
     ///
     /// # Errors
     /// Fails with the errors of the storage.
-    pub async fn rows(&self, rows: &[Row]) -> Result<Vec<Option<Bytes>>> {
-        let keys: Vec<Key> = rows.iter().map(Row::key).collect();
+    pub async fn rows(&self, rows: &[AppRow]) -> Result<Vec<Option<Bytes>>> {
+        let keys: Vec<Key> = rows.iter().map(AppRow::key).collect();
         Ok(self.storage.get_batch(&keys, self.deadline()).await?)
     }
 }
 
 /// Returns the position of a row in its storage partition. `neighbour` is a row of the same storage
 /// partition.
-fn within(neighbour: Row, ccols: &[u8]) -> Result<u64> {
+fn within(neighbour: AppRow, ccols: &[u8]) -> Result<u64> {
     let within = ccols.try_into().map(u16::from_be_bytes).map(u64::from).ok();
     within.filter(|within| *within < NEIGHBOURS_PER_PARTITION).ok_or_else(|| {
         let what = format!(

@@ -8,18 +8,18 @@ use futures::{
 use istorage::Consistency;
 
 use crate::{
-    Broken, Entry, Epoch, Error, Log, Offset, Prepared, Result, Row, TrustLevel,
-    apply::{first_open, unless_done},
-    judge,
+    AppRow, DamagedRow, Entry, Epoch, Error, Log, Offset, PreparedEvent, Result, TrustLevel,
+    apply::{first_open, remaining_write},
+    conflict,
     layout::NEIGHBOURS_PER_PARTITION,
     log::Tail,
-    plan::{RowWrite, What},
-    reader::Logged,
+    plan::{RowKind, RowWrite},
+    reader::LogRow,
 };
 
 /// The limits of the events that are applied together: their number and their bytes.
-const EVENTS: usize = 256;
-const BYTES: usize = 1 << 20;
+const BATCH_EVENTS: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
 
 impl Log {
     /// Returns the entries of the log from an offset on, to its end. An entry is returned when it
@@ -28,7 +28,7 @@ impl Log {
     /// The log ends at the first offset without an event. This end is certain: a late write of an
     /// earlier leader is refused, or the next write at that offset finds it. At the end
     /// [`Log::tail`] is known. If there are events behind a missing event, the replay fails with
-    /// [`Broken::Missing`].
+    /// [`DamagedRow::Missing`].
     pub fn replay(&self, from: Offset) -> BoxStream<'_, Result<Entry>> {
         let replay = Replay {
             log: self,
@@ -49,7 +49,7 @@ impl Log {
 /// The progress of a replay.
 struct Replay<'l> {
     log: &'l Log,
-    rows: Option<BoxStream<'static, Result<Logged>>>,
+    rows: Option<BoxStream<'static, Result<LogRow>>>,
     /// The tail of the events that were read.
     tail: Tail,
     /// Whether the event in front of the first one was read.
@@ -68,7 +68,11 @@ impl Replay<'_> {
         }
         let mut batch: Vec<(Entry, Bytes)> = Vec::new();
         let mut bytes = 0;
-        while batch.len() < EVENTS && bytes < BYTES && self.failed.is_none() && !self.is_over {
+        while batch.len() < BATCH_EVENTS
+            && bytes < BATCH_BYTES
+            && self.failed.is_none()
+            && !self.is_over
+        {
             match self.next().await {
                 Ok(Some((entry, row))) => {
                     bytes += row.len();
@@ -86,8 +90,8 @@ impl Replay<'_> {
             self.log.settle();
             return Ok(None);
         }
-        let group: Vec<Prepared> =
-            batch.iter().map(|(entry, row)| Prepared::again(entry, row.clone())).collect();
+        let group: Vec<PreparedEvent> =
+            batch.iter().map(|(entry, row)| PreparedEvent::again(entry, row.clone())).collect();
         self.log.apply_again(&group).await?;
         Ok(Some(batch.into_iter().map(|(entry, _)| entry).collect()))
     }
@@ -103,11 +107,11 @@ impl Replay<'_> {
         let mut offset = self.tail.next;
         while offset > Offset::FIRST {
             offset = Offset(offset.0 - 1);
-            let row = Row::Plog(self.log.partition, offset);
-            let there = self.log.get(row).await?.ok_or(Broken::Missing(row))?;
+            let row = AppRow::Plog(self.log.partition, offset);
+            let there = self.log.get(row).await?.ok_or(DamagedRow::Missing(row))?;
             let before = self.log.reader.entry(row, &there)?;
             let epoch = before.place().epoch;
-            if epoch > self.log.lead.epoch() {
+            if epoch > self.log.fence.epoch() {
                 return Err(self.log.overthrown(epoch));
             }
             self.tail.epoch = self.tail.epoch.max(epoch);
@@ -123,41 +127,41 @@ impl Replay<'_> {
     /// Returns the next entry of the log.
     async fn next(&mut self) -> Result<Option<(Entry, Bytes)>> {
         let next = self.tail.next;
-        let row = Row::Plog(self.log.partition, next);
+        let row = AppRow::Plog(self.log.partition, next);
         let bytes = match self.read_on(next).await? {
             Some((offset, bytes)) if offset == next => bytes,
             // The event may have landed after its neighbours were read, or while the events behind
             // it were read. So its row is read again before it counts as missing.
             _ => match self.log.get(row).await? {
                 Some(bytes) => self.found_late(bytes),
-                None => match self.log.beyond(next, self.tail.epoch).await? {
+                None => match self.log.event_beyond(next, self.tail.epoch).await? {
                     None => return Ok(None),
                     Some(_) => match self.log.get(row).await? {
                         Some(bytes) => self.found_late(bytes),
-                        None => return Err(Broken::Missing(row).into()),
+                        None => return Err(DamagedRow::Missing(row).into()),
                     },
                 },
             },
         };
         let entry = self.log.reader.entry(row, &bytes)?;
         let epoch = entry.place().epoch;
-        if epoch > self.log.lead.epoch() {
+        if epoch > self.log.fence.epoch() {
             return Err(self.log.overthrown(epoch));
         }
         if epoch < self.tail.epoch {
             if self.log.settings.level == TrustLevel::Two {
                 // A leader that had lost its leadership left this event behind. The next write at
                 // this offset replaces it.
-                return match self.log.beyond(next, self.tail.epoch).await? {
+                return match self.log.event_beyond(next, self.tail.epoch).await? {
                     None => Ok(None),
-                    Some(_) => Err(Broken::Missing(row).into()),
+                    Some(_) => Err(DamagedRow::Missing(row).into()),
                 };
             }
-            return Err(self.fell(row, epoch));
+            return Err(self.epoch_fell(row, epoch));
         }
         let time = match &entry {
             Entry::Event(event) => event.time.max(self.tail.time),
-            Entry::Corrupted(_) => self.tail.time,
+            Entry::Marker(_) => self.tail.time,
         };
         self.tail = Tail { next: next.next(), epoch, time };
         Ok(Some((entry, bytes)))
@@ -170,11 +174,11 @@ impl Replay<'_> {
         bytes
     }
 
-    fn fell(&self, row: Row, epoch: Epoch) -> Error {
-        Broken::EpochFell { row, epoch: epoch.0, before: self.tail.epoch.0 }.into()
+    fn epoch_fell(&self, row: AppRow, epoch: Epoch) -> Error {
+        DamagedRow::EpochFell { row, epoch: epoch.0, before: self.tail.epoch.0 }.into()
     }
 
-    async fn read_on(&mut self, from: Offset) -> Result<Option<Logged>> {
+    async fn read_on(&mut self, from: Offset) -> Result<Option<LogRow>> {
         let log = self.log;
         let rows = self.rows.get_or_insert_with(|| log.logged(from));
         rows.try_next().await
@@ -191,7 +195,7 @@ impl Log {
         }
     }
 
-    pub(crate) async fn get(&self, row: Row) -> Result<Option<Bytes>> {
+    pub(crate) async fn get(&self, row: AppRow) -> Result<Option<Bytes>> {
         let deadline = self.reader.deadline();
         Ok(self.reader.storage().get(&row.key(), self.consistency(), deadline).await?)
     }
@@ -199,13 +203,13 @@ impl Log {
     /// Returns an event behind the end of the log, in this storage partition or in the next one. At
     /// level 2, events of an earlier epoch do not count: a leader that had lost its leadership left
     /// them behind.
-    async fn beyond(&self, end: Offset, epoch: Epoch) -> Result<Option<Offset>> {
+    async fn event_beyond(&self, end: Offset, epoch: Epoch) -> Result<Option<Offset>> {
         let next_partition =
             Offset((end.0 / NEIGHBOURS_PER_PARTITION + 1) * NEIGHBOURS_PER_PARTITION);
         for from in [end.next(), next_partition] {
             let mut rows = self.logged(from);
             while let Some((offset, bytes)) = rows.try_next().await? {
-                let row = Row::Plog(self.partition, offset);
+                let row = AppRow::Plog(self.partition, offset);
                 if self.settings.level != TrustLevel::Two
                     || self.reader.entry(row, &bytes)?.place().epoch >= epoch
                 {
@@ -216,9 +220,9 @@ impl Log {
         Ok(None)
     }
 
-    pub(crate) fn logged(&self, from: Offset) -> BoxStream<'static, Result<Logged>> {
+    pub(crate) fn logged(&self, from: Offset) -> BoxStream<'static, Result<LogRow>> {
         let partition = self.partition;
-        self.reader.logged(move |offset| Row::Plog(partition, offset), from, self.consistency())
+        self.reader.logged(move |offset| AppRow::Plog(partition, offset), from, self.consistency())
     }
 
     /// Applies events that are in the log. Some of their rows may already be written.
@@ -226,10 +230,10 @@ impl Log {
     /// If a row is in the way, all other rows are applied before the violation is returned. An
     /// earlier attempt at one of these rows may have had no answer, and is settled only when it is
     /// sent again.
-    async fn apply_again(&self, group: &[Prepared]) -> Result<()> {
+    async fn apply_again(&self, group: &[PreparedEvent]) -> Result<()> {
         // An ordered row is not read first, because the row of the later event stays. But a marker
         // must not replace an event that is whole.
-        let depends = |write: &RowWrite| write.is_conditional() || write.what == What::Marker;
+        let depends = |write: &RowWrite| write.is_conditional() || write.kind == RowKind::Marker;
         let (looked_at, mut rest): (Vec<_>, Vec<_>) =
             self.rows(group)?.rest.into_iter().partition(depends);
         let keys: Vec<_> = looked_at.iter().map(|write| write.key.clone()).collect();
@@ -238,8 +242,8 @@ impl Log {
             // These reads may be outdated. The conditions of the writes detect that.
             let there = self.reader.storage().get_batch(&keys, self.reader.deadline()).await?;
             for (write, there) in looked_at.into_iter().zip(there) {
-                let left = match self.over_marked(write, there.as_ref()).await {
-                    Ok(write) => unless_done(write, there.as_ref()),
+                let left = match self.replace_across_marker(write, there.as_ref()).await {
+                    Ok(write) => remaining_write(write, there.as_ref()),
                     Err(error) => Err(error),
                 };
                 match left {
@@ -258,13 +262,19 @@ impl Log {
     /// A marked event is not applied, so the record may be older than the version that the next
     /// event replaces. The next event can replace the older version, because an event contains the
     /// whole of each record that it writes.
-    async fn over_marked(&self, mut write: RowWrite, there: Option<&Bytes>) -> Result<RowWrite> {
-        let Some((older, replaced)) = there.and_then(|there| judge::behind(&write, there)) else {
+    async fn replace_across_marker(
+        &self,
+        mut write: RowWrite,
+        there: Option<&Bytes>,
+    ) -> Result<RowWrite> {
+        let Some((older, replaced)) =
+            there.and_then(|there| conflict::skipped_versions(&write, there))
+        else {
             return Ok(write);
         };
-        let row = Row::Plog(self.partition, replaced.plog);
+        let row = AppRow::Plog(self.partition, replaced.plog);
         let entry = self.get(row).await?.map(|bytes| self.reader.entry(row, &bytes)).transpose()?;
-        if let (Some(Entry::Corrupted(_)), What::Record { replaces, .. }) = (entry, &mut write.what)
+        if let (Some(Entry::Marker(_)), RowKind::Record { replaces, .. }) = (entry, &mut write.kind)
         {
             *replaces = Some(older);
         }

@@ -92,7 +92,7 @@ impl Table {
 /// "#
 /// .parse()?;
 /// assert_eq!(schema.tables().count(), 3);
-/// # Ok::<(), eventlog::BadSchema>(())
+/// # Ok::<(), eventlog::InvalidSchema>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
@@ -101,7 +101,7 @@ pub struct Schema {
 
 /// The reason for which tables are not a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSchema {
+pub enum InvalidSchema {
     /// The text is not TOML, or is not a schema. The message has the line and the column.
     #[error("{0}")]
     Text(String),
@@ -135,7 +135,7 @@ pub enum BadSchema {
 
 /// The reason for which a record does not fit the tables of the application.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadRecord {
+pub enum InvalidRecord {
     /// The table does not exist.
     #[error("there is no table {0}")]
     UnknownTable(QName),
@@ -165,7 +165,7 @@ pub enum BadRecord {
 /// The reason for which a schema cannot follow an earlier one. Records of the earlier schema are
 /// stored, and the new schema would read them wrongly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CannotFollow {
+pub enum IncompatibleSchema {
     /// A table is missing, and its records are stored.
     #[error("the table {0} is gone: declare it again, as its records are there")]
     TableGone(QName),
@@ -192,12 +192,12 @@ impl Schema {
     ///
     /// # Errors
     /// Fails if the tables do not fit together.
-    pub fn new(tables: impl IntoIterator<Item = Table>) -> Result<Schema, BadSchema> {
+    pub fn new(tables: impl IntoIterator<Item = Table>) -> Result<Schema, InvalidSchema> {
         let mut schema = Schema::default();
         for table in tables {
             let name = table.name.clone();
             if schema.tables.insert(name.clone(), table).is_some() {
-                return Err(BadSchema::Twice(name));
+                return Err(InvalidSchema::Twice(name));
             }
         }
         schema.check_containers()?;
@@ -215,41 +215,43 @@ impl Schema {
         self.tables.get(name)
     }
 
-    fn check_containers(&self) -> Result<(), BadSchema> {
+    fn check_containers(&self) -> Result<(), InvalidSchema> {
         for table in self.tables() {
             for (container, records) in &table.containers {
                 let (name, container) = (table.name.clone(), container.clone());
                 if table.fields.contains_key(&container) {
-                    return Err(BadSchema::FieldAndContainer(name, container));
+                    return Err(InvalidSchema::FieldAndContainer(name, container));
                 }
                 let Some(found) = self.table(records) else {
-                    return Err(BadSchema::UnknownTable(name, container, records.clone()));
+                    return Err(InvalidSchema::UnknownTable(name, container, records.clone()));
                 };
                 let (expected, found) = (table.kind.children(), found.kind);
                 if expected != found {
                     let records = records.clone();
-                    return Err(BadSchema::WrongKind(name, container, records, expected, found));
+                    return Err(InvalidSchema::WrongKind(
+                        name, container, records, expected, found,
+                    ));
                 }
             }
         }
         Ok(())
     }
 
-    fn check_singletons(&self) -> Result<(), BadSchema> {
+    fn check_singletons(&self) -> Result<(), InvalidSchema> {
         let mut ids: BTreeMap<u64, &QName> = BTreeMap::new();
         for table in self.tables() {
             let name = table.name.clone();
             match (table.kind, table.id) {
                 (TableKind::Singleton, Some(RecordId(id))) => {
                     if !SINGLETON_IDS.contains(&id) {
-                        return Err(BadSchema::Id(name, id));
+                        return Err(InvalidSchema::Id(name, id));
                     }
                     if let Some(other) = ids.insert(id, &table.name) {
-                        return Err(BadSchema::SameId(other.clone(), name, id));
+                        return Err(InvalidSchema::SameId(other.clone(), name, id));
                     }
                 }
-                (TableKind::Singleton, None) => return Err(BadSchema::NoId(name)),
-                (_, Some(_)) => return Err(BadSchema::NotSingleton(name)),
+                (TableKind::Singleton, None) => return Err(InvalidSchema::NoId(name)),
+                (_, Some(_)) => return Err(InvalidSchema::NotSingleton(name)),
                 (_, None) => {}
             }
         }
@@ -261,23 +263,23 @@ impl Schema {
     ///
     /// # Errors
     /// Fails with the first problem of the record.
-    pub fn check(&self, record: &Record, parent: Option<&QName>) -> Result<(), BadRecord> {
+    pub fn check(&self, record: &Record, parent: Option<&QName>) -> Result<(), InvalidRecord> {
         let name = &record.table;
-        let table = self.table(name).ok_or_else(|| BadRecord::UnknownTable(name.clone()))?;
+        let table = self.table(name).ok_or_else(|| InvalidRecord::UnknownTable(name.clone()))?;
         if table.kind != record.kind {
-            return Err(BadRecord::Kind(name.clone(), table.kind, record.kind));
+            return Err(InvalidRecord::Kind(name.clone(), table.kind, record.kind));
         }
         if let Some(id) = table.id.filter(|id| *id != record.id) {
-            return Err(BadRecord::SingletonId(name.clone(), id.0, record.id.0));
+            return Err(InvalidRecord::SingletonId(name.clone(), id.0, record.id.0));
         }
         self.check_place(record, parent)?;
         for (field, value) in record.fields.iter() {
             let (name, field) = (name.clone(), field.clone());
             let found = value.field_type();
             match table.fields.get(&field) {
-                None => return Err(BadRecord::UnknownField(name, field)),
+                None => return Err(InvalidRecord::UnknownField(name, field)),
                 Some(holds) if *holds != found => {
-                    return Err(BadRecord::FieldType(name, field, *holds, found));
+                    return Err(InvalidRecord::FieldType(name, field, *holds, found));
                 }
                 Some(_) => {}
             }
@@ -285,22 +287,22 @@ impl Schema {
         Ok(())
     }
 
-    fn check_place(&self, record: &Record, parent: Option<&QName>) -> Result<(), BadRecord> {
+    fn check_place(&self, record: &Record, parent: Option<&QName>) -> Result<(), InvalidRecord> {
         let name = record.table.clone();
         let (standing, parent) = match (&record.parent, parent) {
             (None, None) if record.kind.is_document() => return Ok(()),
             (Some(_), _) if record.kind.is_document() => {
-                return Err(BadRecord::DocumentWithParent(name));
+                return Err(InvalidRecord::DocumentWithParent(name));
             }
             (Some(standing), Some(parent)) => (standing, parent),
-            _ => return Err(BadRecord::NoParent(name)),
+            _ => return Err(InvalidRecord::NoParent(name)),
         };
         let table = self.table(parent);
-        let table = table.ok_or_else(|| BadRecord::UnknownTable(parent.clone()))?;
+        let table = table.ok_or_else(|| InvalidRecord::UnknownTable(parent.clone()))?;
         if table.containers.get(&standing.container) == Some(&name) {
             Ok(())
         } else {
-            Err(BadRecord::UnknownContainer(parent.clone(), standing.container.clone(), name))
+            Err(InvalidRecord::UnknownContainer(parent.clone(), standing.container.clone(), name))
         }
     }
 
@@ -308,29 +310,29 @@ impl Schema {
     ///
     /// # Errors
     /// Fails with the first obstacle.
-    pub fn can_follow(&self, earlier: &Schema) -> Result<(), CannotFollow> {
+    pub fn can_follow(&self, earlier: &Schema) -> Result<(), IncompatibleSchema> {
         for was in earlier.tables() {
             let name = || was.name.clone();
-            let is = self.table(&was.name).ok_or_else(|| CannotFollow::TableGone(name()))?;
+            let is = self.table(&was.name).ok_or_else(|| IncompatibleSchema::TableGone(name()))?;
             if is.kind != was.kind {
-                return Err(CannotFollow::Kind(name(), was.kind, is.kind));
+                return Err(IncompatibleSchema::Kind(name(), was.kind, is.kind));
             }
             if is.id != was.id {
-                return Err(CannotFollow::Id(name(), was.id.map_or(0, |id| id.0)));
+                return Err(IncompatibleSchema::Id(name(), was.id.map_or(0, |id| id.0)));
             }
             for (field, held) in &was.fields {
                 match is.fields.get(field) {
-                    None => return Err(CannotFollow::FieldGone(name(), field.clone())),
+                    None => return Err(IncompatibleSchema::FieldGone(name(), field.clone())),
                     Some(holds) if holds != held => {
                         let field = field.clone();
-                        return Err(CannotFollow::Retyped(name(), field, *held, *holds));
+                        return Err(IncompatibleSchema::Retyped(name(), field, *held, *holds));
                     }
                     Some(_) => {}
                 }
             }
             for (container, records) in &was.containers {
                 if is.containers.get(container) != Some(records) {
-                    return Err(CannotFollow::Container(
+                    return Err(IncompatibleSchema::Container(
                         name(),
                         container.clone(),
                         records.clone(),

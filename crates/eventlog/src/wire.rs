@@ -3,20 +3,20 @@
 //! The types in this module are the format. A change of a field, of the order of fields, or of the
 //! order of an enum's values is a new version.
 
+mod encode;
 #[cfg(test)]
 mod fuzz;
-mod out;
 
 use std::str::FromStr;
 
 use bytes::Bytes;
 use clock::WallTime;
-pub(crate) use out::Pages;
+pub(crate) use encode::Pages;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Name, Offset, Parent, Place,
-    Record, RecordId, StoredAnswer, StoredRecord, TableKind, Value, Version, WsId,
+    DrawnNumber, Entry, Epoch, Event, EventPlace, Idempotency, Marker, Name, Offset, Parent,
+    Record, RecordChange, RecordId, StoredAnswer, StoredRecord, TableKind, Value, Version, WsId,
 };
 
 /// The first byte of a row. It names the kind of the row and the format of its bytes. A change of a
@@ -38,7 +38,7 @@ const CHECKSUM: usize = 4;
 
 /// The reason for which bytes cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum DecodeError {
     /// The bytes are damaged, or were never an entry of a log.
     #[error("the checksum is wrong: the bytes are damaged, or were never an entry of a log")]
     Checksum,
@@ -49,11 +49,11 @@ pub enum Unreadable {
     OtherVersion(u8),
     /// The checksum is right, but the content is not valid.
     #[error("it is whole, and makes no sense: {0}")]
-    Senseless(String),
+    Malformed(String),
 }
 
-pub(crate) fn senseless(what: impl ToString) -> Unreadable {
-    Unreadable::Senseless(what.to_string())
+pub(crate) fn malformed(what: impl ToString) -> DecodeError {
+    DecodeError::Malformed(what.to_string())
 }
 
 impl Entry {
@@ -61,7 +61,7 @@ impl Entry {
     pub fn to_bytes(&self) -> Bytes {
         match self {
             Entry::Event(event) => event.to_bytes(),
-            Entry::Corrupted(corrupted) => corrupted.to_bytes(),
+            Entry::Marker(corrupted) => corrupted.to_bytes(),
         }
     }
 
@@ -69,7 +69,7 @@ impl Entry {
     ///
     /// # Errors
     /// Fails if the bytes cannot be read.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Entry, Unreadable> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Entry, DecodeError> {
         match opened(bytes)? {
             (EVENT, body) => {
                 let event = read::<WireEvent<'_>>(body)?.into_event()?;
@@ -77,13 +77,13 @@ impl Entry {
             }
             (CORRUPTED, body) => {
                 let WireCorrupted { place, marked, drawn, bytes } = read(body)?;
-                let drawn = drawn.into_iter().map(Drawn::from).collect();
+                let drawn = drawn.into_iter().map(DrawnNumber::from).collect();
                 let (place, marked) = (place.into(), Epoch(marked));
                 let bytes = Bytes::copy_from_slice(bytes);
-                Ok(Entry::Corrupted(Corrupted { place, marked, drawn, bytes }))
+                Ok(Entry::Marker(Marker { place, marked, drawn, bytes }))
             }
-            (RECORD | ANSWER | DEPLOYMENT, _) => Err(senseless("it is no entry of a log")),
-            (other, _) => Err(Unreadable::OtherVersion(other)),
+            (RECORD | ANSWER | DEPLOYMENT, _) => Err(malformed("it is no entry of a log")),
+            (other, _) => Err(DecodeError::OtherVersion(other)),
         }
     }
 }
@@ -97,7 +97,7 @@ impl Event {
     }
 }
 
-impl Corrupted {
+impl Marker {
     /// Returns the bytes of the marker.
     pub fn to_bytes(&self) -> Bytes {
         let drawn = self.drawn.iter().copied().map(WireDrawn::from).collect();
@@ -118,15 +118,15 @@ impl StoredRecord {
     ///
     /// # Errors
     /// Fails if the bytes cannot be read.
-    pub fn from_bytes(bytes: &[u8]) -> Result<StoredRecord, Unreadable> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<StoredRecord, DecodeError> {
         match opened(bytes)? {
             (RECORD, body) => {
                 let WireStored { ws, version, names, record } = read(body)?;
                 let record = record.into_record(&names)?;
                 Ok(StoredRecord { ws: WsId(ws), version: version.into(), record })
             }
-            (EVENT | CORRUPTED | ANSWER | DEPLOYMENT, _) => Err(senseless("it is no record")),
-            (other, _) => Err(Unreadable::OtherVersion(other)),
+            (EVENT | CORRUPTED | ANSWER | DEPLOYMENT, _) => Err(malformed("it is no record")),
+            (other, _) => Err(DecodeError::OtherVersion(other)),
         }
     }
 }
@@ -142,15 +142,15 @@ impl StoredAnswer {
     ///
     /// # Errors
     /// Fails if the bytes cannot be read.
-    pub fn from_bytes(bytes: &[u8]) -> Result<StoredAnswer, Unreadable> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<StoredAnswer, DecodeError> {
         match opened(bytes)? {
             (ANSWER, body) => {
                 let WireAnswer { place, key, body, answer } = read(body)?;
                 let answer = Bytes::copy_from_slice(answer);
                 Ok(StoredAnswer { place: place.into(), key, body, answer })
             }
-            (EVENT | CORRUPTED | RECORD | DEPLOYMENT, _) => Err(senseless("it is no answer")),
-            (other, _) => Err(Unreadable::OtherVersion(other)),
+            (EVENT | CORRUPTED | RECORD | DEPLOYMENT, _) => Err(malformed("it is no answer")),
+            (other, _) => Err(DecodeError::OtherVersion(other)),
         }
     }
 }
@@ -161,18 +161,18 @@ pub(crate) fn deployment(level: u8, schema: &str) -> Bytes {
     write(DEPLOYMENT, &(&FORMATS[..], level, schema))
 }
 
-pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), Unreadable> {
+pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), DecodeError> {
     match opened(bytes)? {
         (DEPLOYMENT, body) => {
             let (formats, level, schema): (&[u8], u8, &str) = read(body)?;
             let other = formats.iter().find(|format| !FORMATS.contains(format));
             match other.or_else(|| FORMATS.iter().find(|format| !formats.contains(format))) {
-                Some(other) => Err(Unreadable::OtherVersion(*other)),
+                Some(other) => Err(DecodeError::OtherVersion(*other)),
                 None => Ok((level, schema)),
             }
         }
-        (EVENT | CORRUPTED | RECORD | ANSWER, _) => Err(senseless("it is no deployment")),
-        (other, _) => Err(Unreadable::OtherVersion(other)),
+        (EVENT | CORRUPTED | RECORD | ANSWER, _) => Err(malformed("it is no deployment")),
+        (other, _) => Err(DecodeError::OtherVersion(other)),
     }
 }
 
@@ -189,21 +189,21 @@ mod tests {
             let mut formats = FORMATS;
             formats[at] = 200;
             let other = write(DEPLOYMENT, &(&formats[..], 1_u8, "text"));
-            assert_eq!(read_deployment(&other), Err(Unreadable::OtherVersion(200)));
+            assert_eq!(read_deployment(&other), Err(DecodeError::OtherVersion(200)));
             let (before, behind) = (&FORMATS[..at], &FORMATS[at + 1..]);
             let fewer = write(DEPLOYMENT, &(&[before, behind].concat()[..], 1_u8, "text"));
-            assert_eq!(read_deployment(&fewer), Err(Unreadable::OtherVersion(FORMATS[at])));
+            assert_eq!(read_deployment(&fewer), Err(DecodeError::OtherVersion(FORMATS[at])));
         }
     }
 }
 
 /// Returns the first byte and the body, if the checksum is right.
-fn opened(bytes: &[u8]) -> Result<(u8, &[u8]), Unreadable> {
-    let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(Unreadable::Checksum)?;
+fn opened(bytes: &[u8]) -> Result<(u8, &[u8]), DecodeError> {
+    let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(DecodeError::Checksum)?;
     if crc32fast::hash(body) != u32::from_be_bytes(*checksum) {
-        return Err(Unreadable::Checksum);
+        return Err(DecodeError::Checksum);
     }
-    body.split_first().map(|(tag, body)| (*tag, body)).ok_or(Unreadable::Checksum)
+    body.split_first().map(|(tag, body)| (*tag, body)).ok_or(DecodeError::Checksum)
 }
 
 fn write(tag: u8, body: &impl Serialize) -> Bytes {
@@ -212,11 +212,11 @@ fn write(tag: u8, body: &impl Serialize) -> Bytes {
     pages.into_one()
 }
 
-fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Unreadable> {
+fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, DecodeError> {
     match postcard::take_from_bytes(body) {
         Ok((read, [])) => Ok(read),
-        Ok((_, rest)) => Err(senseless(format!("{} bytes follow", rest.len()))),
-        Err(error) => Err(senseless(error)),
+        Ok((_, rest)) => Err(malformed(format!("{} bytes follow", rest.len()))),
+        Err(error) => Err(malformed(error)),
     }
 }
 
@@ -325,11 +325,11 @@ struct WireCorrupted<'a> {
 }
 
 impl WireEvent<'_> {
-    fn into_event(self) -> Result<Event, Unreadable> {
+    fn into_event(self) -> Result<Event, DecodeError> {
         let names = &self.names;
         let change = |WireChange { replaces, record }: WireChange<'_>| {
             let replaces = replaces.map(Version::from);
-            Ok(Change { replaces, record: record.into_record(names)? })
+            Ok(RecordChange { replaces, record: record.into_record(names)? })
         };
         Ok(Event {
             place: self.place.into(),
@@ -338,14 +338,14 @@ impl WireEvent<'_> {
             idempotency: self.idempotency.map(Idempotency::from),
             command: named(names, self.command)?,
             params: Bytes::copy_from_slice(self.params),
-            changes: self.changes.into_iter().map(change).collect::<Result<_, Unreadable>>()?,
-            drawn: self.drawn.into_iter().map(Drawn::from).collect(),
+            changes: self.changes.into_iter().map(change).collect::<Result<_, DecodeError>>()?,
+            drawn: self.drawn.into_iter().map(DrawnNumber::from).collect(),
         })
     }
 }
 
 impl WireRecord<'_> {
-    fn into_record(self, names: &[&str]) -> Result<Record, Unreadable> {
+    fn into_record(self, names: &[&str]) -> Result<Record, DecodeError> {
         let parent = match self.parent {
             Some((id, container)) => {
                 Some(Parent { id: RecordId(id), container: named(names, container)? })
@@ -356,7 +356,7 @@ impl WireRecord<'_> {
         for (name, value) in self.fields {
             let name: Name = named(names, name)?;
             if fields.last().is_some_and(|(before, _)| *before >= name) {
-                return Err(senseless(format!("the field `{name}` is out of order")));
+                return Err(malformed(format!("the field `{name}` is out of order")));
             }
             fields.push((name, value.into_value(names)?));
         }
@@ -372,7 +372,7 @@ impl WireRecord<'_> {
 }
 
 impl WireValue<'_> {
-    fn into_value(self, names: &[&str]) -> Result<Value, Unreadable> {
+    fn into_value(self, names: &[&str]) -> Result<Value, DecodeError> {
         Ok(match self {
             WireValue::Bool(value) => Value::Bool(value),
             WireValue::Int32(value) => Value::Int32(value),
@@ -387,24 +387,24 @@ impl WireValue<'_> {
     }
 }
 
-fn named<N: FromStr>(names: &[&str], number: u32) -> Result<N, Unreadable>
+fn named<N: FromStr>(names: &[&str], number: u32) -> Result<N, DecodeError>
 where
     N::Err: ToString,
 {
     let name = names.get(number as usize);
-    let name = name.ok_or_else(|| senseless(format!("there is no name {number}")))?;
-    name.parse().map_err(senseless)
+    let name = name.ok_or_else(|| malformed(format!("there is no name {number}")))?;
+    name.parse().map_err(malformed)
 }
 
-impl From<Place> for WirePlace {
-    fn from(Place { epoch, plog, ws, wlog }: Place) -> WirePlace {
+impl From<EventPlace> for WirePlace {
+    fn from(EventPlace { epoch, plog, ws, wlog }: EventPlace) -> WirePlace {
         WirePlace { epoch: epoch.0, plog: plog.0, ws: ws.0, wlog: wlog.0 }
     }
 }
 
-impl From<WirePlace> for Place {
-    fn from(WirePlace { epoch, plog, ws, wlog }: WirePlace) -> Place {
-        Place { epoch: Epoch(epoch), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) }
+impl From<WirePlace> for EventPlace {
+    fn from(WirePlace { epoch, plog, ws, wlog }: WirePlace) -> EventPlace {
+        EventPlace { epoch: Epoch(epoch), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) }
     }
 }
 
@@ -420,15 +420,15 @@ impl From<WireVersion> for Version {
     }
 }
 
-impl From<Drawn> for WireDrawn {
-    fn from(Drawn { seq, last }: Drawn) -> WireDrawn {
+impl From<DrawnNumber> for WireDrawn {
+    fn from(DrawnNumber { seq, last }: DrawnNumber) -> WireDrawn {
         WireDrawn { seq, last }
     }
 }
 
-impl From<WireDrawn> for Drawn {
-    fn from(WireDrawn { seq, last }: WireDrawn) -> Drawn {
-        Drawn { seq, last }
+impl From<WireDrawn> for DrawnNumber {
+    fn from(WireDrawn { seq, last }: WireDrawn) -> DrawnNumber {
+        DrawnNumber { seq, last }
     }
 }
 

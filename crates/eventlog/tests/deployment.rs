@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use eventlog::{Deployment, NotDeployed, TrustLevel};
+use eventlog::{Deployment, DeploymentError, TrustLevel};
 use istorage::{AppStorageExt, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver};
 
 const TABLES: &str = r#"
@@ -36,14 +36,14 @@ async fn the_level_is_fixed_and_tables_only_grow() {
     deploy(TrustLevel::One, TABLES).await.unwrap();
     deploy(TrustLevel::One, TABLES).await.unwrap();
     let other = deploy(TrustLevel::Zero, TABLES).await.unwrap_err();
-    assert!(matches!(other, NotDeployed::OtherLevel { .. }), "{other:?}");
+    assert!(matches!(other, DeploymentError::OtherLevel { .. }), "{other:?}");
     let retyped = TABLES.replace("string", "int64");
     let other = deploy(TrustLevel::One, &retyped).await.unwrap_err();
-    assert!(matches!(other, NotDeployed::Schema(_)), "{other:?}");
+    assert!(matches!(other, DeploymentError::Schema(_)), "{other:?}");
     let more = TABLES.replace("}", ", weight = \"float64\" }");
     deploy(TrustLevel::One, &more).await.unwrap();
     let earlier = deploy(TrustLevel::One, TABLES).await.unwrap_err();
-    assert!(matches!(earlier, NotDeployed::Schema(_)), "a node with the tables of before");
+    assert!(matches!(earlier, DeploymentError::Schema(_)), "a node with the tables of before");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_keyspace_with_rows_of_another_format_is_refused_with_what_to_do() {
         let refused = deployment(TrustLevel::Zero, TABLES).fix(&storage, &clock, deadline).await;
         let refused = refused.unwrap_err();
         assert!(
-            matches!(refused, NotDeployed::OtherFormat(found) if found == format),
+            matches!(refused, DeploymentError::OtherFormat(found) if found == format),
             "{refused:?}"
         );
         let told = refused.to_string();

@@ -5,16 +5,16 @@
 use bytes::Bytes;
 use clock::WallTime;
 use eventlog::{
-    Change, Corrupted, Drawn, Entry, Epoch, Event, Idempotency, Offset, Parent, Place, Record,
-    RecordId, StoredAnswer, StoredRecord, TableKind, Unreadable, Value, Version, WsId,
+    DecodeError, DrawnNumber, Entry, Epoch, Event, EventPlace, Idempotency, Marker, Offset, Parent,
+    Record, RecordChange, RecordId, StoredAnswer, StoredRecord, TableKind, Value, Version, WsId,
 };
 
 /// The advice for a changed format. A new first byte changes the deployment, too: a program refuses
 /// a keyspace with the old bytes, and does not read it as a damaged one.
 const NEW_FORMAT: &str = "the format changed: give it a first byte that was never used. ";
 
-fn place() -> Place {
-    Place { epoch: Epoch(7), plog: Offset(300), ws: WsId(1 << 40), wlog: Offset(5) }
+fn place() -> EventPlace {
+    EventPlace { epoch: Epoch(7), plog: Offset(300), ws: WsId(1 << 40), wlog: Offset(5) }
 }
 
 fn version() -> Version {
@@ -76,18 +76,21 @@ fn full() -> Entry {
         }),
         params: Bytes::from_static(b"{\"a\":1}"),
         changes: vec![
-            Change { replaces: None, record: article },
-            Change { replaces: Some(version()), record: price },
+            RecordChange { replaces: None, record: article },
+            RecordChange { replaces: Some(version()), record: price },
         ],
-        drawn: vec![Drawn { seq: 1, last: 5 }, Drawn { seq: 3, last: 322_685_000_131_073 }],
+        drawn: vec![
+            DrawnNumber { seq: 1, last: 5 },
+            DrawnNumber { seq: 3, last: 322_685_000_131_073 },
+        ],
         ..*event
     }))
 }
 
 fn corrupted() -> Entry {
-    let drawn = vec![Drawn { seq: 1, last: 5 }];
+    let drawn = vec![DrawnNumber { seq: 1, last: 5 }];
     let (marked, bytes) = (Epoch(9), Bytes::from_static(b"what?"));
-    Entry::Corrupted(Corrupted { place: place(), marked, drawn, bytes })
+    Entry::Marker(Marker { place: place(), marked, drawn, bytes })
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -116,10 +119,10 @@ fn a_bit_that_is_wrong_is_noticed() {
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Entry::from_bytes(&damaged), Err(Unreadable::Checksum), "bit {bit}");
+            assert_eq!(Entry::from_bytes(&damaged), Err(DecodeError::Checksum), "bit {bit}");
         }
         for length in 0..bytes.len() {
-            assert_eq!(Entry::from_bytes(&bytes[..length]), Err(Unreadable::Checksum), "{length}");
+            assert_eq!(Entry::from_bytes(&bytes[..length]), Err(DecodeError::Checksum), "{length}");
         }
     }
 }
@@ -131,37 +134,37 @@ fn sealed(body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_is_whole_and_makes_no_sense_is_told_apart() {
-    assert_eq!(Entry::from_bytes(&sealed(&[])), Err(Unreadable::Checksum));
-    assert_eq!(Entry::from_bytes(&sealed(&[200, 1])), Err(Unreadable::OtherVersion(200)));
+    assert_eq!(Entry::from_bytes(&sealed(&[])), Err(DecodeError::Checksum));
+    assert_eq!(Entry::from_bytes(&sealed(&[200, 1])), Err(DecodeError::OtherVersion(200)));
     for entry in [empty(), full(), corrupted()] {
         let bytes = entry.to_bytes();
         let body = &bytes[..bytes.len() - 4];
         let more = Entry::from_bytes(&sealed(&[body, &[0]].concat()));
-        assert_eq!(more, Err(Unreadable::Senseless("1 bytes follow".to_owned())));
+        assert_eq!(more, Err(DecodeError::Malformed("1 bytes follow".to_owned())));
         let less = Entry::from_bytes(&sealed(&body[..body.len() - 1]));
-        assert!(matches!(less, Err(Unreadable::Senseless(_))), "{less:?}");
+        assert!(matches!(less, Err(DecodeError::Malformed(_))), "{less:?}");
     }
 }
 
 #[test]
 fn a_record_is_stored_with_the_event_that_wrote_it() {
     let Entry::Event(event) = full() else { unreachable!() };
-    for Change { record, .. } in event.changes {
+    for RecordChange { record, .. } in event.changes {
         let stored = StoredRecord { ws: place().ws, version: version(), record };
         let bytes = stored.to_bytes();
         assert_eq!(StoredRecord::from_bytes(&bytes).unwrap(), stored);
-        assert_eq!(StoredRecord::from_bytes(&bytes[1..]), Err(Unreadable::Checksum));
+        assert_eq!(StoredRecord::from_bytes(&bytes[1..]), Err(DecodeError::Checksum));
         if stored.record.parent.is_some() {
             assert_eq!(hex(&bytes), include_str!("golden/record.hex"), "{NEW_FORMAT}");
         }
         let other = Entry::from_bytes(&bytes);
-        assert!(matches!(other, Err(Unreadable::Senseless(_))), "{other:?}");
+        assert!(matches!(other, Err(DecodeError::Malformed(_))), "{other:?}");
     }
     for entry in [empty(), corrupted()] {
         let other = StoredRecord::from_bytes(&entry.to_bytes());
-        assert!(matches!(other, Err(Unreadable::Senseless(_))), "{other:?}");
+        assert!(matches!(other, Err(DecodeError::Malformed(_))), "{other:?}");
     }
-    assert_eq!(StoredRecord::from_bytes(&sealed(&[200])), Err(Unreadable::OtherVersion(200)));
+    assert_eq!(StoredRecord::from_bytes(&sealed(&[200])), Err(DecodeError::OtherVersion(200)));
 }
 
 #[test]
@@ -176,5 +179,5 @@ fn an_answer_is_pinned_too() {
     assert_eq!(hex(&bytes), include_str!("golden/answer.hex"), "{NEW_FORMAT}");
     assert_eq!(StoredAnswer::from_bytes(&bytes).unwrap(), answer);
     let other = StoredAnswer::from_bytes(&empty().to_bytes());
-    assert!(matches!(other, Err(Unreadable::Senseless(_))), "{other:?}");
+    assert!(matches!(other, Err(DecodeError::Malformed(_))), "{other:?}");
 }

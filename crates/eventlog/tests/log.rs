@@ -6,7 +6,9 @@ mod support;
 
 use bytes::Bytes;
 use clock::{Instant, WallTime};
-use eventlog::{Broken, Entry, Epoch, Error, Offset, Prepared, RecordId, Row, TrustLevel};
+use eventlog::{
+    AppRow, DamagedRow, Entry, Epoch, Error, Offset, PreparedEvent, RecordId, TrustLevel,
+};
 use futures::TryStreamExt;
 use istorage::AppStorageExt;
 use support::{
@@ -87,11 +89,11 @@ async fn events_behind_one_that_is_missing_stop_it() {
             write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
             only_in_plog(&storage, level, &event(1, there, None)).await;
             let error = replayed(&log(&storage, level, 2), 1).await.unwrap_err();
-            assert_eq!(broken(error), Broken::Missing(Row::Plog(PARTITION, Offset(3))));
+            assert_eq!(broken(error), DamagedRow::Missing(AppRow::Plog(PARTITION, Offset(3))));
         }
         let storage = storage().await;
         let error = replayed(&log(&storage, level, 2), 5).await.unwrap_err();
-        let missing = Broken::Missing(Row::Plog(PARTITION, Offset(4)));
+        let missing = DamagedRow::Missing(AppRow::Plog(PARTITION, Offset(4)));
         assert_eq!(broken(error), missing, "what is stored of it says that it was there");
     }
 }
@@ -113,8 +115,8 @@ async fn an_event_of_an_earlier_leader_behind_a_later_one_is_never_taken() {
                 next.reader().plog(PARTITION, Offset(3), None).try_collect().await.unwrap();
             assert_eq!(plog[0].place().epoch, Epoch(4), "and is replaced");
         } else {
-            let row = Row::Plog(PARTITION, Offset(3));
-            let fell = Broken::EpochFell { row, epoch: 2, before: 3 };
+            let row = AppRow::Plog(PARTITION, Offset(3));
+            let fell = DamagedRow::EpochFell { row, epoch: 2, before: 3 };
             assert_eq!(broken(replayed.unwrap_err()), fell);
         }
     }
@@ -133,8 +135,8 @@ async fn a_leader_that_finds_an_event_of_a_later_one_leads_no_more() {
             let error = replayed(&late, from).await.unwrap_err();
             assert!(matches!(error, Error::LeadLost(_)), "{error:?}");
             assert!(late.lost().is_some() && !late.may_answer());
-            let fate = late.write(&[Prepared::new(&event(4, 2, None), |_| None)]).await;
-            assert!(matches!(fate.others, Some(Error::LeadLost(_))), "{fate:?}");
+            let outcome = late.write(&[PreparedEvent::new(&event(4, 2, None), |_| None)]).await;
+            assert!(matches!(outcome.commit_error, Some(Error::LeadLost(_))), "{outcome:?}");
         }
     }
 }
@@ -150,19 +152,19 @@ async fn an_event_that_stands_in_the_way_is_left_as_it_is() {
             only_in_plog(&storage, level, &theirs).await;
             let mut other = event(5, 1, None);
             other.request = "another".to_owned();
-            let fate = ours.write(&[Prepared::new(&other, |_| None)]).await;
-            assert_eq!(fate.committed, 0);
-            let found = match fate.others.unwrap() {
+            let outcome = ours.write(&[PreparedEvent::new(&other, |_| None)]).await;
+            assert_eq!(outcome.committed, 0);
+            let found = match outcome.commit_error.unwrap() {
                 Error::Overtaken(_) => "overtaken",
                 Error::LeadLost(_) => "lost",
                 Error::Violation(violation) => {
-                    assert!(ours.is_still(&violation).await.unwrap());
+                    assert!(ours.is_unchanged(&violation).await.unwrap());
                     "violation"
                 }
                 other => panic!("{other:?}"),
             };
             assert_eq!(found, expected);
-            let key = Row::Plog(PARTITION, Offset(1)).key();
+            let key = AppRow::Plog(PARTITION, Offset(1)).key();
             let left = storage.get_linearizable(&key, Instant::FAR_FUTURE).await.unwrap();
             assert_eq!(left, Some(theirs.to_bytes()));
         }
@@ -179,7 +181,7 @@ async fn what_is_in_front_of_an_event_that_cannot_be_read_is_applied() {
         let lost = event(1, 2, Some((1, 1)));
         only_in_plog(&storage, level, &lost).await;
         let broken = event(1, 3, Some((1, 2)));
-        let row = Row::Plog(PARTITION, Offset(3));
+        let row = AppRow::Plog(PARTITION, Offset(3));
         put(&storage, level, row, broken.place, Bytes::from_static(b"damaged")).await;
         let next = log(&storage, level, 2);
         replayed(&next, 1).await.unwrap_err();

@@ -7,7 +7,7 @@ mod support;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    Broken, Corrupted, Drawn, Entry, Epoch, Error, Offset, Row, TrustLevel, Unreadable,
+    AppRow, DamagedRow, DecodeError, DrawnNumber, Entry, Epoch, Error, Marker, Offset, TrustLevel,
 };
 use futures::TryStreamExt;
 use istorage::AppStorageExt;
@@ -26,27 +26,29 @@ async fn an_event_that_cannot_be_read_is_marked_and_passed() {
             write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
             let lost = event(1, 3, Some((1, 2)));
             let damage = Bytes::from_static(b"damaged");
-            put(&storage, level, Row::Plog(PARTITION, Offset(3)), lost.place, damage.clone()).await;
+            put(&storage, level, AppRow::Plog(PARTITION, Offset(3)), lost.place, damage.clone())
+                .await;
             if has_copy {
-                put(&storage, level, Row::Wlog(WS, Offset(3)), lost.place, lost.to_bytes()).await;
+                put(&storage, level, AppRow::Wlog(WS, Offset(3)), lost.place, lost.to_bytes())
+                    .await;
             }
             only_in_plog(&storage, level, &event(1, 4, Some((1, 2)))).await;
             let next = log(&storage, level, 2);
             let error = replayed(&next, 1).await.unwrap_err();
-            assert!(matches!(broken(error), Broken::Unreadable { .. }));
+            assert!(matches!(broken(error), DamagedRow::Unreadable { .. }));
             assert!(next.damaged(Offset(2), WS, Offset(2)).await.unwrap().is_none());
             let damaged = next.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
-            let drawn = vec![Drawn { seq: 1, last: 3 }];
+            let drawn = vec![DrawnNumber { seq: 1, last: 3 }];
             assert_eq!(damaged.drawn(), has_copy.then_some(&drawn[..]));
             next.mark(&damaged, drawn.clone()).await.unwrap();
             let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
-            let marker = Corrupted { place: lost.place, marked: Epoch(2), drawn, bytes: damage };
-            assert_eq!(entries[2], Entry::Corrupted(marker.clone()));
+            let marker = Marker { place: lost.place, marked: Epoch(2), drawn, bytes: damage };
+            assert_eq!(entries[2], Entry::Marker(marker.clone()));
             assert_eq!(entries.len(), 4);
             let wlog: Vec<Entry> =
                 next.reader().wlog(WS, Offset(3), None).try_collect().await.unwrap();
             let whole = Entry::Event(Box::new(lost));
-            assert_eq!(wlog[0], if has_copy { whole } else { Entry::Corrupted(marker) });
+            assert_eq!(wlog[0], if has_copy { whole } else { Entry::Marker(marker) });
             // The next leader reads the same entries.
             let after = log(&storage, level, 3).replay(Offset(2)).try_collect::<Vec<_>>().await;
             assert_eq!(after.unwrap(), entries[1..]);
@@ -60,7 +62,7 @@ async fn what_changed_since_it_was_looked_at_is_not_marked() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
-        let (row, place) = (Row::Plog(PARTITION, Offset(2)), event(1, 2, None).place);
+        let (row, place) = (AppRow::Plog(PARTITION, Offset(2)), event(1, 2, None).place);
         put(&storage, level, row, place, Bytes::from_static(b"damaged")).await;
         let next = log(&storage, level, 3);
         let damaged = next.damaged(Offset(2), WS, Offset(2)).await.unwrap().unwrap();
@@ -92,10 +94,10 @@ async fn an_event_that_replaces_what_a_marked_event_wrote_is_applied() {
                 let storage = storage().await;
                 write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
                 let lost = event(1, 3, Some((1, 2)));
-                let row = Row::Plog(PARTITION, Offset(3));
+                let row = AppRow::Plog(PARTITION, Offset(3));
                 put(&storage, level, row, lost.place, Bytes::from_static(b"damaged")).await;
                 if has_copy {
-                    put(&storage, level, Row::Wlog(WS, Offset(3)), lost.place, lost.to_bytes())
+                    put(&storage, level, AppRow::Wlog(WS, Offset(3)), lost.place, lost.to_bytes())
                         .await;
                 }
                 for next in events(1, 4, 2, Some((1, 3))) {
@@ -103,7 +105,7 @@ async fn an_event_that_replaces_what_a_marked_event_wrote_is_applied() {
                 }
                 let leader = log(&storage, level, 2);
                 let damaged = leader.damaged(Offset(3), WS, Offset(3)).await.unwrap().unwrap();
-                leader.mark(&damaged, vec![Drawn { seq: 1, last: 3 }]).await.unwrap();
+                leader.mark(&damaged, vec![DrawnNumber { seq: 1, last: 3 }]).await.unwrap();
                 let entries: Vec<Entry> = leader.replay(Offset(from)).try_collect().await.unwrap();
                 assert_eq!(entries.len() as u64, 6 - from);
                 let found = leader.reader().record(WS, record("").id).await.unwrap().unwrap();
@@ -120,7 +122,7 @@ async fn an_event_that_replaces_what_no_marked_event_wrote_stops_the_recovery() 
     let leader = log(&storage, TrustLevel::Zero, 1);
     let all = events(1, 1, 3, None);
     write(&storage, &leader, &all).await;
-    let key = Row::Record(WS, record("").id).key();
+    let key = AppRow::Record(WS, record("").id).key();
     let now = storage.get_linearizable(&key, Instant::FAR_FUTURE).await.unwrap().unwrap();
     let mut old = eventlog::StoredRecord::from_bytes(&now).unwrap();
     old.version.plog = Offset(1);
@@ -146,7 +148,7 @@ async fn an_event_of_another_version_of_the_program_is_not_marked() {
             let storage = storage().await;
             write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
             let place = event(1, 2, None).place;
-            let (plog, wlog) = (Row::Plog(PARTITION, Offset(2)), Row::Wlog(WS, Offset(2)));
+            let (plog, wlog) = (AppRow::Plog(PARTITION, Offset(2)), AppRow::Wlog(WS, Offset(2)));
             // In the second case only the copy of the event is left.
             let there = if is_damaged { Bytes::from_static(b"damaged") } else { newer.clone() };
             put(&storage, level, plog, place, there).await;
@@ -154,8 +156,8 @@ async fn an_event_of_another_version_of_the_program_is_not_marked() {
             let leader = log(&storage, level, 2);
             let error = leader.damaged(Offset(2), WS, Offset(2)).await.unwrap_err();
             let expected = if is_damaged { wlog } else { plog };
-            let why = Unreadable::OtherVersion(200);
-            assert_eq!(broken(error), Broken::Unreadable { row: expected, why });
+            let why = DecodeError::OtherVersion(200);
+            assert_eq!(broken(error), DamagedRow::Unreadable { row: expected, why });
         }
     }
 }
@@ -170,21 +172,21 @@ async fn an_event_whose_rows_hold_other_events_is_marked() {
         let lost = [event(1, 3, Some((1, 2))), event(1, 4, Some((1, 3)))];
         for (row, other) in [(&lost[0], &lost[1]), (&lost[1], &lost[0])] {
             let (place, bytes) = (row.place, other.to_bytes());
-            let plog = Row::Plog(PARTITION, place.plog);
+            let plog = AppRow::Plog(PARTITION, place.plog);
             put(&storage, level, plog, place, bytes.clone()).await;
-            put(&storage, level, Row::Wlog(WS, place.wlog), place, bytes).await;
+            put(&storage, level, AppRow::Wlog(WS, place.wlog), place, bytes).await;
         }
         let next = log(&storage, level, 2);
         for event in lost {
             let error = replayed(&next, 1).await.unwrap_err();
-            assert!(matches!(broken(error), Broken::Misplaced { .. }), "{level:?}");
+            assert!(matches!(broken(error), DamagedRow::Misplaced { .. }), "{level:?}");
             let place = event.place;
             let damaged = next.damaged(place.plog, WS, place.wlog).await.unwrap().unwrap();
             assert_eq!(damaged.drawn(), None, "no row says what the event drew");
             next.mark(&damaged, event.drawn).await.unwrap();
         }
         let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();
-        let are_marked = entries[2..].iter().all(|entry| matches!(entry, Entry::Corrupted(_)));
+        let are_marked = entries[2..].iter().all(|entry| matches!(entry, Entry::Marker(_)));
         assert!(entries.len() == 4 && are_marked, "{entries:?}");
     }
 }

@@ -8,8 +8,8 @@ mod support;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    Broken, Epoch, Error, Idempotency, Offset, Prepared, RecordId, Row, StoredAnswer, StoredRecord,
-    TrustLevel, Version, WsId,
+    AppRow, DamagedRow, Epoch, Error, Idempotency, Offset, PreparedEvent, RecordId, StoredAnswer,
+    StoredRecord, TrustLevel, Version, WsId,
 };
 use futures::TryStreamExt;
 use istorage::AppStorageExt;
@@ -31,7 +31,7 @@ async fn a_record_in_the_row_of_another_is_not_read() {
     let version = Version { epoch: Epoch(1), plog: Offset(1) };
     let stored = StoredRecord { ws: WS, version, record: record("a") };
     let place = event(1, 1, None).place;
-    let rows = [Row::Record(WS, a), Row::Record(WS, b), Row::Record(ELSEWHERE, a)];
+    let rows = [AppRow::Record(WS, a), AppRow::Record(WS, b), AppRow::Record(ELSEWHERE, a)];
     for row in rows {
         put(&storage, TrustLevel::Zero, row, place, stored.to_bytes()).await;
     }
@@ -39,7 +39,7 @@ async fn a_record_in_the_row_of_another_is_not_read() {
     let reader = log.reader();
     assert_eq!(reader.record(WS, a).await.unwrap(), Some(stored.clone()));
     for (row, ws, id) in [(rows[1], WS, b), (rows[2], ELSEWHERE, a)] {
-        let misplaced = Broken::Misplaced { row, says: rows[0] };
+        let misplaced = DamagedRow::Misplaced { row, says: rows[0] };
         assert_eq!(broken(reader.record(ws, id).await.unwrap_err()), misplaced);
         let error = reader.records(ws, id, id).try_next().await.unwrap_err();
         assert_eq!(broken(error), misplaced);
@@ -54,15 +54,15 @@ async fn an_answer_in_the_row_of_another_is_not_read() {
     let (key, other) = ([1; 32], [2; 32]);
     let place = event(1, 1, None).place;
     let answer = StoredAnswer { place, key, body: [3; 32], answer: Bytes::new() };
-    let rows = [Row::Answer(WS, key), Row::Answer(WS, other), Row::Answer(ELSEWHERE, key)];
+    let rows = [AppRow::Answer(WS, key), AppRow::Answer(WS, other), AppRow::Answer(ELSEWHERE, key)];
     for row in rows {
         put(&storage, TrustLevel::Two, row, place, answer.to_bytes()).await;
     }
     let log = log(&storage, TrustLevel::Zero, 2);
-    let read = async |row: Row| row.answer(&log.reader().row(row).await.unwrap().unwrap());
+    let read = async |row: AppRow| row.answer(&log.reader().row(row).await.unwrap().unwrap());
     assert_eq!(read(rows[0]).await, Ok(answer));
     for row in [rows[1], rows[2]] {
-        assert_eq!(read(row).await, Err(Broken::Misplaced { row, says: rows[0] }));
+        assert_eq!(read(row).await, Err(DamagedRow::Misplaced { row, says: rows[0] }));
     }
 }
 
@@ -80,7 +80,7 @@ async fn an_answer_is_read_under_the_key_of_its_command() {
         answer: Bytes::from_static(b"done"),
     });
     write(&storage, &log, &[event]).await;
-    let row = Row::Answer(WS, [4; 32]);
+    let row = AppRow::Answer(WS, [4; 32]);
     let answer = row.answer(&log.reader().row(row).await.unwrap().unwrap()).unwrap();
     assert_eq!((answer.key, answer.answer), ([4; 32], Bytes::from_static(b"done")));
 }
@@ -94,10 +94,10 @@ async fn an_event_of_another_partition_is_not_read_as_one_of_this() {
         let mut other = event(1, 1, None);
         other.place.ws = ELSEWHERE;
         only_in_plog(&storage, level, &other).await;
-        let says = Row::Plog(0, Offset(1));
-        let row = Row::Plog(PARTITION, Offset(1));
+        let says = AppRow::Plog(0, Offset(1));
+        let row = AppRow::Plog(PARTITION, Offset(1));
         let leader = log(&storage, level, 2);
-        let misplaced = Broken::Misplaced { row, says };
+        let misplaced = DamagedRow::Misplaced { row, says };
         assert_eq!(broken(replayed(&leader, 1).await.unwrap_err()), misplaced);
         let error = leader.reader().plog(PARTITION, Offset(1), None).try_next().await.unwrap_err();
         assert_eq!(broken(error), misplaced);
@@ -110,10 +110,10 @@ async fn an_event_of_another_partition_is_not_written() {
     let storage = storage().await;
     let mut other = event(1, 1, None);
     other.place.ws = ELSEWHERE;
-    let group = [Prepared::new(&other, |_| None)];
-    let fate = log(&storage, TrustLevel::Zero, 1).write(&group).await;
-    assert!(matches!(fate.others, Some(Error::Storage(_))), "{fate:?}");
-    assert_eq!(fate.committed, 0);
+    let group = [PreparedEvent::new(&other, |_| None)];
+    let outcome = log(&storage, TrustLevel::Zero, 1).write(&group).await;
+    assert!(matches!(outcome.commit_error, Some(Error::Storage(_))), "{outcome:?}");
+    assert_eq!(outcome.committed, 0);
 }
 
 /// One bit was wrong in the storage. A log of 1,502 events was read as if it ended behind the
@@ -133,7 +133,8 @@ async fn a_log_that_does_not_go_as_far_as_it_is_known_to_is_not_read_as_whole() 
             for group in events(1, 1, count, None).chunks(1_000) {
                 write(&storage, &leader, group).await;
             }
-            let rows = [Row::Plog(PARTITION, Offset(missing)), Row::Wlog(WS, Offset(missing))];
+            let rows =
+                [AppRow::Plog(PARTITION, Offset(missing)), AppRow::Wlog(WS, Offset(missing))];
             for row in rows {
                 // Rows of level 2 cannot be deleted, so the test loses them in another way.
                 if level != TrustLevel::Two {
@@ -148,7 +149,7 @@ async fn a_log_that_does_not_go_as_far_as_it_is_known_to_is_not_read_as_whole() 
             let read = async |row, known: u64| {
                 let known = Some(Offset(known));
                 let mut entries = match row {
-                    Row::Plog(partition, _) => reader.plog(partition, Offset(1), known),
+                    AppRow::Plog(partition, _) => reader.plog(partition, Offset(1), known),
                     _ => reader.wlog(WS, Offset(1), known),
                 };
                 let mut read = 0;
@@ -164,12 +165,18 @@ async fn a_log_that_does_not_go_as_far_as_it_is_known_to_is_not_read_as_whole() 
                 if level == TrustLevel::Two {
                     assert_eq!(read(row, count).await, (count, None), "nothing is missing");
                     let beyond = match row {
-                        Row::Plog(partition, _) => Row::Plog(partition, Offset(count + 1)),
-                        _ => Row::Wlog(WS, Offset(count + 1)),
+                        AppRow::Plog(partition, _) => AppRow::Plog(partition, Offset(count + 1)),
+                        _ => AppRow::Wlog(WS, Offset(count + 1)),
                     };
-                    assert_eq!(read(row, count + 1).await, (count, Some(Broken::Missing(beyond))));
+                    assert_eq!(
+                        read(row, count + 1).await,
+                        (count, Some(DamagedRow::Missing(beyond)))
+                    );
                 } else {
-                    assert_eq!(read(row, count).await, (missing - 1, Some(Broken::Missing(row))));
+                    assert_eq!(
+                        read(row, count).await,
+                        (missing - 1, Some(DamagedRow::Missing(row)))
+                    );
                     assert_eq!(read(row, missing - 1).await, (missing - 1, None));
                 }
             }
@@ -183,9 +190,9 @@ async fn an_event_of_another_workspace_is_not_read_as_one_of_this() {
     let storage = storage().await;
     let mut other = event(1, 1, None);
     other.place.ws = WsId(8);
-    let row = Row::Wlog(WS, Offset(1));
+    let row = AppRow::Wlog(WS, Offset(1));
     put(&storage, TrustLevel::Zero, row, other.place, other.to_bytes()).await;
     let reader = log(&storage, TrustLevel::Zero, 1);
     let error = reader.reader().wlog(WS, Offset(1), None).try_next().await.unwrap_err();
-    assert!(matches!(broken(error), Broken::Misplaced { .. }));
+    assert!(matches!(broken(error), DamagedRow::Misplaced { .. }));
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use eventlog::{
-    BadRecord, BadSchema, CannotFollow, FieldType, Name, Parent, QName, Record, RecordId, Schema,
-    Table, TableKind, Value,
+    FieldType, IncompatibleSchema, InvalidRecord, InvalidSchema, Name, Parent, QName, Record,
+    RecordId, Schema, Table, TableKind, Value,
 };
 
 const SHOP: &str = r#"
@@ -60,7 +60,7 @@ fn text_and_rust_say_the_same() {
     assert_eq!(Schema::new(tables).unwrap(), shop());
 }
 
-fn refused(text: &str) -> BadSchema {
+fn refused(text: &str) -> InvalidSchema {
     text.parse::<Schema>().unwrap_err()
 }
 
@@ -98,7 +98,7 @@ fn tables_that_do_not_fit_together_are_refused() {
     let holds = "containers = { c = \"p.B\" }";
     assert_eq!(
         refused(&table("p.A", "CDoc", holds)),
-        BadSchema::UnknownTable(a.clone(), c.clone(), b.clone())
+        InvalidSchema::UnknownTable(a.clone(), c.clone(), b.clone())
     );
     for (document, record) in
         [("CDoc", "WRecord"), ("WDoc", "CRecord"), ("ODoc", "ODoc"), ("Singleton", "CDoc")]
@@ -106,22 +106,25 @@ fn tables_that_do_not_fit_together_are_refused() {
         let id = if document == "Singleton" { "id = 65536\n" } else { "" };
         let text = table("p.A", document, &format!("{id}{holds}")) + &table("p.B", record, "");
         let why = refused(&text);
-        assert!(matches!(why, BadSchema::WrongKind(..)), "{document} {record}: {why}");
+        assert!(matches!(why, InvalidSchema::WrongKind(..)), "{document} {record}: {why}");
         assert!(why.to_string().contains(record), "{why}");
     }
     let both = table("p.A", "CDoc", &format!("fields = {{ c = \"bool\" }}\n{holds}"));
     let both = both + &table("p.B", "CRecord", "");
-    assert_eq!(refused(&both), BadSchema::FieldAndContainer(a.clone(), c));
-    assert_eq!(refused(&table("p.A", "Singleton", "")), BadSchema::NoId(a.clone()));
-    assert_eq!(refused(&table("p.A", "CDoc", "id = 65536")), BadSchema::NotSingleton(a.clone()));
+    assert_eq!(refused(&both), InvalidSchema::FieldAndContainer(a.clone(), c));
+    assert_eq!(refused(&table("p.A", "Singleton", "")), InvalidSchema::NoId(a.clone()));
+    assert_eq!(
+        refused(&table("p.A", "CDoc", "id = 65536")),
+        InvalidSchema::NotSingleton(a.clone())
+    );
     for id in [65_535, 66_048] {
         let refused = refused(&table("p.A", "Singleton", &format!("id = {id}")));
-        assert_eq!(refused, BadSchema::Id(a.clone(), id));
+        assert_eq!(refused, InvalidSchema::Id(a.clone(), id));
     }
     let same = table("p.A", "Singleton", "id = 66047") + &table("p.B", "Singleton", "id = 66047");
-    assert_eq!(refused(&same), BadSchema::SameId(a.clone(), b, 66_047));
+    assert_eq!(refused(&same), InvalidSchema::SameId(a.clone(), b, 66_047));
     let twice = [Table::new(a.clone(), TableKind::CDoc), Table::new(a.clone(), TableKind::CDoc)];
-    assert_eq!(Schema::new(twice).unwrap_err(), BadSchema::Twice(a));
+    assert_eq!(Schema::new(twice).unwrap_err(), InvalidSchema::Twice(a));
 }
 
 fn article() -> Record {
@@ -156,9 +159,9 @@ fn a_record_is_one_of_the_tables_or_it_is_told_why_not() {
     let why = |record: Record, parent| schema.check(&record, parent).unwrap_err();
     let table = qname("shop.None");
     let none = why(Record { table: table.clone(), ..article() }, None);
-    assert_eq!(none, BadRecord::UnknownTable(table));
+    assert_eq!(none, InvalidRecord::UnknownTable(table));
     let kind = why(Record { kind: TableKind::WDoc, ..article() }, None);
-    assert_eq!(kind, BadRecord::Kind(shop_article.clone(), TableKind::CDoc, TableKind::WDoc));
+    assert_eq!(kind, InvalidRecord::Kind(shop_article.clone(), TableKind::CDoc, TableKind::WDoc));
     let settings = Record {
         table: qname("shop.Settings"),
         kind: TableKind::Singleton,
@@ -167,23 +170,23 @@ fn a_record_is_one_of_the_tables_or_it_is_told_why_not() {
     };
     schema.check(&Record { id: RecordId(65_536), ..settings.clone() }, None).unwrap();
     let id = why(settings.clone(), None);
-    assert_eq!(id, BadRecord::SingletonId(settings.table, 65_536, 1));
-    let nowhere = BadRecord::NoParent(qname("shop.Price"));
+    assert_eq!(id, InvalidRecord::SingletonId(settings.table, 65_536, 1));
+    let nowhere = InvalidRecord::NoParent(qname("shop.Price"));
     assert_eq!(why(Record { parent: None, ..price() }, None), nowhere);
     assert_eq!(why(price(), None), nowhere);
     let inside = Record { parent: price().parent, ..article() };
-    assert_eq!(why(inside, of_article), BadRecord::DocumentWithParent(shop_article.clone()));
+    assert_eq!(why(inside, of_article), InvalidRecord::DocumentWithParent(shop_article.clone()));
     let elsewhere = Parent { id: RecordId(1), container: name("name") };
     let elsewhere = why(Record { parent: Some(elsewhere), ..price() }, of_article);
     let expected =
-        BadRecord::UnknownContainer(shop_article.clone(), name("name"), qname("shop.Price"));
+        InvalidRecord::UnknownContainer(shop_article.clone(), name("name"), qname("shop.Price"));
     assert_eq!(elsewhere, expected);
     let field = why(Record { fields: price().fields, ..article() }, None);
-    assert_eq!(field, BadRecord::UnknownField(shop_article.clone(), name("cents")));
+    assert_eq!(field, InvalidRecord::UnknownField(shop_article.clone(), name("cents")));
     let held = [(name("name"), Value::Int64(1))].into();
     let held = why(Record { fields: held, ..article() }, None);
     let expected =
-        BadRecord::FieldType(shop_article, name("name"), FieldType::String, FieldType::Int64);
+        InvalidRecord::FieldType(shop_article, name("name"), FieldType::String, FieldType::Int64);
     assert_eq!(held, expected);
 }
 
@@ -196,14 +199,14 @@ fn fields_may_be_added_and_nothing_else_changes() {
     follows(&format!("{SHOP}\n[tables.\"shop.New\"]\nkind = \"WDoc\"")).unwrap();
     let (article, order) = (qname("shop.Article"), qname("shop.Order"));
     for (was, is, why) in [
-        ("shop.Order", "shop.Other", CannotFollow::TableGone(order.clone())),
-        ("\"ODoc\"", "\"WDoc\"", CannotFollow::Kind(order, TableKind::ODoc, TableKind::WDoc)),
-        ("65536", "65537", CannotFollow::Id(qname("shop.Settings"), 65_536)),
-        ("name = \"string\",", "", CannotFollow::FieldGone(article.clone(), name("name"))),
+        ("shop.Order", "shop.Other", IncompatibleSchema::TableGone(order.clone())),
+        ("\"ODoc\"", "\"WDoc\"", IncompatibleSchema::Kind(order, TableKind::ODoc, TableKind::WDoc)),
+        ("65536", "65537", IncompatibleSchema::Id(qname("shop.Settings"), 65_536)),
+        ("name = \"string\",", "", IncompatibleSchema::FieldGone(article.clone(), name("name"))),
         (
             "name = \"string\"",
             "name = \"bytes\"",
-            CannotFollow::Retyped(
+            IncompatibleSchema::Retyped(
                 article.clone(),
                 name("name"),
                 FieldType::String,
@@ -213,7 +216,7 @@ fn fields_may_be_added_and_nothing_else_changes() {
         (
             "{ prices",
             "{ costs",
-            CannotFollow::Container(article, name("prices"), qname("shop.Price")),
+            IncompatibleSchema::Container(article, name("prices"), qname("shop.Price")),
         ),
     ] {
         assert_eq!(follows(&SHOP.replacen(was, is, 1)), Err(why));

@@ -12,8 +12,8 @@ use serde::{
 };
 use serde_json::{Map, Value as Json, json};
 use vvm::eventlog::{
-    Corrupted, Entry, Epoch, Event, FieldType, Fields, Name, Offset, Parent, QName, Record,
-    RecordId, Schema, StoredRecord, Table, Value, Version,
+    Entry, Epoch, Event, FieldType, Fields, Marker, Name, Offset, Parent, QName, Record, RecordId,
+    Schema, StoredRecord, Table, Value, Version,
 };
 
 use crate::response::ProblemDetails;
@@ -318,7 +318,7 @@ pub(crate) fn json_of_entry(entry: &Entry) -> Json {
             let rows = changes.iter().map(|change| json_of_row(&change.record));
             object.insert("rows".to_owned(), rows.collect());
         }
-        Entry::Corrupted(Corrupted { bytes, .. }) => {
+        Entry::Marker(Marker { bytes, .. }) => {
             object.insert("corrupted".to_owned(), json!(BASE64.encode(bytes)));
         }
     }

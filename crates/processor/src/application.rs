@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use eventlog::{BadSchema, FieldType, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
+use eventlog::{FieldType, InvalidSchema, Name, QName, RecordId, SINGLETON_IDS, Schema, Table};
 use hashbrown::HashMap;
 use isequencer::{BadSequences, SeqId, Sequence, Sequences, WsKind, standard};
 
@@ -37,7 +37,7 @@ pub struct Application {
 pub enum InvalidApplication {
     /// The tables do not fit together.
     #[error(transparent)]
-    Schema(#[from] BadSchema),
+    Schema(#[from] InvalidSchema),
     /// The sequences of a kind of workspaces cannot be declared.
     #[error(transparent)]
     Sequences(#[from] BadSequences),

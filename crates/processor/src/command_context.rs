@@ -5,7 +5,7 @@ mod rows;
 use std::{collections::HashMap, fmt};
 
 use bytes::Bytes;
-use eventlog::{Change, Record, RecordId, StoredRecord, Version, WsId};
+use eventlog::{Record, RecordChange, RecordId, StoredRecord, Version, WsId};
 use isequencer::{NoNumber, SeqId, WsKind, standard};
 
 use crate::{
@@ -60,7 +60,7 @@ pub struct CommandContext<'g> {
     state: &'g GroupView<'g>,
     numbers: &'g mut dyn Numbers,
     /// The changes that the command writes.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<RecordChange>,
     /// The stored bytes of the records that the command replaces.
     pub(crate) before: Vec<(RecordId, Bytes)>,
     /// The raw ids of the new rows, each with its real id.
@@ -200,7 +200,7 @@ impl CommandContext<'_> {
         written.map(|()| &self.ids[first..])
     }
 
-    fn changed(&self, id: RecordId) -> Option<&Change> {
+    fn changed(&self, id: RecordId) -> Option<&RecordChange> {
         self.changes.iter().find(|change| change.record.id == id)
     }
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use eventlog::Row;
+use eventlog::AppRow;
 
 /// The number of damaged rows that are remembered. Further rows are neither counted nor logged.
 const REMEMBERED: usize = 1_000;
@@ -22,16 +22,16 @@ const REPORTED: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     is_known: AtomicBool,
-    rows: Mutex<BTreeMap<Row, String>>,
+    rows: Mutex<BTreeMap<AppRow, String>>,
 }
 
 impl Damage {
-    fn rows(&self) -> MutexGuard<'_, BTreeMap<Row, String>> {
+    fn rows(&self) -> MutexGuard<'_, BTreeMap<AppRow, String>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes damage of a row. Returns whether the damage is new.
-    pub(crate) fn note_damage(&self, row: Row, what: &str) -> bool {
+    pub(crate) fn note_damage(&self, row: AppRow, what: &str) -> bool {
         let mut rows = self.rows();
         self.is_known.store(true, Ordering::Release);
         if rows.len() >= REMEMBERED && !rows.contains_key(&row) {
@@ -41,7 +41,7 @@ impl Damage {
     }
 
     /// Forgets the damage of rows that a reader has read without an error.
-    pub(crate) fn note_readable(&self, passed: RangeInclusive<Row>) {
+    pub(crate) fn note_readable(&self, passed: RangeInclusive<AppRow>) {
         if self.is_known.load(Ordering::Acquire) {
             let mut rows = self.rows();
             rows.retain(|row, _| !passed.contains(row));
@@ -62,8 +62,8 @@ mod tests {
 
     use super::*;
 
-    fn record(id: u64) -> Row {
-        Row::Record(WsId(7), RecordId(id))
+    fn record(id: u64) -> AppRow {
+        AppRow::Record(WsId(7), RecordId(id))
     }
 
     /// There was room for one damaged row. Readers met two damaged rows in turn. Each row took the

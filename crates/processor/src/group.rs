@@ -9,7 +9,7 @@ mod read_ahead;
 
 use std::collections::VecDeque;
 
-use eventlog::{Fate, Offset, Place, Prepared, Row, Schema, WsId};
+use eventlog::{AppRow, EventPlace, Offset, PreparedEvent, Schema, WriteOutcome, WsId};
 use hashbrown::HashMap;
 use isequencer::WsKind;
 
@@ -26,7 +26,7 @@ pub(crate) use read_ahead::ReadAheadRows;
 /// Commands that are written together.
 #[derive(Debug, Default)]
 pub(crate) struct CommandGroup {
-    pub(crate) events: Vec<Prepared>,
+    pub(crate) events: Vec<PreparedEvent>,
     pub(crate) bytes: usize,
     waiting: Vec<WaitingCommand>,
     overlay: Overlay,
@@ -100,7 +100,7 @@ impl CommandGroup {
         }
         self.overlay.written().for_each(|row| self.ahead.remove(&row));
         for (ws, key) in self.repeats.keys() {
-            self.ahead.remove(&Row::Answer(*ws, *key));
+            self.ahead.remove(&AppRow::Answer(*ws, *key));
         }
         let read_for = waiting.iter().filter(|queued| queued.is_read_for);
         self.ahead.keep(read_for.flat_map(|QueuedCommand { command, .. }| {
@@ -114,8 +114,8 @@ impl CommandGroup {
     /// A rejection may rest on events of the same group. Command 1 creates a singleton. Command 2
     /// is rejected because the singleton exists. The write of the group fails, so the singleton
     /// does not exist. A rejection of command 2 would be wrong: command 2 is answered "busy".
-    pub(crate) fn answer(&mut self, fate: &Fate, role: NodeRole) {
-        let places: Vec<Place> = self.events.iter().map(Prepared::place).collect();
+    pub(crate) fn answer(&mut self, written: &WriteOutcome, role: NodeRole) {
+        let places: Vec<EventPlace> = self.events.iter().map(PreparedEvent::place).collect();
         // The answers of the events that other commands of the group share.
         let mut answers: HashMap<usize, Answer> = HashMap::new();
         if self.waiting.iter().any(|waiting| matches!(waiting.outcome, CommandOutcome::Same(_))) {
@@ -129,16 +129,16 @@ impl CommandGroup {
             let is_repeated = matches!(outcome, CommandOutcome::Same(_));
             let answered = match outcome {
                 CommandOutcome::Event(event, answer) => {
-                    of_event(fate, places[event], event, answer, is_repeated)
+                    of_event(written, places[event], event, answer, is_repeated)
                 }
                 CommandOutcome::Same(event) => {
                     let answer = answers.get(&event).cloned().unwrap_or_default();
-                    of_event(fate, places[event], event, answer, is_repeated)
+                    of_event(written, places[event], event, answer, is_repeated)
                 }
                 CommandOutcome::Repeated(done) => Ok(done),
                 // The handler rejected the command after it saw events that were not written.
-                CommandOutcome::Refused(Refused::Rejected(_)) if sees > fate.committed => {
-                    Err(match not_written(fate) {
+                CommandOutcome::Refused(Refused::Rejected(_)) if sees > written.committed => {
+                    Err(match not_written(written) {
                         Refused::Unknown(_) => {
                             let why = "the outcome of earlier commands of the group is unknown";
                             Refused::Busy(Busy::LeadLost(why.to_owned()))
@@ -162,25 +162,25 @@ impl CommandGroup {
 }
 
 fn of_event(
-    fate: &Fate,
-    place: Place,
+    written: &WriteOutcome,
+    place: EventPlace,
     event: usize,
     answer: Answer,
     is_repeated: bool,
 ) -> Answered {
-    let Place { epoch, plog, wlog, .. } = place;
-    if event >= fate.committed {
-        return Err(not_written(fate));
+    let EventPlace { epoch, plog, wlog, .. } = place;
+    if event >= written.committed {
+        return Err(not_written(written));
     }
-    match &fate.applied {
+    match &written.applied {
         Ok(()) => Ok(Done { epoch, plog, wlog, answer, is_repeated }),
         Err(error) => Err(Refused::NotApplied { plog, why: in_full(error) }),
     }
 }
 
 /// The refusal of a command, if its event is not in the log, or may not be in the log.
-fn not_written(fate: &Fate) -> Refused {
-    match &fate.others {
+fn not_written(written: &WriteOutcome) -> Refused {
+    match &written.commit_error {
         Some(error @ eventlog::Error::Unknown(_)) => Refused::Unknown(in_full(error)),
         Some(eventlog::Error::LeadLost(lost)) => Refused::Busy(Busy::LeadLost(lost.0.clone())),
         Some(error @ eventlog::Error::Violation(_)) => {

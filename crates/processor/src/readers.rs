@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use eventlog::{Entry, Error, Offset, RecordId, Result, Row, StoredRecord, WsId};
+use eventlog::{AppRow, Entry, Error, Offset, RecordId, Result, StoredRecord, WsId};
 use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, stream::BoxStream};
 use isequencer::{SeqId, standard};
 use tracing::warn;
@@ -31,7 +31,7 @@ impl Commands {
             let known = commands.last_number(ws, standard::WLOG_OFFSET, stored).await?.map(Offset);
             let mut next = from;
             let entries = log.reader().wlog(ws, from, known).inspect(move |read| {
-                let row = Row::Wlog(ws, next);
+                let row = AppRow::Wlog(ws, next);
                 commands.note_read(row..=row, read);
                 next = next.next();
             });
@@ -41,7 +41,7 @@ impl Commands {
             let is_shown = move |entry: &Entry| {
                 let (place, log) = (entry.place(), Arc::clone(&log));
                 let is_known = known.is_some_and(|known| place.wlog <= known);
-                async move { Ok(place.plog < end && (is_known || log.has(place).await?)) }
+                async move { Ok(place.plog < end && (is_known || log.has_event(place).await?)) }
             };
             Ok(entries.try_take_while(is_shown))
         };
@@ -60,7 +60,7 @@ impl Commands {
         self.log.reader().records(ws, from, last).inspect(move |read| {
             // An error that names no row comes from a row behind the last one that was read.
             let id = read.as_ref().map_or(next, |stored| stored.record.id);
-            commands.note_read(Row::Record(ws, next)..=Row::Record(ws, id), read);
+            commands.note_read(AppRow::Record(ws, next)..=AppRow::Record(ws, id), read);
             next = RecordId(id.0.saturating_add(1));
         })
     }
@@ -71,7 +71,7 @@ impl Commands {
     /// Those of [`Reader::record`](eventlog::Reader::record).
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
         let read = self.log.reader().record(ws, id).await;
-        let row = Row::Record(ws, id);
+        let row = AppRow::Record(ws, id);
         self.note_read(row..=row, &read);
         read
     }
@@ -95,12 +95,12 @@ impl Commands {
     }
 
     /// Notes the result of reading rows. Each damage is logged once.
-    fn note_read<T>(&self, rows: RangeInclusive<Row>, read: &Result<T>) {
+    fn note_read<T>(&self, rows: RangeInclusive<AppRow>, read: &Result<T>) {
         match read {
             Ok(_) => self.shared.damage.note_readable(rows),
             Err(error) if error.is_lasting() => {
                 let row = match error {
-                    Error::Broken(broken) => broken.row(),
+                    Error::DamagedRow(broken) => broken.row(),
                     _ => *rows.start(),
                 };
                 let what = in_full(error);

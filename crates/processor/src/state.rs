@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use eventlog::{
-    Broken, Change, Epoch, Offset, Place, Reader, Record, RecordId, Row, StoredRecord, Version,
-    WsId,
+    AppRow, DamagedRow, Epoch, EventPlace, Offset, Reader, Record, RecordChange, RecordId,
+    StoredRecord, Version, WsId,
 };
 use hashbrown::HashMap;
 
@@ -15,7 +15,7 @@ use crate::group::ReadAheadRows;
 /// The changes of the commands of a group so far.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
-    events: Vec<(Place, Vec<Change>)>,
+    events: Vec<(EventPlace, Vec<RecordChange>)>,
     /// The position of the last change of each record. The index is built at the first read,
     /// because most groups never read a changed record.
     index: OnceLock<ChangeIndex>,
@@ -24,7 +24,7 @@ pub(crate) struct Overlay {
 type ChangeIndex = HashMap<(WsId, RecordId), (usize, usize)>;
 
 impl Overlay {
-    pub(crate) fn add(&mut self, place: Place, changes: Vec<Change>) {
+    pub(crate) fn add(&mut self, place: EventPlace, changes: Vec<RecordChange>) {
         if let Some(index) = self.index.get_mut() {
             index_changes(index, self.events.len(), place, &changes);
         }
@@ -48,8 +48,9 @@ impl Overlay {
     }
 
     /// The rows of the records that the commands wrote.
-    pub(crate) fn written(&self) -> impl Iterator<Item = Row> {
-        let row = |place: &Place, change: &Change| Row::Record(place.ws, change.record.id);
+    pub(crate) fn written(&self) -> impl Iterator<Item = AppRow> {
+        let row =
+            |place: &EventPlace, change: &RecordChange| AppRow::Record(place.ws, change.record.id);
         self.events
             .iter()
             .flat_map(move |(place, changes)| changes.iter().map(move |change| row(place, change)))
@@ -61,8 +62,13 @@ impl Overlay {
     }
 }
 
-fn index_changes(index: &mut ChangeIndex, event: usize, place: Place, changes: &[Change]) {
-    for (change, Change { record, .. }) in changes.iter().enumerate() {
+fn index_changes(
+    index: &mut ChangeIndex,
+    event: usize,
+    place: EventPlace,
+    changes: &[RecordChange],
+) {
+    for (change, RecordChange { record, .. }) in changes.iter().enumerate() {
         index.insert((place.ws, record.id), (event, change));
     }
 }
@@ -89,12 +95,12 @@ impl LogEnd {
     ///
     /// If the log was read again up to that offset and has no such event, no event wrote the row,
     /// and the row is damaged.
-    pub(crate) fn check(self, row: Row, left: Version) -> Result<(), eventlog::Error> {
+    pub(crate) fn check(self, row: AppRow, left: Version) -> Result<(), eventlog::Error> {
         if left.plog < self.next || left.epoch < self.epoch {
             return Ok(());
         }
         if left.plog <= self.searched_to {
-            return Err(Broken::OfNoEvent { row, plog: left.plog }.into());
+            return Err(DamagedRow::OfNoEvent { row, plog: left.plog }.into());
         }
         Err(eventlog::Error::Overtaken(left.plog))
     }
@@ -127,7 +133,7 @@ impl GroupView<'_> {
             let stored = StoredRecord { ws, version, record: record.clone() };
             return Ok(Some(ReadRecord { stored, bytes: None }));
         }
-        let row = Row::Record(ws, id);
+        let row = AppRow::Record(ws, id);
         let bytes = match self.ahead.get(&row) {
             Some(bytes) => bytes,
             None => self.reader.row(row).await?,

@@ -138,7 +138,7 @@ impl Worker {
             }
             if let Some(violation) = &self.groups.violation {
                 // If the check fails, the violation stays, and the next round checks again.
-                if matches!(self.groups.partition.log.is_still(violation).await, Ok(false)) {
+                if matches!(self.groups.partition.log.is_unchanged(violation).await, Ok(false)) {
                     self.groups.violation = None;
                 }
             }

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use eventlog::{Around, Corrupted, Drawn, Offset, WsId};
+use eventlog::{DrawnNumber, EventNeighbours, Marker, Offset, WsId};
 use isequencer::{SeqId, standard};
 
 use crate::PartitionStorage;
@@ -39,7 +39,7 @@ pub enum NotMarked {
     #[error("number {} of sequence {} is not above the last known number, {known}, or does not belong to the sequence: give the last number that the event drew, or a higher one", .drawn.last, .drawn.seq)]
     NotAbove {
         /// The given number and its sequence.
-        drawn: Drawn,
+        drawn: DrawnNumber,
         /// The highest number that is stored, or that an event in front of the marked one drew.
         known: u64,
     },
@@ -84,8 +84,8 @@ impl PartitionStorage {
         plog: Offset,
         ws: WsId,
         wlog: Offset,
-        given: Option<Vec<Drawn>>,
-    ) -> Result<Corrupted, NotMarked> {
+        given: Option<Vec<DrawnNumber>>,
+    ) -> Result<Marker, NotMarked> {
         if !self.log.has_workspace(ws) {
             return Err(NotMarked::OtherPartition { ws, partition: self.log.partition() });
         }
@@ -123,8 +123,8 @@ impl PartitionStorage {
     async fn check_above_all_known(
         &self,
         ws: WsId,
-        drawn: &[Drawn],
-        around: &Around,
+        drawn: &[DrawnNumber],
+        around: &EventNeighbours,
     ) -> Result<(), NotMarked> {
         let seqs: Vec<u16> = drawn.iter().map(|drawn| drawn.seq).collect();
         let stored = self.numbers.last(ws.0, &seqs, self.deadline()).await?;
@@ -154,14 +154,14 @@ impl PartitionStorage {
 
 /// Adds the offset in the log of the workspace to the given numbers, because every event draws that
 /// offset.
-fn with_offset(wlog: Offset, mut given: Vec<Drawn>) -> Result<Vec<Drawn>, NotMarked> {
+fn with_offset(wlog: Offset, mut given: Vec<DrawnNumber>) -> Result<Vec<DrawnNumber>, NotMarked> {
     let mut seqs = HashSet::new();
     if let Some(drawn) = given.iter().find(|drawn| !seqs.insert(drawn.seq)) {
         return Err(NotMarked::Twice(drawn.seq));
     }
     let seq = standard::WLOG_OFFSET.0;
     match given.iter().find(|drawn| drawn.seq == seq) {
-        None => given.insert(0, Drawn { seq, last: wlog.0 }),
+        None => given.insert(0, DrawnNumber { seq, last: wlog.0 }),
         Some(drawn) if drawn.last == wlog.0 => {}
         Some(drawn) => return Err(NotMarked::OtherOffset { wlog, given: Offset(drawn.last) }),
     }

@@ -90,7 +90,7 @@ impl SeqStorage for PartitionStorage {
         let (partition, epoch) = (self.log.partition(), self.log.epoch().0);
         // The fence clears one write that lasts at most one timeout. So all calls below share one
         // deadline, a timeout after the clearance.
-        self.log.clearance().await.map_err(|lost| failed(lost.into()))?;
+        self.log.wait_to_send().await.map_err(|lost| failed(lost.into()))?;
         let offset = StoredOffset { partition, epoch, next: next.get() };
         self.numbers.store(&numbers, offset, self.deadline()).await.map_err(not_numbered)
     }
@@ -104,7 +104,7 @@ impl SeqStorage for PartitionStorage {
 /// Returns the numbers that an entry of the log drew.
 fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
     let place = entry.place();
-    let number = |drawn: &eventlog::Drawn| {
+    let number = |drawn: &eventlog::DrawnNumber| {
         (NumberKey { ws: WsId(place.ws.0), seq: SeqId(drawn.seq) }, drawn.last)
     };
     let is_counted = |(key, last): &(NumberKey, u64)| {
@@ -122,20 +122,21 @@ fn logged(entry: &Entry) -> Result<LoggedEvent, StorageError> {
 
 #[cfg(test)]
 mod tests {
-    use eventlog::{Corrupted, Drawn, Epoch, Place};
+    use eventlog::{DrawnNumber, Epoch, EventPlace, Marker};
 
     use super::*;
 
     fn drew(drawn: &[(u16, u64)]) -> Vec<(u16, u64)> {
-        let place = Place {
+        let place = EventPlace {
             epoch: Epoch(1),
             plog: eventlog::Offset(9),
             ws: eventlog::WsId(7),
             wlog: eventlog::Offset(4),
         };
-        let drawn = drawn.iter().map(|(seq, last)| Drawn { seq: *seq, last: *last }).collect();
+        let drawn =
+            drawn.iter().map(|(seq, last)| DrawnNumber { seq: *seq, last: *last }).collect();
         let marked = Epoch(1);
-        let entry = Entry::Corrupted(Corrupted { place, marked, drawn, bytes: "".into() });
+        let entry = Entry::Marker(Marker { place, marked, drawn, bytes: "".into() });
         let LoggedEvent { offset, numbers } = logged(&entry).unwrap();
         assert_eq!(offset.get(), 9);
         assert!(numbers.iter().all(|(key, _)| key.ws == WsId(7)));

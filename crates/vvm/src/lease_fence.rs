@@ -6,7 +6,7 @@ use std::{
 };
 
 use clock::Instant;
-use eventlog::{Epoch, Lead, LeadLost};
+use eventlog::{Epoch, Fence, LeadLost};
 use ielections::Work;
 
 /// The work guard of all partitions of a slot under one leadership.
@@ -55,7 +55,7 @@ impl LeaseFence {
     }
 }
 
-impl Lead for LeaseFence {
+impl Fence for LeaseFence {
     fn epoch(&self) -> Epoch {
         self.epoch
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Entry, Lead, Offset, Reader, RecordId, StoredRecord, WsId};
+use eventlog::{Entry, Fence, Offset, Reader, RecordId, StoredRecord, WsId};
 use futures::{Stream, stream::BoxStream};
 use ielections::Slot;
 use isequencer::{SeqId, standard};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clock::Instant;
-use eventlog::{Deployment, Log, NotDeployed, Reader};
+use eventlog::{Deployment, DeploymentError, Log, Reader};
 use futures::future::join_all;
 use ielections::Slot;
 use processor::PartitionEnd;
@@ -87,7 +87,7 @@ async fn open(
     let (level, schema) = (app.settings.level, app.application().schema().clone());
     let deployment = Deployment { level, schema };
     deployment.fix(&opened.storage, node.clock(), deadline).await.map_err(|why| match why {
-        NotDeployed::Storage(error) => Problem::of_storage(&error),
+        DeploymentError::Storage(error) => Problem::of_storage(&error),
         why => Problem::Refused(format!("the application `{name}` cannot be deployed: {why}")),
     })?;
     Ok(opened)
@@ -102,14 +102,14 @@ fn deploy_partition(
 ) -> Result<(), Problem> {
     let (clock, timeout) = (node.clock(), settings.call_timeout);
     let storage = &opened.storage;
-    let log_settings = eventlog::Settings {
+    let log_settings = eventlog::LogSettings {
         partitions: app.settings.partitions,
         level: app.settings.level,
         timeout,
         answers_kept: app.settings.answers_kept,
-        ..eventlog::Settings::default()
+        ..eventlog::LogSettings::default()
     };
-    let fence = Arc::clone(fence) as Arc<dyn eventlog::Lead>;
+    let fence = Arc::clone(fence) as Arc<dyn eventlog::Fence>;
     let log = Log::new(Arc::clone(storage), clock.clone(), fence, partition, log_settings);
     let log = Arc::new(log);
     let numbers = match app.settings.numbers {

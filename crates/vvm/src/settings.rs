@@ -163,7 +163,7 @@ impl AppSettings {
     /// # Panics
     /// Never: ten is not zero.
     pub fn new(name: AppName, application: Arc<Application>) -> AppSettings {
-        let eventlog::Settings { level, answers_kept, .. } = eventlog::Settings::default();
+        let eventlog::LogSettings { level, answers_kept, .. } = eventlog::LogSettings::default();
         AppSettings {
             name,
             application,

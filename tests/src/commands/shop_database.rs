@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::{Clock, Instant};
-use eventlog::{Epoch, Lead, LeadLost, Log, Reader, TrustLevel, WsId};
+use eventlog::{Epoch, Fence, LeadLost, Log, Reader, TrustLevel, WsId};
 use isequencer::{SeqId, SeqStorage, StorageError};
 use istorage::{KeyspaceName, SharedStorage, StorageDriver};
 use processor::{Application, Commands, Partition, PartitionEnd, PartitionSettings, Status};
@@ -172,7 +172,8 @@ impl ShopDatabase {
         own.name = format!("{partition}");
         let partitions = self.app.entry.partitions;
         let storage = storage.unwrap_or_else(|| Arc::clone(&self.app.storage));
-        let settings = eventlog::Settings { partitions, level, timeout, apply_for, answers_kept };
+        let settings =
+            eventlog::LogSettings { partitions, level, timeout, apply_for, answers_kept };
         let log = Arc::new(Log::new(
             Arc::clone(&storage),
             self.clock.clone(),

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use eventlog::{
-    Entry, Epoch, Event, Offset, Place, RecordId, Row, StoredRecord, TableKind, Version, WsId,
+    AppRow, Entry, Epoch, Event, EventPlace, Offset, RecordId, StoredRecord, TableKind, Version,
+    WsId,
 };
 use futures::TryStreamExt;
 use isequencer::standard::{FIRST_CRECORD_ID, FIRST_RECORD_ID, WLOG_OFFSET};
@@ -201,7 +202,7 @@ async fn check_all(shop_db: &ShopDatabase, partition: u16, world: &StoredState) 
 async fn check_later(shop_db: &ShopDatabase, since: Epoch, world: &StoredState) {
     let reader = shop_db.reader();
     for event in &world.events {
-        let Place { ws, wlog, .. } = event.place;
+        let EventPlace { ws, wlog, .. } = event.place;
         let mut from = reader.wlog(ws, wlog, None);
         let stored = from.try_next().await.expect("it can be read");
         assert_eq!(stored, Some(Entry::Event(Box::new(event.clone()))));
@@ -220,18 +221,18 @@ async fn check_later(shop_db: &ShopDatabase, since: Epoch, world: &StoredState) 
 async fn check_rows(shop_db: &ShopDatabase, partition: u16, world: &StoredState) {
     let mut expected: BTreeMap<_, usize> = BTreeMap::new();
     for event in &world.events {
-        let Place { plog, ws, wlog, .. } = event.place;
-        for row in [Row::Plog(partition, plog), Row::Wlog(ws, wlog)] {
+        let EventPlace { plog, ws, wlog, .. } = event.place;
+        for row in [AppRow::Plog(partition, plog), AppRow::Wlog(ws, wlog)] {
             *expected.entry(row.key().pkey).or_default() += 1;
         }
     }
     for (ws, id) in world.records.keys() {
-        *expected.entry(Row::Record(*ws, *id).key().pkey).or_default() += 1;
+        *expected.entry(AppRow::Record(*ws, *id).key().pkey).or_default() += 1;
     }
     // Also look at the partition keys of the rows that the next events would write.
     let next = Offset(world.events.len() as u64 + 1);
-    let beyond = Row::Plog(partition, Offset((next.0 / 4_096 + 1) * 4_096));
-    for row in [Row::Plog(partition, next), beyond] {
+    let beyond = AppRow::Plog(partition, Offset((next.0 / 4_096 + 1) * 4_096));
+    for row in [AppRow::Plog(partition, next), beyond] {
         expected.entry(row.key().pkey).or_default();
     }
     for (pkey, count) in expected {

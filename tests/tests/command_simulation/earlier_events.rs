@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use eventlog::{
-    Alone, Drawn, Epoch, Event, Log, Offset, Place, Prepared, Settings, WsId,
-    layout::NEIGHBOURS_PER_PARTITION,
+    DrawnNumber, Epoch, Event, EventPlace, Log, LogSettings, Offset, PreparedEvent,
+    SingleNodeFence, WsId, layout::NEIGHBOURS_PER_PARTITION,
 };
 use isequencer::standard::WLOG_OFFSET;
 use vvm_tests::commands::{AnswerLedger, ShopDatabase, ShopNodeSettings, record_name};
@@ -31,7 +31,7 @@ pub(crate) async fn write(
         command: record_name("sys.CUD"),
         params: Vec::new().into(),
         changes: Vec::new(),
-        drawn: vec![Drawn { seq: WLOG_OFFSET.0, last: offset }],
+        drawn: vec![DrawnNumber { seq: WLOG_OFFSET.0, last: offset }],
     };
     let events: Vec<Event> = (1..NEIGHBOURS_PER_PARTITION - left).map(event).collect();
     events.iter().for_each(|event| ledger.open(&event.request));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clock::{Clock, ManualClock};
-use eventlog::{Epoch, Lead};
+use eventlog::{Epoch, Fence};
 use futures::FutureExt;
 use istorage::KeyspaceName;
 use processor::{Done, PartitionEnd, Refused, Status};

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Row, TrustLevel, WsId};
+use eventlog::{AppRow, TrustLevel, WsId};
 use futures::future::join;
 use istorage::{AppStorageExt, Conditional, Error, Key, Outcome, SharedStorage};
 use processor::{Command, IdempotencyKey, PartitionEnd, Refused, Status};

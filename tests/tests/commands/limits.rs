@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use eventlog::{Offset, RecordId, Row, TrustLevel};
+use eventlog::{AppRow, Offset, RecordId, TrustLevel};
 use futures::{
     TryStreamExt,
     future::{join, join_all},

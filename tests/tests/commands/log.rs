@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::{
-    Change, Drawn, Epoch, Event, Idempotency, Lead, LeadLost, Log, Offset, Place, Prepared, Record,
-    RecordId, Row, Settings, TableKind, TrustLevel, WsId,
+    AppRow, DrawnNumber, Epoch, Event, EventPlace, Fence, Idempotency, LeadLost, Log, LogSettings,
+    Offset, PreparedEvent, Record, RecordChange, RecordId, TableKind, TrustLevel, WsId,
 };
 use futures::TryStreamExt;
 use isequencer::{NumberKey, SeqStorage, standard};
@@ -75,7 +75,7 @@ impl Lead for ExpiringFence {
 /// Two events, each with a record and an answer.
 fn events(epoch: u64, ws: u64, from: u64) -> Vec<Event> {
     let event = |n: u64| Event {
-        place: Place { epoch: Epoch(epoch), plog: Offset(n), ws: WsId(ws), wlog: Offset(n) },
+        place: EventPlace { epoch: Epoch(epoch), plog: Offset(n), ws: WsId(ws), wlog: Offset(n) },
         time: clock::WallTime::from_millis(4_000_000_000_000),
         request: format!("{n}"),
         idempotency: Some(Idempotency {
@@ -86,7 +86,7 @@ fn events(epoch: u64, ws: u64, from: u64) -> Vec<Event> {
         }),
         command: record_name("sys.CUD"),
         params: Bytes::new(),
-        changes: vec![Change {
+        changes: vec![RecordChange {
             replaces: None,
             record: Record {
                 table: record_name("shop.Article"),
@@ -97,13 +97,13 @@ fn events(epoch: u64, ws: u64, from: u64) -> Vec<Event> {
                 fields: [("name".parse().unwrap(), text("a"))].into(),
             },
         }],
-        drawn: vec![Drawn { seq: standard::WLOG_OFFSET.0, last: n }],
+        drawn: vec![DrawnNumber { seq: standard::WLOG_OFFSET.0, last: n }],
     };
     (from..from + 2).map(event).collect()
 }
 
-fn prepared(events: &[Event]) -> Vec<Prepared> {
-    events.iter().map(|event| Prepared::new(event, |_| None)).collect()
+fn prepared(events: &[Event]) -> Vec<PreparedEvent> {
+    events.iter().map(|event| PreparedEvent::new(event, |_| None)).collect()
 }
 
 /// Leaves bytes in a row, as a leader does that ends in the middle of a write.
@@ -130,7 +130,7 @@ fn log(
         partitions: fixture.shop_db.app.entry.partitions,
         timeout: TIMEOUT,
         apply_for: Duration::from_millis(300),
-        ..Settings::default()
+        ..LogSettings::default()
     };
     Log::new(storage, fixture.shop_db.clock.clone(), lead, partition, settings)
 }
@@ -176,11 +176,11 @@ async fn in_time(fixture: &CommandsFixture) {
             partitions: fixture.shop_db.app.entry.partitions,
             level,
             timeout: TIMEOUT,
-            ..Settings::default()
+            ..LogSettings::default()
         };
         let log = Arc::new(Log::new(faulty, clock, lead, partition, settings));
-        let fate = log.write(&prepared(&events(2, ws, 1))).await;
-        assert!(fate.applied.is_ok() && fate.others.is_none(), "{fate:?}");
+        let outcome = log.write(&prepared(&events(2, ws, 1))).await;
+        assert!(outcome.applied.is_ok() && outcome.commit_error.is_none(), "{outcome:?}");
         sent("a group");
 
         let numbers = PartitionStorage::in_view(Arc::clone(&log));
@@ -197,7 +197,7 @@ async fn in_time(fixture: &CommandsFixture) {
         let replayed = log.replay(Offset(3)).try_collect::<Vec<_>>().await;
         replayed.unwrap_err();
         sent("a recovery");
-        let Place { plog, ws, wlog, .. } = tail[1].place;
+        let EventPlace { plog, ws, wlog, .. } = tail[1].place;
         let damaged = log.damaged(plog, ws, wlog).await.unwrap().unwrap();
         if level != TrustLevel::Two {
             log.mark(&damaged, Vec::new()).await.unwrap();
@@ -227,7 +227,7 @@ impl StorageWrapper for RefusingStorage {
         ops: Vec<Conditional>,
         deadline: Instant,
     ) -> istorage::Result<Outcome> {
-        let is_plog = pkey.starts_with(&Row::Plog(0, Offset(0)).key().pkey[..2]);
+        let is_plog = pkey.starts_with(&AppRow::Plog(0, Offset(0)).key().pkey[..2]);
         let fewer = |left: usize| left.checked_sub(1);
         let refuses = !is_plog
             && self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
@@ -254,8 +254,8 @@ async fn refused(fixture: &CommandsFixture) {
 
     // A refusal that passes is not reported.
     mute.refuses.store(2, Ordering::SeqCst);
-    let fate = log.write(&prepared(&events(2, WS, 3))).await;
-    assert!(fate.applied.is_ok() && fate.others.is_none(), "{fate:?}");
+    let outcome = log.write(&prepared(&events(2, WS, 3))).await;
+    assert!(outcome.applied.is_ok() && outcome.commit_error.is_none(), "{outcome:?}");
     let replayed: Vec<_> = log.replay(Offset::FIRST).try_collect().await.unwrap();
     assert_eq!(replayed.len(), 4);
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use eventlog::{Broken, Drawn, Entry, Error, Offset, Row, TrustLevel, WsId};
+use eventlog::{AppRow, DamagedRow, DrawnNumber, Entry, Error, Offset, TrustLevel, WsId};
 use futures::TryStreamExt;
 use isequencer::standard::{CRECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{AppStorageExt, Consistency, Order, OrderedPut};
@@ -63,13 +63,16 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let unsaid = mark(plog, None).await.unwrap_err();
     assert!(matches!(unsaid, NotMarked::NumbersNeeded), "{unsaid:?}");
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
-    let drawn = |seq: isequencer::SeqId, last| Drawn { seq: seq.0, last };
+    let drawn = |seq: isequencer::SeqId, last| DrawnNumber { seq: seq.0, last };
     let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
     let is_told = matches!(elsewhere, Err(NotMarked::Log(Error::Broken(Broken::Misplaced { .. }))));
     assert!(is_told, "the whole event was not reported: {elsewhere:?}");
     // An event behind a hole would hide all events that come after it.
     let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
-    assert!(matches!(far, Err(NotMarked::Log(Error::Broken(Broken::Missing(_))))), "{far:?}");
+    assert!(
+        matches!(far, Err(NotMarked::Log(Error::DamagedRow(DamagedRow::Missing(_))))),
+        "{far:?}"
+    );
     let low = mark(plog, Some(vec![drawn(CRECORD_ID, last)])).await.unwrap_err();
     assert!(matches!(low, NotMarked::NotAbove { .. }), "{low:?}");
     let other = mark(plog, Some(vec![drawn(WLOG_OFFSET, wlog.0 + 1)])).await.unwrap_err();
@@ -94,7 +97,7 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
         reader.wlog(WsId(ws), wlog, None).try_collect().await.unwrap(),
     ];
     for log in logs {
-        assert_eq!((log.len(), &log[0]), (2, &Entry::Corrupted(marker.clone())));
+        assert_eq!((log.len(), &log[0]), (2, &Entry::Marker(marker.clone())));
     }
 }
 
@@ -125,7 +128,7 @@ async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
     let marker = operator.mark_corrupted(done.plog, WsId(WS), done.wlog, None).await.unwrap();
-    assert_eq!(marker.drawn, [Drawn { seq: WLOG_OFFSET.0, last: done.wlog.0 }]);
+    assert_eq!(marker.drawn, [DrawnNumber { seq: WLOG_OFFSET.0, last: done.wlog.0 }]);
     node.ready().await;
     let command = named("after", cud(WS, article("b"), shop_db.soon()));
     let after = fixture.run(&node, &mut ledger, command).await.unwrap();
@@ -171,7 +174,7 @@ async fn known(fixture: &CommandsFixture) {
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
     let mark = async |wlog, seq: isequencer::SeqId, last| {
-        let given = Some(vec![Drawn { seq: seq.0, last }]);
+        let given = Some(vec![DrawnNumber { seq: seq.0, last }]);
         operator.mark_corrupted(plog, WsId(WS), wlog, given).await
     };
     let last = |done: &processor::Done| done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
@@ -205,7 +208,8 @@ async fn once(fixture: &CommandsFixture) {
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
     let mark = async |given: &[(isequencer::SeqId, u64)]| {
-        let given = given.iter().map(|(seq, last)| Drawn { seq: seq.0, last: *last }).collect();
+        let given =
+            given.iter().map(|(seq, last)| DrawnNumber { seq: seq.0, last: *last }).collect();
         operator.mark_corrupted(plog, WsId(WS), wlog, Some(given)).await
     };
     let id = isequencer::standard::FIRST_CRECORD_ID;

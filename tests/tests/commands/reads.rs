@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use eventlog::{Entry, Epoch, Offset, Row, TrustLevel, WsId};
+use eventlog::{AppRow, Entry, Epoch, Offset, TrustLevel, WsId};
 use futures::{
     StreamExt, TryStreamExt,
     future::{join, join_all, ready},
@@ -117,7 +117,7 @@ async fn damaged_event(fixture: &CommandsFixture) {
     };
     let first = send().await.unwrap();
     let damage = OrderedPut {
-        key: Row::Plog(PARTITION, first.plog).key(),
+        key: AppRow::Plog(PARTITION, first.plog).key(),
         value: Bytes::from_static(b"damaged"),
         order: Order::new(Order::MAX).unwrap(),
         ttl: None,
@@ -210,8 +210,9 @@ async fn left_behind(fixture: &CommandsFixture) {
     // The event is older than all events that this leader writes.
     (place.epoch, place.plog, place.wlog) = (Epoch(0), done.plog.next(), done.wlog.next());
     let order = Order::from_parts(0, place.plog.0).unwrap();
-    let rows = [Row::Plog(PARTITION, place.plog), Row::Wlog(ws, place.wlog)];
-    let put = |row: &Row| OrderedPut { key: row.key(), value: entry.to_bytes(), order, ttl: None };
+    let rows = [AppRow::Plog(PARTITION, place.plog), AppRow::Wlog(ws, place.wlog)];
+    let put =
+        |row: &AppRow| OrderedPut { key: row.key(), value: entry.to_bytes(), order, ttl: None };
     let puts = rows.iter().map(put).collect();
     shop_db.app.storage.put_ordered(puts, shop_db.soon()).await.unwrap();
 
@@ -286,7 +287,7 @@ async fn unreadable(fixture: &CommandsFixture) {
         (read.iter().filter(|read| read.is_ok()).count(), read.iter().any(Result::is_err))
     };
     assert_eq!((list().await, node.commands.damaged().1), ((3, false), 0));
-    *spoiled.row.lock().unwrap() = Some(Row::Record(ws, ids[2]).key());
+    *spoiled.row.lock().unwrap() = Some(AppRow::Record(ws, ids[2]).key());
     for _ in 0..2 {
         assert_eq!((list().await, node.commands.damaged().1), ((2, true), 1));
         node.commands.record(ws, ids[0]).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Offset, RecordId, Row, StoredRecord, TrustLevel, WsId};
+use eventlog::{AppRow, Offset, RecordId, StoredRecord, TrustLevel, WsId};
 use istorage::{
     AppStorageExt, AtomicBatch, Conditional, Key, Order, OrderedPut, Outcome, SharedStorage,
 };
@@ -42,13 +42,13 @@ impl SabotagedRow {
     const ALL: [SabotagedRow; 3] = [SabotagedRow::Plog, SabotagedRow::Wlog, SabotagedRow::Record];
 
     /// The row of the command after the one that was done.
-    fn next(self, partition: u16, ws: u64, done: &Done) -> Row {
+    fn next(self, partition: u16, ws: u64, done: &Done) -> AppRow {
         match self {
             SabotagedRow::Plog => Row::Plog(partition, done.plog.next()),
             SabotagedRow::Wlog => Row::Wlog(WsId(ws), done.wlog.next()),
             SabotagedRow::Record => {
                 let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
-                Row::Record(WsId(ws), RecordId(last + 1))
+                AppRow::Record(WsId(ws), RecordId(last + 1))
             }
         }
     }
@@ -137,7 +137,7 @@ impl<'s> SabotageCase<'s> {
 }
 
 /// Whether a message names a row.
-fn says(message: &str, row: Row) -> bool {
+fn says(message: &str, row: AppRow) -> bool {
     message.contains(&row.to_string())
 }
 
@@ -239,7 +239,7 @@ async fn changed(fixture: &CommandsFixture) {
     node.ready().await;
     let change = || cud(WS, vec![update(id, None, "newer")], shop_db.soon());
     let refused = node.commands.run(named("changed", change())).await.unwrap_err();
-    let row = Row::Record(WsId(WS), id);
+    let row = AppRow::Record(WsId(WS), id);
     assert!(says(&refused.to_string(), row), "{refused}");
     if at_once {
         node.ready().await;

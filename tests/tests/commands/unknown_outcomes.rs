@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Row, TrustLevel, WsId};
+use eventlog::{AppRow, TrustLevel, WsId};
 use futures::future::{join, join_all};
 use istorage::{
     AppStorageExt, AtomicBatch, CallKind, Conditional, Error, Fault, Faulty, OrderedPut, Outcome,
@@ -130,7 +130,7 @@ async fn stopped(fixture: &CommandsFixture) {
         let (ended, ()) = join(node.stop(), go_on).await;
         assert_eq!(ended, PartitionEnd::Stopped, "before call {call}");
     }
-    let key = Row::Plog(PARTITION, eventlog::Offset::FIRST).key();
+    let key = AppRow::Plog(PARTITION, eventlog::Offset::FIRST).key();
     let damaged = Bytes::from_static(b"damaged");
     let put = shop_db.app.storage.insert_if_not_exists(key, damaged, None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());
@@ -201,7 +201,7 @@ async fn may_land(fixture: &CommandsFixture) {
     let faulty = Arc::new(Faulty::scripted(inner, shop_db.clock.clone(), script));
     let node = shop_db.node(PARTITION, at(faulty));
     node.ready().await;
-    let key = Row::Plog(PARTITION, eventlog::Offset::FIRST).key();
+    let key = AppRow::Plog(PARTITION, eventlog::Offset::FIRST).key();
     let foreign = Bytes::from_static(&[1]);
     let put = shop_db.app.storage.insert_if_not_exists(key, foreign, None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());

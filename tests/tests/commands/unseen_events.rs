@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use eventlog::{
-    Change, Drawn, Event, Offset, Place, Record, RecordId, Row, StoredRecord, TableKind,
-    TrustLevel, Version, WsId,
+    AppRow, DrawnNumber, Event, EventPlace, Offset, Record, RecordChange, RecordId, StoredRecord,
+    TableKind, TrustLevel, Version, WsId,
 };
 use istorage::AppStorageExt;
 use processor::{Busy, PartitionEnd, Refused, RejectionKind};
@@ -37,9 +37,9 @@ async fn judged(fixture: &CommandsFixture) {
     let event = created(first.log.epoch(), shop_db.clock.wall());
     let Place { epoch, plog, ws, .. } = event.place;
     let record = event.changes[0].record.clone();
-    let row = Row::Record(ws, record.id);
+    let row = AppRow::Record(ws, record.id);
     let stored = StoredRecord { ws, version: Version { epoch, plog }, record };
-    let (log, table) = (Row::Plog(PARTITION, plog).key(), row.key());
+    let (log, table) = (AppRow::Plog(PARTITION, plog).key(), row.key());
     for (key, value) in [(log, event.to_bytes()), (table, stored.to_bytes())] {
         let inserted =
             shop_db.app.storage.insert_if_not_exists(key, value, None, shop_db.soon()).await;
@@ -103,13 +103,13 @@ fn created(epoch: eventlog::Epoch, time: clock::WallTime) -> Event {
         fields: [field("kind", "Shop"), field("name", "Corner shop")].into(),
     };
     Event {
-        place: Place { epoch, plog: Offset(2), ws, wlog },
+        place: EventPlace { epoch, plog: Offset(2), ws, wlog },
         time,
         request: "again".to_owned(),
         idempotency: None,
         command: record_name("sys.CreateWorkspace"),
         params: Bytes::new(),
-        changes: vec![Change { replaces: None, record }],
-        drawn: vec![Drawn { seq: 1, last: 1 }],
+        changes: vec![RecordChange { replaces: None, record }],
+        drawn: vec![DrawnNumber { seq: 1, last: 1 }],
     }
 }

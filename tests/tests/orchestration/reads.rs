@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use eventlog::{Broken, Offset, Reader, RecordId, Row, WsId};
+use eventlog::{AppRow, DamagedRow, Offset, Reader, RecordId, WsId};
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use httpapi::{HttpApi, HttpApiSettings};
 use istorage::{AppStorageExt, Fault};
@@ -43,7 +43,7 @@ async fn a_log_with_a_missing_event_is_cut() {
     // event is the hardest to notice.
     for (wlog, waits) in [(3, 0), (4, 0), (4, 500)] {
         cluster.clock.sleep(Duration::from_millis(waits)).await;
-        let row = Row::Wlog(WsId(7), Offset(wlog));
+        let row = AppRow::Wlog(WsId(7), Offset(wlog));
         let there = storage.get_linearizable(&row.key(), soon).await.unwrap().unwrap();
         let gone = storage.compare_and_delete(row.key(), there.clone(), soon).await.unwrap();
         assert!(gone.is_applied());
@@ -52,7 +52,7 @@ async fn a_log_with_a_missing_event_is_cut() {
             let (last, whole) = read.split_last().unwrap();
             assert_eq!(whole.len() as u64, wlog - from);
             assert!(whole.iter().all(Result::is_ok), "{whole:?}");
-            let is_told = matches!(last, Err(eventlog::Error::Broken(Broken::Missing(missing))) if *missing == row);
+            let is_told = matches!(last, Err(eventlog::Error::DamagedRow(DamagedRow::Missing(missing))) if *missing == row);
             assert!(is_told, "{last:?}");
         }
         let told = damaged().await;
@@ -82,7 +82,7 @@ async fn a_record_in_the_row_of_another_is_reported_in_the_status() {
     let done = run(&node, cud(7, article("a"), soon)).await;
     let [first, second] = [0, 1].map(|n| done.answer.ids[n].1);
     let storage = cluster.driver.keyspace.get().unwrap();
-    let keys = [first, second].map(|id| Row::Record(WsId(7), id).key());
+    let keys = [first, second].map(|id| AppRow::Record(WsId(7), id).key());
     let mut there = Vec::new();
     for key in &keys {
         there.push(storage.get_linearizable(key, soon).await.unwrap().unwrap());
@@ -104,7 +104,7 @@ async fn a_record_in_the_row_of_another_is_reported_in_the_status() {
     let partition = status.apps[0].here.iter().find(|partition| partition.number == 7).unwrap();
     assert_eq!(partition.status, "ready");
     let told = &partition.damaged;
-    let is_told = told.len() == 1 && told[0].contains(&Row::Record(WsId(7), second).to_string());
+    let is_told = told.len() == 1 && told[0].contains(&AppRow::Record(WsId(7), second).to_string());
     assert!(is_told && partition.damaged_rows == 1, "{told:?}");
     swap(&there[0], &there[1]).await;
     here.record(WsId(7), second).await.unwrap();

@@ -29,9 +29,9 @@ fn version(plog: u64) -> Version {
     Version { epoch: Epoch(3), plog: Offset(plog) }
 }
 
-fn event(plog: u64, wlog: u64, records: Vec<RecordWrite>) -> Prepared {
-    let place = Place { epoch: Epoch(3), plog: Offset(plog), ws: WsId(1), wlog: Offset(wlog) };
-    Prepared {
+fn event(plog: u64, wlog: u64, records: Vec<RecordWrite>) -> PreparedEvent {
+    let place = EventPlace { epoch: Epoch(3), plog: Offset(plog), ws: WsId(1), wlog: Offset(wlog) };
+    PreparedEvent {
         place,
         time: Some(WallTime::from_millis(1_000_000)),
         entry: format!("event {plog}").into(),
@@ -62,11 +62,13 @@ fn text(bytes: &Bytes) -> String {
 /// Returns a write as a short text.
 fn short(write: &RowWrite) -> String {
     let after = text(&write.after);
-    match &write.how {
-        How::If(None) => format!("+{after}"),
-        How::If(Some(before)) => format!("{}>{after}", text(before)),
-        How::Later(None) => format!("{after}@{}", write.order.get() & 0xff),
-        How::Later(Some(ttl)) => format!("{after}@{} for {ttl:?}", write.order.get() & 0xff),
+    match &write.mode {
+        WriteMode::Conditional(None) => format!("+{after}"),
+        WriteMode::Conditional(Some(before)) => format!("{}>{after}", text(before)),
+        WriteMode::Ordered(None) => format!("{after}@{}", write.order.get() & 0xff),
+        WriteMode::Ordered(Some(ttl)) => {
+            format!("{after}@{} for {ttl:?}", write.order.get() & 0xff)
+        }
     }
 }
 
@@ -78,8 +80,8 @@ fn chunks(writes: Vec<RowWrite>, can: &Capabilities) -> Vec<String> {
     in_chunks(writes, can).iter().map(|chunk| shown(chunk)).collect()
 }
 
-fn rows(group: &[Prepared], level: TrustLevel) -> Rows {
-    Rows::of(group, rules(level)).unwrap()
+fn rows(group: &[PreparedEvent], level: TrustLevel) -> GroupRows {
+    GroupRows::plan(group, rules(level)).unwrap()
 }
 
 #[test]
@@ -87,7 +89,7 @@ fn each_level_writes_as_it_says() {
     let records = vec![record(1, None, None, "new"), record(2, Some(1), Some("old"), "updated")];
     let group = [event(7, 1, records)];
     let shown = |level| {
-        let Rows { plog, rest } = rows(&group, level);
+        let GroupRows { plog, rest } = rows(&group, level);
         format!("{} | {}", shown(&plog), shown(&rest))
     };
     assert_eq!(shown(TrustLevel::Zero), "+event 7 | +event 7 +new old>updated");
@@ -97,11 +99,11 @@ fn each_level_writes_as_it_says() {
 
 #[test]
 fn a_chunk_ends_with_the_partition_of_the_storage_and_at_its_limits() {
-    let events = |offsets: &[u64]| -> Vec<Prepared> {
+    let events = |offsets: &[u64]| -> Vec<PreparedEvent> {
         offsets.iter().map(|n| event(*n, *n, Vec::new())).collect()
     };
     let one = can(None, None);
-    let Rows { plog, rest } =
+    let GroupRows { plog, rest } =
         rows(&events(&[4_094, 4_095, 4_096, 4_097, 4_098, 4_099]), TrustLevel::Zero);
     let expected =
         ["+event 4094 +event 4095", "+event 4096 +event 4097 +event 4098", "+event 4099"];
@@ -124,9 +126,10 @@ fn a_record_that_several_events_write_is_written_once() {
     let group = [event(7, 1, first), event(8, 2, then)];
     let rest = rows(&group, TrustLevel::Zero).rest;
     assert_eq!(shown(&rest), "+event 7 +b x>z +event 8");
-    let made = What::Record { replaces: None, first: version(7), last: version(8) };
-    let updated = What::Record { replaces: Some(version(4)), first: version(7), last: version(8) };
-    assert_eq!((rest[1].what, rest[2].what), (made, updated));
+    let made = RowKind::Record { replaces: None, first: version(7), last: version(8) };
+    let updated =
+        RowKind::Record { replaces: Some(version(4)), first: version(7), last: version(8) };
+    assert_eq!((rest[1].kind, rest[2].kind), (made, updated));
     assert_eq!(shown(&rows(&group, TrustLevel::One).rest), "+event 7 b@8 z@8 +event 8");
 }
 
@@ -135,10 +138,10 @@ fn what_can_be_written_at_once_is() {
     let group = [event(7, 1, vec![record(1, None, None, "new")])];
     let rows = rows(&group, TrustLevel::One);
     let enough = BatchLimits { rows: 3, bytes: 1_000 };
-    assert!(rows.fit(enough));
-    assert!(!rows.fit(BatchLimits { rows: 2, ..enough }));
-    assert!(!rows.fit(BatchLimits { bytes: 60, ..enough }));
-    let AtomicBatch { conditionals, ordered, puts } = rows.at_once();
+    assert!(rows.fits(enough));
+    assert!(!rows.fits(BatchLimits { rows: 2, ..enough }));
+    assert!(!rows.fits(BatchLimits { bytes: 60, ..enough }));
+    let AtomicBatch { conditionals, ordered, puts } = rows.atomic_batch();
     assert_eq!((conditionals.len(), ordered.len(), puts.len()), (2, 1, 0));
     for (op, (pkey, _)) in conditionals.iter().enumerate() {
         assert_eq!(rows.conditional(op).unwrap().key.pkey, *pkey);
@@ -171,12 +174,12 @@ fn a_marker_has_the_epoch_of_who_marks() {
     marker.marked = Some(Epoch(5));
     let rows = rows(&[marker], TrustLevel::Two);
     assert_eq!(rows.plog[0].order, Order::from_parts(5, 7).unwrap());
-    assert_eq!((rows.plog[0].what, rows.rest[0].what), (What::Marker, What::Marker));
+    assert_eq!((rows.plog[0].kind, rows.rest[0].kind), (RowKind::Marker, RowKind::Marker));
 }
 
 #[test]
 fn an_epoch_that_is_no_order_is_refused() {
     let mut group = [event(1, 1, Vec::new())];
     group[0].place.epoch = Epoch(1 << 23);
-    assert!(Rows::of(&group, rules(TrustLevel::Two)).is_err());
+    assert!(GroupRows::plan(&group, rules(TrustLevel::Two)).is_err());
 }

@@ -4,18 +4,18 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BadSchema, Schema, Table};
+use super::{InvalidSchema, Schema, Table};
 use crate::{FieldType, Name, QName, RecordId, TableKind};
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
-    tables: BTreeMap<QName, TextOfTable>,
+struct SchemaText {
+    tables: BTreeMap<QName, TableText>,
 }
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct TextOfTable {
+struct TableText {
     kind: TableKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
@@ -27,13 +27,13 @@ struct TextOfTable {
 
 /// Reads a schema from TOML.
 impl FromStr for Schema {
-    type Err = BadSchema;
+    type Err = InvalidSchema;
 
-    fn from_str(text: &str) -> Result<Schema, BadSchema> {
-        let text: Text =
-            toml::from_str(text).map_err(|error| BadSchema::Text(error.to_string()))?;
-        let table = |(name, text): (QName, TextOfTable)| {
-            let TextOfTable { kind, id, fields, containers } = text;
+    fn from_str(text: &str) -> Result<Schema, InvalidSchema> {
+        let text: SchemaText =
+            toml::from_str(text).map_err(|error| InvalidSchema::Text(error.to_string()))?;
+        let table = |(name, text): (QName, TableText)| {
+            let TableText { kind, id, fields, containers } = text;
             Table { name, kind, id: id.map(RecordId), fields, containers }
         };
         Schema::new(text.tables.into_iter().map(table))
@@ -45,9 +45,9 @@ impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |table: &Table| {
             let Table { name, kind, id, fields, containers } = table.clone();
-            (name, TextOfTable { kind, id: id.map(|id| id.0), fields, containers })
+            (name, TableText { kind, id: id.map(|id| id.0), fields, containers })
         };
-        let text = Text { tables: self.tables().map(text).collect() };
+        let text = SchemaText { tables: self.tables().map(text).collect() };
         f.write_str(&toml::to_string(&text).map_err(|_| fmt::Error)?)
     }
 }

@@ -12,16 +12,16 @@ const ROUNDS: usize = 20_000;
 const HUGE: [u64; 4] = [1 << 31, 1 << 40, i64::MAX as u64, u64::MAX];
 
 /// A kind of stored bytes.
-struct Kind {
+struct StoredFormat {
     name: &'static str,
     /// Bytes that can be read.
     whole: Vec<Bytes>,
     /// Reads bytes, and writes the value that was read.
-    again: fn(&[u8]) -> Result<Bytes, Unreadable>,
+    again: fn(&[u8]) -> Result<Bytes, DecodeError>,
 }
 
-fn place() -> Place {
-    Place { epoch: Epoch(7), plog: Offset(300), ws: WsId(1 << 40), wlog: Offset(5) }
+fn place() -> EventPlace {
+    EventPlace { epoch: Epoch(7), plog: Offset(300), ws: WsId(1 << 40), wlog: Offset(5) }
 }
 
 fn record(fields: impl Into<Fields>, parent: Option<Parent>) -> Record {
@@ -63,16 +63,19 @@ fn entries() -> Vec<Bytes> {
         }),
         command: "sys.CUD".parse().unwrap(),
         params: Bytes::from_static(b"{}"),
-        changes: changes.map(|(replaces, record)| Change { replaces, record }).collect(),
-        drawn: vec![Drawn { seq: 1, last: 5 }, Drawn { seq: 3, last: 322_685_000_131_073 }],
+        changes: changes.map(|(replaces, record)| RecordChange { replaces, record }).collect(),
+        drawn: vec![
+            DrawnNumber { seq: 1, last: 5 },
+            DrawnNumber { seq: 3, last: 322_685_000_131_073 },
+        ],
     };
-    let drawn = vec![Drawn { seq: 1, last: 5 }];
+    let drawn = vec![DrawnNumber { seq: 1, last: 5 }];
     let bytes = Bytes::from_static(b"damaged");
-    let marker = Corrupted { place: place(), marked: Epoch(9), drawn, bytes };
+    let marker = Marker { place: place(), marked: Epoch(9), drawn, bytes };
     vec![event.to_bytes(), marker.to_bytes()]
 }
 
-fn kinds() -> [Kind; 4] {
+fn kinds() -> [StoredFormat; 4] {
     let version = Version { epoch: Epoch(7), plog: Offset(200) };
     let stored = |record| StoredRecord { ws: WsId(9), version, record }.to_bytes();
     let answer = Bytes::from_static(b"{}");
@@ -90,22 +93,22 @@ fn kinds() -> [Kind; 4] {
     "#;
     let deployment = Deployment { level: TrustLevel::One, schema: schema.parse().unwrap() };
     [
-        Kind {
+        StoredFormat {
             name: "entry",
             whole: entries(),
             again: |bytes| Ok(Entry::from_bytes(bytes)?.to_bytes()),
         },
-        Kind {
+        StoredFormat {
             name: "record",
             whole: records().map(stored).into(),
             again: |bytes| Ok(StoredRecord::from_bytes(bytes)?.to_bytes()),
         },
-        Kind {
+        StoredFormat {
             name: "answer",
             whole: vec![answer.to_bytes()],
             again: |bytes| Ok(StoredAnswer::from_bytes(bytes)?.to_bytes()),
         },
-        Kind {
+        StoredFormat {
             name: "deployment",
             whole: vec![deployment.to_bytes()],
             again: |bytes| Ok(Deployment::from_bytes(bytes)?.to_bytes()),
@@ -158,7 +161,7 @@ fn change(body: &mut Vec<u8>, random: &mut Rng) {
 /// Reads bytes. A value that was read can be written and read again without a change. The written
 /// bytes are not larger than the bytes that were read, except for TOML, which can express some
 /// values in fewer letters.
-fn read(kind: &Kind, body: &[u8]) -> bool {
+fn read(kind: &StoredFormat, body: &[u8]) -> bool {
     let bytes = sealed(body);
     let Ok(written) = (kind.again)(&bytes) else { return false };
     assert_eq!((kind.again)(&written).as_ref(), Ok(&written), "{} of {body:02x?}", kind.name);
@@ -246,6 +249,6 @@ fn fields_that_are_out_of_order_or_twice_are_refused() {
     assert!(StoredRecord::from_bytes(&stored(&["a", "b"])).is_ok());
     for wrong in [["b", "a"], ["a", "a"]] {
         let refused = StoredRecord::from_bytes(&stored(&wrong));
-        assert!(matches!(refused, Err(Unreadable::Senseless(_))), "{refused:?}");
+        assert!(matches!(refused, Err(DecodeError::Malformed(_))), "{refused:?}");
     }
 }

@@ -7,8 +7,9 @@ use std::{num::NonZeroU16, sync::Arc};
 use bytes::Bytes;
 use clock::{Clock, Instant, WallTime};
 use eventlog::{
-    Alone, Broken, Change, Drawn, Entry, Epoch, Error, Event, Log, Offset, Place, Prepared, Record,
-    RecordId, Row, Settings, TableKind, TrustLevel, Version, WsId,
+    AppRow, DamagedRow, DrawnNumber, Entry, Epoch, Error, Event, EventPlace, Log, LogSettings,
+    Offset, PreparedEvent, Record, RecordChange, RecordId, SingleNodeFence, TableKind, TrustLevel,
+    Version, WsId,
 };
 use futures::TryStreamExt;
 use istorage::{
@@ -28,8 +29,8 @@ pub(crate) async fn storage() -> SharedStorage {
 }
 
 pub(crate) fn log(storage: &SharedStorage, level: TrustLevel, epoch: u64) -> Log {
-    let settings = Settings { partitions: PARTITIONS, level, ..Settings::default() };
-    let lead = Arc::new(Alone(Epoch(epoch)));
+    let settings = LogSettings { partitions: PARTITIONS, level, ..LogSettings::default() };
+    let lead = Arc::new(SingleNodeFence(Epoch(epoch)));
     Log::new(Arc::clone(storage), Clock::system(), lead, PARTITION, settings)
 }
 
@@ -47,7 +48,8 @@ pub(crate) fn record(text: &str) -> Record {
 /// Returns the event at an offset. The offset is the same in both logs. The event writes the one
 /// record.
 pub(crate) fn event(epoch: u64, offset: u64, replaces: Option<(u64, u64)>) -> Event {
-    let place = Place { epoch: Epoch(epoch), plog: Offset(offset), ws: WS, wlog: Offset(offset) };
+    let place =
+        EventPlace { epoch: Epoch(epoch), plog: Offset(offset), ws: WS, wlog: Offset(offset) };
     let version = |(epoch, plog)| Version { epoch: Epoch(epoch), plog: Offset(plog) };
     Event {
         place,
@@ -56,11 +58,11 @@ pub(crate) fn event(epoch: u64, offset: u64, replaces: Option<(u64, u64)>) -> Ev
         idempotency: None,
         command: "sys.CUD".parse().unwrap(),
         params: Bytes::new(),
-        changes: vec![Change {
+        changes: vec![RecordChange {
             replaces: replaces.map(version),
             record: record(&format!("of {epoch} {offset}")),
         }],
-        drawn: vec![Drawn { seq: 1, last: offset }],
+        drawn: vec![DrawnNumber { seq: 1, last: offset }],
     }
 }
 
@@ -77,43 +79,43 @@ pub(crate) fn events(
 
 /// Writes the events as one group. The first event replaces the stored record.
 pub(crate) async fn write(storage: &SharedStorage, log: &Log, events: &[Event]) {
-    let key = Row::Record(WS, RecordId(322_685_000_131_072)).key();
+    let key = AppRow::Record(WS, RecordId(322_685_000_131_072)).key();
     let before = storage.get_linearizable(&key, Instant::FAR_FUTURE).await.unwrap();
     let group: Vec<_> =
-        events.iter().map(|event| Prepared::new(event, |_| before.clone())).collect();
-    let fate = log.write(&group).await;
-    assert_eq!(fate.committed, events.len());
-    fate.applied.unwrap();
-    assert!(fate.others.is_none());
+        events.iter().map(|event| PreparedEvent::new(event, |_| before.clone())).collect();
+    let outcome = log.write(&group).await;
+    assert_eq!(outcome.committed, events.len());
+    outcome.applied.unwrap();
+    assert!(outcome.commit_error.is_none());
 }
 
 pub(crate) async fn replayed(log: &Log, from: u64) -> Result<Vec<Event>, Error> {
     let entries: Vec<Entry> = log.replay(Offset(from)).try_collect().await?;
     let event = |entry| match entry {
         Entry::Event(event) => *event,
-        Entry::Corrupted(corrupted) => panic!("{corrupted:?}"),
+        Entry::Marker(corrupted) => panic!("{corrupted:?}"),
     };
     Ok(entries.into_iter().map(event).collect())
 }
 
-pub(crate) fn broken(error: Error) -> Broken {
+pub(crate) fn broken(error: Error) -> DamagedRow {
     match error {
-        Error::Broken(broken) => broken,
+        Error::DamagedRow(broken) => broken,
         other => panic!("{other:?}"),
     }
 }
 
 /// Writes an event into the log of the partition only, as a leader that crashed afterwards.
 pub(crate) async fn only_in_plog(storage: &SharedStorage, level: TrustLevel, event: &Event) {
-    put(storage, level, Row::Plog(PARTITION, event.place.plog), event.place, event.to_bytes())
+    put(storage, level, AppRow::Plog(PARTITION, event.place.plog), event.place, event.to_bytes())
         .await;
 }
 
 pub(crate) async fn put(
     storage: &SharedStorage,
     level: TrustLevel,
-    row: Row,
-    place: Place,
+    row: AppRow,
+    place: EventPlace,
     value: Bytes,
 ) {
     let key = row.key();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use eventlog::{
-    Change, Fields, Name, QName, Record, RecordId, StoredRecord, Table, TableKind, Value, Version,
+    Fields, Name, QName, Record, RecordChange, RecordId, StoredRecord, Table, TableKind, Value,
+    Version,
 };
 use isequencer::standard;
 
@@ -134,7 +135,7 @@ impl CommandContext<'_> {
             return Err(Rejection::conflict(what).into());
         }
         let record = Record { table, kind, id, parent, is_active: true, fields };
-        self.changes.push(Change { replaces: None, record });
+        self.changes.push(RecordChange { replaces: None, record });
         Ok(())
     }
 
@@ -283,7 +284,7 @@ impl CommandContext<'_> {
         // A record that an earlier command of the group wrote is not stored yet, so the record has
         // no bytes.
         self.before.extend(bytes.map(|bytes| (id, bytes)));
-        self.changes.push(Change { replaces: Some(version), record });
+        self.changes.push(RecordChange { replaces: Some(version), record });
         Ok(())
     }
 }

@@ -7,7 +7,9 @@ use std::{mem, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Change, Drawn, Event, Idempotency, Offset, Place, Prepared, RecordId};
+use eventlog::{
+    DrawnNumber, Event, EventPlace, Idempotency, Offset, PreparedEvent, RecordChange, RecordId,
+};
 use futures::FutureExt;
 use isequencer::{NotJoined, Transaction, WsKind, standard};
 use tracing::warn;
@@ -55,7 +57,7 @@ impl From<HandlerError> for NotRun {
 
 /// The effects of a handler that succeeded.
 struct HandlerEffects {
-    changes: Vec<Change>,
+    changes: Vec<RecordChange>,
     /// The stored bytes of the records that the command replaces.
     before: Vec<(RecordId, Bytes)>,
     answer: Answer,
@@ -150,9 +152,10 @@ impl CommandGroup {
             self.handle(partition, handler.as_ref(), kind, &mut joined, command, until).await?;
         let place = {
             let (epoch, plog) = (partition.log.epoch(), Offset(joined.offset().get()));
-            Place { epoch, plog, ws, wlog }
+            EventPlace { epoch, plog, ws, wlog }
         };
-        let drawn = joined.drawn().map(|(key, last)| Drawn { seq: key.seq.0, last }).collect();
+        let drawn =
+            joined.drawn().map(|(key, last)| DrawnNumber { seq: key.seq.0, last }).collect();
         partition.time = partition.time.max(partition.clock.wall());
         let Command { name, params, request, idempotency_key, .. } = command;
         let idempotency = idempotency_key.map(|own| Idempotency {
@@ -216,7 +219,7 @@ impl CommandGroup {
     }
 
     /// Adds an event to the group. Returns the index of the event.
-    fn push(&mut self, event: Event, prepared: Prepared) -> usize {
+    fn push(&mut self, event: Event, prepared: PreparedEvent) -> usize {
         let (index, place) = (self.events.len(), event.place);
         if let Some(own) = &event.idempotency {
             self.repeats.insert((place.ws, own.key), (index, own.body));
@@ -233,10 +236,10 @@ fn prepare(
     event: &Event,
     before: &[(RecordId, Bytes)],
     limit: usize,
-) -> Result<Prepared, Rejection> {
+) -> Result<PreparedEvent, Rejection> {
     let read =
         |id: RecordId| before.iter().find(|(read, _)| *read == id).map(|(_, bytes)| bytes.clone());
-    let prepared = Prepared::new(event, read);
+    let prepared = PreparedEvent::new(event, read);
     let largest = prepared.largest_row();
     if largest > limit {
         let what =

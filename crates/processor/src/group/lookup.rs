@@ -1,7 +1,7 @@
 //! The rows that decide about a command before its handler runs: its stored answer, and the
 //! descriptor of its workspace.
 
-use eventlog::{Place, Row, StoredRecord, Value, Version};
+use eventlog::{AppRow, EventPlace, StoredRecord, Value, Version};
 use isequencer::WsKind;
 
 use super::{CommandGroup, CommandOutcome, execute::NotRun};
@@ -37,16 +37,16 @@ impl CommandGroup {
                 reused()
             };
         }
-        let row = Row::Answer(command.ws, own.key);
+        let row = AppRow::Answer(command.ws, own.key);
         let bytes = match self.ahead.get(&row) {
             Some(bytes) => bytes,
             None => partition.log.reader().row(row).await?,
         };
         let Some(bytes) = bytes else { return Ok(None) };
         let stored = row.answer(&bytes).map_err(eventlog::Error::from)?;
-        let Place { epoch, plog, wlog, .. } = stored.place;
+        let EventPlace { epoch, plog, wlog, .. } = stored.place;
         partition.log_end.check(row, Version { epoch, plog })?;
-        if !partition.log.has(stored.place).await? {
+        if !partition.log.has_event(stored.place).await? {
             return Ok(None);
         }
         if stored.body != own.body {

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, mem};
 
 use bytes::Bytes;
 use clock::Instant;
-use eventlog::{Row, Schema, WsId};
+use eventlog::{AppRow, Schema, WsId};
 use hashbrown::{HashMap, HashSet};
 use isequencer::{Transaction, WsKind};
 
@@ -42,7 +42,7 @@ pub const READ_AHEAD_BYTES: usize = ROWS * ROW;
 #[derive(Debug)]
 pub(crate) struct ReadAheadRows {
     /// The bytes of each row; `None` for a row that does not exist.
-    rows: HashMap<Row, Option<Bytes>>,
+    rows: HashMap<AppRow, Option<Bytes>>,
     /// The number of bytes in all rows.
     bytes: usize,
     /// The largest number of rows in the next call. A call that fails halves this number. So a call
@@ -58,11 +58,11 @@ impl Default for ReadAheadRows {
 
 impl ReadAheadRows {
     /// The content of a row, if the row was read ahead.
-    pub(crate) fn get(&self, row: &Row) -> Option<Option<Bytes>> {
+    pub(crate) fn get(&self, row: &AppRow) -> Option<Option<Bytes>> {
         if self.rows.is_empty() { None } else { self.rows.get(row).cloned() }
     }
 
-    pub(crate) fn remove(&mut self, row: &Row) {
+    pub(crate) fn remove(&mut self, row: &AppRow) {
         let removed = self.rows.remove(row).flatten();
         self.bytes -= removed.map_or(0, |bytes| bytes.len());
     }
@@ -73,7 +73,7 @@ impl ReadAheadRows {
     }
 
     /// Drops all rows but these. The search ends as soon as all rows that are here were found.
-    pub(crate) fn keep(&mut self, mut needed: impl Iterator<Item = Row>) {
+    pub(crate) fn keep(&mut self, mut needed: impl Iterator<Item = AppRow>) {
         let mut all = mem::take(&mut self.rows);
         self.bytes = 0;
         while !all.is_empty()
@@ -85,7 +85,7 @@ impl ReadAheadRows {
         }
     }
 
-    fn add(&mut self, rows: &[Row], found: Vec<Option<Bytes>>) {
+    fn add(&mut self, rows: &[AppRow], found: Vec<Option<Bytes>>) {
         self.bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
         self.rows.extend(rows.iter().copied().zip(found));
     }
@@ -106,10 +106,10 @@ impl ReadAheadRows {
 /// The rows and numbers that commands need and that are not in memory.
 #[derive(Default)]
 struct MissingReads<'q> {
-    rows: Vec<Row>,
+    rows: Vec<AppRow>,
     /// The first command of each workspace with missing numbers.
     numbers: Vec<&'q Command>,
-    seen_rows: HashSet<Row>,
+    seen_rows: HashSet<AppRow>,
     seen_workspaces: HashSet<WsId>,
 }
 
@@ -175,7 +175,7 @@ impl CommandGroup {
     async fn read_rows(
         &mut self,
         partition: &mut PartitionContext,
-        mut rows: &[Row],
+        mut rows: &[AppRow],
         deadline: Instant,
     ) {
         while partition.clock.now() < deadline {
@@ -207,7 +207,7 @@ impl CommandGroup {
             let ws = command.ws;
             let is_known = command.name.as_str() == CREATE_WORKSPACE
                 || partition.kinds.get(&ws).is_some()
-                || self.ahead.get(&Row::Record(ws, DESCRIPTOR_ID)).is_some();
+                || self.ahead.get(&AppRow::Record(ws, DESCRIPTOR_ID)).is_some();
             if is_known && let Ok(kind) = self.kind(partition, command).await {
                 workspaces.push((kind, isequencer::WsId(ws.0)));
             }
@@ -223,10 +223,10 @@ pub(super) fn rows_of(
     schema: &Schema,
     command: &Command,
     kind: Option<WsKind>,
-) -> impl Iterator<Item = Row> {
+) -> impl Iterator<Item = AppRow> {
     let ws = command.ws;
-    let answer = command.idempotency_key.as_ref().map(|own| Row::Answer(ws, own.key));
-    let descriptor = kind.is_none().then_some(Row::Record(ws, DESCRIPTOR_ID));
+    let answer = command.idempotency_key.as_ref().map(|own| AppRow::Answer(ws, own.key));
+    let descriptor = kind.is_none().then_some(AppRow::Record(ws, DESCRIPTOR_ID));
     let named = command.rows.iter().filter_map(move |change| {
         let id = match change {
             RowChange::Update { id, .. } => Some(*id),
@@ -236,7 +236,7 @@ pub(super) fn rows_of(
             }
         };
         // Smaller ids are raw ids of rows that the command creates.
-        id.filter(|id| id.0 > u64::from(u16::MAX)).map(|id| Row::Record(ws, id))
+        id.filter(|id| id.0 > u64::from(u16::MAX)).map(|id| AppRow::Record(ws, id))
     });
     answer.into_iter().chain(descriptor).chain(named)
 }
@@ -248,8 +248,8 @@ mod tests {
     use super::*;
     use crate::recent::Recent;
 
-    fn rows(from: u64, count: usize) -> Vec<Row> {
-        (from..).take(count).map(|id| Row::Record(WsId(1), RecordId(id))).collect()
+    fn rows(from: u64, count: usize) -> Vec<AppRow> {
+        (from..).take(count).map(|id| AppRow::Record(WsId(1), RecordId(id))).collect()
     }
 
     /// A call read 100 rows of any size. Where rows have a megabyte, that was 100 MiB for each
@@ -305,7 +305,7 @@ mod tests {
         }
         let waiting = [command(&[waits], true), command(&[not_read], false)].into();
         group.forget_rows(&schema, &mut kinds, &waiting);
-        let left: Vec<&Row> = group.ahead.rows.keys().collect();
+        let left: Vec<&AppRow> = group.ahead.rows.keys().collect();
         assert_eq!((left, group.ahead.bytes), (rows(waits, 1).iter().collect(), 1_000));
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, iter, mem, pin::pin, sync::Arc, time::Duration};
 
-use eventlog::{Error, Fate, LeadLost, Offset, Violation};
+use eventlog::{Error, LeadLost, Offset, Violation, WriteOutcome};
 use isequencer::{Monitor, Transaction};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -123,7 +123,7 @@ impl GroupRunner {
         self.form(&mut transaction).await;
         self.shared.meters.ran(self.partition.clock.now() - start);
         let formed = self.partition.clock.now();
-        let fate = self.write().await;
+        let outcome = self.write().await;
         if !self.group.events.is_empty() {
             self.pace.note_write(self.partition.clock.now() - formed);
         }
@@ -133,16 +133,17 @@ impl GroupRunner {
             self.pace.forget();
         }
         let overtaken = self.group.overtaken;
-        let is_done = fate.others.is_none() && fate.applied.is_ok() && overtaken.is_none();
+        let is_done =
+            outcome.commit_error.is_none() && outcome.applied.is_ok() && overtaken.is_none();
         if is_done {
             transaction.flush();
         } else {
             transaction.actualize();
         }
-        if fate.committed > 0 && fate.applied.is_ok() {
+        if outcome.committed > 0 && outcome.applied.is_ok() {
             // The answers follow after this line. A client that reads the log right after its
             // answer finds its event, even if later events of the group failed.
-            let next = Offset(self.partition.log_end.next.0 + fate.committed as u64);
+            let next = Offset(self.partition.log_end.next.0 + outcome.committed as u64);
             self.set_log_end(LogEnd {
                 next,
                 epoch: self.partition.log.epoch(),
@@ -165,37 +166,42 @@ impl GroupRunner {
             true => NodeRole::Leader,
             false => NodeRole::FormerLeader { is_final: log.is_final() },
         };
-        self.group.answer(&fate, role);
+        self.group.answer(&outcome, role);
         if is_done {
             return Ok(true);
         }
-        let Fate { applied, others, .. } = fate;
-        for error in [applied.err(), others].into_iter().flatten() {
+        let WriteOutcome { applied, commit_error, .. } = outcome;
+        for error in [applied.err(), commit_error].into_iter().flatten() {
             warn!(partition = self.name, error = in_full(&error), "group not written as expected");
             match error {
                 Error::Violation(violation) => self.violation = Some(*violation),
                 Error::LeadLost(lost) => return Err(StopReason::LeadLost(lost)),
                 error @ Error::Unknown(_) => return Err(StopReason::Unproved(in_full(&error))),
-                Error::Storage(_) | Error::Overtaken(_) | Error::Broken(_) => {}
+                Error::Storage(_) | Error::Overtaken(_) | Error::DamagedRow(_) => {}
             }
         }
         self.shared.meters.recovers();
         Ok(false)
     }
 
-    async fn write(&mut self) -> Fate {
+    async fn write(&mut self) -> WriteOutcome {
         if self.group.events.is_empty() {
-            return Fate { committed: 0, applied: Ok(()), others: None, to_log: Duration::ZERO };
+            return WriteOutcome {
+                committed: 0,
+                applied: Ok(()),
+                commit_error: None,
+                log_time: Duration::ZERO,
+            };
         }
         let (log, clock) = (Arc::clone(&self.partition.log), self.partition.clock.clone());
         let start = clock.now();
         let events = mem::take(&mut self.group.events);
-        let fate = {
+        let outcome = {
             let mut write = pin!(log.write(&events));
             loop {
                 tokio::select! {
                     biased;
-                    fate = write.as_mut() => break fate,
+                    outcome = write.as_mut() => break outcome,
                     () = clock.sleep(LONG_WRITE) => {}
                 }
                 match log.trouble() {
@@ -208,8 +214,13 @@ impl GroupRunner {
             }
         };
         self.group.events = events;
-        let rest = (self.partition.clock.now() - start).saturating_sub(fate.to_log);
-        self.shared.meters.written(self.group.events.len(), self.group.bytes, fate.to_log, rest);
-        fate
+        let rest = (self.partition.clock.now() - start).saturating_sub(outcome.log_time);
+        self.shared.meters.written(
+            self.group.events.len(),
+            self.group.bytes,
+            outcome.log_time,
+            rest,
+        );
+        outcome
     }
 }

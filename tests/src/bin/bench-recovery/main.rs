@@ -10,8 +10,8 @@ use bytes::Bytes;
 use clap::Parser;
 use clock::{Clock, WallTime};
 use eventlog::{
-    Alone, Change, Drawn, Epoch, Event, Log, Offset, Place, Prepared, Record, RecordId, Settings,
-    TableKind, TrustLevel, Value, WsId,
+    DrawnNumber, Epoch, Event, EventPlace, Log, LogSettings, Offset, PreparedEvent, Record,
+    RecordChange, RecordId, SingleNodeFence, TableKind, TrustLevel, Value, WsId,
 };
 use isequencer::standard::{FIRST_RECORD_ID, RECORD_ID, WLOG_OFFSET};
 use istorage::{KeyspaceName, StorageDriver};
@@ -123,18 +123,18 @@ async fn write(
         Settings {
             partitions: shop_db.app.entry.partitions,
             timeout: Duration::from_secs(30),
-            ..Settings::default()
+            ..LogSettings::default()
         },
     );
     let mut group = Vec::new();
     for n in 0..events {
         let (ws, turn) = (workspace(partition, n % args.workspaces), n / args.workspaces);
         let event = event(n + 1, ws, turn + 1, FIRST_RECORD_ID + turn)?;
-        group.push(Prepared::new(&event, |_| None));
+        group.push(PreparedEvent::new(&event, |_| None));
         if group.len() == 500 || n + 1 == events {
-            let fate = log.write(&group).await;
-            fate.applied?;
-            if let Some(error) = fate.others {
+            let outcome = log.write(&group).await;
+            outcome.applied?;
+            if let Some(error) = outcome.commit_error {
                 return Err(error.into());
             }
             group.clear();
@@ -161,8 +161,11 @@ fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, BenchError> {
         idempotency: None,
         command: "sys.CUD".parse()?,
         params: Bytes::new(),
-        changes: vec![Change { replaces: None, record }],
-        drawn: vec![Drawn { seq: WLOG_OFFSET.0, last: wlog }, Drawn { seq: RECORD_ID.0, last: id }],
+        changes: vec![RecordChange { replaces: None, record }],
+        drawn: vec![
+            DrawnNumber { seq: WLOG_OFFSET.0, last: wlog },
+            DrawnNumber { seq: RECORD_ID.0, last: id },
+        ],
     })
 }
 

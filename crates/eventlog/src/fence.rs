@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use crate::Epoch;
 
 /// The leadership under which a log is written.
-pub trait Lead: fmt::Debug + Send + Sync + 'static {
+pub trait Fence: fmt::Debug + Send + Sync + 'static {
     /// Returns the fencing token. No two leaderships of a partition share an epoch, and a later
     /// leadership has a higher one.
     fn epoch(&self) -> Epoch;
@@ -30,9 +30,9 @@ pub struct LeadLost(pub String);
 /// The leadership of a node that is the only one. At each start the node needs a higher epoch, of
 /// at most 23 bits.
 #[derive(Clone, Copy, Debug)]
-pub struct Alone(pub Epoch);
+pub struct SingleNodeFence(pub Epoch);
 
-impl Lead for Alone {
+impl Fence for SingleNodeFence {
     fn epoch(&self) -> Epoch {
         self.0
     }

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use istorage::Key;
 
 use crate::{
-    Broken, Entry, Offset, RecordId, StoredAnswer, StoredRecord, Unreadable, WsId, layout,
+    DamagedRow, DecodeError, Entry, Offset, RecordId, StoredAnswer, StoredRecord, WsId, layout,
 };
 
 /// The size of the longest key, in bytes.
@@ -14,7 +14,7 @@ pub(crate) const LONGEST_KEY: usize = 42;
 
 /// A row of an application's keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Row {
+pub enum AppRow {
     /// An event in the log of a partition.
     Plog(u16, Offset),
     /// An event in the log of a workspace.
@@ -25,7 +25,7 @@ pub enum Row {
     Answer(WsId, [u8; 32]),
 }
 
-impl Row {
+impl AppRow {
     /// Returns the key of the row.
     pub fn key(&self) -> Key {
         self.key_in(&mut BytesMut::with_capacity(LONGEST_KEY))
@@ -34,20 +34,20 @@ impl Row {
     /// Returns the key of the row, in memory that is shared with other keys.
     pub(crate) fn key_in(&self, buffer: &mut BytesMut) -> Key {
         match self {
-            Row::Plog(partition, offset) => layout::plog(buffer, *partition, *offset),
-            Row::Wlog(ws, offset) => layout::wlog(buffer, *ws, *offset),
-            Row::Record(ws, id) => layout::record(buffer, *ws, *id),
-            Row::Answer(ws, hash) => layout::answer(buffer, *ws, hash),
+            AppRow::Plog(partition, offset) => layout::plog(buffer, *partition, *offset),
+            AppRow::Wlog(ws, offset) => layout::wlog(buffer, *ws, *offset),
+            AppRow::Record(ws, id) => layout::record(buffer, *ws, *id),
+            AppRow::Answer(ws, hash) => layout::answer(buffer, *ws, hash),
         }
     }
 
     /// Reads the entry of a log in this row.
-    pub(crate) fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, Broken> {
+    pub(crate) fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, DamagedRow> {
         self.of(Entry::from_bytes(bytes), |entry| {
             let place = entry.place();
             match self {
-                Row::Plog(..) => Row::Plog(place.ws.partition(partitions), place.plog),
-                _ => Row::Wlog(place.ws, place.wlog),
+                AppRow::Plog(..) => AppRow::Plog(place.ws.partition(partitions), place.plog),
+                _ => AppRow::Wlog(place.ws, place.wlog),
             }
         })
     }
@@ -55,43 +55,47 @@ impl Row {
     /// Reads the record in this row.
     ///
     /// # Errors
-    /// Fails with [`Broken::Unreadable`], and with [`Broken::Misplaced`] if the bytes belong to
+    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong to
     /// another row.
-    pub fn record(self, bytes: &[u8]) -> Result<StoredRecord, Broken> {
-        let says = |stored: &StoredRecord| Row::Record(stored.ws, stored.record.id);
+    pub fn record(self, bytes: &[u8]) -> Result<StoredRecord, DamagedRow> {
+        let says = |stored: &StoredRecord| AppRow::Record(stored.ws, stored.record.id);
         self.of(StoredRecord::from_bytes(bytes), says)
     }
 
     /// Reads the answer in this row.
     ///
     /// # Errors
-    /// Fails with [`Broken::Unreadable`], and with [`Broken::Misplaced`] if the bytes belong to
+    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong to
     /// another row.
-    pub fn answer(self, bytes: &[u8]) -> Result<StoredAnswer, Broken> {
-        let says = |stored: &StoredAnswer| Row::Answer(stored.place.ws, stored.key);
+    pub fn answer(self, bytes: &[u8]) -> Result<StoredAnswer, DamagedRow> {
+        let says = |stored: &StoredAnswer| AppRow::Answer(stored.place.ws, stored.key);
         self.of(StoredAnswer::from_bytes(bytes), says)
     }
 
     /// Returns the value that was read, if the value says that it belongs to this row.
-    fn of<T>(self, read: Result<T, Unreadable>, says: impl Fn(&T) -> Row) -> Result<T, Broken> {
-        let read = read.map_err(|why| Broken::Unreadable { row: self, why })?;
+    fn of<T>(
+        self,
+        read: Result<T, DecodeError>,
+        says: impl Fn(&T) -> AppRow,
+    ) -> Result<T, DamagedRow> {
+        let read = read.map_err(|why| DamagedRow::Unreadable { row: self, why })?;
         let says = says(&read);
-        if says == self { Ok(read) } else { Err(Broken::Misplaced { row: self, says }) }
+        if says == self { Ok(read) } else { Err(DamagedRow::Misplaced { row: self, says }) }
     }
 }
 
 /// The text contains the key, so that an operator can find the row.
-impl fmt::Display for Row {
+impl fmt::Display for AppRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Row::Plog(partition, offset) => {
+            AppRow::Plog(partition, offset) => {
                 write!(f, "event {} of the log of partition {partition}", offset.0)?;
             }
-            Row::Wlog(ws, offset) => {
+            AppRow::Wlog(ws, offset) => {
                 write!(f, "event {} of the log of workspace {}", offset.0, ws.0)?;
             }
-            Row::Record(ws, id) => write!(f, "record {} of workspace {}", id.0, ws.0)?,
-            Row::Answer(ws, _) => write!(f, "an answer to a command of workspace {}", ws.0)?,
+            AppRow::Record(ws, id) => write!(f, "record {} of workspace {}", id.0, ws.0)?,
+            AppRow::Answer(ws, _) => write!(f, "an answer to a command of workspace {}", ws.0)?,
         }
         let Key { pkey, ccols } = self.key();
         f.write_str(" (key ")?;

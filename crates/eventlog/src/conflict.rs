@@ -5,8 +5,8 @@
 use bytes::Bytes;
 
 use crate::{
-    Broken, Entry, Epoch, Offset, Row, StoredRecord, Version, Violation, WsId,
-    plan::{How, RowWrite, What},
+    AppRow, DamagedRow, Entry, Epoch, Offset, StoredRecord, Version, Violation, WsId,
+    plan::{RowKind, RowWrite, WriteMode},
 };
 
 fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Violation {
@@ -17,52 +17,56 @@ fn violation(write: &RowWrite, there: Option<&Bytes>, why: &'static str) -> Viol
 /// The row in the place where an event was to be written in the log of its partition. The row is
 /// not the event of this leader.
 #[derive(Debug)]
-pub(crate) enum InPlog {
+pub(crate) enum PlogOccupant {
     /// An event of a later leader.
-    Later(Epoch),
+    LaterLeader(Epoch),
     /// An event of an earlier leader.
-    Earlier(Offset),
+    EarlierLeader(Offset),
     /// A row that no leader before this one can have written.
-    Wrong(Violation),
+    Foreign(Violation),
     /// No row any more.
-    Gone,
+    Missing,
 }
 
 /// Judges the row in the place of an event. `is_ours` tells whether a workspace is in this
 /// partition: the epochs of another partition say nothing about this one.
-pub(crate) fn in_plog(
+pub(crate) fn judge_plog_row(
     write: &RowWrite,
     epoch: Epoch,
     there: Option<&Bytes>,
     is_ours: impl Fn(WsId) -> bool,
-) -> InPlog {
-    let Some(bytes) = there else { return InPlog::Gone };
+) -> PlogOccupant {
+    let Some(bytes) = there else { return PlogOccupant::Missing };
     let place = Entry::from_bytes(bytes).ok().map(|entry| entry.place());
     match (write.row, place.filter(|place| is_ours(place.ws))) {
-        (_, Some(place)) if place.epoch > epoch => InPlog::Later(place.epoch),
-        (Row::Plog(_, offset), Some(place)) if place.plog == offset && place.epoch < epoch => {
-            InPlog::Earlier(offset)
+        (_, Some(place)) if place.epoch > epoch => PlogOccupant::LaterLeader(place.epoch),
+        (AppRow::Plog(_, offset), Some(place)) if place.plog == offset && place.epoch < epoch => {
+            PlogOccupant::EarlierLeader(offset)
         }
-        _ => InPlog::Wrong(violation(write, there, "holds what no leader before this one wrote")),
+        _ => PlogOccupant::Foreign(violation(
+            write,
+            there,
+            "holds what no leader before this one wrote",
+        )),
     }
 }
 
 /// Judges the row of a write that follows from an event in the log of its partition. Returns `None`
 /// if the write is already done, else the way in which the row is to be written.
-pub(crate) fn applied(
+pub(crate) fn judge_applied_row(
     write: &RowWrite,
     there: Option<&Bytes>,
-) -> Result<Option<How>, Box<Violation>> {
-    let Some(bytes) = there else { return Ok(Some(How::If(None))) };
+) -> Result<Option<WriteMode>, Box<Violation>> {
+    let Some(bytes) = there else { return Ok(Some(WriteMode::Conditional(None))) };
     if *bytes == write.after {
         return Ok(None);
     }
     let wrong = |why| Err(Box::new(violation(write, there, why)));
-    match write.what {
-        What::Marker => match (write.row, Entry::from_bytes(bytes)) {
+    match write.kind {
+        RowKind::Marker => match (write.row, Entry::from_bytes(bytes)) {
             // An event that is damaged in the log of the partition may be whole in the log of the
             // workspace.
-            (Row::Wlog(ws, wlog), Ok(entry))
+            (AppRow::Wlog(ws, wlog), Ok(entry))
                 if (entry.place().ws, entry.place().wlog) == (ws, wlog)
                     && Entry::from_bytes(&write.after)
                         .is_ok_and(|marker| marker.place().plog == entry.place().plog) =>
@@ -71,10 +75,10 @@ pub(crate) fn applied(
             }
             _ => wrong("holds another event"),
         },
-        What::Record { replaces, first, last } => {
+        RowKind::Record { replaces, first, last } => {
             let stored = match write.row.record(bytes) {
                 Ok(stored) => stored,
-                Err(Broken::Misplaced { .. }) => return wrong("holds another record"),
+                Err(DamagedRow::Misplaced { .. }) => return wrong("holds another record"),
                 Err(_) => return wrong("holds what is no record"),
             };
             let version = stored.version;
@@ -89,21 +93,21 @@ pub(crate) fn applied(
                     _ => wrong("holds another record of the same event"),
                 }
             } else if is_expected {
-                Ok(Some(How::If(Some(bytes.clone()))))
+                Ok(Some(WriteMode::Conditional(Some(bytes.clone()))))
             } else if replaces.is_none() {
                 wrong("is there already")
             } else {
                 wrong("is not what was read")
             }
         }
-        What::Entry | What::Answer => wrong("holds another event"),
+        RowKind::Entry | RowKind::Answer => wrong("holds another event"),
     }
 }
 
 /// Returns the version of the record in the row, and the later version that a write replaces, if
 /// the row is behind. In that case the event between the two versions was not applied.
-pub(crate) fn behind(write: &RowWrite, there: &Bytes) -> Option<(Version, Version)> {
-    let What::Record { replaces: Some(replaced), .. } = write.what else { return None };
+pub(crate) fn skipped_versions(write: &RowWrite, there: &Bytes) -> Option<(Version, Version)> {
+    let RowKind::Record { replaces: Some(replaced), .. } = write.kind else { return None };
     let stored = write.row.record(there).ok()?;
     (stored.version < replaced).then_some((stored.version, replaced))
 }
@@ -114,8 +118,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Corrupted, Place, QName, Record, RecordId, TableKind, TrustLevel,
-        plan::{Prepared, Rows, Rules},
+        EventPlace, Marker, QName, Record, RecordId, TableKind, TrustLevel,
+        plan::{GroupRows, PreparedEvent, Rules},
     };
 
     const WS: WsId = WsId(7);
@@ -134,34 +138,37 @@ mod tests {
 
     /// Returns the write of a record by events 5 and 6 of epoch 2.
     fn write(replaces: Option<Version>) -> RowWrite {
-        let row = Row::Record(WS, RecordId(9));
+        let row = AppRow::Record(WS, RecordId(9));
         let (first, last) = (version(2, 5), version(2, 6));
         RowWrite {
             row,
             key: row.key(),
-            what: What::Record { replaces, first, last },
+            kind: RowKind::Record { replaces, first, last },
             order: Order::from_parts(2, 6).unwrap(),
             after: stored(last, true),
-            how: How::If(None),
+            mode: WriteMode::Conditional(None),
         }
     }
 
-    fn judged(write: &RowWrite, there: Option<&Bytes>) -> Result<Option<How>, &'static str> {
-        applied(write, there).map_err(|violation| violation.why)
+    fn judged(write: &RowWrite, there: Option<&Bytes>) -> Result<Option<WriteMode>, &'static str> {
+        judge_applied_row(write, there).map_err(|violation| violation.why)
     }
 
     #[test]
     fn a_record_is_replaced_only_if_it_is_what_the_events_found_or_left() {
         let (new, updated) = (write(None), write(Some(version(1, 3))));
         for write in [&new, &updated] {
-            assert_eq!(judged(write, None), Ok(Some(How::If(None))));
+            assert_eq!(judged(write, None), Ok(Some(WriteMode::Conditional(None))));
             assert_eq!(judged(write, Some(&write.after)), Ok(None), "it is done");
             let later = stored(version(2, 7), true);
             assert_eq!(judged(write, Some(&later)), Ok(None), "and more");
             let later = stored(version(3, 1), true);
             assert_eq!(judged(write, Some(&later)), Ok(None), "by another leader");
             let between = stored(version(2, 5), false);
-            assert_eq!(judged(write, Some(&between)), Ok(Some(How::If(Some(between.clone())))));
+            assert_eq!(
+                judged(write, Some(&between)),
+                Ok(Some(WriteMode::Conditional(Some(between.clone()))))
+            );
             let same = stored(version(2, 6), false);
             let wrong = Err("holds another record of the same event");
             assert_eq!(judged(write, Some(&same)), wrong);
@@ -174,7 +181,10 @@ mod tests {
             assert_eq!(judged(write, Some(&elsewhere.to_bytes())), Err("holds another record"));
         }
         let before = stored(version(1, 3), true);
-        assert_eq!(judged(&updated, Some(&before)), Ok(Some(How::If(Some(before.clone())))));
+        assert_eq!(
+            judged(&updated, Some(&before)),
+            Ok(Some(WriteMode::Conditional(Some(before.clone()))))
+        );
         assert_eq!(judged(&new, Some(&before)), Err("is there already"));
         for other in [version(1, 2), version(1, 4), version(2, 4)] {
             let other = stored(other, true);
@@ -184,19 +194,19 @@ mod tests {
 
     fn corrupted(epoch: u64, plog: u64, marked: u64) -> Entry {
         let (ws, wlog) = (WS, Offset(4));
-        let place = Place { epoch: Epoch(epoch), plog: Offset(plog), ws, wlog };
+        let place = EventPlace { epoch: Epoch(epoch), plog: Offset(plog), ws, wlog };
         let (marked, bytes) = (Epoch(marked), Bytes::new());
-        Entry::Corrupted(Corrupted { place, marked, drawn: Vec::new(), bytes })
+        Entry::Marker(Marker { place, marked, drawn: Vec::new(), bytes })
     }
 
-    fn rows(entry: &Entry) -> Rows {
+    fn rows(entry: &Entry) -> GroupRows {
         let rules = Rules {
             partition: 1,
             level: TrustLevel::Zero,
             answers: std::time::Duration::ZERO,
             now: clock::WallTime::from_nanos(0),
         };
-        Rows::of(&[Prepared::again(entry, entry.to_bytes())], rules).unwrap()
+        GroupRows::plan(&[PreparedEvent::again(entry, entry.to_bytes())], rules).unwrap()
     }
 
     #[test]
@@ -206,24 +216,25 @@ mod tests {
         assert_eq!(judged(marker, Some(&whole)), Ok(None));
         let foreign = Bytes::from_static(&[1]);
         assert_eq!(judged(marker, Some(&foreign)), Err("holds another event"));
-        let event = RowWrite { what: What::Entry, ..marker.clone() };
+        let event = RowWrite { kind: RowKind::Entry, ..marker.clone() };
         assert_eq!(judged(&event, Some(&whole)), Err("holds another event"));
     }
 
     #[test]
     fn what_stands_in_the_log_says_who_leads() {
         let write = &rows(&corrupted(2, 6, 2)).plog[0];
-        let found = |there: Option<Bytes>| in_plog(write, Epoch(2), there.as_ref(), |_| true);
+        let found =
+            |there: Option<Bytes>| judge_plog_row(write, Epoch(2), there.as_ref(), |_| true);
         let at = |epoch, plog| Some(corrupted(epoch, plog, epoch).to_bytes());
-        assert!(matches!(found(at(3, 6)), InPlog::Later(Epoch(3))));
-        assert!(matches!(found(at(3, 9)), InPlog::Later(Epoch(3))));
-        assert!(matches!(found(at(1, 6)), InPlog::Earlier(Offset(6))));
+        assert!(matches!(found(at(3, 6)), PlogOccupant::LaterLeader(Epoch(3))));
+        assert!(matches!(found(at(3, 9)), PlogOccupant::LaterLeader(Epoch(3))));
+        assert!(matches!(found(at(1, 6)), PlogOccupant::EarlierLeader(Offset(6))));
         for wrong in [at(1, 9), at(2, 6), Some(Bytes::from_static(&[1]))] {
-            assert!(matches!(found(wrong), InPlog::Wrong(_)));
+            assert!(matches!(found(wrong), PlogOccupant::Foreign(_)));
         }
-        assert!(matches!(found(None), InPlog::Gone));
+        assert!(matches!(found(None), PlogOccupant::Missing));
         // A row of another partition is no sign of a later leader of this one.
-        let foreign = in_plog(write, Epoch(2), at(3, 6).as_ref(), |_| false);
-        assert!(matches!(foreign, InPlog::Wrong(_)));
+        let foreign = judge_plog_row(write, Epoch(2), at(3, 6).as_ref(), |_| false);
+        assert!(matches!(foreign, PlogOccupant::Foreign(_)));
     }
 }

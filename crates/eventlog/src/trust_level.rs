@@ -24,17 +24,17 @@ pub enum TrustLevel {
 /// The error for a text that is not a trust level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no trust level: it is 0, 1 or 2")]
-pub struct BadLevel(String);
+pub struct InvalidTrustLevel(String);
 
 impl FromStr for TrustLevel {
-    type Err = BadLevel;
+    type Err = InvalidTrustLevel;
 
-    fn from_str(text: &str) -> Result<TrustLevel, BadLevel> {
+    fn from_str(text: &str) -> Result<TrustLevel, InvalidTrustLevel> {
         match text {
             "0" => Ok(TrustLevel::Zero),
             "1" => Ok(TrustLevel::One),
             "2" => Ok(TrustLevel::Two),
-            _ => Err(BadLevel(text.to_owned())),
+            _ => Err(InvalidTrustLevel(text.to_owned())),
         }
     }
 }

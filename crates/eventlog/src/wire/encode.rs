@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer, ser::SerializeTuple};
 use smallvec::SmallVec;
 
 use super::{CHECKSUM, EVENT, RECORD, WireDrawn, WireIdempotency, WirePlace, WireVersion};
-use crate::{Change, Drawn, Event, Fields, Name, Record, Value, Version, WsId};
+use crate::{DrawnNumber, Event, Fields, Name, Record, RecordChange, Value, Version, WsId};
 
 /// The bytes of several values, one after another in one piece of memory.
 #[derive(Default)]
@@ -34,17 +34,17 @@ impl Pages {
 
     /// Writes a record in its state after an event.
     pub(crate) fn record(&mut self, ws: WsId, version: Version, record: &Record) {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         names.of_record(record);
-        let body = (ws.0, WireVersion::from(version), &names.names[..], Out(record, &names));
+        let body = (ws.0, WireVersion::from(version), &names.names[..], Encoded(record, &names));
         self.write(RECORD, &body);
     }
 
     pub(crate) fn event(&mut self, event: &Event) {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         names.add(event.command.as_str());
         event.changes.iter().for_each(|change| names.of_record(&change.record));
-        self.write(EVENT, &Out(event, &names));
+        self.write(EVENT, &Encoded(event, &names));
     }
 
     /// Returns the bytes of the only value.
@@ -84,7 +84,7 @@ impl postcard::ser_flavors::Flavor for Append<'_> {
 
 /// All names of an event, each once, in the order of their first use.
 #[derive(Default)]
-struct Names<'a> {
+struct NameTable<'a> {
     names: SmallVec<[&'a str; FEW_NAMES]>,
     /// The indexes of the names behind the first few.
     numbers: HashMap<&'a str, u32>,
@@ -94,7 +94,7 @@ struct Names<'a> {
 /// need no memory for an index.
 const FEW_NAMES: usize = 16;
 
-impl<'a> Names<'a> {
+impl<'a> NameTable<'a> {
     fn find(&self, name: &str) -> Option<u32> {
         let among_first = self.names.iter().take(FEW_NAMES).position(|known| *known == name);
         among_first.map(|number| number as u32).or_else(|| self.numbers.get(name).copied())
@@ -128,20 +128,20 @@ impl<'a> Names<'a> {
 }
 
 /// A value, with the names by which it is written.
-struct Out<'o, 'n, T>(&'o T, &'o Names<'n>);
+struct Encoded<'o, 'n, T>(&'o T, &'o NameTable<'n>);
 
 /// Bytes that are written at once, and not one by one.
-struct Raw<'a>(&'a [u8]);
+struct RawBytes<'a>(&'a [u8]);
 
-impl Serialize for Raw<'_> {
+impl Serialize for RawBytes<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_bytes(self.0)
     }
 }
 
-impl Serialize for Out<'_, '_, Event> {
+impl Serialize for Encoded<'_, '_, Event> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Out(event, names) = self;
+        let Encoded(event, names) = self;
         let mut to = to.serialize_tuple(9)?;
         to.serialize_element(&WirePlace::from(event.place))?;
         to.serialize_element(&event.time.as_micros())?;
@@ -149,31 +149,31 @@ impl Serialize for Out<'_, '_, Event> {
         to.serialize_element(&event.idempotency.as_ref().map(WireIdempotency::from))?;
         to.serialize_element(&names.names[..])?;
         to.serialize_element(&names.number(event.command.as_str()))?;
-        to.serialize_element(&Raw(&event.params))?;
-        to.serialize_element(&Out(&event.changes, names))?;
-        to.serialize_element(&Out(&event.drawn, names))?;
+        to.serialize_element(&RawBytes(&event.params))?;
+        to.serialize_element(&Encoded(&event.changes, names))?;
+        to.serialize_element(&Encoded(&event.drawn, names))?;
         to.end()
     }
 }
 
-impl Serialize for Out<'_, '_, Vec<Change>> {
+impl Serialize for Encoded<'_, '_, Vec<RecordChange>> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Out(changes, names) = self;
-        to.collect_seq(changes.iter().map(|Change { replaces, record }| {
-            (replaces.map(WireVersion::from), Out(record, names))
+        let Encoded(changes, names) = self;
+        to.collect_seq(changes.iter().map(|RecordChange { replaces, record }| {
+            (replaces.map(WireVersion::from), Encoded(record, names))
         }))
     }
 }
 
-impl Serialize for Out<'_, '_, Vec<Drawn>> {
+impl Serialize for Encoded<'_, '_, Vec<DrawnNumber>> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self.0.iter().copied().map(WireDrawn::from))
     }
 }
 
-impl Serialize for Out<'_, '_, Record> {
+impl Serialize for Encoded<'_, '_, Record> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Out(Record { table, kind, id, parent, is_active, fields }, names) = self;
+        let Encoded(Record { table, kind, id, parent, is_active, fields }, names) = self;
         let mut to = to.serialize_tuple(6)?;
         to.serialize_element(&names.number(table.as_str()))?;
         to.serialize_element(kind)?;
@@ -182,21 +182,22 @@ impl Serialize for Out<'_, '_, Record> {
         let parent = parent.map(|parent| (parent.id.0, names.number(parent.container.as_str())));
         to.serialize_element(&parent)?;
         to.serialize_element(is_active)?;
-        to.serialize_element(&Out(fields, names))?;
+        to.serialize_element(&Encoded(fields, names))?;
         to.end()
     }
 }
 
-impl Serialize for Out<'_, '_, Fields> {
+impl Serialize for Encoded<'_, '_, Fields> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Out(fields, names) = self;
-        let field = |(name, value): (&Name, _)| (names.number(name.as_str()), Out(value, names));
+        let Encoded(fields, names) = self;
+        let field =
+            |(name, value): (&Name, _)| (names.number(name.as_str()), Encoded(value, names));
         to.collect_seq(fields.iter().map(field))
     }
 }
 
 /// The order of the variants is the order in [`WireValue`](super::WireValue).
-impl Serialize for Out<'_, '_, Value> {
+impl Serialize for Encoded<'_, '_, Value> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         const NAME: &str = "Value";
         match self.0 {
@@ -206,7 +207,7 @@ impl Serialize for Out<'_, '_, Value> {
             Value::Float32(value) => to.serialize_newtype_variant(NAME, 3, "Float32", value),
             Value::Float64(value) => to.serialize_newtype_variant(NAME, 4, "Float64", value),
             Value::String(value) => to.serialize_newtype_variant(NAME, 5, "String", value),
-            Value::Bytes(value) => to.serialize_newtype_variant(NAME, 6, "Bytes", &Raw(value)),
+            Value::Bytes(value) => to.serialize_newtype_variant(NAME, 6, "Bytes", &RawBytes(value)),
             Value::QName(value) => {
                 let number = self.1.number(value.as_str());
                 to.serialize_newtype_variant(NAME, 7, "QName", &number)
