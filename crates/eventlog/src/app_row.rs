@@ -55,32 +55,32 @@ impl AppRow {
     /// Reads the record in this row.
     ///
     /// # Errors
-    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong to
-    /// another row.
+    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong
+    /// to another row.
     pub fn record(self, bytes: &[u8]) -> Result<StoredRecord, DamagedRow> {
-        let says = |stored: &StoredRecord| AppRow::Record(stored.ws, stored.record.id);
-        self.of(StoredRecord::from_bytes(bytes), says)
+        let named_row = |stored: &StoredRecord| AppRow::Record(stored.ws, stored.record.id);
+        self.of(StoredRecord::from_bytes(bytes), named_row)
     }
 
     /// Reads the answer in this row.
     ///
     /// # Errors
-    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong to
-    /// another row.
+    /// Fails with [`DamagedRow::Unreadable`], and with [`DamagedRow::Misplaced`] if the bytes belong
+    /// to another row.
     pub fn answer(self, bytes: &[u8]) -> Result<StoredAnswer, DamagedRow> {
-        let says = |stored: &StoredAnswer| AppRow::Answer(stored.place.ws, stored.key);
-        self.of(StoredAnswer::from_bytes(bytes), says)
+        let named_row = |stored: &StoredAnswer| AppRow::Answer(stored.place.ws, stored.key);
+        self.of(StoredAnswer::from_bytes(bytes), named_row)
     }
 
-    /// Returns the value that was read, if the value says that it belongs to this row.
+    /// Returns the value that was read, if the value names this row as its row.
     fn of<T>(
         self,
         read: Result<T, DecodeError>,
-        says: impl Fn(&T) -> AppRow,
+        named_row: impl Fn(&T) -> AppRow,
     ) -> Result<T, DamagedRow> {
         let read = read.map_err(|why| DamagedRow::Unreadable { row: self, why })?;
-        let says = says(&read);
-        if says == self { Ok(read) } else { Err(DamagedRow::Misplaced { row: self, says }) }
+        let named = named_row(&read);
+        if named == self { Ok(read) } else { Err(DamagedRow::Misplaced { row: self, named }) }
     }
 }
 

@@ -23,9 +23,9 @@ const PARTITIONS_AT_ONCE: usize = 64;
 
 impl Log {
     /// Writes the rows that follow from events in the log. Rows that are already written are left
-    /// as they are.
+    /// unchanged.
     ///
-    /// If a row is in the way, all other rows are written before the violation is returned.
+    /// If a row conflicts with a write, all other rows are written before the violation is returned.
     pub(crate) async fn apply(&self, mut rest: Vec<RowWrite>) -> Result<()> {
         if rest.is_empty() {
             return Ok(());
@@ -55,8 +55,12 @@ impl Log {
     /// Writes ordered rows, and sends them again until they are answered. Sending a row again is
     /// harmless: of two writes of a row, that of the later event stays.
     ///
-    /// Without `until`, the rows are those of the log. An attempt without an answer may be in the
-    /// log, so an error after such an attempt is [`Error::Unknown`].
+    /// Without `until`, the rows are those of the log.
+    ///
+    /// Invariant: after a failed attempt at rows of the log, the error is [`Error::Unknown`]. A
+    /// simpler version returns the last error. The first attempt gets no answer; the lease expires;
+    /// the version returns [`Error::LeadLost`], and the command is answered as not done; the first
+    /// attempt lands, and the next leader applies its event.
     pub(crate) async fn put_ordered(
         &self,
         rows: &[RowWrite],
@@ -97,19 +101,19 @@ impl Log {
         }
     }
 
-    /// Writes conditional rows of one storage partition. Each row that is in the way is judged, and
-    /// the other rows are written. If a refusal names no row in the way, the same write is sent
-    /// again, as after a failure.
+    /// Writes conditional rows of one storage partition. Each conflicting row is judged, and the
+    /// other rows are written. If a refusal names no conflicting row, the same write is sent again,
+    /// as after a failure.
     ///
     /// Invariant: if an attempt got no answer, its error is returned in place of a violation. A
     /// simpler version returns the violation. The first attempt gets no answer; the second attempt
-    /// meets a row in the way; an operator removes that row; the first attempt lands. So the
+    /// meets a conflicting row; an operator removes that row; the first attempt lands. So the
     /// outcome is still open after the violation. The next try finds the row again.
     async fn write_partition(&self, mut rows: Vec<RowWrite>, until: Instant) -> Result<()> {
         let mut pause = MIN_PAUSE;
         let mut was_retried = false;
         let mut unanswered: Option<istorage::Error> = None;
-        let mut in_the_way: Option<Error> = None;
+        let mut conflict_error: Option<Error> = None;
         while let Some(first) = rows.first() {
             self.wait_to_send().await?;
             let pkey = first.key.pkey.clone();
@@ -119,7 +123,7 @@ impl Log {
                 Ok(Outcome::NotApplied(conflicts)) => {
                     let left = remaining_writes(rows, conflicts);
                     rows = left.rows;
-                    in_the_way = in_the_way.or(left.in_the_way);
+                    conflict_error = conflict_error.or(left.conflict_error);
                     if !left.is_explained {
                         drop(self.pause(&mut pause, until, unexplained()).await?);
                         was_retried = true;
@@ -142,7 +146,7 @@ impl Log {
         if was_retried {
             self.set_trouble(None);
         }
-        in_the_way.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
+        conflict_error.map_or(Ok(()), |refused| Err(unanswered.map_or(refused, Error::from)))
     }
 
     /// Waits before the same write is sent again. Returns the error if sending again is of no use.
@@ -183,16 +187,15 @@ pub(crate) fn first_open(written: impl IntoIterator<Item = Result<()>>) -> Resul
 struct RemainingWrite {
     /// The rows to write again.
     rows: Vec<RowWrite>,
-    /// Whether the refusal names a row that is done, is now written in another way, or is in the
-    /// way.
+    /// Whether the refusal names a row that is written, needs another condition, or conflicts.
     is_explained: bool,
-    /// The error for the first row that is in the way.
-    in_the_way: Option<Error>,
+    /// The error for the first conflicting row.
+    conflict_error: Option<Error>,
 }
 
 fn remaining_writes(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> RemainingWrite {
     let mut conflicts = conflicts.into_iter().peekable();
-    let mut left = RemainingWrite { rows: Vec::new(), is_explained: false, in_the_way: None };
+    let mut left = RemainingWrite { rows: Vec::new(), is_explained: false, conflict_error: None };
     for (op, row) in rows.into_iter().enumerate() {
         let Some(Conflict { actual, .. }) = conflicts.next_if(|conflict| conflict.op == op) else {
             left.rows.push(row);
@@ -207,7 +210,7 @@ fn remaining_writes(rows: Vec<RowWrite>, conflicts: Vec<Conflict>) -> RemainingW
             Ok(None) => left.is_explained = true,
             Err(error) => {
                 left.is_explained = true;
-                left.in_the_way.get_or_insert(error);
+                left.conflict_error.get_or_insert(error);
             }
         }
     }

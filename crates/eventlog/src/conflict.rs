@@ -1,4 +1,4 @@
-//! The decisions about a row that is not as it was expected.
+//! The decisions about a row that holds other bytes than the writer expects.
 //!
 //! The module does no I/O.
 
@@ -46,7 +46,7 @@ pub(crate) fn judge_plog_row(
         _ => PlogOccupant::Foreign(violation(
             write,
             there,
-            "holds what no leader before this one wrote",
+            "holds bytes that no earlier leader wrote",
         )),
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn judge_applied_row(
             let stored = match write.row.record(bytes) {
                 Ok(stored) => stored,
                 Err(DamagedRow::Misplaced { .. }) => return wrong("holds another record"),
-                Err(_) => return wrong("holds what is no record"),
+                Err(_) => return wrong("holds bytes that are not a record"),
             };
             let version = stored.version;
             let is_expected = replaces == Some(version) || version >= first;
@@ -95,9 +95,9 @@ pub(crate) fn judge_applied_row(
             } else if is_expected {
                 Ok(Some(WriteMode::Conditional(Some(bytes.clone()))))
             } else if replaces.is_none() {
-                wrong("is there already")
+                wrong("already exists")
             } else {
-                wrong("is not what was read")
+                wrong("differs from the row that was read")
             }
         }
         RowKind::Entry | RowKind::Answer => wrong("holds another event"),
@@ -155,15 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_replaced_only_if_it_is_what_the_events_found_or_left() {
+    fn a_record_is_replaced_only_if_the_events_of_the_group_found_or_wrote_it() {
         let (new, updated) = (write(None), write(Some(version(1, 3))));
         for write in [&new, &updated] {
             assert_eq!(judged(write, None), Ok(Some(WriteMode::Conditional(None))));
-            assert_eq!(judged(write, Some(&write.after)), Ok(None), "it is done");
+            assert_eq!(judged(write, Some(&write.after)), Ok(None), "the write is done");
             let later = stored(version(2, 7), true);
-            assert_eq!(judged(write, Some(&later)), Ok(None), "and more");
+            assert_eq!(judged(write, Some(&later)), Ok(None), "a later event wrote the record");
             let later = stored(version(3, 1), true);
-            assert_eq!(judged(write, Some(&later)), Ok(None), "by another leader");
+            assert_eq!(judged(write, Some(&later)), Ok(None), "a later leader wrote the record");
             let between = stored(version(2, 5), false);
             assert_eq!(
                 judged(write, Some(&between)),
@@ -173,7 +173,7 @@ mod tests {
             let wrong = Err("holds another record of the same event");
             assert_eq!(judged(write, Some(&same)), wrong);
             let foreign = Bytes::from_static(&[1]);
-            assert_eq!(judged(write, Some(&foreign)), Err("holds what is no record"));
+            assert_eq!(judged(write, Some(&foreign)), Err("holds bytes that are not a record"));
             let mut elsewhere = StoredRecord::from_bytes(&write.after).unwrap();
             elsewhere.record.id = RecordId(8);
             assert_eq!(judged(write, Some(&elsewhere.to_bytes())), Err("holds another record"));
@@ -185,10 +185,10 @@ mod tests {
             judged(&updated, Some(&before)),
             Ok(Some(WriteMode::Conditional(Some(before.clone()))))
         );
-        assert_eq!(judged(&new, Some(&before)), Err("is there already"));
+        assert_eq!(judged(&new, Some(&before)), Err("already exists"));
         for other in [version(1, 2), version(1, 4), version(2, 4)] {
             let other = stored(other, true);
-            assert_eq!(judged(&updated, Some(&other)), Err("is not what was read"));
+            assert_eq!(judged(&updated, Some(&other)), Err("differs from the row that was read"));
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_log_says_who_leads() {
+    fn the_row_in_the_log_decides_between_leaders() {
         let write = &rows(&corrupted(2, 6, 2)).plog[0];
         let found =
             |there: Option<Bytes>| judge_plog_row(write, Epoch(2), there.as_ref(), |_| true);

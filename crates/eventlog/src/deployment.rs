@@ -17,7 +17,7 @@ use crate::{DecodeError, IncompatibleSchema, Schema, TrustLevel, layout, wire};
 pub enum DeploymentError {
     /// The application has another trust level.
     #[error(
-        "it was deployed with trust level {there}, and cannot be deployed with {wanted}: the level is fixed"
+        "the application was deployed with trust level {there}, and cannot be deployed with {wanted}: the level is fixed"
     )]
     OtherLevel {
         /// The trust level of the application.
@@ -26,21 +26,21 @@ pub enum DeploymentError {
         wanted: TrustLevel,
     },
     /// Rows of the application could not be read with the new tables.
-    #[error("its tables cannot follow those that it was deployed with: {0}")]
+    #[error("the tables are not compatible with the deployed tables: {0}")]
     Schema(#[from] IncompatibleSchema),
     /// Another version of the program stores rows in other formats.
     #[error(
-        "another version of this program deployed it, and the formats of its rows differ (format {0}): run that version, or begin with an empty storage"
+        "another version of this program deployed the application, and the formats of the rows differ (format {0}): run that version, or begin with an empty storage"
     )]
     OtherFormat(u8),
     /// The row of the deployment is damaged.
-    #[error("the row that says what it was deployed with cannot be read ({0}): restore the row")]
+    #[error("the row of the deployment cannot be read ({0}): restore the row")]
     Damaged(DecodeError),
     /// Other nodes deploy the application in another way at the same time.
-    #[error("others deploy it at the same time: try again")]
+    #[error("other nodes deploy the application at the same time: try again")]
     Raced,
     /// The storage failed. Try again later.
-    #[error("the storage does not do what it is asked to")]
+    #[error("storage error")]
     Storage(#[from] istorage::Error),
 }
 

@@ -15,20 +15,22 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// Try again later, unless the error [lasts](Error::is_lasting). The event was not written, and
     /// will not be. The rows of an event in the log may be applied in part.
-    #[error("the storage does not do what it is asked to")]
+    #[error("storage error")]
     Storage(#[from] istorage::Error),
     /// Write nothing more: the leadership is lost.
     #[error(transparent)]
     LeadLost(#[from] LeadLost),
     /// Leave the events to the next leader. When the leadership ended, it was not known whether
     /// they are written or will still be written.
-    #[error("whether it is written is not known: the lead ended before there was an answer")]
+    #[error(
+        "the outcome of the write is unknown: the leadership ended before the storage answered"
+    )]
     Unknown(#[source] istorage::Error),
     /// Recover: the log has an event of an earlier leader at the offset of the new event. Nothing
     /// was written.
-    #[error("there is an event of an earlier leader at offset {}", .0.0)]
+    #[error("the log has an event of an earlier leader at offset {}", .0.0)]
     Overtaken(Offset),
-    /// Stop, and tell an operator: a row holds something else than it must.
+    /// Stop, and tell an operator: a row holds other bytes than it must.
     #[error(transparent)]
     Violation(Box<Violation>),
     /// Stop, and tell an operator: the log cannot be read further.
@@ -50,7 +52,7 @@ impl Error {
     }
 }
 
-/// A row that holds something else than it must. The row was left as it is.
+/// A row that holds other bytes than it must. The row was left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The row.
@@ -79,18 +81,18 @@ pub enum DamagedRow {
         why: DecodeError,
     },
     /// The row holds the bytes of another row.
-    #[error("{row} holds the bytes of {says}")]
+    #[error("{row} holds the bytes of {named}")]
     Misplaced {
         /// The row.
         row: AppRow,
-        /// The row that the bytes say they belong to.
-        says: AppRow,
+        /// The row that the bytes name as their row.
+        named: AppRow,
     },
-    /// An event is missing, although the log is known to reach at least that far.
-    #[error("{0} is missing, although the log is known to go at least that far")]
+    /// An event is missing, but the log is known to reach at least its offset.
+    #[error("{0} is missing, but the log is known to reach at least that offset")]
     Missing(AppRow),
     /// A row names the event that wrote it, and that event is not in the log.
-    #[error("{row} says that event {} wrote it, and the log ends in front of that", .plog.0)]
+    #[error("{row} names event {} as its writer, but the log ends before that event", .plog.0)]
     OfNoEvent {
         /// The row.
         row: AppRow,
@@ -99,9 +101,7 @@ pub enum DamagedRow {
     },
     /// The epoch of an event is lower than the epoch of the event before it: its leader had already
     /// lost the leadership.
-    #[error(
-        "{row} was written in epoch {epoch}, and the event before it in the later epoch {before}"
-    )]
+    #[error("{row} has the epoch {epoch}, but the event before it has the later epoch {before}")]
     EpochFell {
         /// The event.
         row: AppRow,
@@ -113,7 +113,7 @@ pub enum DamagedRow {
 }
 
 impl DamagedRow {
-    /// Returns the row that is not as it must be.
+    /// Returns the damaged row.
     pub fn row(&self) -> AppRow {
         match self {
             DamagedRow::Missing(row)
@@ -130,10 +130,10 @@ impl fmt::Display for Violation {
         let Violation { row, there, wanted, why, .. } = self;
         write!(f, "{row} {why}: ")?;
         match there {
-            Some(there) => write!(f, "it holds {}", BytesPreview(there))?,
-            None => write!(f, "it is missing")?,
+            Some(there) => write!(f, "the row holds {}", BytesPreview(there))?,
+            None => write!(f, "the row is missing")?,
         }
-        write!(f, ", and was to hold {}", BytesPreview(wanted))
+        write!(f, ", but must hold {}", BytesPreview(wanted))
     }
 }
 

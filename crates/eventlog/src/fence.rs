@@ -1,10 +1,10 @@
-//! The fence: the port that proves that this node still leads.
+//! The fence: the port that proves, before each write, that this node still leads.
 
 use std::{fmt, time::Duration};
 
 use crate::Epoch;
 
-/// The leadership under which a log is written.
+/// The fence of the leadership under which a log is written.
 pub trait Fence: fmt::Debug + Send + Sync + 'static {
     /// Returns the fencing token. No two leaderships of a partition share an epoch, and a later
     /// leadership has a higher one.
@@ -22,12 +22,12 @@ pub trait Fence: fmt::Debug + Send + Sync + 'static {
     fn lost(&self) -> Option<LeadLost>;
 }
 
-/// The error that this node does not lead any more.
+/// The error that this node has lost the leadership.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this node does not lead any more: {0}")]
+#[error("leadership lost: {0}")]
 pub struct LeadLost(pub String);
 
-/// The leadership of a node that is the only one. At each start the node needs a higher epoch, of
+/// The fence of a cluster with a single node. At each start the node needs a higher epoch, of
 /// at most 23 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleNodeFence(pub Epoch);

@@ -97,7 +97,7 @@ impl Index<&str> for Fields {
     /// # Panics
     /// Panics if the field has no value.
     fn index(&self, name: &str) -> &Value {
-        self.get(name).unwrap_or_else(|| panic!("the field `{name}` holds nothing"))
+        self.get(name).unwrap_or_else(|| panic!("the field `{name}` has no value"))
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_by_name_and_come_by_name() {
+    fn fields_are_found_and_listed_by_name() {
         let mut fields: Fields = [("b", 1), ("a", 2), ("c", 3), ("b", 4)]
             .map(|(field, value)| (name(field), Value::Int32(value)))
             .into();

@@ -34,10 +34,10 @@ pub(crate) const NEIGHBOUR_KEY: usize = 20;
 /// The number of neighbours that share a storage partition.
 pub const NEIGHBOURS_PER_PARTITION: u64 = 1 << NEIGHBOURS;
 
-/// Returns the key of a neighbour. `whose` is the owner, in at most eight bytes.
-fn key(buffer: &mut BytesMut, prefix: Prefix, whose: &[u8], number: u64) -> Key {
+/// Returns the key of a neighbour. `owner` is the partition or the workspace, in at most eight bytes.
+fn key(buffer: &mut BytesMut, prefix: Prefix, owner: &[u8], number: u64) -> Key {
     buffer.put_u16(prefix as u16);
-    buffer.put_slice(whose);
+    buffer.put_slice(owner);
     buffer.put_u64(number >> NEIGHBOURS);
     let pkey = buffer.split().freeze();
     buffer.put_u16((number % NEIGHBOURS_PER_PARTITION) as u16);

@@ -59,7 +59,7 @@ impl Default for LogSettings {
     }
 }
 
-/// The result of writing a group of events.
+/// The outcome of writing a group of events.
 #[derive(Debug)]
 #[must_use]
 pub struct WriteOutcome {
@@ -104,7 +104,7 @@ pub struct Log {
     overthrown: OnceLock<LeadLost>,
     /// The last error of the write under way, while a part of the write is sent again.
     trouble: Mutex<Option<String>>,
-    /// Whether a call that had no answer may still write rows of an event in the log.
+    /// Whether a call that got no answer may still write rows of an event in the log.
     is_open: AtomicBool,
 }
 
@@ -178,7 +178,7 @@ impl Log {
     /// Returns whether rows of events in the log may still be written: a call had no answer, and
     /// the log was not [replayed](Log::replay) to its end since.
     ///
-    /// A later error, such as a row that is in the way, does not settle the outcome of that call.
+    /// A later error, such as a conflicting row, does not settle the outcome of that call.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
@@ -292,8 +292,9 @@ impl Log {
         self.settings.level != TrustLevel::Two
     }
 
-    /// Waits until a write may be sent that is given up after the [timeout](LogSettings::timeout) of a
-    /// call. Every write under the leadership waits here first, also a write of another crate.
+    /// Waits until the fence permits a write that is given up after the
+    /// [timeout](LogSettings::timeout) of a call. Every write under the leadership waits here first,
+    /// also a write of another crate.
     ///
     /// # Errors
     /// Fails if no write may ever be sent again.
@@ -324,15 +325,19 @@ impl Log {
     /// Records that an event of a later leader was seen. This node does not lead, even if its lease
     /// says that it does.
     pub(crate) fn overthrown(&self, by: Epoch) -> Error {
-        let lost = LeadLost(format!("there is an event of the later epoch {}", by.0));
+        let lost = LeadLost(format!("the log has an event of the later epoch {}", by.0));
         self.overthrown.get_or_init(|| lost).clone().into()
     }
 
     /// Returns the error for a row that is in the place of an event.
+    ///
+    /// Invariant: after an attempt without an answer, only an event of another leader settles the
+    /// outcome, because events are not removed. Interleaving: the first attempt gets no answer; the
+    /// second attempt meets a foreign row; an operator removes that row; the first attempt lands.
+    /// A simpler version reports a violation, and claims that nothing was written.
     fn plog_error(&self, write: &RowWrite, there: Option<&Bytes>, was_unknown: bool) -> Error {
         let is_ours = |ws| self.has_workspace(ws);
         match conflict::judge_plog_row(write, self.fence.epoch(), there, is_ours) {
-            // The row may be removed later, and an attempt without an answer may land then.
             PlogOccupant::Foreign(violation) if was_unknown => {
                 Error::Unknown(istorage::Error::outcome_unknown(violation.to_string()))
             }
@@ -384,6 +389,14 @@ impl Log {
         }
     }
 
+    /// Writes all rows of a group in one atomic call.
+    ///
+    /// Invariant: `Ok` means that the events are in the log, and an error other than
+    /// [`Error::Unknown`] means that they are not. A simpler version returns an error whenever the
+    /// storage refuses the write. The first attempt gets no answer, but lands; the second attempt
+    /// meets the rows of the first attempt and is refused. So the caller would take written events
+    /// for events that were not written. The row of the log therefore decides: if it holds exactly
+    /// the event of this group, the first attempt has landed.
     async fn write_atomically(&self, rows: &GroupRows) -> Result<()> {
         let write = || self.storage().write_atomic(rows.atomic_batch(), self.reader.deadline());
         let (outcome, was_unknown) = self.write_settled(write).await?;
@@ -406,15 +419,15 @@ impl Log {
         match (in_plog, found.first()) {
             (Some((write, Some(there))), _) if *there == write.after => Ok(()),
             (Some((write, there)), _) => Err(self.plog_error(write, there, was_unknown)),
-            // The row in the way may be corrected later, and an attempt without an answer may land
-            // then.
+            // An operator may correct the conflicting row, and the unanswered attempt may land then.
             (None, _) if was_unknown => {
-                let what = "an attempt without an answer met a row that is not what was read";
+                let what = "an earlier attempt got no answer, and a row is not as expected";
                 Err(Error::Unknown(istorage::Error::outcome_unknown(what)))
             }
             (None, Some((write, there))) => {
                 let is_swap = matches!(write.mode, WriteMode::Conditional(Some(_)));
-                let why = if is_swap { "is not what was read" } else { "is there already" };
+                let why =
+                    if is_swap { "differs from the row that was read" } else { "already exists" };
                 let is_record = there.is_some_and(|there| write.row.record(there).is_ok());
                 let may_pass = is_swap && is_record;
                 let (there, wanted) = (there.cloned(), write.after.clone());
@@ -434,7 +447,12 @@ impl Log {
         read.map_err(|error| if was_unknown { Error::Unknown(error) } else { error.into() })
     }
 
-    /// Writes rows of the log. When the call returns `Ok`, the rows are in the log.
+    /// Writes rows of the log.
+    ///
+    /// Invariant: `Ok` means that the rows are in the log. A refused write also returns `Ok` if the
+    /// row holds exactly the bytes of the write: the first attempt got no answer, but landed; the
+    /// second attempt met the row of the first attempt. A simpler version returns an error, and the
+    /// caller would take a written event for one that was not written.
     async fn write_plog(&self, chunk: &[RowWrite]) -> Result<()> {
         if !chunk[0].is_conditional() {
             return self.put_ordered(chunk, None).await;
@@ -456,7 +474,7 @@ impl Log {
         }
     }
 
-    /// Returns whether the row of a violation is unchanged and still in the way.
+    /// Returns whether the row of a violation still holds the conflicting bytes.
     ///
     /// # Errors
     /// Fails with the errors of the storage.
@@ -473,7 +491,7 @@ impl Log {
 /// Returns the error for a refused write if all rows that the refusal names are as expected. The
 /// rows may have changed since.
 pub(crate) fn unexplained() -> istorage::Error {
-    istorage::Error::unavailable("a write was refused, and no row is in the way")
+    istorage::Error::unavailable("the storage refused a write, and no row conflicts with the write")
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Marking: an operator puts a marker in the place of an event that cannot be read. It is done
-//! under the leadership of the partition.
+//! Marking: an operator puts a marker in the place of an event that cannot be read. The leader of
+//! the partition writes the marker.
 
 use std::collections::BTreeMap;
 
@@ -42,11 +42,11 @@ impl Log {
     /// # Errors
     /// Fails with the errors of the storage, and with
     ///
-    /// - [`DamagedRow::Missing`] if there is no row at the offset, or no event before it in one of the
-    ///   logs;
+    /// - [`DamagedRow::Missing`] if there is no row at the offset, or no event before it in one of
+    ///   the logs;
     /// - [`DamagedRow::Misplaced`] if the log of the workspace has another event at the given place;
-    /// - [`DamagedRow::Unreadable`] if another version of the program wrote the event or its copy: that
-    ///   version can read it.
+    /// - [`DamagedRow::Unreadable`] if another version of the program wrote the event or its copy:
+    ///   that version can read the event.
     pub async fn damaged(
         &self,
         plog: Offset,
@@ -68,8 +68,8 @@ impl Log {
             && place.plog != plog
         {
             // The entry is whole, and is the copy of another event.
-            let says = AppRow::Plog(self.partition, place.plog);
-            return Err(DamagedRow::Misplaced { row: beside, says }.into());
+            let named = AppRow::Plog(self.partition, place.plog);
+            return Err(DamagedRow::Misplaced { row: beside, named }.into());
         }
         Ok(Some(match readable {
             Some(entry) => DamagedEvent {
@@ -102,7 +102,7 @@ impl Log {
         match self.reader.entry(row, &bytes) {
             Ok(same) if same.place() != place => {
                 let EventPlace { ws, wlog, .. } = same.place();
-                Err(DamagedRow::Misplaced { row, says: AppRow::Wlog(ws, wlog) }.into())
+                Err(DamagedRow::Misplaced { row, named: AppRow::Wlog(ws, wlog) }.into())
             }
             _ => Ok(()),
         }
@@ -145,6 +145,12 @@ impl Log {
         Ok(marker)
     }
 
+    /// Replaces the bytes of a row, `found`, by a marker.
+    ///
+    /// Invariant: `Ok` means that the row holds the marker. At level 2 a simpler version does not
+    /// read the row again after the write. A leader writes an event; the same leader marks the
+    /// event, with the same order; of two writes of the same order either may stay, and the event
+    /// stays. So the version would report a marker that does not exist.
     async fn replace(
         &self,
         row: AppRow,
@@ -153,7 +159,7 @@ impl Log {
         plog: Offset,
     ) -> Result<()> {
         let (storage, key) = (self.reader.storage(), row.key());
-        let why = "is not what was to be marked";
+        let why = "changed after the marking began";
         if self.settings.level == TrustLevel::Two {
             // Between this read and the write, only the lease protects the row.
             let there = self.get(row).await?;
@@ -168,8 +174,7 @@ impl Log {
             // under this same epoch.
             let there = self.get(row).await?;
             if there.as_ref() != Some(marker) {
-                let why =
-                    "was written under this lead, or a later one: it is marked under the next one";
+                let why = "was written under this leadership or a later one: mark it under the next leadership";
                 return Err(violation(row, there, marker, why));
             }
             return Ok(());

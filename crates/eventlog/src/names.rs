@@ -20,8 +20,8 @@ pub struct QName(Arc<str>);
 /// The error for a text that is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no name: a name has letters, digits and `_`, does not begin with a digit, and has at most {LONGEST_NAME} \
-     bytes; that of a table or a command begins with its package and a dot"
+    "`{0}` is not a name: a name has letters, digits and `_`, does not begin with a digit, and has at most {LONGEST_NAME} \
+     bytes; the name of a table or a command begins with its package and a dot"
 )]
 pub struct InvalidName(String);
 
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_a_name_and_what_is_not() {
+    fn only_letters_digits_and_underscores_make_a_name() {
         let long = "a".repeat(LONGEST_NAME);
         for name in ["a", "_1", "Article", &long] {
             assert_eq!(name.parse::<Name>().unwrap().as_str(), name);

@@ -63,8 +63,8 @@ impl Reader {
     /// without an event.
     ///
     /// The log is known to have all events up to `known`. If one of these is missing, the stream
-    /// ends with [`DamagedRow::Missing`]. The stream is lazy, and reads logs of any length in bounded
-    /// memory.
+    /// ends with [`DamagedRow::Missing`]. The stream is lazy, and reads logs of any length in
+    /// bounded memory.
     pub fn plog(
         &self,
         partition: u16,
@@ -195,7 +195,8 @@ impl Reader {
     /// Returns a record.
     ///
     /// # Errors
-    /// Fails with the errors of the storage, [`DamagedRow::Unreadable`] and [`DamagedRow::Misplaced`].
+    /// Fails with the errors of the storage, [`DamagedRow::Unreadable`] and
+    /// [`DamagedRow::Misplaced`].
     pub async fn record(&self, ws: WsId, id: RecordId) -> Result<Option<StoredRecord>> {
         let row = AppRow::Record(ws, id);
         Ok(self.row(row).await?.map(|bytes| row.record(&bytes)).transpose()?)
@@ -225,7 +226,7 @@ fn within(neighbour: AppRow, ccols: &[u8]) -> Result<u64> {
     let within = ccols.try_into().map(u16::from_be_bytes).map(u64::from).ok();
     within.filter(|within| *within < NEIGHBOURS_PER_PARTITION).ok_or_else(|| {
         let what = format!(
-            "beside {neighbour} there is a row with the clustering columns {ccols:02x?}: it is none of this program, remove it"
+            "a row beside {neighbour} has the clustering columns {ccols:02x?}: it was not written by this program; remove the row"
         );
         Error::Storage(istorage::Error::corrupt(what))
     })

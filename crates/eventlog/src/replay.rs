@@ -99,7 +99,8 @@ impl Replay<'_> {
     /// Reads the event in front of the first one. The epochs and times of later events may not be
     /// lower than those of this event. If this event is missing, data is lost.
     ///
-    /// A simpler version reads only from the stored offset on. Leader A stalls before it reads the
+    /// Invariant: this leader never writes behind an event of a later epoch. A simpler version reads
+    /// only from the stored offset on. Leader A stalls before it reads the
     /// log; leader B writes events and stores the offset behind them; A goes on from that offset
     /// and finds no event. So A would write behind events of a later epoch, and no later leader
     /// could read the log.
@@ -125,6 +126,12 @@ impl Replay<'_> {
     }
 
     /// Returns the next entry of the log.
+    ///
+    /// Invariant: `None` means that the log ends in front of this offset, and
+    /// [`DamagedRow::Missing`] means that an event is behind a gap. A simpler version trusts the
+    /// rows that were read together. The read passes the empty offset 5; a late write of an earlier
+    /// leader puts the events 5 and 6 into the log; the read returns event 6. So the version would
+    /// report that event 5 is missing, although the log is whole.
     async fn next(&mut self) -> Result<Option<(Entry, Bytes)>> {
         let next = self.tail.next;
         let row = AppRow::Plog(self.log.partition, next);
@@ -227,8 +234,8 @@ impl Log {
 
     /// Applies events that are in the log. Some of their rows may already be written.
     ///
-    /// If a row is in the way, all other rows are applied before the violation is returned. An
-    /// earlier attempt at one of these rows may have had no answer, and is settled only when it is
+    /// If a row conflicts with a write, all other rows are applied before the violation is returned.
+    /// An earlier attempt at one of these rows may have had no answer, and is settled only when it is
     /// sent again.
     async fn apply_again(&self, group: &[PreparedEvent]) -> Result<()> {
         // An ordered row is not read first, because the row of the later event stays. But a marker

@@ -12,7 +12,7 @@ use std::{fmt, str::FromStr};
 /// | `Two` | the later event wins | the later event wins | the later event wins |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustLevel {
-    /// Nothing is trusted: a node that stood still can overwrite nothing.
+    /// Nothing is trusted: a node that stalled can overwrite nothing.
     #[default]
     Zero,
     /// The writes of records are trusted.
@@ -23,7 +23,7 @@ pub enum TrustLevel {
 
 /// The error for a text that is not a trust level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no trust level: it is 0, 1 or 2")]
+#[error("`{0}` is not a trust level: use 0, 1 or 2")]
 pub struct InvalidTrustLevel(String);
 
 impl FromStr for TrustLevel {

@@ -44,11 +44,11 @@ pub enum DecodeError {
     Checksum,
     /// Another version of the program wrote the bytes, and can read them.
     #[error(
-        "it begins with {0}, which this program does not know: another version of it wrote that"
+        "the first byte is {0}, which this program does not know: another version of the program wrote the bytes"
     )]
     OtherVersion(u8),
     /// The checksum is right, but the content is not valid.
-    #[error("it is whole, and makes no sense: {0}")]
+    #[error("the checksum is right, but the content is not valid: {0}")]
     Malformed(String),
 }
 
@@ -82,7 +82,9 @@ impl Entry {
                 let bytes = Bytes::copy_from_slice(bytes);
                 Ok(Entry::Marker(Marker { place, marked, drawn, bytes }))
             }
-            (RECORD | ANSWER | DEPLOYMENT, _) => Err(malformed("it is no entry of a log")),
+            (RECORD | ANSWER | DEPLOYMENT, _) => {
+                Err(malformed("the bytes are not an entry of a log"))
+            }
             (other, _) => Err(DecodeError::OtherVersion(other)),
         }
     }
@@ -125,7 +127,9 @@ impl StoredRecord {
                 let record = record.into_record(&names)?;
                 Ok(StoredRecord { ws: WsId(ws), version: version.into(), record })
             }
-            (EVENT | CORRUPTED | ANSWER | DEPLOYMENT, _) => Err(malformed("it is no record")),
+            (EVENT | CORRUPTED | ANSWER | DEPLOYMENT, _) => {
+                Err(malformed("the bytes are not a record"))
+            }
             (other, _) => Err(DecodeError::OtherVersion(other)),
         }
     }
@@ -149,7 +153,9 @@ impl StoredAnswer {
                 let answer = Bytes::copy_from_slice(answer);
                 Ok(StoredAnswer { place: place.into(), key, body, answer })
             }
-            (EVENT | CORRUPTED | RECORD | DEPLOYMENT, _) => Err(malformed("it is no answer")),
+            (EVENT | CORRUPTED | RECORD | DEPLOYMENT, _) => {
+                Err(malformed("the bytes are not an answer"))
+            }
             (other, _) => Err(DecodeError::OtherVersion(other)),
         }
     }
@@ -171,7 +177,9 @@ pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), DecodeError> {
                 None => Ok((level, schema)),
             }
         }
-        (EVENT | CORRUPTED | RECORD | ANSWER, _) => Err(malformed("it is no deployment")),
+        (EVENT | CORRUPTED | RECORD | ANSWER, _) => {
+            Err(malformed("the bytes are not a deployment"))
+        }
         (other, _) => Err(DecodeError::OtherVersion(other)),
     }
 }
@@ -215,7 +223,7 @@ fn write(tag: u8, body: &impl Serialize) -> Bytes {
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, DecodeError> {
     match postcard::take_from_bytes(body) {
         Ok((read, [])) => Ok(read),
-        Ok((_, rest)) => Err(malformed(format!("{} bytes follow", rest.len()))),
+        Ok((_, rest)) => Err(malformed(format!("{} bytes follow the value", rest.len()))),
         Err(error) => Err(malformed(error)),
     }
 }

@@ -1,4 +1,4 @@
-//! The deployment of an application stays as it is.
+//! The rules for the stored deployment of an application.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ fn deployment(level: TrustLevel, tables: &str) -> Deployment {
 }
 
 #[tokio::test]
-async fn the_level_is_fixed_and_tables_only_grow() {
+async fn the_trust_level_is_fixed_and_tables_only_grow() {
     let clock = Clock::system();
     let storage = storage(&clock).await;
     let deploy = async |level, tables: &str| {
@@ -43,7 +43,10 @@ async fn the_level_is_fixed_and_tables_only_grow() {
     let more = TABLES.replace("}", ", weight = \"float64\" }");
     deploy(TrustLevel::One, &more).await.unwrap();
     let earlier = deploy(TrustLevel::One, TABLES).await.unwrap_err();
-    assert!(matches!(earlier, DeploymentError::Schema(_)), "a node with the tables of before");
+    assert!(
+        matches!(earlier, DeploymentError::Schema(_)),
+        "a deployment with the earlier tables is refused"
+    );
 }
 
 #[tokio::test]
@@ -73,7 +76,7 @@ async fn every_byte_is_pinned() {
 /// The formats of records and answers had changed, and the deployment had not. The program opened
 /// an old keyspace, and took each of its records and answers for a damaged one.
 #[tokio::test]
-async fn a_keyspace_with_rows_of_another_format_is_refused_with_what_to_do() {
+async fn a_keyspace_with_another_row_format_is_refused_with_advice() {
     let text = TABLES.trim_start();
     // The bytes of a deployment before deployments contained formats.
     let before = [&[5, 0, text.len() as u8][..], text.as_bytes()].concat();
@@ -91,14 +94,14 @@ async fn a_keyspace_with_rows_of_another_format_is_refused_with_what_to_do() {
             matches!(refused, DeploymentError::OtherFormat(found) if found == format),
             "{refused:?}"
         );
-        let told = refused.to_string();
-        assert!(told.contains("run that version, or begin with an empty storage"), "{told}");
+        let message = refused.to_string();
+        assert!(message.contains("run that version, or begin with an empty storage"), "{message}");
         assert_eq!(storage.get_linearizable(&key, deadline).await.unwrap(), Some(old));
     }
 }
 
 #[tokio::test]
-async fn nodes_may_deploy_at_once() {
+async fn nodes_may_deploy_at_the_same_time() {
     let clock = Clock::system();
     let storage = storage(&clock).await;
     let (storage, clock) = (&storage, &clock);

@@ -113,7 +113,7 @@ fn every_byte_is_pinned() {
 }
 
 #[test]
-fn a_bit_that_is_wrong_is_noticed() {
+fn a_wrong_bit_is_detected() {
     for entry in [empty(), full(), corrupted()] {
         let bytes = entry.to_bytes().to_vec();
         for bit in 0..bytes.len() * 8 {
@@ -133,14 +133,14 @@ fn sealed(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_whole_and_makes_no_sense_is_told_apart() {
+fn bytes_with_a_right_checksum_and_wrong_content_are_reported_as_such() {
     assert_eq!(Entry::from_bytes(&sealed(&[])), Err(DecodeError::Checksum));
     assert_eq!(Entry::from_bytes(&sealed(&[200, 1])), Err(DecodeError::OtherVersion(200)));
     for entry in [empty(), full(), corrupted()] {
         let bytes = entry.to_bytes();
         let body = &bytes[..bytes.len() - 4];
         let more = Entry::from_bytes(&sealed(&[body, &[0]].concat()));
-        assert_eq!(more, Err(DecodeError::Malformed("1 bytes follow".to_owned())));
+        assert_eq!(more, Err(DecodeError::Malformed("1 bytes follow the value".to_owned())));
         let less = Entry::from_bytes(&sealed(&body[..body.len() - 1]));
         assert!(matches!(less, Err(DecodeError::Malformed(_))), "{less:?}");
     }
@@ -168,7 +168,7 @@ fn a_record_is_stored_with_the_event_that_wrote_it() {
 }
 
 #[test]
-fn an_answer_is_pinned_too() {
+fn every_byte_of_an_answer_is_pinned() {
     let answer = StoredAnswer {
         place: place(),
         key: [1; 32],

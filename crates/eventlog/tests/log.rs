@@ -17,7 +17,7 @@ use support::{
 };
 
 #[tokio::test]
-async fn what_one_leader_wrote_the_next_reads_on_from_anywhere() {
+async fn the_next_leader_reads_the_log_from_any_offset() {
     for level in LEVELS {
         let storage = storage().await;
         // The events reach beyond the end of a storage partition.
@@ -37,7 +37,7 @@ async fn what_one_leader_wrote_the_next_reads_on_from_anywhere() {
 }
 
 #[tokio::test]
-async fn what_a_leader_did_not_apply_the_next_one_does() {
+async fn the_next_leader_applies_unapplied_events() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
@@ -68,7 +68,7 @@ async fn what_a_leader_did_not_apply_the_next_one_does() {
 /// A record was made and changed in the tail, and only its first event was applied. The new leader
 /// applies both events together. It must not take the record for a foreign one.
 #[tokio::test]
-async fn a_record_that_is_half_way_is_brought_to_its_end() {
+async fn a_partly_applied_record_is_completed() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
@@ -81,7 +81,7 @@ async fn a_record_that_is_half_way_is_brought_to_its_end() {
 }
 
 #[tokio::test]
-async fn events_behind_one_that_is_missing_stop_it() {
+async fn events_behind_a_missing_event_stop_the_replay() {
     for level in LEVELS {
         // The event is in the same storage partition, or in the next one.
         for there in [4, 4_096] {
@@ -94,12 +94,16 @@ async fn events_behind_one_that_is_missing_stop_it() {
         let storage = storage().await;
         let error = replayed(&log(&storage, level, 2), 5).await.unwrap_err();
         let missing = DamagedRow::Missing(AppRow::Plog(PARTITION, Offset(4)));
-        assert_eq!(broken(error), missing, "what is stored of it says that it was there");
+        assert_eq!(
+            broken(error),
+            missing,
+            "an offset behind the first one proves that event 4 existed"
+        );
     }
 }
 
 #[tokio::test]
-async fn an_event_of_an_earlier_leader_behind_a_later_one_is_never_taken() {
+async fn an_event_of_an_earlier_leader_behind_a_later_epoch_is_not_accepted() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
@@ -109,11 +113,19 @@ async fn an_event_of_an_earlier_leader_behind_a_later_one_is_never_taken() {
         let next = log(&storage, level, 4);
         let replayed = replayed(&next, 1).await;
         if level == TrustLevel::Two {
-            assert_eq!(replayed.unwrap().len(), 2, "there it counts as absent");
+            assert_eq!(
+                replayed.unwrap().len(),
+                2,
+                "the event of the earlier leader counts as absent"
+            );
             write(&storage, &next, &events(4, 3, 1, Some((3, 2)))).await;
             let plog: Vec<Entry> =
                 next.reader().plog(PARTITION, Offset(3), None).try_collect().await.unwrap();
-            assert_eq!(plog[0].place().epoch, Epoch(4), "and is replaced");
+            assert_eq!(
+                plog[0].place().epoch,
+                Epoch(4),
+                "the next write replaces the event of the earlier leader"
+            );
         } else {
             let row = AppRow::Plog(PARTITION, Offset(3));
             let fell = DamagedRow::EpochFell { row, epoch: 2, before: 3 };
@@ -123,12 +135,12 @@ async fn an_event_of_an_earlier_leader_behind_a_later_one_is_never_taken() {
 }
 
 #[tokio::test]
-async fn a_leader_that_finds_an_event_of_a_later_one_leads_no_more() {
+async fn an_event_of_a_later_leader_ends_the_leadership() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 5), &events(5, 1, 1, None)).await;
         // The same holds if all events of the later leader are in front of the stored offset. A
-        // leader stood still before it read these events, took itself for the last leader, and
+        // leader stalled before it read these events, took itself for the last leader, and
         // wrote behind events of a later epoch. After that, no node could read the log.
         for from in [1, 2] {
             let late = log(&storage, level, 4);
@@ -143,7 +155,7 @@ async fn a_leader_that_finds_an_event_of_a_later_one_leads_no_more() {
 
 /// The row in the place of the next event decides the outcome.
 #[tokio::test]
-async fn an_event_that_stands_in_the_way_is_left_as_it_is() {
+async fn a_conflicting_event_is_left_unchanged() {
     for level in [TrustLevel::Zero, TrustLevel::One] {
         for (there, expected) in [(4, "overtaken"), (6, "lost"), (5, "violation")] {
             let storage = storage().await;
@@ -174,7 +186,7 @@ async fn an_event_that_stands_in_the_way_is_left_as_it_is() {
 /// The events in front of an unreadable event are applied before the error is returned. An operator
 /// that marks the event reads the events in front of it.
 #[tokio::test]
-async fn what_is_in_front_of_an_event_that_cannot_be_read_is_applied() {
+async fn events_in_front_of_an_unreadable_event_are_applied() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;

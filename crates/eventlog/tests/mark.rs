@@ -19,7 +19,7 @@ use support::{
 /// An operator marks an event, and the log is read further. The copy in the log of the workspace
 /// tells which numbers the event drew.
 #[tokio::test]
-async fn an_event_that_cannot_be_read_is_marked_and_passed() {
+async fn a_replay_passes_a_marked_event() {
     for level in LEVELS {
         for has_copy in [true, false] {
             let storage = storage().await;
@@ -58,7 +58,7 @@ async fn an_event_that_cannot_be_read_is_marked_and_passed() {
 
 /// The row is no longer damaged when it is marked.
 #[tokio::test]
-async fn what_changed_since_it_was_looked_at_is_not_marked() {
+async fn a_row_that_changed_after_the_inspection_is_not_marked() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 1), &events(1, 1, 1, None)).await;
@@ -86,7 +86,7 @@ async fn what_changed_since_it_was_looked_at_is_not_marked() {
 /// marked, the second event replaced a version that the record never had. So the recovery stopped
 /// there, and no action of an operator could help.
 #[tokio::test]
-async fn an_event_that_replaces_what_a_marked_event_wrote_is_applied() {
+async fn an_event_is_applied_across_a_marked_event() {
     for level in LEVELS {
         for has_copy in [true, false] {
             // The recovery begins in front of the marker, or right behind it.
@@ -117,7 +117,7 @@ async fn an_event_that_replaces_what_a_marked_event_wrote_is_applied() {
 
 /// Only a marker explains that an event in between is not applied.
 #[tokio::test]
-async fn an_event_that_replaces_what_no_marked_event_wrote_stops_the_recovery() {
+async fn an_outdated_record_without_a_marked_event_stops_the_recovery() {
     let storage = storage().await;
     let leader = log(&storage, TrustLevel::Zero, 1);
     let all = events(1, 1, 3, None);
@@ -130,9 +130,9 @@ async fn an_event_that_replaces_what_no_marked_event_wrote_stops_the_recovery() 
     let swap = storage.compare_and_swap(key, now, restored, None, Instant::FAR_FUTURE).await;
     assert!(swap.unwrap().is_applied());
     let error = replayed(&log(&storage, TrustLevel::Zero, 2), 3).await.unwrap_err();
-    let is_told =
-        matches!(&error, Error::Violation(violation) if violation.why == "is not what was read");
-    assert!(is_told, "{error:?}");
+    let why = "differs from the row that was read";
+    let is_reported = matches!(&error, Error::Violation(violation) if violation.why == why);
+    assert!(is_reported, "{error:?}");
 }
 
 /// An event of a newer program could not be read, either, and was marked like a damaged one. Its
@@ -163,9 +163,9 @@ async fn an_event_of_another_version_of_the_program_is_not_marked() {
 }
 
 /// Two events changed places in both logs, as after a restore that mixed up rows. Neither event
-/// could be marked, so the partition stood still for ever.
+/// could be marked, so the partition stalled for ever.
 #[tokio::test]
-async fn an_event_whose_rows_hold_other_events_is_marked() {
+async fn an_event_with_other_events_in_its_rows_is_marked() {
     for level in LEVELS {
         let storage = storage().await;
         write(&storage, &log(&storage, level, 1), &events(1, 1, 2, None)).await;
@@ -182,7 +182,7 @@ async fn an_event_whose_rows_hold_other_events_is_marked() {
             assert!(matches!(broken(error), DamagedRow::Misplaced { .. }), "{level:?}");
             let place = event.place;
             let damaged = next.damaged(place.plog, WS, place.wlog).await.unwrap().unwrap();
-            assert_eq!(damaged.drawn(), None, "no row says what the event drew");
+            assert_eq!(damaged.drawn(), None, "no readable copy has the numbers of the event");
             next.mark(&damaged, event.drawn).await.unwrap();
         }
         let entries: Vec<Entry> = next.replay(Offset(1)).try_collect().await.unwrap();

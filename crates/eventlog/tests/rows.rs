@@ -39,7 +39,7 @@ async fn a_record_in_the_row_of_another_is_not_read() {
     let reader = log.reader();
     assert_eq!(reader.record(WS, a).await.unwrap(), Some(stored.clone()));
     for (row, ws, id) in [(rows[1], WS, b), (rows[2], ELSEWHERE, a)] {
-        let misplaced = DamagedRow::Misplaced { row, says: rows[0] };
+        let misplaced = DamagedRow::Misplaced { row, named: rows[0] };
         assert_eq!(broken(reader.record(ws, id).await.unwrap_err()), misplaced);
         let error = reader.records(ws, id, id).try_next().await.unwrap_err();
         assert_eq!(broken(error), misplaced);
@@ -62,7 +62,7 @@ async fn an_answer_in_the_row_of_another_is_not_read() {
     let read = async |row: AppRow| row.answer(&log.reader().row(row).await.unwrap().unwrap());
     assert_eq!(read(rows[0]).await, Ok(answer));
     for row in [rows[1], rows[2]] {
-        assert_eq!(read(row).await, Err(DamagedRow::Misplaced { row, says: rows[0] }));
+        assert_eq!(read(row).await, Err(DamagedRow::Misplaced { row, named: rows[0] }));
     }
 }
 
@@ -88,16 +88,16 @@ async fn an_answer_is_read_under_the_key_of_its_command() {
 /// The log of a partition contained an event of another partition. The replay applied that event,
 /// and the partition's own event was lost.
 #[tokio::test]
-async fn an_event_of_another_partition_is_not_read_as_one_of_this() {
+async fn an_event_of_another_partition_is_refused() {
     for level in LEVELS {
         let storage = storage().await;
         let mut other = event(1, 1, None);
         other.place.ws = ELSEWHERE;
         only_in_plog(&storage, level, &other).await;
-        let says = AppRow::Plog(0, Offset(1));
+        let named = AppRow::Plog(0, Offset(1));
         let row = AppRow::Plog(PARTITION, Offset(1));
         let leader = log(&storage, level, 2);
-        let misplaced = DamagedRow::Misplaced { row, says };
+        let misplaced = DamagedRow::Misplaced { row, named };
         assert_eq!(broken(replayed(&leader, 1).await.unwrap_err()), misplaced);
         let error = leader.reader().plog(PARTITION, Offset(1), None).try_next().await.unwrap_err();
         assert_eq!(broken(error), misplaced);
@@ -119,7 +119,7 @@ async fn an_event_of_another_partition_is_not_written() {
 /// One bit was wrong in the storage. A log of 1,502 events was read as if it ended behind the
 /// 483rd.
 #[tokio::test]
-async fn a_log_that_does_not_go_as_far_as_it_is_known_to_is_not_read_as_whole() {
+async fn a_log_that_ends_before_its_known_end_is_reported() {
     for level in LEVELS {
         // The missing event is in the middle, at the end of a storage partition, at its beginning,
         // or at the end of the log.
@@ -186,7 +186,7 @@ async fn a_log_that_does_not_go_as_far_as_it_is_known_to_is_not_read_as_whole() 
 
 /// A reader of one workspace does not get an event of another workspace.
 #[tokio::test]
-async fn an_event_of_another_workspace_is_not_read_as_one_of_this() {
+async fn an_event_of_another_workspace_is_refused() {
     let storage = storage().await;
     let mut other = event(1, 1, None);
     other.place.ws = WsId(8);

@@ -40,7 +40,7 @@ fn name(name: &str) -> Name {
 }
 
 #[test]
-fn text_and_rust_say_the_same() {
+fn a_schema_in_toml_equals_the_schema_in_rust() {
     use FieldType::{Bool, Bytes, Float32, Float64, Int32, Int64, QName, Ref, String};
     let table = |table: &str, kind, fields: &[(&str, FieldType)]| {
         let table = Table::new(qname(table), kind);
@@ -65,7 +65,7 @@ fn refused(text: &str) -> InvalidSchema {
 }
 
 #[test]
-fn a_text_that_is_no_schema_is_refused_with_its_line() {
+fn an_invalid_schema_text_is_refused_with_its_line() {
     for (text, line, what) in [
         ("\n[tables.\"a.B\"]\nkind = \"Doc\"", "line 3", "unknown variant `Doc`"),
         (
@@ -74,11 +74,11 @@ fn a_text_that_is_no_schema_is_refused_with_its_line() {
             "unknown variant `text`",
         ),
         ("[tables.\"a.B\"]\nkind = \"CDoc\"\nfield = {}", "line 3", "unknown field `field`"),
-        ("[tables.B]\nkind = \"CDoc\"", "line 1", "`B` is no name"),
+        ("[tables.B]\nkind = \"CDoc\"", "line 1", "`B` is not a name"),
         (
             "[tables.\"a.B\"]\nkind = \"CDoc\"\nfields = { \"a-b\" = \"bool\" }",
             "line 3",
-            "`a-b` is no name",
+            "`a-b` is not a name",
         ),
         ("[tables.\"a.B\"]\nfields = {}", "line 1", "missing field `kind`"),
         ("[table.\"a.B\"]\nkind = \"CDoc\"", "line 1", "unknown field `table`"),
@@ -151,7 +151,7 @@ fn price() -> Record {
 }
 
 #[test]
-fn a_record_is_one_of_the_tables_or_it_is_told_why_not() {
+fn a_record_that_does_not_fit_its_table_is_refused_with_a_reason() {
     let (schema, shop_article) = (shop(), qname("shop.Article"));
     let of_article = Some(&shop_article);
     schema.check(&article(), None).unwrap();
@@ -191,7 +191,7 @@ fn a_record_is_one_of_the_tables_or_it_is_told_why_not() {
 }
 
 #[test]
-fn fields_may_be_added_and_nothing_else_changes() {
+fn a_schema_may_only_add_tables_and_fields() {
     let earlier = shop();
     let follows = |text: &str| text.parse::<Schema>().unwrap().can_follow(&earlier);
     follows(SHOP).unwrap();

@@ -85,7 +85,7 @@ fn rows(group: &[PreparedEvent], level: TrustLevel) -> GroupRows {
 }
 
 #[test]
-fn each_level_writes_as_it_says() {
+fn each_trust_level_chooses_the_conditions_of_its_writes() {
     let records = vec![record(1, None, None, "new"), record(2, Some(1), Some("old"), "updated")];
     let group = [event(7, 1, records)];
     let shown = |level| {
@@ -134,7 +134,7 @@ fn a_record_that_several_events_write_is_written_once() {
 }
 
 #[test]
-fn what_can_be_written_at_once_is() {
+fn rows_within_the_limits_fit_one_atomic_write() {
     let group = [event(7, 1, vec![record(1, None, None, "new")])];
     let rows = rows(&group, TrustLevel::One);
     let enough = BatchLimits { rows: 3, bytes: 1_000 };
@@ -149,7 +149,7 @@ fn what_can_be_written_at_once_is() {
 }
 
 #[test]
-fn an_answer_lives_from_its_event_on_and_is_not_written_when_it_is_over() {
+fn an_answer_expires_by_the_age_of_its_event() {
     let answered = |age: u64| {
         let mut event = event(7, 1, Vec::new());
         event.time = Some(WallTime::from_millis(1_000_000 - age * 1_000));
@@ -163,13 +163,17 @@ fn an_answer_lives_from_its_event_on_and_is_not_written_when_it_is_over() {
     early.time = Some(WallTime::from_millis(2_000_000));
     early.answer = Some(([9; 32], "answer".into()));
     let rest = rows(&[early], TrustLevel::Zero).rest;
-    assert_eq!(shown(&rest), "+event 7 answer@7 for 100s", "a clock that is behind");
+    assert_eq!(
+        shown(&rest),
+        "+event 7 answer@7 for 100s",
+        "the clock of this node is behind the time of the event"
+    );
 }
 
 /// At level 2 the write with the higher order stays, so the epoch of the leader that marks an event
 /// must be later than the epoch of the event.
 #[test]
-fn a_marker_has_the_epoch_of_who_marks() {
+fn the_order_of_a_marker_has_the_epoch_of_the_marking_leader() {
     let mut marker = event(7, 1, Vec::new());
     marker.marked = Some(Epoch(5));
     let rows = rows(&[marker], TrustLevel::Two);
@@ -178,7 +182,7 @@ fn a_marker_has_the_epoch_of_who_marks() {
 }
 
 #[test]
-fn an_epoch_that_is_no_order_is_refused() {
+fn an_epoch_with_too_many_bits_is_refused() {
     let mut group = [event(1, 1, Vec::new())];
     group[0].place.epoch = Epoch(1 << 23);
     assert!(GroupRows::plan(&group, rules(TrustLevel::Two)).is_err());

@@ -171,7 +171,7 @@ fn read(kind: &StoredFormat, body: &[u8]) -> bool {
 }
 
 #[test]
-fn what_is_written_is_read_back_as_it_was() {
+fn written_bytes_are_read_back_unchanged() {
     for kind in kinds() {
         for whole in &kind.whole {
             assert_eq!((kind.again)(whole).as_ref(), Ok(whole), "{}", kind.name);
@@ -180,7 +180,7 @@ fn what_is_written_is_read_back_as_it_was() {
 }
 
 #[test]
-fn bytes_that_were_changed_are_read_or_refused() {
+fn changed_bytes_are_read_or_refused() {
     for (seed, kind) in (0..).zip(kinds()) {
         let (mut random, mut understood) = (Rng::with_seed(seed), 0);
         for _ in 0..ROUNDS {
@@ -230,7 +230,7 @@ fn a_length_that_is_too_large_takes_no_memory() {
 
 /// A TOML text can be nested to any depth.
 #[test]
-fn a_deployment_that_nests_deep_is_refused() {
+fn a_deeply_nested_deployment_is_refused() {
     for nested in ["[", "a = [", "a = {a = ", "[a.a.a.a."] {
         let text = nested.repeat(20_000);
         assert!(Deployment::from_bytes(&deployment(0, &text)).is_err());
@@ -238,7 +238,7 @@ fn a_deployment_that_nests_deep_is_refused() {
 }
 
 #[test]
-fn fields_that_are_out_of_order_or_twice_are_refused() {
+fn unordered_or_repeated_fields_are_refused() {
     let stored = |names: &[&'static str]| {
         let names: Vec<&str> = [&["shop.Article"], names].concat();
         let fields: Vec<(u32, (u32, bool))> =
