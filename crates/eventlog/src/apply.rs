@@ -8,8 +8,10 @@ use futures::{StreamExt, stream};
 use istorage::{Conflict, ErrorKind, Outcome};
 
 use crate::{
-    Error, Log, Result, conflict,
-    log::{MAX_PAUSE, MIN_PAUSE, unexplained},
+    Error, Log, Result,
+    commit::unexplained_refusal,
+    conflict,
+    log::{MAX_PAUSE, MIN_PAUSE},
     plan::{RowWrite, in_chunks},
 };
 
@@ -37,17 +39,17 @@ impl Log {
         let conditional = async {
             let chunks = in_chunks(conditional, &self.storage().capabilities());
             let writes = chunks.into_iter().map(|chunk| self.write_partition(chunk, until));
-            all(writes, PARTITIONS_AT_ONCE).await
+            run_all(writes, PARTITIONS_AT_ONCE).await
         };
         let ordered = async {
             let mut chunks = Vec::with_capacity(ordered.len().div_ceil(ORDERED_CHUNK_ROWS));
             for chunk in ordered.chunks(ORDERED_CHUNK_ROWS) {
                 chunks.push(self.put_ordered(chunk, Some(until)));
             }
-            all(chunks, ORDERED_CHUNKS_AT_ONCE).await
+            run_all(chunks, ORDERED_CHUNKS_AT_ONCE).await
         };
         let (conditional, ordered) = futures::future::join(conditional, ordered).await;
-        let applied = first_open([conditional, ordered]);
+        let applied = first_unsettled_error([conditional, ordered]);
         self.note_applied(&applied);
         applied
     }
@@ -125,7 +127,7 @@ impl Log {
                     rows = left.rows;
                     conflict_error = conflict_error.or(left.conflict_error);
                     if !left.is_explained {
-                        drop(self.pause(&mut pause, until, unexplained()).await?);
+                        drop(self.pause(&mut pause, until, unexplained_refusal()).await?);
                         was_retried = true;
                     }
                 }
@@ -168,17 +170,17 @@ impl Log {
 }
 
 /// Runs all writes, up to `at_once` of them at a time.
-async fn all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
+async fn run_all<W>(writes: impl IntoIterator<Item = W>, at_once: usize) -> Result<()>
 where
     W: Future<Output = Result<()>>,
 {
     let written: Vec<_> = stream::iter(writes).buffer_unordered(at_once).collect().await;
-    first_open(written)
+    first_unsettled_error(written)
 }
 
-/// Returns the first error after which a write may still land, or else the first error. So a row in
-/// the way is reported when everything else is settled. The next try finds the row again.
-pub(crate) fn first_open(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+/// Returns the first error after which a write may still land, or else the first error. So a
+/// conflicting row is reported when everything else is settled. The next try finds the row again.
+pub(crate) fn first_unsettled_error(written: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let failed = written.into_iter().filter_map(Result::err).min_by_key(Error::is_lasting);
     failed.map_or(Ok(()), Err)
 }

@@ -118,8 +118,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        EventPlace, Marker, QName, Record, RecordId, TableKind, TrustLevel,
-        plan::{GroupRows, PreparedEvent, Rules},
+        EventPlace, Marker, PreparedEvent, QName, Record, RecordId, TableKind, TrustLevel,
+        plan::{GroupRows, Rules},
     };
 
     const WS: WsId = WsId(7);

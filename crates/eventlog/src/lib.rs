@@ -12,6 +12,7 @@
 
 mod app_row;
 mod apply;
+mod commit;
 mod conflict;
 mod deployment;
 mod error;
@@ -23,6 +24,7 @@ mod log;
 mod mark;
 mod names;
 mod plan;
+mod prepared;
 mod reader;
 mod record;
 mod replay;
@@ -43,7 +45,7 @@ pub use fields::Fields;
 pub use log::{Log, LogSettings, Tail, WriteOutcome};
 pub use mark::{DamagedEvent, EventNeighbours};
 pub use names::{InvalidName, LONGEST_NAME, Name, QName};
-pub use plan::PreparedEvent;
+pub use prepared::PreparedEvent;
 pub use reader::Reader;
 pub use record::{Parent, Record, RecordId, StoredRecord, TableKind, Version};
 pub use schema::{IncompatibleSchema, InvalidRecord, InvalidSchema, SINGLETON_IDS, Schema, Table};

@@ -55,13 +55,13 @@ impl Log {
     ) -> Result<Option<DamagedEvent>> {
         let row = AppRow::Plog(self.partition, plog);
         let found = self.get(row).await?.ok_or(DamagedRow::Missing(row))?;
-        if whole(self.reader.entry(row, &found))?.is_some() {
+        if readable_entry(self.reader.entry(row, &found))?.is_some() {
             return Ok(None);
         }
         let beside = AppRow::Wlog(ws, wlog);
         let copy = self.get(beside).await?;
         let readable = match &copy {
-            Some(bytes) => whole(self.reader.entry(beside, bytes))?,
+            Some(bytes) => readable_entry(self.reader.entry(beside, bytes))?,
             None => None,
         };
         if let Some(place) = readable.as_ref().map(Entry::place)
@@ -209,7 +209,7 @@ impl Log {
         plog: Offset,
     ) -> Result<EventNeighbours> {
         let mut around = EventNeighbours::default();
-        let mut rows = self.logged(from);
+        let mut rows = self.log_rows(from);
         while let Some((offset, bytes)) = rows.try_next().await? {
             let row = AppRow::Plog(self.partition, offset);
             let Ok(entry) = self.reader.entry(row, &bytes) else { continue };
@@ -232,7 +232,7 @@ impl Log {
 /// Returns the entry of a row, or `None` if the entry is lost: the bytes are damaged, or belong to
 /// another row. Entries of another version of the program are not lost, because that version can
 /// read them.
-fn whole(entry: Result<Entry>) -> Result<Option<Entry>> {
+fn readable_entry(entry: Result<Entry>) -> Result<Option<Entry>> {
     use DecodeError::{Checksum, Malformed};
     match entry {
         Ok(entry) => Ok(Some(entry)),

@@ -90,7 +90,7 @@ impl Reader {
         from: Offset,
         known: Option<Offset>,
     ) -> BoxStream<'static, Result<Entry>> {
-        let rows = self.logged(row, from, Consistency::Plain);
+        let rows = self.log_rows(row, from, Consistency::Plain);
         let partitions = self.partitions;
         let dense = stream::try_unfold((rows, from), move |(mut rows, next)| async move {
             match rows.try_next().await? {
@@ -111,7 +111,7 @@ impl Reader {
 
     /// Returns the rows of a log from an offset on, up to the first storage partition that lacks
     /// its last row. There may be gaps between the rows.
-    pub(crate) fn logged(
+    pub(crate) fn log_rows(
         &self,
         row: impl Fn(Offset) -> AppRow + Send + Sync + 'static,
         from: Offset,
@@ -135,7 +135,7 @@ impl Reader {
                     cursor.storage.read(key.pkey, range, consistency, timeout)
                 });
                 let Some(read) = rows.try_next().await? else { return Ok(None) };
-                let offset = Offset(first + within(place, &read.ccols)?);
+                let offset = Offset(first + position_in_partition(place, &read.ccols)?);
                 cursor.next = offset.next();
                 if cursor.next.0.is_multiple_of(NEIGHBOURS_PER_PARTITION) {
                     cursor.rows = None;
@@ -173,7 +173,9 @@ impl Reader {
                     cursor.storage.read(key.pkey, range, Consistency::Plain, timeout)
                 });
                 if let Some(row) = rows.try_next().await? {
-                    let id = RecordId(first + within(AppRow::Record(ws, cursor.next), &row.ccols)?);
+                    let id = RecordId(
+                        first + position_in_partition(AppRow::Record(ws, cursor.next), &row.ccols)?,
+                    );
                     let stored = AppRow::Record(ws, id).record(&row.value)?;
                     cursor.is_empty = false;
                     return Ok(Some((stored, cursor)));
@@ -222,7 +224,7 @@ impl Reader {
 
 /// Returns the position of a row in its storage partition. `neighbour` is a row of the same storage
 /// partition.
-fn within(neighbour: AppRow, ccols: &[u8]) -> Result<u64> {
+fn position_in_partition(neighbour: AppRow, ccols: &[u8]) -> Result<u64> {
     let within = ccols.try_into().map(u16::from_be_bytes).map(u64::from).ok();
     within.filter(|within| *within < NEIGHBOURS_PER_PARTITION).ok_or_else(|| {
         let what = format!(

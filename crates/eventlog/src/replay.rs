@@ -9,7 +9,7 @@ use istorage::Consistency;
 
 use crate::{
     AppRow, DamagedRow, Entry, Epoch, Error, Log, Offset, PreparedEvent, Result, TrustLevel,
-    apply::{first_open, remaining_write},
+    apply::{first_unsettled_error, remaining_write},
     conflict,
     layout::NEIGHBOURS_PER_PARTITION,
     log::Tail,
@@ -87,7 +87,7 @@ impl Replay<'_> {
                 return Err(error);
             }
             self.log.set_tail(self.tail);
-            self.log.settle();
+            self.log.note_replayed();
             return Ok(None);
         }
         let group: Vec<PreparedEvent> =
@@ -113,7 +113,7 @@ impl Replay<'_> {
             let before = self.log.reader.entry(row, &there)?;
             let epoch = before.place().epoch;
             if epoch > self.log.fence.epoch() {
-                return Err(self.log.overthrown(epoch));
+                return Err(self.log.note_later_leader(epoch));
             }
             self.tail.epoch = self.tail.epoch.max(epoch);
             // A marker has no time. The event in front of it has a time.
@@ -153,7 +153,7 @@ impl Replay<'_> {
         let entry = self.log.reader.entry(row, &bytes)?;
         let epoch = entry.place().epoch;
         if epoch > self.log.fence.epoch() {
-            return Err(self.log.overthrown(epoch));
+            return Err(self.log.note_later_leader(epoch));
         }
         if epoch < self.tail.epoch {
             if self.log.settings.level == TrustLevel::Two {
@@ -187,7 +187,7 @@ impl Replay<'_> {
 
     async fn read_on(&mut self, from: Offset) -> Result<Option<LogRow>> {
         let log = self.log;
-        let rows = self.rows.get_or_insert_with(|| log.logged(from));
+        let rows = self.rows.get_or_insert_with(|| log.log_rows(from));
         rows.try_next().await
     }
 }
@@ -214,7 +214,7 @@ impl Log {
         let next_partition =
             Offset((end.0 / NEIGHBOURS_PER_PARTITION + 1) * NEIGHBOURS_PER_PARTITION);
         for from in [end.next(), next_partition] {
-            let mut rows = self.logged(from);
+            let mut rows = self.log_rows(from);
             while let Some((offset, bytes)) = rows.try_next().await? {
                 let row = AppRow::Plog(self.partition, offset);
                 if self.settings.level != TrustLevel::Two
@@ -227,9 +227,13 @@ impl Log {
         Ok(None)
     }
 
-    pub(crate) fn logged(&self, from: Offset) -> BoxStream<'static, Result<LogRow>> {
+    pub(crate) fn log_rows(&self, from: Offset) -> BoxStream<'static, Result<LogRow>> {
         let partition = self.partition;
-        self.reader.logged(move |offset| AppRow::Plog(partition, offset), from, self.consistency())
+        self.reader.log_rows(
+            move |offset| AppRow::Plog(partition, offset),
+            from,
+            self.consistency(),
+        )
     }
 
     /// Applies events that are in the log. Some of their rows may already be written.
@@ -260,7 +264,7 @@ impl Log {
             }
         }
         failed.push(self.apply(rest).await);
-        first_open(failed)
+        first_unsettled_error(failed)
     }
 
     /// Lets an event replace an older version of a record, if the event between the two versions is

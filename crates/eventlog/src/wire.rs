@@ -70,7 +70,7 @@ impl Entry {
     /// # Errors
     /// Fails if the bytes cannot be read.
     pub fn from_bytes(bytes: &[u8]) -> Result<Entry, DecodeError> {
-        match opened(bytes)? {
+        match checked_body(bytes)? {
             (EVENT, body) => {
                 let event = read::<WireEvent<'_>>(body)?.into_event()?;
                 Ok(Entry::Event(Box::new(event)))
@@ -121,7 +121,7 @@ impl StoredRecord {
     /// # Errors
     /// Fails if the bytes cannot be read.
     pub fn from_bytes(bytes: &[u8]) -> Result<StoredRecord, DecodeError> {
-        match opened(bytes)? {
+        match checked_body(bytes)? {
             (RECORD, body) => {
                 let WireStored { ws, version, names, record } = read(body)?;
                 let record = record.into_record(&names)?;
@@ -147,7 +147,7 @@ impl StoredAnswer {
     /// # Errors
     /// Fails if the bytes cannot be read.
     pub fn from_bytes(bytes: &[u8]) -> Result<StoredAnswer, DecodeError> {
-        match opened(bytes)? {
+        match checked_body(bytes)? {
             (ANSWER, body) => {
                 let WireAnswer { place, key, body, answer } = read(body)?;
                 let answer = Bytes::copy_from_slice(answer);
@@ -168,7 +168,7 @@ pub(crate) fn deployment(level: u8, schema: &str) -> Bytes {
 }
 
 pub(crate) fn read_deployment(bytes: &[u8]) -> Result<(u8, &str), DecodeError> {
-    match opened(bytes)? {
+    match checked_body(bytes)? {
         (DEPLOYMENT, body) => {
             let (formats, level, schema): (&[u8], u8, &str) = read(body)?;
             let other = formats.iter().find(|format| !FORMATS.contains(format));
@@ -206,7 +206,7 @@ mod tests {
 }
 
 /// Returns the first byte and the body, if the checksum is right.
-fn opened(bytes: &[u8]) -> Result<(u8, &[u8]), DecodeError> {
+fn checked_body(bytes: &[u8]) -> Result<(u8, &[u8]), DecodeError> {
     let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(DecodeError::Checksum)?;
     if crc32fast::hash(body) != u32::from_be_bytes(*checksum) {
         return Err(DecodeError::Checksum);

@@ -3,7 +3,7 @@ use std::time::Duration;
 use istorage::RowLimits;
 
 use super::*;
-use crate::Offset;
+use crate::{Epoch, Offset};
 
 const SMALL: BatchLimits = BatchLimits { rows: 3, bytes: 200 };
 

@@ -1,0 +1,108 @@
+//! Events that are ready to be written.
+
+use bytes::Bytes;
+use clock::WallTime;
+
+use crate::{
+    Entry, Epoch, Event, EventPlace, Marker, RecordChange, RecordId, StoredAnswer, Version,
+    wire::Pages,
+};
+
+/// An event that is ready to be written: its bytes, and the bytes of the rows that follow from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreparedEvent {
+    pub(crate) place: EventPlace,
+    pub(crate) time: Option<WallTime>,
+    pub(crate) entry: Bytes,
+    /// The epoch of the leader that marked the event, if this is a marker.
+    pub(crate) marked: Option<Epoch>,
+    pub(crate) records: Vec<RecordWrite>,
+    /// The stored answer, with the hash of the command's idempotency key.
+    pub(crate) answer: Option<([u8; 32], Bytes)>,
+}
+
+/// A record that an event writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecordWrite {
+    pub(crate) id: RecordId,
+    /// The version that the event replaces; `None` if the record is new.
+    pub(crate) replaces: Option<Version>,
+    /// The bytes of the record as they were read before the event.
+    pub(crate) before: Option<Bytes>,
+    pub(crate) after: Bytes,
+}
+
+impl PreparedEvent {
+    /// Prepares an event. For each record that the event updates, `before` returns the bytes that
+    /// were read before. If several events of a group write a record, the bytes of the first of
+    /// these events count.
+    pub fn new(event: &Event, mut before: impl FnMut(RecordId) -> Option<Bytes>) -> PreparedEvent {
+        let EventPlace { epoch, plog, ws, .. } = event.place;
+        let version = Version { epoch, plog };
+        // All parts are kept for as long as any part, so they share one piece of memory.
+        let mut pages = Pages::with_capacity(1_024, 1 + event.changes.len());
+        pages.event(event);
+        event.changes.iter().for_each(|change| pages.record(ws, version, &change.record));
+        let mut parts = pages.into_parts();
+        let entry = parts.next().unwrap_or_default();
+        let record = |(change, after): (&RecordChange, Bytes)| RecordWrite {
+            id: change.record.id,
+            replaces: change.replaces,
+            before: change.replaces.and_then(|_| before(change.record.id)),
+            after,
+        };
+        let records = event.changes.iter().zip(parts).map(record).collect();
+        let answer = event.idempotency.as_ref().map(|repeatable| {
+            let answer = StoredAnswer {
+                place: event.place,
+                key: repeatable.key,
+                body: repeatable.body,
+                answer: repeatable.answer.clone(),
+            };
+            (repeatable.key, answer.to_bytes())
+        });
+        PreparedEvent {
+            place: event.place,
+            time: Some(event.time),
+            entry,
+            marked: None,
+            records,
+            answer,
+        }
+    }
+
+    /// Prepares an entry that is already in the log of its partition with these bytes.
+    pub(crate) fn again(entry: &Entry, bytes: Bytes) -> PreparedEvent {
+        match entry {
+            Entry::Event(event) => {
+                PreparedEvent { entry: bytes, ..PreparedEvent::new(event, |_| None) }
+            }
+            Entry::Marker(Marker { place, marked, .. }) => PreparedEvent {
+                place: *place,
+                time: None,
+                entry: bytes,
+                marked: Some(*marked),
+                records: Vec::new(),
+                answer: None,
+            },
+        }
+    }
+
+    /// Returns the place of the event.
+    pub fn place(&self) -> EventPlace {
+        self.place
+    }
+
+    /// Returns the number of bytes to write.
+    pub fn bytes(&self) -> usize {
+        let records = self.records.iter().map(|record| record.after.len()).sum::<usize>();
+        2 * self.entry.len() + records + self.answer.as_ref().map_or(0, |(_, bytes)| bytes.len())
+    }
+
+    /// Returns the size of the largest row.
+    pub fn largest_row(&self) -> usize {
+        let records = self.records.iter().map(|record| record.after.len()).max().unwrap_or(0);
+        let answer = self.answer.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        self.entry.len().max(records).max(answer)
+    }
+}

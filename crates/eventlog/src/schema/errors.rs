@@ -1,0 +1,91 @@
+//! The errors of schemas and of records that do not fit a schema.
+
+use crate::{FieldType, Name, QName, TableKind};
+
+/// The reason for which tables are not a schema.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSchema {
+    /// The text is not TOML, or is not a schema. The message has the line and the column.
+    #[error("{0}")]
+    Text(String),
+    /// Two tables have the same name.
+    #[error("the table {0} is declared twice")]
+    Twice(QName),
+    /// A field and a container have the same name, so the name would mean both.
+    #[error("the table {0} has both a field and a container called `{1}`")]
+    FieldAndContainer(QName, Name),
+    /// The table of a container's records does not exist.
+    #[error("the container `{1}` of {0} is for records of {2}, but the table {2} does not exist")]
+    UnknownTable(QName, Name, QName),
+    /// The records of a container have a kind that cannot be in this container.
+    #[error(
+        "the container `{1}` of {0} is for records of {2}, which must be of kind {3:?}, but are of kind {4:?}"
+    )]
+    WrongKind(QName, Name, QName, TableKind, TableKind),
+    /// A singleton has no id, so its record could not be found.
+    #[error("the singleton {0} has no id: add an id from 65536 to 66047")]
+    NoId(QName),
+    /// A table has an id and is not a singleton.
+    #[error("the table {0} has an id, but is not a singleton: remove the id")]
+    NotSingleton(QName),
+    /// The id of a singleton is outside of the allowed range. Other records have such ids.
+    #[error("the singleton {0} cannot have the id {1}: it must be from 65536 to 66047")]
+    Id(QName, u64),
+    /// Two singletons have the same id, so one would overwrite the other.
+    #[error("the singletons {0} and {1} have the same id {2}")]
+    SameId(QName, QName, u64),
+}
+
+/// The reason for which a record does not fit the tables of the application.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRecord {
+    /// The table does not exist.
+    #[error("the table {0} does not exist")]
+    UnknownTable(QName),
+    /// The record has another kind than its table.
+    #[error("the table {0} is of kind {1:?}, not {2:?}")]
+    Kind(QName, TableKind, TableKind),
+    /// The record of a singleton has another id than the table prescribes.
+    #[error("the id of the singleton {0} is {1}, not {2}")]
+    SingletonId(QName, u64, u64),
+    /// A child record has no parent.
+    #[error("a record of {0} must be in a container of a parent")]
+    NoParent(QName),
+    /// A document has a parent.
+    #[error("a record of {0} is a document, and cannot be in a container")]
+    DocumentWithParent(QName),
+    /// The container does not exist.
+    #[error("the table {0} has no container `{1}` for records of {2}")]
+    UnknownContainer(QName, Name, QName),
+    /// The field does not exist.
+    #[error("the table {0} has no field `{1}`")]
+    UnknownField(QName, Name),
+    /// The field holds a value of another type.
+    #[error("the field `{1}` of {0} is of type {2:?}, not {3:?}")]
+    FieldType(QName, Name, FieldType, FieldType),
+}
+
+/// The reason for which a schema cannot follow an earlier one. Records of the earlier schema are
+/// stored, and the new schema would read them wrongly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IncompatibleSchema {
+    /// A table is missing, and its records are stored.
+    #[error("the table {0} is missing: declare it again, because its records are stored")]
+    TableGone(QName),
+    /// A table has another kind than its stored records.
+    #[error("the table {0} was of kind {1:?}, and cannot become {2:?}")]
+    Kind(QName, TableKind, TableKind),
+    /// A singleton has another id than its stored record.
+    #[error("the singleton {0} had the id {1}: declare the same id again")]
+    Id(QName, u64),
+    /// A field is missing, and stored records have values in it. The field may become unused, but
+    /// must stay declared. Otherwise it could come back with another type.
+    #[error("the field `{1}` of {0} is missing: declare it again, because stored records have it")]
+    FieldGone(QName, Name),
+    /// A field has another type than the stored values.
+    #[error("the field `{1}` of {0} was of type {2:?}, and cannot become {3:?}")]
+    Retyped(QName, Name, FieldType, FieldType),
+    /// A container is missing or has another table, and stored records are in it.
+    #[error("the container `{1}` of {0} was for records of {2}: declare it in the same way again")]
+    Container(QName, Name, QName),
+}
