@@ -43,7 +43,7 @@ impl AppRow {
 
     /// Reads the entry of a log in this row.
     pub(crate) fn entry(self, bytes: &[u8], partitions: NonZeroU16) -> Result<Entry, DamagedRow> {
-        self.of(Entry::from_bytes(bytes), |entry| {
+        self.check_row(Entry::from_bytes(bytes), |entry| {
             let place = entry.place();
             match self {
                 AppRow::Plog(..) => AppRow::Plog(place.ws.partition(partitions), place.plog),
@@ -59,7 +59,7 @@ impl AppRow {
     /// to another row.
     pub fn record(self, bytes: &[u8]) -> Result<StoredRecord, DamagedRow> {
         let named_row = |stored: &StoredRecord| AppRow::Record(stored.ws, stored.record.id);
-        self.of(StoredRecord::from_bytes(bytes), named_row)
+        self.check_row(StoredRecord::from_bytes(bytes), named_row)
     }
 
     /// Reads the answer in this row.
@@ -69,11 +69,11 @@ impl AppRow {
     /// to another row.
     pub fn answer(self, bytes: &[u8]) -> Result<StoredAnswer, DamagedRow> {
         let named_row = |stored: &StoredAnswer| AppRow::Answer(stored.place.ws, stored.key);
-        self.of(StoredAnswer::from_bytes(bytes), named_row)
+        self.check_row(StoredAnswer::from_bytes(bytes), named_row)
     }
 
     /// Returns the value that was read, if the value names this row as its row.
-    fn of<T>(
+    fn check_row<T>(
         self,
         read: Result<T, DecodeError>,
         named_row: impl Fn(&T) -> AppRow,

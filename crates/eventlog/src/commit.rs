@@ -1,6 +1,7 @@
 //! The writing of groups: their events into the log of the partition, then the other rows.
 //!
-//! Invariant: after a call without an answer, no error claims that nothing was written.
+//! Invariant: an error claims that an event was not written only if no attempt to write the event
+//! can land any more.
 
 use bytes::Bytes;
 use istorage::{AppStorageExt, Conflict, ErrorKind, Outcome};
@@ -27,7 +28,7 @@ impl Log {
             let log_time = self.clock.now() - start;
             WriteOutcome { committed, applied, commit_error, log_time }
         };
-        let rows = match self.rows(group) {
+        let rows = match self.plan_rows(group) {
             Ok(rows) => rows,
             Err(error) => return outcome(0, Ok(()), Some(error)),
         };
@@ -53,7 +54,7 @@ impl Log {
         let rest = if committed == group.len() {
             Ok(rows.rest)
         } else {
-            self.rows(&group[..committed]).map(|rows| rows.rest)
+            self.plan_rows(&group[..committed]).map(|rows| rows.rest)
         };
         let applied = match rest {
             Ok(rest) => self.apply(rest).await,

@@ -93,7 +93,7 @@ pub enum DamagedRow {
     Missing(AppRow),
     /// A row names the event that wrote it, and that event is not in the log.
     #[error("{row} names event {} as its writer, but the log ends before that event", .plog.0)]
-    OfNoEvent {
+    EventNotInLog {
         /// The row.
         row: AppRow,
         /// The event that the row names.
@@ -119,7 +119,7 @@ impl DamagedRow {
             DamagedRow::Missing(row)
             | DamagedRow::Unreadable { row, .. }
             | DamagedRow::Misplaced { row, .. }
-            | DamagedRow::OfNoEvent { row, .. }
+            | DamagedRow::EventNotInLog { row, .. }
             | DamagedRow::EpochFell { row, .. } => *row,
         }
     }

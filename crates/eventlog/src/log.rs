@@ -205,7 +205,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn rows(&self, group: &[PreparedEvent]) -> Result<GroupRows> {
+    pub(crate) fn plan_rows(&self, group: &[PreparedEvent]) -> Result<GroupRows> {
         if let Some(event) = group.iter().find(|event| !self.has_workspace(event.place.ws)) {
             let what =
                 format!("workspace {} is not in partition {}", event.place.ws.0, self.partition);

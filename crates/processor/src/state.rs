@@ -100,7 +100,7 @@ impl LogEnd {
             return Ok(());
         }
         if left.plog <= self.searched_to {
-            return Err(DamagedRow::OfNoEvent { row, plog: left.plog }.into());
+            return Err(DamagedRow::EventNotInLog { row, plog: left.plog }.into());
         }
         Err(eventlog::Error::Overtaken(left.plog))
     }
