@@ -42,7 +42,7 @@ impl TestFence {
     }
 }
 
-impl Lead for TestFence {
+impl Fence for TestFence {
     fn epoch(&self) -> Epoch {
         self.epoch
     }

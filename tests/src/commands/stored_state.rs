@@ -93,7 +93,7 @@ pub struct StoredState {
 
 impl StoredState {
     fn add(&mut self, event: Event, terms: CheckOptions) {
-        let Place { epoch, plog, ws, wlog } = event.place;
+        let EventPlace { epoch, plog, ws, wlog } = event.place;
         assert_eq!(plog.0, self.events.len() as u64 + 1, "the log has a gap");
         if let Some(before) = self.events.last() {
             assert!(before.place.epoch <= epoch, "the epoch fell: {before:?} {event:?}");
@@ -270,7 +270,7 @@ async fn check_numbers(
 }
 
 fn check_ledger(world: &StoredState, ledger: &AnswerLedger) {
-    let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
+    let mut seen: BTreeMap<&str, EventPlace> = BTreeMap::new();
     for event in &world.events {
         let request = event.request.as_str();
         let before = seen.insert(request, event.place);

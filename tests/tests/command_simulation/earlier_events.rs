@@ -24,7 +24,7 @@ pub(crate) async fn write(
 ) {
     let epoch = Epoch(1);
     let event = |offset: u64| Event {
-        place: Place { epoch, plog: Offset(offset), ws: WS, wlog: Offset(offset) },
+        place: EventPlace { epoch, plog: Offset(offset), ws: WS, wlog: Offset(offset) },
         time: shop_db.clock.wall(),
         request: format!("past {offset}"),
         idempotency: None,
@@ -35,12 +35,13 @@ pub(crate) async fn write(
     };
     let events: Vec<Event> = (1..NEIGHBOURS_PER_PARTITION - left).map(event).collect();
     events.iter().for_each(|event| ledger.open(&event.request));
-    let group: Vec<Prepared> = events.iter().map(|event| Prepared::new(event, |_| None)).collect();
+    let group: Vec<PreparedEvent> =
+        events.iter().map(|event| PreparedEvent::new(event, |_| None)).collect();
     let storage = Arc::clone(&shop_db.app.storage);
-    let lead = Arc::new(Alone(epoch));
+    let lead = Arc::new(SingleNodeFence(epoch));
     let partitions = shop_db.app.entry.partitions;
-    let settings = Settings { partitions, level: settings.level, ..Settings::default() };
-    let fate =
+    let settings = LogSettings { partitions, level: settings.level, ..LogSettings::default() };
+    let outcome =
         Log::new(storage, shop_db.clock.clone(), lead, partition, settings).write(&group).await;
-    assert!(fate.others.is_none() && fate.applied.is_ok(), "{fate:?}");
+    assert!(outcome.commit_error.is_none() && outcome.applied.is_ok(), "{outcome:?}");
 }

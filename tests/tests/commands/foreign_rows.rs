@@ -102,7 +102,7 @@ impl StorageWrapper for SilentStorage {
 }
 
 /// Puts a foreign row in the place of a row that an event is to write.
-async fn put_foreign(fixture: &CommandsFixture, row: Row) {
+async fn put_foreign(fixture: &CommandsFixture, row: AppRow) {
     let storage = &fixture.shop_db.app.storage;
     let put = storage.insert_if_not_exists(
         row.key(),
@@ -145,10 +145,10 @@ async fn others_are_written(fixture: &CommandsFixture) {
     let (node, mut ledger) = fixture.begin(PARTITION, WS, settings).await;
     let first = named("first", cud(WS, article("a"), shop_db.soon()));
     let next = fixture.run(&node, &mut ledger, first).await.unwrap().wlog.next();
-    put_foreign(fixture, Row::Wlog(WsId(WS), next)).await;
+    put_foreign(fixture, AppRow::Wlog(WsId(WS), next)).await;
     let commands = ["b", "c"].map(|name| cud(WS, article(name), shop_db.soon()));
     together(&node, &hold, commands).await;
-    let second = Row::Wlog(WsId(WS), next.next()).key();
+    let second = AppRow::Wlog(WsId(WS), next.next()).key();
     let there = shop_db.app.storage.get_linearizable(&second, shop_db.soon()).await.unwrap();
     assert!(there.is_some(), "the second event is in the log of its workspace");
     node.kill();
@@ -170,8 +170,8 @@ async fn others_are_applied(fixture: &CommandsFixture) {
     let other = fixture.run(&node, &mut ledger, create).await.unwrap().wlog.next();
     let first = named("first", cud(WS, article("a"), shop_db.soon()));
     let lost = fixture.run(&node, &mut ledger, first).await.unwrap().wlog.next();
-    put_foreign(fixture, Row::Wlog(WsId(OTHER_WS), other)).await;
-    let lost = Row::Wlog(WsId(WS), lost).key();
+    put_foreign(fixture, AppRow::Wlog(WsId(OTHER_WS), other)).await;
+    let lost = AppRow::Wlog(WsId(WS), lost).key();
     *loses.pkey.lock().unwrap() = Some(lost.pkey.clone());
     let commands = [WS, OTHER_WS].map(|ws| cud(ws, article("b"), shop_db.soon()));
     together(&node, &hold, commands).await;
@@ -192,7 +192,7 @@ async fn stays_open(fixture: &CommandsFixture) {
     let (node, mut ledger) = fixture.begin(PARTITION, WS, settings()).await;
     let first = named("first", cud(WS, article("a"), shop_db.soon()));
     let next = fixture.run(&node, &mut ledger, first).await.unwrap().wlog.next();
-    let row = Row::Wlog(WsId(WS), next);
+    let row = AppRow::Wlog(WsId(WS), next);
     *loses.pkey.lock().unwrap() = Some(row.key().pkey);
     let second = node.commands.run(cud(WS, article("b"), shop_db.soon())).await;
     assert!(matches!(second, Err(Refused::NotApplied { .. })), "{second:?}");

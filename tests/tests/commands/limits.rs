@@ -263,7 +263,7 @@ async fn panics(fixture: &CommandsFixture) {
 /// of tokio.
 async fn used_up(fixture: &CommandsFixture) {
     let scene = Scene::new(fixture, 100, ZERO).await;
-    let key = Row::Plog(scene.partition, Offset::FIRST).key();
+    let key = AppRow::Plog(scene.partition, Offset::FIRST).key();
     let timeout = Duration::from_secs(10);
     let rows = scene.storage().read(key.pkey, Range::all(), Consistency::Plain, timeout);
     let (done, is_done) = tokio::sync::oneshot::channel();

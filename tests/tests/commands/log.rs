@@ -55,7 +55,7 @@ struct ExpiringFence {
     in_vain: AtomicUsize,
 }
 
-impl Lead for ExpiringFence {
+impl Fence for ExpiringFence {
     fn epoch(&self) -> Epoch {
         Epoch(self.epoch)
     }
@@ -107,7 +107,13 @@ fn prepared(events: &[Event]) -> Vec<PreparedEvent> {
 }
 
 /// Leaves bytes in a row, as a leader does that ends in the middle of a write.
-async fn put(fixture: &CommandsFixture, level: TrustLevel, row: Row, place: Place, value: Bytes) {
+async fn put(
+    fixture: &CommandsFixture,
+    level: TrustLevel,
+    row: AppRow,
+    place: EventPlace,
+    value: Bytes,
+) {
     let (storage, key, deadline) =
         (&fixture.shop_db.app.storage, row.key(), fixture.shop_db.soon());
     if level == TrustLevel::Two {
@@ -124,9 +130,9 @@ fn log(
     fixture: &CommandsFixture,
     storage: SharedStorage,
     partition: u16,
-    lead: Arc<dyn Lead>,
+    lead: Arc<dyn Fence>,
 ) -> Log {
-    let settings = Settings {
+    let settings = LogSettings {
         partitions: fixture.shop_db.app.entry.partitions,
         timeout: TIMEOUT,
         apply_for: Duration::from_millis(300),
@@ -172,7 +178,7 @@ async fn in_time(fixture: &CommandsFixture) {
             assert!(early <= most, "{what} at {level:?}: {early} of {sent} were sent too late");
         };
         let clock = fixture.shop_db.clock.clone();
-        let settings = Settings {
+        let settings = LogSettings {
             partitions: fixture.shop_db.app.entry.partitions,
             level,
             timeout: TIMEOUT,
@@ -192,7 +198,8 @@ async fn in_time(fixture: &CommandsFixture) {
         // damaged.
         let tail = events(2, ws, 3);
         for (event, bytes) in [(&tail[0], tail[0].to_bytes()), (&tail[1], Bytes::from("damaged"))] {
-            put(fixture, level, Row::Plog(partition, event.place.plog), event.place, bytes).await;
+            put(fixture, level, AppRow::Plog(partition, event.place.plog), event.place, bytes)
+                .await;
         }
         let replayed = log.replay(Offset(3)).try_collect::<Vec<_>>().await;
         replayed.unwrap_err();
@@ -245,11 +252,11 @@ async fn refused(fixture: &CommandsFixture) {
     let (refusals, refuses) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
     let inner = NarrowStorage::of(Arc::clone(&fixture.shop_db.app.storage), 3, true);
     let mute = WrappedStorage::new(RefusingStorage { inner, refusals, refuses });
-    let lead = Arc::new(eventlog::Alone(Epoch(2)));
+    let lead = Arc::new(eventlog::SingleNodeFence(Epoch(2)));
     let log = log(fixture, Arc::clone(&mute) as SharedStorage, PARTITION, lead);
-    let fate = log.write(&prepared(&events(2, WS, 1))).await;
-    assert_eq!(fate.committed, 2);
-    let error = fate.applied.unwrap_err();
+    let outcome = log.write(&prepared(&events(2, WS, 1))).await;
+    assert_eq!(outcome.committed, 2);
+    let error = outcome.applied.unwrap_err();
     assert!(!error.is_lasting(), "a new look may be right: {error:?}");
 
     // A refusal that passes is not reported.

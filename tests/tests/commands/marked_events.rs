@@ -52,7 +52,7 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let done = fixture.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog) = (done.plog.next(), done.wlog.next());
-    damage(fixture, level, Row::Plog(partition, plog), first.log.epoch().0, plog).await;
+    damage(fixture, level, AppRow::Plog(partition, plog), first.log.epoch().0, plog).await;
 
     let node = shop_db.node(partition, ShopNodeSettings::at(level));
     node.until(|status| matches!(status, Status::Violation(_))).await;
@@ -65,7 +65,8 @@ async fn at_level(fixture: &CommandsFixture, level: TrustLevel, partition: u16, 
     let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
     let drawn = |seq: isequencer::SeqId, last| DrawnNumber { seq: seq.0, last };
     let elsewhere = operator.mark_corrupted(plog, WsId(ws), done.wlog, Some(Vec::new())).await;
-    let is_told = matches!(elsewhere, Err(NotMarked::Log(Error::Broken(Broken::Misplaced { .. }))));
+    let is_told =
+        matches!(elsewhere, Err(NotMarked::Log(Error::DamagedRow(DamagedRow::Misplaced { .. }))));
     assert!(is_told, "the whole event was not reported: {elsewhere:?}");
     // An event behind a hole would hide all events that come after it.
     let far = operator.mark_corrupted(plog, WsId(ws), Offset(wlog.0 + 9), Some(Vec::new())).await;
@@ -117,7 +118,7 @@ async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
     let command = named("article", cud(WS, article("a"), shop_db.soon()));
     let done = fixture.run(&first, &mut ledger, command).await.unwrap();
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
-    for row in [Row::Plog(PARTITION, done.plog), Row::Wlog(WsId(WS), done.wlog)] {
+    for row in [AppRow::Plog(PARTITION, done.plog), AppRow::Wlog(WsId(WS), done.wlog)] {
         let (storage, key) = (&shop_db.app.storage, row.key());
         let there = storage.get(&key, Consistency::Linearizable, shop_db.soon()).await.unwrap();
         let swap = storage.compare_and_swap(key, there.unwrap(), DAMAGED, None, shop_db.soon());
@@ -138,7 +139,7 @@ async fn in_front_of_the_stored_offset(fixture: &CommandsFixture) {
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let logged: Vec<Entry> =
         shop_db.reader().wlog(WsId(WS), done.wlog, None).try_collect().await.unwrap();
-    assert_eq!(logged[0], Entry::Corrupted(marker));
+    assert_eq!(logged[0], Entry::Marker(marker));
 }
 
 /// The log has events with numbers that are not stored, and the second event is damaged. A number
@@ -159,10 +160,10 @@ async fn known(fixture: &CommandsFixture) {
     }
     second.kill();
     let (plog, wlog) = (done[1].plog, done[1].wlog);
-    for row in [Row::Plog(PARTITION, plog), Row::Wlog(WsId(WS), wlog)] {
+    for row in [AppRow::Plog(PARTITION, plog), AppRow::Wlog(WsId(WS), wlog)] {
         let (storage, key) = (&shop_db.app.storage, row.key());
         let old = storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
-        let write = if matches!(row, Row::Plog(..)) {
+        let write = if matches!(row, AppRow::Plog(..)) {
             storage.compare_and_swap(key, old, DAMAGED, None, shop_db.soon()).await
         } else {
             // In the log of the workspace the event is missing.
@@ -203,7 +204,8 @@ async fn once(fixture: &CommandsFixture) {
         fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
-    damage(fixture, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
+    damage(fixture, TrustLevel::Zero, AppRow::Plog(PARTITION, plog), first.log.epoch().0, plog)
+        .await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
@@ -233,7 +235,8 @@ async fn elsewhere(fixture: &CommandsFixture) {
     let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Zero)).await;
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog, other) = (Offset(2), Offset(2), WsId(WS + 1));
-    damage(fixture, TrustLevel::Zero, Row::Plog(PARTITION, plog), first.log.epoch().0, plog).await;
+    damage(fixture, TrustLevel::Zero, AppRow::Plog(PARTITION, plog), first.log.epoch().0, plog)
+        .await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
     node.until(|status| matches!(status, Status::Violation(_))).await;
     let operator = operator(fixture, &node);
@@ -243,7 +246,7 @@ async fn elsewhere(fixture: &CommandsFixture) {
         Err(NotMarked::OtherPartition { ws, partition }) if (ws, partition) == (other, PARTITION)
     );
     assert!(is_told, "{refused:?}");
-    let key = Row::Wlog(other, Offset(1)).key();
+    let key = AppRow::Wlog(other, Offset(1)).key();
     assert_eq!(shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap(), None);
     operator.mark_corrupted(plog, WsId(WS), wlog, Some(Vec::new())).await.unwrap();
     node.ready().await;
@@ -256,7 +259,7 @@ async fn largest(fixture: &CommandsFixture) {
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let (plog, wlog) = (Offset(2), Offset(2));
     let bytes = Bytes::from(vec![7; first.log.largest_row()]);
-    let key = Row::Plog(PARTITION, plog).key();
+    let key = AppRow::Plog(PARTITION, plog).key();
     let put = shop_db.app.storage.insert_if_not_exists(key, bytes.clone(), None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Zero));
@@ -275,7 +278,7 @@ async fn under_one_epoch(fixture: &CommandsFixture) {
     let (first, _) = fixture.begin(PARTITION, WS, ShopNodeSettings::at(TrustLevel::Two)).await;
     assert_eq!(first.stop().await, PartitionEnd::Stopped);
     let plog = Offset(2);
-    let row = Row::Plog(PARTITION, plog);
+    let row = AppRow::Plog(PARTITION, plog);
     damage(fixture, TrustLevel::Two, row, first.log.epoch().0 + 1, plog).await;
     let node = shop_db.node(PARTITION, ShopNodeSettings::at(TrustLevel::Two));
     assert_eq!(node.log.epoch().0, first.log.epoch().0 + 1);
@@ -284,13 +287,19 @@ async fn under_one_epoch(fixture: &CommandsFixture) {
         operator(fixture, &node).mark_corrupted(plog, WsId(WS), plog, Some(Vec::new())).await;
     let there =
         shop_db.app.storage.get_linearizable(&row.key(), shop_db.soon()).await.unwrap().unwrap();
-    let is_marked = matches!(Entry::from_bytes(&there), Ok(Entry::Corrupted(_)));
+    let is_marked = matches!(Entry::from_bytes(&there), Ok(Entry::Marker(_)));
     assert_eq!(mark.is_ok(), is_marked, "{mark:?}");
     node.stop().await;
 }
 
 /// Leaves unreadable bytes in the place of an event.
-async fn damage(fixture: &CommandsFixture, level: TrustLevel, row: Row, epoch: u64, plog: Offset) {
+async fn damage(
+    fixture: &CommandsFixture,
+    level: TrustLevel,
+    row: AppRow,
+    epoch: u64,
+    plog: Offset,
+) {
     let (storage, key, deadline) =
         (&fixture.shop_db.app.storage, row.key(), fixture.shop_db.soon());
     if level == TrustLevel::Two {

@@ -125,7 +125,7 @@ async fn damaged_event(fixture: &CommandsFixture) {
     shop_db.app.storage.put_ordered(vec![damage], shop_db.soon()).await.unwrap();
     let again = send().await;
     assert!(matches!(again, Err(Refused::Rejected(_))), "{again:?}");
-    let next = Row::Plog(PARTITION, first.plog.next()).key();
+    let next = AppRow::Plog(PARTITION, first.plog.next()).key();
     let next = shop_db.app.storage.get(&next, Consistency::Linearizable, shop_db.soon());
     assert_eq!(next.await.unwrap(), None, "nothing was done");
     node.stop().await;

@@ -44,8 +44,8 @@ impl SabotagedRow {
     /// The row of the command after the one that was done.
     fn next(self, partition: u16, ws: u64, done: &Done) -> AppRow {
         match self {
-            SabotagedRow::Plog => Row::Plog(partition, done.plog.next()),
-            SabotagedRow::Wlog => Row::Wlog(WsId(ws), done.wlog.next()),
+            SabotagedRow::Plog => AppRow::Plog(partition, done.plog.next()),
+            SabotagedRow::Wlog => AppRow::Wlog(WsId(ws), done.wlog.next()),
             SabotagedRow::Record => {
                 let last = done.answer.ids.iter().map(|(_, id)| id.0).max().unwrap();
                 AppRow::Record(WsId(ws), RecordId(last + 1))
@@ -78,7 +78,7 @@ impl<'s> SabotageCase<'s> {
         self.fixture.run(&self.node, &mut self.ledger, command).await
     }
 
-    async fn there(&self, row: Row) -> Option<Bytes> {
+    async fn there(&self, row: AppRow) -> Option<Bytes> {
         let storage = &self.fixture.shop_db.app.storage;
         storage.get_linearizable(&row.key(), self.fixture.shop_db.soon()).await.unwrap()
     }
@@ -224,7 +224,7 @@ async fn changed(fixture: &CommandsFixture) {
     let done = fixture.run(&node, &mut ledger, command).await.unwrap();
     assert_eq!(node.stop().await, PartitionEnd::Stopped);
     let id = done.answer.ids[0].1;
-    let key = Row::Record(WsId(WS), id).key();
+    let key = AppRow::Record(WsId(WS), id).key();
     let there = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
     let mut stored = StoredRecord::from_bytes(&there).unwrap();
     // The record is as it was at an earlier moment.

@@ -254,7 +254,7 @@ async fn row_in_the_way(fixture: &CommandsFixture) {
     let (node, mut ledger) = fixture.begin(PARTITION, WS, at(in_steps)).await;
     let command = |request: &str| named(request, cud(WS, article("a"), shop_db.soon()));
     let first = fixture.run(&node, &mut ledger, command("first")).await.unwrap();
-    let key = Row::Wlog(WsId(WS), first.wlog.next()).key();
+    let key = AppRow::Wlog(WsId(WS), first.wlog.next()).key();
     let foreign = Bytes::from_static(&[1]);
     let put = shop_db.app.storage.insert_if_not_exists(key.clone(), foreign, None, shop_db.soon());
     assert!(put.await.unwrap().is_applied());

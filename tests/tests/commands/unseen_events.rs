@@ -35,7 +35,7 @@ async fn judged(fixture: &CommandsFixture) {
     node.ready().await;
 
     let event = created(first.log.epoch(), shop_db.clock.wall());
-    let Place { epoch, plog, ws, .. } = event.place;
+    let EventPlace { epoch, plog, ws, .. } = event.place;
     let record = event.changes[0].record.clone();
     let row = AppRow::Record(ws, record.id);
     let stored = StoredRecord { ws, version: Version { epoch, plog }, record };
@@ -69,7 +69,7 @@ async fn of_no_event(fixture: &CommandsFixture) {
     let command = named("article", cud(WS, article("a"), shop_db.soon()));
     let done = fixture.run(&node, &mut ledger, command).await.unwrap();
     let id = done.answer.ids[0].1;
-    let key = Row::Record(WsId(WS), id).key();
+    let key = AppRow::Record(WsId(WS), id).key();
     let old = shop_db.app.storage.get_linearizable(&key, shop_db.soon()).await.unwrap().unwrap();
     let mut stored = StoredRecord::from_bytes(&old).unwrap();
     stored.version.plog = Offset(1_000);

@@ -118,9 +118,9 @@ async fn write(
     let log = Log::new(
         Arc::clone(&shop_db.app.storage),
         shop_db.clock.clone(),
-        Arc::new(Alone(Epoch(1))),
+        Arc::new(SingleNodeFence(Epoch(1))),
         partition,
-        Settings {
+        LogSettings {
             partitions: shop_db.app.entry.partitions,
             timeout: Duration::from_secs(30),
             ..LogSettings::default()
@@ -144,7 +144,8 @@ async fn write(
 }
 
 fn event(plog: u64, ws: u64, wlog: u64, id: u64) -> Result<Event, BenchError> {
-    let place = Place { epoch: Epoch(1), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) };
+    let place =
+        EventPlace { epoch: Epoch(1), plog: Offset(plog), ws: WsId(ws), wlog: Offset(wlog) };
     let text = "a text of sixty bytes, as there are many in documents of shops";
     let record = Record {
         table: "shop.Bill".parse()?,
