@@ -22,7 +22,7 @@ use std::{
     fmt::Write,
     fs::{File, OpenOptions, TryLockError},
     io::{self, Read},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -74,10 +74,12 @@ pub enum LockError {
 }
 
 impl LockFile {
-    /// Locks the file in a folder that exists.
+    /// Locks the file in a folder that exists. Only the owner of a new file may open it, because any
+    /// process that opens the file can lock it.
     ///
     /// # Errors
-    /// Fails if another process holds the lock, or if the file cannot be written.
+    /// Fails if another process holds the lock, if the file cannot be written, or if it is no
+    /// regular file.
     pub fn lock(folder: &Path) -> Result<LockFile, LockError> {
         let path = folder.join(FILE);
         let failed = |source| LockError::Io { path: path.clone(), source };
@@ -86,8 +88,13 @@ impl LockFile {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(&path)
             .map_err(failed)?;
+        // A read of a pipe would wait for its writer.
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(failed(io::Error::other("it is no regular file")));
+        }
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => LockError::Held(path.clone()),
             TryLockError::Error(error) => failed(error),

@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    fs,
     future::pending,
     io::{BufRead, BufReader},
     net::SocketAddr,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
     sync::{
@@ -111,7 +113,7 @@ async fn a_copied_folder_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (mut child, _) = start_child(folder.path());
     let copies = tempfile::tempdir().unwrap();
-    std::fs::copy(folder.path().join("lease.lock"), copies.path().join("lease.lock")).unwrap();
+    fs::copy(folder.path().join("lease.lock"), copies.path().join("lease.lock")).unwrap();
     assert_eq!(LockFile::lock(copies.path()).unwrap().former(), []);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -124,9 +126,9 @@ async fn what_another_machine_or_another_time_wrote_proves_nothing() {
     child.kill().unwrap();
     child.wait().unwrap();
     let path = folder.path().join("lease.lock");
-    let text = std::fs::read_to_string(&path).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
     let former = async |text: &str| {
-        std::fs::write(&path, text).unwrap();
+        fs::write(&path, text).unwrap();
         lock_when_free(folder.path()).await.former().to_vec()
     };
     for word in ["vvm lease 2", "machine ", "boot ", "device ", "inode "] {
@@ -180,6 +182,25 @@ async fn only_the_very_lease_that_was_recorded_is_taken_over() {
 
 /// In an earlier version only the elections held the lock. They were dropped while a leader was at
 /// work, and a second process got the lock.
+/// The file was a named pipe. The node waited for a writer of the pipe, and SIGTERM did not end it.
+#[test]
+fn a_lock_file_that_is_no_regular_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lease.lock");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let error = LockFile::lock(folder.path()).unwrap_err();
+    assert!(matches!(error, LockError::Io { .. }), "{error:?}");
+}
+
+/// Another user locked the file, and the node said that another node uses the folder.
+#[test]
+fn only_the_owner_may_open_a_lock_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lock = LockFile::lock(folder.path()).unwrap();
+    let mode = fs::metadata(folder.path().join("lease.lock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
 #[tokio::test]
 async fn the_lock_is_held_as_long_as_anybody_leads_or_works() {
     let (folder, store) = (tempfile::tempdir().unwrap(), new_store());
@@ -424,14 +445,14 @@ async fn a_file_that_is_torn_between_two_writes_keeps_the_lease_of_both() {
     let lock = lock_when_free(folder.path()).await;
     let [stored] = lock.former()[..] else { panic!("{:?}", lock.former()) };
     drop(lock);
-    let old = std::fs::read(&path).unwrap();
+    let old = fs::read(&path).unwrap();
     start_is_killed(folder.path(), &store, 2, false).await.unwrap();
-    let new = std::fs::read(&path).unwrap();
+    let new = fs::read(&path).unwrap();
     let differs = |at: &usize| old[*at] != new[*at];
     let last = (0..old.len()).rfind(differs).unwrap();
     for cut in 0..=last + 1 {
         for (first, second) in [(&old, &new), (&new, &old)] {
-            std::fs::write(&path, [&first[..cut], &second[cut..]].concat()).unwrap();
+            fs::write(&path, [&first[..cut], &second[cut..]].concat()).unwrap();
             let former = lock_when_free(folder.path()).await.former().to_vec();
             assert!(former.contains(&stored), "torn at {cut}: {former:?}");
             assert!(former.len() <= 2, "torn at {cut}: {former:?}");
