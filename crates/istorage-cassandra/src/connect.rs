@@ -50,7 +50,7 @@ pub(crate) async fn connect(config: &CassandraConfig, clock: &Clock) -> Result<S
     let session = builder.build().await.map_err(errors::not_connected)?;
     probe.end();
     if let Some(datacenter) = &config.datacenter {
-        check_datacenter(&session, datacenter)?;
+        check_datacenter(&datacenters(&session), datacenter)?;
     }
     Ok(SessionClient::new(session, suspects))
 }
@@ -76,10 +76,17 @@ fn profile(config: &CassandraConfig, routing: Routing) -> ExecutionProfile {
 
 /// Checks that at least one server is in the configured datacenter. With any other name every
 /// request would fail, because no server could be asked.
-fn check_datacenter(session: &Session, wanted: &str) -> Result<()> {
-    let names = datacenters(session);
+///
+/// # Errors
+/// `Unavailable` if the datacenter of no server is known. The client then could not read where the
+/// servers are, for example because the contact point has just started.
+fn check_datacenter(names: &[(String, usize)], wanted: &str) -> Result<()> {
     if names.iter().any(|(name, _)| name == wanted) {
         return Ok(());
+    }
+    if names.is_empty() {
+        let reason = "no Cassandra server tells in which datacenter it is";
+        return Err(Error::unavailable(reason));
     }
     let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
     Err(Error::invalid(format!(
@@ -97,4 +104,25 @@ pub(crate) fn datacenters(session: &Session) -> Vec<(String, usize)> {
         }
     }
     names.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use istorage::ErrorKind;
+
+    use super::*;
+
+    /// A contact point that had just started answered the client, but not its queries about the
+    /// cluster. The node ended and told its operator to correct the datacenter, "this cluster has:"
+    /// and nothing.
+    #[test]
+    fn a_cluster_that_is_not_known_yet_has_no_wrong_datacenter() {
+        let kind = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| ((*name).to_owned(), 1)).collect();
+            check_datacenter(&names, "dc1").map_err(|error| error.kind())
+        };
+        assert_eq!(kind(&["dc1", "dc2"]), Ok(()));
+        assert_eq!(kind(&["dc2"]), Err(ErrorKind::Invalid));
+        assert_eq!(kind(&[]), Err(ErrorKind::Unavailable));
+    }
 }

@@ -188,14 +188,21 @@ fn is_wrong_login(error: &NewSessionError) -> bool {
     else {
         return false;
     };
-    matches!(
-        error.get_error(),
+    is_refusal_of_login(error.get_error())
+}
+
+/// Whether a server refuses the user or the password, and will go on to refuse them. A server that
+/// cannot read the stored passwords answers with the same error code, so only its text tells that
+/// waiting may help.
+fn is_refusal_of_login(error: &ConnectionSetupRequestErrorKind) -> bool {
+    match error {
         ConnectionSetupRequestErrorKind::MissingAuthentication
-            | ConnectionSetupRequestErrorKind::DbError(
-                DbError::AuthenticationError | DbError::Unauthorized,
-                _
-            )
-    )
+        | ConnectionSetupRequestErrorKind::DbError(DbError::Unauthorized, _) => true,
+        ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, text) => {
+            !text.contains("Unable to perform authentication")
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -166,3 +166,16 @@ fn a_cluster_that_cannot_be_reached_is_unavailable() {
     let nowhere = NewSessionError::FailedToResolveAnyHostname(vec!["nowhere".to_owned()]);
     assert_eq!(not_connected(nowhere).kind(), ErrorKind::Unavailable);
 }
+
+/// A node was started while the servers with the passwords were down. Cassandra reports that as a
+/// wrong password, and the node ended and told its operator to correct the configuration.
+#[test]
+fn a_server_that_cannot_read_the_passwords_does_not_refuse_the_login() {
+    let refused = |text: &str| {
+        let error = DbError::AuthenticationError;
+        is_refusal_of_login(&ConnectionSetupRequestErrorKind::DbError(error, text.to_owned()))
+    };
+    assert!(refused("Provided username vvm and/or password are incorrect"));
+    assert!(!refused("Unable to perform authentication: Cannot achieve consistency level QUORUM"));
+    assert!(is_refusal_of_login(&ConnectionSetupRequestErrorKind::MissingAuthentication));
+}

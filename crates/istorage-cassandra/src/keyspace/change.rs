@@ -28,8 +28,8 @@ use crate::{
 /// the keyspace of B. So both create a table, and one of the two tables loses.
 const UNCONNECTED_WAIT: Duration = KEEPALIVE.saturating_add(KEEPALIVE_TIMEOUT);
 
-/// The number of times that a server may refuse to create the table. A server that does not know
-/// the keyspace yet also refuses, for a moment.
+/// The number of times that a server may refuse to create the table or to show it. A server also
+/// refuses for a moment while it does not know the keyspace or the permissions yet.
 const MAX_REFUSALS: usize = 100;
 
 /// Makes sure that the keyspace exists and that all servers that can be reached know the keyspace.
@@ -65,6 +65,11 @@ pub(crate) async fn create(
             }
             Ok(KeyspaceView::Ready(_)) => return Ok(()),
             Ok(KeyspaceView::Unfinished) => Err(differ(name)),
+            // The creator of the table gets its permissions for the table a moment later.
+            Err(error) if error.kind() == ErrorKind::Invalid && refusals < MAX_REFUSALS => {
+                refusals += 1;
+                Ok(())
+            }
             Err(error) => Err(error),
         };
         pause(clock, step, last_failure).await?;

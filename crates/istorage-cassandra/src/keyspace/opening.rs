@@ -3,7 +3,7 @@
 use std::{mem, time::Duration};
 
 use clock::{Clock, Instant};
-use istorage::{KeyspaceName, Result};
+use istorage::{Error, ErrorKind, KeyspaceName, Result};
 use scylla::client::session::Session;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(16);
 
-/// The time to wait for servers that answer and do not show a keyspace yet.
+/// The time to wait for servers that answer and do not show a keyspace yet, or refuse to show it.
 const LATE_SERVER_WAIT: Duration = Duration::from_secs(5);
 
 /// Whether the keyspace exists and more than half of the servers of the datacenter answer queries
@@ -33,7 +33,7 @@ pub(crate) async fn exists(
     let mut opening = Opening::new(name, clock.now());
     let mut answer = FIRST_ANSWER_TIMEOUT;
     loop {
-        let survey = survey(session, clock, name, datacenter, clock.now() + answer).await?;
+        let survey = survey(session, clock, name, datacenter, clock.now() + answer).await;
         // A server that is only slow gets more time on the next attempt.
         answer = MAX_ANSWER_TIMEOUT.min(2 * answer);
         match opening.judge(survey, clock.now()) {
@@ -59,8 +59,16 @@ impl Opening<'_> {
     ///
     /// # Errors
     /// `Unavailable` while the servers do not agree.
-    fn judge(&mut self, survey: Survey, now: Instant) -> Result<bool> {
+    fn judge(&mut self, survey: Result<Survey>, now: Instant) -> Result<bool> {
         let may_differ = now >= self.patient_until;
+        let survey = match survey {
+            // Cassandra shows a new table before it grants the creator's permissions for the table.
+            Err(refused) if refused.kind() == ErrorKind::Invalid && !may_differ => {
+                let reason = "a Cassandra server refuses a query about a keyspace";
+                return Err(Error::unavailable(reason).with_source(refused));
+            }
+            survey => survey?,
+        };
         match survey.verdict(may_differ) {
             Some(KeyspaceView::Missing | KeyspaceView::Empty(_)) => return Ok(false),
             Some(KeyspaceView::Ready(_)) => return Ok(true),
@@ -82,7 +90,6 @@ mod tests {
     };
 
     use clock::ManualClock;
-    use istorage::ErrorKind;
     use scylla::value::CqlValue;
     use tracing::{
         Event, Metadata, Subscriber,
@@ -139,7 +146,7 @@ mod tests {
             let unconnected = (servers..3).map(|dead| format!("127.0.0.{dead}:9042")).collect();
             let found = vec![KeyspaceView::Ready(CqlValue::Int(1)); servers];
             let survey = Survey { servers: 3, found, unconnected, silent: None };
-            opening.judge(survey, start + Duration::from_secs(seconds))
+            opening.judge(Ok(survey), start + Duration::from_secs(seconds))
         };
         for seconds in 0..5 {
             assert_eq!(judge(1, seconds).unwrap_err().kind(), ErrorKind::Unavailable);
@@ -155,5 +162,20 @@ mod tests {
             }
         }
         assert!(judge(2, 60).unwrap(), "one of the dead servers came back");
+    }
+
+    /// Of two nodes that started together on a cluster with permissions, one saw the table of the
+    /// other before the permissions for it, and ended.
+    #[test]
+    fn a_missing_permission_is_reported_only_after_5_s() {
+        let name = KeyspaceName::new("app_one").unwrap();
+        let start = ManualClock::new(1).clock().now();
+        let mut opening = Opening::new(&name, start);
+        let mut kind_after = |seconds| {
+            let refused = Err(Error::invalid("no permission"));
+            opening.judge(refused, start + Duration::from_secs(seconds)).unwrap_err().kind()
+        };
+        assert_eq!(kind_after(4), ErrorKind::Unavailable);
+        assert_eq!(kind_after(5), ErrorKind::Invalid);
     }
 }
