@@ -10,7 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
-use ielections::{Elections, Lost, Slot, Timing};
+use ielections::{Elections, LossReason, Slot, Timing};
 use istorage::KeyspaceName;
 use istorage_tck::Subject;
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -47,13 +47,13 @@ async fn two_of_three(addresses: &str) {
 
     let nodes: Vec<&str> = addresses.split(',').collect();
     let stopped = SuspendedProcesses::nodes_at(&nodes[1..]).unwrap();
-    assert_eq!(leadership.over().await, Lost::Expired);
+    assert_eq!(leadership.over().await, LossReason::Expired);
     let over = clock.now();
     // The moment at which the last answered renewal was sent. The servers count the lease from this
     // moment or later.
     let renewed = leadership.valid_until() - timing.renew_every - timing.retry_for;
     assert!(over < renewed + LEASE, "it ended {:?} after its lease", over - (renewed + LEASE));
-    assert_eq!(work.may_send(Duration::ZERO), Err(Lost::Expired));
+    assert_eq!(work.may_send(Duration::ZERO), Err(LossReason::Expired));
     let killed = clock.timeout_at(soon(), was_killed.recv()).await.unwrap().unwrap();
     assert!(killed < renewed + LEASE, "{:?} after its lease", killed - (renewed + LEASE));
 

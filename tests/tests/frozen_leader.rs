@@ -3,8 +3,8 @@
 //!
 //! The leader is a process of its own: the test binary starts itself again. For each line that the
 //! leader reads, it tries one write, and answers. So when all lines are answered, the leader does
-//! not stand between `Work::may_send` and the sending of a write. Only a condition could stop a
-//! write that is sent late from there. The elections assume that no leader stands there for long.
+//! not stand between `WorkGuard::may_send` and the sending of a write. Only a condition could stop
+//! a write that is sent late from there. The elections assume that no leader stands there for long.
 
 #![allow(clippy::unwrap_used)]
 

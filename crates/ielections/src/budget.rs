@@ -104,14 +104,14 @@ pub struct Budget {
 /// The error for a [`Timing`] with parts that do not fit into the lease. The text shows the sum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct DoesNotFit(String);
+pub struct InvalidTiming(String);
 
 impl Budget {
     /// Makes the budget for a store, according to the way in which leases expire there.
     ///
     /// # Errors
     /// As [`Budget::new`].
-    pub fn of_store(timing: Timing, store: &dyn TtlStore) -> Result<Budget, DoesNotFit> {
+    pub fn of_store(timing: Timing, store: &dyn TtlStore) -> Result<Budget, InvalidTiming> {
         if store.expiry_is_watched() {
             Budget::of_watched(timing)
         } else {
@@ -123,7 +123,7 @@ impl Budget {
     ///
     /// # Errors
     /// As [`Budget::new`].
-    pub fn of_watched(timing: Timing) -> Result<Budget, DoesNotFit> {
+    pub fn of_watched(timing: Timing) -> Result<Budget, InvalidTiming> {
         // A standby counts from the answer to the look that shows the last renewal. A look that was
         // under way when the store did the renewal does not show the renewal; the next look does.
         let first_sight = timing.call_timeout.saturating_mul(2).saturating_add(LOOK_EVERY_MAX);
@@ -136,23 +136,23 @@ impl Budget {
     /// # Errors
     /// Fails if the parts of the lease are longer than the lease, or if a renewal could not be
     /// tried a second time.
-    pub fn new(timing: Timing, expiry_delay: Duration) -> Result<Budget, DoesNotFit> {
+    pub fn new(timing: Timing, expiry_delay: Duration) -> Result<Budget, InvalidTiming> {
         let budget = Budget { timing, expiry_delay };
         let Timing { duration, renew_every, retry_for, call_timeout, .. } = timing;
         if duration > LONGEST {
-            return Err(DoesNotFit(format!(
+            return Err(InvalidTiming(format!(
                 "a lease of {duration:?} is longer than a year: nobody could wait for its end"
             )));
         }
         if call_timeout.is_zero() || renew_every.is_zero() {
-            return Err(DoesNotFit(
+            return Err(InvalidTiming(
                 "a lease must have time for calls, and between renewals: `call_timeout` and `renew_every` are more than 0"
                     .to_owned(),
             ));
         }
         let sum = budget.killed_after().saturating_add(budget.margin());
         if sum > duration {
-            return Err(DoesNotFit(format!(
+            return Err(InvalidTiming(format!(
                 "a lease of {duration:?} is too short for what has to fit into it: {}; take a lease of {} s or shorten its parts",
                 budget.sum(),
                 // A longer lease drifts more, so the drift is a share of the lease that is
@@ -163,7 +163,7 @@ impl Budget {
         }
         let twice = call_timeout.saturating_mul(2).saturating_add(budget.retry_pause());
         if retry_for < twice {
-            return Err(DoesNotFit(format!(
+            return Err(InvalidTiming(format!(
                 "a renewal that times out could not be tried again: `retry_for` is {retry_for:?}, and two calls of \
                  `call_timeout` {call_timeout:?} with a pause take {twice:?}: the first finds out that a server of the store \
                  hangs, the second goes to another"

@@ -29,7 +29,7 @@ use std::{
 
 use tracing::{debug, info};
 
-use crate::{Lease, place::Place};
+use crate::{Lease, file_identity::FileIdentity};
 
 /// The name of the file in a node's data folder.
 const FILE: &str = "lease.lock";
@@ -50,7 +50,7 @@ const LEASES: usize = 16;
 pub struct LockFile {
     path: PathBuf,
     file: File,
-    place: Option<Place>,
+    place: Option<FileIdentity>,
     former: Vec<Lease>,
     /// The leases in the file.
     recorded: Mutex<VecDeque<Lease>>,
@@ -99,7 +99,7 @@ impl LockFile {
             TryLockError::WouldBlock => LockError::Held(path.clone()),
             TryLockError::Error(error) => failed(error),
         })?;
-        let place = match Place::of(&file).map_err(failed)? {
+        let place = match FileIdentity::of(&file).map_err(failed)? {
             Ok(place) => Some(place),
             Err(why) => {
                 info!(path = %path.display(), why, "no quick comeback after a crash: the lease will have to expire");
@@ -145,7 +145,7 @@ impl LockFile {
 }
 
 /// Returns the text of the file.
-fn page<'a>(place: &Place, leases: impl IntoIterator<Item = &'a Lease>) -> Vec<u8> {
+fn page<'a>(place: &FileIdentity, leases: impl IntoIterator<Item = &'a Lease>) -> Vec<u8> {
     let mut text = format!("{HEADER}\n{place}\n");
     for lease in leases {
         // Writing to a string cannot fail.
@@ -157,7 +157,7 @@ fn page<'a>(place: &Place, leases: impl IntoIterator<Item = &'a Lease>) -> Vec<u
 }
 
 /// Returns the leases in a file that was written in this place. A line without an end is ignored.
-fn parse(text: &[u8], place: &Place) -> Vec<Lease> {
+fn parse(text: &[u8], place: &FileIdentity) -> Vec<Lease> {
     let header = format!("{HEADER}\n{place}\n");
     let Some(rest) = text.strip_prefix(header.as_bytes()) else { return Vec::new() };
     let lines = rest.split_inclusive(|byte| *byte == b'\n');

@@ -3,8 +3,8 @@
 //! The module does no I/O, and has no clock and no task. [`Elections`](crate::Elections) runs the
 //! engine; a program that embeds elections does not need this module.
 //!
-//! The caller does what [`Next`] says, one thing at a time. Then the caller passes an [`Input`] and
-//! the time. So the same code runs on a machine and in a simulation.
+//! The caller does what [`Action`] says, one thing at a time. Then the caller passes an
+//! [`EngineInput`] and the time. So the same code runs on a machine and in a simulation.
 //!
 //! A node becomes the leader in three steps. Each step is sent only after the step before it was
 //! answered:
@@ -21,28 +21,28 @@
 //! - A lease counts from before the request that wrote it was sent. An answer that is late, or that
 //!   leaves the outcome unknown, prolongs nothing.
 //! - Work is told to stop ([`Notice::Lost`]) before any request to release the lease is sent. Only
-//!   [`Input::Stopped`] releases the lease of a leadership.
+//!   [`EngineInput::Stopped`] releases the lease of a leadership.
 //! - A lease that replaced a lease of a former process is not deleted while writes of that process
 //!   may land. Otherwise the next leader would work beside these writes.
 //! - A node that comes back and cannot raise the epoch does not hold the slot for ever.
 
 mod attempt;
-mod lead;
+mod leader;
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
 
-use self::{attempt::Attempt, lead::Lead};
+use self::{attempt::Attempt, leader::LeaderState};
 use crate::{
-    Budget, Epoch, EpochRow, Lease, Lost, Seen, Slot, Written,
+    Budget, ConditionalOutcome, Epoch, EpochRow, Lease, LossReason, ObservedLease, Slot,
     budget::{LOOK_EVERY_MAX, LOOK_EVERY_MIN},
 };
 
 /// A call to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum StoreCall {
     /// Reads all leases with a plain read.
     Look,
     /// Reads the epoch row of a slot.
@@ -87,13 +87,13 @@ pub enum Op {
 
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The answer to [`Op::Look`].
-    Leases(Vec<Seen>),
-    /// The answer to [`Op::ReadEpoch`].
-    Row(Option<Bytes>),
+pub enum StoreAnswer {
+    /// The answer to [`StoreCall::Look`].
+    Leases(Vec<ObservedLease>),
+    /// The answer to [`StoreCall::ReadEpoch`].
+    EpochRow(Option<Bytes>),
     /// The answer to every other call.
-    Written(Written),
+    Written(ConditionalOutcome),
     /// Any call: nothing was done.
     Unavailable,
     /// Any call that writes: the write may be done, or may still be done later.
@@ -104,14 +104,14 @@ pub enum Answer {
 
 /// An event that the engine is told about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// The time of a [`Next::Wait`] has come. Also the very first input.
+pub enum EngineInput {
+    /// The time of an [`Action::Wait`] has come. Also the very first input.
     Woke,
     /// The call was answered, or its deadline has passed.
-    Answer(Answer),
-    /// The time of a [`Next::Wait`] has come, and the leadership must end: its health check failed,
-    /// or a part of the node has already seen the end of the leadership.
-    Ends(Lost),
+    Answer(StoreAnswer),
+    /// The time of an [`Action::Wait`] has come, and the leadership must end: its health check
+    /// failed, or a part of the node has already seen the end of the leadership.
+    Ends(LossReason),
     /// All work of the leadership has stopped, and all writes of the work were answered. This input
     /// ends the leadership.
     Stopped,
@@ -119,18 +119,18 @@ pub enum Input {
 
 /// A decision of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct Decision {
     /// The notice to report before `next` is done.
     pub notice: Option<Notice>,
     /// The next thing to do.
-    pub next: Next,
+    pub next: Action,
 }
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum Action {
     /// Make this call, and give it up at the deadline.
-    Call(Op, Instant),
+    Call(StoreCall, Instant),
     /// Wait until this time.
     Wait(Instant),
     /// Do nothing any more.
@@ -158,14 +158,14 @@ pub enum Notice {
         valid_until: Instant,
     },
     /// The leadership is lost or released.
-    Lost(Lost),
+    Lost(LossReason),
     /// The node will not lead.
-    GaveUp(GaveUp),
+    GaveUp(GiveUpReason),
 }
 
 /// The reason for which a node gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GaveUp {
+pub enum GiveUpReason {
     /// Other nodes held all slots until the candidate's time was over.
     #[error("all slots were held by others for as long as was waited")]
     Waited,
@@ -195,13 +195,13 @@ pub struct Candidacy {
 }
 
 /// A source of random numbers.
-pub type Random = Box<dyn FnMut() -> u64 + Send + Sync>;
+pub type RandomSource = Box<dyn FnMut() -> u64 + Send + Sync>;
 
 /// The decisions of one candidacy, and of the leadership that may follow.
-pub struct Engine {
+pub struct ElectionEngine {
     candidacy: Candidacy,
     budget: Budget,
-    random: Random,
+    random: RandomSource,
     /// The begin of the candidacy. The processes of former leases had ended by then. `None` before
     /// the first input.
     began: Option<Instant>,
@@ -209,19 +209,19 @@ pub struct Engine {
     first_slot: u32,
     /// Whether the last look was answered; `None` before the first look.
     store_answers: Option<bool>,
-    state: State,
+    state: EngineState,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum EngineState {
     Looking,
     Attempting(Attempt),
     Withdrawing { slot: Slot, lease: Lease },
-    Leading(Lead),
+    Leading(LeaderState),
     Ended,
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for ElectionEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
             .field("candidacy", &self.candidacy)
@@ -230,62 +230,72 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// The first input is [`Input::Woke`].
-impl Engine {
+/// The first input is [`EngineInput::Woke`].
+impl ElectionEngine {
     /// Makes the engine of a candidacy. `random` must never repeat its numbers, on any node.
-    pub fn new(candidacy: Candidacy, budget: Budget, mut random: Random) -> Engine {
+    pub fn new(candidacy: Candidacy, budget: Budget, mut random: RandomSource) -> ElectionEngine {
         let first_slot = (random() % u64::from(candidacy.slots.get())) as u32;
-        Engine {
+        ElectionEngine {
             candidacy,
             budget,
             random,
             began: None,
             first_slot,
             store_answers: None,
-            state: State::Looking,
+            state: EngineState::Looking,
         }
     }
 
     /// Returns the next thing to do after an input.
-    pub fn next(&mut self, now: Instant, input: Input) -> Step {
+    pub fn next(&mut self, now: Instant, input: EngineInput) -> Decision {
         self.began.get_or_insert(now);
-        match std::mem::replace(&mut self.state, State::Ended) {
-            State::Looking => self.look(now, input),
-            State::Attempting(attempt) => self.attempt(attempt, now, input),
-            State::Withdrawing { slot, lease } => self.withdraw(slot, lease, now, input),
-            State::Leading(lead) => self.lead(lead, now, input),
-            State::Ended => Step { notice: None, next: Next::End },
+        match std::mem::replace(&mut self.state, EngineState::Ended) {
+            EngineState::Looking => self.look(now, input),
+            EngineState::Attempting(attempt) => self.attempt(attempt, now, input),
+            EngineState::Withdrawing { slot, lease } => self.withdraw(slot, lease, now, input),
+            EngineState::Leading(lead) => self.lead(lead, now, input),
+            EngineState::Ended => Decision { notice: None, next: Action::End },
         }
     }
 
-    fn look(&mut self, now: Instant, input: Input) -> Step {
-        let Input::Answer(answer) = input else {
+    fn look(&mut self, now: Instant, input: EngineInput) -> Decision {
+        let EngineInput::Answer(answer) = input else {
             if now >= self.candidacy.until
                 && let Some(is_there) = self.store_answers
             {
-                return self.give_up(if is_there { GaveUp::Waited } else { GaveUp::Unavailable });
+                return self.give_up(if is_there {
+                    GiveUpReason::Waited
+                } else {
+                    GiveUpReason::Unavailable
+                });
             }
-            return self.call(State::Looking, Op::Look, now + self.budget.timing().call_timeout);
+            return self.call(
+                EngineState::Looking,
+                StoreCall::Look,
+                now + self.budget.timing().call_timeout,
+            );
         };
-        self.store_answers = Some(matches!(answer, Answer::Leases(_)));
+        self.store_answers = Some(matches!(answer, StoreAnswer::Leases(_)));
         match answer {
-            Answer::Leases(seen) => match self.choose(&seen) {
+            StoreAnswer::Leases(seen) => match self.choose(&seen) {
                 Some((slot, over)) => self.begin(slot, over, now),
                 None => {
                     let again = self.look_again(now, &seen);
                     self.wait_to_look(again)
                 }
             },
-            Answer::Broken => self.give_up(GaveUp::Broken),
+            StoreAnswer::Broken => self.give_up(GiveUpReason::Broken),
             _ => self.rest(now),
         }
     }
 
     /// Returns a slot that can be taken: a slot with a lease of this node's former process, or else
     /// the first free slot.
-    fn choose(&self, seen: &[Seen]) -> Option<(Slot, Option<Lease>)> {
+    fn choose(&self, seen: &[ObservedLease]) -> Option<(Slot, Option<Lease>)> {
         let Candidacy { slots, former, .. } = &self.candidacy;
-        let own = |seen: &Seen| Lease::from_bytes(&seen.value).filter(|own| former.contains(own));
+        let own = |seen: &ObservedLease| {
+            Lease::from_bytes(&seen.value).filter(|own| former.contains(own))
+        };
         let mut wanted = seen.iter().filter(|seen| seen.slot <= *slots);
         if let Some(own) = wanted.find_map(|seen| Some((seen.slot, Some(own(seen)?)))) {
             return Some(own);
@@ -299,7 +309,7 @@ impl Engine {
 
     /// Returns the time of the next look: after a pause, or when the next lease ends if the end is
     /// near.
-    fn look_again(&mut self, now: Instant, seen: &[Seen]) -> Instant {
+    fn look_again(&mut self, now: Instant, seen: &[ObservedLease]) -> Instant {
         let pause = self.pause();
         let ends = seen
             .iter()
@@ -322,42 +332,46 @@ impl Engine {
     }
 
     /// Looks again after a pause.
-    fn rest(&mut self, now: Instant) -> Step {
+    fn rest(&mut self, now: Instant) -> Decision {
         let pause = self.pause();
         self.wait_to_look(now + pause)
     }
 
     /// Looks again at `then`, or gives up when the candidate's time is over.
-    fn wait_to_look(&mut self, then: Instant) -> Step {
-        self.wait(State::Looking, then.min(self.candidacy.until))
+    fn wait_to_look(&mut self, then: Instant) -> Decision {
+        self.wait(EngineState::Looking, then.min(self.candidacy.until))
     }
 
     /// Deletes a lease under which no work ever ran.
-    fn withdraw(&mut self, slot: Slot, lease: Lease, now: Instant, input: Input) -> Step {
+    fn withdraw(&mut self, slot: Slot, lease: Lease, now: Instant, input: EngineInput) -> Decision {
         match input {
-            Input::Answer(Answer::Broken) => self.give_up(GaveUp::Broken),
+            EngineInput::Answer(StoreAnswer::Broken) => self.give_up(GiveUpReason::Broken),
             // The lease expires, if it is in the store.
-            Input::Answer(_) => self.rest(now),
+            EngineInput::Answer(_) => self.rest(now),
             _ => {
                 let deadline = now + self.budget.timing().call_timeout;
-                self.call(State::Withdrawing { slot, lease }, Op::Release { slot, lease }, deadline)
+                self.call(
+                    EngineState::Withdrawing { slot, lease },
+                    StoreCall::Release { slot, lease },
+                    deadline,
+                )
             }
         }
     }
 
-    fn give_up(&mut self, why: GaveUp) -> Step {
-        self.state = State::Ended;
-        Step { notice: Some(Notice::GaveUp(why)), next: Next::End }
+    fn give_up(&mut self, why: GiveUpReason) -> Decision {
+        self.state = EngineState::Ended;
+        Decision { notice: Some(Notice::GaveUp(why)), next: Action::End }
     }
 
-    fn call(&mut self, state: State, op: Op, deadline: Instant) -> Step {
+    fn call(&mut self, state: EngineState, op: StoreCall, deadline: Instant) -> Decision {
         self.state = state;
-        Step { notice: None, next: Next::Call(op, deadline) }
+        Decision { notice: None, next: Action::Call(op, deadline) }
     }
 
-    fn wait(&mut self, state: State, until: Instant) -> Step {
+    fn wait(&mut self, state: EngineState, until: Instant) -> Decision {
         self.state = state;
-        Step { notice: None, next: Next::Wait(until) }
+        Decision { notice: None, next: Action::Wait(until) }
     }
 }
 

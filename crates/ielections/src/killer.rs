@@ -13,7 +13,7 @@ use std::{
 use crate::term::Term;
 
 /// Ends the process. It is called once, on a thread of its own.
-pub type Kill = Arc<dyn Fn(&str) + Send + Sync>;
+pub type KillFn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The pause between two checks of the clock. The thread checks the clock often, because a timer
 /// does not wake on a machine that was suspended.
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// Fails if the thread cannot be started.
-pub(crate) fn watch(term: &Arc<Term>, kill: Kill) -> io::Result<()> {
+pub(crate) fn watch(term: &Arc<Term>, kill: KillFn) -> io::Result<()> {
     let (term, slot) = (Arc::downgrade(term), term.slot);
     #[expect(
         clippy::disallowed_methods,

@@ -6,13 +6,14 @@ use clock::Instant;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Epoch, Lost, Slot, runtime::Renewals, term::Term};
+use crate::{Epoch, LossReason, Slot, runtime::RenewalTask, term::Term};
 
 /// The leadership of a slot. It is renewed in the background until it is lost, released or dropped.
 ///
-/// Every piece of work under the leadership holds a [`Work`]. Only [`Stopped::release`] deletes the
-/// lease before it expires. A [`Stopped`] exists only when every piece of work has ended and has
-/// confirmed that all its writes were answered:
+/// Every piece of work under the leadership holds a [`WorkGuard`]. Only
+/// [`StoppedLeadership::release`] deletes the lease before it expires. A [`StoppedLeadership`]
+/// exists only when every piece of work has ended and has confirmed that all its writes were
+/// answered:
 ///
 /// ```compile_fail,E0599
 /// async fn too_early(leadership: ielections::Leadership) {
@@ -24,11 +25,11 @@ use crate::{Epoch, Lost, Slot, runtime::Renewals, term::Term};
 #[derive(Debug)]
 pub struct Leadership {
     term: Arc<Term>,
-    renewals: Renewals,
+    renewals: RenewalTask,
 }
 
 impl Leadership {
-    pub(crate) fn new(term: Arc<Term>, renewals: Renewals) -> Leadership {
+    pub(crate) fn new(term: Arc<Term>, renewals: RenewalTask) -> Leadership {
         Leadership { term, renewals }
     }
 
@@ -49,7 +50,7 @@ impl Leadership {
 
     /// Returns the reason for which the leadership is over; `None` while it lasts. The clock
     /// decides, so a process that stood still sees the end at once.
-    pub fn lost(&self) -> Option<Lost> {
+    pub fn lost(&self) -> Option<LossReason> {
         self.term.lost()
     }
 
@@ -57,7 +58,7 @@ impl Leadership {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn over(&self) -> Lost {
+    pub async fn over(&self) -> LossReason {
         loop {
             if let Some(why) = self.term.lost() {
                 return why;
@@ -72,7 +73,7 @@ impl Leadership {
     /// [`stopped`](Leadership::stopped).
     ///
     /// A task cancels the token, and may be late. Work that must not continue a moment too long
-    /// calls [`Work::may_send`] instead.
+    /// calls [`WorkGuard::may_send`] instead.
     pub fn token(&self) -> CancellationToken {
         self.term.over.child_token()
     }
@@ -81,38 +82,38 @@ impl Leadership {
     ///
     /// # Errors
     /// Fails if the leadership is over, with the reason.
-    pub fn work(&self) -> Result<Work, Lost> {
+    pub fn work(&self) -> Result<WorkGuard, LossReason> {
         self.term.begin_work()?;
-        Ok(Work { term: Arc::clone(&self.term), is_proved: false })
+        Ok(WorkGuard { term: Arc::clone(&self.term), is_proved: false })
     }
 
     /// Tells all work to end, by the [`token`](Leadership::token), and waits until all work has
     /// ended with proof. Renewals continue meanwhile, so work can finish its writes.
     ///
     /// # Errors
-    /// Fails with [`Unproved`] if a piece of work ended without [`Work::finish`], or if the
+    /// Fails with [`UnprovedStop`] if a piece of work ended without [`WorkGuard::finish`], or if the
     /// deadline passed first. Then it is not known whether all writes have landed, and the lease is
     /// left to expire.
     ///
     /// # Cancel safety
     /// A dropped call drops the leadership: its lease expires.
-    pub async fn stopped(self, deadline: Instant) -> Result<Stopped, Unproved> {
+    pub async fn stopped(self, deadline: Instant) -> Result<StoppedLeadership, UnprovedStop> {
         self.term.over.cancel();
         match self.term.clock.timeout_at(deadline, self.term.idle()).await {
-            Ok(true) => Ok(Stopped(self)),
-            _ => Err(Unproved),
+            Ok(true) => Ok(StoppedLeadership(self)),
+            _ => Err(UnprovedStop),
         }
     }
 }
 
 /// A work guard: a piece of work under a leadership, such as a task, or a connection that writes.
 #[derive(Debug)]
-pub struct Work {
+pub struct WorkGuard {
     term: Arc<Term>,
     is_proved: bool,
 }
 
-impl Work {
+impl WorkGuard {
     /// Returns the epoch of the leadership.
     pub fn epoch(&self) -> Epoch {
         self.term.lease.epoch
@@ -128,7 +129,7 @@ impl Work {
     ///
     /// # Errors
     /// Fails if the leadership is over, or would be over after `timeout`, with the reason.
-    pub fn may_send(&self, timeout: Duration) -> Result<(), Lost> {
+    pub fn may_send(&self, timeout: Duration) -> Result<(), LossReason> {
         self.term.has_time(timeout)
     }
 
@@ -139,7 +140,7 @@ impl Work {
     }
 }
 
-impl Drop for Work {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         self.term.end_work(self.is_proved);
     }
@@ -151,13 +152,13 @@ impl Drop for Work {
 #[error(
     "it is not proved that all work has stopped and is answered, so the lease is left to expire"
 )]
-pub struct Unproved;
+pub struct UnprovedStop;
 
 /// The proof that all work of a leadership has ended and all its writes were answered.
 #[derive(Debug)]
-pub struct Stopped(Leadership);
+pub struct StoppedLeadership(Leadership);
 
-impl Stopped {
+impl StoppedLeadership {
     /// Releases the lease, so that another node can lead at once. If the store does not answer, the
     /// lease expires.
     ///

@@ -10,19 +10,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 
-use crate::{Row, Seen, StoreError, TtlStore, Written};
+use crate::{ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// A store of rows in memory. Rows expire by the given clock.
 #[derive(Debug)]
 pub struct MemStore {
-    rows: Mutex<HashMap<Row, Stored>>,
+    rows: Mutex<HashMap<ElectionRow, MemRow>>,
     clock: Clock,
 }
 
 #[derive(Debug)]
-struct Stored {
+struct MemRow {
     value: Bytes,
     expires: Option<Instant>,
 }
@@ -36,26 +36,26 @@ impl MemStore {
     /// Replaces a row if the row is as expected. Comparing and replacing are one atomic step.
     fn swap(
         &self,
-        row: Row,
+        row: ElectionRow,
         expected: Option<&Bytes>,
         value: Option<Bytes>,
         ttl: Option<Duration>,
-    ) -> Written {
+    ) -> ConditionalOutcome {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let there = rows.get(&row).filter(|stored| stored.is_live(now)).map(|stored| &stored.value);
         if there != expected {
-            return Written::Refused(there.cloned());
+            return ConditionalOutcome::Refused(there.cloned());
         }
         match value {
-            Some(value) => rows.insert(row, Stored { value, expires: ttl.map(|ttl| now + ttl) }),
+            Some(value) => rows.insert(row, MemRow { value, expires: ttl.map(|ttl| now + ttl) }),
             None => rows.remove(&row),
         };
-        Written::Done
+        ConditionalOutcome::Done
     }
 }
 
-impl Stored {
+impl MemRow {
     fn is_live(&self, now: Instant) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }
@@ -67,19 +67,21 @@ impl TtlStore for MemStore {
         Duration::ZERO
     }
 
-    async fn leases(&self, _: Instant) -> Result<Vec<Seen>> {
+    async fn leases(&self, _: Instant) -> Result<Vec<ObservedLease>> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
-        let seen = |(row, stored): (&Row, &Stored)| match (row, stored.expires) {
-            (Row::Lease(slot), Some(expires)) if now < expires => {
-                Some(Seen { slot: *slot, value: stored.value.clone(), left: expires - now })
-            }
+        let seen = |(row, stored): (&ElectionRow, &MemRow)| match (row, stored.expires) {
+            (ElectionRow::Lease(slot), Some(expires)) if now < expires => Some(ObservedLease {
+                slot: *slot,
+                value: stored.value.clone(),
+                left: expires - now,
+            }),
             _ => None,
         };
         Ok(rows.iter().filter_map(seen).collect())
     }
 
-    async fn get(&self, row: Row, _: Instant) -> Result<Option<Bytes>> {
+    async fn get(&self, row: ElectionRow, _: Instant) -> Result<Option<Bytes>> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let live = rows.get(&row).filter(|stored| stored.is_live(now));
@@ -88,26 +90,31 @@ impl TtlStore for MemStore {
 
     async fn insert_if_not_exist(
         &self,
-        row: Row,
+        row: ElectionRow,
         value: Bytes,
         ttl: Option<Duration>,
         _: Instant,
-    ) -> Result<Written> {
+    ) -> Result<ConditionalOutcome> {
         Ok(self.swap(row, None, Some(value), ttl))
     }
 
     async fn compare_and_swap(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         new: Bytes,
         ttl: Option<Duration>,
         _: Instant,
-    ) -> Result<Written> {
+    ) -> Result<ConditionalOutcome> {
         Ok(self.swap(row, Some(&old), Some(new), ttl))
     }
 
-    async fn compare_and_delete(&self, row: Row, old: Bytes, _: Instant) -> Result<Written> {
+    async fn compare_and_delete(
+        &self,
+        row: ElectionRow,
+        old: Bytes,
+        _: Instant,
+    ) -> Result<ConditionalOutcome> {
         Ok(self.swap(row, Some(&old), None, None))
     }
 }

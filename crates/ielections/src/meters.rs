@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use crate::{
-    Lost, Slot, Written,
-    engine::{Answer, Op},
+    ConditionalOutcome, LossReason, Slot,
+    engine::{StoreAnswer, StoreCall},
 };
 
 /// Creates the gauges of all slots at the beginning. So the sum of a slot without a leader is 0,
@@ -30,7 +30,7 @@ pub(crate) fn acquired(slot: Slot) {
     metrics::gauge!("ielections_leads", "slot" => slot).set(1);
 }
 
-pub(crate) fn lost(slot: Slot, why: Lost) {
+pub(crate) fn lost(slot: Slot, why: LossReason) {
     let slot = slot.to_string();
     metrics::counter!("ielections_lost_total", "slot" => slot.clone(), "reason" => why.name())
         .increment(1);
@@ -41,21 +41,23 @@ pub(crate) fn renewed(slot: Slot, left: Duration) {
     metrics::histogram!("ielections_left_seconds", "slot" => slot.to_string()).record(left);
 }
 
-pub(crate) fn called(op: &Op, answer: &Answer, took: Duration) {
+pub(crate) fn called(op: &StoreCall, answer: &StoreAnswer, took: Duration) {
     let op = match op {
-        Op::Look => "look",
-        Op::ReadEpoch(_) => "read_epoch",
-        Op::Take { .. } => "take",
-        Op::RaiseEpoch { .. } => "raise_epoch",
-        Op::Renew { .. } => "renew",
-        Op::Release { .. } => "release",
+        StoreCall::Look => "look",
+        StoreCall::ReadEpoch(_) => "read_epoch",
+        StoreCall::Take { .. } => "take",
+        StoreCall::RaiseEpoch { .. } => "raise_epoch",
+        StoreCall::Renew { .. } => "renew",
+        StoreCall::Release { .. } => "release",
     };
     let result = match answer {
-        Answer::Leases(_) | Answer::Row(_) | Answer::Written(Written::Done) => "ok",
-        Answer::Written(Written::Refused(_)) => "refused",
-        Answer::Unavailable => "unavailable",
-        Answer::Unknown => "unknown",
-        Answer::Broken => "broken",
+        StoreAnswer::Leases(_)
+        | StoreAnswer::EpochRow(_)
+        | StoreAnswer::Written(ConditionalOutcome::Done) => "ok",
+        StoreAnswer::Written(ConditionalOutcome::Refused(_)) => "refused",
+        StoreAnswer::Unavailable => "unavailable",
+        StoreAnswer::Unknown => "unknown",
+        StoreAnswer::Broken => "broken",
     };
     metrics::histogram!("ielections_call_seconds", "op" => op, "result" => result).record(took);
 }

@@ -38,7 +38,8 @@ impl Observer {
         let deadline = self.clock.now() + self.call_timeout;
         let leases = self.clock.timeout_at(deadline, self.store.leases(deadline)).await;
         let leases = leases.map_err(|late| StoreError::Unavailable(Box::new(late)))??;
-        let lease = |seen: &crate::Seen| Some((seen.slot, Lease::from_bytes(&seen.value)?));
+        let lease =
+            |seen: &crate::ObservedLease| Some((seen.slot, Lease::from_bytes(&seen.value)?));
         Ok(leases.iter().filter_map(lease).collect())
     }
 

@@ -7,17 +7,17 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::{
-    Budget, DoesNotFit, GaveUp, Kill, Leadership, Lease, LockFile, Lost, Observer, Row, Seen, Slot,
-    StoreError, Timing, TtlStore,
+    Budget, ElectionRow, GiveUpReason, InvalidTiming, KillFn, Leadership, Lease, LockFile,
+    LossReason, ObservedLease, Observer, Slot, StoreError, Timing, TtlStore,
     causes::in_full,
-    engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op},
+    engine::{Action, Candidacy, ElectionEngine, EngineInput, Notice, StoreAnswer, StoreCall},
     killer, meters,
     term::Term,
 };
 
 /// The health check of a leader: whether the services under the leadership are well. The runtime
 /// calls it before each renewal, so it must not block.
-pub type Health = Arc<dyn Fn() -> bool + Send + Sync>;
+pub type HealthCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A node that can lead.
 pub struct Elections {
@@ -25,8 +25,8 @@ pub struct Elections {
     clock: Clock,
     budget: Budget,
     owner: SocketAddr,
-    kill: Option<Kill>,
-    health: Option<Health>,
+    kill: Option<KillFn>,
+    health: Option<HealthCheck>,
     lock: Option<Arc<LockFile>>,
 }
 
@@ -42,10 +42,10 @@ impl std::fmt::Debug for Elections {
 
 /// The reason for which a node does not lead.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAcquired {
+pub enum AcquireError {
     /// The node waited until its time was over, or the store does not work.
     #[error(transparent)]
-    GaveUp(#[from] GaveUp),
+    GaveUp(#[from] GiveUpReason),
     /// The killer thread could not be started.
     #[error("the thread that watches over the lead could not be started")]
     NoKiller(#[source] std::io::Error),
@@ -61,7 +61,7 @@ impl Elections {
         clock: Clock,
         owner: SocketAddr,
         timing: Timing,
-    ) -> Result<Elections, DoesNotFit> {
+    ) -> Result<Elections, InvalidTiming> {
         let budget = Budget::of_store(timing, &*store)?;
         Ok(Elections { store, clock, budget, owner, kill: None, health: None, lock: None })
     }
@@ -69,13 +69,13 @@ impl Elections {
     /// Sets the function that ends the process if work continues after the end of a leadership.
     /// Without a killer such work continues.
     #[must_use]
-    pub fn with_killer(self, kill: Kill) -> Elections {
+    pub fn with_killer(self, kill: KillFn) -> Elections {
         Elections { kill: Some(kill), ..self }
     }
 
     /// Sets the health check. The leader gives its leadership up if the check fails.
     #[must_use]
-    pub fn with_health(self, health: Health) -> Elections {
+    pub fn with_health(self, health: HealthCheck) -> Elections {
         Elections { health: Some(health), ..self }
     }
 
@@ -105,13 +105,13 @@ impl Elections {
     ///
     /// # Cancel safety
     /// A dropped call may leave a lease that expires.
-    pub async fn acquire(&self, slots: Slot, until: Instant) -> Result<Leadership, NotAcquired> {
+    pub async fn acquire(&self, slots: Slot, until: Instant) -> Result<Leadership, AcquireError> {
         meters::begins(slots);
         let former = self.lock.as_ref().map_or_else(Vec::new, |lock| lock.former().to_vec());
         let candidacy = Candidacy { owner: self.owner, slots, until, former };
         let random = self.clock.clone();
-        let engine = Engine::new(candidacy, self.budget, Box::new(move || random.random()));
-        let mut runner = Runner {
+        let engine = ElectionEngine::new(candidacy, self.budget, Box::new(move || random.random()));
+        let mut runner = EngineRunner {
             engine,
             store: Arc::clone(&self.store),
             clock: self.clock.clone(),
@@ -119,11 +119,11 @@ impl Elections {
             health: self.health.clone(),
             lock: self.lock.clone(),
         };
-        let (mut input, mut told) = (Input::Woke, None);
+        let (mut input, mut told) = (EngineInput::Woke, None);
         loop {
             let own = self.own_lease(&input);
             let step = runner.engine.next(runner.clock.now(), input);
-            if let (Some(Seen { slot, value, left }), Next::Wait(_)) = (own, &step.next)
+            if let (Some(ObservedLease { slot, value, left }), Action::Wait(_)) = (own, &step.next)
                 && told.as_ref() != Some(&value)
             {
                 let expires_in = (left < Duration::MAX).then(|| format!("{left:.1?}"));
@@ -145,28 +145,28 @@ impl Elections {
     }
 
     /// Returns a lease that a former process of this node left in the store.
-    fn own_lease(&self, input: &Input) -> Option<Seen> {
-        let Input::Answer(Answer::Leases(seen)) = input else { return None };
-        let owner = |seen: &Seen| Some(Lease::from_bytes(&seen.value)?.owner);
+    fn own_lease(&self, input: &EngineInput) -> Option<ObservedLease> {
+        let EngineInput::Answer(StoreAnswer::Leases(seen)) = input else { return None };
+        let owner = |seen: &ObservedLease| Some(Lease::from_bytes(&seen.value)?.owner);
         seen.iter().find(|seen| owner(seen) == Some(self.owner)).cloned()
     }
 
     async fn lead(
         &self,
-        runner: Runner,
+        runner: EngineRunner,
         term: Arc<Term>,
         work_from: Instant,
-        next: Next,
-    ) -> Result<Leadership, NotAcquired> {
+        next: Action,
+    ) -> Result<Leadership, AcquireError> {
         if let Some(kill) = &self.kill {
-            killer::watch(&term, Arc::clone(kill)).map_err(NotAcquired::NoKiller)?;
+            killer::watch(&term, Arc::clone(kill)).map_err(AcquireError::NoKiller)?;
         }
         let Lease { epoch, .. } = term.lease;
         info!(slot = %term.slot, %epoch, "leads");
         meters::acquired(term.slot);
         // Only an attempt records a lease. From now on the term holds the lock.
-        let runner = Runner { lock: None, ..runner };
-        let renewals = Renewals::start(runner, Arc::clone(&term), next);
+        let runner = EngineRunner { lock: None, ..runner };
+        let renewals = RenewalTask::start(runner, Arc::clone(&term), next);
         // Before `work_from`, writes of a former process of this node may land.
         self.clock.sleep_until(work_from).await;
         Ok(Leadership::new(term, renewals))
@@ -189,18 +189,18 @@ async fn record(lock: Arc<LockFile>, lease: Lease, over: Option<Lease>) {
 
 /// The task that renews a lease. The task ends when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Renewals {
+pub(crate) struct RenewalTask {
     term: Arc<Term>,
     stopped: mpsc::Sender<oneshot::Sender<()>>,
     task: tokio::task::AbortHandle,
 }
 
-impl Renewals {
-    fn start(runner: Runner, term: Arc<Term>, next: Next) -> Renewals {
+impl RenewalTask {
+    fn start(runner: EngineRunner, term: Arc<Term>, next: Action) -> RenewalTask {
         let (stopped, release) = mpsc::channel(1);
         #[expect(clippy::disallowed_methods, reason = "the leadership owns the task and ends it")]
         let task = tokio::spawn(renew(runner, Arc::clone(&term), next, release)).abort_handle();
-        Renewals { term, stopped, task }
+        RenewalTask { term, stopped, task }
     }
 
     /// Ends the renewals and releases the lease. Afterwards `done` is dropped or sent to.
@@ -210,35 +210,35 @@ impl Renewals {
     }
 }
 
-impl Drop for Renewals {
+impl Drop for RenewalTask {
     fn drop(&mut self) {
-        self.term.lose(Lost::Dropped);
+        self.term.lose(LossReason::Dropped);
         self.task.abort();
     }
 }
 
 async fn renew(
-    mut runner: Runner,
+    mut runner: EngineRunner,
     term: Arc<Term>,
-    mut next: Next,
+    mut next: Action,
     mut release: mpsc::Receiver<oneshot::Sender<()>>,
 ) {
-    let _lost = LostAtEnd(Arc::clone(&term));
+    let _lost = LossOnDrop(Arc::clone(&term));
     let mut done = None;
-    while next != Next::End {
+    while next != Action::End {
         let input = tokio::select! {
             biased;
             Some(sender) = release.recv(), if done.is_none() => {
                 done = Some(sender);
-                Input::Stopped
+                EngineInput::Stopped
             }
             input = runner.perform(next) => input,
         };
         let input = match input {
-            Input::Woke => match term.lost() {
-                Some(why) => Input::Ends(why),
-                None if runner.is_well() => Input::Woke,
-                None => Input::Ends(Lost::Unhealthy),
+            EngineInput::Woke => match term.lost() {
+                Some(why) => EngineInput::Ends(why),
+                None if runner.is_well() => EngineInput::Woke,
+                None => EngineInput::Ends(LossReason::Unhealthy),
             },
             input => input,
         };
@@ -264,46 +264,46 @@ async fn renew(
 
 /// Ends the leadership when the renewing task ends. The task ends early if it panics, or if its
 /// runtime drops it.
-struct LostAtEnd(Arc<Term>);
+struct LossOnDrop(Arc<Term>);
 
-impl Drop for LostAtEnd {
+impl Drop for LossOnDrop {
     fn drop(&mut self) {
         let is_panic = std::thread::panicking();
-        self.0.lose(if is_panic { Lost::Panicked } else { Lost::Dropped });
+        self.0.lose(if is_panic { LossReason::Panicked } else { LossReason::Dropped });
     }
 }
 
 /// An engine, and the things that its decisions need.
-struct Runner {
-    engine: Engine,
+struct EngineRunner {
+    engine: ElectionEngine,
     store: Arc<dyn TtlStore>,
     clock: Clock,
     budget: Budget,
-    health: Option<Health>,
+    health: Option<HealthCheck>,
     lock: Option<Arc<LockFile>>,
 }
 
-impl Runner {
+impl EngineRunner {
     fn is_well(&self) -> bool {
         self.health.as_ref().is_none_or(|health| health())
     }
 
-    async fn perform(&self, next: Next) -> Input {
+    async fn perform(&self, next: Action) -> EngineInput {
         match next {
-            Next::Wait(until) => {
+            Action::Wait(until) => {
                 self.clock.sleep_until(until).await;
-                Input::Woke
+                EngineInput::Woke
             }
-            Next::Call(op, deadline) => {
-                if let (Op::Take { lease, over, .. }, Some(lock)) = (&op, &self.lock) {
+            Action::Call(op, deadline) => {
+                if let (StoreCall::Take { lease, over, .. }, Some(lock)) = (&op, &self.lock) {
                     self.record(lock, *lease, *over, deadline).await;
                 }
                 let start = self.clock.now();
                 let answer = self.call(&op, deadline).await;
                 meters::called(&op, &answer, self.clock.now() - start);
-                Input::Answer(answer)
+                EngineInput::Answer(answer)
             }
-            Next::End => std::future::pending().await,
+            Action::End => std::future::pending().await,
         }
     }
 
@@ -326,56 +326,68 @@ impl Runner {
 
     /// Returns the answer to a call. If the deadline passes first, returns `Unavailable` for a read
     /// and `Unknown` for a write, so a store that hangs delays nothing.
-    async fn call(&self, op: &Op, deadline: Instant) -> Answer {
-        let reads = matches!(op, Op::Look | Op::ReadEpoch(_));
+    async fn call(&self, op: &StoreCall, deadline: Instant) -> StoreAnswer {
+        let reads = matches!(op, StoreCall::Look | StoreCall::ReadEpoch(_));
         let called = self.clock.timeout_at(deadline, call(&*self.store, op, deadline)).await;
         match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 warn!(?op, error = in_full(&error), "a call of the election failed");
                 match error {
-                    StoreError::Unavailable(_) => Answer::Unavailable,
-                    StoreError::Unknown(_) => Answer::Unknown,
-                    StoreError::Broken(_) => Answer::Broken,
+                    StoreError::Unavailable(_) => StoreAnswer::Unavailable,
+                    StoreError::Unknown(_) => StoreAnswer::Unknown,
+                    StoreError::Broken(_) => StoreAnswer::Broken,
                 }
             }
-            Err(_) if reads => Answer::Unavailable,
+            Err(_) if reads => StoreAnswer::Unavailable,
             Err(_) => {
                 debug!(?op, "a call of the election was not answered in time");
-                Answer::Unknown
+                StoreAnswer::Unknown
             }
         }
     }
 }
 
-async fn call(store: &dyn TtlStore, op: &Op, deadline: Instant) -> Result<Answer, StoreError> {
+async fn call(
+    store: &dyn TtlStore,
+    op: &StoreCall,
+    deadline: Instant,
+) -> Result<StoreAnswer, StoreError> {
     let written = match *op {
-        Op::Look => return store.leases(deadline).await.map(Answer::Leases),
-        Op::ReadEpoch(slot) => return store.get(Row::Epoch(slot), deadline).await.map(Answer::Row),
-        Op::Take { slot, lease, over: None, ttl } => {
-            let row = Row::Lease(slot);
+        StoreCall::Look => return store.leases(deadline).await.map(StoreAnswer::Leases),
+        StoreCall::ReadEpoch(slot) => {
+            return store.get(ElectionRow::Epoch(slot), deadline).await.map(StoreAnswer::EpochRow);
+        }
+        StoreCall::Take { slot, lease, over: None, ttl } => {
+            let row = ElectionRow::Lease(slot);
             store.insert_if_not_exist(row, lease.to_bytes(), Some(ttl), deadline).await
         }
-        Op::Take { slot, lease, over: Some(over), ttl } => {
+        StoreCall::Take { slot, lease, over: Some(over), ttl } => {
             let (old, new) = (over.to_bytes(), lease.to_bytes());
-            store.compare_and_swap(Row::Lease(slot), old, new, Some(ttl), deadline).await
+            store.compare_and_swap(ElectionRow::Lease(slot), old, new, Some(ttl), deadline).await
         }
-        Op::RaiseEpoch { slot, from: None, to } => {
-            store.insert_if_not_exist(Row::Epoch(slot), to.to_bytes(), None, deadline).await
+        StoreCall::RaiseEpoch { slot, from: None, to } => {
+            store.insert_if_not_exist(ElectionRow::Epoch(slot), to.to_bytes(), None, deadline).await
         }
-        Op::RaiseEpoch { slot, from: Some(from), to } => {
+        StoreCall::RaiseEpoch { slot, from: Some(from), to } => {
             let (old, new) = (from.to_bytes(), to.to_bytes());
-            store.compare_and_swap(Row::Epoch(slot), old, new, None, deadline).await
+            store.compare_and_swap(ElectionRow::Epoch(slot), old, new, None, deadline).await
         }
-        Op::Renew { slot, lease, ttl } => {
+        StoreCall::Renew { slot, lease, ttl } => {
             let bytes = lease.to_bytes();
             store
-                .compare_and_swap(Row::Lease(slot), bytes.clone(), bytes, Some(ttl), deadline)
+                .compare_and_swap(
+                    ElectionRow::Lease(slot),
+                    bytes.clone(),
+                    bytes,
+                    Some(ttl),
+                    deadline,
+                )
                 .await
         }
-        Op::Release { slot, lease } => {
-            store.compare_and_delete(Row::Lease(slot), lease.to_bytes(), deadline).await
+        StoreCall::Release { slot, lease } => {
+            store.compare_and_delete(ElectionRow::Lease(slot), lease.to_bytes(), deadline).await
         }
     };
-    written.map(Answer::Written)
+    written.map(StoreAnswer::Written)
 }

@@ -10,7 +10,7 @@ use crate::Slot;
 
 /// A row of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Row {
+pub enum ElectionRow {
     /// The lease of a slot. It expires.
     Lease(Slot),
     /// The epoch of a slot. It never expires.
@@ -19,7 +19,7 @@ pub enum Row {
 
 /// A lease as a plain read shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedLease {
     /// The slot of the lease.
     pub slot: Slot,
     /// The bytes of the lease.
@@ -31,7 +31,7 @@ pub struct Seen {
 
 /// The result of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum ConditionalOutcome {
     /// The write was done.
     Done,
     /// The write was not done, and never will be, because the row holds these bytes (`None`: the
@@ -91,36 +91,36 @@ pub trait TtlStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the leases of all slots that have one, in any order. The answer may be slightly
     /// outdated. A lease that has expired may still be in the answer for
     /// [`expiry_delay`](TtlStore::expiry_delay).
-    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError>;
+    async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>, StoreError>;
 
     /// Returns a row. The read sees every conditional write that was answered before.
-    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError>;
+    async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>, StoreError>;
 
     /// Writes a row that does not exist.
     async fn insert_if_not_exist(
         &self,
-        row: Row,
+        row: ElectionRow,
         value: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError>;
+    ) -> Result<ConditionalOutcome, StoreError>;
 
     /// Replaces a row that is as expected. A row with a TTL then exists for its whole TTL again,
     /// even if its value is the same.
     async fn compare_and_swap(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         new: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError>;
+    ) -> Result<ConditionalOutcome, StoreError>;
 
     /// Deletes a row that is as expected.
     async fn compare_and_delete(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         deadline: Instant,
-    ) -> Result<Written, StoreError>;
+    ) -> Result<ConditionalOutcome, StoreError>;
 }

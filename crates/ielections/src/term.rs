@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{Lease, LockFile, Lost, Slot, meters};
+use crate::{Lease, LockFile, LossReason, Slot, meters};
 
 /// A leadership from its first moment to the last.
 #[derive(Debug)]
@@ -23,16 +23,16 @@ pub(crate) struct Term {
     pub(crate) clock: Clock,
     /// Cancelled when the leadership is lost, and when it is about to be stopped.
     pub(crate) over: CancellationToken,
-    state: Mutex<State>,
+    state: Mutex<TermState>,
     /// Notified when the last piece of work ends.
     idle: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct TermState {
     valid_until: Instant,
     kill_at: Instant,
-    lost: Option<Lost>,
+    lost: Option<LossReason>,
     /// The number of pieces of work.
     works: usize,
     /// Whether a piece of work ended without a confirmation that all its writes were answered.
@@ -47,7 +47,7 @@ impl Term {
         (valid_until, kill_at): (Instant, Instant),
         clock: Clock,
     ) -> Term {
-        let state = State { valid_until, kill_at, lost: None, works: 0, is_unproved: false };
+        let state = TermState { valid_until, kill_at, lost: None, works: 0, is_unproved: false };
         Term {
             slot,
             lease,
@@ -59,7 +59,7 @@ impl Term {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TermState> {
         // The state is consistent at every moment, so a poisoned lock does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,7 +77,7 @@ impl Term {
     }
 
     /// Ends the leadership. The first reason stays.
-    pub(crate) fn lose(&self, why: Lost) {
+    pub(crate) fn lose(&self, why: LossReason) {
         let is_first = self.judged(|state| {
             let is_first = state.lost.is_none();
             state.lost.get_or_insert(why);
@@ -93,16 +93,16 @@ impl Term {
     }
 
     /// Returns the reason for which the leadership is over. The clock decides at each call.
-    pub(crate) fn lost(&self) -> Option<Lost> {
+    pub(crate) fn lost(&self) -> Option<LossReason> {
         self.judged(|state| state.lost)
     }
 
     /// Checks whether an action of up to `time` ends before the leadership does.
-    pub(crate) fn has_time(&self, time: Duration) -> Result<(), Lost> {
+    pub(crate) fn has_time(&self, time: Duration) -> Result<(), LossReason> {
         self.judged(|state| match state.lost {
             Some(why) => Err(why),
             None if self.clock.now() + time < state.valid_until => Ok(()),
-            None => Err(Lost::Expired),
+            None => Err(LossReason::Expired),
         })
     }
 
@@ -114,7 +114,7 @@ impl Term {
     }
 
     /// Begins a piece of work. No work begins after the end of the leadership.
-    pub(crate) fn begin_work(&self) -> Result<(), Lost> {
+    pub(crate) fn begin_work(&self) -> Result<(), LossReason> {
         self.judged(|state| match state.lost {
             Some(why) => Err(why),
             None => {
@@ -125,21 +125,21 @@ impl Term {
     }
 
     /// Checks the clock and reads the state under one lock.
-    fn judged<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+    fn judged<T>(&self, look: impl FnOnce(&mut TermState) -> T) -> T {
         let mut state = self.state();
         let is_over = state.lost.is_none() && self.clock.now() >= state.valid_until;
         if is_over {
-            state.lost = Some(Lost::Expired);
+            state.lost = Some(LossReason::Expired);
         }
         let seen = look(&mut state);
         drop(state);
         if is_over {
-            self.tell(Lost::Expired);
+            self.tell(LossReason::Expired);
         }
         seen
     }
 
-    fn tell(&self, why: Lost) {
+    fn tell(&self, why: LossReason) {
         self.over.cancel();
         meters::lost(self.slot, why);
         info!(slot = %self.slot, epoch = %self.lease.epoch, %why, "leads no more");
@@ -159,7 +159,7 @@ impl Term {
         loop {
             let mut woken = std::pin::pin!(self.idle.notified());
             woken.as_mut().enable();
-            let State { works, is_unproved, .. } = *self.state();
+            let TermState { works, is_unproved, .. } = *self.state();
             if works == 0 {
                 return !is_unproved;
             }
@@ -188,11 +188,11 @@ mod tests {
         let term = Term::new(Slot::FIRST, lease, None, ends(1), clock.clone());
         assert_eq!(term.lost(), None);
         manual.advance(second);
-        assert_eq!(term.lost(), Some(Lost::Expired));
+        assert_eq!(term.lost(), Some(LossReason::Expired));
         assert!(term.over.is_cancelled());
         let (valid_until, kill_at) = ends(5);
         term.extend(valid_until, kill_at);
-        assert_eq!(term.lost(), Some(Lost::Expired));
+        assert_eq!(term.lost(), Some(LossReason::Expired));
         assert!(term.valid_until() <= clock.now());
     }
 }

@@ -22,8 +22,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use ielections::{
-    Elections, Epoch, Leadership, Lease, LockError, LockFile, MemStore, Row, Seen, Slot,
-    StoreError, Timing, TtlStore, Written,
+    ConditionalOutcome, ElectionRow, Elections, Epoch, Leadership, Lease, LockError, LockFile,
+    MemStore, ObservedLease, Slot, StoreError, Timing, TtlStore,
 };
 use tokio::sync::Notify;
 
@@ -217,7 +217,7 @@ async fn the_lock_is_held_as_long_as_anybody_leads_or_works() {
 /// A write of a lease.
 #[derive(Clone, Debug)]
 struct LeaseWrite {
-    row: Row,
+    row: ElectionRow,
     old: Option<Bytes>,
     new: Bytes,
     ttl: Option<Duration>,
@@ -263,8 +263,8 @@ impl Eventful {
         Arc::new(Eventful { store, answered, event, killed: Notify::new(), sent: Mutex::default() })
     }
 
-    fn note(&self, row: Row, old: Option<&Bytes>, new: &Bytes, ttl: Option<Duration>) {
-        if matches!(row, Row::Lease(_)) {
+    fn note(&self, row: ElectionRow, old: Option<&Bytes>, new: &Bytes, ttl: Option<Duration>) {
+        if matches!(row, ElectionRow::Lease(_)) {
             let write = LeaseWrite { row, old: old.cloned(), new: new.clone(), ttl };
             *self.sent.lock().unwrap() = Some(write);
         }
@@ -301,43 +301,43 @@ impl TtlStore for Eventful {
         self.store.expiry_delay()
     }
 
-    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
+    async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>, StoreError> {
         self.call(self.store.leases(deadline)).await
     }
 
-    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
         self.call(self.store.get(row, deadline)).await
     }
 
     async fn insert_if_not_exist(
         &self,
-        row: Row,
+        row: ElectionRow,
         value: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         self.note(row, None, &value, ttl);
         self.call(self.store.insert_if_not_exist(row, value, ttl, deadline)).await
     }
 
     async fn compare_and_swap(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         new: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         self.note(row, Some(&old), &new, ttl);
         self.call(self.store.compare_and_swap(row, old, new, ttl, deadline)).await
     }
 
     async fn compare_and_delete(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         self.call(self.store.compare_and_delete(row, old, deadline)).await
     }
 }

@@ -7,15 +7,18 @@ use std::{collections::HashSet, time::Duration};
 use bytes::Bytes;
 use clock::{Instant, ManualClock};
 use ielections::{
-    Budget, Epoch, EpochRow, GaveUp, Incarnation, Lease, Lost, Seen, Slot, Timing, Written,
-    engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op, Step},
+    Budget, ConditionalOutcome, Epoch, EpochRow, GiveUpReason, Incarnation, Lease, LossReason,
+    ObservedLease, Slot, Timing,
+    engine::{
+        Action, Candidacy, Decision, ElectionEngine, EngineInput, Notice, StoreAnswer, StoreCall,
+    },
 };
 
 const MILLI: Duration = Duration::from_millis(1);
-const DONE: Input = Input::Answer(Answer::Written(Written::Done));
+const DONE: EngineInput = EngineInput::Answer(StoreAnswer::Written(ConditionalOutcome::Done));
 
 struct Node {
-    engine: Engine,
+    engine: ElectionEngine,
     now: Instant,
     until: Instant,
 }
@@ -40,12 +43,12 @@ impl Node {
         };
         let budget = Budget::new(timing, Duration::ZERO).unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
-        let engine = Engine::new(candidacy, budget, Box::new(move || random.u64(..)));
+        let engine = ElectionEngine::new(candidacy, budget, Box::new(move || random.u64(..)));
         Node { engine, now, until }
     }
 
     /// Returns the step of the engine a millisecond later.
-    fn then(&mut self, input: Input) -> Step {
+    fn then(&mut self, input: EngineInput) -> Decision {
         self.now = self.now + MILLI;
         self.engine.next(self.now, input)
     }
@@ -54,48 +57,48 @@ impl Node {
     /// next step raises the epoch.
     fn comes_back(&mut self, former: Lease) -> Lease {
         let value = former.to_bytes();
-        let step = self.looks(vec![Seen { value, ..held(1) }]);
-        assert!(matches!(step.next, Next::Call(Op::ReadEpoch(_), _)), "{step:?}");
-        let take = self.calls(Input::Answer(Answer::Row(None)));
-        let Op::Take { lease, over: Some(over), .. } = take else { panic!("{take:?}") };
+        let step = self.looks(vec![ObservedLease { value, ..held(1) }]);
+        assert!(matches!(step.next, Action::Call(StoreCall::ReadEpoch(_), _)), "{step:?}");
+        let take = self.calls(EngineInput::Answer(StoreAnswer::EpochRow(None)));
+        let StoreCall::Take { lease, over: Some(over), .. } = take else { panic!("{take:?}") };
         assert_eq!(over, former);
         let raise = self.calls(DONE);
-        assert!(matches!(raise, Op::RaiseEpoch { .. }), "{raise:?}");
+        assert!(matches!(raise, StoreCall::RaiseEpoch { .. }), "{raise:?}");
         lease
     }
 
-    fn calls(&mut self, input: Input) -> Op {
+    fn calls(&mut self, input: EngineInput) -> StoreCall {
         match self.then(input).next {
-            Next::Call(op, _) => op,
+            Action::Call(op, _) => op,
             other => panic!("{other:?}"),
         }
     }
 
     /// Waits for as long as the step says.
-    fn waits(&mut self, step: Step) -> Step {
-        let Next::Wait(until) = step.next else { panic!("{step:?}") };
+    fn waits(&mut self, step: Decision) -> Decision {
+        let Action::Wait(until) = step.next else { panic!("{step:?}") };
         self.now = until;
-        self.then(Input::Woke)
+        self.then(EngineInput::Woke)
     }
 
-    fn looks(&mut self, seen: Vec<Seen>) -> Step {
-        assert_eq!(self.calls(Input::Woke), Op::Look);
-        self.then(Input::Answer(Answer::Leases(seen)))
+    fn looks(&mut self, seen: Vec<ObservedLease>) -> Decision {
+        assert_eq!(self.calls(EngineInput::Woke), StoreCall::Look);
+        self.then(EngineInput::Answer(StoreAnswer::Leases(seen)))
     }
 
     /// Runs the engine until it has sent a lease. The next step raises the epoch.
     fn takes(&mut self) -> Lease {
         let step = self.looks(Vec::new());
-        assert!(matches!(step.next, Next::Call(Op::ReadEpoch(_), _)), "{step:?}");
-        let take = self.calls(Input::Answer(Answer::Row(None)));
-        let Op::Take { lease, .. } = take else { panic!("{take:?}") };
+        assert!(matches!(step.next, Action::Call(StoreCall::ReadEpoch(_), _)), "{step:?}");
+        let take = self.calls(EngineInput::Answer(StoreAnswer::EpochRow(None)));
+        let StoreCall::Take { lease, .. } = take else { panic!("{take:?}") };
         let raise = self.calls(DONE);
-        assert!(matches!(raise, Op::RaiseEpoch { .. }), "{raise:?}");
+        assert!(matches!(raise, StoreCall::RaiseEpoch { .. }), "{raise:?}");
         lease
     }
 
     /// Runs the engine until it leads, and returns the step that makes it the leader.
-    fn leads(&mut self) -> Step {
+    fn leads(&mut self) -> Decision {
         self.takes();
         let step = self.then(DONE);
         assert!(matches!(step.notice, Some(Notice::Leads { .. })), "{step:?}");
@@ -103,9 +106,9 @@ impl Node {
     }
 }
 
-fn held(slot: u32) -> Seen {
+fn held(slot: u32) -> ObservedLease {
     let value = Bytes::from_static(b"somebody");
-    Seen { slot: Slot::new(slot).unwrap(), value, left: Duration::MAX }
+    ObservedLease { slot: Slot::new(slot).unwrap(), value, left: Duration::MAX }
 }
 
 #[test]
@@ -113,9 +116,9 @@ fn a_store_that_refuses_to_work_ends_the_lead_at_once() {
     let mut node = Node::new(1, 1);
     let leads = node.leads();
     let renews = node.waits(leads);
-    assert!(matches!(renews.next, Next::Call(Op::Renew { .. }, _)), "{renews:?}");
-    let step = node.then(Input::Answer(Answer::Broken));
-    assert_eq!(step.notice, Some(Notice::Lost(Lost::Broken)));
+    assert!(matches!(renews.next, Action::Call(StoreCall::Renew { .. }, _)), "{renews:?}");
+    let step = node.then(EngineInput::Answer(StoreAnswer::Broken));
+    assert_eq!(step.notice, Some(Notice::Lost(LossReason::Broken)));
 }
 
 /// Renewals without an answer do not count, however many there are.
@@ -127,15 +130,15 @@ fn only_an_answer_prolongs() {
     let mut step = node.leads();
     let Some(Notice::Leads { valid_until, .. }) = step.notice else { panic!() };
     let mut renewals = 0;
-    while step.notice != Some(Notice::Lost(Lost::Expired)) {
+    while step.notice != Some(Notice::Lost(LossReason::Expired)) {
         assert!(node.now < valid_until + MILLI, "it goes on for ever");
         step = match step.next {
-            Next::Wait(_) => node.waits(step),
-            Next::Call(Op::Renew { .. }, deadline) => {
+            Action::Wait(_) => node.waits(step),
+            Action::Call(StoreCall::Renew { .. }, deadline) => {
                 renewals += 1;
                 assert!(deadline <= valid_until);
                 node.now = deadline;
-                node.then(Input::Answer(Answer::Unknown))
+                node.then(EngineInput::Answer(StoreAnswer::Unknown))
             }
             other => panic!("{other:?}"),
         };
@@ -151,10 +154,10 @@ fn a_lease_that_led_to_nothing_is_taken_back() {
     let mut node = Node::new(1, 3);
     let lease = node.takes();
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(7) }.to_bytes();
-    let lost = Input::Answer(Answer::Written(Written::Refused(Some(other))));
-    assert_eq!(node.calls(lost), Op::Release { slot: Slot::FIRST, lease });
+    let lost = EngineInput::Answer(StoreAnswer::Written(ConditionalOutcome::Refused(Some(other))));
+    assert_eq!(node.calls(lost), StoreCall::Release { slot: Slot::FIRST, lease });
     let step = node.then(DONE);
-    assert!(matches!(step.next, Next::Wait(_)), "it looks again later: {step:?}");
+    assert!(matches!(step.next, Action::Wait(_)), "it looks again later: {step:?}");
 }
 
 /// The answer came after half of the lease. The leader would not know how long the lease still
@@ -164,7 +167,7 @@ fn what_is_confirmed_too_late_is_taken_back() {
     let mut node = Node::new(1, 4);
     let lease = node.takes();
     node.now = node.now + Timing::default().duration / 2;
-    assert_eq!(node.calls(DONE), Op::Release { slot: Slot::FIRST, lease });
+    assert_eq!(node.calls(DONE), StoreCall::Release { slot: Slot::FIRST, lease });
 }
 
 #[test]
@@ -174,13 +177,13 @@ fn candidates_do_not_move_in_step() {
     for seed in 0..100 {
         let mut node = Node::new(4, seed);
         let looked = node.looks((1..=4).map(held).collect());
-        let Next::Wait(until) = looked.next else { panic!("{looked:?}") };
+        let Action::Wait(until) = looked.next else { panic!("{looked:?}") };
         let pause = until - node.now;
         assert!((200 * MILLI..240 * MILLI).contains(&pause), "{pause:?}");
         pauses.insert(pause);
 
         let found = Node::new(4, seed).looks(Vec::new());
-        let Next::Call(Op::ReadEpoch(slot), _) = found.next else { panic!("{found:?}") };
+        let Action::Call(StoreCall::ReadEpoch(slot), _) = found.next else { panic!("{found:?}") };
         slots.insert(slot);
     }
     assert!(pauses.len() > 90, "{} different pauses of 100", pauses.len());
@@ -193,10 +196,10 @@ fn a_slot_whose_epoch_is_none_is_named() {
     for row in [Bytes::from_static(b"what?"), full] {
         let mut node = Node::new(2, 5);
         let step = node.looks(vec![held(1)]);
-        assert!(matches!(step.next, Next::Call(Op::ReadEpoch(_), _)), "{step:?}");
-        let step = node.then(Input::Answer(Answer::Row(Some(row))));
-        let why = GaveUp::Corrupt(Slot::new(2).unwrap());
-        assert_eq!(step, Step { notice: Some(Notice::GaveUp(why)), next: Next::End });
+        assert!(matches!(step.next, Action::Call(StoreCall::ReadEpoch(_), _)), "{step:?}");
+        let step = node.then(EngineInput::Answer(StoreAnswer::EpochRow(Some(row))));
+        let why = GiveUpReason::Corrupt(Slot::new(2).unwrap());
+        assert_eq!(step, Decision { notice: Some(Notice::GaveUp(why)), next: Action::End });
         assert!(why.to_string().contains("slot 2"), "{why}");
     }
 }
@@ -204,17 +207,17 @@ fn a_slot_whose_epoch_is_none_is_named() {
 #[test]
 fn who_waited_in_vain_is_told_why() {
     for (answer, why) in [
-        (Answer::Leases(vec![held(1)]), GaveUp::Waited),
-        (Answer::Unavailable, GaveUp::Unavailable),
+        (StoreAnswer::Leases(vec![held(1)]), GiveUpReason::Waited),
+        (StoreAnswer::Unavailable, GiveUpReason::Unavailable),
     ] {
         let mut node = Node::new(1, 6);
-        assert_eq!(node.calls(Input::Woke), Op::Look);
-        let mut step = node.then(Input::Answer(answer.clone()));
-        while step.next != Next::End {
+        assert_eq!(node.calls(EngineInput::Woke), StoreCall::Look);
+        let mut step = node.then(EngineInput::Answer(answer.clone()));
+        while step.next != Action::End {
             assert!(node.now <= node.until + 2 * MILLI, "it waits for ever");
             step = match step.next {
-                Next::Wait(_) => node.waits(step),
-                _ => node.then(Input::Answer(answer.clone())),
+                Action::Wait(_) => node.waits(step),
+                _ => node.then(EngineInput::Answer(answer.clone())),
             };
         }
         assert_eq!(step.notice, Some(Notice::GaveUp(why)));
@@ -226,11 +229,12 @@ fn who_waited_in_vain_is_told_why() {
 /// lease of a slot that the node does not compete for is no reason, either.
 #[test]
 fn it_looks_in_time_but_not_all_the_time() {
-    let left = |slot, millis: u64| Seen { left: Duration::from_millis(millis), ..held(slot) };
+    let left =
+        |slot, millis: u64| ObservedLease { left: Duration::from_millis(millis), ..held(slot) };
     let pause = |seen| {
         let mut node = Node::new(1, 7);
         let looked = node.looks(seen);
-        let Next::Wait(until) = looked.next else { panic!("{looked:?}") };
+        let Action::Wait(until) = looked.next else { panic!("{looked:?}") };
         until - node.now
     };
     for millis in [0, 1, 199] {
@@ -249,11 +253,11 @@ fn it_looks_in_time_but_not_all_the_time() {
 fn what_may_be_there_is_asked_for_again() {
     let mut node = Node::new(1, 8);
     node.looks(Vec::new());
-    let take = node.calls(Input::Answer(Answer::Row(None)));
-    for answer in [Answer::Unknown, Answer::Unavailable, Answer::Unavailable] {
-        let step = node.then(Input::Answer(answer));
+    let take = node.calls(EngineInput::Answer(StoreAnswer::EpochRow(None)));
+    for answer in [StoreAnswer::Unknown, StoreAnswer::Unavailable, StoreAnswer::Unavailable] {
+        let step = node.then(EngineInput::Answer(answer));
         let again = node.waits(step);
-        assert!(matches!(&again.next, Next::Call(op, _) if *op == take), "{again:?}");
+        assert!(matches!(&again.next, Action::Call(op, _) if *op == take), "{again:?}");
     }
 }
 
@@ -266,14 +270,14 @@ fn a_release_ends_when_the_leader_would_be_killed() {
     let Some(Notice::Leads { valid_until, .. }) = step.notice else { panic!() };
     let killed = valid_until + Timing::default().stop_grace;
     node.now = killed - 5 * MILLI;
-    assert_eq!(node.then(Input::Woke).notice, Some(Notice::Lost(Lost::Expired)));
-    let step = node.then(Input::Stopped);
-    let Next::Call(Op::Release { .. }, deadline) = step.next else { panic!("{step:?}") };
+    assert_eq!(node.then(EngineInput::Woke).notice, Some(Notice::Lost(LossReason::Expired)));
+    let step = node.then(EngineInput::Stopped);
+    let Action::Call(StoreCall::Release { .. }, deadline) = step.next else { panic!("{step:?}") };
     assert_eq!(deadline, killed);
     node.now = killed;
-    let step = node.then(Input::Answer(Answer::Unknown));
+    let step = node.then(EngineInput::Answer(StoreAnswer::Unknown));
     let end = node.waits(step);
-    assert_eq!(end.next, Next::End);
+    assert_eq!(end.next, Action::End);
 }
 
 fn former() -> Lease {
@@ -287,8 +291,9 @@ fn the_lease_of_a_comeback_that_failed_is_kept_and_replaced() {
     let mut node = Node::with_former(1, 10, Timing::default(), vec![former()]);
     let lease = node.comes_back(former());
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
-    let step = node.then(Input::Answer(Answer::Written(Written::Refused(Some(other)))));
-    let Next::Wait(until) = step.next else { panic!("it gives the lease back: {step:?}") };
+    let step = node
+        .then(EngineInput::Answer(StoreAnswer::Written(ConditionalOutcome::Refused(Some(other)))));
+    let Action::Wait(until) = step.next else { panic!("it gives the lease back: {step:?}") };
     node.now = until;
     node.comes_back(lease);
 }
@@ -298,22 +303,24 @@ fn the_lease_of_a_comeback_that_failed_is_kept_and_replaced() {
 #[test]
 fn a_comeback_that_cannot_lead_lets_its_lease_expire() {
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
-    let refused = || Input::Answer(Answer::Written(Written::Refused(Some(other.clone()))));
+    let refused = || {
+        EngineInput::Answer(StoreAnswer::Written(ConditionalOutcome::Refused(Some(other.clone()))))
+    };
     let mut node = Node::with_former(1, 13, Timing::default(), vec![former()]);
     let end = node.now + MILLI + Timing::default().late_writes;
     let mut lease = former();
     loop {
         lease = node.comes_back(lease);
         let step = node.then(refused());
-        let Next::Wait(until) = step.next else { panic!("it is removed: {step:?}") };
+        let Action::Wait(until) = step.next else { panic!("it is removed: {step:?}") };
         let is_late = node.now >= end;
         node.now = until;
         if is_late {
             break;
         }
     }
-    let looked = node.looks(vec![Seen { value: lease.to_bytes(), ..held(1) }]);
-    assert!(matches!(looked.next, Next::Wait(_)), "it replaces its lease again: {looked:?}");
+    let looked = node.looks(vec![ObservedLease { value: lease.to_bytes(), ..held(1) }]);
+    assert!(matches!(looked.next, Action::Wait(_)), "it replaces its lease again: {looked:?}");
 }
 
 /// If no write of the former process can land, no node has to wait until the lease expires.
@@ -323,8 +330,9 @@ fn a_comeback_that_cannot_lead_gives_its_lease_away_where_nothing_lands_late() {
     let mut node = Node::with_former(1, 14, timing, vec![former()]);
     let lease = node.comes_back(former());
     let other = EpochRow { epoch: Epoch(1), incarnation: Incarnation(8) }.to_bytes();
-    let refused = Input::Answer(Answer::Written(Written::Refused(Some(other))));
-    assert_eq!(node.calls(refused), Op::Release { slot: Slot::FIRST, lease });
+    let refused =
+        EngineInput::Answer(StoreAnswer::Written(ConditionalOutcome::Refused(Some(other))));
+    assert_eq!(node.calls(refused), StoreCall::Release { slot: Slot::FIRST, lease });
 }
 
 /// A leader that stopped at once released the lease while writes of its former process could still
@@ -336,10 +344,10 @@ fn the_lease_of_a_comeback_is_kept_while_former_writes_may_land() {
     let leads = node.then(DONE);
     let Some(Notice::Leads { work_from, .. }) = leads.notice else { panic!("{leads:?}") };
     assert_eq!(work_from, node.now + Timing::default().late_writes);
-    let stopped = node.then(Input::Stopped);
-    assert_eq!(stopped.notice, Some(Notice::Lost(Lost::Released)));
-    assert_eq!(stopped.next, Next::Wait(work_from));
+    let stopped = node.then(EngineInput::Stopped);
+    assert_eq!(stopped.notice, Some(Notice::Lost(LossReason::Released)));
+    assert_eq!(stopped.next, Action::Wait(work_from));
     let step = node.waits(stopped);
-    let Next::Call(op, _) = step.next else { panic!("{step:?}") };
-    assert_eq!(op, Op::Release { slot: Slot::FIRST, lease });
+    let Action::Call(op, _) = step.next else { panic!("{step:?}") };
+    assert_eq!(op, StoreCall::Release { slot: Slot::FIRST, lease });
 }

@@ -11,13 +11,15 @@ use std::{
 };
 
 use clock::Clock;
-use ielections::{Elections, Leadership, Lost, MemStore, Row, Slot, Timing, TtlStore, Work};
+use ielections::{
+    ElectionRow, Elections, Leadership, LossReason, MemStore, Slot, Timing, TtlStore, WorkGuard,
+};
 
 const LEASE: Duration = Duration::from_secs(2);
 const KILLED: i32 = 86;
 
 /// Makes the leadership of the other process, and its work.
-async fn leads(store: Arc<MemStore>) -> (Leadership, Work) {
+async fn leads(store: Arc<MemStore>) -> (Leadership, WorkGuard) {
     let clock = Clock::system();
     let owner = SocketAddr::from(([10, 0, 0, 1], 1));
     let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
@@ -43,10 +45,10 @@ async fn child_that_blocks() {
 async fn child_that_is_robbed() {
     let (store, clock) = (Arc::new(MemStore::new(Clock::system())), Clock::system());
     let (leadership, _work) = leads(Arc::clone(&store)).await;
-    let (row, deadline) = (Row::Lease(Slot::FIRST), clock.now() + LEASE);
+    let (row, deadline) = (ElectionRow::Lease(Slot::FIRST), clock.now() + LEASE);
     let lease = store.get(row, deadline).await.unwrap().unwrap();
     store.compare_and_delete(row, lease, deadline).await.unwrap();
-    assert_eq!(leadership.over().await, Lost::Gone);
+    assert_eq!(leadership.over().await, LossReason::Gone);
     clock.sleep(2 * LEASE).await;
 }
 

@@ -16,8 +16,8 @@ use std::{
 use bytes::Bytes;
 use clock::{Clock, Instant, ManualClock};
 use ielections::{
-    Elections, Epoch, GaveUp, Leadership, Lease, Lost, MemStore, NotAcquired, Row, Slot, Timing,
-    TtlStore, Unproved, Written,
+    AcquireError, ConditionalOutcome, ElectionRow, Elections, Epoch, GiveUpReason, Leadership,
+    Lease, LossReason, MemStore, Slot, Timing, TtlStore, UnprovedStop,
 };
 
 const LEASE: Duration = Duration::from_secs(4);
@@ -73,11 +73,11 @@ impl World {
     }
 
     async fn lease(&self) -> Option<Bytes> {
-        self.store.get(Row::Lease(slot(1)), Instant::FAR_FUTURE).await.unwrap()
+        self.store.get(ElectionRow::Lease(slot(1)), Instant::FAR_FUTURE).await.unwrap()
     }
 
     async fn replace_lease(&self, by: Option<&'static str>) {
-        let (row, old) = (Row::Lease(slot(1)), self.lease().await.unwrap());
+        let (row, old) = (ElectionRow::Lease(slot(1)), self.lease().await.unwrap());
         let written = match by {
             Some(by) => {
                 let ttl = Some(100 * SECOND);
@@ -85,7 +85,7 @@ impl World {
             }
             None => self.store.compare_and_delete(row, old, Instant::FAR_FUTURE).await,
         };
-        assert_eq!(written.unwrap(), Written::Done);
+        assert_eq!(written.unwrap(), ConditionalOutcome::Done);
     }
 }
 
@@ -111,7 +111,7 @@ async fn the_second_waits_and_gives_up_in_time() {
     let start = world.clock.now();
     let second = world.node(2);
     let refused = world.passing(second.acquire(slot(1), start + 10 * SECOND)).await.unwrap_err();
-    assert!(matches!(refused, NotAcquired::GaveUp(GaveUp::Waited)), "{refused}");
+    assert!(matches!(refused, AcquireError::GaveUp(GiveUpReason::Waited)), "{refused}");
     let waited = world.clock.now() - start;
     assert!(waited >= 10 * SECOND && waited <= 11 * SECOND, "{waited:?}");
 }
@@ -139,7 +139,7 @@ async fn work_that_is_not_finished_leaves_the_lease_to_expire() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
     drop(leadership.work().unwrap());
-    assert_eq!(leadership.stopped(Instant::FAR_FUTURE).await.unwrap_err(), Unproved);
+    assert_eq!(leadership.stopped(Instant::FAR_FUTURE).await.unwrap_err(), UnprovedStop);
     assert!(world.lease().await.is_some());
     let start = world.clock.now();
     let next = world.lead(&world.node(2)).await;
@@ -154,7 +154,7 @@ async fn work_that_does_not_end_is_waited_for_no_longer_than_said() {
     let leadership = world.lead(&world.node(1)).await;
     let _work = leadership.work().unwrap();
     let deadline = world.clock.now() + SECOND;
-    assert_eq!(world.passing(leadership.stopped(deadline)).await.unwrap_err(), Unproved);
+    assert_eq!(world.passing(leadership.stopped(deadline)).await.unwrap_err(), UnprovedStop);
 }
 
 #[tokio::test]
@@ -165,10 +165,10 @@ async fn a_lease_that_another_takes_ends_the_lead_by_the_next_renewal() {
     work.may_send(LEASE / 20).unwrap();
     world.replace_lease(Some("somebody")).await;
     world.pass(LEASE / 4 + LEASE / 20).await;
-    assert_eq!(leadership.lost(), Some(Lost::Taken(None)));
-    assert_eq!(leadership.over().await, Lost::Taken(None));
+    assert_eq!(leadership.lost(), Some(LossReason::Taken(None)));
+    assert_eq!(leadership.over().await, LossReason::Taken(None));
     assert!(leadership.token().is_cancelled());
-    assert_eq!(work.may_send(Duration::ZERO), Err(Lost::Taken(None)));
+    assert_eq!(work.may_send(Duration::ZERO), Err(LossReason::Taken(None)));
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn a_lease_that_is_removed_ends_the_lead() {
     let leadership = world.lead(&world.node(1)).await;
     world.replace_lease(None).await;
     world.pass(LEASE / 4 + LEASE / 20).await;
-    assert_eq!(leadership.lost(), Some(Lost::Gone));
+    assert_eq!(leadership.lost(), Some(LossReason::Gone));
 }
 
 #[tokio::test]
@@ -187,8 +187,8 @@ async fn a_process_that_stood_still_knows_at_once_that_it_is_over() {
     let work = leadership.work().unwrap();
     // No task runs in between.
     world.time.advance(LEASE);
-    assert_eq!(work.may_send(Duration::ZERO), Err(Lost::Expired));
-    assert_eq!(leadership.lost(), Some(Lost::Expired));
+    assert_eq!(work.may_send(Duration::ZERO), Err(LossReason::Expired));
+    assert_eq!(leadership.lost(), Some(LossReason::Expired));
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn a_write_is_not_sent_that_could_outlive_the_lead() {
     let leadership = world.lead(&world.node(1)).await;
     let work = leadership.work().unwrap();
     let left = leadership.valid_until() - world.clock.now();
-    assert_eq!(work.may_send(left), Err(Lost::Expired));
+    assert_eq!(work.may_send(left), Err(LossReason::Expired));
     assert_eq!(work.may_send(left - Duration::from_nanos(1)), Ok(()));
 }
 
@@ -212,7 +212,7 @@ async fn what_is_not_well_leads_no_longer_than_to_its_next_renewal() {
     assert_eq!(leadership.lost(), None);
     is_well.store(false, Ordering::Relaxed);
     world.pass(LEASE / 4 + LEASE / 20).await;
-    assert_eq!(leadership.lost(), Some(Lost::Unhealthy));
+    assert_eq!(leadership.lost(), Some(LossReason::Unhealthy));
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn one_work_without_a_proof_is_enough() {
     let (unproved, proved) = (leadership.work().unwrap(), leadership.work().unwrap());
     drop(unproved);
     proved.finish();
-    assert_eq!(leadership.stopped(Instant::FAR_FUTURE).await.unwrap_err(), Unproved);
+    assert_eq!(leadership.stopped(Instant::FAR_FUTURE).await.unwrap_err(), UnprovedStop);
 }
 
 /// In an earlier version a caller got a work guard after the end. The killer took the guard for
@@ -284,7 +284,7 @@ async fn nobody_begins_to_work_after_the_end() {
     let world = World::new();
     let leadership = world.lead(&world.node(1)).await;
     world.time.advance(LEASE);
-    assert_eq!(leadership.work().unwrap_err(), Lost::Expired);
+    assert_eq!(leadership.work().unwrap_err(), LossReason::Expired);
 }
 
 /// In an earlier version `stopped` did not cancel the token first. Work that waited for its token
@@ -313,7 +313,7 @@ async fn a_health_check_that_panics_ends_the_lead() {
     let node = world.node(1).with_health(Arc::new(|| panic!("on purpose")));
     let leadership = world.lead(&node).await;
     world.pass(LEASE / 4 + LEASE / 20).await;
-    assert_eq!(leadership.lost(), Some(Lost::Panicked));
+    assert_eq!(leadership.lost(), Some(LossReason::Panicked));
     assert!(leadership.token().is_cancelled());
 }
 
@@ -328,5 +328,5 @@ fn a_runtime_that_is_shut_down_ends_the_lead_without_a_panic() {
     let node = Elections::new(store, clock.clone(), owner, Timing::of(LEASE)).unwrap();
     let leadership = runtime.block_on(node.acquire(Slot::FIRST, clock.now() + LEASE)).unwrap();
     runtime.shutdown_timeout(LEASE);
-    assert_eq!(leadership.lost(), Some(Lost::Dropped));
+    assert_eq!(leadership.lost(), Some(LossReason::Dropped));
 }

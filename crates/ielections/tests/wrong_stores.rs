@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{StreamExt, stream};
 use ielections::{
-    MemStore, Row, Seen, StoreError, TtlStore, Written,
+    ConditionalOutcome, ElectionRow, MemStore, ObservedLease, StoreError, TtlStore,
     suite::{Suite, trials},
 };
 
@@ -71,35 +71,37 @@ struct Wrong {
 }
 
 impl Wrong {
-    fn ttl(&self, row: Row, ttl: Option<Duration>) -> Option<Duration> {
+    fn ttl(&self, row: ElectionRow, ttl: Option<Duration>) -> Option<Duration> {
         match (self.defect, row) {
             (Defect::EarlyExpiry, _) => ttl.map(|ttl| ttl * 3 / 4),
             (Defect::LateExpiry, _) => ttl.map(|ttl| ttl * 3),
-            (Defect::EpochsExpire, Row::Epoch(_)) => Some(Duration::from_secs(1)),
+            (Defect::EpochsExpire, ElectionRow::Epoch(_)) => Some(Duration::from_secs(1)),
             _ => ttl,
         }
     }
 
-    fn told(&self, written: Written) -> Written {
+    fn told(&self, written: ConditionalOutcome) -> ConditionalOutcome {
         match written {
-            Written::Refused(_) if self.defect == Defect::NothingTold => Written::Refused(None),
+            ConditionalOutcome::Refused(_) if self.defect == Defect::NothingTold => {
+                ConditionalOutcome::Refused(None)
+            }
             written => written,
         }
     }
 
     async fn force(
         &self,
-        row: Row,
+        row: ElectionRow,
         value: Option<Bytes>,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         if let Some(old) = self.store.get(row, deadline).await? {
             let _ = self.store.compare_and_delete(row, old, deadline).await?;
         }
         match value {
             Some(value) => self.store.insert_if_not_exist(row, value, ttl, deadline).await,
-            None => Ok(Written::Done),
+            None => Ok(ConditionalOutcome::Done),
         }
     }
 }
@@ -110,30 +112,30 @@ impl TtlStore for Wrong {
         Duration::ZERO
     }
 
-    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
+    async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>, StoreError> {
         match self.defect {
             Defect::LooksAreEmpty => Ok(Vec::new()),
             _ => self.store.leases(deadline).await,
         }
     }
 
-    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
         self.store.get(row, deadline).await
     }
 
     async fn insert_if_not_exist(
         &self,
-        row: Row,
+        row: ElectionRow,
         value: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         let ttl = self.ttl(row, ttl);
         match self.defect {
             Defect::InsertReplaces => self.force(row, Some(value), ttl, deadline).await,
             Defect::GetThenPut => {
                 if let Some(there) = self.store.get(row, deadline).await? {
-                    return Ok(Written::Refused(Some(there)));
+                    return Ok(ConditionalOutcome::Refused(Some(there)));
                 }
                 tokio::task::yield_now().await;
                 self.force(row, Some(value), ttl, deadline).await
@@ -144,19 +146,23 @@ impl TtlStore for Wrong {
 
     async fn compare_and_swap(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         new: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         let ttl = self.ttl(row, ttl);
         match self.defect {
             Defect::SwapIgnoresOld => self.force(row, Some(new), ttl, deadline).await,
             Defect::RenewalKeepsTheEnd if old == new => {
                 let there = self.store.get(row, deadline).await?;
                 let is_as_expected = there.as_ref() == Some(&old);
-                Ok(if is_as_expected { Written::Done } else { Written::Refused(there) })
+                Ok(if is_as_expected {
+                    ConditionalOutcome::Done
+                } else {
+                    ConditionalOutcome::Refused(there)
+                })
             }
             _ => Ok(self.told(self.store.compare_and_swap(row, old, new, ttl, deadline).await?)),
         }
@@ -164,10 +170,10 @@ impl TtlStore for Wrong {
 
     async fn compare_and_delete(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         match self.defect {
             Defect::DeleteIgnoresOld => self.force(row, None, None, deadline).await,
             _ => Ok(self.told(self.store.compare_and_delete(row, old, deadline).await?)),

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::TryStreamExt;
-use ielections::{Row, Seen, Slot, StoreError, TtlStore, Written};
+use ielections::{ConditionalOutcome, ElectionRow, ObservedLease, Slot, StoreError, TtlStore};
 use istorage::{AppStorageExt, Error, ErrorKind, ExpiringRow, Outcome, Range, SharedStorage};
 
 use crate::layout;
@@ -40,7 +40,7 @@ impl TtlStore for ElectionRows {
         self.storage.capabilities().expiry_is_watched
     }
 
-    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>> {
+    async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>> {
         let timeout = deadline.saturating_since(self.clock.now());
         let rows = self.storage.ttl_read(layout::leases(), Range::all(), timeout);
         let rows: Vec<ExpiringRow> = rows.try_collect().await.map_err(failed)?;
@@ -48,49 +48,54 @@ impl TtlStore for ElectionRows {
             let slot = Slot::new(u32::from_be_bytes(row.ccols[..].try_into().ok()?))?;
             // A row that does not expire is not the lease of any node. Such a row keeps its slot
             // for ever.
-            Some(Seen { slot, value: row.value, left: row.ttl.unwrap_or(Duration::MAX) })
+            Some(ObservedLease { slot, value: row.value, left: row.ttl.unwrap_or(Duration::MAX) })
         };
         Ok(rows.into_iter().filter_map(seen).collect())
     }
 
-    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>> {
+    async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>> {
         self.storage.get_linearizable(&layout::election(row), deadline).await.map_err(failed)
     }
 
     async fn insert_if_not_exist(
         &self,
-        row: Row,
+        row: ElectionRow,
         value: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written> {
+    ) -> Result<ConditionalOutcome> {
         let key = layout::election(row);
         written(self.storage.insert_if_not_exists(key, value, ttl, deadline).await)
     }
 
     async fn compare_and_swap(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         new: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written> {
+    ) -> Result<ConditionalOutcome> {
         let key = layout::election(row);
         written(self.storage.compare_and_swap(key, old, new, ttl, deadline).await)
     }
 
-    async fn compare_and_delete(&self, row: Row, old: Bytes, deadline: Instant) -> Result<Written> {
+    async fn compare_and_delete(
+        &self,
+        row: ElectionRow,
+        old: Bytes,
+        deadline: Instant,
+    ) -> Result<ConditionalOutcome> {
         written(self.storage.compare_and_delete(layout::election(row), old, deadline).await)
     }
 }
 
-fn written(outcome: istorage::Result<Outcome>) -> Result<Written> {
+fn written(outcome: istorage::Result<Outcome>) -> Result<ConditionalOutcome> {
     match outcome.map_err(failed)? {
-        Outcome::Applied => Ok(Written::Done),
+        Outcome::Applied => Ok(ConditionalOutcome::Done),
         Outcome::NotApplied(conflicts) => {
             let there = conflicts.into_iter().next().and_then(|conflict| conflict.actual);
-            Ok(Written::Refused(there))
+            Ok(ConditionalOutcome::Refused(there))
         }
     }
 }
@@ -128,18 +133,18 @@ mod tests {
     #[tokio::test]
     async fn every_call_keeps_the_contract_of_the_port() {
         let (rows, _) = rows().await;
-        let (row, soon) = (Row::Lease(slot(2)), Instant::FAR_FUTURE);
+        let (row, soon) = (ElectionRow::Lease(slot(2)), Instant::FAR_FUTURE);
         let (a, b) = (Bytes::from("a"), Bytes::from("b"));
         let ttl = Some(Duration::from_secs(1_000));
-        let refused = |there: &Bytes| Written::Refused(Some(there.clone()));
+        let refused = |there: &Bytes| ConditionalOutcome::Refused(Some(there.clone()));
 
         let insert = async |value: &Bytes| {
             rows.insert_if_not_exist(row, value.clone(), ttl, soon).await.unwrap()
         };
-        assert_eq!(insert(&a).await, Written::Done);
+        assert_eq!(insert(&a).await, ConditionalOutcome::Done);
         assert_eq!(insert(&b).await, refused(&a));
         assert_eq!(rows.get(row, soon).await.unwrap(), Some(a.clone()));
-        assert_eq!(rows.get(Row::Epoch(slot(2)), soon).await.unwrap(), None);
+        assert_eq!(rows.get(ElectionRow::Epoch(slot(2)), soon).await.unwrap(), None);
         let seen = rows.leases(soon).await.unwrap();
         assert!(seen.len() == 1 && seen[0].slot == slot(2) && seen[0].value == a, "{seen:?}");
         assert!(seen[0].left > Duration::from_secs(900), "{seen:?}");
@@ -148,12 +153,12 @@ mod tests {
             rows.compare_and_swap(row, old.clone(), new.clone(), ttl, soon).await.unwrap()
         };
         assert_eq!(swap(&b, &b).await, refused(&a));
-        assert_eq!(swap(&a, &b).await, Written::Done);
+        assert_eq!(swap(&a, &b).await, ConditionalOutcome::Done);
         let delete =
             async |old: &Bytes| rows.compare_and_delete(row, old.clone(), soon).await.unwrap();
         assert_eq!(delete(&a).await, refused(&b));
-        assert_eq!(delete(&b).await, Written::Done);
-        assert_eq!(delete(&b).await, Written::Refused(None));
+        assert_eq!(delete(&b).await, ConditionalOutcome::Done);
+        assert_eq!(delete(&b).await, ConditionalOutcome::Refused(None));
         assert_eq!(rows.leases(soon).await.unwrap(), []);
     }
 
@@ -161,7 +166,7 @@ mod tests {
     async fn errors_keep_apart_a_failed_and_an_unknown_outcome() {
         let (rows, storage) = rows().await;
         storage.close().await;
-        let closed = rows.get(Row::Epoch(slot(1)), Instant::FAR_FUTURE).await.unwrap_err();
+        let closed = rows.get(ElectionRow::Epoch(slot(1)), Instant::FAR_FUTURE).await.unwrap_err();
         assert!(matches!(closed, StoreError::Broken(_)), "{closed:?}");
         let of = |kind| failed(Error::new(kind, "test"));
         assert!(matches!(of(ErrorKind::Unavailable), StoreError::Unavailable(_)));

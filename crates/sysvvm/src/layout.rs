@@ -4,7 +4,7 @@
 //! endian.
 
 use bytes::Bytes;
-use ielections::Row;
+use ielections::ElectionRow;
 use istorage::Key;
 
 use crate::{AppName, AppNumber};
@@ -44,10 +44,10 @@ pub(crate) fn leases() -> Bytes {
 }
 
 /// Returns the key of a row of an election.
-pub(crate) fn election(row: Row) -> Key {
+pub(crate) fn election(row: ElectionRow) -> Key {
     match row {
-        Row::Lease(slot) => Key::new(leases(), slot.get().to_be_bytes().to_vec()),
-        Row::Epoch(slot) => {
+        ElectionRow::Lease(slot) => Key::new(leases(), slot.get().to_be_bytes().to_vec()),
+        ElectionRow::Epoch(slot) => {
             Key::new([KeyPrefix::Epochs.pkey(), slot.get().to_be_bytes()].concat(), "")
         }
     }
@@ -107,10 +107,10 @@ mod tests {
     fn every_byte_of_every_key_is_pinned() {
         let bytes = |key: Key| (key.pkey.to_vec(), key.ccols.to_vec());
         let slot = ielections::Slot::new(0x0102).unwrap();
-        let lease = bytes(election(Row::Lease(slot)));
+        let lease = bytes(election(ElectionRow::Lease(slot)));
         assert_eq!(lease, (vec![0, 0, 0, 1], vec![0, 0, 1, 2]));
         assert_eq!(leases(), lease.0);
-        let epoch = bytes(election(Row::Epoch(slot)));
+        let epoch = bytes(election(ElectionRow::Epoch(slot)));
         assert_eq!(epoch, (vec![0, 0, 0, 7, 0, 0, 1, 2], vec![]));
         assert_eq!(bytes(format()), (vec![0, 0, 0, 6], vec![]));
         assert_eq!(bytes(slots()), (vec![0, 0, 0, 8], vec![]));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
 use eventlog::TrustLevel;
-use ielections::{Kill, LockFile};
+use ielections::{KillFn, LockFile};
 use istorage::StorageDriver;
 use sysvvm::AppName;
 use tokio::runtime::Handle;
@@ -26,7 +26,7 @@ pub struct Builder {
     apps: Vec<AppSettings>,
     admin: Vec<Box<dyn Service>>,
     services: Vec<Box<dyn Service>>,
-    kill: Option<Kill>,
+    kill: Option<KillFn>,
     lock: Option<LockFile>,
     requests: Option<(Handle, Arc<dyn StorageDriver>)>,
 }
@@ -159,7 +159,7 @@ impl Builder {
     /// Sets the function that ends the process when work goes on too long after the leadership was
     /// lost. Without a killer such work goes on.
     #[must_use]
-    pub fn with_killer(self, kill: Kill) -> Builder {
+    pub fn with_killer(self, kill: KillFn) -> Builder {
         Builder { kill: Some(kill), ..self }
     }
 

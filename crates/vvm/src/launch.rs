@@ -6,7 +6,7 @@
 use std::{mem, pin::pin, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use ielections::{Elections, Kill, Leadership, LockFile, Lost};
+use ielections::{Elections, KillFn, Leadership, LockFile, LossReason};
 use sysvvm::System;
 use tokio::{runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ pub(crate) struct NodeParts {
     pub(crate) problem: FirstProblem,
     pub(crate) admin: Vec<Box<dyn Service>>,
     pub(crate) services: Vec<Box<dyn Service>>,
-    pub(crate) kill: Option<Kill>,
+    pub(crate) kill: Option<KillFn>,
     pub(crate) lock: Option<LockFile>,
 }
 
@@ -227,7 +227,7 @@ impl NodeParts {
         &self,
         lock: Option<LockFile>,
         held: &mut Option<HeldLease>,
-    ) -> Result<Lost, Problem> {
+    ) -> Result<LossReason, Problem> {
         let work = async {
             let systems = self.open().await?;
             self.lead(&systems, lock, held).await
@@ -247,7 +247,7 @@ impl NodeParts {
         systems: &Systems,
         lock: Option<LockFile>,
         held: &mut Option<HeldLease>,
-    ) -> Result<Lost, Problem> {
+    ) -> Result<LossReason, Problem> {
         let leadership = self.acquire(&systems.elections, lock).await?;
         let slot = leadership.slot();
         let fence = Arc::new(LeaseFence::new(leadership.work().map_err(Problem::LeadLost)?));

@@ -7,17 +7,17 @@ use std::{
 
 use clock::Instant;
 use eventlog::{Epoch, Fence, LeadLost};
-use ielections::Work;
+use ielections::WorkGuard;
 
 /// The work guard of all partitions of a slot under one leadership.
 #[derive(Debug)]
 pub(crate) struct LeaseFence {
     epoch: Epoch,
-    work: Mutex<Option<Work>>,
+    work: Mutex<Option<WorkGuard>>,
 }
 
 impl LeaseFence {
-    pub(crate) fn new(work: Work) -> LeaseFence {
+    pub(crate) fn new(work: WorkGuard) -> LeaseFence {
         LeaseFence { epoch: Epoch(work.epoch().0), work: Mutex::new(Some(work)) }
     }
 
@@ -35,7 +35,7 @@ impl LeaseFence {
         drop(self.take());
     }
 
-    fn take(&self) -> Option<Work> {
+    fn take(&self) -> Option<WorkGuard> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use ielections::{Lost, NotAcquired};
+use ielections::{AcquireError, LossReason};
 use istorage::ErrorKind;
 use processor::in_full;
 use tokio_util::sync::CancellationToken;
@@ -32,10 +32,10 @@ pub enum Problem {
     Storage(String),
     /// The node did not become a leader: other nodes lead, or the storage fails.
     #[error("the leadership was not acquired: {0}")]
-    NotAcquired(#[from] NotAcquired),
+    NotAcquired(#[from] AcquireError),
     /// The node no longer leads.
     #[error("the leadership was lost: {0}")]
-    LeadLost(Lost),
+    LeadLost(LossReason),
     /// The node was asked to let another node lead.
     #[error("the node was asked to step down")]
     SteppedDown,

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::{Clock, Instant};
-use ielections::{Row, Slot, Timing, TtlStore, Written};
+use ielections::{ConditionalOutcome, ElectionRow, Slot, Timing, TtlStore};
 use istorage::{
     CallKind, Error, Fault, Faulty, KeyspaceName, SharedStorage, StorageDriver, mem::MemDriver,
 };
@@ -114,11 +114,14 @@ impl Cluster {
     /// Replaces the lease of a slot by another lease, as another node could do.
     pub(crate) async fn usurp(&self, slot: u32) {
         let there = self.lease(slot).await.unwrap();
-        let row = Row::Lease(Slot::new(slot).unwrap());
+        let row = ElectionRow::Lease(Slot::new(slot).unwrap());
         let lasts = Some(Duration::from_secs(60));
         let store = self.store().await;
         let swap = store.compare_and_swap(row, there, "x".into(), lasts, Instant::FAR_FUTURE);
-        assert!(matches!(swap.await.unwrap(), Written::Done), "somebody else was faster");
+        assert!(
+            matches!(swap.await.unwrap(), ConditionalOutcome::Done),
+            "somebody else was faster"
+        );
     }
 }
 

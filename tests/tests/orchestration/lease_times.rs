@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use clock::Instant;
 use eventlog::TrustLevel;
-use ielections::{Row, Slot, Timing, TtlStore, Written};
+use ielections::{ConditionalOutcome, ElectionRow, Slot, Timing, TtlStore};
 use istorage::{Capabilities, SharedStorage, StorageDriver, WrappedDriver};
 use sysvvm::AppName;
 use vvm::{AppSettings, Builder, Launched, NodeSettings, Problem, Stage, Vvm};
@@ -63,11 +63,11 @@ fn launch(cluster: &Cluster, level: TrustLevel, lease: Timing) -> Launched {
 #[tokio::test]
 async fn a_node_that_watches_leases_does_not_give_up_before_it_may_see_one_expire() {
     let cluster = Cluster::new();
-    let row = Row::Lease(Slot::new(1).unwrap());
+    let row = ElectionRow::Lease(Slot::new(1).unwrap());
     let (value, lasts) = (Bytes::from("of a dead leader"), Some(Duration::from_secs(2)));
     let store = cluster.store().await;
     let written = store.insert_if_not_exist(row, value, lasts, Instant::FAR_FUTURE);
-    assert!(matches!(written.await.unwrap(), Written::Done));
+    assert!(matches!(written.await.unwrap(), ConditionalOutcome::Done));
     let mut settings = cluster.settings(1);
     hasty(&mut settings);
     settings.acquire_within = Some(Duration::from_millis(300));

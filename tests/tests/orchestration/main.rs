@@ -322,7 +322,7 @@ async fn a_node_with_a_failed_partition_releases_its_lease() {
     *cluster.driver.writes.lock().unwrap() = Fault::None;
     assert!(under_way.await.unwrap().is_err(), "the outcome is unknown");
     let problem = node.problem().await;
-    assert!(matches!(*problem, Problem::LeadLost(ielections::Lost::Unhealthy)), "{problem}");
+    assert!(matches!(*problem, Problem::LeadLost(ielections::LossReason::Unhealthy)), "{problem}");
     node.shutdown().await.unwrap_err();
 }
 

@@ -2,8 +2,11 @@
 
 use clock::Instant;
 
-use super::{Answer, Engine, GaveUp, Input, Notice, Op, State, Step, lead::Lead, next_epoch};
-use crate::{EpochRow, Incarnation, Lease, Slot, Written};
+use super::{
+    Decision, ElectionEngine, EngineInput, EngineState, GiveUpReason, Notice, StoreAnswer,
+    StoreCall, leader::LeaderState, next_epoch,
+};
+use crate::{ConditionalOutcome, EpochRow, Incarnation, Lease, Slot};
 
 /// An attempt to lead.
 #[derive(Clone, Debug)]
@@ -11,11 +14,11 @@ pub(super) struct Attempt {
     slot: Slot,
     /// The lease of a former process of this node, which the attempt replaces.
     over: Option<Lease>,
-    phase: Phase,
+    phase: AttemptPhase,
 }
 
 #[derive(Clone, Debug)]
-enum Phase {
+enum AttemptPhase {
     ReadingEpoch,
     Taking(Claim),
     Raising(Claim),
@@ -40,43 +43,56 @@ impl Claim {
     }
 }
 
-impl Engine {
-    pub(super) fn begin(&mut self, slot: Slot, over: Option<Lease>, now: Instant) -> Step {
-        self.attempt(Attempt { slot, over, phase: Phase::ReadingEpoch }, now, Input::Woke)
+impl ElectionEngine {
+    pub(super) fn begin(&mut self, slot: Slot, over: Option<Lease>, now: Instant) -> Decision {
+        self.attempt(
+            Attempt { slot, over, phase: AttemptPhase::ReadingEpoch },
+            now,
+            EngineInput::Woke,
+        )
     }
 
-    pub(super) fn attempt(&mut self, attempt: Attempt, now: Instant, input: Input) -> Step {
+    pub(super) fn attempt(
+        &mut self,
+        attempt: Attempt,
+        now: Instant,
+        input: EngineInput,
+    ) -> Decision {
         let answer = match input {
-            Input::Answer(answer) => Some(answer),
+            EngineInput::Answer(answer) => Some(answer),
             _ => None,
         };
         match (attempt.phase.clone(), answer) {
-            (_, Some(Answer::Broken)) => self.give_up(GaveUp::Broken),
-            (Phase::ReadingEpoch, None) => {
+            (_, Some(StoreAnswer::Broken)) => self.give_up(GiveUpReason::Broken),
+            (AttemptPhase::ReadingEpoch, None) => {
                 let deadline = now + self.budget.timing().call_timeout;
-                let op = Op::ReadEpoch(attempt.slot);
-                self.call(State::Attempting(attempt), op, deadline)
+                let op = StoreCall::ReadEpoch(attempt.slot);
+                self.call(EngineState::Attempting(attempt), op, deadline)
             }
-            (Phase::ReadingEpoch, Some(Answer::Row(row))) => {
+            (AttemptPhase::ReadingEpoch, Some(StoreAnswer::EpochRow(row))) => {
                 let row = row.map(|bytes| EpochRow::from_bytes(&bytes).ok_or(()));
-                let corrupt = GaveUp::Corrupt(attempt.slot);
+                let corrupt = GiveUpReason::Corrupt(attempt.slot);
                 let Ok(from) = row.transpose() else { return self.give_up(corrupt) };
                 let Some(epoch) = next_epoch(from) else { return self.give_up(corrupt) };
                 let random = u128::from((self.random)()) << 64 | u128::from((self.random)());
                 let incarnation = Incarnation(random);
                 let lease = Lease { owner: self.candidacy.owner, incarnation, epoch };
                 let claim = Claim { sent: now, lease, from, open: false };
-                self.send(Attempt { phase: Phase::Taking(claim), ..attempt }, claim, now)
+                self.send(Attempt { phase: AttemptPhase::Taking(claim), ..attempt }, claim, now)
             }
-            (Phase::ReadingEpoch, Some(_)) => self.rest(now),
-            (Phase::Taking(claim) | Phase::Raising(claim), None) => self.send(attempt, claim, now),
-            (Phase::Taking(claim), Some(answer)) => self.taken(attempt, claim, now, answer),
-            (Phase::Raising(claim), Some(answer)) => self.raised(attempt, claim, now, answer),
+            (AttemptPhase::ReadingEpoch, Some(_)) => self.rest(now),
+            (AttemptPhase::Taking(claim) | AttemptPhase::Raising(claim), None) => {
+                self.send(attempt, claim, now)
+            }
+            (AttemptPhase::Taking(claim), Some(answer)) => self.taken(attempt, claim, now, answer),
+            (AttemptPhase::Raising(claim), Some(answer)) => {
+                self.raised(attempt, claim, now, answer)
+            }
         }
     }
 
     /// Sends the lease or the epoch, for the first time or again, while there is time to lead.
-    fn send(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Step {
+    fn send(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Decision {
         let Attempt { slot, over, .. } = attempt;
         let until = self.budget.valid_until(claim.sent);
         if now >= until {
@@ -84,42 +100,63 @@ impl Engine {
         }
         let deadline = until.min(now + self.budget.timing().call_timeout);
         let op = match attempt.phase {
-            Phase::Raising(_) => Op::RaiseEpoch { slot, from: claim.from, to: claim.raised() },
-            _ => Op::Take { slot, lease: claim.lease, over, ttl: self.budget.timing().duration },
+            AttemptPhase::Raising(_) => {
+                StoreCall::RaiseEpoch { slot, from: claim.from, to: claim.raised() }
+            }
+            _ => StoreCall::Take {
+                slot,
+                lease: claim.lease,
+                over,
+                ttl: self.budget.timing().duration,
+            },
         };
-        self.call(State::Attempting(attempt), op, deadline)
+        self.call(EngineState::Attempting(attempt), op, deadline)
     }
 
-    fn taken(&mut self, attempt: Attempt, claim: Claim, now: Instant, answer: Answer) -> Step {
+    fn taken(
+        &mut self,
+        attempt: Attempt,
+        claim: Claim,
+        now: Instant,
+        answer: StoreAnswer,
+    ) -> Decision {
         let is_own = |there: &Option<bytes::Bytes>| *there == Some(claim.lease.to_bytes());
         match answer {
-            Answer::Written(Written::Done) => self.go_on_to_raise(attempt, claim, now),
-            // An earlier sending was done.
-            Answer::Written(Written::Refused(there)) if is_own(&there) => {
+            StoreAnswer::Written(ConditionalOutcome::Done) => {
                 self.go_on_to_raise(attempt, claim, now)
             }
-            Answer::Unknown => {
-                self.send_again(attempt, Phase::Taking(Claim { open: true, ..claim }), now)
+            // An earlier sending was done.
+            StoreAnswer::Written(ConditionalOutcome::Refused(there)) if is_own(&there) => {
+                self.go_on_to_raise(attempt, claim, now)
             }
-            Answer::Unavailable if claim.open => {
-                self.send_again(attempt, Phase::Taking(claim), now)
+            StoreAnswer::Unknown => {
+                self.send_again(attempt, AttemptPhase::Taking(Claim { open: true, ..claim }), now)
+            }
+            StoreAnswer::Unavailable if claim.open => {
+                self.send_again(attempt, AttemptPhase::Taking(claim), now)
             }
             // Another node was quicker, or nothing was done.
             _ => self.rest(now),
         }
     }
 
-    fn go_on_to_raise(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Step {
+    fn go_on_to_raise(&mut self, attempt: Attempt, claim: Claim, now: Instant) -> Decision {
         let claim = Claim { open: false, ..claim };
-        self.send(Attempt { phase: Phase::Raising(claim), ..attempt }, claim, now)
+        self.send(Attempt { phase: AttemptPhase::Raising(claim), ..attempt }, claim, now)
     }
 
-    fn raised(&mut self, attempt: Attempt, claim: Claim, now: Instant, answer: Answer) -> Step {
+    fn raised(
+        &mut self,
+        attempt: Attempt,
+        claim: Claim,
+        now: Instant,
+        answer: StoreAnswer,
+    ) -> Decision {
         let is_own = |there: &Option<bytes::Bytes>| *there == Some(claim.raised().to_bytes());
         let is_raised = match &answer {
-            Answer::Written(Written::Done) => true,
-            Answer::Written(Written::Refused(there)) => is_own(there),
-            _ => return self.send_again(attempt, Phase::Raising(claim), now),
+            StoreAnswer::Written(ConditionalOutcome::Done) => true,
+            StoreAnswer::Written(ConditionalOutcome::Refused(there)) => is_own(there),
+            _ => return self.send_again(attempt, AttemptPhase::Raising(claim), now),
         };
         let valid_until = self.budget.valid_until(claim.sent);
         if !is_raised || now >= valid_until {
@@ -130,14 +167,14 @@ impl Engine {
             None => now,
             Some(_) => now + self.budget.timing().late_writes,
         };
-        let lead = Lead::new(slot, lease, claim.sent, valid_until, work_from);
+        let lead = LeaderState::new(slot, lease, claim.sent, valid_until, work_from);
         let next = self.start_to_lead(lead);
-        Step { notice: Some(Notice::Leads { slot, lease, work_from, valid_until }), next }
+        Decision { notice: Some(Notice::Leads { slot, lease, work_from, valid_until }), next }
     }
 
-    fn send_again(&mut self, attempt: Attempt, phase: Phase, now: Instant) -> Step {
+    fn send_again(&mut self, attempt: Attempt, phase: AttemptPhase, now: Instant) -> Decision {
         let again = now + self.budget.retry_pause();
-        self.wait(State::Attempting(Attempt { phase, ..attempt }), again)
+        self.wait(EngineState::Attempting(Attempt { phase, ..attempt }), again)
     }
 
     /// Deletes the lease of an attempt that failed, so that no node waits until it expires.
@@ -148,10 +185,10 @@ impl Engine {
     ///
     /// The node may replace such a lease for `late_writes` only: a node that cannot raise the epoch
     /// must not hold the slot for ever.
-    fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Step {
+    fn give_back(&mut self, attempt: &Attempt, claim: Claim, now: Instant) -> Decision {
         let late_writes = self.budget.timing().late_writes;
         if attempt.over.is_none() || late_writes.is_zero() {
-            return self.withdraw(attempt.slot, claim.lease, now, Input::Woke);
+            return self.withdraw(attempt.slot, claim.lease, now, EngineInput::Woke);
         }
         if self.began.is_some_and(|began| now < began + late_writes) {
             self.candidacy.former.push(claim.lease);

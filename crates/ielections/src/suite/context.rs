@@ -6,15 +6,15 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 
 use super::{
-    failure::{Failure, Verdict},
-    shifted::Shifted,
-    unruly::Unruly,
+    failure::{TrialFailure, TrialResult},
+    faulty_store::FaultyStore,
+    shifted_store::ShiftedStore,
 };
-use crate::{Elections, Leadership, Lease, Row, Slot, Timing, TtlStore};
+use crate::{ElectionRow, Elections, Leadership, Lease, Slot, Timing, TtlStore};
 
 /// The slots of a trial, and its way to make nodes.
 #[derive(Debug)]
-pub(super) struct Context {
+pub(super) struct TrialContext {
     stores: Vec<Arc<dyn TtlStore>>,
     pub(super) clock: Clock,
     pub(super) timing: Timing,
@@ -23,20 +23,20 @@ pub(super) struct Context {
 
 /// A node, and its connection to the store.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct TrialNode {
     pub(super) elections: Elections,
-    pub(super) store: Arc<Unruly>,
+    pub(super) store: Arc<FaultyStore>,
     clock: Clock,
 }
 
-impl Context {
+impl TrialContext {
     pub(super) fn new(
         stores: Vec<Arc<dyn TtlStore>>,
         clock: Clock,
         timing: Timing,
         first_slot: u32,
-    ) -> Context {
-        Context { stores, clock, timing, first_slot }
+    ) -> TrialContext {
+        TrialContext { stores, clock, timing, first_slot }
     }
 
     /// Returns the duration of a lease.
@@ -50,13 +50,13 @@ impl Context {
     }
 
     /// Returns the connection of a node to the store, without faults.
-    pub(super) fn store(&self, number: u16) -> Shifted {
+    pub(super) fn store(&self, number: u16) -> ShiftedStore {
         let store = Arc::clone(&self.stores[usize::from(number) % self.stores.len()]);
-        Shifted { store, first: self.first_slot }
+        ShiftedStore { store, first: self.first_slot }
     }
 
     /// Makes a node. Its number is its address.
-    pub(super) fn node(&self, number: u16) -> Verdict<Node> {
+    pub(super) fn node(&self, number: u16) -> TrialResult<TrialNode> {
         self.node_with(number, |elections| elections)
     }
 
@@ -64,24 +64,24 @@ impl Context {
         &self,
         number: u16,
         with: impl FnOnce(Elections) -> Elections,
-    ) -> Verdict<Node> {
-        let store = Arc::new(Unruly::new(self.store(number), self.clock.clone()));
+    ) -> TrialResult<TrialNode> {
+        let store = Arc::new(FaultyStore::new(self.store(number), self.clock.clone()));
         let owner = SocketAddr::from(([10, 0, 0, 1], number));
         let elections =
             Elections::new(Arc::clone(&store) as _, self.clock.clone(), owner, self.timing)?;
-        Ok(Node { elections: with(elections), store, clock: self.clock.clone() })
+        Ok(TrialNode { elections: with(elections), store, clock: self.clock.clone() })
     }
 
     /// Reads a row.
-    pub(super) async fn row(&self, row: Row) -> Verdict<Option<Bytes>> {
+    pub(super) async fn row(&self, row: ElectionRow) -> TrialResult<Option<Bytes>> {
         Ok(self.store(0).get(row, self.soon()).await?)
     }
 
     /// Reads the lease of slot 1.
-    pub(super) async fn lease_of_1(&self) -> Verdict<Lease> {
-        let bytes = self.row(Row::Lease(slot(1))).await?.unwrap_or_default();
+    pub(super) async fn lease_of_1(&self) -> TrialResult<Lease> {
+        let bytes = self.row(ElectionRow::Lease(slot(1))).await?.unwrap_or_default();
         Lease::from_bytes(&bytes)
-            .ok_or_else(|| Failure::new(format!("no lease, but {bytes:?}, is in slot 1")))
+            .ok_or_else(|| TrialFailure::new(format!("no lease, but {bytes:?}, is in slot 1")))
     }
 
     /// Returns a deadline for calls that must succeed.
@@ -102,11 +102,11 @@ impl Context {
         within: Duration,
         what: &str,
         holds: impl Fn() -> bool,
-    ) -> Verdict {
+    ) -> TrialResult {
         let end = self.clock.now() + within;
         while !holds() {
             if self.clock.now() >= end {
-                return Err(Failure::new(format!("{what}: not within {within:?}")));
+                return Err(TrialFailure::new(format!("{what}: not within {within:?}")));
             }
             self.pass(Duration::from_millis(2)).await;
         }
@@ -114,15 +114,15 @@ impl Context {
     }
 }
 
-impl Node {
+impl TrialNode {
     /// Waits for the leadership of one of the slots up to `slots`, for as long as several leases
     /// may last.
-    pub(super) async fn lead_one_of(&self, slots: u32) -> Verdict<Leadership> {
+    pub(super) async fn lead_one_of(&self, slots: u32) -> TrialResult<Leadership> {
         let patience = 4 * self.elections.budget().failover_bound();
         Ok(self.elections.acquire(slot(slots), self.clock.now() + patience).await?)
     }
 
-    pub(super) async fn lead(&self) -> Verdict<Leadership> {
+    pub(super) async fn lead(&self) -> TrialResult<Leadership> {
         self.lead_one_of(1).await
     }
 }
@@ -133,7 +133,7 @@ pub(super) fn slot(number: u32) -> Slot {
 }
 
 /// Stops a leadership in order, and releases its lease.
-pub(super) async fn release(leadership: Leadership, deadline: Instant) -> Verdict {
+pub(super) async fn release(leadership: Leadership, deadline: Instant) -> TrialResult {
     leadership.stopped(deadline).await?.release().await;
     Ok(())
 }

@@ -2,52 +2,52 @@
 
 use std::{fmt, panic::Location};
 
-use crate::{DoesNotFit, Lost, NotAcquired, StoreError, Unproved};
+use crate::{AcquireError, InvalidTiming, LossReason, StoreError, UnprovedStop};
 
 /// A promise that does not hold, and the line that found it.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct TrialFailure {
     message: String,
     at: &'static Location<'static>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TrialFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.at.file().rsplit(['/', '\\']).next().unwrap_or_default();
         write!(f, "{} ({file}:{})", self.message, self.at.line())
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for TrialFailure {}
 
-pub(super) type Verdict<T = ()> = Result<T, Failure>;
+pub(super) type TrialResult<T = ()> = Result<T, TrialFailure>;
 
-impl Failure {
+impl TrialFailure {
     #[track_caller]
-    pub(super) fn new(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), at: Location::caller() }
+    pub(super) fn new(message: impl Into<String>) -> TrialFailure {
+        TrialFailure { message: message.into(), at: Location::caller() }
     }
 }
 
 /// Makes failures from the errors of calls that must not fail.
 macro_rules! failures {
     ($($error:ty),*) => {$(
-        impl From<$error> for Failure {
+        impl From<$error> for TrialFailure {
             #[track_caller]
-            fn from(error: $error) -> Failure {
-                Failure::new(format!("unexpected: {error}: {error:?}"))
+            fn from(error: $error) -> TrialFailure {
+                TrialFailure::new(format!("unexpected: {error}: {error:?}"))
             }
         }
     )*};
 }
 
-failures!(StoreError, NotAcquired, Unproved, DoesNotFit, Lost);
+failures!(StoreError, AcquireError, UnprovedStop, InvalidTiming, LossReason);
 
 /// Ends the trial unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($what:tt)+) => {
         if !$condition {
-            return Err($crate::suite::failure::Failure::new(format!($($what)+)));
+            return Err($crate::suite::failure::TrialFailure::new(format!($($what)+)));
         }
     };
 }

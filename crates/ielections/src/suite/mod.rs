@@ -23,10 +23,10 @@
 
 mod context;
 mod failure;
-mod shifted;
+mod faulty_store;
+mod shifted_store;
 mod takeover;
 mod trials;
-mod unruly;
 
 use std::{
     fmt,
@@ -41,8 +41,8 @@ use std::{
 use clock::Clock;
 use futures::{FutureExt, future::BoxFuture};
 
-use self::{context::Context, failure::Verdict};
-pub use self::{failure::Failure, takeover::Takeover, trials::trials};
+use self::{context::TrialContext, failure::TrialResult};
+pub use self::{failure::TrialFailure, takeover::Takeover, trials::trials};
 use crate::{Timing, TtlStore};
 
 /// The limit of a trial, in leases. A trial that takes longer hangs.
@@ -58,7 +58,7 @@ const SLOTS_PER_TRIAL: u32 = 16;
 /// A named promise of an election, as a case of the suite.
 pub struct Trial {
     name: &'static str,
-    run: fn(Context) -> BoxFuture<'static, Verdict>,
+    run: fn(TrialContext) -> BoxFuture<'static, TrialResult>,
 }
 
 impl Trial {
@@ -117,13 +117,13 @@ impl Suite {
     ///
     /// # Errors
     /// Fails if a promise does not hold.
-    pub async fn run(&self, trial: &Trial) -> Result<(), Failure> {
+    pub async fn run(&self, trial: &Trial) -> Result<(), TrialFailure> {
         let limit = LIMIT_LEASES * self.timing().duration;
         let run = AssertUnwindSafe((trial.run)(self.context(self.timing()))).catch_unwind();
         match self.clock.timeout_at(self.clock.now() + limit, run).await {
             Ok(Ok(verdict)) => verdict,
-            Ok(Err(_)) => Err(Failure::new("it panicked")),
-            Err(_) => Err(Failure::new(format!("it was not over after {limit:?}"))),
+            Ok(Err(_)) => Err(TrialFailure::new("it panicked")),
+            Err(_) => Err(TrialFailure::new(format!("it was not over after {limit:?}"))),
         }
     }
 
@@ -131,12 +131,16 @@ impl Suite {
     ///
     /// # Errors
     /// Fails if no node led, or if a promise does not hold.
-    pub async fn take_over(&self, after: Takeover, timing: Timing) -> Result<Duration, Failure> {
+    pub async fn take_over(
+        &self,
+        after: Takeover,
+        timing: Timing,
+    ) -> Result<Duration, TrialFailure> {
         takeover::measure(&self.context(timing), after).await
     }
 
-    fn context(&self, timing: Timing) -> Context {
+    fn context(&self, timing: Timing) -> TrialContext {
         let first = self.next_slot.fetch_add(SLOTS_PER_TRIAL, Ordering::Relaxed);
-        Context::new(self.nodes.clone(), self.clock.clone(), timing, first)
+        TrialContext::new(self.nodes.clone(), self.clock.clone(), timing, first)
     }
 }

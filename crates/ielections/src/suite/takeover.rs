@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    context::{Context, release},
-    failure::{Verdict, ensure},
+    context::{TrialContext, release},
+    failure::{TrialResult, ensure},
 };
 
 /// The reason for which the slot becomes free.
@@ -17,7 +17,7 @@ pub enum Takeover {
 }
 
 /// Measures one change of leaders, from a leader to a standby.
-pub(super) async fn measure(ctx: &Context, after: Takeover) -> Verdict<Duration> {
+pub(super) async fn measure(ctx: &TrialContext, after: Takeover) -> TrialResult<Duration> {
     let (leader, waiting) = (ctx.node(1)?, ctx.node(2)?);
     // A random pause, so that the rounds are in step neither with the seconds of a server nor with
     // the round before.
@@ -33,11 +33,11 @@ pub(super) async fn measure(ctx: &Context, after: Takeover) -> Verdict<Duration>
             Takeover::AfterRelease => release(leadership, ctx.soon()).await?,
             Takeover::AfterCrash => drop(leadership),
         }
-        Verdict::Ok(free)
+        TrialResult::Ok(free)
     };
     let next = async {
         let leadership = waiting.lead().await?;
-        Verdict::Ok((ctx.clock.now(), leadership))
+        TrialResult::Ok((ctx.clock.now(), leadership))
     };
     let (free, next) = tokio::join!(change, next);
     let (free, (led, next)) = (free?, next?);

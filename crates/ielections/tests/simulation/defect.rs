@@ -1,7 +1,7 @@
 //! Known mistakes. The simulation puts the mistakes back one at a time, to prove that its
 //! invariants find them.
 
-use ielections::engine::Op;
+use ielections::engine::StoreCall;
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,12 +183,12 @@ impl Defect {
     }
 
     /// Returns whether a write is done without comparing the row.
-    pub(crate) fn forces(self, op: &Op) -> bool {
+    pub(crate) fn forces(self, op: &StoreCall) -> bool {
         match self {
-            Defect::TakesByForce => matches!(op, Op::Take { .. }),
-            Defect::RaisesByForce => matches!(op, Op::RaiseEpoch { .. }),
-            Defect::ReleasesByForce => matches!(op, Op::Release { .. }),
-            Defect::RenewsByForce => matches!(op, Op::Renew { .. }),
+            Defect::TakesByForce => matches!(op, StoreCall::Take { .. }),
+            Defect::RaisesByForce => matches!(op, StoreCall::RaiseEpoch { .. }),
+            Defect::ReleasesByForce => matches!(op, StoreCall::Release { .. }),
+            Defect::RenewsByForce => matches!(op, StoreCall::Renew { .. }),
             _ => false,
         }
     }

@@ -8,26 +8,29 @@ use std::time::Duration;
 
 use clock::Instant;
 use ielections::{
-    Budget, EpochRow, Lease, Lost, Slot, Written,
-    engine::{Answer, Candidacy, Engine, Input, Next, Notice, Op, Random, Step},
+    Budget, ConditionalOutcome, EpochRow, Lease, LossReason, Slot,
+    engine::{
+        Action, Candidacy, Decision, ElectionEngine, EngineInput, Notice, RandomSource,
+        StoreAnswer, StoreCall,
+    },
 };
 
 use crate::defect::Defect;
 
-const DONE: Answer = Answer::Written(Written::Done);
+const DONE: StoreAnswer = StoreAnswer::Written(ConditionalOutcome::Done);
 
 /// An engine, perhaps with a mistake.
 pub(crate) struct Mistaken {
-    engine: Engine,
+    engine: ElectionEngine,
     defect: Option<Defect>,
     budget: Budget,
     /// The call under way, and the time at which it was sent.
-    sent: Option<(Op, Instant)>,
+    sent: Option<(StoreCall, Instant)>,
     /// The delay of the engine's time behind the world's time. The leases of the engine end later
     /// by this delay.
     behind: Duration,
     /// The engine's next thing to do, which waits for a call that a mistake has inserted.
-    put_off: Option<Next>,
+    put_off: Option<Action>,
     /// The lease that is claimed or held.
     claimed: Option<(Slot, Lease)>,
     /// The lease that the engine wanted to delete, and that the mistake keeps.
@@ -43,7 +46,7 @@ impl Mistaken {
     pub(crate) fn new(
         candidacy: Candidacy,
         budget: Budget,
-        random: Random,
+        random: RandomSource,
         defect: Option<Defect>,
     ) -> Mistaken {
         let owner = candidacy.owner.to_string();
@@ -53,7 +56,7 @@ impl Mistaken {
             _ => random,
         };
         Mistaken {
-            engine: Engine::new(candidacy, budget, random),
+            engine: ElectionEngine::new(candidacy, budget, random),
             defect,
             budget,
             sent: None,
@@ -73,24 +76,29 @@ impl Mistaken {
     }
 
     /// Returns the next thing to do after an input.
-    pub(crate) fn next(&mut self, now: Instant, input: Input) -> Step {
+    pub(crate) fn next(&mut self, now: Instant, input: EngineInput) -> Decision {
         let sent = self.sent.take();
         let step = match (self.put_off.take(), &input) {
-            (Some(next), Input::Answer(_)) => Step { notice: None, next },
+            (Some(next), EngineInput::Answer(_)) => Decision { notice: None, next },
             _ => self.asked(now, input, sent),
         };
-        if let Next::Call(op, _) = &step.next {
+        if let Action::Call(op, _) = &step.next {
             self.sent = Some((op.clone(), now));
         }
         step
     }
 
-    fn asked(&mut self, now: Instant, input: Input, sent: Option<(Op, Instant)>) -> Step {
+    fn asked(
+        &mut self,
+        now: Instant,
+        input: EngineInput,
+        sent: Option<(StoreCall, Instant)>,
+    ) -> Decision {
         let was_leading = self.leads;
-        let renews = matches!(sent, Some((Op::Renew { .. }, _)));
+        let renews = matches!(sent, Some((StoreCall::Renew { .. }, _)));
         let mut input = match (input, sent) {
-            (Input::Answer(answer), Some((op, at))) => {
-                Input::Answer(self.heard(&op, answer, now - at))
+            (EngineInput::Answer(answer), Some((op, at))) => {
+                EngineInput::Answer(self.heard(&op, answer, now - at))
             }
             (input, _) => input,
         };
@@ -108,8 +116,8 @@ impl Mistaken {
             self.change_epoch(now, was_leading, &mut step);
             self.change_end(now, &mut step);
             let is_skipped = match step.next {
-                Next::Call(Op::RaiseEpoch { .. }, _) => self.has(Defect::NoRaise),
-                Next::Call(Op::Release { .. }, _) => {
+                Action::Call(StoreCall::RaiseEpoch { .. }, _) => self.has(Defect::NoRaise),
+                Action::Call(StoreCall::Release { .. }, _) => {
                     self.keeps_slot();
                     (self.has(Defect::NeverGivesBack) || self.kept.is_some()) && !self.has_led
                 }
@@ -118,14 +126,14 @@ impl Mistaken {
             if !is_skipped {
                 return step;
             }
-            input = Input::Answer(DONE);
+            input = EngineInput::Answer(DONE);
         }
     }
 
     /// Returns the step of the engine, in the time of the world.
-    fn said(&mut self, now: Instant, input: Input) -> Step {
+    fn said(&mut self, now: Instant, input: EngineInput) -> Decision {
         let behind = self.behind;
-        let Step { mut notice, mut next } = self.engine.next(now - behind, input);
+        let Decision { mut notice, mut next } = self.engine.next(now - behind, input);
         if let Some(Notice::Leads { work_from, .. }) = &mut notice {
             *work_from = *work_from + behind;
         }
@@ -134,13 +142,13 @@ impl Mistaken {
         {
             *valid_until = *valid_until + behind;
         }
-        if let Next::Call(_, at) | Next::Wait(at) = &mut next {
+        if let Action::Call(_, at) | Action::Wait(at) = &mut next {
             *at = *at + behind;
         }
-        Step { notice, next }
+        Decision { notice, next }
     }
 
-    fn note(&mut self, step: &Step) {
+    fn note(&mut self, step: &Decision) {
         match step.notice {
             Some(Notice::Leads { valid_until, .. }) => {
                 (self.leads, self.has_led) = (true, true);
@@ -150,58 +158,62 @@ impl Mistaken {
             Some(Notice::Lost(_)) => self.leads = false,
             _ => {}
         }
-        if let Next::Call(Op::Take { slot, lease, .. }, _) = &step.next {
+        if let Action::Call(StoreCall::Take { slot, lease, .. }, _) = &step.next {
             self.claimed = Some((*slot, *lease));
         }
     }
 
     /// Replaces the kept lease, if the step takes a lease.
-    fn replace_kept(&self, step: &mut Step) {
-        if let Next::Call(Op::Take { over, .. }, _) = &mut step.next {
+    fn replace_kept(&self, step: &mut Decision) {
+        if let Action::Call(StoreCall::Take { over, .. }, _) = &mut step.next {
             *over = over.or(self.kept);
         }
     }
 
     /// Returns the answer that the engine receives in place of the true one.
-    fn heard(&mut self, op: &Op, answer: Answer, took: Duration) -> Answer {
+    fn heard(&mut self, op: &StoreCall, answer: StoreAnswer, took: Duration) -> StoreAnswer {
         let Some(defect) = self.defect else { return answer };
-        let is_refused = matches!(answer, Answer::Written(Written::Refused(_)));
-        let is_unknown = answer == Answer::Unknown;
+        let is_refused = matches!(answer, StoreAnswer::Written(ConditionalOutcome::Refused(_)));
+        let is_unknown = answer == StoreAnswer::Unknown;
         match (defect, op) {
-            (Defect::RenewalCountsFromAnswer, Op::Renew { .. })
-            | (Defect::TakeCountsFromAnswer, Op::Take { .. })
+            (Defect::RenewalCountsFromAnswer, StoreCall::Renew { .. })
+            | (Defect::TakeCountsFromAnswer, StoreCall::Take { .. })
                 if answer == DONE =>
             {
                 self.behind += took;
                 answer
             }
-            (Defect::TakesWhatIsHeld, Op::Take { .. })
-            | (Defect::LeadsAfterLostRaise, Op::RaiseEpoch { .. })
-            | (Defect::RenewsWhatIsGone, Op::Renew { .. })
+            (Defect::TakesWhatIsHeld, StoreCall::Take { .. })
+            | (Defect::LeadsAfterLostRaise, StoreCall::RaiseEpoch { .. })
+            | (Defect::RenewsWhatIsGone, StoreCall::Renew { .. })
                 if is_refused =>
             {
                 DONE
             }
-            (Defect::TakesUnanswered, Op::Take { .. })
-            | (Defect::RaisesUnanswered, Op::RaiseEpoch { .. })
-            | (Defect::RenewsUnanswered, Op::Renew { .. })
+            (Defect::TakesUnanswered, StoreCall::Take { .. })
+            | (Defect::RaisesUnanswered, StoreCall::RaiseEpoch { .. })
+            | (Defect::RenewsUnanswered, StoreCall::Renew { .. })
                 if is_unknown =>
             {
                 DONE
             }
-            (Defect::UnansweredTakeIsRefused, Op::Take { .. }) if is_unknown => {
-                Answer::Written(Written::Refused(None))
+            (Defect::UnansweredTakeIsRefused, StoreCall::Take { .. }) if is_unknown => {
+                StoreAnswer::Written(ConditionalOutcome::Refused(None))
             }
-            (Defect::KeepsSlotForEver, Op::Look) => self.without_kept(answer),
-            (Defect::GivesUpAtOnce, Op::Look) if answer == Answer::Unavailable => Answer::Broken,
-            (Defect::StaleEpoch | Defect::SameEpoch, Op::ReadEpoch(_)) => self.row_heard(answer),
+            (Defect::KeepsSlotForEver, StoreCall::Look) => self.without_kept(answer),
+            (Defect::GivesUpAtOnce, StoreCall::Look) if answer == StoreAnswer::Unavailable => {
+                StoreAnswer::Broken
+            }
+            (Defect::StaleEpoch | Defect::SameEpoch, StoreCall::ReadEpoch(_)) => {
+                self.row_heard(answer)
+            }
             _ => answer,
         }
     }
 
     /// Returns the epoch row that the engine receives in place of the true one.
-    fn row_heard(&mut self, answer: Answer) -> Answer {
-        let Answer::Row(row) = answer else { return answer };
+    fn row_heard(&mut self, answer: StoreAnswer) -> StoreAnswer {
+        let StoreAnswer::EpochRow(row) = answer else { return answer };
         if self.row.is_none() || self.has(Defect::SameEpoch) {
             self.row = row.as_deref().and_then(EpochRow::from_bytes);
         }
@@ -209,7 +221,7 @@ impl Mistaken {
         if let (Some(row), true) = (&mut heard, self.has(Defect::SameEpoch)) {
             row.epoch.0 -= 1;
         }
-        Answer::Row(heard.map(|row| row.to_bytes()))
+        StoreAnswer::EpochRow(heard.map(|row| row.to_bytes()))
     }
 
     fn keeps_slot(&mut self) {
@@ -219,50 +231,56 @@ impl Mistaken {
     }
 
     /// Removes the kept lease from the answer, so that the engine considers its slot free.
-    fn without_kept(&self, answer: Answer) -> Answer {
-        let Answer::Leases(mut seen) = answer else { return answer };
+    fn without_kept(&self, answer: StoreAnswer) -> StoreAnswer {
+        let StoreAnswer::Leases(mut seen) = answer else { return answer };
         seen.retain(|seen| self.kept.is_none_or(|kept| seen.value != kept.to_bytes()));
-        Answer::Leases(seen)
+        StoreAnswer::Leases(seen)
     }
 
     /// Applies mistakes about times.
-    fn change_times(&self, now: Instant, was_leading: bool, step: &mut Step) {
+    fn change_times(&self, now: Instant, was_leading: bool, step: &mut Decision) {
         let Some(defect) = self.defect else { return };
         let late_writes = self.budget.timing().late_writes;
         match (defect, step) {
-            (Defect::TakesTooShort, Step { next: Next::Call(Op::Take { ttl, .. }, _), .. })
-            | (Defect::RenewsTooShort, Step { next: Next::Call(Op::Renew { ttl, .. }, _), .. }) => {
+            (
+                Defect::TakesTooShort,
+                Decision { next: Action::Call(StoreCall::Take { ttl, .. }, _), .. },
+            )
+            | (
+                Defect::RenewsTooShort,
+                Decision { next: Action::Call(StoreCall::Renew { ttl, .. }, _), .. },
+            ) => {
                 *ttl -= late_writes;
             }
-            (Defect::WakesTooLate, Step { next: Next::Wait(until), .. }) if was_leading => {
+            (Defect::WakesTooLate, Decision { next: Action::Wait(until), .. }) if was_leading => {
                 *until = *until + Duration::from_millis(500);
             }
             (
                 Defect::RenewsAtTheEnd,
-                Step {
+                Decision {
                     notice:
                         Some(Notice::Leads { valid_until, .. } | Notice::Extended { valid_until }),
-                    next: Next::Wait(until),
+                    next: Action::Wait(until),
                 },
             ) => *until = *valid_until,
-            (Defect::LooksTooRarely, Step { next: Next::Wait(until), .. })
+            (Defect::LooksTooRarely, Decision { next: Action::Wait(until), .. })
                 if !self.leads && !was_leading =>
             {
                 *until = *until + Duration::from_secs(10);
             }
             (
                 Defect::WorksAtOnceAfterComeback,
-                Step { notice: Some(Notice::Leads { work_from, .. }), .. },
+                Decision { notice: Some(Notice::Leads { work_from, .. }), .. },
             ) => *work_from = now,
             _ => {}
         }
     }
 
     /// Applies mistakes about the epoch.
-    fn change_epoch(&mut self, now: Instant, was_leading: bool, step: &mut Step) {
-        let raises = matches!(step.next, Next::Call(Op::RaiseEpoch { .. }, _));
+    fn change_epoch(&mut self, now: Instant, was_leading: bool, step: &mut Decision) {
+        let raises = matches!(step.next, Action::Call(StoreCall::RaiseEpoch { .. }, _));
         if self.has(Defect::SameEpoch)
-            && let Next::Call(Op::RaiseEpoch { from, .. }, _) = &mut step.next
+            && let Action::Call(StoreCall::RaiseEpoch { from, .. }, _) = &mut step.next
         {
             *from = self.row;
         }
@@ -280,8 +298,8 @@ impl Mistaken {
     }
 
     /// Applies mistakes about the end of a leadership.
-    fn change_end(&mut self, now: Instant, step: &mut Step) {
-        let is_lost = matches!(step.notice, Some(Notice::Lost(why)) if why != Lost::Released);
+    fn change_end(&mut self, now: Instant, step: &mut Decision) {
+        let is_lost = matches!(step.notice, Some(Notice::Lost(why)) if why != LossReason::Released);
         if self.has(Defect::LostIsNotTold) && is_lost {
             step.notice = None;
         }
@@ -290,7 +308,7 @@ impl Mistaken {
             && let Some((slot, lease)) = self.claimed
         {
             let deadline = now + self.budget.timing().call_timeout;
-            let release = Next::Call(Op::Release { slot, lease }, deadline);
+            let release = Action::Call(StoreCall::Release { slot, lease }, deadline);
             self.put_off = Some(std::mem::replace(&mut step.next, release));
         }
     }

@@ -4,8 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use ielections::{
-    Row, Seen, Slot, Written,
-    engine::{Answer, Op},
+    ConditionalOutcome, ElectionRow, ObservedLease, Slot,
+    engine::{StoreAnswer, StoreCall},
 };
 
 #[derive(Clone, Debug)]
@@ -59,67 +59,82 @@ pub(crate) struct Shown {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
-    rows: HashMap<Row, Stored>,
+    rows: HashMap<ElectionRow, Stored>,
     writes: u64,
 }
 
 impl Store {
     /// Applies a call. The store's clock rounds lifetimes up by `rounding`.
-    pub(crate) fn apply(&mut self, op: &Op, judge: Judge, rounding: Duration) -> Answer {
+    pub(crate) fn apply(
+        &mut self,
+        op: &StoreCall,
+        judge: Judge,
+        rounding: Duration,
+    ) -> StoreAnswer {
         let until = |ttl: Duration| Some(Life { ttl, expires: judge.now() + ttl + rounding });
         match op {
-            Op::Look => Answer::Leases(self.leases(judge)),
-            Op::ReadEpoch(slot) => Answer::Row(self.live(Row::Epoch(*slot), judge)),
-            Op::Take { slot, lease, over, ttl } => {
+            StoreCall::Look => StoreAnswer::Leases(self.leases(judge)),
+            StoreCall::ReadEpoch(slot) => {
+                StoreAnswer::EpochRow(self.live(ElectionRow::Epoch(*slot), judge))
+            }
+            StoreCall::Take { slot, lease, over, ttl } => {
                 let expected = over.map(|over| over.to_bytes());
-                self.swap(Row::Lease(*slot), expected, Some(lease.to_bytes()), until(*ttl), judge)
+                self.swap(
+                    ElectionRow::Lease(*slot),
+                    expected,
+                    Some(lease.to_bytes()),
+                    until(*ttl),
+                    judge,
+                )
             }
-            Op::RaiseEpoch { slot, from, to } => {
+            StoreCall::RaiseEpoch { slot, from, to } => {
                 let expected = from.map(|from| from.to_bytes());
-                self.swap(Row::Epoch(*slot), expected, Some(to.to_bytes()), None, judge)
+                self.swap(ElectionRow::Epoch(*slot), expected, Some(to.to_bytes()), None, judge)
             }
-            Op::Renew { slot, lease, ttl } => {
+            StoreCall::Renew { slot, lease, ttl } => {
                 let bytes = Some(lease.to_bytes());
-                self.swap(Row::Lease(*slot), bytes.clone(), bytes, until(*ttl), judge)
+                self.swap(ElectionRow::Lease(*slot), bytes.clone(), bytes, until(*ttl), judge)
             }
-            Op::Release { slot, lease } => {
-                self.swap(Row::Lease(*slot), Some(lease.to_bytes()), None, None, judge)
+            StoreCall::Release { slot, lease } => {
+                self.swap(ElectionRow::Lease(*slot), Some(lease.to_bytes()), None, None, judge)
             }
         }
     }
 
     /// Returns the refusal that [`Store::apply`] would give to a conditional write, without
     /// applying the write.
-    pub(crate) fn would_refuse(&self, op: &Op, judge: Judge) -> Option<Answer> {
+    pub(crate) fn would_refuse(&self, op: &StoreCall, judge: Judge) -> Option<StoreAnswer> {
         let answer = self.clone().apply(op, judge, Duration::ZERO);
-        matches!(answer, Answer::Written(Written::Refused(_))).then_some(answer)
+        matches!(answer, StoreAnswer::Written(ConditionalOutcome::Refused(_))).then_some(answer)
     }
 
     /// Writes a row without comparing it, as a store does that reads first and writes afterwards.
-    pub(crate) fn force(&mut self, op: &Op, now: Duration) -> Answer {
+    pub(crate) fn force(&mut self, op: &StoreCall, now: Duration) -> StoreAnswer {
         let (row, value, life) = match op {
-            Op::Take { slot, lease, ttl, .. } | Op::Renew { slot, lease, ttl } => {
+            StoreCall::Take { slot, lease, ttl, .. } | StoreCall::Renew { slot, lease, ttl } => {
                 let life = Life { ttl: *ttl, expires: now + *ttl };
-                (Row::Lease(*slot), Some(lease.to_bytes()), Some(life))
+                (ElectionRow::Lease(*slot), Some(lease.to_bytes()), Some(life))
             }
-            Op::RaiseEpoch { slot, to, .. } => (Row::Epoch(*slot), Some(to.to_bytes()), None),
-            Op::Release { slot, .. } => (Row::Lease(*slot), None, None),
-            Op::Look | Op::ReadEpoch(_) => {
+            StoreCall::RaiseEpoch { slot, to, .. } => {
+                (ElectionRow::Epoch(*slot), Some(to.to_bytes()), None)
+            }
+            StoreCall::Release { slot, .. } => (ElectionRow::Lease(*slot), None, None),
+            StoreCall::Look | StoreCall::ReadEpoch(_) => {
                 return self.apply(op, Judge::Clock(now), Duration::ZERO);
             }
         };
         self.write(row, value, life);
-        Answer::Written(Written::Done)
+        StoreAnswer::Written(ConditionalOutcome::Done)
     }
 
     /// Returns the leases that an answer to a call shows.
-    pub(crate) fn shows(&self, op: &Op) -> Vec<Shown> {
+    pub(crate) fn shows(&self, op: &StoreCall) -> Vec<Shown> {
         let is_shown = |slot: Slot| match op {
-            Op::Look => true,
+            StoreCall::Look => true,
             _ => slot_of_lease(op) == Some(slot),
         };
-        let shown = |(row, stored): (&Row, &Stored)| match (*row, stored.life) {
-            (Row::Lease(slot), Some(Life { ttl, .. })) if is_shown(slot) => {
+        let shown = |(row, stored): (&ElectionRow, &Stored)| match (*row, stored.life) {
+            (ElectionRow::Lease(slot), Some(Life { ttl, .. })) if is_shown(slot) => {
                 Some(Shown { slot, version: stored.version, ttl })
             }
             _ => None,
@@ -127,44 +142,44 @@ impl Store {
         self.rows.iter().filter_map(shown).collect()
     }
 
-    fn leases(&self, judge: Judge) -> Vec<Seen> {
-        let seen = |(row, stored): (&Row, &Stored)| match (row, stored.life) {
-            (Row::Lease(slot), Some(life)) if judge.lets_live(stored) => {
+    fn leases(&self, judge: Judge) -> Vec<ObservedLease> {
+        let seen = |(row, stored): (&ElectionRow, &Stored)| match (row, stored.life) {
+            (ElectionRow::Lease(slot), Some(life)) if judge.lets_live(stored) => {
                 let left = match judge {
                     Judge::Clock(now) => life.expires - now,
                     Judge::Node { .. } => life.ttl,
                 };
-                Some(Seen { slot: *slot, value: stored.value.clone(), left })
+                Some(ObservedLease { slot: *slot, value: stored.value.clone(), left })
             }
             _ => None,
         };
-        let mut leases: Vec<Seen> = self.rows.iter().filter_map(seen).collect();
+        let mut leases: Vec<ObservedLease> = self.rows.iter().filter_map(seen).collect();
         leases.sort_by_key(|seen| seen.slot);
         leases
     }
 
-    fn live(&self, row: Row, judge: Judge) -> Option<Bytes> {
+    fn live(&self, row: ElectionRow, judge: Judge) -> Option<Bytes> {
         let stored = self.rows.get(&row)?;
         judge.lets_live(stored).then(|| stored.value.clone())
     }
 
     fn swap(
         &mut self,
-        row: Row,
+        row: ElectionRow,
         expected: Option<Bytes>,
         value: Option<Bytes>,
         life: Option<Life>,
         judge: Judge,
-    ) -> Answer {
+    ) -> StoreAnswer {
         let there = self.live(row, judge);
         if there != expected {
-            return Answer::Written(Written::Refused(there));
+            return StoreAnswer::Written(ConditionalOutcome::Refused(there));
         }
         self.write(row, value, life);
-        Answer::Written(Written::Done)
+        StoreAnswer::Written(ConditionalOutcome::Done)
     }
 
-    fn write(&mut self, row: Row, value: Option<Bytes>, life: Option<Life>) {
+    fn write(&mut self, row: ElectionRow, value: Option<Bytes>, life: Option<Life>) {
         self.writes += 1;
         match value {
             Some(value) => self.rows.insert(row, Stored { value, life, version: self.writes }),
@@ -174,9 +189,11 @@ impl Store {
 }
 
 /// Returns the slot of the lease that a call writes.
-pub(crate) fn slot_of_lease(op: &Op) -> Option<Slot> {
+pub(crate) fn slot_of_lease(op: &StoreCall) -> Option<Slot> {
     match op {
-        Op::Take { slot, .. } | Op::Renew { slot, .. } | Op::Release { slot, .. } => Some(*slot),
-        Op::Look | Op::ReadEpoch(_) | Op::RaiseEpoch { .. } => None,
+        StoreCall::Take { slot, .. }
+        | StoreCall::Renew { slot, .. }
+        | StoreCall::Release { slot, .. } => Some(*slot),
+        StoreCall::Look | StoreCall::ReadEpoch(_) | StoreCall::RaiseEpoch { .. } => None,
     }
 }

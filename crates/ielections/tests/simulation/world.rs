@@ -13,8 +13,8 @@ use std::{
 use clock::{Instant, ManualClock};
 use fastrand::Rng;
 use ielections::{
-    Budget, Lease, Lost, Slot, Timing,
-    engine::{Answer, Candidacy, Input, Next, Notice, Op},
+    Budget, Lease, LossReason, Slot, Timing,
+    engine::{Action, Candidacy, EngineInput, Notice, StoreAnswer, StoreCall},
 };
 
 use self::watch::Watch;
@@ -76,7 +76,7 @@ enum Event {
     Arrives {
         process: usize,
         step: u64,
-        op: Op,
+        op: StoreCall,
         /// The version of a lease that had expired for the node when the node sent the call.
         expired: Option<u64>,
     },
@@ -84,12 +84,12 @@ enum Event {
     Forced {
         process: usize,
         step: u64,
-        op: Op,
+        op: StoreCall,
     },
     Reply {
         process: usize,
         step: u64,
-        answer: Answer,
+        answer: StoreAnswer,
         shown: Vec<Shown>,
     },
     Deadline {
@@ -391,21 +391,25 @@ impl World {
             Event::Wake { process, step } => {
                 if self.processes[process].step == step {
                     let is_unhealthy = self.processes[process].lead.is_some() && self.perhaps(5);
-                    let input =
-                        if is_unhealthy { Input::Ends(Lost::Unhealthy) } else { Input::Woke };
+                    let input = if is_unhealthy {
+                        EngineInput::Ends(LossReason::Unhealthy)
+                    } else {
+                        EngineInput::Woke
+                    };
                     self.step(process, input);
                 }
             }
             Event::Reply { process, step, answer, shown } => {
                 if self.processes[process].step == step {
                     let answer = self.judged(process, answer, &shown);
-                    self.step(process, Input::Answer(answer));
+                    self.step(process, EngineInput::Answer(answer));
                 }
             }
             Event::Deadline { process, step, writes } => {
                 if self.processes[process].step == step {
-                    let answer = if writes { Answer::Unknown } else { Answer::Unavailable };
-                    self.step(process, Input::Answer(answer));
+                    let answer =
+                        if writes { StoreAnswer::Unknown } else { StoreAnswer::Unavailable };
+                    self.step(process, EngineInput::Answer(answer));
                 }
             }
             Event::Arrives { process, step, op, expired } => {
@@ -485,7 +489,7 @@ impl World {
             watch: Watch::default(),
         });
         self.nodes[node].process = Some(process);
-        self.step(process, Input::Woke);
+        self.step(process, EngineInput::Woke);
     }
 
     /// Records a lease in the lock file when the lease is sent.
@@ -532,7 +536,7 @@ impl World {
         self.processes[process].began = self.local(process);
         self.processes[process].claims.clear();
         self.processes[process].has_ended = false;
-        self.step(process, Input::Woke);
+        self.step(process, EngineInput::Woke);
     }
 
     fn dies(&mut self, process: usize, restarts_after: Duration) {
@@ -546,7 +550,7 @@ impl World {
 
     // The steps of an engine.
 
-    fn step(&mut self, process: usize, input: Input) {
+    fn step(&mut self, process: usize, input: EngineInput) {
         let now = self.local(process);
         let step = self.processes[process].engine.next(now, input);
         self.processes[process].step += 1;
@@ -555,12 +559,12 @@ impl World {
         }
         let Process { step: number, node, .. } = self.processes[process];
         match step.next {
-            Next::Wait(until) => {
+            Action::Wait(until) => {
                 let at = self.nodes[node].clock.truth(until);
                 self.at(at, Event::Wake { process, step: number });
             }
-            Next::Call(op, deadline) => self.call(process, number, op, deadline),
-            Next::End => self.ended(process),
+            Action::Call(op, deadline) => self.call(process, number, op, deadline),
+            Action::End => self.ended(process),
         }
     }
 
@@ -645,7 +649,7 @@ impl World {
         }
         match (has_ended, lead.unanswered) {
             (true, _) => self.ended(process),
-            (false, 0) => self.step(process, Input::Stopped),
+            (false, 0) => self.step(process, EngineInput::Stopped),
             _ => {}
         }
     }

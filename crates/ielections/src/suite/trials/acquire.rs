@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use super::trial_list;
 use crate::{
-    EpochRow, GaveUp, NotAcquired, Row,
+    AcquireError, ElectionRow, EpochRow, GiveUpReason,
     suite::{
-        context::{Context, Node, release, slot},
-        failure::{Failure, Verdict, ensure, ensure_eq},
+        context::{TrialContext, TrialNode, release, slot},
+        failure::{TrialFailure, TrialResult, ensure, ensure_eq},
     },
 };
 
@@ -18,7 +18,7 @@ trial_list!(
     epochs_rise_whoever_leads,
 );
 
-async fn a_free_slot_is_led_at_once(ctx: Context) -> Verdict {
+async fn a_free_slot_is_led_at_once(ctx: TrialContext) -> TrialResult {
     let start = ctx.clock.now();
     let leadership = ctx.node(7)?.lead().await?;
     // The limit of four calls: a look, a read, the lease and the epoch.
@@ -29,20 +29,20 @@ async fn a_free_slot_is_led_at_once(ctx: Context) -> Verdict {
     let lease = ctx.lease_of_1().await?;
     ensure_eq!(lease.owner, SocketAddr::from(([10, 0, 0, 1], 7)), "whose lease it is");
     ensure_eq!(lease.epoch, leadership.epoch(), "the epoch of the lease");
-    let row = ctx.row(Row::Epoch(slot(1))).await?.unwrap_or_default();
+    let row = ctx.row(ElectionRow::Epoch(slot(1))).await?.unwrap_or_default();
     let confirmed = EpochRow { epoch: lease.epoch, incarnation: lease.incarnation };
     ensure_eq!(EpochRow::from_bytes(&row), Some(confirmed), "the row of the epoch");
     Ok(())
 }
 
-async fn a_held_slot_is_waited_for_and_given_up_in_time(ctx: Context) -> Verdict {
+async fn a_held_slot_is_waited_for_and_given_up_in_time(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     gives_up(&ctx, &ctx.node(2)?).await?;
     ensure_eq!(leadership.lost(), None, "the leader");
     Ok(())
 }
 
-async fn twice_by_one_node_is_once(ctx: Context) -> Verdict {
+async fn twice_by_one_node_is_once(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     gives_up(&ctx, &node).await?;
@@ -51,11 +51,11 @@ async fn twice_by_one_node_is_once(ctx: Context) -> Verdict {
 }
 
 /// Waits for a held slot for as long as a lease lasts.
-async fn gives_up(ctx: &Context, node: &Node) -> Verdict {
+async fn gives_up(ctx: &TrialContext, node: &TrialNode) -> TrialResult {
     let start = ctx.clock.now();
     match node.elections.acquire(slot(1), start + ctx.lease()).await {
-        Err(NotAcquired::GaveUp(GaveUp::Waited)) => {}
-        other => return Err(Failure::new(format!("it must give up, and says {other:?}"))),
+        Err(AcquireError::GaveUp(GiveUpReason::Waited)) => {}
+        other => return Err(TrialFailure::new(format!("it must give up, and says {other:?}"))),
     }
     let waited = ctx.clock.now() - start;
     let most = ctx.lease() + ctx.lease() / 4;
@@ -63,7 +63,7 @@ async fn gives_up(ctx: &Context, node: &Node) -> Verdict {
     Ok(())
 }
 
-async fn epochs_rise_whoever_leads(ctx: Context) -> Verdict {
+async fn epochs_rise_whoever_leads(ctx: TrialContext) -> TrialResult {
     let mut last = None;
     for round in 0..6 {
         let leadership = ctx.node(round % 2)?.lead().await?;

@@ -2,9 +2,9 @@
 
 use super::trial_list;
 use crate::suite::{
-    context::{Context, slot},
-    failure::{Verdict, ensure, ensure_eq},
-    unruly::Kind,
+    context::{TrialContext, slot},
+    failure::{TrialResult, ensure, ensure_eq},
+    faulty_store::StoreCallKind,
 };
 
 trial_list!(
@@ -14,7 +14,9 @@ trial_list!(
 
 const INTERVALS: u32 = 8;
 
-async fn a_leader_makes_one_write_in_each_interval_and_nothing_else(ctx: Context) -> Verdict {
+async fn a_leader_makes_one_write_in_each_interval_and_nothing_else(
+    ctx: TrialContext,
+) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     node.store.forget();
@@ -23,7 +25,7 @@ async fn a_leader_makes_one_write_in_each_interval_and_nothing_else(ctx: Context
     let calls = node.store.calls();
     let lasted = ctx.clock.now() - start;
     ensure_eq!(leadership.lost(), None, "the leader");
-    let others: Vec<_> = calls.iter().filter(|call| call.kind != Kind::Renew).collect();
+    let others: Vec<_> = calls.iter().filter(|call| call.kind != StoreCallKind::Renew).collect();
     ensure!(others.is_empty(), "calls that are no renewals: {others:?}");
     let most = lasted.as_nanos() / ctx.timing.renew_every.as_nanos() + 1;
     ensure!(calls.len() as u128 <= most, "{} renewals in {lasted:?}", calls.len());
@@ -31,14 +33,14 @@ async fn a_leader_makes_one_write_in_each_interval_and_nothing_else(ctx: Context
     Ok(())
 }
 
-async fn a_waiting_node_makes_at_most_five_plain_reads_a_second(ctx: Context) -> Verdict {
+async fn a_waiting_node_makes_at_most_five_plain_reads_a_second(ctx: TrialContext) -> TrialResult {
     let _leadership = ctx.node(1)?.lead().await?;
     let waiting = ctx.node(2)?;
     let start = ctx.clock.now();
     let refused = waiting.elections.acquire(slot(1), start + 2 * ctx.lease()).await;
     ensure!(refused.is_err(), "it leads: {refused:?}");
     let (calls, lasted) = (waiting.store.calls(), ctx.clock.now() - start);
-    let others: Vec<_> = calls.iter().filter(|call| call.kind != Kind::Look).collect();
+    let others: Vec<_> = calls.iter().filter(|call| call.kind != StoreCallKind::Look).collect();
     ensure!(others.is_empty(), "calls that are no looks: {others:?}");
     let most = lasted.as_millis() / 200 + 1;
     ensure!(calls.len() as u128 <= most, "{} looks in {lasted:?}", calls.len());

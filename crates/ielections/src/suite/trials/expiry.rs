@@ -4,10 +4,10 @@ use bytes::Bytes;
 
 use super::trial_list;
 use crate::{
-    Row, TtlStore, Written,
+    ConditionalOutcome, ElectionRow, TtlStore,
     suite::{
-        context::{Context, slot},
-        failure::{Verdict, ensure, ensure_eq},
+        context::{TrialContext, slot},
+        failure::{TrialResult, ensure, ensure_eq},
     },
 };
 
@@ -19,11 +19,11 @@ trial_list!(
 
 const VALUE: Bytes = Bytes::from_static(b"lease");
 
-async fn a_lease_is_there_for_all_its_time_and_gone_soon_after(ctx: Context) -> Verdict {
-    let (store, row, ttl) = (ctx.store(1), Row::Lease(slot(1)), ctx.lease() / 2);
+async fn a_lease_is_there_for_all_its_time_and_gone_soon_after(ctx: TrialContext) -> TrialResult {
+    let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
     let sent = ctx.clock.now();
     let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
-    ensure_eq!(written, Written::Done, "the write");
+    ensure_eq!(written, ConditionalOutcome::Done, "the write");
     let answered = ctx.clock.now();
     loop {
         let asked = ctx.clock.now();
@@ -39,10 +39,10 @@ async fn a_lease_is_there_for_all_its_time_and_gone_soon_after(ctx: Context) -> 
     }
 }
 
-async fn a_renewal_gives_it_all_of_its_time_again(ctx: Context) -> Verdict {
-    let (store, row, ttl) = (ctx.store(1), Row::Lease(slot(1)), ctx.lease() / 2);
+async fn a_renewal_gives_it_all_of_its_time_again(ctx: TrialContext) -> TrialResult {
+    let (store, row, ttl) = (ctx.store(1), ElectionRow::Lease(slot(1)), ctx.lease() / 2);
     let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
-    ensure_eq!(written, Written::Done, "the write");
+    ensure_eq!(written, ConditionalOutcome::Done, "the write");
     for round in 0..6 {
         ctx.pass(ttl / 2).await;
         let sent = ctx.clock.now();
@@ -50,28 +50,28 @@ async fn a_renewal_gives_it_all_of_its_time_again(ctx: Context) -> Verdict {
         let took = ctx.clock.now() - sent;
         // A call that took as long as the rest of the lease proves nothing.
         ensure!(
-            renewed == Written::Done || took > ttl / 4,
+            renewed == ConditionalOutcome::Done || took > ttl / 4,
             "renewal {round}, before the end: {renewed:?}"
         );
     }
     Ok(())
 }
 
-async fn an_expired_lease_is_absent_to_every_call(ctx: Context) -> Verdict {
+async fn an_expired_lease_is_absent_to_every_call(ctx: TrialContext) -> TrialResult {
     let (store, ttl) = (ctx.store(1), ctx.lease() / 4);
-    let rows = [1, 2, 3, 4].map(|number| Row::Lease(slot(number)));
+    let rows = [1, 2, 3, 4].map(|number| ElectionRow::Lease(slot(number)));
     for row in rows {
         let written = store.insert_if_not_exist(row, VALUE, Some(ttl), ctx.soon()).await?;
-        ensure_eq!(written, Written::Done, "the write of {row:?}");
+        ensure_eq!(written, ConditionalOutcome::Done, "the write of {row:?}");
     }
     ctx.pass(ttl + ctx.expiry_delay() + ctx.timing.clock_skew).await;
     ensure_eq!(store.leases(ctx.soon()).await?, [], "what a look shows");
     ensure_eq!(store.get(rows[0], ctx.soon()).await?, None, "what a read shows");
     let inserted = store.insert_if_not_exist(rows[1], VALUE, Some(ttl), ctx.soon()).await?;
-    ensure_eq!(inserted, Written::Done, "an insert");
+    ensure_eq!(inserted, ConditionalOutcome::Done, "an insert");
     let swapped = store.compare_and_swap(rows[2], VALUE, VALUE, Some(ttl), ctx.soon()).await?;
-    ensure_eq!(swapped, Written::Refused(None), "a renewal");
+    ensure_eq!(swapped, ConditionalOutcome::Refused(None), "a renewal");
     let deleted = store.compare_and_delete(rows[3], VALUE, ctx.soon()).await?;
-    ensure_eq!(deleted, Written::Refused(None), "a release");
+    ensure_eq!(deleted, ConditionalOutcome::Refused(None), "a release");
     Ok(())
 }

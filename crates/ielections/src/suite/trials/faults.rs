@@ -7,11 +7,11 @@ use std::{
 
 use super::trial_list;
 use crate::{
-    GaveUp, Lost, NotAcquired,
+    AcquireError, GiveUpReason, LossReason,
     suite::{
-        context::{Context, slot},
-        failure::{Failure, Verdict, ensure, ensure_eq},
-        unruly::{Fault, Kind},
+        context::{TrialContext, slot},
+        failure::{TrialFailure, TrialResult, ensure, ensure_eq},
+        faulty_store::{StoreCallKind, StoreFault},
     },
 };
 
@@ -26,13 +26,13 @@ trial_list!(
     a_candidate_leads_when_the_store_is_back,
 );
 
-async fn renewals_that_fail_for_a_while_are_made_up_for(ctx: Context) -> Verdict {
+async fn renewals_that_fail_for_a_while_are_made_up_for(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     for round in 0..4 {
-        let fault = if round % 2 == 0 { Fault::Unavailable } else { Fault::Hangs };
+        let fault = if round % 2 == 0 { StoreFault::Unavailable } else { StoreFault::Hangs };
         let times = if round % 2 == 0 { 2 } else { 1 };
-        node.store.fail(Kind::Renew, fault, times);
+        node.store.fail(StoreCallKind::Renew, fault, times);
         let within = 2 * ctx.lease();
         ctx.eventually(within, "the failures", || node.store.faults_left() == 0).await?;
         let end = leadership.valid_until();
@@ -44,17 +44,17 @@ async fn renewals_that_fail_for_a_while_are_made_up_for(ctx: Context) -> Verdict
     Ok(())
 }
 
-async fn a_store_that_is_down_for_too_long_ends_the_lead_in_time(ctx: Context) -> Verdict {
-    ends_in_time(&ctx, Fault::Unavailable).await
+async fn a_store_that_is_down_for_too_long_ends_the_lead_in_time(ctx: TrialContext) -> TrialResult {
+    ends_in_time(&ctx, StoreFault::Unavailable).await
 }
 
-async fn a_store_that_hangs_ends_the_lead_in_time(ctx: Context) -> Verdict {
-    ends_in_time(&ctx, Fault::Hangs).await
+async fn a_store_that_hangs_ends_the_lead_in_time(ctx: TrialContext) -> TrialResult {
+    ends_in_time(&ctx, StoreFault::Hangs).await
 }
 
 /// Proves that the leadership ends when its time is over, in spite of any fault of the store, and
 /// that no other node leads before.
-async fn ends_in_time(ctx: &Context, fault: Fault) -> Verdict {
+async fn ends_in_time(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let epoch = leadership.epoch();
@@ -63,7 +63,7 @@ async fn ends_in_time(ctx: &Context, fault: Fault) -> Verdict {
     let next = ctx.node(2)?;
     let other = async {
         let leadership = next.lead().await?;
-        Verdict::Ok((ctx.clock.now(), leadership.epoch()))
+        TrialResult::Ok((ctx.clock.now(), leadership.epoch()))
     };
     let first = async {
         let why = leadership.over().await;
@@ -71,7 +71,7 @@ async fn ends_in_time(ctx: &Context, fault: Fault) -> Verdict {
     };
     let ((why, over, is_cancelled), other) = tokio::join!(first, other);
     let (led, next_epoch) = other?;
-    ensure_eq!(why, Lost::Expired, "why it is over");
+    ensure_eq!(why, LossReason::Expired, "why it is over");
     // Timers of a busy machine are late. The clock is not, and `may_send` asks the clock.
     ensure!(over < end + ctx.timing.stop_grace, "it was told {:?} too late", over - end);
     let cancelled =
@@ -82,21 +82,21 @@ async fn ends_in_time(ctx: &Context, fault: Fault) -> Verdict {
     Ok(())
 }
 
-async fn a_late_answer_prolongs_nothing(ctx: Context) -> Verdict {
+async fn a_late_answer_prolongs_nothing(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let end = leadership.valid_until();
-    node.store.fail(Kind::Renew, Fault::AnswersLate(ctx.lease()), usize::MAX);
-    ensure_eq!(leadership.over().await, Lost::Expired, "why it is over");
+    node.store.fail(StoreCallKind::Renew, StoreFault::AnswersLate(ctx.lease()), usize::MAX);
+    ensure_eq!(leadership.over().await, LossReason::Expired, "why it is over");
     ensure_eq!(leadership.valid_until(), end, "its end");
     Ok(())
 }
 
-async fn nothing_is_sent_that_could_outlive_the_lead(ctx: Context) -> Verdict {
+async fn nothing_is_sent_that_could_outlive_the_lead(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let work = leadership.work()?;
-    node.store.fail_all(Fault::Hangs);
+    node.store.fail_all(StoreFault::Hangs);
     let (end, timeout) = (leadership.valid_until(), ctx.timing.call_timeout);
     loop {
         let before = ctx.clock.now();
@@ -116,7 +116,7 @@ async fn nothing_is_sent_that_could_outlive_the_lead(ctx: Context) -> Verdict {
     }
 }
 
-async fn work_that_goes_on_is_killed_in_time(ctx: Context) -> Verdict {
+async fn work_that_goes_on_is_killed_in_time(ctx: TrialContext) -> TrialResult {
     let killed = Arc::new(Mutex::new(None));
     let kill = {
         let (killed, clock) = (Arc::clone(&killed), ctx.clock.clone());
@@ -127,7 +127,7 @@ async fn work_that_goes_on_is_killed_in_time(ctx: Context) -> Verdict {
     let node = ctx.node_with(1, |elections| elections.with_killer(kill))?;
     let leadership = node.lead().await?;
     let work = leadership.work()?;
-    node.store.fail_all(Fault::Hangs);
+    node.store.fail_all(StoreFault::Hangs);
     let kill_at = node.elections.budget().kill_at(leadership.valid_until());
     let when = || *killed.lock().unwrap_or_else(PoisonError::into_inner);
     ctx.eventually(2 * ctx.lease(), "the kill", || when().is_some()).await?;
@@ -138,14 +138,14 @@ async fn work_that_goes_on_is_killed_in_time(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_candidate_is_held_up_by_nothing(ctx: Context) -> Verdict {
-    for fault in [Fault::Unavailable, Fault::Hangs, Fault::NotDoneUnknown] {
+async fn a_candidate_is_held_up_by_nothing(ctx: TrialContext) -> TrialResult {
+    for fault in [StoreFault::Unavailable, StoreFault::Hangs, StoreFault::NotDoneUnknown] {
         let node = ctx.node(1)?;
         node.store.fail_all(fault);
         let until = ctx.clock.now() + ctx.timing.renew_every;
         match node.elections.acquire(slot(1), until).await {
-            Err(NotAcquired::GaveUp(GaveUp::Unavailable)) => {}
-            other => return Err(Failure::new(format!("it must give up, and says {other:?}"))),
+            Err(AcquireError::GaveUp(GiveUpReason::Unavailable)) => {}
+            other => return Err(TrialFailure::new(format!("it must give up, and says {other:?}"))),
         }
         let late = ctx.clock.now().saturating_since(until);
         let most: Duration = ctx.timing.call_timeout + ctx.timing.call_timeout / 2;
@@ -154,9 +154,9 @@ async fn a_candidate_is_held_up_by_nothing(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_candidate_leads_when_the_store_is_back(ctx: Context) -> Verdict {
+async fn a_candidate_leads_when_the_store_is_back(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
-    node.store.fail_all(Fault::Unavailable);
+    node.store.fail_all(StoreFault::Unavailable);
     let heals = async {
         ctx.pass(ctx.lease() / 2).await;
         node.store.heal();

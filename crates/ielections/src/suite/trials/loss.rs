@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::trial_list;
 use crate::{
-    Epoch, Incarnation, Lease, Lost, Row, TtlStore, Written,
+    ConditionalOutcome, ElectionRow, Epoch, Incarnation, Lease, LossReason, TtlStore,
     suite::{
-        context::{Context, Node, release, slot},
-        failure::{Verdict, ensure, ensure_eq},
-        unruly::{Fault, Kind},
+        context::{TrialContext, TrialNode, release, slot},
+        failure::{TrialResult, ensure, ensure_eq},
+        faulty_store::{StoreCallKind, StoreFault},
     },
 };
 
@@ -26,22 +26,22 @@ trial_list!(
     whoever_waits_for_the_end_learns_it,
 );
 
-impl Context {
+impl TrialContext {
     /// Replaces a leader's lease by other bytes.
-    async fn replace_lease_of_1(&self, by: Bytes) -> Verdict {
-        let (store, row) = (self.store(9), Row::Lease(slot(1)));
+    async fn replace_lease_of_1(&self, by: Bytes) -> TrialResult {
+        let (store, row) = (self.store(9), ElectionRow::Lease(slot(1)));
         let old = self.lease_of_1().await?.to_bytes();
         let ttl = Some(20 * self.lease());
         let written = store.compare_and_swap(row, old, by, ttl, self.soon()).await?;
-        ensure_eq!(written, Written::Done, "the write of the other lease");
+        ensure_eq!(written, ConditionalOutcome::Done, "the write of the other lease");
         Ok(())
     }
 
-    pub(super) async fn remove_lease_of_1(&self) -> Verdict {
-        let (store, row) = (self.store(9), Row::Lease(slot(1)));
+    pub(super) async fn remove_lease_of_1(&self) -> TrialResult {
+        let (store, row) = (self.store(9), ElectionRow::Lease(slot(1)));
         let old = self.lease_of_1().await?.to_bytes();
         let written = store.compare_and_delete(row, old, self.soon()).await?;
-        ensure_eq!(written, Written::Done, "the removal of the lease");
+        ensure_eq!(written, ConditionalOutcome::Done, "the removal of the lease");
         Ok(())
     }
 
@@ -51,17 +51,17 @@ impl Context {
     }
 }
 
-async fn the_lease_of_another_takes_its_place(ctx: Context) -> Verdict {
+async fn the_lease_of_another_takes_its_place(ctx: TrialContext) -> TrialResult {
     let owner = ([10, 0, 0, 2], 1).into();
     let lease = Lease { owner, incarnation: Incarnation(1), epoch: Epoch(1_000_000) };
-    is_lost_to(&ctx, lease.to_bytes(), Lost::Taken(Some(lease))).await
+    is_lost_to(&ctx, lease.to_bytes(), LossReason::Taken(Some(lease))).await
 }
 
-async fn bytes_that_are_no_lease_take_its_place(ctx: Context) -> Verdict {
-    is_lost_to(&ctx, "somebody else".into(), Lost::Taken(None)).await
+async fn bytes_that_are_no_lease_take_its_place(ctx: TrialContext) -> TrialResult {
+    is_lost_to(&ctx, "somebody else".into(), LossReason::Taken(None)).await
 }
 
-async fn is_lost_to(ctx: &Context, other: Bytes, why: Lost) -> Verdict {
+async fn is_lost_to(ctx: &TrialContext, other: Bytes, why: LossReason) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let work = leadership.work()?;
@@ -71,19 +71,21 @@ async fn is_lost_to(ctx: &Context, other: Bytes, why: Lost) -> Verdict {
     ensure!(leadership.token().is_cancelled(), "the token is not cancelled");
     ensure_eq!(work.may_send(std::time::Duration::ZERO).err(), Some(why), "what the work is told");
     work.finish();
-    ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, Some(other), "what stands there");
+    ensure_eq!(ctx.row(ElectionRow::Lease(slot(1))).await?, Some(other), "what stands there");
     Ok(())
 }
 
-async fn the_lease_is_removed(ctx: Context) -> Verdict {
+async fn the_lease_is_removed(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     ctx.remove_lease_of_1().await?;
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
-    ensure_eq!(leadership.lost(), Some(Lost::Gone), "why it is over");
+    ensure_eq!(leadership.lost(), Some(LossReason::Gone), "why it is over");
     Ok(())
 }
 
-async fn work_that_is_not_well_leads_no_longer_than_to_its_next_renewal(ctx: Context) -> Verdict {
+async fn work_that_is_not_well_leads_no_longer_than_to_its_next_renewal(
+    ctx: TrialContext,
+) -> TrialResult {
     let is_well = Arc::new(AtomicBool::new(true));
     let health = {
         let is_well = Arc::clone(&is_well);
@@ -95,19 +97,19 @@ async fn work_that_is_not_well_leads_no_longer_than_to_its_next_renewal(ctx: Con
     ensure_eq!(leadership.lost(), None, "a leader that is well");
     is_well.store(false, Ordering::Relaxed);
     ctx.eventually(ctx.next_renewal(), "the end", || leadership.lost().is_some()).await?;
-    ensure_eq!(leadership.lost(), Some(Lost::Unhealthy), "why it is over");
+    ensure_eq!(leadership.lost(), Some(LossReason::Unhealthy), "why it is over");
     // The lease is released as any other, also if the release has to be tried again.
-    node.store.fail(Kind::Release, Fault::NotDoneUnknown, 2);
+    node.store.fail(StoreCallKind::Release, StoreFault::NotDoneUnknown, 2);
     release(leadership, ctx.soon()).await?;
-    ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, None, "the lease");
+    ensure_eq!(ctx.row(ElectionRow::Lease(slot(1))).await?, None, "the lease");
     Ok(())
 }
 
-async fn a_lead_that_is_dropped_during_a_renewal_is_over(ctx: Context) -> Verdict {
-    let node: Node = ctx.node(1)?;
+async fn a_lead_that_is_dropped_during_a_renewal_is_over(ctx: TrialContext) -> TrialResult {
+    let node: TrialNode = ctx.node(1)?;
     let leadership = node.lead().await?;
     let token = leadership.token();
-    node.store.fail(Kind::Renew, Fault::AnswersLate(ctx.timing.call_timeout / 2), 1);
+    node.store.fail(StoreCallKind::Renew, StoreFault::AnswersLate(ctx.timing.call_timeout / 2), 1);
     ctx.eventually(ctx.lease(), "a renewal", || node.store.faults_left() == 0).await?;
     drop(leadership);
     ensure!(token.is_cancelled(), "the token is not cancelled");
@@ -119,10 +121,10 @@ async fn a_lead_that_is_dropped_during_a_renewal_is_over(ctx: Context) -> Verdic
     Ok(())
 }
 
-async fn whoever_waits_for_the_end_learns_it(ctx: Context) -> Verdict {
+async fn whoever_waits_for_the_end_learns_it(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     let (why, removed) = tokio::join!(leadership.over(), ctx.remove_lease_of_1());
     removed?;
-    ensure_eq!(why, Lost::Gone, "why it is over");
+    ensure_eq!(why, LossReason::Gone, "why it is over");
     Ok(())
 }

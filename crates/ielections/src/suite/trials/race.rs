@@ -10,10 +10,10 @@ use futures::future::join_all;
 
 use super::trial_list;
 use crate::{
-    Epoch, Row, Slot, TtlStore, Written,
+    ConditionalOutcome, ElectionRow, Epoch, Slot, TtlStore,
     suite::{
-        context::{Context, release, slot},
-        failure::{Verdict, ensure, ensure_eq},
+        context::{TrialContext, release, slot},
+        failure::{TrialResult, ensure, ensure_eq},
     },
 };
 
@@ -26,8 +26,8 @@ trial_list!(
 /// The limit of rounds. A quick store does all of them, a slow store as many as it can.
 const ROUNDS_MAX: u32 = 1_000;
 
-async fn of_writes_of_a_lease_one_wins(ctx: Context) -> Verdict {
-    let (row, ttl) = (Row::Lease(slot(1)), Some(20 * ctx.lease()));
+async fn of_writes_of_a_lease_one_wins(ctx: TrialContext) -> TrialResult {
+    let (row, ttl) = (ElectionRow::Lease(slot(1)), Some(20 * ctx.lease()));
     let stores: Vec<_> = (0..8).map(|number| ctx.store(number)).collect();
     let end = ctx.clock.now() + ctx.lease();
     for round in 0..ROUNDS_MAX {
@@ -41,22 +41,24 @@ async fn of_writes_of_a_lease_one_wins(ctx: Context) -> Verdict {
         let stores = stores.iter().map(|store| store as &dyn TtlStore).enumerate();
         let outcomes = join_all(stores.map(insert)).await;
         let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let won: Vec<_> =
-            (0..outcomes.len()).filter(|n| outcomes[*n] == Written::Done).map(value).collect();
+        let won: Vec<_> = (0..outcomes.len())
+            .filter(|n| outcomes[*n] == ConditionalOutcome::Done)
+            .map(value)
+            .collect();
         ensure!(won.len() == 1, "round {round}: {} writes won: {outcomes:?}", won.len());
         let there = ctx.row(row).await?;
         ensure_eq!(there.as_ref(), won.first(), "what round {round} left");
         let deleted = ctx.store(0).compare_and_delete(row, won[0].clone(), ctx.soon()).await?;
-        ensure_eq!(deleted, Written::Done, "the removal of round {round}");
+        ensure_eq!(deleted, ConditionalOutcome::Done, "the removal of round {round}");
     }
     Ok(())
 }
 
-async fn of_candidates_for_an_expired_lease_one_leads(ctx: Context) -> Verdict {
+async fn of_candidates_for_an_expired_lease_one_leads(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(0)?.lead().await?;
     let epoch = leadership.epoch();
     drop(leadership);
-    let nodes = (1..=4).map(|number| ctx.node(number)).collect::<Verdict<Vec<_>>>()?;
+    let nodes = (1..=4).map(|number| ctx.node(number)).collect::<TrialResult<Vec<_>>>()?;
     let until = ctx.clock.now() + nodes[0].elections.budget().failover_bound();
     let tries = nodes.iter().map(|node| node.elections.acquire(slot(1), until));
     let leaders: Vec<_> = join_all(tries).await.into_iter().filter_map(Result::ok).collect();
@@ -68,15 +70,15 @@ async fn of_candidates_for_an_expired_lease_one_leads(ctx: Context) -> Verdict {
 
 /// A leadership, for the time in which its node considered itself the leader.
 #[derive(Clone, Copy, Debug)]
-struct Reign {
+struct LeadershipPeriod {
     slot: Slot,
     epoch: Epoch,
     from: clock::Instant,
     to: clock::Instant,
 }
 
-async fn many_nodes_that_come_and_go_never_lead_side_by_side(ctx: Context) -> Verdict {
-    let reigns = Mutex::new(Vec::<Reign>::new());
+async fn many_nodes_that_come_and_go_never_lead_side_by_side(ctx: TrialContext) -> TrialResult {
+    let reigns = Mutex::new(Vec::<LeadershipPeriod>::new());
     let end = ctx.clock.now() + 4 * ctx.lease();
     let node = async |number: u16| {
         while ctx.clock.now() < end {
@@ -88,7 +90,7 @@ async fn many_nodes_that_come_and_go_never_lead_side_by_side(ctx: Context) -> Ve
             ctx.pass(reign).await;
             let dies = ctx.clock.random().is_multiple_of(8);
             let to = leadership.lost().map_or(ctx.clock.now(), |_| leadership.valid_until());
-            let reign = Reign { slot, epoch, from, to };
+            let reign = LeadershipPeriod { slot, epoch, from, to };
             reigns.lock().unwrap_or_else(PoisonError::into_inner).push(reign);
             if dies {
                 drop(leadership);
@@ -96,9 +98,9 @@ async fn many_nodes_that_come_and_go_never_lead_side_by_side(ctx: Context) -> Ve
                 release(leadership, ctx.soon()).await?;
             }
         }
-        Verdict::Ok(())
+        TrialResult::Ok(())
     };
-    join_all((1..=5).map(node)).await.into_iter().collect::<Verdict>()?;
+    join_all((1..=5).map(node)).await.into_iter().collect::<TrialResult>()?;
     let mut reigns = reigns.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(reigns.len() >= 4, "only {} leaderships", reigns.len());
     reigns.sort_by_key(|reign| (reign.slot, reign.from));

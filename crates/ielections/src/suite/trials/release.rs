@@ -2,11 +2,11 @@
 
 use super::trial_list;
 use crate::{
-    Row, Unproved,
+    ElectionRow, UnprovedStop,
     suite::{
-        context::{Context, release, slot},
-        failure::{Failure, Verdict, ensure, ensure_eq},
-        unruly::Kind,
+        context::{TrialContext, release, slot},
+        failure::{TrialFailure, TrialResult, ensure, ensure_eq},
+        faulty_store::StoreCallKind,
     },
 };
 
@@ -18,12 +18,12 @@ trial_list!(
     of_a_lead_that_another_took_touches_nothing,
 );
 
-async fn the_next_leads_long_before_the_lease_would_end(ctx: Context) -> Verdict {
+async fn the_next_leads_long_before_the_lease_would_end(ctx: TrialContext) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     let token = leadership.token();
     release(leadership, ctx.soon()).await?;
     ensure!(token.is_cancelled(), "its token is not cancelled");
-    ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, None, "the lease");
+    ensure_eq!(ctx.row(ElectionRow::Lease(slot(1))).await?, None, "the lease");
     let start = ctx.clock.now();
     ctx.node(2)?.lead().await?;
     let took = ctx.clock.now() - start;
@@ -31,7 +31,7 @@ async fn the_next_leads_long_before_the_lease_would_end(ctx: Context) -> Verdict
     Ok(())
 }
 
-async fn nothing_is_given_away_before_all_work_has_stopped(ctx: Context) -> Verdict {
+async fn nothing_is_given_away_before_all_work_has_stopped(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     node.store.look_at(leadership.token());
@@ -48,10 +48,11 @@ async fn nothing_is_given_away_before_all_work_has_stopped(ctx: Context) -> Verd
     stopped?.release().await;
     let calls = node.store.calls();
     ensure!(
-        calls.iter().any(|call| call.kind == Kind::Renew),
+        calls.iter().any(|call| call.kind == StoreCallKind::Renew),
         "it was not renewed while it stopped"
     );
-    let releases: Vec<_> = calls.iter().filter(|call| call.kind == Kind::Release).collect();
+    let releases: Vec<_> =
+        calls.iter().filter(|call| call.kind == StoreCallKind::Release).collect();
     ensure!(!releases.is_empty(), "it was not released");
     for call in releases {
         ensure!(call.at >= end, "it was released before the work had ended");
@@ -60,15 +61,15 @@ async fn nothing_is_given_away_before_all_work_has_stopped(ctx: Context) -> Verd
     Ok(())
 }
 
-async fn work_of_which_nothing_is_proved_keeps_the_lease(ctx: Context) -> Verdict {
+async fn work_of_which_nothing_is_proved_keeps_the_lease(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
     let epoch = leadership.epoch();
     drop(leadership.work()?);
-    ensure_eq!(leadership.stopped(ctx.soon()).await.err(), Some(Unproved), "the proof");
-    ensure!(ctx.row(Row::Lease(slot(1))).await?.is_some(), "the lease was given away");
+    ensure_eq!(leadership.stopped(ctx.soon()).await.err(), Some(UnprovedStop), "the proof");
+    ensure!(ctx.row(ElectionRow::Lease(slot(1))).await?.is_some(), "the lease was given away");
     ensure!(
-        node.store.calls().iter().all(|call| call.kind != Kind::Release),
+        node.store.calls().iter().all(|call| call.kind != StoreCallKind::Release),
         "the lease was released"
     );
     let next = ctx.node(2)?.lead().await?;
@@ -76,20 +77,22 @@ async fn work_of_which_nothing_is_proved_keeps_the_lease(ctx: Context) -> Verdic
     Ok(())
 }
 
-async fn work_that_does_not_end_is_waited_for_no_longer_than_asked(ctx: Context) -> Verdict {
+async fn work_that_does_not_end_is_waited_for_no_longer_than_asked(
+    ctx: TrialContext,
+) -> TrialResult {
     let leadership = ctx.node(1)?.lead().await?;
     let _work = leadership.work()?;
     let start = ctx.clock.now();
     let asked = ctx.timing.renew_every;
     let stopped = leadership.stopped(start + asked).await;
-    ensure_eq!(stopped.err(), Some(Unproved), "the proof");
+    ensure_eq!(stopped.err(), Some(UnprovedStop), "the proof");
     let waited = ctx.clock.now() - start;
     ensure!(waited >= asked && waited < 2 * asked, "it waited for {waited:?} instead of {asked:?}");
     Ok(())
 }
 
 /// The leader lost its lease to another node, and does not know it yet.
-async fn of_a_lead_that_another_took_touches_nothing(ctx: Context) -> Verdict {
+async fn of_a_lead_that_another_took_touches_nothing(ctx: TrialContext) -> TrialResult {
     let first = ctx.node(1)?;
     let leadership = first.lead().await?;
     let stopped = leadership.stopped(ctx.soon()).await?;
@@ -101,6 +104,6 @@ async fn of_a_lead_that_another_took_touches_nothing(ctx: Context) -> Verdict {
     ctx.pass(ctx.lease() / 2).await;
     match other.lost() {
         None => Ok(()),
-        Some(why) => Err(Failure::new(format!("the other lost its lead: {why}"))),
+        Some(why) => Err(TrialFailure::new(format!("the other lost its lead: {why}"))),
     }
 }

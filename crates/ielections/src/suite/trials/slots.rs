@@ -8,8 +8,8 @@ use super::trial_list;
 use crate::{
     Leadership,
     suite::{
-        context::{Context, release, slot},
-        failure::{Verdict, ensure, ensure_eq},
+        context::{TrialContext, release, slot},
+        failure::{TrialResult, ensure, ensure_eq},
     },
 };
 
@@ -22,8 +22,8 @@ fn slots(leaders: &[Leadership]) -> BTreeSet<u32> {
     leaders.iter().map(|leadership| leadership.slot().get()).collect()
 }
 
-async fn all_are_led_and_none_twice(ctx: Context) -> Verdict {
-    let nodes = (1..=8).map(|number| ctx.node(number)).collect::<Verdict<Vec<_>>>()?;
+async fn all_are_led_and_none_twice(ctx: TrialContext) -> TrialResult {
+    let nodes = (1..=8).map(|number| ctx.node(number)).collect::<TrialResult<Vec<_>>>()?;
     let start = ctx.clock.now();
     let until = start + nodes[0].elections.budget().failover_bound();
     let tries = nodes.iter().map(|node| async {
@@ -39,7 +39,7 @@ async fn all_are_led_and_none_twice(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn whoever_waits_takes_the_one_that_is_free(ctx: Context) -> Verdict {
+async fn whoever_waits_takes_the_one_that_is_free(ctx: TrialContext) -> TrialResult {
     let mut leaders = Vec::new();
     for number in 1..=3 {
         leaders.push(ctx.node(number)?.lead_one_of(3).await?);

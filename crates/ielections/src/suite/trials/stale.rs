@@ -2,10 +2,10 @@
 
 use super::trial_list;
 use crate::{
-    Epoch, EpochRow, Incarnation, Lease, Row, TtlStore, Written,
+    ConditionalOutcome, ElectionRow, Epoch, EpochRow, Incarnation, Lease, TtlStore,
     suite::{
-        context::{Context, release, slot},
-        failure::{Failure, Verdict, ensure_eq},
+        context::{TrialContext, release, slot},
+        failure::{TrialFailure, TrialResult, ensure_eq},
     },
 };
 
@@ -15,15 +15,17 @@ trial_list!(
     an_epoch_row_that_is_none_is_left_alone,
 );
 
-async fn writes_of_an_earlier_life_of_the_same_node_touch_nothing(ctx: Context) -> Verdict {
-    let (first, store, row) = (ctx.node(1)?, ctx.store(1), Row::Lease(slot(1)));
+async fn writes_of_an_earlier_life_of_the_same_node_touch_nothing(
+    ctx: TrialContext,
+) -> TrialResult {
+    let (first, store, row) = (ctx.node(1)?, ctx.store(1), ElectionRow::Lease(slot(1)));
     let leadership = first.lead().await?;
     let old = ctx.lease_of_1().await?.to_bytes();
     release(leadership, ctx.soon()).await?;
     let leadership = ctx.node(1)?.lead().await?;
     let new = ctx.lease_of_1().await?.to_bytes();
 
-    let refused = Written::Refused(Some(new.clone()));
+    let refused = ConditionalOutcome::Refused(Some(new.clone()));
     let ttl = Some(ctx.lease());
     let renewal = store.compare_and_swap(row, old.clone(), old.clone(), ttl, ctx.soon()).await?;
     ensure_eq!(renewal, refused, "a late renewal");
@@ -37,8 +39,8 @@ async fn writes_of_an_earlier_life_of_the_same_node_touch_nothing(ctx: Context) 
 }
 
 /// Of all attempts that read the same epoch, one raises it, however late the others are.
-async fn an_epoch_is_raised_once(ctx: Context) -> Verdict {
-    let (store, row) = (ctx.store(1), Row::Epoch(slot(1)));
+async fn an_epoch_is_raised_once(ctx: TrialContext) -> TrialResult {
+    let (store, row) = (ctx.store(1), ElectionRow::Epoch(slot(1)));
     let of = |epoch, incarnation| {
         EpochRow { epoch: Epoch(epoch), incarnation: Incarnation(incarnation) }.to_bytes()
     };
@@ -53,8 +55,8 @@ async fn an_epoch_is_raised_once(ctx: Context) -> Verdict {
                 }
             };
             let expected = match attempt {
-                0 => Written::Done,
-                _ => Written::Refused(Some(of(epoch + 1, 0))),
+                0 => ConditionalOutcome::Done,
+                _ => ConditionalOutcome::Refused(Some(of(epoch + 1, 0))),
             };
             ensure_eq!(written, expected, "attempt {attempt} to raise {epoch}");
         }
@@ -65,17 +67,17 @@ async fn an_epoch_is_raised_once(ctx: Context) -> Verdict {
 }
 
 /// The row may come from a newer program. No node leads, and the row is not overwritten.
-async fn an_epoch_row_that_is_none_is_left_alone(ctx: Context) -> Verdict {
-    let (store, row) = (ctx.store(1), Row::Epoch(slot(1)));
+async fn an_epoch_row_that_is_none_is_left_alone(ctx: TrialContext) -> TrialResult {
+    let (store, row) = (ctx.store(1), ElectionRow::Epoch(slot(1)));
     let foreign = bytes::Bytes::from_static(b"a row of something else");
     let written = store.insert_if_not_exist(row, foreign.clone(), None, ctx.soon()).await?;
-    ensure_eq!(written, Written::Done, "the write of the row");
+    ensure_eq!(written, ConditionalOutcome::Done, "the write of the row");
     let node = ctx.node(1)?;
     if let Ok(leadership) = node.elections.acquire(slot(1), ctx.soon()).await {
-        return Err(Failure::new(format!("it leads in epoch {}", leadership.epoch())));
+        return Err(TrialFailure::new(format!("it leads in epoch {}", leadership.epoch())));
     }
     ensure_eq!(ctx.row(row).await?, Some(foreign), "the row");
-    let lease = ctx.row(Row::Lease(slot(1))).await?;
+    let lease = ctx.row(ElectionRow::Lease(slot(1))).await?;
     ensure_eq!(lease.and_then(|lease| Lease::from_bytes(&lease)), None, "the lease");
     Ok(())
 }

@@ -2,11 +2,11 @@
 
 use super::trial_list;
 use crate::{
-    Row,
+    ElectionRow,
     suite::{
-        context::{Context, release, slot},
-        failure::{Verdict, ensure, ensure_eq},
-        unruly::{Fault, Kind},
+        context::{TrialContext, release, slot},
+        failure::{TrialResult, ensure, ensure_eq},
+        faulty_store::{StoreCallKind, StoreFault},
     },
 };
 
@@ -22,24 +22,24 @@ trial_list!(
     a_release_that_was_not_done,
 );
 
-async fn a_lease_that_was_taken(ctx: Context) -> Verdict {
-    acquires(&ctx, Kind::Take, Fault::DoneUnknown).await
+async fn a_lease_that_was_taken(ctx: TrialContext) -> TrialResult {
+    acquires(&ctx, StoreCallKind::Take, StoreFault::DoneUnknown).await
 }
 
-async fn a_lease_that_was_not_taken(ctx: Context) -> Verdict {
-    acquires(&ctx, Kind::Take, Fault::NotDoneUnknown).await
+async fn a_lease_that_was_not_taken(ctx: TrialContext) -> TrialResult {
+    acquires(&ctx, StoreCallKind::Take, StoreFault::NotDoneUnknown).await
 }
 
-async fn an_epoch_that_was_raised(ctx: Context) -> Verdict {
-    acquires(&ctx, Kind::RaiseEpoch, Fault::DoneUnknown).await
+async fn an_epoch_that_was_raised(ctx: TrialContext) -> TrialResult {
+    acquires(&ctx, StoreCallKind::RaiseEpoch, StoreFault::DoneUnknown).await
 }
 
-async fn an_epoch_that_was_not_raised(ctx: Context) -> Verdict {
-    acquires(&ctx, Kind::RaiseEpoch, Fault::NotDoneUnknown).await
+async fn an_epoch_that_was_not_raised(ctx: TrialContext) -> TrialResult {
+    acquires(&ctx, StoreCallKind::RaiseEpoch, StoreFault::NotDoneUnknown).await
 }
 
 /// Proves that the first attempt leads, in its own epoch: no lease is left behind until it expires.
-async fn acquires(ctx: &Context, kind: Kind, fault: Fault) -> Verdict {
+async fn acquires(ctx: &TrialContext, kind: StoreCallKind, fault: StoreFault) -> TrialResult {
     let node = ctx.node(1)?;
     node.store.fail(kind, fault, 1);
     let start = ctx.clock.now();
@@ -54,9 +54,9 @@ async fn acquires(ctx: &Context, kind: Kind, fault: Fault) -> Verdict {
 }
 
 /// An epoch that was raised and never confirmed belongs to no leadership.
-async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: Context) -> Verdict {
+async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(1)?;
-    node.store.fail(Kind::RaiseEpoch, Fault::DoneUnknown, usize::MAX);
+    node.store.fail(StoreCallKind::RaiseEpoch, StoreFault::DoneUnknown, usize::MAX);
     let until = ctx.clock.now() + ctx.lease() / 4;
     let refused = node.elections.acquire(slot(1), until).await;
     ensure!(refused.is_err(), "it leads although nobody confirmed its epoch: {refused:?}");
@@ -65,38 +65,38 @@ async fn an_epoch_whose_answers_are_lost_until_the_time_is_over(ctx: Context) ->
     Ok(())
 }
 
-async fn a_renewal_that_was_done(ctx: Context) -> Verdict {
-    keeps(&ctx, Fault::DoneUnknown).await
+async fn a_renewal_that_was_done(ctx: TrialContext) -> TrialResult {
+    keeps(&ctx, StoreFault::DoneUnknown).await
 }
 
-async fn a_renewal_that_was_not_done(ctx: Context) -> Verdict {
-    keeps(&ctx, Fault::NotDoneUnknown).await
+async fn a_renewal_that_was_not_done(ctx: TrialContext) -> TrialResult {
+    keeps(&ctx, StoreFault::NotDoneUnknown).await
 }
 
-async fn keeps(ctx: &Context, fault: Fault) -> Verdict {
+async fn keeps(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
-    node.store.fail(Kind::Renew, fault, 1);
+    node.store.fail(StoreCallKind::Renew, fault, 1);
     ctx.pass(2 * ctx.lease()).await;
     ensure_eq!(leadership.lost(), None, "the leader");
     ensure_eq!(node.store.faults_left(), 0, "the faults that did not happen");
     Ok(())
 }
 
-async fn a_release_that_was_done(ctx: Context) -> Verdict {
-    releases(&ctx, Fault::DoneUnknown).await
+async fn a_release_that_was_done(ctx: TrialContext) -> TrialResult {
+    releases(&ctx, StoreFault::DoneUnknown).await
 }
 
-async fn a_release_that_was_not_done(ctx: Context) -> Verdict {
-    releases(&ctx, Fault::NotDoneUnknown).await
+async fn a_release_that_was_not_done(ctx: TrialContext) -> TrialResult {
+    releases(&ctx, StoreFault::NotDoneUnknown).await
 }
 
-async fn releases(ctx: &Context, fault: Fault) -> Verdict {
+async fn releases(ctx: &TrialContext, fault: StoreFault) -> TrialResult {
     let node = ctx.node(1)?;
     let leadership = node.lead().await?;
-    node.store.fail(Kind::Release, fault, 1);
+    node.store.fail(StoreCallKind::Release, fault, 1);
     release(leadership, ctx.soon()).await?;
-    ensure_eq!(ctx.row(Row::Lease(slot(1))).await?, None, "the lease");
+    ensure_eq!(ctx.row(ElectionRow::Lease(slot(1))).await?, None, "the lease");
     let start = ctx.clock.now();
     ctx.node(2)?.lead().await?;
     let took = ctx.clock.now() - start;

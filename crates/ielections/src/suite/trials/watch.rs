@@ -2,9 +2,9 @@
 
 use super::trial_list;
 use crate::suite::{
-    context::{Context, release, slot},
-    failure::{Verdict, ensure, ensure_eq},
-    unruly::Fault,
+    context::{TrialContext, release, slot},
+    failure::{TrialResult, ensure, ensure_eq},
+    faulty_store::StoreFault,
 };
 
 trial_list!(
@@ -13,7 +13,7 @@ trial_list!(
     a_store_that_is_down_is_told_and_gone_on_with,
 );
 
-async fn who_leads_is_told(ctx: Context) -> Verdict {
+async fn who_leads_is_told(ctx: TrialContext) -> TrialResult {
     let observer = ctx.node(9)?.elections.observer();
     ensure_eq!(observer.leaders().await?.len(), 0, "the leaders before anybody leads");
     let first = ctx.node(1)?.lead_one_of(1).await?;
@@ -26,7 +26,7 @@ async fn who_leads_is_told(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn each_change_is_told(ctx: Context) -> Verdict {
+async fn each_change_is_told(ctx: TrialContext) -> TrialResult {
     let mut observer = ctx.node(9)?.elections.observer();
     ensure!(observer.changed().await?.is_empty(), "somebody leads before anybody does");
     let first = ctx.node(1)?.lead().await?;
@@ -39,10 +39,10 @@ async fn each_change_is_told(ctx: Context) -> Verdict {
     Ok(())
 }
 
-async fn a_store_that_is_down_is_told_and_gone_on_with(ctx: Context) -> Verdict {
+async fn a_store_that_is_down_is_told_and_gone_on_with(ctx: TrialContext) -> TrialResult {
     let node = ctx.node(9)?;
     let mut observer = node.elections.observer();
-    for fault in [Fault::Unavailable, Fault::Hangs] {
+    for fault in [StoreFault::Unavailable, StoreFault::Hangs] {
         node.store.fail_all(fault);
         let start = ctx.clock.now();
         ensure!(observer.changed().await.is_err(), "{fault:?} is not told");

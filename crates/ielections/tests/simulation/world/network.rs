@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use clock::Instant;
-use ielections::engine::{Answer, Op};
+use ielections::engine::{StoreAnswer, StoreCall};
 
 use super::{EXPIRY_DELAY, Event, LEASE, Lead, MILLI, World};
 use crate::{defect::Defect, invariants::Fact, store::Judge};
 
 impl World {
-    pub(super) fn call(&mut self, process: usize, step: u64, op: Op, deadline: Instant) {
-        let writes = !matches!(op, Op::Look | Op::ReadEpoch(_));
-        if let (Op::Release { .. }, Some(lead)) = (&op, &self.processes[process].lead) {
+    pub(super) fn call(&mut self, process: usize, step: u64, op: StoreCall, deadline: Instant) {
+        let writes = !matches!(op, StoreCall::Look | StoreCall::ReadEpoch(_));
+        if let (StoreCall::Release { .. }, Some(lead)) = (&op, &self.processes[process].lead) {
             let Lead { is_working, unanswered, .. } = *lead;
             self.tell(Fact::Releases { process, is_working, unanswered });
         }
-        if let Op::Take { lease, over, .. } = &op {
+        if let StoreCall::Take { lease, over, .. } = &op {
             self.record(process, *lease, *over);
             self.claim(process, *lease, *over);
             // A process may be killed at any moment of its start.
@@ -42,14 +42,21 @@ impl World {
         self.at(arrives, Event::Arrives { process, step, op, expired });
     }
 
-    pub(super) fn arrives(&mut self, process: usize, step: u64, op: Op, expired: Option<u64>) {
+    pub(super) fn arrives(
+        &mut self,
+        process: usize,
+        step: u64,
+        op: StoreCall,
+        expired: Option<u64>,
+    ) {
         let node = self.processes[process].node;
         if self.defect.is_some_and(|defect| defect.forces(&op)) {
             let answer = self.store.force(&op, self.now);
             return self.reply(process, step, &op, answer);
         }
         let judge = self.judge(node, &op, expired);
-        if self.has(Defect::GetThenPut) && !matches!(op, Op::Look | Op::ReadEpoch(_)) {
+        if self.has(Defect::GetThenPut) && !matches!(op, StoreCall::Look | StoreCall::ReadEpoch(_))
+        {
             match self.store.would_refuse(&op, judge) {
                 Some(answer) => self.reply(process, step, &op, answer),
                 None => {
@@ -66,7 +73,7 @@ impl World {
         self.reply(process, step, &op, answer);
     }
 
-    fn judge(&mut self, node: usize, op: &Op, expired: Option<u64>) -> Judge {
+    fn judge(&mut self, node: usize, op: &StoreCall, expired: Option<u64>) -> Judge {
         if self.has(Defect::ClientClocks) {
             Judge::Clock(self.now + self.nodes[node].wall_ahead)
         } else if !self.nodes_watch {
@@ -79,7 +86,7 @@ impl World {
         }
     }
 
-    pub(super) fn reply(&mut self, process: usize, step: u64, op: &Op, answer: Answer) {
+    pub(super) fn reply(&mut self, process: usize, step: u64, op: &StoreCall, answer: StoreAnswer) {
         let node = self.processes[process].node;
         if self.nodes[node].cut_off_until > self.now || self.perhaps(self.weather.lost) {
             return;

@@ -8,7 +8,7 @@ use std::{collections::HashMap, time::Duration};
 use clock::Instant;
 use ielections::{
     Slot,
-    engine::{Answer, Op},
+    engine::{StoreAnswer, StoreCall},
 };
 
 use super::World;
@@ -41,12 +41,17 @@ impl Watch {
 
 impl World {
     /// Returns the version of the lease that has expired for a node that sends a call.
-    pub(super) fn expired(&self, process: usize, op: &Op) -> Option<u64> {
+    pub(super) fn expired(&self, process: usize, op: &StoreCall) -> Option<u64> {
         self.processes[process].watch.expired(slot_of_lease(op)?, self.local(process))
     }
 
     /// Returns the answer as a node judges it.
-    pub(super) fn judged(&mut self, process: usize, answer: Answer, shown: &[Shown]) -> Answer {
+    pub(super) fn judged(
+        &mut self,
+        process: usize,
+        answer: StoreAnswer,
+        shown: &[Shown],
+    ) -> StoreAnswer {
         if !self.nodes_watch {
             return answer;
         }
@@ -54,11 +59,11 @@ impl World {
         let watch = &mut self.processes[process].watch;
         let left: HashMap<Slot, Duration> =
             shown.iter().map(|shown| (shown.slot, watch.see(*shown, now, restarts))).collect();
-        let Answer::Leases(mut leases) = answer else { return answer };
+        let StoreAnswer::Leases(mut leases) = answer else { return answer };
         for seen in &mut leases {
             seen.left = left.get(&seen.slot).copied().unwrap_or(seen.left);
         }
         leases.retain(|seen| !seen.left.is_zero());
-        Answer::Leases(leases)
+        StoreAnswer::Leases(leases)
     }
 }

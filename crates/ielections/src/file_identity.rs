@@ -7,24 +7,24 @@ use std::{fmt, fs::File, io};
 
 /// The identity of a file on a disk of this machine since its last boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FileIdentity {
     machine: String,
     boot: String,
     device: u64,
     inode: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { machine, boot, device, inode } = self;
+        let FileIdentity { machine, boot, device, inode } = self;
         write!(f, "machine {machine} boot {boot} device {device} inode {inode}")
     }
 }
 
 #[cfg(target_os = "linux")]
-impl Place {
+impl FileIdentity {
     /// Returns the place of a file, or the reason for which the file proves nothing.
-    pub(crate) fn of(file: &File) -> io::Result<Result<Place, &'static str>> {
+    pub(crate) fn of(file: &File) -> io::Result<Result<FileIdentity, &'static str>> {
         use std::os::unix::fs::MetadataExt;
 
         if !is_local(file)? {
@@ -36,13 +36,13 @@ impl Place {
         let Some(machine) = machine else { return Ok(Err("/etc/machine-id cannot be read")) };
         let Some(boot) = boot else { return Ok(Err("the boot of this machine has no name")) };
         let metadata = file.metadata()?;
-        Ok(Ok(Place { machine, boot, device: metadata.dev(), inode: metadata.ino() }))
+        Ok(Ok(FileIdentity { machine, boot, device: metadata.dev(), inode: metadata.ino() }))
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-impl Place {
-    pub(crate) fn of(_: &File) -> io::Result<Result<Place, &'static str>> {
+impl FileIdentity {
+    pub(crate) fn of(_: &File) -> io::Result<Result<FileIdentity, &'static str>> {
         Ok(Err("it is known of Linux only that a lock is held until its process has exited"))
     }
 }

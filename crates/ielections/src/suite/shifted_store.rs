@@ -7,33 +7,33 @@ use bytes::Bytes;
 use clock::Instant;
 
 use super::SLOTS_PER_TRIAL;
-use crate::{Row, Seen, Slot, StoreError, TtlStore, Written};
+use crate::{ConditionalOutcome, ElectionRow, ObservedLease, Slot, StoreError, TtlStore};
 
 /// A view of a store with shifted slots. Slot 1 of the view is slot `first + 1` of the store.
 #[derive(Clone, Debug)]
-pub(super) struct Shifted {
+pub(super) struct ShiftedStore {
     pub(super) store: Arc<dyn TtlStore>,
     pub(super) first: u32,
 }
 
-impl Shifted {
-    fn there(&self, row: Row) -> Row {
+impl ShiftedStore {
+    fn there(&self, row: ElectionRow) -> ElectionRow {
         let shift = |slot: Slot| Slot::new(slot.get() + self.first).unwrap_or(slot);
         match row {
-            Row::Lease(slot) => Row::Lease(shift(slot)),
-            Row::Epoch(slot) => Row::Epoch(shift(slot)),
+            ElectionRow::Lease(slot) => ElectionRow::Lease(shift(slot)),
+            ElectionRow::Epoch(slot) => ElectionRow::Epoch(shift(slot)),
         }
     }
 
-    fn here(&self, seen: Seen) -> Option<Seen> {
+    fn here(&self, seen: ObservedLease) -> Option<ObservedLease> {
         let number = seen.slot.get().checked_sub(self.first)?;
         let slot = Slot::new(number).filter(|slot| slot.get() <= SLOTS_PER_TRIAL)?;
-        Some(Seen { slot, ..seen })
+        Some(ObservedLease { slot, ..seen })
     }
 }
 
 #[async_trait]
-impl TtlStore for Shifted {
+impl TtlStore for ShiftedStore {
     fn expiry_delay(&self) -> Duration {
         self.store.expiry_delay()
     }
@@ -42,42 +42,42 @@ impl TtlStore for Shifted {
         self.store.expiry_is_watched()
     }
 
-    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
+    async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>, StoreError> {
         let leases = self.store.leases(deadline).await?;
         Ok(leases.into_iter().filter_map(|seen| self.here(seen)).collect())
     }
 
-    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
         self.store.get(self.there(row), deadline).await
     }
 
     async fn insert_if_not_exist(
         &self,
-        row: Row,
+        row: ElectionRow,
         value: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         self.store.insert_if_not_exist(self.there(row), value, ttl, deadline).await
     }
 
     async fn compare_and_swap(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         new: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         self.store.compare_and_swap(self.there(row), old, new, ttl, deadline).await
     }
 
     async fn compare_and_delete(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         self.store.compare_and_delete(self.there(row), old, deadline).await
     }
 }

@@ -6,7 +6,7 @@ use crate::Lease;
 
 /// The reason for which a leadership ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum LossReason {
     /// The lease was released: all work has stopped.
     Released,
     /// The leadership was dropped, or the runtime that renewed the lease was shut down. The lease
@@ -27,38 +27,40 @@ pub enum Lost {
     Broken,
 }
 
-impl Lost {
+impl LossReason {
     /// Returns the name of the reason in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Lost::Released => "released",
-            Lost::Dropped => "dropped",
-            Lost::Panicked => "panicked",
-            Lost::Expired => "expired",
-            Lost::Unhealthy => "unhealthy",
-            Lost::Taken(_) => "taken",
-            Lost::Gone => "gone",
-            Lost::Broken => "broken",
+            LossReason::Released => "released",
+            LossReason::Dropped => "dropped",
+            LossReason::Panicked => "panicked",
+            LossReason::Expired => "expired",
+            LossReason::Unhealthy => "unhealthy",
+            LossReason::Taken(_) => "taken",
+            LossReason::Gone => "gone",
+            LossReason::Broken => "broken",
         }
     }
 }
 
-impl std::error::Error for Lost {}
+impl std::error::Error for LossReason {}
 
-impl fmt::Display for Lost {
+impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lost::Released => f.write_str("it was released"),
-            Lost::Dropped => f.write_str("nothing renews it any more"),
-            Lost::Panicked => f.write_str("the task that renewed it panicked"),
-            Lost::Expired => f.write_str("it could not be renewed in time"),
-            Lost::Unhealthy => f.write_str("what it led was not well"),
-            Lost::Taken(Some(lease)) => {
+            LossReason::Released => f.write_str("it was released"),
+            LossReason::Dropped => f.write_str("nothing renews it any more"),
+            LossReason::Panicked => f.write_str("the task that renewed it panicked"),
+            LossReason::Expired => f.write_str("it could not be renewed in time"),
+            LossReason::Unhealthy => f.write_str("what it led was not well"),
+            LossReason::Taken(Some(lease)) => {
                 write!(f, "{} took it in epoch {}", lease.owner, lease.epoch)
             }
-            Lost::Taken(None) => f.write_str("something that is no lease stands in its place"),
-            Lost::Gone => f.write_str("its lease was removed"),
-            Lost::Broken => f.write_str("the store does not work"),
+            LossReason::Taken(None) => {
+                f.write_str("something that is no lease stands in its place")
+            }
+            LossReason::Gone => f.write_str("its lease was removed"),
+            LossReason::Broken => f.write_str("the store does not work"),
         }
     }
 }

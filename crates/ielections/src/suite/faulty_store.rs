@@ -14,12 +14,12 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::shifted::Shifted;
-use crate::{Row, Seen, StoreError, TtlStore, Written};
+use super::shifted_store::ShiftedStore;
+use crate::{ConditionalOutcome, ElectionRow, ObservedLease, StoreError, TtlStore};
 
 /// A kind of call, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum StoreCallKind {
     Look,
     ReadEpoch,
     Take,
@@ -30,7 +30,7 @@ pub(super) enum Kind {
 
 /// The fault of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub(super) enum StoreFault {
     /// The call is not done, and the caller gets an error that says so.
     Unavailable,
     /// The call is done, and the caller gets an unknown outcome.
@@ -45,44 +45,44 @@ pub(super) enum Fault {
 
 /// A call that was made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
-    pub(super) kind: Kind,
+pub(super) struct RecordedCall {
+    pub(super) kind: StoreCallKind,
     pub(super) at: Instant,
     /// Whether the call was made after the watched leadership was told that it is over.
     pub(super) after_the_end: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Unruly {
-    store: Shifted,
+pub(super) struct FaultyStore {
+    store: ShiftedStore,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    faults: HashMap<Kind, (Fault, usize)>,
-    calls: Vec<Call>,
+struct FaultState {
+    faults: HashMap<StoreCallKind, (StoreFault, usize)>,
+    calls: Vec<RecordedCall>,
     over: Option<CancellationToken>,
 }
 
-impl Unruly {
-    pub(super) fn new(store: Shifted, clock: Clock) -> Unruly {
-        Unruly { store, clock, state: Mutex::default() }
+impl FaultyStore {
+    pub(super) fn new(store: ShiftedStore, clock: Clock) -> FaultyStore {
+        FaultyStore { store, clock, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the next `times` calls of a kind fail.
-    pub(super) fn fail(&self, kind: Kind, fault: Fault, times: usize) {
+    pub(super) fn fail(&self, kind: StoreCallKind, fault: StoreFault, times: usize) {
         self.state().faults.insert(kind, (fault, times));
     }
 
-    /// Makes all calls fail until [`heal`](Unruly::heal).
-    pub(super) fn fail_all(&self, fault: Fault) {
-        use Kind::{Look, RaiseEpoch, ReadEpoch, Release, Renew, Take};
+    /// Makes all calls fail until [`heal`](FaultyStore::heal).
+    pub(super) fn fail_all(&self, fault: StoreFault) {
+        use StoreCallKind::{Look, RaiseEpoch, ReadEpoch, Release, Renew, Take};
         for kind in [Look, ReadEpoch, Take, RaiseEpoch, Renew, Release] {
             self.fail(kind, fault, usize::MAX);
         }
@@ -103,7 +103,7 @@ impl Unruly {
         self.state().over = Some(over);
     }
 
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(super) fn calls(&self) -> Vec<RecordedCall> {
         self.state().calls.clone()
     }
 
@@ -112,11 +112,11 @@ impl Unruly {
         self.state().calls.clear();
     }
 
-    fn next_fault(&self, kind: Kind) -> Option<Fault> {
+    fn next_fault(&self, kind: StoreCallKind) -> Option<StoreFault> {
         let at = self.clock.now();
         let mut state = self.state();
         let after_the_end = state.over.as_ref().is_some_and(CancellationToken::is_cancelled);
-        state.calls.push(Call { kind, at, after_the_end });
+        state.calls.push(RecordedCall { kind, at, after_the_end });
         let (fault, times) = state.faults.get_mut(&kind).filter(|(_, times)| *times > 0)?;
         *times -= 1;
         Some(*fault)
@@ -124,19 +124,19 @@ impl Unruly {
 
     async fn call<T>(
         &self,
-        kind: Kind,
+        kind: StoreCallKind,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let unknown = || StoreError::Unknown("the suite lost the answer".into());
         match self.next_fault(kind) {
             None => call.await,
-            Some(Fault::Unavailable) => {
+            Some(StoreFault::Unavailable) => {
                 Err(StoreError::Unavailable("the suite let the call fail".into()))
             }
-            Some(Fault::DoneUnknown) => call.await.and_then(|_| Err(unknown())),
-            Some(Fault::NotDoneUnknown) => Err(unknown()),
-            Some(Fault::Hangs) => pending().await,
-            Some(Fault::AnswersLate(late)) => {
+            Some(StoreFault::DoneUnknown) => call.await.and_then(|_| Err(unknown())),
+            Some(StoreFault::NotDoneUnknown) => Err(unknown()),
+            Some(StoreFault::Hangs) => pending().await,
+            Some(StoreFault::AnswersLate(late)) => {
                 let answer = call.await;
                 self.clock.sleep(late).await;
                 answer
@@ -146,7 +146,7 @@ impl Unruly {
 }
 
 #[async_trait]
-impl TtlStore for Unruly {
+impl TtlStore for FaultyStore {
     fn expiry_delay(&self) -> Duration {
         self.store.expiry_delay()
     }
@@ -155,50 +155,50 @@ impl TtlStore for Unruly {
         self.store.expiry_is_watched()
     }
 
-    async fn leases(&self, deadline: Instant) -> Result<Vec<Seen>, StoreError> {
-        self.call(Kind::Look, self.store.leases(deadline)).await
+    async fn leases(&self, deadline: Instant) -> Result<Vec<ObservedLease>, StoreError> {
+        self.call(StoreCallKind::Look, self.store.leases(deadline)).await
     }
 
-    async fn get(&self, row: Row, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
-        self.call(Kind::ReadEpoch, self.store.get(row, deadline)).await
+    async fn get(&self, row: ElectionRow, deadline: Instant) -> Result<Option<Bytes>, StoreError> {
+        self.call(StoreCallKind::ReadEpoch, self.store.get(row, deadline)).await
     }
 
     async fn insert_if_not_exist(
         &self,
-        row: Row,
+        row: ElectionRow,
         value: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         let kind = match row {
-            Row::Lease(_) => Kind::Take,
-            Row::Epoch(_) => Kind::RaiseEpoch,
+            ElectionRow::Lease(_) => StoreCallKind::Take,
+            ElectionRow::Epoch(_) => StoreCallKind::RaiseEpoch,
         };
         self.call(kind, self.store.insert_if_not_exist(row, value, ttl, deadline)).await
     }
 
     async fn compare_and_swap(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         new: Bytes,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<ConditionalOutcome, StoreError> {
         let kind = match row {
-            Row::Lease(_) if old == new => Kind::Renew,
-            Row::Lease(_) => Kind::Take,
-            Row::Epoch(_) => Kind::RaiseEpoch,
+            ElectionRow::Lease(_) if old == new => StoreCallKind::Renew,
+            ElectionRow::Lease(_) => StoreCallKind::Take,
+            ElectionRow::Epoch(_) => StoreCallKind::RaiseEpoch,
         };
         self.call(kind, self.store.compare_and_swap(row, old, new, ttl, deadline)).await
     }
 
     async fn compare_and_delete(
         &self,
-        row: Row,
+        row: ElectionRow,
         old: Bytes,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
-        self.call(Kind::Release, self.store.compare_and_delete(row, old, deadline)).await
+    ) -> Result<ConditionalOutcome, StoreError> {
+        self.call(StoreCallKind::Release, self.store.compare_and_delete(row, old, deadline)).await
     }
 }

@@ -1,0 +1,161 @@
+//! The decisions of a leader, from the first moment of a leadership to its end.
+
+use clock::Instant;
+
+use super::{
+    Action, Decision, ElectionEngine, EngineInput, EngineState, Notice, StoreAnswer, StoreCall,
+};
+use crate::{ConditionalOutcome, Lease, LossReason, Slot};
+
+/// A leadership, or its lease that remains to be released.
+#[derive(Clone, Debug)]
+pub(super) struct LeaderState {
+    slot: Slot,
+    lease: Lease,
+    /// The time at which the last successful write of the lease was sent.
+    written: Instant,
+    valid_until: Instant,
+    /// The time before which writes of a former process of this node may land.
+    work_from: Instant,
+    phase: LeadPhase,
+}
+
+#[derive(Clone, Debug)]
+enum LeadPhase {
+    Working {
+        renewal: Option<Instant>,
+    },
+    /// The leadership is lost, and its work was told to stop. The lease may still be this node's
+    /// own.
+    Lost {
+        is_ours: bool,
+    },
+    Releasing,
+}
+
+impl LeaderState {
+    pub(super) fn new(
+        slot: Slot,
+        lease: Lease,
+        written: Instant,
+        valid_until: Instant,
+        work_from: Instant,
+    ) -> LeaderState {
+        let phase = LeadPhase::Working { renewal: None };
+        LeaderState { slot, lease, written, valid_until, work_from, phase }
+    }
+}
+
+impl ElectionEngine {
+    /// Waits for the first renewal.
+    pub(super) fn start_to_lead(&mut self, lead: LeaderState) -> Action {
+        let renewal = lead.written + self.budget.timing().renew_every;
+        self.state = EngineState::Leading(lead);
+        Action::Wait(renewal)
+    }
+
+    pub(super) fn lead(&mut self, lead: LeaderState, now: Instant, input: EngineInput) -> Decision {
+        match (&lead.phase, input) {
+            (LeadPhase::Working { .. }, EngineInput::Stopped) => {
+                let released = self.release(lead, now);
+                Decision { notice: Some(Notice::Lost(LossReason::Released)), ..released }
+            }
+            // The clock decides before any input: an answer that arrives after `valid_until` is too
+            // late.
+            (LeadPhase::Working { .. }, _) if now >= lead.valid_until => {
+                self.lose(lead, LossReason::Expired)
+            }
+            (LeadPhase::Working { .. }, EngineInput::Ends(why)) => self.lose(lead, why),
+            (LeadPhase::Working { .. }, EngineInput::Woke) => self.renew(lead, now),
+            (LeadPhase::Working { renewal: Some(sent) }, EngineInput::Answer(answer)) => {
+                let sent = *sent;
+                self.renewed(lead, sent, now, answer)
+            }
+            (LeadPhase::Lost { is_ours: true }, EngineInput::Stopped) => self.release(lead, now),
+            (LeadPhase::Releasing, EngineInput::Woke | EngineInput::Ends(_)) => {
+                self.release(lead, now)
+            }
+            (
+                LeadPhase::Releasing,
+                EngineInput::Answer(StoreAnswer::Unknown | StoreAnswer::Unavailable),
+            ) => {
+                let again = now + self.budget.retry_pause();
+                self.wait(EngineState::Leading(lead), again)
+            }
+            // The lease is released; or no lease is left to release; or the time to stop is over,
+            // and the lease expires.
+            _ => Decision { notice: None, next: Action::End },
+        }
+    }
+
+    fn renew(&mut self, lead: LeaderState, now: Instant) -> Decision {
+        let timing = self.budget.timing();
+        let op = StoreCall::Renew { slot: lead.slot, lease: lead.lease, ttl: timing.duration };
+        let deadline = lead.valid_until.min(now + timing.call_timeout);
+        let phase = LeadPhase::Working { renewal: Some(now) };
+        self.call(EngineState::Leading(LeaderState { phase, ..lead }), op, deadline)
+    }
+
+    fn renewed(
+        &mut self,
+        lead: LeaderState,
+        sent: Instant,
+        now: Instant,
+        answer: StoreAnswer,
+    ) -> Decision {
+        match answer {
+            StoreAnswer::Written(ConditionalOutcome::Done) => {
+                let valid_until = self.budget.valid_until(sent);
+                let phase = LeadPhase::Working { renewal: None };
+                let next =
+                    self.start_to_lead(LeaderState { written: sent, valid_until, phase, ..lead });
+                Decision { notice: Some(Notice::Extended { valid_until }), next }
+            }
+            StoreAnswer::Written(ConditionalOutcome::Refused(None)) => {
+                self.lose(lead, LossReason::Gone)
+            }
+            StoreAnswer::Written(ConditionalOutcome::Refused(Some(there))) => {
+                self.lose(lead, LossReason::Taken(Lease::from_bytes(&there)))
+            }
+            StoreAnswer::Broken => self.lose(lead, LossReason::Broken),
+            _ => {
+                let again = lead.valid_until.min(now + self.budget.retry_pause());
+                self.wait(EngineState::Leading(lead), again)
+            }
+        }
+    }
+
+    /// Waits for the work to stop; the lease stays in the store meanwhile. Work that has not
+    /// stopped at `kill_at` is killed, and the lease expires.
+    fn lose(&mut self, lead: LeaderState, why: LossReason) -> Decision {
+        let is_ours = !matches!(why, LossReason::Gone | LossReason::Taken(_));
+        let end = self.budget.kill_at(lead.valid_until);
+        let waiting = self.wait(
+            EngineState::Leading(LeaderState { phase: LeadPhase::Lost { is_ours }, ..lead }),
+            end,
+        );
+        Decision { notice: Some(Notice::Lost(why)), ..waiting }
+    }
+
+    /// Releases the lease, and tries until the time at which the work would have been killed.
+    fn release(&mut self, lead: LeaderState, now: Instant) -> Decision {
+        let end = self.budget.kill_at(lead.valid_until);
+        if now >= end {
+            return Decision { notice: None, next: Action::End };
+        }
+        if now < lead.work_from {
+            let work_from = lead.work_from;
+            return self.wait(
+                EngineState::Leading(LeaderState { phase: LeadPhase::Releasing, ..lead }),
+                work_from,
+            );
+        }
+        let op = StoreCall::Release { slot: lead.slot, lease: lead.lease };
+        let deadline = end.min(now + self.budget.timing().call_timeout);
+        self.call(
+            EngineState::Leading(LeaderState { phase: LeadPhase::Releasing, ..lead }),
+            op,
+            deadline,
+        )
+    }
+}
